@@ -1,5 +1,5 @@
 //! Writes docs/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them, and the
-//! speed of the laboratory itself, as `larder sim speed` prints it.
+//! laboratory's own speed, as `larder sim speed` prints it.
 //!
 //! `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
 
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     }
     let machines = std::mem::take(&mut text);
     let mut reports = Vec::new();
-    // First, as it tells the most memory that this process ever had.
+    // The speed is measured first, because its table reports the peak memory of this process.
     let speed = if names.is_empty() { speed()? } else { String::new() };
     for paper in PAPERS.iter().filter(|paper| names.is_empty() || names.iter().any(|name| name == paper.name)) {
         let options =
@@ -98,7 +98,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// Returns the laboratory's own speed, on this machine.
+/// Measures the laboratory's own speed on this machine.
 fn speed() -> Result<String, Box<dyn Error + Send + Sync>> {
     let speed = SpeedTest {
         source: RequestSource::Workload("zipf".to_owned(), 11),

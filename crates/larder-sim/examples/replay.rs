@@ -1,4 +1,4 @@
-//! Replays a trace through the evictions of the literature: how much each misses with a cache of some size.
+//! Replays a trace through the published eviction algorithms, and prints the misses of each for one cache size.
 
 use larder_sim::Reference;
 use larder_workload::Trace;

@@ -1,9 +1,9 @@
-//! The shipping engine on a modelled machine: one request after the other, in virtual time.
+//! The shipping engine on a modelled machine: one request at a time, in virtual time.
 //!
-//! Owns: the store, its clock, and the time that has passed: the processor's and the disk's, one after the other,
-//! because a request waits for its answer, as in Markatos et al. Requests are chosen elsewhere. Invariant: only the
-//! caller's thread runs, and nothing waits, so the same requests take the same time on every machine. Cost: the
-//! engine's work for a request, in processor time; bodies are zeros and take no memory.
+//! Owns: the store, its clock, and the time that has passed. Processor and disk time add up, because each request waits
+//! for its response, as in Markatos et al. Callers choose the requests. Invariant: only the caller's thread runs, and
+//! nothing waits, so the same requests take the same time on every machine. Cost: the engine's processor time for a
+//! request; bodies are zeros and take no memory.
 
 use crate::model::{DiskWork, Model, ModelDevice, ModelDirectory};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// Virtual time begins here: far from 0, as real clocks are.
+/// Start of virtual time, far from 0 as on real clocks.
 const EPOCH: Duration = Duration::from_secs(900_000_000);
 /// Interval at which the engine does its maintenance, in virtual time.
 const MAINTENANCE_NS: u64 = 50_000_000;
@@ -31,19 +31,19 @@ const MAINTENANCE_NS: u64 = 50_000_000;
 /// The options of a simulated store.
 #[derive(Clone, Debug)]
 pub struct SimStoreOptions {
-    /// The row.
+    /// The policy.
     pub policy: &'static Policy,
     /// Size of the store.
     pub size_bytes: u64,
-    /// Mean size of an entry, by which the index of some rows is sized; the engine's default if none.
+    /// Mean size of an entry, which determines the size of the index for some policies. `None`: the engine's default.
     pub mean_entry_bytes: Option<u64>,
-    /// Size of a segment; the engine's default if none.
+    /// Size of a segment. `None`: the engine's default.
     pub segment_bytes: Option<u64>,
     /// Whether policies with one file use it as a raw device, instead of through the page cache of a file system.
     pub is_raw: bool,
-    /// The row's constants.
+    /// The policy's constants.
     pub tuning: Tuning,
-    /// Longest time that entries wait in memory to be written.
+    /// Maximum time that entries wait in memory before they are written.
     pub flush_interval: Duration,
 }
 
@@ -67,13 +67,13 @@ impl SimStoreOptions {
 pub struct StoreEvents {
     /// Lookups that found their entry.
     pub found: u64,
-    /// Lookups that did not.
+    /// Lookups that found nothing.
     pub missed: u64,
     /// Entries stored.
     pub stored: u64,
-    /// Entries that were not worth the room of others.
+    /// Entries that the policy did not admit.
     pub not_admitted: u64,
-    /// Entries for which there was no room.
+    /// Entries refused for lack of room.
     pub refused: u64,
 }
 
@@ -93,13 +93,13 @@ pub struct SimStore {
     neighbours: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
-/// The place of entries.
+/// Where entries are stored.
 enum EntryPlace {
     Device(Arc<ModelDevice>),
     Directory(Arc<ModelDirectory>),
 }
 
-/// A lookup that waits for others to go with.
+/// A lookup whose read waits to be batched with others.
 struct WaitingLookup {
     lookup: Pin<Box<dyn Future<Output = Result<Option<Reader>>> + Send>>,
     woken: Arc<WokenFlag>,
@@ -118,7 +118,7 @@ impl SimStore {
     /// Creates an empty store on `model`.
     ///
     /// # Errors
-    /// The store refuses its options.
+    /// If the store refuses its options.
     pub fn new(model: &Model, options: &SimStoreOptions) -> Result<Self> {
         let clock = Clock::manual(EPOCH);
         let mut store_options = StoreOptions::new("", options.size_bytes);
@@ -132,7 +132,7 @@ impl SimStore {
         store_options.identity_seed = Some(1);
         store_options.background = false;
         let (store, place) = if options.policy.layout.keeps_files() {
-            // Data other than entries does not count: it is read at start and written at the end.
+            // Data other than entries costs no time: it is read at start and written at the end.
             let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(options.size_bytes));
             let directory = Arc::new(ModelDirectory::new(model));
             let store = Store::open_on_files(device, Arc::clone(&directory) as _, &store_options)?;
@@ -166,13 +166,13 @@ impl SimStore {
         Ok(bed)
     }
 
-    /// Lets the processor handle `count` requests.
+    /// Adds the processor time of `count` requests.
     pub fn handle_requests(&mut self, count: u64) {
         self.cpu_ns += count * self.request_ns;
         self.note_time();
     }
 
-    /// Looks an entry up and reads it; whether it was found. `None`: the answer comes later, with those of others.
+    /// Looks up an entry and reads it. Returns whether it was found, or `None` if its read waits for others in a batch.
     pub fn look_up(&mut self, key: u64) -> Option<bool> {
         let store = self.store.clone();
         let woken = Arc::new(WokenFlag::default());
@@ -181,7 +181,7 @@ impl SimStore {
             woken: Arc::clone(&woken),
         };
         let answer = lookup.poll();
-        // In a store without threads, a waiting read wakes its caller at once; here other requests come first.
+        // In a store without threads, a waiting read wakes its caller at once. Here, other requests come first.
         woken.0.store(false, Ordering::Relaxed);
         match answer {
             Some(is_found) => self.answered(is_found),
@@ -192,14 +192,14 @@ impl SimStore {
         answer
     }
 
-    /// Stores an entry of `len_bytes`, if the policy admits it.
+    /// Stores an entry of `len_bytes` if the policy admits it.
     pub fn store(&mut self, key: u64, len_bytes: u64, site: u64, group: u64) {
         let hints = Hints { site, group, ..Hints::default() };
         let stored = self.filled(key, len_bytes, hints).map(|writer| finished(writer.offer()));
         self.note_stored(stored.ok().flatten());
     }
 
-    /// Stores an entry of `len_bytes`: a part of a body that the policy has admitted as a whole ([`Self::admits`]).
+    /// Stores an entry of `len_bytes` as part of a body that the policy has admitted ([`Self::admits`]).
     pub fn store_part(&mut self, key: u64, len_bytes: u64, site: u64) {
         let hints = Hints { site, ..Hints::default() };
         let stored = self.filled(key, len_bytes, hints).map(|writer| finished(writer.commit()));
@@ -219,7 +219,7 @@ impl SimStore {
         Ok(writer)
     }
 
-    /// Notes what became of an entry: whether it was admitted, or `None` if the writer was refused.
+    /// Counts the outcome of storing an entry: whether it was admitted, or `None` if the store refused the writer.
     fn note_stored(&mut self, stored: Option<Result<bool>>) {
         match stored {
             Some(Ok(true)) => self.happened.stored += 1,
@@ -230,15 +230,15 @@ impl SimStore {
         self.note_time();
     }
 
-    /// Entries that were read along with others since this was asked last, key and length, into `taken`.
+    /// Moves the entries that were read together with others since the last call, as key and length, into `taken`.
     pub fn take_neighbours(&self, taken: &mut Vec<(u64, u64)>) {
         taken.clear();
         std::mem::swap(taken, &mut *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Removes an entry, if it is there.
+    /// Removes an entry if it exists.
     pub fn remove(&mut self, key: u64) {
-        // A removal that cannot be noted is one the device refused; this device refuses nothing.
+        // A removal fails only if the device fails, and this device never does.
         let _ = finished(self.store.remove(&key.to_le_bytes()));
         self.take_answers();
         self.note_time();
@@ -283,7 +283,7 @@ impl SimStore {
         }
     }
 
-    /// Sets the store's clock, and does what is due.
+    /// Sets the store's clock, and runs the maintenance that is due.
     fn note_time(&mut self) {
         let now_ns = self.now_ns();
         let now_ms = now_ns / 1_000_000;
@@ -323,7 +323,7 @@ impl SimStore {
 }
 
 impl WaitingLookup {
-    /// Returns whether the entry was found, if that is known by now.
+    /// Returns whether the entry was found, or `None` if the lookup is not finished.
     fn poll(&mut self) -> Option<bool> {
         let waker = Waker::from(Arc::clone(&self.woken));
         match self.lookup.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -339,7 +339,7 @@ impl fmt::Debug for SimStore {
     }
 }
 
-/// Takes the entries that are read along with one.
+/// Returns a sink that keeps the entries read together with others.
 fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighbourSink {
     let kept = Arc::clone(kept);
     Box::new(move |neighbour| {
@@ -350,7 +350,7 @@ fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighbourSink {
     })
 }
 
-/// Returns the result of a future that does not wait, or `None` if it waits after all.
+/// Returns the result of a future that is expected not to wait, or `None` if it does.
 pub(crate) fn finished<T>(work: impl Future<Output = T>) -> Option<T> {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome),

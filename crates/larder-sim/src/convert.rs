@@ -1,7 +1,7 @@
 //! Converts traces and workloads to Larder's own trace format, which is compact and quick to read.
 //!
-//! Owns: [`Conversion`]. The format is in [`write_compact`]. Invariant: a file is complete or absent, unless the
-//! process was ended. Cost: one pass in bounded memory.
+//! Owns: [`Conversion`]. [`write_compact`] defines the format. Invariant: a file is complete or absent, unless the
+//! process was killed. Cost: one pass in bounded memory.
 
 use crate::{RequestSource, SweepError, TraceFile};
 use larder_workload::{Progress, Request, TraceError, Workload, write_compact};
@@ -16,40 +16,40 @@ const ZSTD_LEVEL: i32 = 3;
 /// Number of requests between two progress reports.
 const TOLD_EVERY: u64 = 65_536;
 
-/// The setup of a conversion.
+/// Settings of a conversion.
 #[derive(Clone, Debug)]
 pub struct Conversion {
     /// The source of requests.
     pub source: RequestSource,
-    /// Most requests to convert; for a workload, the exact number.
+    /// Maximum number of requests to convert; for a workload, the exact number.
     pub requests: u64,
-    /// Memory that a workload is made for.
+    /// Size of the memory cache that a workload is generated for.
     pub memory_bytes: u64,
-    /// Bytes that a workload keeps coming back to.
+    /// Size of a workload's working set.
     pub working_set_bytes: u64,
 }
 
-/// Counts of the written requests.
+/// Counts of a finished conversion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConversionSummary {
-    /// Requests.
+    /// Requests written.
     pub requests: u64,
-    /// Of the file.
+    /// Size of the file.
     pub file_bytes: u64,
-    /// Lines of a trace that are no request a cache would see, or requests of a workload that no cache may keep.
+    /// Lines of a trace that are not requests for a cache, or requests of a workload that must not be cached.
     pub left_out: u64,
     /// Lines or records that are damaged.
     pub damaged: u64,
-    /// Number of the first of them, and what is wrong with it.
+    /// Number and description of the first one.
     pub first_damage: Option<(u64, &'static str)>,
 }
 
 impl Conversion {
-    /// Writes `to`, which must not be there, under zstd if its name ends so; `progress` hears how much more is done, and of
-    /// how much.
+    /// Writes `to`, which must not exist. Compresses it if its name ends in `.zst`. Calls `progress` with the number of
+    /// requests done since the last call, and the total.
     ///
     /// # Errors
-    /// When the source cannot be read or the file not be written.
+    /// If the source cannot be read or the file cannot be written.
     pub fn run(&self, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<ConversionSummary, SweepError> {
         let not_written = |error| SweepError::Write(to.to_owned(), error);
         let file = File::create_new(to).map_err(not_written)?;
@@ -160,7 +160,7 @@ mod tests {
         RequestSource::Trace(TraceFile { path, format: None, name: "a trace".to_owned() })
     }
 
-    /// At stake: figures of one machine that another cannot repeat. The sums are those of the first 20,000 requests.
+    /// At stake: figures that another machine cannot reproduce. The sums are those of the first 20,000 requests.
     #[test]
     fn workloads_are_the_same_bytes_on_every_machine() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,41 +1,41 @@
-//! Every eviction on the same requests: the policies of the shipping engine and those of the literature, by shares of
-//! the footprint.
+//! Compares all evictions on the same requests: the policies of the shipping engine and the published algorithms, at
+//! several shares of the footprint.
 //!
-//! Owns: [`Evictions`], the setup, and its table. Which is best is not decided here. Invariant: all saw the same
-//! requests, with the same bytes. A policy pays for its records' heads, its segments and its reserve out of them; the
-//! literature pays for nothing. Cost: 16 bytes of memory per request, of one source at a time.
+//! Owns: [`Evictions`], the settings, and its table. It does not rank them. Invariant: all see the same requests and
+//! have the same bytes. A policy's record heads, segments and reserve are part of these bytes; the published algorithms
+//! have no such overhead. Cost: 16 bytes of memory per request, of one source at a time.
 
 use crate::{Model, Reference, Report, RequestSource, SimStore, SimStoreOptions, SweepError, Table, parallel};
 use larder_store::{Objective, Policy, Tuning, Writer};
 use larder_workload::{TraceError, Workload, WorkloadRequest};
 use std::collections::HashMap;
 
-/// Bytes that a workload's footprint is about four times.
+/// About a quarter of a workload's footprint.
 const WORKLOAD_BYTES: u64 = 512 << 20;
 const WORKLOAD_REQUESTS: u64 = 1_500_000;
-/// A machine that all rows can run on; its times are not looked at.
+/// A machine that can run every policy; its times are ignored.
 const MODEL: &str = "ssd-sata";
 
-/// The setup of a comparison.
+/// Settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct Evictions {
-    /// Rows.
+    /// The policies.
     pub policies: Vec<&'static Policy>,
     /// The sources of requests. There is a table for each, and one for all.
     pub sources: Vec<RequestSource>,
-    /// Sizes of the cache, as percentages of the bytes of all that is asked for.
+    /// Cache sizes, as percentages of the bytes of all requested objects.
     pub percentages: Vec<f64>,
-    /// Requests, if not all of a trace or as many as make sense of a workload.
+    /// Number of requests. `None`: all of a trace, or a suitable number of a workload's.
     pub requests: Option<u64>,
-    /// The rows' constants.
+    /// The policies' constants.
     pub tuning: Tuning,
-    /// Mean size of an entry, by which the index of some rows is sized; the engine's default if none.
+    /// Mean size of an entry, which determines the size of the index for some policies. `None`: the engine's default.
     pub mean_entry_bytes: Option<u64>,
-    /// Simulations at a time.
+    /// Number of simulations run at once.
     pub jobs: usize,
 }
 
-/// The evictions, among those that the first contender is compared with, that ignore sizes; the others know them.
+/// The algorithms that the first policy is compared with and that ignore sizes. All others use them.
 const BLIND: [&str; 5] = ["lru", "sieve", "s3-fifo", "arc", "w-tinylfu"];
 const SIZED: [&str; 2] = ["gdsf", "lhd"];
 
@@ -46,7 +46,7 @@ enum Contender {
     Literature(&'static str),
 }
 
-/// The counts of a contender.
+/// What was counted for a contender.
 #[derive(Clone, Copy, Debug, Default)]
 struct ContenderCounts {
     asked: u64,
@@ -58,7 +58,7 @@ struct ContenderCounts {
     admitted_bytes: u64,
 }
 
-/// Keys with their sizes, in order; as many as `warm_up` do not count.
+/// Keys with their sizes, in order of request. The first `warm_up` are not counted.
 struct RequestList {
     all: Vec<(u64, u64)>,
     warm_up: usize,
@@ -67,10 +67,10 @@ struct RequestList {
 }
 
 impl Evictions {
-    /// Runs all of it; `progress` hears of so many more runs that are done, and how many there are in all.
+    /// Runs the comparison. Calls `progress` with the number of runs done since the last call, and the total.
     ///
     /// # Errors
-    /// When a source cannot be read or a store refuses its options.
+    /// If a source cannot be read or a store refuses its options.
     pub fn run(&self, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report, SweepError> {
         let named: Vec<_> = self.sources.iter().map(ToString::to_string).collect();
         let mut report = Report::new(format!("Evictions on {}", named.join(", ")));
@@ -96,7 +96,7 @@ impl Evictions {
         Ok(report)
     }
 
-    /// Runs all contenders on the same requests. Also adds a row per size to `together` with the objective's values.
+    /// Runs all contenders on the same requests. Adds a row for each size, with the objective's values, to `together`.
     fn on_requests(
         &self,
         name: &str,
@@ -155,7 +155,7 @@ impl Evictions {
         Ok(table)
     }
 
-    /// Creates a table for all sources, without rows yet.
+    /// Creates the table over all sources, without rows yet.
     fn together(&self) -> Table {
         let what = if self.tuning.objective == Objective::Bytes { "bytes hit, %" } else { "hits, %" };
         let contenders = self.contenders();
@@ -207,7 +207,7 @@ impl Contender {
 }
 
 impl ContenderCounts {
-    /// Returns the objective's value, except for the intermediate objective.
+    /// Returns the objective's value, or the request hit ratio for the intermediate objective.
     fn hits_percent(&self, objective: Objective) -> f64 {
         let (part, whole) = match objective {
             Objective::Bytes => (self.hit_bytes, self.asked_bytes),
@@ -255,7 +255,7 @@ impl RequestList {
         Ok(counts)
     }
 
-    /// Counts what `ask`, given each request's number, key and size, says of it: whether it is hit.
+    /// Counts the requests that `ask` reports as hits. It is called with each request's number, key and size.
     fn count(&self, mut ask: impl FnMut(usize, u64, u64) -> bool) -> ContenderCounts {
         let mut counts = ContenderCounts::default();
         for (number, &(key, size_bytes)) in self.all.iter().enumerate() {
@@ -275,8 +275,8 @@ impl RequestList {
 mod tests {
     use super::*;
 
-    /// The promise of the default policy: as many hits as the best of the literature that ignores sizes, and few bytes
-    /// written.
+    /// The promise of the default policy: as many hits as the best published algorithm that ignores sizes, and few
+    /// bytes written.
     #[test]
     fn the_default_row_hits_as_often_as_the_best_known_where_popularity_lasts() {
         let compared = Evictions {

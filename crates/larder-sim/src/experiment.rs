@@ -1,8 +1,8 @@
-//! An experiment: requests against a memory cache and, behind it, a policy on a modelled machine.
+//! An experiment: requests to a memory cache in front of a policy on a modelled machine.
 //!
-//! Owns: a proxy's handling of a request as far as memory and disk are concerned (look in memory, then in the store;
-//! store misses; long bodies in entries of 1 MiB), and its counts. Requests are chosen elsewhere. Invariant: the store
-//! is the shipping engine; nothing here decides what it keeps.
+//! Owns: the part of a proxy's request handling that concerns memory and disk, and its counts. A request is looked up
+//! in memory, then in the store; misses are stored, long bodies in entries of 1 MiB. Callers choose the requests.
+//! Invariant: the store is the shipping engine; this module never decides what the store keeps.
 
 use crate::{DiskWork, Model, SimStore, SimStoreOptions, pipeline::Lru};
 use larder_store::{Error, Policy, Tuning, Writer};
@@ -11,31 +11,31 @@ use larder_workload::{Request, WorkloadRequest};
 /// Bytes of a response in addition to its body.
 const HEAD_BYTES: u64 = 256;
 
-/// The setup of an experiment.
+/// Settings of an experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// The row.
+    /// The policy.
     pub policy: &'static Policy,
     /// The machine.
     pub model: Model,
     /// Size of the store.
     pub disk_bytes: u64,
-    /// Size of the memory tier.
+    /// Size of the memory cache.
     pub memory_bytes: u64,
-    /// Mean size of an entry, by which the index of some rows is sized; the engine's default if none.
+    /// Mean size of an entry, which determines the size of the index for some policies. `None`: the engine's default.
     pub mean_entry_bytes: Option<u64>,
-    /// Requests before those that count.
+    /// Number of warm-up requests, which are not counted.
     pub warm_up: u64,
-    /// Requests that count.
+    /// Number of counted requests.
     pub requests: u64,
-    /// The row's constants.
+    /// The policy's constants.
     pub tuning: Tuning,
-    /// Whether rows with one file go through a file system's page cache.
+    /// Whether policies with one file go through a file system's page cache.
     pub is_on_file_system: bool,
-    /// Share of the store that entries may take, as in Markatos' method: the least recently used entries are removed.
-    /// `None`: as much as the policy can hold.
+    /// Share of the store that entries may take, as in Markatos' method: beyond it, the least recently used entries are
+    /// removed. `None`: as much as the policy can hold.
     pub utilization: Option<f64>,
-    /// Factor by which everything is smaller than intended, see [`Experiment::sampled`].
+    /// Factor by which the experiment is scaled down, see [`Experiment::sampled`].
     pub sample: u64,
 }
 
@@ -44,29 +44,29 @@ pub struct Experiment {
 pub struct Outcome {
     /// Requests.
     pub requests: u64,
-    /// Answered from memory.
+    /// Requests answered from memory.
     pub memory_hits: u64,
-    /// Answered from the store.
+    /// Requests answered from the store.
     pub disk_hits: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: u64,
     /// Bytes answered from memory or store.
     pub hit_bytes: u64,
-    /// Entries that had no room.
+    /// Entries refused for lack of room.
     pub refused: u64,
     /// Processor time.
     pub cpu_s: f64,
     /// Time the disk was busy.
     pub disk_s: f64,
-    /// Transfers the disk serves at a time.
+    /// Number of transfers that the disk serves at once.
     pub channel_count: f64,
     /// The work of the disk.
     pub served: DiskWork,
-    /// Bytes the store was given.
+    /// Bytes of the entries passed to the store.
     pub admitted_bytes: u64,
-    /// Memory of the index, at the size that is meant.
+    /// Memory of the index, scaled up to the full-size experiment.
     pub index_bytes: f64,
-    /// Entries in the store at the end, at the size that is meant.
+    /// Entries in the store at the end, scaled up to the full-size experiment.
     pub entries: f64,
 }
 
@@ -99,10 +99,10 @@ impl Experiment {
         self
     }
 
-    /// Asks for `requests`, as many as are wanted or there are.
+    /// Runs the experiment with `requests`, up to the configured number.
     ///
     /// # Errors
-    /// When the store refuses its options.
+    /// If the store refuses its options.
     pub fn run(&self, requests: impl Iterator<Item = WorkloadRequest>) -> Result<Outcome, Error> {
         let mut options = SimStoreOptions::new(self.policy, self.disk_bytes);
         options.mean_entry_bytes = self.mean_entry_bytes;
@@ -180,7 +180,7 @@ impl Experiment {
     }
 }
 
-/// A body's entry in the store, or one of several.
+/// One of the entries that make up a body in the store.
 #[derive(Clone, Copy)]
 struct BodyChunk {
     key: u64,
@@ -201,7 +201,7 @@ fn chunks_of(request: &Request) -> Vec<BodyChunk> {
 /// Returns the chunks that the store does not have. Without the first one, which stands for the head, the proxy fetches
 /// the whole body.
 fn missing_of(bed: &mut SimStore, chunks: &[BodyChunk]) -> Vec<BodyChunk> {
-    // What waits for others to be read with is there.
+    // A lookup that waits for its batch counts as found, because only existing entries are read.
     let mut is_missing = |chunk: &&BodyChunk| !bed.look_up(chunk.key).unwrap_or(true);
     match chunks.first().filter(&mut is_missing) {
         Some(_) => chunks.to_vec(),
@@ -209,12 +209,12 @@ fn missing_of(bed: &mut SimStore, chunks: &[BodyChunk]) -> Vec<BodyChunk> {
     }
 }
 
-/// The memory cache, and the simulation's own record of the entries on the disk.
+/// The memory cache, and the simulation's record of the entries on disk.
 struct MemoryTier {
     lru: Lru,
-    /// Entries that the store has read along with others.
+    /// Entries that the store read together with others.
     neighbours: Vec<(u64, u64)>,
-    /// Entries of the store, if they may take a part of it only.
+    /// Entries in the store; `None` if they may use all of it.
     kept: Option<Lru>,
 }
 
@@ -227,7 +227,7 @@ impl MemoryTier {
         }
     }
 
-    /// Removes entries until one more may be stored.
+    /// Removes entries until there is room for `chunk`.
     fn make_room(&mut self, bed: &mut SimStore, chunk: BodyChunk) {
         if let Some(kept) = &mut self.kept
             && !kept.touch(chunk.key)
@@ -259,17 +259,17 @@ impl Outcome {
         self.refused as f64 / misses.max(1) as f64
     }
 
-    /// Requests a second when each waits for the one before.
+    /// Returns the requests per second if each waits for the previous one.
     pub fn per_s_alone(&self) -> f64 {
         self.requests as f64 / (self.cpu_s + self.disk_s)
     }
 
-    /// Requests a second that disk and one processor can do at most, with many in flight.
+    /// Returns the maximum requests per second of the disk and one processor, with many in flight.
     pub fn per_s_most(&self) -> f64 {
         self.requests as f64 / self.cpu_s.max(self.disk_s / self.channel_count)
     }
 
-    /// Requests a second that the disk can do.
+    /// Returns the maximum requests per second of the disk.
     pub fn per_s_disk(&self) -> f64 {
         self.requests as f64 * self.channel_count / self.disk_s
     }
@@ -284,7 +284,7 @@ impl Outcome {
         self.hit_bytes as f64 / self.bytes.max(1) as f64
     }
 
-    /// Bytes written to the medium for each that the store was given.
+    /// Returns the bytes written to the medium per byte passed to the store.
     pub fn write_factor(&self) -> f64 {
         self.served.media_bytes as f64 / self.admitted_bytes.max(1) as f64
     }
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use larder_workload::Workload;
 
-    /// At stake: rows that cannot be simulated. Every row of the table, on a disk and on flash.
+    /// At stake: policies that cannot be simulated. Runs every policy of the table, on a disk and on flash.
     #[test]
     fn every_row_runs_and_hits() {
         for policy in Policy::all() {

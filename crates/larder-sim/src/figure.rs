@@ -1,6 +1,6 @@
-//! A figure as data: the values and axes.
+//! A figure as data: its values and axes.
 //!
-//! [`draw`] draws it, from this data only.
+//! [`draw`] draws figures from this data alone.
 
 mod draw;
 mod ticks;
@@ -14,7 +14,7 @@ pub struct Figure {
     pub name: String,
     /// The title.
     pub title: String,
-    /// Name and unit of the horizontal axis; empty where bars have names.
+    /// Name and unit of the horizontal axis; empty if bars have names.
     pub x_label: String,
     /// Name and unit of the vertical axis.
     pub y_label: String,
@@ -27,14 +27,14 @@ pub struct Figure {
 /// The scale of axes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// Both evenly, the vertical one from 0.
+    /// Both axes are linear; the vertical one starts at 0.
     #[default]
     Even,
-    /// The horizontal one by ratios.
+    /// The horizontal axis is logarithmic.
     LogarithmicX,
-    /// The vertical one by ratios.
+    /// The vertical axis is logarithmic.
     LogarithmicY,
-    /// Both by ratios.
+    /// Both axes are logarithmic.
     Logarithmic,
 }
 
@@ -76,7 +76,7 @@ impl Default for FigureContent {
 /// A line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FigureLine {
-    /// The label; empty for a line that belongs to another of its hue.
+    /// The label; empty for a line that shares the colour and label of another.
     pub label: String,
     /// The points, from left to right. Those that a logarithmic axis cannot show are left out.
     pub points: Vec<(f64, f64)>,
@@ -89,11 +89,11 @@ pub struct FigureLine {
 /// The colour of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hue {
-    /// That of its place among the lines.
+    /// The colour assigned to the line's index.
     #[default]
     Next,
-    /// That of this place.
+    /// The colour assigned to this index.
     Of(usize),
-    /// Grey: what was printed, or a limit.
+    /// Grey, for published values and limits.
     Grey,
 }

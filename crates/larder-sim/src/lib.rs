@@ -1,4 +1,4 @@
-//! Larder's laboratory: machines in virtual time, and the eviction algorithms that Larder's policies are compared with.
+//! Larder's laboratory: machines in virtual time, and published eviction algorithms to compare Larder's policies with.
 //!
 //! A request is a key and a size; bodies are not simulated. Requests come from `larder_workload`. Start at [`SimStore`]
 //! and [`Reference`].

@@ -1,8 +1,8 @@
 //! Objects in doubly linked lists over one slab, found by key.
 //!
-//! Owns: [`Lists`], as many lists as its user needs, and the bytes in each. Invariant: an object is in exactly one
-//! list. Cost: 32 bytes per object and 11 to 21 for the hash table; all operations are constant, a search takes one
-//! cache line of the table and one of the slab.
+//! Owns: [`Lists`], any number of lists, and the bytes in each. Invariant: an object is in exactly one list. Cost: 32
+//! bytes per object and 11 to 21 for the hash table. All operations take constant time; a search reads one cache line
+//! of the table and one of the slab.
 
 mod table;
 
@@ -13,7 +13,7 @@ use table::Table;
 pub(crate) type NodeId = u32;
 
 const NONE: NodeId = NodeId::MAX;
-/// Keys that are approached at a time.
+/// Number of keys prefetched at once.
 pub(crate) const APPROACHED_MAX: usize = 16;
 
 /// An object, within one cache line.
@@ -22,12 +22,12 @@ pub(crate) const APPROACHED_MAX: usize = 16;
 pub(crate) struct Node {
     pub(crate) key: u64,
     pub(crate) size_bytes: u64,
-    /// For whatever the user counts.
+    /// A counter for the caller.
     pub(crate) count: u32,
     list: u32,
-    /// Towards the head.
+    /// The neighbour towards the head.
     newer: NodeId,
-    /// Towards the tail.
+    /// The neighbour towards the tail.
     older: NodeId,
 }
 
@@ -52,7 +52,7 @@ impl<const COUNT: usize> Lists<COUNT> {
         Self { nodes: Vec::new(), spare: Vec::new(), table: Table::new(), ends: [ends; COUNT] }
     }
 
-    /// Adds an object at the head of `list`. It is in none.
+    /// Adds an object that is in no list at the head of `list`.
     pub(crate) fn insert(&mut self, list: usize, key: u64, size_bytes: u64) -> NodeId {
         let node = Node { key, size_bytes, count: 0, list: list as u32, newer: NONE, older: NONE };
         let id = match self.spare.pop() {
@@ -70,7 +70,7 @@ impl<const COUNT: usize> Lists<COUNT> {
         id
     }
 
-    /// Takes an object out of its list and forgets it.
+    /// Removes an object from its list and from the slab.
     pub(crate) fn remove(&mut self, id: NodeId) -> Node {
         let node = self.nodes[id as usize];
         self.unlink(id);
@@ -96,8 +96,8 @@ impl<const COUNT: usize> Lists<COUNT> {
         self.table.find(key, |id| self.nodes[id as usize].key == key)
     }
 
-    /// Brings what requests for `keys` will touch into the processor's cache, all at the same time: one after the other
-    /// they would wait for memory one after the other.
+    /// Prefetches the memory that requests for `keys` will touch, all at the same time. Without this, each request
+    /// would wait for its own memory accesses.
     pub(crate) fn approach(&self, keys: impl Iterator<Item = u64>) {
         let mut ids = [NONE; APPROACHED_MAX];
         for (id, key) in ids.iter_mut().zip(keys) {

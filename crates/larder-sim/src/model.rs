@@ -1,9 +1,9 @@
 //! Machines as data: a disk, a file system and a processor, whose times are computed instead of waited for.
 //!
-//! Owns: the parameters of a machine, read from a TOML file in which each value names its source, and the machine in
-//! use ([`ModelDevice`], [`ModelDirectory`]), on which the shipping engine runs in virtual time. Policies and workloads
-//! are not known here. Invariant: all operations complete inside `submit`; their time is summed, never waited for.
-//! Source: Markatos et al. (USITS 1999); `models/` states the source of each constant.
+//! Owns: the parameters of a machine, read from a TOML file in which each value names its source, and the simulated
+//! devices of a machine ([`ModelDevice`], [`ModelDirectory`]), on which the shipping engine runs in virtual time. It
+//! does not know policies and workloads. Invariant: all operations complete inside `submit`; their time is summed,
+//! never waited for. Source: Markatos et al. (USITS 1999); `models/` states the source of each constant.
 
 mod bounds;
 mod device;
@@ -21,7 +21,7 @@ pub use directory::ModelDirectory;
 pub use disk::{Disk, DiskWork};
 pub use parameters::{Arm, DiskParameters, FileParameters, Flash, Model, ModelError, Note, SystemParameters};
 
-/// The machines that come with Larder: name and file.
+/// The machines included in Larder: name and file.
 pub const MODELS: [(&str, &str); 14] = [
     ("st15150wc-ufs", include_str!("../models/st15150wc-ufs.toml")),
     ("st15150wc-ext2", include_str!("../models/st15150wc-ext2.toml")),

@@ -1,7 +1,7 @@
 //! The papers' tables and figures, simulated with the shipping policies and compared with the published values.
 //!
-//! Owns: the list of them. Each is computed in its own module. The published values are in the catalogue, which also has
-//! the reasons for results that are not reproduced. Invariant: compared values were computed in the same run.
+//! Owns: the list of papers. Each result is computed in its own module. The catalogue has the published values, and the
+//! reasons why some are not reproduced. Invariant: compared values were computed in the same run.
 
 mod catalogue;
 mod esp;
@@ -24,23 +24,23 @@ pub struct Paper {
     run: fn(&PaperOptions<'_>) -> Result<Report, Error>,
 }
 
-/// The options of a reproduction.
+/// Settings of a reproduction.
 pub struct PaperOptions<'a> {
     /// Seed of the workload.
     pub seed: u64,
-    /// Simulations at a time.
+    /// Number of simulations run at once.
     pub jobs: usize,
-    /// Share of the paper's operations that is run, for a first look.
+    /// Share of the paper's operations to run; less than 1 for a quick look.
     pub share: f64,
     /// A machine to use instead of the paper's.
     pub model: Option<Model>,
-    /// Is called after each simulation, with the number of simulations.
+    /// Called after each simulation with the number of simulations done.
     pub progress: &'a (dyn Fn(u64) + Sync),
-    /// Builds the report without simulating anything. Its values mean nothing, but its lines are all there.
+    /// Builds the report without simulating. All its lines are present, but their values are meaningless.
     pub dry_run: bool,
 }
 
-/// Every table and figure there is.
+/// All tables and figures.
 pub static PAPERS: &[Paper] = &[
     Paper {
         name: "markatos-table1",
@@ -141,18 +141,18 @@ impl Paper {
     /// Simulates the paper.
     ///
     /// # Errors
-    /// A store refuses its options, as it may on a machine other than the paper's.
+    /// If a store refuses its options, which may happen on a machine other than the paper's.
     pub fn simulate(&self, options: &PaperOptions<'_>) -> Result<Report, Error> {
         (self.run)(options).map(|report| Report { name: Some(self.name), ..report })
     }
 
-    /// Returns the comparisons that a simulation makes, without simulating; their simulated values mean nothing.
+    /// Returns the comparisons of a simulation without simulating. Their simulated values are meaningless.
     pub fn lines(&self) -> Vec<Comparison> {
         let options = PaperOptions { seed: 1, jobs: 1, share: 1.0, model: None, progress: &|_| {}, dry_run: true };
         self.simulate(&options).expect("a dry run opens no store").comparisons
     }
 
-    /// Returns the account of `reports`: how many of the papers' printed results they compare, meet and predict, and
+    /// Returns a summary of `reports`: how many of the papers' printed results they compare, meet and predict, and
     /// which results cannot be compared.
     pub fn account(reports: &[Report]) -> Report {
         catalogue::account(reports)
@@ -160,7 +160,7 @@ impl Paper {
 }
 
 impl PaperOptions<'_> {
-    /// Runs independent simulations, and reports the progress of each. A dry run returns empty results.
+    /// Runs independent simulations in parallel and reports progress after each. A dry run returns empty results.
     fn each<T: Sync, R: Send + Default>(
         &self,
         items: &[T],
@@ -177,18 +177,18 @@ impl PaperOptions<'_> {
         outcomes.into_iter().collect()
     }
 
-    /// Returns the requested machine, or this default.
+    /// Returns the requested machine, or the one with this name if none was requested.
     fn machine(&self, name: &str) -> Model {
         self.model.clone().unwrap_or_else(|| Model::open(name).expect("the machines that come along are right"))
     }
 }
 
-/// Returns a policy that is known to exist.
+/// Returns an existing policy.
 fn row(name: &str) -> &'static Policy {
     Policy::named(name).expect("papers name rows of the table")
 }
 
-/// Returns the policies' constants for a paper. The systems that were measured kept their maps in memory only.
+/// Returns the policies' constants for a paper. The measured systems kept their maps in memory only.
 fn paper_tuning() -> Tuning {
     let mut tuning = Tuning::default();
     tuning.map_journal = false;

@@ -1,6 +1,6 @@
-//! Runs independent simulations on several threads; the answers come in the order of the questions.
+//! Runs independent simulations on several threads; results are in the order of the items.
 //!
-//! Invariant: how many threads there are changes nothing but the time. Cost: a thread each, for the whole call.
+//! Invariant: the number of threads affects only the time. Cost: one thread per job, for the duration of the call.
 
 use std::{
     num::NonZeroUsize,
@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-/// Answers `work` of each of `items`, on up to `jobs` threads.
+/// Returns the result of `work` for each of `items`, computed on up to `jobs` threads.
 pub(crate) fn map<T: Sync, R: Send>(items: &[T], jobs: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let answers: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
@@ -30,7 +30,7 @@ pub(crate) fn map<T: Sync, R: Send>(items: &[T], jobs: usize, work: impl Fn(&T) 
     answers.map(|answer| answer.expect("every item was worked on")).collect()
 }
 
-/// Threads that this machine has.
+/// Returns the number of threads of this machine.
 pub fn jobs_default() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }

@@ -1,7 +1,7 @@
-//! Markatos' method: a memory LRU and a disk LRU turn a trace into the operations a disk sees.
+//! Markatos' method: an LRU of memory and an LRU of the disk turn a trace into the operations that a disk sees.
 //!
-//! Only misses of the memory reach the disk. Misses of the disk are written; for lack of room, the least recently used
-//! documents are deleted; a changed document is deleted and written (USITS 1999, section 3).
+//! Only misses of the memory reach the disk. Misses of the disk are written; if there is no room, the least recently
+//! used documents are deleted. A changed document is deleted and written (USITS 1999, section 3).
 
 mod lru;
 
@@ -9,26 +9,26 @@ use larder_workload::{Document, Markatos, Random};
 pub(crate) use lru::Lru;
 use std::collections::{HashMap, VecDeque};
 
-/// Assumptions about the second level where the paper is silent.
+/// Assumptions about the second level that the paper does not state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PipelineAssumptions {
-    /// The documents that are deleted for lack of room.
+    /// Which documents are deleted when there is no room.
     pub victims: Victims,
-    /// Share of the requests to documents on the disk that find a new version.
+    /// Share of requests for documents on the disk that find a changed version.
     pub changed_share: f64,
     /// Whether a hit in memory counts as a use of the document on the disk.
     pub counts_memory_hits: bool,
 }
 
-/// The documents that are deleted from the disk for lack of room.
+/// Which documents are deleted from the disk when there is no room.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Victims {
-    /// The one used least recently.
+    /// The least recently used one.
     LeastRecentlyUsed,
-    /// Any one of this share of all, those written first: free space is scattered over that share.
+    /// A random one among this share of all, those written first: free space is scattered over that share.
     Documents(f64),
-    /// Any page of this share of all, with what came with it: free space is scattered, but not that of documents that were
-    /// stored side by side.
+    /// A random page among this share of all, with all its documents: free space is scattered, but documents that were
+    /// stored together leave one hole.
     Pages(f64),
 }
 
@@ -41,7 +41,7 @@ impl Default for PipelineAssumptions {
 /// An operation of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Read a document that is there.
+    /// Read an existing document.
     Read(Document),
     /// Store a document.
     Write(Document),
@@ -49,14 +49,14 @@ pub enum Operation {
     Delete(u64),
 }
 
-/// The number of each operation, and of the requests that led to them.
+/// Counts of each operation, and of the requests that caused them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationCounts {
     /// Requests.
     pub gets: u64,
     /// Requests that the memory answered.
     pub memory_hits: u64,
-    /// Operations of each kind.
+    /// Documents read.
     pub reads: u64,
     /// Documents written.
     pub writes: u64,
@@ -82,7 +82,7 @@ impl OperationCounts {
     }
 }
 
-/// The operations of a trace, until it ends or somebody stops asking.
+/// The operations of a trace, as an iterator.
 pub struct Pipeline {
     trace: Markatos,
     memory: Lru,
@@ -95,8 +95,8 @@ pub struct Pipeline {
     drawn: DrawnVictims,
 }
 
-/// The written documents or pages, approximately in the order of writing, from which victims are drawn; with the
-/// documents of each.
+/// The documents or pages from which victims are drawn, approximately in the order of writing, and the documents of
+/// each.
 #[derive(Default)]
 struct DrawnVictims {
     from: VecDeque<u64>,
@@ -104,12 +104,12 @@ struct DrawnVictims {
 }
 
 impl Pipeline {
-    /// Creates the operations of the trace of `seed` behind a memory and with a disk of these sizes.
+    /// Creates the operations of the trace of `seed`, for a memory cache and a disk of these sizes.
     pub fn new(seed: u64, memory_bytes: u64, disk_bytes: u64) -> Self {
         Self::of_workload(seed, memory_bytes, disk_bytes, disk_bytes)
     }
 
-    /// Creates the operations of a trace that was made for a disk of another size.
+    /// Creates the operations of a trace that was generated for a disk of another size.
     pub fn of_workload(seed: u64, memory_bytes: u64, disk_bytes: u64, workload_disk_bytes: u64) -> Self {
         Self {
             trace: Markatos::new(seed, memory_bytes, workload_disk_bytes),
@@ -161,7 +161,8 @@ impl Pipeline {
         self.pending.push_back(Operation::Write(document));
     }
 
-    /// Makes room for a document with victims that are drawn, if they are.
+    /// Deletes random documents until there is room for `document`. Does nothing if victims are the least recently used
+    /// ones.
     fn make_room(&mut self, document: Document) {
         let (own, share) = match self.assumed.victims {
             Victims::LeastRecentlyUsed => return,
@@ -215,8 +216,8 @@ mod tests {
         pipeline.counts()
     }
 
-    /// At stake: simulated tables that are of another workload than the paper's. Footnote 2: 1,058,206
-    /// gets give 338,081 memory hits, 678,040 writes, 42,085 reads and 279,875 deletes.
+    /// At stake: simulated tables of a workload other than the paper's. Footnote 2: 1,058,206 gets give 338,081 memory
+    /// hits, 678,040 writes, 42,085 reads and 279,875 deletes.
     #[test]
     fn a_million_operations_are_those_of_the_papers_footnote() {
         for seed in [11, 12, 13] {

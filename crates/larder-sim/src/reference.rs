@@ -1,8 +1,9 @@
-//! The evictions of the literature, to compare Larder's policies with: which objects stay when bytes are short.
+//! Published eviction algorithms to compare Larder's policies with: they decide which objects a cache of limited bytes
+//! keeps.
 //!
-//! Owns: [`Reference`], one enum over all of them. Nothing is placed on a disk. LRU, FIFO, SIEVE and S3-FIFO agree with
-//! libCacheSim 0.3.5 to the last request, with its constants; its GDSF breaks ties differently, and misses 0.6% less of
-//! web objects. Cost: one hash table lookup and a few links per request, about 50 bytes of memory per object and list.
+//! Owns: [`Reference`], one enum over all of them. Nothing is placed on a disk. LRU, FIFO, SIEVE and S3-FIFO agree
+//! exactly with libCacheSim 0.3.5, with its constants; its GDSF breaks ties differently, and misses 0.6% less of web
+//! objects. Cost: one hash table lookup and a few links per request, about 50 bytes of memory per object and list.
 
 mod arc;
 mod belady;
@@ -22,7 +23,7 @@ use queues::{Fifo, Lru, Sieve};
 use s3_fifo::S3Fifo;
 use tiny_lfu::TinyLfu;
 
-/// A cache of a number of bytes with one of the known evictions.
+/// A cache of limited bytes with one of the published evictions.
 pub enum Reference {
     /// Least recently used.
     Lru(Lru),
@@ -45,7 +46,7 @@ pub enum Reference {
 }
 
 impl Reference {
-    /// The names [`Self::named`] knows, without Belady's, which must know the future.
+    /// The names that [`Self::named`] accepts. Belady's is not among them, because it needs to know the future.
     pub const NAMES: [&'static str; 8] = ["lru", "fifo", "sieve", "s3-fifo", "arc", "w-tinylfu", "gdsf", "lhd"];
 
     /// Returns the eviction with this name and `size_bytes` of cache.
@@ -63,13 +64,13 @@ impl Reference {
         })
     }
 
-    /// Creates Belady's eviction, which knows when each request's object is requested again.
+    /// Creates Belady's eviction from the next use of each request's object.
     pub fn belady(size_bytes: u64, next_uses: NextUses) -> Self {
         Self::Belady(Belady::new(size_bytes, next_uses))
     }
 
-    /// Asks for several objects, one after the other; how many were hit. Twice as fast as one by one where the cache is
-    /// larger than the processor's.
+    /// Requests several objects in sequence, and returns the number of hits. Twice as fast as single requests if the
+    /// cache exceeds the processor's caches.
     pub fn request_all(&mut self, requests: &[(u64, u64)]) -> u64 {
         let mut hits = 0;
         for batch in requests.chunks(APPROACHED_MAX) {
@@ -79,7 +80,7 @@ impl Reference {
         hits
     }
 
-    /// Asks for an object, which is stored if it was missed; whether it was hit.
+    /// Requests an object, which is stored after a miss. Returns whether it was a hit.
     pub fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         match self {
             Self::Lru(cache) => cache.request(key, size_bytes),

@@ -1,17 +1,17 @@
-//! The results of a simulation for readers: comparisons with published values, remarks, figures.
+//! The results of a simulation: comparisons with published values, remarks, figures.
 //!
-//! Owns: [`Report`], and its forms as text, JSON and CSV. Simulation and drawing are elsewhere.
+//! Owns: [`Report`], and its output as text, JSON and CSV. Simulation and drawing are elsewhere.
 
 use crate::figure::Figure;
 use std::fmt::Write as _;
 
-/// Largest relative distance from the paper's value that counts as met.
+/// Maximum relative distance from the paper's value that still counts as met.
 const MET_WITHIN: f64 = 0.25;
 
 /// A simulated table or figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The name of the paper's table or figure that it reproduces, if it does.
+    /// Name of the paper's table or figure that it reproduces, if any.
     pub name: Option<&'static str>,
     /// The report's title.
     pub title: String,
@@ -19,9 +19,9 @@ pub struct Report {
     pub comparisons: Vec<Comparison>,
     /// Other tables.
     pub tables: Vec<Table>,
-    /// Remarks for the reader: assumptions, misses and their reasons.
+    /// Remarks for the reader: assumptions, and the reasons for values that are not met.
     pub remarks: Vec<String>,
-    /// To be drawn.
+    /// Figures to be drawn.
     pub figures: Vec<Figure>,
 }
 
@@ -34,11 +34,11 @@ pub struct Comparison {
     pub unit: &'static str,
     /// The source of the paper's value.
     pub kind: ValueKind,
-    /// The independence of the simulated value from the paper's.
+    /// How far the simulated value is independent of the paper's.
     pub basis: ComparisonBasis,
-    /// The paper's value, or the least that it prints.
+    /// The paper's value, or the lower end of its range.
     pub paper: f64,
-    /// The same value, or the greatest of a range that it prints.
+    /// The same value, or the upper end of its range.
     pub paper_most: f64,
     /// The simulated value.
     pub simulated: f64,
@@ -47,16 +47,16 @@ pub struct Comparison {
 /// The source of a paper's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// The paper prints it, as a number or in words; or prints it for several disks, of which one is simulated.
+    /// Printed in the paper as a number or in words. If printed for several disks, one of them is simulated.
     Printed,
-    /// Computed from what the paper prints, or read off a figure.
+    /// Computed from printed values, or read off a figure.
     Derived,
-    /// Measured by others than the paper's authors.
+    /// Measured by others, not by the paper's authors.
     External,
 }
 
 impl ValueKind {
-    /// All of them.
+    /// All sources.
     pub const ALL: [Self; 3] = [Self::Printed, Self::Derived, Self::External];
 
     /// Returns the name of the source.
@@ -69,12 +69,13 @@ impl ValueKind {
     }
 }
 
-/// The independence of a simulated value from the value that it is compared with.
+/// How far a simulated value is independent of the value that it is compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComparisonBasis {
-    /// A constant was chosen so that this value, or a group of values that includes it, comes out.
+    /// A constant was chosen so that this value, or a group of values that includes it, is met.
     Fitted,
-    /// The value follows from another line by arithmetic, or is the same simulation compared with a second printing.
+    /// The value follows from another line by arithmetic, or the same simulation is compared with a value that is
+    /// printed twice.
     Repeated,
     /// All constants come from elsewhere: data sheets, other papers, or lines that are marked as fitted.
     #[default]
@@ -82,10 +83,10 @@ pub enum ComparisonBasis {
 }
 
 impl ComparisonBasis {
-    /// All of them.
+    /// All bases.
     pub const ALL: [Self; 3] = [Self::Fitted, Self::Repeated, Self::Predicted];
 
-    /// Returns the word for it.
+    /// Returns the name of the basis.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fitted => "fitted",
@@ -100,9 +101,9 @@ impl ComparisonBasis {
 pub struct Table {
     /// The table's title.
     pub title: String,
-    /// Names of the columns; the first is that of the rows.
+    /// Names of the columns. The first column has the names of the rows.
     pub columns: Vec<String>,
-    /// A name and values, as many as columns but one.
+    /// Each row's name and values. The values belong to the second and later columns.
     pub rows: Vec<(String, Vec<f64>)>,
 }
 
@@ -118,20 +119,22 @@ impl Comparison {
         Self { basis, ..self }
     }
 
-    /// Returns the comparison with the paper's value multiplied, for runs of a share of the paper's operations.
+    /// Returns the comparison with the paper's value multiplied by `factor`, for runs of a share of the paper's
+    /// operations.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self { paper: self.paper * factor, paper_most: self.paper_most * factor, ..self }
     }
 
-    /// Returns the ratio of the simulated value to the paper's: to the nearer end of a range, and 1 within it.
+    /// Returns the ratio of the simulated value to the paper's. For a range, returns 1 within it, otherwise the ratio
+    /// to the nearer end.
     pub fn ratio(&self) -> f64 {
         let nearest = self.simulated.clamp(self.paper, self.paper_most);
-        // A value that is printed as 0 has no ratio, but can be met.
+        // A value printed as 0 has no ratio, but can be met.
         if self.simulated == nearest { 1.0 } else { self.simulated / nearest }
     }
 
-    /// Returns whether the simulated value lies within a quarter of the paper's.
+    /// Returns whether the simulated value is within 25% of the paper's.
     pub fn is_met(&self) -> bool {
         (self.ratio() - 1.0).abs() <= MET_WITHIN
     }
@@ -177,7 +180,7 @@ impl Report {
         Self { title: title.into(), ..Self::default() }
     }
 
-    /// Returns the comparisons in `reports` that are not met, farthest first.
+    /// Returns the comparisons in `reports` that are not met, the farthest first.
     pub(crate) fn missed(reports: &[Self]) -> Table {
         let all = reports.iter().flat_map(|report| report.comparisons.iter().map(move |line| (report, line)));
         let mut missed: Vec<_> = all.filter(|(_, line)| !line.is_met()).collect();
@@ -192,7 +195,7 @@ impl Report {
         table
     }
 
-    /// Returns the report as text, with tables in Markdown, which terminals can show as well.
+    /// Returns the report as text. Tables are in Markdown, which is readable in a terminal too.
     pub fn to_text(&self) -> String {
         let mut text = format!("## {}\n\n", self.title);
         if !self.comparisons.is_empty() {
@@ -243,7 +246,8 @@ impl Report {
         let row = |columns: &[String], (name, values): &(String, Vec<f64>)| {
             let first = columns.first().map_or_else(|| quoted("name"), |column| quoted(column));
             let rest = columns.iter().skip(1).zip(values);
-            // A name that a column before has too would hide that column's value.
+            // A column with the same name as an earlier one gets another name, which would otherwise hide the earlier
+            // one's value.
             let named = rest.enumerate().map(|(at, (column, value))| {
                 let before = columns[..=at].iter().filter(|other| *other == column).count();
                 let column = if before == 0 { column.clone() } else { format!("{column} ({})", before + 1) };
@@ -320,7 +324,7 @@ fn grouped(value: f64) -> String {
     text
 }
 
-/// Cells under a header, names to the left and numbers to the right.
+/// Formats a table: names are aligned left, numbers right.
 fn grid(header: &[String], rows: &[Vec<String>]) -> String {
     let width = |at: usize| {
         let cells = rows.iter().filter_map(|row| row.get(at)).chain(header.get(at));
@@ -399,7 +403,7 @@ mod tests {
         );
     }
 
-    /// At stake: misses that do not show. A range is met inside and missed outside, by its nearer end.
+    /// At stake: unmet values that are not shown. A range is met inside and missed outside, by its nearer end.
     #[test]
     fn a_value_outside_of_a_range_is_missed_and_named() {
         let mut report = Report::new("Paper, Table 1: all");
@@ -422,7 +426,7 @@ mod tests {
         assert_eq!(range_text(0.0, 0.0), "0");
     }
 
-    /// At stake: a column that hides another of its name.
+    /// At stake: a column that hides another of the same name.
     #[test]
     fn json_keeps_both_of_two_columns_of_one_name() {
         let mut report = Report::new("");

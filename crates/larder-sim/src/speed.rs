@@ -1,8 +1,8 @@
-//! Measures the speed of the laboratory itself: requests per second of one core, for evictions, traces and policies.
+//! Measures the laboratory's own speed: requests per second on one core, for evictions, traces and policies.
 //!
-//! Owns: [`SpeedTest`] and its report. Hit ratios are compared in [`Sweep`](crate::Sweep). Invariant: the time is the
-//! processor time of this thread, so other programs on the machine do not count. Cost: 16 bytes for each request that
-//! is kept; streamed requests are not kept.
+//! Owns: [`SpeedTest`] and its report. [`Sweep`](crate::Sweep) compares hit ratios. Invariant: time is the processor
+//! time of this thread, so other programs on the machine do not count. Cost: 16 bytes for each request that is kept;
+//! streamed requests are not kept.
 
 use crate::{Experiment, Model, NextUses, Reference, Report, RequestSource, SweepError, Table};
 use larder_store::Policy;
@@ -10,37 +10,37 @@ use larder_workload::{Request, TraceError, Workload, WorkloadRequest};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 
-/// Memory in front of a row, small enough that most requests reach the row.
+/// Size of the memory cache in front of a policy, small enough that most requests reach the policy.
 const ROW_MEMORY_BYTES: u64 = 16 << 20;
-/// Requests that are read or drawn at a time.
+/// Number of requests read or generated at once.
 const BATCH: usize = 1024;
 
-/// The setup of a measurement.
+/// Settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct SpeedTest {
     /// The source of requests.
     pub source: RequestSource,
-    /// Requests that are kept in memory for the evictions, at most.
+    /// Maximum number of requests kept in memory for the evictions.
     pub kept: u64,
-    /// Requests that are streamed through an LRU, at most; none are if it is 0.
+    /// Maximum number of requests streamed through an LRU; 0 skips this measurement.
     pub streamed: u64,
-    /// Requests for each row, at most.
+    /// Maximum number of requests for each policy.
     pub row_requests: u64,
     /// Size of caches and stores.
     pub cache_bytes: u64,
-    /// Rows.
+    /// The policies.
     pub policies: Vec<&'static Policy>,
 }
 
 impl SpeedTest {
-    /// Times all of it, one after the other; `progress` hears of each that is done, and how many there are.
+    /// Runs all measurements in sequence. Calls `progress` with the total after each one.
     ///
     /// # Errors
-    /// When the source cannot be read or a store refuses its options.
+    /// If the source cannot be read or a store refuses its options.
     pub fn run(&self, progress: &dyn Fn(u64)) -> Result<Report, SweepError> {
         let count = (Reference::NAMES.len() + 1 + self.policies.len()) as u64 + u64::from(self.streamed > 0);
         let mut report = Report::new("Requests per second of one core");
-        // First, because the result includes the process's peak memory.
+        // This comes first, because the result includes the process's peak memory.
         if self.streamed > 0 {
             report.tables.push(self.stream()?);
             progress(count);
@@ -55,7 +55,7 @@ impl SpeedTest {
         Ok(report)
     }
 
-    /// Requests through an LRU as they are read or drawn.
+    /// Measures an LRU with requests that are read or generated as they are needed.
     fn stream(&self) -> Result<Table, SweepError> {
         let (mut cache, begun_s) = (reference("lru", self.cache_bytes), cpu_s());
         let (mut asked, mut hits, mut batch) = (0_u64, 0_u64, Vec::with_capacity(BATCH));
@@ -79,7 +79,7 @@ impl SpeedTest {
         Ok(table)
     }
 
-    /// Requests in memory through the evictions of the literature.
+    /// Measures the published evictions with requests in memory.
     fn evictions(&self, progress: &dyn Fn()) -> Result<Table, SweepError> {
         let kept: Vec<(u64, u64)> = self
             .requests()?
@@ -100,7 +100,7 @@ impl SpeedTest {
         Ok(table)
     }
 
-    /// Requests in memory through rows, on a disk for those that keep files and on flash for others.
+    /// Measures policies with requests in memory: on a disk for policies with many files, on flash for the others.
     fn rows(&self, progress: &dyn Fn()) -> Result<Table, SweepError> {
         let kept: Vec<WorkloadRequest> = self.requests()?.take(self.row_requests as usize).collect::<Result<_, _>>()?;
         let mut table = Table::new("", &["policy, in memory", "requests", "requests/s", "ns a request", "hits, %"]);
@@ -179,7 +179,7 @@ mod tests {
         };
         let done = Cell::new(0);
         let report = speed.run(&|count| done.set(done.get() + 100 / count)).unwrap();
-        // Besides those of the literature: the optimum, the stream of requests, and a row.
+        // In addition to these: the optimum, the stream of requests, and a policy.
         let count = crate::reference::Reference::NAMES.len() as u64 + 3;
         assert_eq!(done.get(), count * (100 / count));
         let rows: Vec<_> = report.tables.iter().flat_map(|table| &table.rows).collect();

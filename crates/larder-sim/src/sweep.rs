@@ -1,8 +1,8 @@
-//! Policies by sizes: the same requests on each, in one table.
+//! Compares policies at several sizes on the same requests, in one table.
 //!
-//! Owns: [`Sweep`], its setup, and its report. Which is best is not decided here. Invariant: every row of the report
-//! saw the same requests. A disk too large for this machine's memory is scaled down, together with everything that
-//! depends on it, by a factor that the report states.
+//! Owns: [`Sweep`], its settings, and its report. It does not rank policies. Invariant: every row of the report saw the
+//! same requests. A disk too large for this machine's memory is scaled down, together with everything that depends on
+//! it, by a factor that the report states.
 
 mod source;
 mod steps;
@@ -20,51 +20,51 @@ use steps::Point;
 pub use source::{RequestSource, TraceFile};
 pub use steps::Steps;
 
-/// A simulated volume is at most this long; longer ones are made smaller.
+/// Maximum size of a simulated volume; larger ones are scaled down.
 const SIMULATED_BYTES_MAX: u64 = 8 << 30;
-/// The eviction that needs to know the future requests.
+/// The eviction that needs to know future requests.
 const BELADY: &str = "belady";
-/// Requests that are kept for it.
+/// Maximum number of requests kept for it.
 const BELADY_REQUESTS_MAX: u64 = 20_000_000;
-/// Rates that differ by more than this are drawn by ratios.
+/// Ratio of rates above which they are drawn on a logarithmic axis.
 const FAR: f64 = 5.0;
 /// Number of requests between two progress reports.
 const TOLD_EVERY: u64 = 8192;
 const REQUESTS: std::ops::RangeInclusive<u64> = 200_000..=4_000_000;
 
-/// The setup of a comparison.
+/// Settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// Rows.
+    /// The policies.
     pub policies: Vec<&'static Policy>,
     /// The machine.
     pub model: Model,
-    /// Size of the store, where that is not varied.
+    /// Size of the store, unless it is varied.
     pub disk_bytes: u64,
-    /// Size of the memory tier, where that is not varied.
+    /// Size of the memory cache, unless it is varied.
     pub memory_bytes: u64,
     /// The parameter that is varied.
     pub steps: Steps,
     /// The source of requests.
     pub source: RequestSource,
-    /// Bytes of the working set, for workloads; the greatest of the sizes unless said.
+    /// Size of a workload's working set. `None`: the largest of the sizes.
     pub working_set_bytes: Option<u64>,
-    /// Requests, half of which only warm up in workloads; as many as make sense, or the whole trace, unless said.
+    /// Number of requests; half of a workload's are warm-up. `None`: a suitable number, or the whole trace.
     pub requests: Option<u64>,
-    /// Constants of rows.
+    /// Constants of the policies.
     pub tuning: Tuning,
-    /// Mean size of an entry, by which the index of some rows is sized; the engine's default if none.
+    /// Mean size of an entry, which determines the size of the index for some policies. `None`: the engine's default.
     pub mean_entry_bytes: Option<u64>,
-    /// Whether to run the evictions of the literature as well.
+    /// Whether to run the published evictions too.
     pub has_references: bool,
-    /// Simulations at a time.
+    /// Number of simulations run at once.
     pub jobs: usize,
 }
 
-/// Why a sweep cannot be made.
+/// The reason why a sweep failed.
 #[derive(Debug)]
 pub enum SweepError {
-    /// The trace.
+    /// The trace cannot be read.
     Trace(TraceError),
     /// There is no such workload.
     Workload(String),
@@ -85,10 +85,10 @@ struct Survey {
 }
 
 impl Sweep {
-    /// Runs all of it; `progress` hears of so many more requests that are done, and how many there are in all.
+    /// Runs the sweep. Calls `progress` with the number of requests done since the last call, and the total.
     ///
     /// # Errors
-    /// When the source cannot be read or a store refuses its options.
+    /// If the source cannot be read or a store refuses its options.
     pub fn run(&self, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report, SweepError> {
         let points = self.points();
         let largest = largest_bytes(&points);
@@ -133,7 +133,7 @@ impl Sweep {
         self.steps.points(self.disk_bytes, self.memory_bytes)
     }
 
-    /// Returns the number of warm-up requests, which are not counted, of this many.
+    /// Returns how many of `requests` are warm-up, which is not counted.
     fn warm_up(&self, requests: u64) -> u64 {
         match self.source {
             RequestSource::Trace(_) => 0,
@@ -141,7 +141,7 @@ impl Sweep {
         }
     }
 
-    /// Opens the requests, with everything `sample` times smaller. A trace ends at the first unreadable place.
+    /// Opens the requests, scaled down by `sample`. A trace ends where it is first unreadable.
     fn open(&self, sample: u64) -> Result<Box<dyn Iterator<Item = WorkloadRequest>>, SweepError> {
         match &self.source {
             RequestSource::Trace(file) => Ok(Box::new(file.open()?.map_while(Result::ok).map(WorkloadRequest::from))),
@@ -288,7 +288,7 @@ impl Sweep {
         }
     }
 
-    /// Returns the evictions of the literature for the comparison, at every step.
+    /// Returns the published evictions to compare with, at every step.
     fn evictions(&self, survey: Survey, points: &[Point]) -> Vec<(&'static str, Point)> {
         if !self.has_references {
             return Vec::new();
@@ -298,7 +298,7 @@ impl Sweep {
         points.iter().flat_map(|point| names().map(move |name| (name, *point))).collect()
     }
 
-    /// Misses of the evictions of the literature, with the same bytes as memory and disk together have.
+    /// Runs the published evictions, with as many bytes as memory and disk have together.
     fn references(
         &self,
         sample: u64,
@@ -343,7 +343,7 @@ fn largest_bytes(points: &[Point]) -> u64 {
     points.iter().map(|point| point.disk_bytes).max().unwrap_or(0)
 }
 
-/// Returns the same requests, and calls `tell` once for every [`TOLD_EVERY`] of them.
+/// Passes on the requests, and calls `tell` once for every [`TOLD_EVERY`] of them.
 fn told(
     requests: impl Iterator<Item = WorkloadRequest>,
     tell: &(dyn Fn(u64) + Sync),
@@ -356,7 +356,8 @@ fn told(
     })
 }
 
-/// Name, title and label of a figure, whether its rows differ by orders of magnitude, and what it shows of an outcome.
+/// A figure's name, title and label, whether its values differ by orders of magnitude, and which value of an outcome it
+/// shows.
 struct Measure {
     name: &'static str,
     title: &'static str,

@@ -1,6 +1,6 @@
 //! Draws figures as SVG and PNG, with an embedded font, so that they look the same everywhere.
 //!
-//! Owns: colours, sizes and axes. The content is decided elsewhere. Invariant: one picture for one figure.
+//! Owns: colours, sizes and axes. Callers decide the content. Invariant: the same figure always gives the same picture.
 
 use super::{Figure, FigureContent, FigureLine, Hue, Scale, ticks::Ticks};
 use plotters::{
@@ -20,7 +20,7 @@ pub(super) const FONT: &str = "larder";
 const SIZE: (u32, u32) = (960, 560);
 /// Scale of the PNG's pixels.
 const PNG_FACTOR: u32 = 2;
-/// Colours that are told apart by those who see fewer (Okabe and Ito, 2008).
+/// Colours that people with colour blindness can distinguish (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -30,22 +30,22 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
 ];
-/// Largest number of labels inside the figure. More are placed at its side, which is this many pixels wide.
+/// Maximum number of labels inside the figure. More are placed at its side, in a column of this many pixels.
 const LABELS_INSIDE_MAX: usize = 7;
 const BESIDE_WIDE: u32 = 190;
 /// Height of the axis relative to the highest bar, to leave room for the bars' names and values.
 const HEADROOM: f64 = 1.22;
-/// Share of a figure's height that a line's name takes.
+/// Share of a figure's height that a line's label takes.
 const NAME_HIGH_SHARE: f64 = 0.045;
 const X_LABELS_MAX: usize = 8;
-/// A line with more points than this has no dots.
+/// Points above which a line is drawn without dots.
 const DOTS_MAX: usize = 40;
 const PRINTED: RGBColor = RGBColor(150, 150, 150);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
 pub(super) type DrawResult<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// Dresses the axes of a chart.
+/// Configures the axes of a chart.
 macro_rules! axes {
     ($mesh:expr, $figure:expr, $factor:expr) => {
         $mesh
@@ -63,10 +63,10 @@ macro_rules! axes {
 pub type DrawError = Box<dyn Error + Send + Sync>;
 
 impl Figure {
-    /// Draws it into `folder`, which is made if need be; the files.
+    /// Draws the figure as SVG and PNG into `folder`, which is created if it does not exist. Returns the files' paths.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn draw(&self, folder: &Path) -> Result<Vec<PathBuf>, DrawError> {
         fs::create_dir_all(folder)?;
         let (svg, png) = (folder.join(&self.name).with_extension("svg"), folder.join(&self.name).with_extension("png"));
@@ -82,14 +82,14 @@ impl Figure {
     /// Draws the figure as SVG.
     ///
     /// # Errors
-    /// The figure cannot be drawn.
+    /// If the figure cannot be drawn.
     pub fn to_svg(&self) -> Result<String, DrawError> {
         let mut svg = String::new();
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         self.on(&area, 1)?;
         area.present().map_err(|error| DrawError::from(error.to_string()))?;
         drop(area);
-        // The font is known here only; elsewhere whatever is there will do.
+        // The embedded font exists only here. A viewer of the SVG uses any of these fonts that it has.
         Ok(svg.replace(&format!("\"{FONT}\""), "\"Ubuntu, DejaVu Sans, Helvetica, sans-serif\""))
     }
 
@@ -144,7 +144,7 @@ impl Figure {
                         chart.draw_series(DashedLineSeries::new(points, 6 * factor, 5 * factor, style))?;
                     } else {
                         chart.draw_series(LineSeries::new(points.clone(), style))?;
-                        // Where colours come again, dots have another form.
+                        // When colours repeat, the dots have another shape.
                         let size = (wide(place, lines.len()) + 1) * factor;
                         let circle = |point| Circle::new(point, size, colour.filled());
                         let triangle = |point| TriangleMarker::new(point, 2 * size, colour.filled());
@@ -200,7 +200,7 @@ impl Figure {
         chart
     }
 
-    /// Returns the vertical range with room for the labels of lines, if they are inside.
+    /// Returns the vertical range, with room for the labels of lines if they are inside the figure.
     fn with_room(&self, y: Range<f64>, labels: usize) -> Range<f64> {
         let inside = if labels > LABELS_INSIDE_MAX { 0 } else { labels };
         match self.scale {
@@ -241,7 +241,7 @@ impl Figure {
             .x_labels(groups.len())
             .x_label_formatter(&|_| String::new())
             .draw()?;
-        // Bars are drawn in pixels: the axis of names knows no places between them.
+        // Bars are drawn in pixels, because the axis of names has no positions between the names.
         let pixels = chart.plotting_area().get_pixel_range();
         let (left, wide) = (f64::from(pixels.0.start), f64::from(pixels.0.end - pixels.0.start) / groups.len() as f64);
         let (bottom, high) = (f64::from(pixels.1.end), f64::from(pixels.1.end - pixels.1.start) / (most * HEADROOM));
@@ -284,7 +284,7 @@ pub fn colour_of(place: usize) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Names of lines with their colours and dots, one below the other.
+/// Draws the labels of lines with their colours and dots, one below another.
 fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[FigureLine], factor: u32) -> DrawResult<B> {
     let one = factor as i32;
     for (row, (place, line)) in lines.iter().enumerate().filter(|(_, line)| !line.label.is_empty()).enumerate() {
@@ -331,7 +331,7 @@ fn name_of_bars<B: DrawingBackend>(
     Ok(())
 }
 
-/// Names of bars with their colours, side by side above them.
+/// Draws the names of bars with their colours, next to each other above the bars.
 fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], factor: u32) -> DrawResult<B> {
     let one = factor as i32;
     let (mut left, top, side) = (118 * one, 54 * one, 13 * one);
@@ -364,7 +364,7 @@ pub(super) fn short(value: f64) -> String {
     if value.fract() == 0.0 {
         return crate::report::number(value);
     }
-    // Ticks are sums of steps, and 0.1 + 0.2 is not 0.3.
+    // Ticks are sums of steps, and 0.1 + 0.2 is not exactly 0.3 in floating point.
     let text = format!("{value:.12}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -1,12 +1,12 @@
-//! Labels of positions on logarithmic axes, where powers of ten alone would often give one label or none.
+//! Labels of ticks on logarithmic axes. Powers of ten alone would often give one label or none.
 //!
-//! Figures are not known here. Invariant: labels do not overlap.
+//! This module does not know figures. Invariant: labels do not overlap.
 
 use super::{Scale, draw};
 use plotters::{coord::Shift, prelude::*};
 use std::ops::Range;
 
-/// An axis with more values than this has powers of ten.
+/// Number of distinct values above which an axis is labelled with powers of ten.
 const COUNT_MAX: usize = 16;
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
@@ -18,7 +18,8 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Across, every value there is, if they are few; upwards, 1, 2 and 5 times powers of ten.
+    /// Chooses the labels. A horizontal axis labels every value if there are few; a vertical one labels 1, 2 and 5
+    /// times powers of ten.
     pub(super) fn of(scale: Scale, values: impl Iterator<Item = f64>, reach: (Range<f64>, Range<f64>)) -> Self {
         let (is_x_by_ratios, is_y_by_ratios) = scale.by_ratios();
         let mut across: Vec<f64> = values.filter(|_| is_x_by_ratios).collect();
@@ -45,7 +46,7 @@ impl Ticks {
         !self.upwards.is_empty()
     }
 
-    /// Draws them with lines through a chart of these pixels.
+    /// Draws the labels and grid lines into a chart of these pixels.
     pub(super) fn draw<B: DrawingBackend>(
         &self,
         area: &DrawingArea<B, Shift>,
@@ -76,7 +77,7 @@ impl Ticks {
     }
 }
 
-/// Returns the distance of a value from the start of an axis of this many pixels.
+/// Returns a value's distance from the start of an axis of `pixels`.
 fn part(value: f64, reach: &Range<f64>, pixels: i32) -> i32 {
     ((value / reach.start).ln() / (reach.end / reach.start).ln() * f64::from(pixels)) as i32
 }

@@ -1,11 +1,12 @@
-//! Numbers found by key: a hash table of 8 bytes a slot, which does not hold the keys.
+//! Numbers found by key: a hash table of 8 bytes a slot that does not store the keys.
 //!
-//! Linear probing (Knuth, The Art of Computer Programming, volume 3, 6.4, algorithms L and R). A slot has 32 bits of the
-//! key's hash, from which its home follows, and the number. Invariant: at most two of three slots are taken, and no empty
-//! one lies between a number's home and its slot. Cost: mostly one cache line a search; growing touches no keys.
+//! Linear probing (Knuth, The Art of Computer Programming, volume 3, 6.4, algorithms L and R). A slot has the number
+//! and 32 bits of the key's hash, which determine its home slot. Invariant: at most two of three slots are taken, and
+//! there is no empty slot between a number's home and its slot. Cost: mostly one cache line a search; growing reads no
+//! keys.
 
 pub(super) struct Table {
-    /// Tag in the upper half, number + 1 in the lower; 0 is empty. As many as a power of two.
+    /// Tag in the upper half, number + 1 in the lower; 0 is empty. The length is a power of two.
     slots: Vec<u64>,
     len: usize,
 }
@@ -17,7 +18,7 @@ impl Table {
         Self { slots: vec![0; SLOTS_AT_FIRST], len: 0 }
     }
 
-    /// Adds a number under a key that is not there.
+    /// Adds a number under a key that is absent.
     pub(super) fn insert(&mut self, key: u64, number: u32) {
         assert!(number < u32::MAX, "the last number means none");
         if (self.len + 1) * 3 > self.slots.len() * 2 {
@@ -29,7 +30,7 @@ impl Table {
         self.len += 1;
     }
 
-    /// Forgets a number that is there under this key.
+    /// Removes a number that is present under this key.
     pub(super) fn remove(&mut self, key: u64, number: u32) {
         let (tag, mask) = (tag(key), self.slots.len() - 1);
         let sought = u64::from(tag) << 32 | u64::from(number + 1);
@@ -47,7 +48,7 @@ impl Table {
                 self.slots[gap] = 0;
                 return;
             }
-            // Entries beyond the gap would no longer be found from their home.
+            // Otherwise, entries after the gap could not be found from their home.
             let home = self.home((slot >> 32) as u32);
             if next.wrapping_sub(home) & mask >= next.wrapping_sub(gap) & mask {
                 self.slots[gap] = slot;
@@ -91,7 +92,7 @@ impl Table {
     }
 }
 
-/// Spreads keys that are small numbers, as many traces have them.
+/// Spreads keys that are small numbers, as in many traces.
 fn tag(key: u64) -> u32 {
     ((key ^ (key >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }

@@ -1,15 +1,15 @@
 //! Limits of a machine's values that keep times computable: no division by zero, and no exhaustion of memory.
 //!
-//! Plausibility is not checked. Invariant: with every value within its limits, and related values in order, no
-//! simulation fails because of the machine.
+//! Values within the limits may still be implausible. Invariant: with every value within its limits, and related values
+//! in order, no simulation fails because of the machine.
 
 use super::parameters::{DiskParameters, FileParameters, SystemParameters};
 use std::ops::RangeInclusive;
 
-/// Most groups of a file system, each of which takes memory.
+/// Maximum number of groups of a file system; each takes memory.
 const GROUP_COUNT_MAX: f64 = 1e7;
 
-/// Returns the allowed values of a parameter, by its name and unit.
+/// Returns the allowed range of a parameter, chosen by its name and unit.
 pub(super) fn of(name: &str) -> RangeInclusive<f64> {
     match name {
         "capacity_bytes" => 16e6..=1e18,
@@ -25,7 +25,7 @@ pub(super) fn of(name: &str) -> RangeInclusive<f64> {
     }
 }
 
-/// Returns the conflict between values that are valid on their own, if there is one.
+/// Returns a conflict between values that are valid on their own, if there is one.
 pub(super) fn disorder(
     disk: &DiskParameters,
     system: &SystemParameters,

@@ -31,12 +31,12 @@ struct State {
 }
 
 impl ModelDevice {
-    /// Creates a raw device of `len_bytes` at the disk's beginning.
+    /// Creates a raw device of `len_bytes` at the start of the disk.
     pub fn raw(model: &Model, len_bytes: u64) -> Self {
         Self::new(model, len_bytes, None)
     }
 
-    /// Creates a file of `len_bytes` at the disk's beginning, in a file system with a page cache.
+    /// Creates a file of `len_bytes` at the start of the disk, in a file system with a page cache.
     pub fn file(model: &Model, len_bytes: u64) -> Self {
         Self::new(model, len_bytes, Some(OneFile::new(&model.system)))
     }
@@ -72,7 +72,7 @@ impl ModelDevice {
 
 impl Device for ModelDevice {
     fn submit(&self, transfer: Transfer) {
-        // No lock is held when a completion runs: it may submit again.
+        // No lock is held while a completion runs, because it may submit again.
         match transfer {
             Transfer::Read { offset_bytes, mut buffer, completion } => {
                 let outcome = self.check(offset_bytes, buffer.len());

@@ -1,8 +1,8 @@
 //! The engine's directory in virtual time: files of a modelled file system.
 //!
 //! A file that is written for the first time is created: looked up, named, given an inode and data. A file that is
-//! written again is one that its user keeps open: its pages wait in memory and are written later. Owns: the files'
-//! bytes and places. Nothing waits. Invariant: all work completes inside `submit`; bytes read are bytes written.
+//! written again is kept open by its user: its pages wait in memory and are written later. Owns: the files' bytes and
+//! places. Nothing waits. Invariant: all work completes inside `submit`; bytes read are bytes written.
 
 use super::{
     disk::{Disk, DiskWork},
@@ -81,7 +81,7 @@ impl ModelDirectory {
 
 impl Directory for ModelDirectory {
     fn submit(&self, work: FileWork) {
-        // No lock is held when a completion runs: it may submit again.
+        // No lock is held while a completion runs, because it may submit again.
         match work {
             FileWork::Read { file, offset_bytes, mut buffer, completion } => {
                 let outcome = self.lock().read(&file, offset_bytes, buffer.as_mut_slice());

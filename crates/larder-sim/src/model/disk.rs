@@ -1,25 +1,25 @@
-//! A disk in virtual time: where its arm is, and how long each transfer takes.
+//! A disk in virtual time: the position of its arm, and the time of each transfer.
 //!
-//! Invariant: the same transfers in the same order take the same time. Cost: a square root a transfer.
+//! Invariant: the same transfers in the same order take the same time. Cost: a square root per transfer.
 
 use super::parameters::{Arm, DiskParameters, Flash};
 
-/// The work of a disk.
+/// Counts of a disk's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskWork {
-    /// Transfers.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes of those.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Transfers.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes of those.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Bytes written inside the disk, if it writes more than it is given.
+    /// Bytes written to the medium, which exceed `written_bytes` on disks with write amplification.
     pub media_bytes: u64,
-    /// Time spent.
+    /// Time spent on all transfers.
     pub busy_ns: u64,
-    /// Of that, time for what nobody waits for: data in a page cache, and inodes and directories that are gathered.
+    /// Part of `busy_ns` for background writes: data in a page cache, and inodes and directories written in batches.
     pub late_ns: u64,
 }
 
@@ -52,7 +52,7 @@ enum DiskKind {
 }
 
 impl Disk {
-    /// Creates a disk whose arm rests at its beginning.
+    /// Creates a disk whose arm is at its start.
     pub fn new(parameters: &DiskParameters) -> Self {
         let kind = match parameters {
             DiskParameters::Spinning(arm) => DiskKind::Spinning { arm: arm.clone(), head: 0 },
@@ -61,7 +61,7 @@ impl Disk {
         Self { kind, served: DiskWork::default() }
     }
 
-    /// Reads; how long that takes.
+    /// Reads, and returns the time taken.
     pub fn read(&mut self, at: u64, len_bytes: u64) -> u64 {
         let ns = match &mut self.kind {
             DiskKind::Spinning { arm, head } => {
@@ -76,7 +76,7 @@ impl Disk {
         self.spend(ns)
     }
 
-    /// Writes; how long that takes.
+    /// Writes, and returns the time taken.
     pub fn write(&mut self, at: u64, len_bytes: u64) -> u64 {
         let (ns, media_bytes) = match &mut self.kind {
             DiskKind::Spinning { arm, head } => {
@@ -89,7 +89,7 @@ impl Disk {
                 let factor = if goes_on { 1.0 } else { flash.amplified(*used_share) };
                 *next_write = at + len_bytes;
                 let media_bytes = len_bytes as f64 * factor;
-                // The sustained rate is that of the whole disk; a single write is done when its bytes have been
+                // The sustained rate is that of the whole disk. A single write is done when its bytes have been
                 // accepted.
                 let lasting = media_bytes / flash.sustained_write_bytes_per_s * flash.channel_count;
                 let single = flash.write_us * 1e-6 + len_bytes as f64 / flash.write_bytes_per_s;
@@ -102,14 +102,14 @@ impl Disk {
         self.spend(ns)
     }
 
-    /// Writes what nobody waits for; how long that takes.
+    /// Writes in the background, and returns the time taken.
     pub fn write_late(&mut self, at: u64, len_bytes: u64) -> u64 {
         let ns = self.write(at, len_bytes);
         self.served.late_ns += ns;
         ns
     }
 
-    /// Moves the arm, for somebody who has nothing to transfer there yet; how long that takes.
+    /// Moves the arm without a transfer, and returns the time taken.
     pub fn seek(&mut self, at: u64) -> u64 {
         let ns = match &mut self.kind {
             DiskKind::Spinning { arm, head } => {
@@ -122,7 +122,7 @@ impl Disk {
         self.spend(ns)
     }
 
-    /// Passes over bytes that follow the arm, as read-ahead does on the way of writes.
+    /// Passes over bytes that follow the arm, as when read-ahead has read what lies between two writes.
     pub fn pass(&mut self, len_bytes: u64) -> u64 {
         let rate = match &self.kind {
             DiskKind::Spinning { arm, .. } => arm.sequential_bytes_per_s,
@@ -133,7 +133,7 @@ impl Disk {
         self.spend(ns(len_bytes as f64 / rate * 1e9))
     }
 
-    /// Says how much of the disk is in use, on which amplification depends.
+    /// Sets the share of the disk in use, on which write amplification depends.
     pub fn set_used_share(&mut self, share: f64) {
         if let DiskKind::Flash { used_share, .. } = &mut self.kind {
             *used_share = share;
@@ -174,7 +174,7 @@ impl Arm {
         self.seek_fixed_ms + self.seek_root_ms * 8.0 / 15.0 + self.seek_linear_ms / 3.0
     }
 
-    /// Reads of `len_bytes` at random places in a second.
+    /// Returns the number of reads of `len_bytes` at random places per second.
     pub fn random_reads_per_s(&self, len_bytes: f64) -> f64 {
         let mean_rate = self.media_bytes_per_s * (1.0 - self.inner_loss_share / 2.0);
         1e3 / (self.overhead_ms + self.mean_seek_ms() + self.revolution_ms / 2.0 + len_bytes / mean_rate * 1e3)
@@ -217,7 +217,8 @@ mod tests {
     use crate::model::Model;
     use larder_workload::Random;
 
-    /// At stake: everything that is computed with the disk. 7.2: 9 ms average and 19 ms full stroke.
+    /// At stake: everything that is computed with the disk. Section 7.2 gives 9 ms on average and 19 ms for a full
+    /// stroke.
     #[test]
     fn the_papers_disk_seeks_nine_milliseconds_on_average() {
         let DiskParameters::Spinning(arm) = Model::open("st15150wc-ufs").unwrap().disk else { panic!("it spins") };

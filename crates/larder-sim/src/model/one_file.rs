@@ -1,9 +1,9 @@
-//! One large file on a file system, behind the page cache: the situation of policies that use one file on UFS.
+//! One large file on a file system, behind the page cache, as used by policies with one file on UFS.
 //!
-//! Dirty pages are collected while they are neighbours, and written when they form a cluster or the next page is no
-//! neighbour. A page that a call writes only partly, and that is not in the cache, is read first: at the sequential
-//! rate if it follows the previous page (read-ahead), otherwise like any other. Owns: the cached and the dirty pages.
-//! The bytes are kept elsewhere. Source: memory-mapped and written files of a Unix kernel of 1999, as described in
+//! Adjacent dirty pages are collected. They are written when they form a cluster, or when the next page is not
+//! adjacent. A page that a call writes only partly and that is not in the cache is read first: at the sequential rate
+//! if it follows the previous page (read-ahead), otherwise like any other. Owns: the cached and the dirty pages.
+//! [`super::device`] keeps the bytes. Source: memory-mapped and written files of a Unix kernel of 1999, as described in
 //! docs/explanation/systems.md.
 
 use super::{disk::Disk, parameters::SystemParameters, recent::Recent};
@@ -15,7 +15,7 @@ pub(super) struct OneFile {
     reads_kept_together: u32,
     reads_ahead: bool,
     cached: Recent,
-    /// Neighbouring pages that wait to be written.
+    /// Range of adjacent dirty pages.
     dirty: Option<(u64, u64)>,
     last_page: u64,
     reads_in_a_row: u32,
@@ -88,7 +88,7 @@ impl OneFile {
         disk.read(from * self.page_bytes, (to - from) * self.page_bytes)
     }
 
-    /// Adds a page to the dirty ones; writes those before it if it cannot go with them.
+    /// Adds a page to the dirty range. If it is not adjacent, writes that range first.
     fn dirty_page(&mut self, disk: &mut Disk, page: u64) -> u64 {
         let mut ns = 0;
         self.dirty = Some(match self.dirty {

@@ -1,9 +1,9 @@
 //! Files that are kept open and written at random places, as `buddy` does with its files of slots.
 //!
 //! A file's pages get their place on the disk when they are first written, in runs at random places, as FFS spreads
-//! large files over cylinder groups. Dirty pages wait, and the oldest is written when there are too many. If a page
-//! that was written before and is not in the cache is partly written, it is read first. Owns: places and dirty pages.
-//! The bytes are kept elsewhere. Source: the open files of a Unix kernel of 1999, as described in
+//! large files over cylinder groups. Dirty pages wait, and the oldest is written when there are too many. A page that
+//! was written before and is not in the cache is read before it is partly written. Owns: places and dirty pages.
+//! [`super::directory`] keeps the bytes. Source: the open files of a Unix kernel of 1999, as described in
 //! docs/explanation/systems.md.
 
 use super::{
@@ -34,7 +34,7 @@ impl OpenFiles {
         Self {
             page_bytes: system.page_bytes as u64,
             run_bytes: files.run_bytes as u64,
-            // One at least, as disks are made smaller for experiments on a share of the keys.
+            // At least one, because disks are scaled down for experiments on a share of the keys.
             run_places: (capacity_bytes / files.run_bytes).max(1.0) as u64,
             dirty_max: files.dirty_pages as usize,
             runs: HashMap::new(),

@@ -1,7 +1,7 @@
-//! A machine's parameters, and how they are read: every value with its source.
+//! Reads a machine's parameters: every value with its source.
 //!
-//! Owns: the sections `disk`, `system` and `files` of a model file. Times are computed elsewhere. Invariant: every
-//! value is a number with a source; all required values are present, and no unknown ones.
+//! Owns: the sections `disk`, `system` and `files` of a model file. It computes no times. Invariant: every value is a
+//! number with a source; all required values are present, and no unknown ones.
 
 use super::{MODELS, bounds};
 use std::{fmt, fs, io::ErrorKind, path::Path};
@@ -18,7 +18,7 @@ pub struct Model {
     pub disk: DiskParameters,
     /// Processor and page cache.
     pub system: SystemParameters,
-    /// The file system that rows with many files use.
+    /// The file system used by policies with many files.
     pub files: FileParameters,
     /// Every value with its source.
     pub notes: Vec<Note>,
@@ -38,9 +38,9 @@ pub struct Note {
 /// A disk.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DiskParameters {
-    /// With an arm.
+    /// A disk with an arm.
     Spinning(Arm),
-    /// Without.
+    /// A disk without an arm.
     Flash(Flash),
 }
 
@@ -87,25 +87,25 @@ section! {
     Arm {
         /// Size.
         capacity_bytes,
-        /// Shorter distances, as a share of the disk, take no time.
+        /// Distance, as a share of the disk, below which a seek takes no time.
         seek_none_below_share,
-        /// See the type.
+        /// Constant term of the seek time, see the type.
         seek_fixed_ms,
-        /// See the type.
+        /// Factor of the square root in the seek time, see the type.
         seek_root_ms,
-        /// See the type.
+        /// Factor of the distance in the seek time, see the type.
         seek_linear_ms,
-        /// Once round.
+        /// Time of one revolution.
         revolution_ms,
-        /// Controller and bus, for a transfer that does not go on where the last one ended.
+        /// Time of controller and bus for a transfer that does not continue the previous one.
         overhead_ms,
         /// Rate under the head, at the outer edge.
         media_bytes_per_s,
-        /// Rate of transfers that go on where the last one ended.
+        /// Rate of transfers that continue the previous one.
         sequential_bytes_per_s,
         /// Relative loss of speed at the inner edge.
         inner_loss_share,
-        /// Up to this distance forward the head waits instead of seeking.
+        /// Forward distance up to which the head waits instead of seeking.
         near_bytes,
         /// Additional cost of a short forward distance, on top of the time in which the distance passes under the head.
         near_ms,
@@ -117,19 +117,19 @@ section! {
     Flash {
         /// Size.
         capacity_bytes,
-        /// A read's time before its bytes.
+        /// Time of a read before its bytes are transferred.
         read_us,
-        /// A write's.
+        /// Time of a write before its bytes are transferred.
         write_us,
-        /// Rate of one transfer.
+        /// Rate of one read.
         read_bytes_per_s,
-        /// Rate of one transfer.
+        /// Rate of one write.
         write_bytes_per_s,
-        /// Transfers served at a time.
+        /// Number of transfers served at once.
         channel_count,
-        /// Rate of all writes together that lasts, before amplification.
+        /// Sustained rate of all writes together, before amplification.
         sustained_write_bytes_per_s,
-        /// Writes that are this long, or go on where the last one ended, are not amplified.
+        /// Length from which writes are not amplified. Writes that continue the previous one are not amplified either.
         unamplified_bytes,
     }
     amplification
@@ -138,65 +138,66 @@ section! {
 section! {
     /// Processor and page cache.
     SystemParameters {
-        /// Processor time of a request, whatever is done for it.
+        /// Processor time of a request, whatever it does.
         request_us,
-        /// Page of the cache.
+        /// Size of a page of the cache.
         page_bytes,
-        /// Pages in the cache.
+        /// Number of pages in the cache.
         page_cache_pages,
-        /// Longest piece of neighbouring dirty pages that is written at once.
+        /// Maximum bytes of adjacent dirty pages written at once.
         write_cluster_bytes,
-        /// Reads in a row that the system serves before writes get the disk.
+        /// Number of consecutive reads that the system serves before writes get the disk.
         reads_kept_together,
-        /// 1 where a page that is written in part and follows the one before is read ahead, 0 where it costs what any read does.
+        /// 1 if a page that is partly written and follows the previous one is read ahead, 0 if it costs as much as any
+        /// other read.
         reads_ahead,
     }
 }
 
 section! {
-    /// A file system of cylinder groups, each with inodes at its start, directory blocks behind them, and data.
+    /// A file system of cylinder groups, each with inodes at its start, then directory blocks, then data.
     FileParameters {
         /// Size of a group.
         group_bytes,
-        /// Of it, inodes.
+        /// Bytes of a group for inodes.
         group_inode_bytes,
-        /// And directories.
+        /// Bytes of a group for directories.
         group_directory_bytes,
-        /// Transfers of inodes and directories.
+        /// Size of a transfer of inodes or directories.
         block_bytes,
-        /// Unit to which a file's size is rounded up.
+        /// Unit to which the size of a file is rounded up.
         fragment_bytes,
         /// Size of an inode.
         inode_bytes,
         /// Size of a name in a directory.
         name_bytes,
-        /// Blocks of inodes in memory.
+        /// Number of inode blocks in memory.
         inode_cache_blocks,
-        /// Blocks of directories in memory.
+        /// Number of directory blocks in memory.
         directory_cache_blocks,
-        /// The same when there is one directory only.
+        /// Number of directory blocks in memory if there is only one directory.
         one_directory_cache_blocks,
-        /// Processor time to pass over one name.
+        /// Processor time to compare one name.
         name_us,
-        /// Writes of inodes and directories that creating waits for before the data is written.
+        /// Writes of inodes and directories that creating a file waits for before its data is written.
         create_writes,
-        /// And after.
+        /// Writes of inodes and directories that creating a file waits for after its data is written.
         create_writes_after,
-        /// Writes that removing waits for.
+        /// Writes that removing a file waits for.
         remove_writes,
-        /// Writes that making or removing a directory waits for.
+        /// Writes that creating or removing a directory waits for.
         directory_writes,
-        /// 1 where reading a file is noted in its inode, 0 where not (noatime).
+        /// 1 if reading a file updates its inode, 0 if not (noatime).
         access_times,
-        /// Files longer than this have one more block to be written.
+        /// Size from which a file has one more block to write.
         indirect_from_bytes,
-        /// Interval at which blocks are written that nothing waits for.
+        /// Interval between background writes of blocks.
         delay_s,
-        /// Groups from one directory to the next, where directories are made in a row.
+        /// Number of groups from one directory to the next if directories are created in sequence.
         group_step,
-        /// Piece of a file kept open that is placed as one.
+        /// Bytes of an open file that are placed together.
         run_bytes,
-        /// Dirty pages of files kept open.
+        /// Number of dirty pages of open files.
         dirty_pages,
     }
 }
@@ -218,7 +219,7 @@ impl Model {
         Self::parse(name, &text)
     }
 
-    /// Returns the same machine with disk and caches `times` times smaller, for experiments on a share of the keys.
+    /// Returns the same machine with disk and caches `times` smaller, for experiments on a share of the keys.
     #[must_use]
     pub fn smaller(mut self, times: f64) -> Self {
         match &mut self.disk {
@@ -231,7 +232,8 @@ impl Model {
         smaller(&mut self.files.directory_cache_blocks);
         smaller(&mut self.files.one_directory_cache_blocks);
         smaller(&mut self.files.dirty_pages);
-        // As many of the blocks are touched between two writes as of all the disk's, so that as few are touched twice.
+        // With a longer delay, the same share of the blocks is touched between two writes, so that as few are touched
+        // twice.
         self.files.delay_s /= times;
         self
     }
@@ -250,7 +252,7 @@ impl Model {
     /// Reads a model file.
     ///
     /// # Errors
-    /// When it is not right: what is missing, unknown or no number with a source.
+    /// If a value is missing, unknown, not a number, or has no source.
     pub fn parse(name: &str, text: &str) -> Result<Self, ModelError> {
         let table: Table = text.parse().map_err(|error| ModelError(format!("{name} is no TOML: {error}")))?;
         let mut notes = Vec::new();
@@ -351,7 +353,7 @@ fn as_number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|number| number as f64))
 }
 
-/// Why a model cannot be used.
+/// The reason why a model cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelError(String);
 
@@ -381,7 +383,8 @@ mod tests {
         }
     }
 
-    /// At stake: a file of a user's own that ends the program or never ends. Every value is tried at ends and outside.
+    /// At stake: a user's file that makes the program fail or run forever. Every value is tried at and beyond its
+    /// limits.
     #[test]
     fn a_machine_that_is_accepted_can_be_simulated() {
         let rows = ["log", "squid", "buddy", "multiple-dirs"].map(|name| Policy::named(name).expect("a row"));

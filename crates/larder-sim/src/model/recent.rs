@@ -1,10 +1,10 @@
-//! What of a disk is in memory: the things used last, by number, up to a weight in all.
+//! A cache's content: the most recently used blocks, by number, up to a total weight.
 //!
-//! Invariant: the weight is never over the bound, but for one thing that is heavier all by itself.
+//! Invariant: the total weight exceeds the limit only if a single item is heavier than it.
 
 use crate::lists::Lists;
 
-/// The things used last.
+/// The most recently used items.
 pub(super) struct Recent {
     queue: Lists<1>,
     weight_max: u64,
@@ -15,7 +15,7 @@ impl Recent {
         Self { queue: Lists::new(), weight_max }
     }
 
-    /// Uses a thing that weighs `weight` now. Whether it was there.
+    /// Uses an item of this `weight`. Returns whether it was present with the same weight.
     pub(super) fn uses(&mut self, number: u64, weight: u64) -> bool {
         let found = self.queue.find(number);
         if let Some(id) = found {

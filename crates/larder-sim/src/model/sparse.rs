@@ -1,10 +1,10 @@
 //! Written bytes without the zeros among them, so that volumes of gigabytes fit into memory.
 //!
 //! Bodies in simulations are zeros, so the kept bytes are those that the engine reads back for itself: heads, trailers,
-//! checkpoints. Nothing is guessed: reads return the written bytes, zero or not. Owns: the sectors that are not all
-//! zeros, each without the zeros at its end; those of a chunk are adjacent, so that a read of many touches little
-//! memory. Cost: 8 bytes per kept sector and its bytes; one pass over written data; a write into the middle of a chunk
-//! moves the chunk's later bytes.
+//! checkpoints. Reads return exactly the written bytes, zero or not. Owns: the sectors that are not all zeros, each
+//! without the zeros at its end. Those of a chunk are adjacent, so that a read of many touches little memory. Cost: 8
+//! bytes per kept sector and its bytes; one pass over written data; a write into the middle of a chunk moves the
+//! chunk's later bytes.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -20,7 +20,7 @@ pub(super) struct SparseBytes {
 /// The kept bytes of a chunk.
 #[derive(Default)]
 struct Chunk {
-    /// In order.
+    /// The kept sectors, in order.
     sectors: Vec<KeptSector>,
     /// The bytes of the sectors, in the same order.
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ struct KeptSector {
 }
 
 impl SparseBytes {
-    /// Takes over `bytes`, whole sectors at a sector's start.
+    /// Stores `bytes`, which are whole sectors and start at a sector.
     pub(super) fn write(&mut self, offset_bytes: u64, bytes: &[u8]) {
         for (chunk, first, part) in parts(offset_bytes, bytes.len() as u64) {
             let fresh = Chunk::of(&bytes[part.clone()], first);
@@ -55,7 +55,7 @@ impl SparseBytes {
         }
     }
 
-    /// Fills `to` from a sector's start.
+    /// Reads from the start of a sector into `to`.
     pub(super) fn read(&self, offset_bytes: u64, to: &mut [u8]) {
         to.fill(0);
         for (chunk, first, part) in parts(offset_bytes, to.len() as u64) {
@@ -76,7 +76,7 @@ impl Chunk {
     fn of(bytes: &[u8], first: u16) -> Self {
         let mut chunk = Self::default();
         for (sector, bytes) in (first..).zip(bytes.chunks(SECTOR_BYTES)) {
-            // Without a branch per byte, so that the compiler takes many at a time.
+            // No branch per byte, so that the compiler can vectorize the loop.
             if bytes.iter().fold(0, |all, byte| all | byte) != 0 {
                 let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                 let start = chunk.bytes.len() as u32;
@@ -87,7 +87,7 @@ impl Chunk {
         chunk
     }
 
-    /// Puts `fresh` in the place of what was kept of `sectors`.
+    /// Replaces the kept bytes of `sectors` with `fresh`.
     fn replace(&mut self, sectors: Range<u16>, fresh: &Self) {
         let (from, to) = (self.first_from(sectors.start), self.first_from(sectors.end));
         let (start, end) = (self.start_of(from), self.start_of(to));
@@ -117,13 +117,14 @@ impl KeptSector {
         start..start + usize::from(self.len_bytes)
     }
 
-    /// Returns the sector after bytes that began at `from` have moved to `to`.
+    /// Returns the same sector after its bytes were moved by as much as from `from` to `to`.
     fn moved(self, from: usize, to: usize) -> Self {
         Self { start: (self.start as usize - from + to) as u32, ..self }
     }
 }
 
-/// Returns the chunks that the bytes span: number, first sector within, and the range of the bytes.
+/// Splits a range of bytes into chunks. Each part has the chunk's number, its first sector within the chunk, and its
+/// range of the bytes.
 fn parts(offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = (u64, u16, Range<usize>)> {
     const CHUNK_BYTES: u64 = CHUNK_SECTORS * SECTOR_BYTES as u64;
     let chunks = offset_bytes / CHUNK_BYTES..(offset_bytes + len_bytes).div_ceil(CHUNK_BYTES);
@@ -141,7 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// At stake: simulated stores that lose or make up entries.
+        /// At stake: simulated stores that lose or invent entries.
         #[test]
         fn what_is_read_is_what_was_written(
             writes in prop::collection::vec((0_u64..1600, 1_usize..40, any::<u8>(), any::<u8>()), 1..60)

@@ -1,9 +1,10 @@
 //! The tree of a file system: directories, inodes, and the I/O of creating, finding and removing files.
 //!
-//! Cylinder groups as in FFS: inodes at a group's start, directory blocks behind them, then data. A file's inode and
-//! data are in its directory's group. Owns: the place of everything, the parts in memory, and the pending writes.
-//! Files' bytes are kept elsewhere. Cost: all operations take the same processor time, whatever the directories' size:
-//! the linear search of a directory is computed, not executed. Source: McKusick et al. (FFS, 1984).
+//! Cylinder groups as in FFS: inodes at a group's start, directory blocks after them, then data. A file's inode and
+//! data are in its directory's group. Owns: the place of every file and directory, the blocks in memory, and the
+//! pending writes. [`super::directory`] keeps the files' bytes. Cost: all operations take the same processor time,
+//! whatever the directories' size, because the linear search of a directory is computed, not executed. Source: McKusick
+//! et al. (FFS, 1984).
 
 use super::{disk::Disk, parameters::FileParameters, recent::Recent};
 use larder_workload::Random;
@@ -29,7 +30,7 @@ pub(super) struct Tree {
     groups: Vec<Group>,
     directories: HashMap<Box<str>, DirectoryId>,
     by_id: Vec<Directory>,
-    /// Files of a single directory fill the groups one after the other.
+    /// The group that is being filled, if there is only one directory. Its files fill the groups in turn.
     filling: usize,
     filled_bytes: u64,
     made_in_a_row: usize,
@@ -43,7 +44,7 @@ pub(super) struct Tree {
 struct Group {
     free_inodes: BinaryHeap<Reverse<u64>>,
     inode_count: u64,
-    /// The next place for data, from the start of the group's data.
+    /// Offset of the next free place, relative to the start of the group's data.
     data_next: u64,
     directory_next: u64,
 }
@@ -75,7 +76,7 @@ impl Tree {
         }
     }
 
-    /// Makes a file of `len_bytes` under `path`, its data included; where it is and the time that takes.
+    /// Creates a file of `len_bytes` at `path` and writes its data. Returns its inode and the time taken.
     pub(super) fn create(&mut self, disk: &mut Disk, path: &str, len_bytes: u64) -> (Inode, u64) {
         let (directory, mut ns) = self.directory_for(disk, path);
         ns += self.search(disk, directory, false);
@@ -99,7 +100,7 @@ impl Tree {
         (inode, ns)
     }
 
-    /// Removes a file, and its directory if that is empty then; the time that takes.
+    /// Removes a file, and its directory if it becomes empty. Returns the time taken.
     pub(super) fn remove(&mut self, disk: &mut Disk, path: &str, inode: Inode) -> u64 {
         let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
         let block = self.inode_block(inode.group, inode.index);
@@ -121,7 +122,7 @@ impl Tree {
         ns
     }
 
-    /// Finds a file that is there and reads `len_bytes` of its data from `offset_bytes`; the time that takes.
+    /// Finds an existing file, and reads `len_bytes` of its data from `offset_bytes`. Returns the time taken.
     pub(super) fn read(&mut self, disk: &mut Disk, inode: Inode, offset_bytes: u64, len_bytes: u64) -> u64 {
         let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
         ns += disk.read(inode.data + offset_bytes, len_bytes);
@@ -131,7 +132,7 @@ impl Tree {
         ns
     }
 
-    /// Writes what nobody waits for, if it is time; the time that takes.
+    /// Writes the pending blocks if their delay is over. Returns the time taken.
     pub(super) fn write_delayed(&mut self, disk: &mut Disk, now_ns: u64) -> u64 {
         if now_ns < self.delayed_since_ns + (self.parameters.delay_s * 1e9) as u64 {
             return 0;
@@ -147,7 +148,7 @@ impl Tree {
         if let Some(id) = self.directories.get(folder) {
             return (*id, 0);
         }
-        // Directories of directories are made in a row when a store begins, others now and then.
+        // Nested directories are created in sequence when a store is created, others at any time.
         let is_in_a_row = folder.contains('/');
         let group = match (folder, is_in_a_row) {
             ("", _) => 0,
@@ -165,7 +166,8 @@ impl Tree {
         (id, self.settle(disk, &places, count))
     }
 
-    /// Looks through a directory for a name; one that is there is found half way through.
+    /// Searches a directory for a name. A name that exists is found after half of the entries on average. Returns the
+    /// time taken.
     fn search(&mut self, disk: &mut Disk, directory: DirectoryId, is_there: bool) -> u64 {
         let (block_bytes, own) = (self.parameters.block_bytes as u64, self.own_block(directory));
         let mut ns = if self.inodes.uses(own, 1) { 0 } else { disk.read(own, block_bytes) };
@@ -188,7 +190,7 @@ impl Tree {
         if self.inodes.uses(block, 1) { 0 } else { disk.read(block, self.parameters.block_bytes as u64) }
     }
 
-    /// Writes the first `count` of `places` at once; the others wait, as all do where nothing is waited for.
+    /// Writes the first `count` of `places` at once and delays the others. Returns the time taken.
     fn settle(&mut self, disk: &mut Disk, places: &[u64], count: f64) -> u64 {
         let count = (count as usize).min(places.len());
         self.delay(&places[count..]);

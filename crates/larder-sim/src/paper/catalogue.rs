@@ -1,7 +1,8 @@
-//! Every quantitative result that the five papers print, each with the line that reproduces it or the reason for none.
+//! Every quantitative result that the five papers print, each with the line that reproduces it or the reason why there
+//! is none.
 //!
 //! Owns: the published values and where they are printed. Reports take them from here ([`Comparison::published`]), so
-//! a value exists once. Values that are derived from printed ones, or measured by others, are in the reports.
+//! each value is written once. Values that are derived from printed ones, or measured by others, are in the reports.
 //! Invariant: each result that names a report is a line of that report, and each printed line is a result here. A test
 //! checks this without running a simulation.
 //!
@@ -32,12 +33,12 @@ pub(crate) struct PublishedResult {
     reproduction: Reproduction,
 }
 
-/// The line that reproduces a result, or the reason for none.
+/// How a result is reproduced, or why it is not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reproduction {
-    /// A line of a report.
+    /// Compared in a line of a report.
     Line { report: &'static str, basis: ComparisonBasis },
-    /// Not at all, for a reason.
+    /// Not reproduced, for this reason.
     Impossible(&'static str),
 }
 
@@ -60,7 +61,7 @@ impl Comparison {
     /// Creates the comparison with a printed result.
     ///
     /// # Panics
-    /// The catalogue has no such line for this report.
+    /// If the catalogue has no such line for this report.
     pub(super) fn published(report: &str, what: impl Into<String>, simulated: f64) -> Self {
         let what = what.into();
         let result = results().find(|(_, result)| result.what == what && result.report() == Some(report));
@@ -71,7 +72,7 @@ impl Comparison {
     }
 }
 
-/// Returns the account of `reports`: how many of the papers' printed results they compare, meet and predict.
+/// Returns a summary of `reports`: how many of the papers' printed results they compare, meet and predict.
 pub(super) fn account(reports: &[Report]) -> Report {
     let lines = || reports.iter().flat_map(|report| &report.comparisons);
     let printed = |line: &&Comparison| line.kind == ValueKind::Printed;
@@ -118,14 +119,14 @@ fn by_paper(reports: &[Report]) -> Table {
     table
 }
 
-/// Returns the number of lines, of those met, and of those met on each basis.
+/// Returns the number of lines, the number met, and the number met on each basis.
 fn counts(lines: Vec<&Comparison>) -> Vec<f64> {
     let met = || lines.iter().filter(|line| line.is_met());
     let of_basis = ComparisonBasis::ALL.map(|basis| met().filter(|line| line.basis == basis).count());
     [lines.len(), met().count()].into_iter().chain(of_basis).map(|count| count as f64).collect()
 }
 
-/// Returns a remark for each machine that has constants which were calibrated.
+/// Returns a remark for each machine that has calibrated constants.
 fn calibrated() -> impl Iterator<Item = String> {
     MODELS.iter().filter_map(|(name, _)| {
         let model = Model::open(name).expect("the machines that come along are right");
@@ -140,7 +141,7 @@ fn results() -> impl Iterator<Item = (&'static str, &'static PublishedResult)> {
     PUBLISHED.iter().flat_map(|paper| paper.results.iter().map(|result| (paper.name, result)))
 }
 
-/// Creates a result without a line yet.
+/// Creates a result that no line reproduces yet.
 const fn printed(place: &'static str, what: &'static str, value: f64, unit: &'static str) -> PublishedResult {
     let reproduction = Reproduction::Impossible("");
     PublishedResult { place, what, unit, least: value, most: value, reproduction }
@@ -190,7 +191,7 @@ impl PublishedResult {
         }
     }
 
-    /// Returns why it is not compared; `None` if it is.
+    /// Returns why the result is not compared, or `None` if it is.
     fn reason(&self, paper: &str) -> Option<String> {
         let Self { place, what, unit, least, most, .. } = self;
         match self.reproduction {
@@ -209,8 +210,8 @@ mod tests {
     use crate::PAPERS;
     use std::collections::BTreeSet;
 
-    /// At stake: the account of the papers. Fails when a line drops out of a report, or a report has a printed line
-    /// that is not in the catalogue. Nothing is simulated.
+    /// At stake: the summary of the papers. Fails if a report lacks a line of the catalogue, or has a printed line that
+    /// is not in the catalogue. Nothing is simulated.
     #[test]
     fn every_result_is_a_line_of_its_report_or_has_a_reason() {
         let mut promised = BTreeSet::new();
@@ -236,7 +237,8 @@ mod tests {
         assert_eq!(present, promised);
     }
 
-    /// At stake: a goal that is met by counting less. The papers print 166 results that a laboratory could reproduce.
+    /// At stake: a goal reached by counting fewer results. The papers print 166 results that a laboratory could
+    /// reproduce.
     #[test]
     fn the_catalogue_has_all_166_results() {
         let counts: Vec<_> = PUBLISHED.iter().map(|paper| (paper.name, paper.results.len())).collect();

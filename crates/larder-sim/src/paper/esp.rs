@@ -1,7 +1,7 @@
 //! ESP (ICS 2002) against Squid, and its threshold; UCFS (IEEE TC 2002) against Squid on two file systems.
 //!
-//! Invariant: what is compared is the disk's time for the same requests, by shipping rows on one disk. The papers' own
-//! traces are lost; the workload is the benchmark they used (ESP) or the Markatos trace (UCFS).
+//! Invariant: all comparisons are of the disk's time for the same requests, by shipping policies on one disk. The
+//! papers' own traces are lost; the workload is the benchmark they used (ESP) or the Markatos trace (UCFS).
 
 use super::queue::{CHANGES, Demand, Origin, Proxy, disk_ms, hits_percent, peak};
 use crate::{
@@ -15,7 +15,7 @@ use larder_workload::Workload;
 const SAMPLE: u64 = 16;
 const OBJECT_BYTES: u64 = 11 << 10;
 
-/// One row on one machine.
+/// One policy on one machine.
 struct EspCase {
     label: &'static str,
     row: &'static str,
@@ -23,7 +23,7 @@ struct EspCase {
     workload: &'static str,
     disk_bytes: u64,
     tuned: Vec<(&'static str, TuningValue)>,
-    /// Requests per second, at most; as many as the machine can do if there are none given.
+    /// Maximum requests per second; `None` for as many as the machine can serve.
     load_per_s: Option<f64>,
 }
 
@@ -41,7 +41,7 @@ impl EspCase {
         }
         let mut experiment = experiment.sampled(SAMPLE);
         let objects = (experiment.disk_bytes / OBJECT_BYTES) as f64;
-        // A share of a run begins with a full store too.
+        // Even a partial run begins with a full store.
         (experiment.warm_up, experiment.requests) = ((4.0 * objects) as u64, (objects * options.share) as u64);
         let (memory, disk) = (experiment.memory_bytes, experiment.disk_bytes);
         let requests = Workload::named(self.workload, options.seed, memory, disk);
@@ -49,7 +49,7 @@ impl EspCase {
     }
 }
 
-/// Response times at which the paper compares, and one far beyond.
+/// Response times at which the paper compares the systems, and a much longer one.
 const RESPONSES_S: [f64; 3] = [1.5, 2.0, 3.0];
 fn demands_of(row: &'static str, model: &Model, seed: u64) -> Result<Vec<Demand>, Error> {
     let (workload, disk_bytes, memory_bytes) = ("polymix-3", ESP_DISK_BYTES, 256 << 20);
@@ -162,7 +162,7 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
             machine: "esp-ide",
             workload: "polymix-3",
             disk_bytes: ESP_DISK_BYTES,
-            // The disk is scaled down by this factor, and its free runs too.
+            // The disk is scaled down by this factor, and so are its free runs.
             tuned: vec![("esp_threshold_bytes", TuningValue::Number(kilobytes * 1024 / SAMPLE))],
             load_per_s,
         })
@@ -202,7 +202,7 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
     Ok(report)
 }
 
-/// Hits against the threshold, for all the disk can do and for each of the loads of these names.
+/// Draws hits against the threshold, without a load limit and for each of the loads named here.
 fn threshold_figure(names: &[String], outcomes: &[Outcome], loaded: &[Outcome]) -> Figure {
     let line = |(label, outcomes): (String, &[Outcome])| FigureLine {
         label,
@@ -225,7 +225,7 @@ fn threshold_figure(names: &[String], outcomes: &[Outcome], loaded: &[Outcome]) 
     }
 }
 
-/// Returns the spread of values as a share of the greatest.
+/// Returns the spread of values as a share of the largest.
 fn spread(values: &[f64]) -> f64 {
     let ends = |(least, most): (f64, f64), value: &f64| (least.min(*value), most.max(*value));
     let (least, most) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), ends);

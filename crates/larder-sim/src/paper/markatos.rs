@@ -1,8 +1,8 @@
-//! The runs of Markatos et al. (USITS 1999): a fixed number of operations of their pipeline on a policy.
+//! The runs of Markatos et al. (USITS 1999): a fixed number of their pipeline's operations on a policy.
 //!
-//! Owns: the setup of a policy as the paper's policy of that name. The paper's simulator decides which documents are on
-//! the disk. Here that is decided before the policy, so the store has room for all and never evicts. Invariant: one
-//! machine file and one workload for all policies.
+//! Owns: the configuration that makes a policy behave like the paper's policy of that name. As in the paper's
+//! simulator, the pipeline decides which documents are on the disk, so the store has room for all and never evicts.
+//! Invariant: one machine file and one workload for all policies.
 
 mod figures;
 mod operations;
@@ -21,51 +21,51 @@ pub(super) use tables::{footnote_2, table_1, table_2};
 
 /// The machine.
 const MACHINE: &str = "st15150wc-ufs";
-/// Memory of the first level.
+/// Size of the first level, the memory cache.
 const MEMORY_BYTES: u64 = 512 << 20;
-/// Room that rows on many files have; they take what their documents need.
+/// Room for policies with many files; they take what their documents need.
 const FILES_BYTES: u64 = 4 << 30;
-/// No engine's time-out is to end what the paper let wait.
+/// A time-out long enough that the engine never ends a wait that the paper allowed.
 const LONG: Duration = Duration::from_secs(24 * 3600);
-/// An entry's size for sizing the index, so that it has room for all.
+/// Entry size for which the index is sized, so that it has room for all documents.
 const ENTRY_BYTES: u64 = 2048;
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct MarkatosRun {
-    /// The row.
+    /// The policy.
     pub policy: &'static Policy,
     /// Seed of the workload.
     pub seed: u64,
     /// Reads, writes and deletes.
     pub operations: u64,
-    /// The second level's size.
+    /// Size of the second level, the disk.
     pub disk_bytes: u64,
     /// Percentage of the one file that the documents take, for policies with one file.
     pub utilization_percent: f64,
-    /// The assumptions about the second level.
+    /// Assumptions about the second level.
     pub assumed: PipelineAssumptions,
-    /// Operations before those that count.
+    /// Number of warm-up operations, which are not counted.
     pub warm_up: u64,
-    /// Constants of the row that are not the defaults.
+    /// Constants of the policy that differ from the defaults.
     pub tuned: Vec<(&'static str, TuningValue)>,
 }
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MarkatosOutcome {
-    /// The workload's operations.
+    /// Counts of the workload's operations.
     pub counts: OperationCounts,
     /// Virtual time.
     pub passed: Duration,
-    /// The events in the store since it was opened.
+    /// Counts of events in the store since it was opened.
     pub happened: StoreEvents,
     /// The work of the disk.
     pub served: DiskWork,
 }
 
 impl MarkatosOutcome {
-    /// Requests in a second.
+    /// Returns the requests per second.
     pub fn gets_per_s(&self) -> f64 {
         self.counts.gets as f64 / self.passed.as_secs_f64()
     }
@@ -89,10 +89,10 @@ impl MarkatosRun {
         }
     }
 
-    /// Runs it on `model`.
+    /// Runs the operations on `model`.
     ///
     /// # Errors
-    /// When the store refuses its options.
+    /// If the store refuses its options.
     pub fn run(&self, model: &Model) -> Result<MarkatosOutcome, Error> {
         let mut bed = SimStore::new(model, &self.bed_options()?)?;
         let mut pipeline = Pipeline::new(self.seed, MEMORY_BYTES, self.disk_bytes).assuming(self.assumed);
@@ -128,7 +128,7 @@ impl MarkatosRun {
             false => (self.disk_bytes as f64 * 100.0 / self.utilization_percent) as u64 / 4096 * 4096,
         };
         let mut tuning = super::paper_tuning();
-        // The pipeline decides what goes.
+        // The pipeline decides which documents are deleted.
         tuning.set("stream_used_percent", TuningValue::Number(95))?;
         tuning.set("buddy_used_percent", TuningValue::Number(99))?;
         tuning.set("squid_directory_files", TuningValue::Number(1))?;

@@ -10,34 +10,34 @@ use larder_workload::{Random, Workload, WorkloadRequest};
 
 const SAMPLE: u64 = 16;
 const REQUESTS: usize = 60_000;
-/// Requests before those, for each entry the store has room for: until it is full.
+/// Warm-up requests per entry of the store, enough to fill it.
 const FILLS: f64 = 6.0;
 /// Mean bytes of an entry.
 const ENTRY_BYTES: u64 = 11 << 10;
-/// Wait of a miss for the origin, and its standard deviation (PolyMix).
+/// Think time of the origin at a miss: mean and standard deviation (PolyMix).
 const THINK_S: (f64, f64) = (2.5, 1.0);
 
 /// The demand of one request on the machine.
 #[derive(Clone, Copy)]
 pub(super) struct Demand {
     is_hit: bool,
-    /// Time of the disk that the answer waits for.
+    /// Disk time that the response waits for.
     read_s: f64,
-    /// Time of the disk, reads of directories and inodes included, that storing waits for.
+    /// Disk time that storing waits for, including reads of directories and inodes.
     store_s: f64,
-    /// Time of the disk for what nobody waits for.
+    /// Disk time of background writes.
     late_s: f64,
 }
 
-/// A machine with one thing changed, to see what that decides.
+/// A machine with one property changed, to measure its effect.
 pub(super) struct Change {
     pub(super) label: &'static str,
     pub(super) model: fn(&mut Model),
-    /// Whether storing is left to the disk's own time.
+    /// Whether entries are stored in the background.
     pub(super) stores_late: bool,
 }
 
-/// The unknown properties of the machines in Squid's papers, one at a time.
+/// The unknown properties of the machines in the papers on Squid, each changed alone.
 pub(super) const CHANGES: [Change; 9] = [
     Change { label: "as above", model: |_| {}, stores_late: false },
     Change { label: "only reads are waited for", model: |_| {}, stores_late: true },
@@ -65,7 +65,7 @@ pub(super) const CHANGES: [Change; 9] = [
     },
 ];
 
-/// Writes of inodes and directories are waited for by nobody.
+/// Makes writes of inodes and directories background writes.
 pub(super) fn gather(model: &mut Model) {
     let files = &mut model.files;
     for writes in [
@@ -89,7 +89,7 @@ fn forget(model: &mut Model) {
 }
 
 impl Demand {
-    /// Returns the demand with stores that nothing waits for.
+    /// Returns the demand with storing in the background.
     pub(super) fn storing_late(self) -> Self {
         Self { store_s: 0.0, late_s: self.late_s + self.store_s, ..self }
     }
@@ -98,7 +98,7 @@ impl Demand {
 /// A proxy on a machine.
 #[derive(Clone, Copy)]
 pub(super) struct Proxy {
-    /// Set if the one process blocks while a disk works for it.
+    /// Whether the only process blocks while a disk works for it.
     pub(super) waits: bool,
     /// Processor time of a request.
     pub(super) cpu_s: f64,
@@ -114,12 +114,12 @@ pub(super) struct Origin<'a> {
     pub(super) is_raw: bool,
     pub(super) workload: &'static str,
     pub(super) disk_bytes: u64,
-    /// Memory for hits, of each disk's share of the requests.
+    /// Size of the memory cache, for each disk's share of the requests.
     pub(super) memory_bytes: u64,
     pub(super) seed: u64,
 }
 
-/// The service that clients get at a rate of requests: mean times, and the rate of responses.
+/// The service at a given request rate: mean times, and the rate of responses.
 pub(super) struct Service {
     pub(super) hit_s: f64,
     pub(super) miss_s: f64,
@@ -176,13 +176,13 @@ pub(super) fn hits_percent(demands: &[Demand]) -> f64 {
     demands.iter().filter(|demand| demand.is_hit).count() as f64 / demands.len().max(1) as f64 * 100.0
 }
 
-/// Returns the mean time that a disk works for a request, in ms.
+/// Returns the mean disk time of a request, in ms.
 pub(super) fn disk_ms(demands: &[Demand]) -> f64 {
     let sum: f64 = demands.iter().map(|demand| demand.read_s + demand.store_s + demand.late_s).sum();
     sum / demands.len().max(1) as f64 * 1e3
 }
 
-/// Serves requests that arrive at random, `rate` a second on average.
+/// Simulates the service of requests that arrive at random, `rate` per second on average.
 pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> Service {
     let mut random = Random::new(seed ^ 0x0071_7565);
     let (mut now, mut process_free) = (0.0_f64, 0.0_f64);
@@ -193,7 +193,7 @@ pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> 
         let disk = &mut disks_free[random.below(proxy.disk_count as u64) as usize];
         let mut done = now.max(process_free) + proxy.cpu_s * random.exponential(1.0);
         if proxy.waits && demand.read_s + demand.store_s > 0.0 {
-            // The process blocks while this disk works, including the disk's deferred work before that.
+            // The process blocks while this disk works, including the background work that the disk does first.
             *disk = disk.max(done) + demand.read_s + demand.store_s;
             done = *disk;
             *disk += demand.late_s;
@@ -223,7 +223,7 @@ pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> 
     }
 }
 
-/// Returns the greatest rate with a mean response time up to `accepted_s`.
+/// Returns the highest rate whose mean response time is at most `accepted_s`.
 pub(super) fn peak(demands: &[Demand], proxy: &Proxy, accepted_s: f64, seed: u64) -> f64 {
     let (mut low, mut high) = (1.0, 4000.0);
     while high - low > 0.25 {

@@ -1,4 +1,4 @@
-//! A least-recently-used list of documents by bytes, which tells what it evicts.
+//! A least-recently-used list of documents, limited by bytes, which reports what it evicts.
 
 use crate::lists::Lists;
 
@@ -12,7 +12,7 @@ impl Lru {
         Self { queue: Lists::new(), size_bytes }
     }
 
-    /// Returns whether a document is present, and marks it as used now.
+    /// Returns whether a document is present, and marks it as the most recently used.
     pub(crate) fn touch(&mut self, number: u64) -> bool {
         let found = self.queue.find(number);
         found.into_iter().for_each(|id| self.queue.move_to_head(0, id));

@@ -1,9 +1,9 @@
-//! ARC (Megiddo and Modha, FAST 2003), by bytes: objects requested once and objects requested again share the cache.
-//! Hits on the names of objects that either part has evicted move the border between them.
+//! ARC (Megiddo and Modha, FAST 2003), by bytes. Objects requested once and objects requested again share the cache. A
+//! request for an object that one part has recently evicted moves the border in favour of that part.
 
 use crate::lists::Lists;
 
-/// Asked for once, asked for again; behind each the names of what it lost.
+/// Lists: requested once, requested again, and for each the keys of the objects it evicted.
 const ONCE: usize = 0;
 const AGAIN: usize = 1;
 const ONCE_GHOSTS: usize = 2;
@@ -45,7 +45,7 @@ impl Arc {
         false
     }
 
-    /// Moves the border towards the list that lost what is asked for now.
+    /// Moves the border in favour of the list that evicted the requested object.
     fn adapt(&mut self, ghosts: usize, size_bytes: u64) {
         let bytes = |list| self.lists.bytes(list).max(1) as f64;
         let other = if ghosts == ONCE_GHOSTS { AGAIN_GHOSTS } else { ONCE_GHOSTS };
@@ -70,7 +70,8 @@ impl Arc {
         }
     }
 
-    /// Names of as many bytes as the cache has, at most, and as many as those asked for once leave.
+    /// Drops the oldest keys of evicted objects. Objects requested once and the evicted keys of their list together
+    /// stand for at most the cache's bytes, and all four lists for twice as many.
     fn forget_ghosts(&mut self) {
         while self.lists.bytes(ONCE) + self.lists.bytes(ONCE_GHOSTS) > self.size_bytes {
             let Some(tail) = self.lists.tail(ONCE_GHOSTS) else { break };

@@ -1,6 +1,6 @@
-//! Belady's MIN: evicts the object that is requested again last. Needs the future, in [`NextUses`].
+//! Belady's MIN: evicts the object whose next request is farthest away. It needs the future, in [`NextUses`].
 //!
-//! The optimum if all objects have one size; otherwise a good upper bound to compare with.
+//! It is the optimum if all objects have one size; otherwise a good bound to compare with.
 
 use crate::lists::{Lists, NodeId};
 use std::collections::{BTreeSet, HashMap};
@@ -11,7 +11,7 @@ const NEVER: u64 = u64::MAX;
 pub struct NextUses(Vec<u64>);
 
 impl NextUses {
-    /// Looks ahead in a trace's `keys`. Memory: 8 bytes a request.
+    /// Finds the next use of each of a trace's `keys`. Memory: 8 bytes a request.
     pub fn of(keys: &[u64]) -> Self {
         let mut last_seen = HashMap::new();
         let mut next = vec![NEVER; keys.len()];

@@ -1,16 +1,16 @@
-//! Greedy dual size with frequency (Cherkasova, 1998): evicts the object that is cheapest in hits per byte. The
-//! remaining objects age as the price of the evicted ones rises.
+//! Greedy dual size with frequency (Cherkasova, 1998): evicts the object with the fewest hits per byte. The remaining
+//! objects age as the price of the evicted ones rises.
 
 use crate::lists::{Lists, NodeId};
 use std::collections::BTreeSet;
 
-/// Scales a hit per byte, as libCacheSim does.
+/// Factor of hits per byte, as in libCacheSim.
 const SCALE: f64 = 1.0e6;
 
 /// GDSF.
 pub struct Gdsf {
     pub(super) objects: Lists<1>,
-    /// By price, then by when it got it.
+    /// Ordered by price, then by the time the price was set.
     order: BTreeSet<(Price, u64, NodeId)>,
     priced: Vec<(Price, u64)>,
     paid: f64,

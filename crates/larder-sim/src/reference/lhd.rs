@@ -3,37 +3,37 @@
 //!
 //! Expected hits are learnt from the ages at which objects were hit or evicted, in classes of objects that were hit
 //! again after a similar time. Constants are the authors', except that distributions are updated every 16,384 requests
-//! instead of every million, because traces have fewer. Cost: 24 bytes per object in addition to the list's, and a
+//! instead of every million, because our traces are shorter. Cost: 24 bytes per object in addition to the list's, and a
 //! sample for each eviction.
 
 use crate::lists::{Lists, NodeId};
 use larder_store::Dice;
 
 const CLASSES: usize = 16;
-/// Steps in which ages are told apart; whatever is older has the last.
+/// Number of age steps; all older objects are in the last one.
 const AGES: usize = 20_000;
-/// As many objects are looked at for each that goes, and those that came last.
+/// Number of random objects compared at each eviction. As many of the newest are compared too.
 const SAMPLE: u64 = 32;
 const ADMITTED: usize = 8;
 /// Factor applied to a distribution at each update.
 const DECAY: f64 = 0.9;
 const REQUESTS_PER_LESSON: u64 = 1 << 14;
-/// The updates at which the steps of ages are set from the number of objects, each to a hundredth of the time in which
-/// as many requests arrive.
+/// The updates after which the length of an age step is set again, to a hundredth of the time in which as many requests
+/// arrive as there are objects.
 const SETTING_LESSONS: [u64; 3] = [1, 5, 25];
 const STEP_ERROR: f64 = 0.01;
 
 /// LHD.
 pub struct Lhd {
     pub(super) objects: Lists<1>,
-    /// All objects, to draw a sample from.
+    /// All objects, from which samples are drawn.
     drawn_from: Vec<NodeId>,
-    /// By [`NodeId`].
+    /// Indexed by [`NodeId`].
     histories: Vec<History>,
     admitted: [NodeId; ADMITTED],
     admitted_count: usize,
     classes: Vec<Class>,
-    /// Requests in a step of age.
+    /// Requests per age step.
     step: u64,
     clock: u64,
     lessons: u64,
@@ -47,11 +47,11 @@ struct History {
     asked_at: u64,
     last_hit_age: u32,
     hit_age_before: u32,
-    /// The object's index among those that are sampled.
+    /// The object's index in the list from which samples are drawn.
     place: u32,
 }
 
-/// The events at each age, and the expected hits of objects of that age.
+/// The number of events at each age, and the expected hits of objects of that age.
 struct Class {
     hits: Vec<f64>,
     evictions: Vec<f64>,
@@ -107,12 +107,12 @@ impl Lhd {
         false
     }
 
-    /// Takes out the worst of a sample; there is one.
+    /// Evicts the worst object of a sample. The cache must not be empty.
     fn evict(&mut self) {
         let sampled = (0..SAMPLE).map(|_| self.drawn_from[self.dice.below(self.drawn_from.len() as u64) as usize]);
         let mut sampled: Vec<_> = sampled.collect();
         let admitted = &self.admitted[..self.admitted_count.min(ADMITTED)];
-        // One that came last may be gone, and its number another's: which is as good to look at.
+        // One of the newest may be gone and its number reused by another object, which is as good a candidate.
         let is_there = |id: &NodeId| {
             self.drawn_from.get(self.histories[*id as usize].place as usize).is_some_and(|there| there == id)
         };
@@ -129,13 +129,13 @@ impl Lhd {
         self.objects.remove(worst);
     }
 
-    /// Hits to be expected for each byte and step.
+    /// Returns the expected hits per byte and step.
     fn rank(&self, id: NodeId) -> f64 {
         let density = self.classes[class_of(&self.histories[id as usize])].densities[self.age(id)];
         density / self.objects.node(id).size_bytes.max(1) as f64
     }
 
-    /// Steps since it was asked for.
+    /// Returns the steps since the last request.
     fn age(&self, id: NodeId) -> usize {
         ((self.clock - self.histories[id as usize].asked_at) / self.step).min(AGES as u64 - 1) as usize
     }
@@ -145,7 +145,7 @@ impl Lhd {
         if SETTING_LESSONS.contains(&self.lessons) {
             let step = (self.drawn_from.len() as f64 / (STEP_ERROR * AGES as f64)).max(1.0) as u64;
             if step != self.step {
-                // Ages learnt in other steps are meaningless.
+                // Ages learnt with another step length are meaningless.
                 self.classes.iter_mut().for_each(Class::forget);
                 self.step = step;
                 return;
@@ -156,7 +156,7 @@ impl Lhd {
 }
 
 impl Class {
-    /// Creates a class without data, which assumes only that objects hit sooner are hit sooner again.
+    /// Creates a class without data. It assumes only that objects hit sooner will be hit sooner again.
     fn new(number: usize) -> Self {
         let densities = (0..AGES).map(|age| (number + 1) as f64 / (age + 1) as f64).collect();
         Self { hits: vec![0.0; AGES], evictions: vec![0.0; AGES], densities }
@@ -180,7 +180,7 @@ impl Class {
     }
 }
 
-/// Returns the class of objects that were hit again after a similar time, the soonest last.
+/// Returns the class of objects that were hit again after a similar time. The soonest is last.
 fn class_of(history: &History) -> usize {
     let age = u64::from(history.last_hit_age) + u64::from(history.hit_age_before);
     let (mut age, mut class) = (age.max(1), 0);

@@ -1,8 +1,8 @@
-//! The evictions with one queue: LRU, FIFO and SIEVE.
+//! Evictions with one queue: LRU, FIFO and SIEVE.
 
 use crate::lists::{Lists, NodeId};
 
-/// Least recently used: a hit goes back to the head.
+/// Least recently used: a hit moves the object to the head.
 pub struct Lru {
     pub(super) queue: Lists<1>,
     size_bytes: u64,
@@ -43,7 +43,7 @@ impl Fifo {
     }
 }
 
-/// SIEVE: a queue with a hand that passes over what was hit since it last came by.
+/// SIEVE: a queue with a hand that passes over objects that were hit since its last visit.
 pub struct Sieve {
     pub(super) queue: Lists<1>,
     hand: Option<NodeId>,
@@ -81,7 +81,7 @@ impl Sieve {
     }
 }
 
-/// Stores an object at the head, the tail making room. One longer than the cache is not stored.
+/// Stores an object at the head and evicts from the tail. An object larger than the cache is not stored.
 fn admit(queue: &mut Lists<1>, key: u64, size_bytes: u64, cache_bytes: u64) {
     if size_bytes > cache_bytes {
         return;

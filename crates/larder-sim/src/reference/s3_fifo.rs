@@ -1,7 +1,8 @@
-//! S3-FIFO (Yang et al., SOSP 2023): a small queue in front of the main one, and a ghost queue of names.
+//! S3-FIFO (Yang et al., SOSP 2023): a small queue in front of the main one, and a ghost queue of evicted keys.
 //!
-//! Constants: the small queue has 10% of the bytes, the ghost queue 90%. Two hits in the small queue lead to the main
-//! one, where the counter starts at 0 and goes up to 3. An object longer than the small queue is not stored.
+//! Constants: the small queue has 10% of the bytes, the ghost queue 90%. An object with two hits in the small queue
+//! moves to the main one, where its counter starts at 0 and goes up to 3. An object longer than the small queue is not
+//! stored.
 
 use crate::lists::Lists;
 
@@ -52,7 +53,7 @@ impl S3Fifo {
         if size_bytes == self.small_bytes && ghost.is_none() {
             return false;
         }
-        // Until something was evicted there is room, and what does not fit the small queue goes to the main one.
+        // Until the first eviction there is room, and objects that do not fit into the small queue go to the main one.
         let is_filling = !self.has_evicted && self.queues.bytes(SMALL) >= self.small_bytes;
         let queue = if ghost.is_some() || is_filling { MAIN } else { SMALL };
         self.queues.insert(queue, key, size_bytes);
@@ -94,7 +95,7 @@ impl S3Fifo {
         }
     }
 
-    /// Keeps the name of what was evicted.
+    /// Keeps the key of an evicted object.
     fn remember(&mut self, key: u64, size_bytes: u64) {
         if size_bytes > self.ghost_bytes || self.ghosts.find(key).is_some() {
             return;

@@ -1,9 +1,9 @@
-//! At stake: figures that cannot be compared with anybody else's.
+//! At stake: figures that cannot be compared with other authors'.
 
 use super::{NextUses, Reference};
 use std::{fs::File, io::Read, path::PathBuf};
 
-/// Misses, and bytes missed, of `requests`.
+/// Returns the misses, and the bytes missed, of `requests`.
 fn misses(mut cache: Reference, requests: &[(u64, u64)]) -> (u64, u64) {
     let missed = requests.iter().filter(|&&(key, size)| !cache.request(key, size));
     missed.fold((0, 0), |(count, bytes), &(_, size)| (count + 1, bytes + size))
@@ -31,7 +31,7 @@ fn real_trace(name: &str) -> Option<Vec<u8>> {
 
 #[test]
 fn hand_worked_sequences_miss_as_on_paper() {
-    // Three places; the misses: LRU a b c d e b a, FIFO keeps entries that are no longer hit.
+    // A cache of three objects. LRU misses a b c d e b; FIFO also evicts objects that were hit.
     assert_eq!(named("lru", 3, &letters("abcabdaeb")).0, 6);
     assert_eq!(named("fifo", 3, &letters("abcadab")).0, 6);
     // SIEVE passes over a and b, which were hit, and evicts c.

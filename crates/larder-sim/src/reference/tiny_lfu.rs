@@ -1,9 +1,9 @@
-//! W-TinyLFU (Einziger, Friedman, Manes, ACM TOS 2017): a window of the most recent objects in front of a segmented
-//! LRU, which admits an object only if it was requested more often than the one it would displace.
+//! W-TinyLFU (Einziger, Friedman, Manes, ACM TOS 2017): a window of the newest objects in front of a segmented LRU. An
+//! object moves from the window to the main part only if it was requested more often than the one it would displace.
 //!
-//! Constants: the window has 1% of the bytes; four fifths of the remainder are for objects that were hit there.
-//! Requests are counted exactly, up to 15, and halved every ten requests per object of the cache: a sketch counts no
-//! better.
+//! Constants: the window has 1% of the bytes; four fifths of the remainder are for objects that were hit in the main
+//! part. Requests are counted exactly, up to 15, and halved every ten requests per object of the cache; a sketch gives
+//! no better results.
 
 use crate::lists::Lists;
 use std::collections::HashMap;
@@ -67,7 +67,8 @@ impl TinyLfu {
         false
     }
 
-    /// Makes room for an object in the main part, as long as it was asked for more often than what goes.
+    /// Makes room for an object in the main part, while it was requested more often than the object it displaces.
+    /// Returns whether there is room.
     fn is_admitted(&mut self, key: u64, size_bytes: u64) -> bool {
         while self.lists.bytes(PROBATION) + self.lists.bytes(PROTECTED) + size_bytes > self.main_bytes {
             let Some(victim) = self.lists.tail(PROBATION).or(self.lists.tail(PROTECTED)) else { return false };

@@ -1,6 +1,6 @@
 //! The source of a simulation's requests: a trace in a file, or a workload.
 //!
-//! Requests are not kept. Invariant: a source that is opened again gives the same requests.
+//! Requests are not kept. Invariant: a source gives the same requests each time it is opened.
 
 use super::SweepError;
 use larder_workload::{Format, Trace};
@@ -9,13 +9,13 @@ use std::{fmt, path::PathBuf};
 /// The source of requests.
 #[derive(Clone, Debug)]
 pub enum RequestSource {
-    /// A file.
+    /// A trace file.
     Trace(TraceFile),
     /// A workload by name and seed.
     Workload(String, u64),
 }
 
-/// A trace by its file.
+/// A trace file.
 #[derive(Clone, Debug)]
 pub struct TraceFile {
     /// The file.
@@ -27,10 +27,10 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Begins to read it.
+    /// Opens the trace.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn open(&self) -> Result<Trace, SweepError> {
         Trace::open(&self.path, self.format).map_err(SweepError::Trace)
     }

@@ -1,6 +1,6 @@
 //! The parameters that a sweep varies: the size of the store or of the memory, or the used share of the store.
 //!
-//! Nothing is run here. Invariant: each step is one [`Point`], which contains all differences.
+//! This module runs nothing. Invariant: each step is one [`Point`], which contains all differences.
 
 use crate::figure::Scale;
 use larder_store::{Tuning, TuningValue};
@@ -10,14 +10,15 @@ use larder_store::{Tuning, TuningValue};
 pub enum Steps {
     /// Sizes of the store.
     Disk(Vec<u64>),
-    /// Sizes of the memory tier.
+    /// Sizes of the memory cache.
     Memory(Vec<u64>),
     /// Shares of the store that entries may take, in percent.
     Utilization(Vec<u64>),
 }
 
 impl Steps {
-    /// Constants of rows that these steps need: where the share in use is varied, rows must not hold to one of their own.
+    /// Returns the policy constants that these steps need: if the used share is varied, policies must not limit it
+    /// themselves.
     pub fn tuning(&self) -> Tuning {
         let mut tuning = Tuning::default();
         if matches!(self, Self::Utilization(_)) {
@@ -75,10 +76,10 @@ impl Steps {
     }
 }
 
-/// One step: a store, the memory in front of it, and how much of the store entries may take.
+/// One step: a store, the memory cache in front of it, and the share of the store that entries may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
-    /// On the axis of what is varied.
+    /// Position on the axis of the varied parameter.
     pub(super) at: f64,
     pub(super) disk_bytes: u64,
     pub(super) memory_bytes: u64,
@@ -86,7 +87,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// Bytes that the evictions of the literature get to be compared with it.
+    /// Returns the bytes that the published evictions get in comparison.
     pub(super) fn cache_bytes(&self) -> u64 {
         (self.disk_bytes as f64 * self.utilization.unwrap_or(1.0)) as u64 + self.memory_bytes
     }

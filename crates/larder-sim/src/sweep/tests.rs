@@ -1,4 +1,4 @@
-//! At stake: comparisons of rows that did not see the same requests, or not on what they say.
+//! At stake: comparisons of policies that saw different requests, or under other conditions than stated.
 
 use super::*;
 use std::{
@@ -28,7 +28,7 @@ fn a_larger_store_hits_more_and_no_row_beats_the_future() {
     let report = sweep(RequestSource::Workload("zipf".to_owned(), 1)).run(&|_, _| {}).unwrap();
     let hits: Vec<f64> = report.tables[0].rows.iter().map(|(_, values)| values[1]).collect();
     assert!(hits[2] > hits[0] && hits[3] > hits[1], "{hits:?}");
-    // Each of the literature and the optimum, at two sizes.
+    // Every published eviction and the optimum, at two sizes.
     assert_eq!(report.tables[1].rows.len(), 2 * (Reference::NAMES.len() + 1));
     let of =
         |name: &str| report.tables[1].rows.iter().filter(|row| row.0 == name).map(|row| row.1[1]).collect::<Vec<_>>();
@@ -47,7 +47,7 @@ fn trace(path: &std::path::Path) -> RequestSource {
     RequestSource::Trace(TraceFile { path: path.to_owned(), format: None, name: "a trace".to_owned() })
 }
 
-/// At stake: a sweep that varies something else than it says.
+/// At stake: a sweep that varies another parameter than stated.
 #[test]
 fn memory_and_utilization_are_varied_too() {
     let zipf = || sweep(RequestSource::Workload("zipf".to_owned(), 1));
@@ -63,7 +63,7 @@ fn memory_and_utilization_are_varied_too() {
     }
 }
 
-/// At stake: seeks over more than the whole disk.
+/// At stake: seeks beyond the end of the disk.
 #[test]
 fn a_store_larger_than_the_disk_is_told() {
     let sizes = vec![64 << 30, 2 << 40];
@@ -97,7 +97,7 @@ fn a_trace_without_requests_is_refused_with_what_is_wrong() {
     assert!(error.contains("2 are damaged (line 1: the"), "{error}");
 }
 
-/// At stake: hours for one line of a trace.
+/// At stake: hours spent on one line of a trace.
 #[test]
 fn what_is_larger_than_the_store_is_a_miss_and_takes_no_time() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

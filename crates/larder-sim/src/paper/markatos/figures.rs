@@ -1,5 +1,5 @@
-//! Figures 2 and 4 to 8 of Markatos et al. The curves themselves are not available as numbers; the comparison is with
-//! the values in the text.
+//! Figures 2 and 4 to 8 of Markatos et al. The curves are not available as numbers, so results are compared with the
+//! values in the text.
 
 use super::{MACHINE, MEMORY_BYTES, MarkatosRun, sensitivity};
 use crate::{
@@ -160,14 +160,14 @@ fn knee(points: &[(f64, f64)]) -> f64 {
     points.iter().max_by(|one, other| below(one).total_cmp(&below(other))).map_or(first.0, |(x, _)| *x)
 }
 
-/// Returns the first x from which on the curve stays within 1% of its last value.
+/// Returns the first x from which the curve stays within 1% of its last value.
 fn flat_from(points: &[(f64, f64)]) -> f64 {
     let last = points[points.len() - 1];
     let flat = points.iter().rev().take_while(|(_, y)| (y / last.1 - 1.0).abs() <= 0.01);
     flat.last().map_or(last.0, |(x, _)| *x)
 }
 
-/// A row, or a variant of it, that is run at several utilizations.
+/// A policy, or a variant of it, that is run at several utilizations.
 struct Curve {
     label: &'static str,
     row: &'static str,
@@ -180,7 +180,7 @@ impl Curve {
     }
 }
 
-/// Seconds of each curve at each of [`UTILIZATIONS`].
+/// Returns the seconds of each curve at each of [`UTILIZATIONS`].
 fn against_utilization(options: &PaperOptions<'_>, curves: &[Curve]) -> Result<Vec<Vec<f64>>, Error> {
     let model = options.machine(MACHINE);
     let pairs: Vec<_> = curves.iter().flat_map(|curve| UTILIZATIONS.map(|percent| (curve, percent))).collect();
@@ -288,7 +288,7 @@ pub(crate) fn figure_8(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let least = (0..UTILIZATIONS.len()).map(gain).fold(f64::INFINITY, f64::min);
     let percent = |gain: f64| (gain - 1.0) * 100.0;
     let printed = |what: &str, simulated: f64| Comparison::published("markatos-figure8", what, simulated);
-    // Of a range that holds everywhere, the end that is farther from it is compared.
+    // The paper's range holds for every utilization, so the value farthest from it is compared.
     let any = if percent(least) < 20.0 { least } else { (0..UTILIZATIONS.len()).map(gain).fold(least, f64::max) };
     report.comparisons = vec![
         printed("gain of LOC-128 over LAZY-READS, least", percent(least)),

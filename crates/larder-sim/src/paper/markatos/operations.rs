@@ -1,7 +1,7 @@
-//! Figure 3 of Markatos et al. (USITS 1999): the time of creating and removing a file.
+//! Figure 3 of Markatos et al. (USITS 1999): the time to create and remove a file.
 //!
 //! Owns: the method of hbench-os' `latfs`: files of one size in one directory, created and then removed. Invariant: no
-//! constant of the machine was chosen for it, so it checks what the files of all other tables cost.
+//! constant of the machine was fitted to it, so it independently checks the cost of files in all other tables.
 
 use super::MACHINE;
 use crate::{Comparison, ModelDirectory, Report, Table, bed::finished, paper::PaperOptions};
@@ -11,7 +11,7 @@ use larder_store::{
 };
 use std::sync::Arc;
 
-/// Files of `latfs`.
+/// Number of files that `latfs` creates.
 const FILE_COUNT: u64 = 64;
 
 pub(crate) fn figure_3(options: &PaperOptions<'_>) -> Result<Report, Error> {
@@ -42,7 +42,7 @@ pub(crate) fn figure_3(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Mean times of a file.
+/// Mean times per file.
 #[derive(Default)]
 struct Times {
     create_ms: f64,

@@ -1,6 +1,7 @@
-//! Figures 6 and 8 of Markatos et al. under other assumptions, one at a time: which of them the printed curves ask for.
+//! Figures 6 and 8 of Markatos et al. under other assumptions, one at a time, to find out which of them explain the
+//! printed curves.
 //!
-//! Invariant: nothing is chosen for a row or for a utilization; each case is one change for all runs of its line.
+//! Invariant: no assumption is specific to a policy or a utilization; each case is one change for all runs of its line.
 
 use super::{MACHINE, MEMORY_BYTES, MarkatosRun};
 use crate::{
@@ -16,10 +17,10 @@ const RECORD_BYTES: u64 = 76;
 const SLOT_BYTES: u64 = 512;
 /// Share of the disk that counts as written first: less than the free share at 71%, more than the free share at 95%.
 const OLDEST: f64 = 0.1;
-/// Documents whose sizes stand for all.
+/// Number of documents whose sizes represent all.
 const DOCUMENTS_SAMPLED: usize = 100_000;
 
-/// One line of a table: what is assumed instead.
+/// One line of a table: the assumption that differs.
 #[derive(Clone, Copy, Default)]
 struct SensitivityCase {
     label: &'static str,
@@ -59,7 +60,7 @@ impl SensitivityCase {
     }
 }
 
-/// The subject of a run.
+/// A policy with its settings.
 #[derive(Clone, Copy)]
 struct Subject {
     row: &'static str,
@@ -95,7 +96,7 @@ fn table(
     Ok(table)
 }
 
-/// Creates the table of the rise of STREAM and STREAM-PACK from 71 to 95%.
+/// Creates the table of the rise of STREAM and STREAM-PACK from 71% to 95% utilization.
 pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
         SensitivityCase::labelled("as above"),
@@ -132,7 +133,7 @@ pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     table(options, (title, columns), &cases, subjects, |at_71, at_95| at_95 / at_71)
 }
 
-/// Creates the table of the gain of 128 locality buffers at 71 and 76%.
+/// Creates the table of the gain of 128 locality buffers at 71% and 76% utilization.
 pub(super) fn of_figure_8(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
         SensitivityCase::labelled("as above"),

@@ -1,4 +1,4 @@
-//! Tables 1 and 2 of Markatos et al.: requests per second of the eight policies, and what each idea gives.
+//! Tables 1 and 2 of Markatos et al.: requests per second of the eight policies, and the gain of each idea.
 
 use super::{MACHINE, MEMORY_BYTES, MarkatosRun};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use larder_store::{Error, TuningValue};
 
-/// The rows of Table 2, and the policies that are run for them.
+/// The rows of Table 2, each with the policy that is run for it.
 const TABLE_2: [(&str, &str); 8] = [
     ("SIMPLE", "simple"),
     ("SQUID", "squid"),
@@ -20,8 +20,8 @@ const TABLE_2: [(&str, &str); 8] = [
     ("LAZY-READS-LOC", "lazy-reads-loc"),
 ];
 
-/// The rows of Table 1: the policy, and whether each read goes alone. Locality buffers alone are the last policy with
-/// batches of one read.
+/// The rows of Table 1: the policy, and whether each read is submitted alone. "Locality buffers alone" is the last
+/// policy with batches of one read.
 const TABLE_1: [(&str, &str, bool); 4] = [
     ("STREAM-PACK", "stream-pack", false),
     ("STREAM-PACK + LAZY-READS", "lazy-reads", false),
@@ -160,15 +160,16 @@ mod tests {
     use super::*;
     use crate::Paper;
 
-    /// At stake: the claim that the shipping rows behave as the paper's policies. Table 2, the rows with one file: a
-    /// tenth of the paper's operations, on all of which the ratios of neighbours must be on the right side of 1.
+    /// At stake: the claim that the shipping policies behave like the paper's. Runs the policies of Table 2 with one
+    /// file on a tenth of the paper's operations; neighbours must be in the right order.
     #[test]
     fn neighbours_in_table_2_stand_on_the_right_sides() {
         let options = PaperOptions { seed: 11, jobs: 2, share: 0.1, model: None, progress: &|_| {}, dry_run: false };
         let report = Paper::named("markatos-table2").unwrap().simulate(&options).unwrap();
         println!("{}", report.to_text());
         let rates: Vec<f64> = report.comparisons[..8].iter().map(|line| line.simulated).collect();
-        // With a tenth of the operations SIMPLE's one directory is too short to be slow; Squid's are as they are.
+        // With a tenth of the operations, SIMPLE's only directory is too short to be slow, so SIMPLE may be faster than
+        // the next one.
         assert!(rates[1..].is_sorted(), "{rates:?}");
         assert!(rates[3] > 4.0 * rates[2], "{rates:?}");
         let again = Paper::named("markatos-table2").unwrap().simulate(&PaperOptions { jobs: 1, ..options }).unwrap();

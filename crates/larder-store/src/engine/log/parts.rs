@@ -21,7 +21,7 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// A body of which parts were appended.
+/// A body that is appended in parts.
 pub(super) struct BodyInParts {
     parts: Vec<BodyPart>,
     /// Checksums of the parts.
