@@ -20,7 +20,7 @@ pub struct Figure {
     pub y_label: String,
     /// The scale of the axes.
     pub scale: Scale,
-    /// Lines, or bars by name.
+    /// Lines, or bars with names.
     pub content: FigureContent,
 }
 
