@@ -1,4 +1,5 @@
-//! `cargo xtask sim`: runs the schedules of `larder-torture`, compiled with optimizations for millions of operations.
+//! `cargo xtask sim`: runs the schedules of `larder-torture`, compiled with optimizations, because they run millions of
+//! operations.
 //!
 //! All arguments are passed on unchanged.
 

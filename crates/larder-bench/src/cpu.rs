@@ -1,7 +1,7 @@
-//! Processor time from the kernel's counters.
+//! Reads processor time from the kernel's counters.
 //!
-//! Owns: reading it, for this process and for a thread. Invariant: the time of a process includes all its threads, even
-//! ended ones, and the kernel's work for them.
+//! Owns: the readings for this process and for a thread. Invariant: the time of a process includes all its threads,
+//! even ended ones, and the kernel's work for them.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;

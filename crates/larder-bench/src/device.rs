@@ -30,11 +30,12 @@ const SEQUENTIAL_DEPTH: u32 = 8;
 /// Time for measuring sequential transfers, and files, as multiples of the time for one random measurement.
 const SEQUENTIAL_PARTS: u32 = 2;
 const FILE_PARTS: u32 = 12;
-/// Length of the concurrent reads during the measurement of writes, and the share of time of each such measurement.
+/// Length of the reads that run while writes are measured, and the share of time of each such measurement.
 const BESIDE_BYTES: u64 = 16 << 10;
 const BESIDE_DEPTH: u32 = 64;
 const BESIDE_PARTS: u32 = 2;
-/// Least that is spread over: less would stay in a disk's own memory, and the sequential reads would go round.
+/// Smallest area that operations are spread over. A smaller one would fit into a disk's own memory, and sequential
+/// reads would wrap around.
 const SPAN_BYTES_MIN: u64 = 16 << 20;
 
 /// The setup of a measurement.
@@ -114,7 +115,7 @@ pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> R
     };
     if let Some(directory) = scratch.directory.clone() {
         let time = steps.next("files", FILE_PARTS);
-        // The room is wanted for the files.
+        // The files need its room.
         drop(scratch);
         figures.files = Some(files::measure(&directory, time)?);
     }
@@ -122,7 +123,7 @@ pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> R
     Ok(figures)
 }
 
-/// The measurements one after the other, each with its share of the time.
+/// The measurements in sequence, each with its share of the time.
 struct MeasureSteps<'a> {
     job: &'a DeviceJob,
     done: u32,
@@ -135,7 +136,7 @@ const PARTS: u32 = (READ_BYTES.len() * READ_DEPTHS.len() + WRITE_BYTES.len() * W
     + FILE_PARTS;
 
 impl MeasureSteps<'_> {
-    /// Tells what comes, and how long it may take.
+    /// Reports the next step. Returns how long it may take.
     fn next(&mut self, what: &str, parts: u32) -> Duration {
         (self.progress)(what, f64::from(self.done) / f64::from(PARTS));
         self.done += parts;
@@ -192,7 +193,7 @@ impl MeasureSteps<'_> {
         Ok(figures)
     }
 
-    /// Reads alone are measured again, because the other measurements are held against them.
+    /// Measures reads alone again, because the other measurements are compared with them.
     fn beside_reads(
         &mut self,
         device: &std::sync::Arc<dyn Device>,

@@ -23,8 +23,8 @@ use std::{
 
 /// Whole-engine schedules by seed: stores in virtual time on faulty devices, several operations at once.
 ///
-/// Each seed is one schedule of one row under one kind of faults; without --policy and --faults the seeds go round
-/// all of them.
+/// Each seed is one schedule of one row under one kind of faults; without --policy and --faults the seeds go through
+/// all of them in turn.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask sim")]
 struct Arguments {

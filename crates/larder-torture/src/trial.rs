@@ -217,7 +217,7 @@ pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
 
 /// Returns the options of a small store of a policy, in virtual time, without a thread or random numbers of its own.
 pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
-    // So few sets and positions are in memory that even a short trial writes positions to the file.
+    // With few sets and positions in memory, even a short trial writes positions to the file.
     let mean_entry_bytes = if policy.index == IndexAxis::RecentSetPlaces { 32 << 10 } else { 2048 };
     let mut tuning = Tuning::default();
     (tuning.hashcache_positions, tuning.hashcache_positions_waiting) = (1, 2);

@@ -1,5 +1,5 @@
-//! The program as the gate runs it: schedules of all rows under all kinds of faults, two rounds of them. A program of its own in the gate
-//! would be compiled, with most of what it needs, a second time.
+//! Runs the program on schedules of all policies under all kinds of faults, two rounds of each. The gate runs it as
+//! this test, because a separate build of the program would compile most of its dependencies a second time.
 
 use std::process::Command;
 

@@ -35,7 +35,7 @@ impl From<Request> for WorkloadRequest {
     }
 }
 
-/// An endless workload.
+/// An endless sequence of requests.
 pub enum Workload {
     /// Objects by Zipf's law.
     Zipf(ZipfRequests),

@@ -29,7 +29,7 @@ pub(super) enum PumpWork {
 }
 
 impl PumpWork {
-    /// Returns in how many operations one is a write, or `None` if all are of one kind.
+    /// Returns how many operations there are per write, or `None` if all are of one kind.
     pub(super) fn write_every(self, transfer_bytes: u64) -> Option<u64> {
         match self {
             Self::ReadsAndWrites => Some(2),

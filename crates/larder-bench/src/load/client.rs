@@ -141,7 +141,7 @@ impl Clients {
         FetchResult { outcome: if is_wanted { FetchOutcome::BrokenOff } else { outcome }, body_bytes }
     }
 
-    /// Sends requests until there is a response, because a proxy that was just started may need a moment.
+    /// Sends requests until there is a response, because a proxy may need a moment to start.
     ///
     /// # Errors
     /// The last failure, if there was no response in time.

@@ -1,4 +1,4 @@
-//! At stake: somebody's file or disk overwritten by a measurement, or figures that are none.
+//! At stake: a user's file or disk overwritten by a measurement, or meaningless figures.
 
 use larder_bench::{DeviceJob, figures_from_json, measure_device, to_json};
 use larder_store::{
@@ -20,8 +20,8 @@ fn a_file_system_is_measured_and_left_as_it_was() {
     let figures = measure_device(&job(scratch.path()), &mut |_, share| shares.push(share)).unwrap();
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     assert_eq!(figures.reads.len(), READ_BYTES.len() * READ_DEPTHS.len());
-    // One at a time, the mean time follows from the rate; a histogram that cuts off would give it away. On a busy machine the thread
-    // waits between reads.
+    // With one operation at a time, the mean time follows from the rate, which shows whether the histogram cuts off
+    // long times. On a busy machine the thread also waits between reads.
     let alone = figures.reads.iter().filter(|read| read.depth == 1);
     let shares_in_reads: Vec<_> = alone.map(|read| read.mean_us * read.per_second / 1e6).collect();
     assert!(shares_in_reads.iter().all(|share| *share < 1.2), "{:?}", figures.reads);

@@ -1,4 +1,4 @@
-//! At stake: a benchmark that takes damage for an answer, or figures that say what did not happen.
+//! At stake: a benchmark that accepts damaged responses, or figures of events that did not happen.
 
 use larder_bench::{
     BenchJob, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target, WatchedProcesses, Workload, WorkloadOptions,
@@ -34,7 +34,7 @@ fn job(address: SocketAddr, origin: &Origin, workload: Workload, loop_kind: Loop
     }
 }
 
-/// Straight to the origin, nothing can be a hit.
+/// Without a proxy in between, no response can be a hit.
 #[test]
 fn without_a_cache_every_workload_is_answered_and_nothing_is_hit() {
     let origin = Origin::start(OriginOptions::default()).unwrap();
@@ -51,7 +51,7 @@ fn without_a_cache_every_workload_is_answered_and_nothing_is_hit() {
     }
 }
 
-/// Passes everything on, and changes the answers' bytes behind the first so many.
+/// Forwards everything, but changes the bytes of responses after a number of unchanged ones.
 fn damaging_proxy(origin: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -93,7 +93,7 @@ fn one_changed_bit_is_seen() {
     assert!(result.failure().is_some_and(|why| why.contains("wrong")), "{:?}", result.failure());
 }
 
-/// Keeps every answer to every path, whatever stands in it, and gives it to whoever asks, whatever the question.
+/// Stores every response to every path, whatever its fields, and returns it for every later request to that path.
 fn greedy_proxy(origin: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -112,7 +112,7 @@ fn greedy_proxy(origin: SocketAddr) -> SocketAddr {
                     answer
                 });
                 kept.lock().unwrap().insert(path, answer.clone());
-                // The client may have gone, as the workload wants it.
+                // The client may have disconnected, as the workload requires.
                 let _ = (&client).write_all(&answer);
             });
         }
@@ -120,7 +120,7 @@ fn greedy_proxy(origin: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Path and bytes of the next request, with a field that makes it the last.
+/// Reads the next request, and adds a field that closes the connection after it. Returns its path and bytes.
 fn whole_request(reader: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     let mut lines = Vec::new();
     let mut body_bytes = 0;
@@ -142,7 +142,7 @@ fn whole_request(reader: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     Some((path, [lines.concat().as_bytes(), b"connection: close\r\n\r\n", &body].concat()))
 }
 
-/// At stake: a hit ratio that a proxy gets by keeping what it may not.
+/// At stake: a hit ratio that a proxy gets by storing responses that it must not store.
 #[test]
 fn a_cache_that_keeps_what_it_may_not_is_not_credited_with_hits() {
     let origin = Origin::start(OriginOptions::default()).unwrap();
@@ -152,7 +152,7 @@ fn a_cache_that_keeps_what_it_may_not_is_not_credited_with_hits() {
     let result = job.run(&origin, &mut |_, _, _| {}).unwrap();
     let counts = result.totals();
     assert!(counts.forbidden > 10, "{counts:?}");
-    // Without that, the forbidden ones would be hits too.
+    // Otherwise, forbidden responses would count as hits too.
     assert!(counts.hits <= counts.offered + counts.forbidden / 2, "{counts:?}");
     for what in ["a response with no-store, from a cache", "a stored response to a request with no-cache"] {
         assert!(result.complaints.iter().any(|complaint| complaint.what == what), "{:?}", result.complaints);
@@ -160,7 +160,7 @@ fn a_cache_that_keeps_what_it_may_not_is_not_credited_with_hits() {
     assert!(result.failure().is_some());
 }
 
-/// Passes everything on, but stands still for a while once so many pieces went through.
+/// Forwards everything, but pauses once after a number of pieces.
 fn pausing_proxy(origin: SocketAddr, pieces: usize, pause: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -174,7 +174,7 @@ fn pausing_proxy(origin: SocketAddr, pieces: usize, pause: Duration) -> SocketAd
             thread::spawn(move || {
                 let mut piece = [0; 4096];
                 while let Ok(count @ 1..) = server.read(&mut piece) {
-                    // All wait for this lock, as all wait for a process that is stopped.
+                    // All connections wait for this lock, as if the process were stopped.
                     let mut passed = passed.lock().unwrap();
                     *passed += 1;
                     if *passed == pieces {
@@ -192,8 +192,8 @@ fn pausing_proxy(origin: SocketAddr, pieces: usize, pause: Duration) -> SocketAd
     address
 }
 
-/// At stake: coordinated omission. A pause of 0.4 s in a run of 1 s is met by 40% of those who come in an open loop, by one
-/// question of each user in a closed one.
+/// At stake: coordinated omission. A pause of 0.4 s in a run of 1 s delays 40% of the requests of an open loop, but
+/// only one request of each user of a closed one.
 #[test]
 fn a_pause_is_charged_to_all_who_come_meanwhile() {
     let pause = Duration::from_millis(400);
@@ -213,7 +213,7 @@ fn a_pause_is_charged_to_all_who_come_meanwhile() {
     assert!(shares[1].is_none_or(|slow| slow <= 0.05), "{shares:?}");
 }
 
-/// At stake: response times that leave out what was not asked because the proxy stood still.
+/// At stake: response times that leave out requests which were never sent because the proxy had stalled.
 #[test]
 fn an_open_loop_charges_a_slow_proxy_for_all_who_came() {
     let think = (Duration::from_millis(200), Duration::ZERO);
@@ -262,14 +262,14 @@ fn a_proxy_that_is_not_there_is_an_error() {
     assert!(error.to_string().contains("cannot connect"), "{error}");
 }
 
-/// At stake: a run without end. Users whom a proxy refuses at once, all the time, still let time pass.
+/// At stake: a run that never ends. Time must pass even if the proxy refuses every request at once.
 #[test]
 fn a_proxy_that_goes_away_fails_requests_until_the_time_is_over() {
     let origin = Origin::start(OriginOptions::default()).unwrap();
     for loop_kind in [Loop::Open(200.0), Loop::Closed(50)] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, server) = (listener.local_addr().unwrap(), origin.address());
-        // It lives for one connection.
+        // It serves a single connection.
         let proxy = thread::spawn(move || {
             let (client, server) = (listener.accept().unwrap().0, TcpStream::connect(server).unwrap());
             drop(listener);

@@ -1,4 +1,4 @@
-//! Everything that is tested with real files, devices and sockets. Loopback only; no sleeps.
+//! Tests with real files, devices and sockets. Loopback only; no sleeps.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

@@ -1,4 +1,4 @@
-//! At stake: a plan held against a measurement of something else.
+//! At stake: a plan that is compared with a measurement of something else.
 
 use larder_bench::{StoreJob, measure_store};
 use larder_store::{IoChoice, Policy, Tuning};
@@ -22,7 +22,8 @@ fn rows_of_every_kind_are_measured_and_leave_nothing() {
             io: IoChoice::Auto,
         };
         let rate = measure_store(&job, &mut |_, _| {}).unwrap();
-        // The faster the disk, the more of so small a store is turned over meanwhile: 28 to 32% hits in `hashcache-set`.
+        // The faster the disk, the more of such a small store is overwritten during the measurement: `hashcache-set`
+        // has 28% to 32% hits.
         assert!(rate.per_second > 10.0 && (0.2..0.8).contains(&rate.hit_ratio), "{name}: {rate:?}");
         assert!(rate.write_factor > 0.5, "{name}: {rate:?}");
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "{name}");

@@ -177,8 +177,8 @@ impl Trial {
         is_countable && !self.is_dead() && owes()
     }
 
-    /// Returns how many entries the store reports as dropped because their places found no room on the way to the file.
-    /// As many more may be missing.
+    /// Returns how many entries may be missing because their positions found no room on the way to the file: as many as
+    /// the store reports, and as many again.
     fn places_forgotten(&self) -> usize {
         let evicted = self.store.as_ref().map_or(0, |store| store.stats().evicted);
         if self.options.policy.index == IndexAxis::RecentSetPlaces { evicted as usize } else { 0 }

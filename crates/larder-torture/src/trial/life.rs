@@ -145,7 +145,7 @@ impl Trial {
         self.durable = Durable { kill: now, power: now, ..Durable::default() };
     }
 
-    /// Opens what the device holds. Reads that fail now and then are tried again.
+    /// Opens the store on the device. Tries again after read failures that are transient.
     fn open(&mut self) -> Result<(), String> {
         self.device.set_plan(self.prompt());
         let mut outcome = Err("never tried".to_owned());
@@ -179,7 +179,7 @@ impl Trial {
             return;
         }
         let now = self.tick();
-        // There are two superblocks; one that is lost and one that is misread are both.
+        // There are two superblocks. Both are gone if one was lost and the other misread.
         let keeps_invalidations = bad_reads + self.device.stats().lies() < 2;
         self.histories.values_mut().for_each(|history| history.forgive(keeps_invalidations, now));
     }
@@ -192,7 +192,7 @@ impl Trial {
         Store::open_on(device, &self.options)
     }
 
-    /// Returns the plan, without the operations that wait for turns.
+    /// Returns the plan of faults under which operations complete at once instead of waiting for turns.
     fn prompt(&self) -> FaultPlan {
         FaultPlan { slow_transfers_ppm: 0, ..self.plan.clone() }
     }

@@ -68,13 +68,13 @@ impl fmt::Debug for Part {
     }
 }
 
-/// After that a committed entry is written, and synced, by what is due.
+/// Time after which due work has written a committed entry. [`SYNCED_AFTER`] is the time after which it is synced too.
 const FLUSHED_AFTER: Duration = Duration::from_millis(600);
 const SYNCED_AFTER: Duration = Duration::from_secs(6);
 const SHORT_LIFE_S: u32 = 60;
 
 impl Trial {
-    /// Starts an operation that the store's future carries out; nothing if there is no store to ask.
+    /// Starts an operation of the store. Returns `None` if there is no open store.
     pub(super) fn start(&mut self, operation: Operation) -> Option<Task> {
         let store = self.store.clone()?;
         match operation {
@@ -151,7 +151,7 @@ impl Trial {
         // Clusters are written when they are full, or for a sync.
         let is_flushed = time >= FLUSHED_AFTER && self.options.policy.layout != LayoutAxis::Clusters;
         let flushed = if is_flushed { begun } else { 0 };
-        // The sync that becomes due covers what had been written when this began.
+        // A sync that becomes due covers everything written before this wait began.
         let synced = if time >= SYNCED_AFTER && is_idle { self.durable.kill } else { 0 };
         self.pass_time(time);
         let future = Box::pin(async move {

@@ -94,7 +94,7 @@ pub struct PolyMix {
     images: Zipf,
 }
 
-/// Requests one by one, as a cache's disk sees them: plain ones, none of which is broken off.
+/// Requests one by one, as a cache's disk sees them: only plain ones, none of them broken off.
 pub struct PolyMixRequests {
     random: Random,
     polymix: PolyMix,
@@ -142,7 +142,7 @@ impl PolyMix {
         Self { version, made: [0; DIRECT.len()], working_set, images: Zipf::new(IMAGES_MAX, 1.0) }
     }
 
-    /// Requests of one arrival on average: a page and its images are several.
+    /// Returns the mean number of requests per arrival, which exceeds 1 because a page comes with its images.
     pub fn requests_per_arrival() -> f64 {
         let harmonic: f64 = (1..=IMAGES_MAX).map(|count| 1.0 / count as f64).sum();
         1.0 + DIRECT[0].1 / direct_total() * IMAGES_MAX as f64 / harmonic

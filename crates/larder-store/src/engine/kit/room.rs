@@ -1,7 +1,7 @@
-//! What commits have in common in all policies: waiting for room, counting, and replacing a head.
+//! The parts of a commit that all policies share: waiting for room, counting, and replacing a head.
 //!
-//! Invariant: a commit waits for a bounded time. It does not wait if nothing can make room meanwhile: in a store
-//! without a maintenance thread, and on that thread itself.
+//! Invariant: a commit waits for a bounded time. It does not wait in a store without a maintenance thread, nor on that
+//! thread itself, because nothing else would make room.
 
 use crate::{
     Error, ErrorKind, Hints, Reader, Result,
@@ -36,7 +36,7 @@ pub(crate) const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) const NO_ROOM: &str = "the store has no room now";
 
 /// Error text while changes cannot be written to the journal.
-const STALLED: &str = "the store takes nothing until what has changed in it can be written";
+const STALLED: &str = "the store accepts no entries until its pending changes are written";
 
 impl Volume {
     /// Returns the deadline until which a commit that begins now waits for room.
@@ -51,8 +51,8 @@ impl Volume {
         assert!(is_first, "a volume has one maintenance thread");
     }
 
-    /// Attempts until there is room or `deadline` has passed. An attempt without room stores the waker, to be woken
-    /// when room is made. `too_long` describes an entry that never gets room.
+    /// Repeats `attempt` until there is room or `deadline` has passed. An attempt that finds no room registers the
+    /// waker, which is woken when there is room. `too_long` describes an entry that never gets room.
     pub(crate) async fn wait_for_room<T>(
         &self,
         deadline: Duration,

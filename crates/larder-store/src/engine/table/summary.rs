@@ -98,9 +98,9 @@ impl SetSummary {
         matches!(self.bins[way], BinContent::Entry { .. })
     }
 
-    /// Returns the part of the set that memory keeps, in which the entry written last is the most recently used, and
-    /// the bins to wipe before memory can be trusted. The latter are damaged bins, which may become readable again; all
-    /// but the newest of bins with the same tag; and blank bins whose position was not confirmed.
+    /// Returns the part of the set that memory keeps, with the entries in the order of their writes, and the bins to
+    /// wipe before memory can be trusted. Bins to wipe are damaged ones, which may become readable again, all but the
+    /// newest of those with the same tag, and blank ones whose position was not confirmed.
     pub(crate) fn remembered(&self, shape: &SetShape) -> (UnpackedSet, Vec<usize>) {
         let mut set = UnpackedSet::empty(shape);
         let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != BinContent::Empty).collect();

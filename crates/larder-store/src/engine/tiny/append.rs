@@ -36,7 +36,7 @@ use std::{io, sync::Arc, task::Waker, time::Duration};
 
 /// Packs of the two rings that must be written.
 pub(super) struct SealedPacks {
-    /// When the record that filled the packs was appended.
+    /// Time of the append that filled the packs.
     pub(super) now: Duration,
     pub(super) front: Vec<SealedPack>,
     long: Vec<SealedPack>,

@@ -1,9 +1,9 @@
 //! Decides which entries stay in a set when new ones arrive: those whose next use is expected soonest.
 //!
-//! Pure decision. Ranks express the expected distance of the next use, from 0 (hit since the set was last written) to
-//! 7. New entries start at 6, or at 0 if they were hit. If there is no room, the ranks of entries without hits are
-//! raised until one is 7, and the entries with the highest ranks are dropped. Invariant: the kept entries fit. Idea:
-//! RRIP (Jaleel et al., ISCA 2010) with one bit of memory per entry, as in Kangaroo (SOSP 2021).
+//! Pure decision. A rank is the expected distance of the next use: from 0 (hit since the set was last written) up to 7.
+//! New entries start at 6, or at 0 if they were hit. If there is no room, the ranks of entries without hits are raised
+//! until one is 7, and the entries with the highest ranks are dropped. Invariant: the kept entries fit. Idea: RRIP
+//! (Jaleel et al., ISCA 2010) with one bit of memory per entry, as in Kangaroo (SOSP 2021).
 
 /// The highest rank.
 const FAR: u8 = 7;

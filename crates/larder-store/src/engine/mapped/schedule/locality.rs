@@ -3,8 +3,8 @@
 //! There are a few buffers, each used by one site. An entry goes to its site's buffer. If the site has none, the buffer
 //! least recently written to is emptied and given to it. A buffer is also emptied when the next entry does not fit, and
 //! when it has waited long enough. Its entries are then placed and written together. Owns: the waiting writes of each
-//! buffer. The bytes are kept, and the entries placed, elsewhere. Invariant: a buffer holds at most its size, except
-//! for a single longer write, which does not wait.
+//! buffer. Callers keep the bytes and place the entries. Invariant: a buffer holds at most its size, except for a
+//! single longer write, which does not wait.
 //!
 //! Idea: LAZY-READS-LOC, Markatos et al., USITS'99, which does not specify the size and the choice of the victim.
 
