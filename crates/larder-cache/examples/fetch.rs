@@ -1,4 +1,4 @@
-//! Fetches a value at the first run, and finds it at the next: `cargo run -p larder-cache --example fetch`.
+//! Fetches a value on the first run and finds it in the cache on the next: `cargo run -p larder-cache --example fetch`.
 
 use larder_cache::{Cache, Result};
 

@@ -1,4 +1,4 @@
-//! Opening a cache: its directory, its sizes, and its defaults.
+//! Opens a cache: its directory, its sizes, and its defaults.
 
 use crate::{
     ByteSize, Cache, CacheEvent, Error, Result,
@@ -29,15 +29,15 @@ pub struct CacheBuilder {
 /// A change of the store's options before it is opened.
 type StoreChange = Box<dyn FnOnce(&mut StoreOptions)>;
 
-/// Memory of a cache for which none was set.
+/// Default memory of a cache.
 const MEMORY_DEFAULT_BYTES: u64 = 64 << 20;
-/// Least memory of a cache. Below, there is no room for values on their way to the disk.
+/// Minimum memory of a cache. With less, there is no room for values that wait to be written to disk.
 const MEMORY_MIN_BYTES: u64 = 4 << 20;
 /// Memory of tables that do not grow: locks, versions, ghosts.
 const FIXED_BYTES: u64 = 512 << 10;
 /// Divisor of the memory that limits the index of the store.
 const INDEX_SHARE: u64 = 2;
-/// Divisor of the memory that limits values on their way to the disk.
+/// Divisor of the memory that gives the limit for values waiting to be written to disk.
 const DIRTY_SHARE: u64 = 4;
 
 /// The parts of the memory.
@@ -70,51 +70,52 @@ impl CacheBuilder {
     }
 
     /// Sets the size on disk: a number of bytes, or text such as `"10GB"`. The file grows as values are stored. An
-    /// existing cache must be opened with the size that it has.
+    /// existing cache must be opened with the size it was created with.
     pub fn disk(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.disk = size.try_into().map(Some).map_err(|error| format!("disk: {error}"));
         self
     }
 
     /// Sets the memory for everything that the cache keeps: values, the index of the disk (about 8 bytes for each
-    /// stored value, at most half of the memory), and values on their way to the disk. At least 4 MiB; default 64 MiB.
-    /// Where the index has no more room, values that had the fewest hits are evicted.
+    /// stored value, at most half of the memory), and values that wait to be written to disk. At least 4 MiB; default
+    /// 64 MiB. When the index is full, the values with the fewest hits are evicted.
     pub fn memory(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.memory = size.try_into().map_err(|error| format!("memory: {error}"));
         self
     }
 
-    /// Sets how long values are fresh, unless their request says otherwise. Default: without end.
+    /// Sets how long values are fresh, unless their request sets another time. Default: forever.
     pub fn fresh_for(mut self, time: Duration) -> Self {
         self.defaults.fresh_for = Some(time);
         self
     }
 
-    /// Sets how long after that values may still be used, see [`crate::EntryRequest::stale_for`]. Default: not at all.
+    /// Sets for how long values may be used after they are no longer fresh, see [`crate::EntryRequest::stale_for`].
+    /// Default: not at all.
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.defaults.stale_for = time;
         self
     }
 
-    /// Sets a receiver of events, for metrics and logs. It is called in the middle of lookups and writes, so it should
-    /// be quick, and must not call the cache.
+    /// Sets a function that is called for each event, for metrics and logs. Lookups and writes wait for it, so it
+    /// should be quick, and must not call the cache.
     pub fn on_event(mut self, sink: impl Fn(CacheEvent<'_>) + Send + Sync + 'static) -> Self {
         self.sink = Some(Box::new(sink));
         self
     }
 
-    /// Changes options of the store below just before it is opened: its eviction policy, its I/O, its clock.
+    /// Changes options of the underlying store just before it is opened: its eviction policy, its I/O, its clock.
     pub fn configure_store(mut self, configure: impl FnOnce(&mut StoreOptions) + 'static) -> Self {
         self.configure = Some(Box::new(configure));
         self
     }
 
-    /// Opens the cache, or creates it. Blocks for a few reads of the disk. Values of earlier runs are found as they are
-    /// loaded, see [`Cache::ready`].
+    /// Opens the cache, or creates it. Blocks for a few disk reads. Values of earlier runs are loaded in the
+    /// background, see [`Cache::ready`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a wrong size; [`Error::Store`] when the directory cannot be used, another process has the
-    /// cache, or its files are not a cache's or have another size. Nothing is touched in these cases.
+    /// [`Error::Invalid`] for a wrong size; [`Error::Store`] if the directory cannot be used, another process has the
+    /// cache open, or its files are not a cache's or have another size. Nothing is changed in these cases.
     pub fn open(self) -> Result<Cache> {
         let help = crate::SizeError::HELP;
         let disk = self.disk.map_err(|problem| Error::Invalid(format!("{problem}: {help}")))?;
@@ -149,7 +150,7 @@ impl CacheBuilder {
     }
 }
 
-/// Opens the file of removals that belongs to the store. If there is none, nothing is known about removals, and the
+/// Opens the file of removals that belongs to the store. Without the file, nothing is known about removals, so the
 /// store is emptied.
 fn open_removals(store: &Store, directory: &Path) -> Result<TagRemovals> {
     let path = directory.join("removed-tags");

@@ -1,8 +1,8 @@
 //! The cache: lookups, writes and removals, and how they exclude one another.
 //!
-//! Invariants: writes to one key happen one after the other, so the value in memory is the one in the store or none. A
-//! value whose fetch began before its key or one of its tags was removed is given to those that waited for it, but not
-//! stored.
+//! Invariants: only one write to a key runs at a time, so memory has the same value as the store, or none. A value
+//! whose fetch began before its key or one of its tags was removed is returned to the callers that waited for it, but
+//! not stored.
 
 mod fetching;
 mod lookup;
@@ -53,9 +53,9 @@ impl Cache {
 
     /// Returns the value of `key`, or calls `fetch`, stores the result and returns it.
     ///
-    /// Callers that want the same key at the same time share one fetch, whose result or error they all get. If the
-    /// caller whose `fetch` runs is dropped, another one calls its own. A failure of the store is not an error here:
-    /// the value is fetched. `fetch` must not ask the cache for the same key: it would wait for itself.
+    /// Callers that request the same key at the same time share one fetch and its result or error. If the caller whose
+    /// `fetch` runs is dropped, another caller's `fetch` is called. A failure of the store is not an error here: the
+    /// value is fetched. `fetch` must not request the same key from the cache, because it would wait for itself.
     ///
     /// ```
     /// # use larder_cache::Cache;
@@ -110,14 +110,14 @@ impl Cache {
         Ok(found.map(|found| found.value))
     }
 
-    /// Stores a value of any length in place of an older one. Lookups find it from the moment when this returns.
+    /// Stores a value of any length, replacing an older one. Lookups find it once this returns.
     ///
-    /// After a kill of the process the values of the last half second may be missing, after a power failure those of
-    /// the last five seconds.
+    /// If the process is killed, the values of the last half second may be missing; after a power loss, those of the
+    /// last five seconds.
     ///
     /// # Errors
-    /// [`Error::Store`] when the device fails, there is no room, or the cache is closed; [`Error::Invalid`] when the
-    /// key is too long. The older value is then still there.
+    /// [`Error::Store`] if the device fails, there is no room, or the cache is closed; [`Error::Invalid`] if the key is
+    /// too long. The older value is then unchanged.
     pub async fn insert(&self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Result<()> {
         self.entry(key).insert(value).await
     }
@@ -139,7 +139,7 @@ impl Cache {
         EntryRequest::new(self, key.as_ref(), self.parts.defaults.clone())
     }
 
-    /// Removes the value of `key`. Once this returns no lookup finds it, nor a value whose fetch began before.
+    /// Removes the value of `key`. Once this returns, no lookup finds that value or one whose fetch began earlier.
     ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the value is gone, but may come back if the process is
@@ -154,8 +154,8 @@ impl Cache {
         Ok(removed?)
     }
 
-    /// Removes all values that were stored with `tag`, however many there are, by one write to disk. Once this returns
-    /// no lookup finds one of them, nor a value whose fetch began before.
+    /// Removes all values that were stored with `tag`, with a single write to disk for any number of values. Once this
+    /// returns, no lookup finds one of them or a value whose fetch began earlier.
     ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the values are gone, but may come back at the next
@@ -178,8 +178,8 @@ impl Cache {
         removed.map_err(not_written)
     }
 
-    /// Keeps the value of `key` from being evicted until it is removed, unpinned or expired, or the cache is closed.
-    /// Returns `false` if there is no value, or if too much is pinned already (by default a quarter of the disk).
+    /// Prevents the eviction of `key`'s value until it is removed, unpinned or expired, or the cache is closed. Returns
+    /// `false` if there is no value, or if too much is pinned already (by default a quarter of the disk).
     ///
     /// # Errors
     /// As [`Cache::get`].
@@ -195,7 +195,7 @@ impl Cache {
         Ok(is_pinned)
     }
 
-    /// Lets the value of `key` be evicted again.
+    /// Allows the eviction of `key`'s value again.
     ///
     /// # Errors
     /// As [`Cache::get`].
@@ -208,7 +208,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits until the values of earlier runs can all be found. Until then a lookup may miss them.
+    /// Waits until all values of earlier runs can be found. Until then, a lookup may miss them.
     pub async fn ready(&self) {
         self.parts.store.ready().await;
     }
@@ -224,7 +224,7 @@ impl Cache {
         }
     }
 
-    /// Makes everything stored so far durable, also against a power failure.
+    /// Makes everything stored so far survive a power loss.
     ///
     /// # Errors
     /// [`Error::Store`] when something could not be written.
@@ -232,11 +232,11 @@ impl Cache {
         Ok(self.parts.store.sync().await?)
     }
 
-    /// Syncs and closes the cache. Later calls fail with [`Error::Store`], except [`Cache::get_or_fetch`], which then
-    /// fetches.
+    /// Syncs and closes the cache. Later calls fail with [`Error::Store`], except [`Cache::get_or_fetch`], which always
+    /// fetches then.
     ///
     /// # Errors
-    /// As [`Cache::sync`]. The cache is closed all the same.
+    /// As [`Cache::sync`]. The cache is closed even then.
     pub async fn close(&self) -> Result<()> {
         Ok(self.parts.store.close().await?)
     }
@@ -254,7 +254,7 @@ impl Cache {
     }
 }
 
-/// Returns the keys of all entries that hold a value.
+/// Returns the keys of all store entries that make up a value.
 fn stored_keys(key: &[u8], head: &ValueHead) -> Vec<Vec<u8>> {
     let chunks = head
         .chunks

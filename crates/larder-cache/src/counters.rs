@@ -1,4 +1,4 @@
-//! What happens in a cache: counters, and events for the caller's own metrics and logs.
+//! Counters of events in a cache, and events for the caller's own metrics and logs.
 
 use crate::Error;
 use larder_store::Stats;
@@ -26,7 +26,7 @@ pub enum CacheEvent<'a> {
         /// The key.
         key: &'a [u8],
     },
-    /// A caller got an old value, because a new one was being fetched or its fetch had failed.
+    /// A caller got a stale value, because a new one was being fetched or its fetch had failed.
     StaleHit {
         /// The key.
         key: &'a [u8],
@@ -50,8 +50,8 @@ pub enum CacheEvent<'a> {
         /// Length of the value in bytes.
         len_bytes: u64,
     },
-    /// A fetched value was not stored: the policy expects too few hits of it, or its key or one of its tags was removed
-    /// or replaced meanwhile.
+    /// A fetched value was not stored: the policy expects too few hits, or the key or one of the tags was removed or
+    /// replaced in the meantime.
     NotAdmitted {
         /// The key.
         key: &'a [u8],
@@ -75,7 +75,7 @@ pub struct CacheStats {
     pub disk_hits: u64,
     /// Lookups that found no value that may be used.
     pub misses: u64,
-    /// Callers that got an old value, because a new one was being fetched or its fetch had failed.
+    /// Callers that got a stale value, because a new one was being fetched or its fetch had failed.
     pub stale_hits: u64,
     /// Fetches that succeeded.
     pub fetches: u64,

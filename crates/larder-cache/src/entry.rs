@@ -21,14 +21,14 @@ impl EntryRequest {
         Self { cache: cache.clone(), key: key.into(), options }
     }
 
-    /// Sets how long the value is fresh. Lookups return it that long. Default: the builder's, or without end.
+    /// Sets how long the value is fresh. Default: the builder's, or forever.
     pub fn fresh_for(mut self, time: Duration) -> Self {
         self.options.fresh_for = Some(time);
         self
     }
 
-    /// Sets how long after that the value may still be used: while a new value is being fetched by another caller, or
-    /// if the fetch fails. Default: the builder's, or not at all.
+    /// Sets for how long a stale value may be used while another caller fetches a new one, or if the fetch fails.
+    /// Default: the builder's, or not at all.
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.options.stale_for = time;
         self
@@ -54,7 +54,7 @@ impl EntryRequest {
         self.get_or_fetch_if(|_| true, fetch).await
     }
 
-    /// As [`EntryRequest::get_or_fetch`]; a stored value that `accepts` refuses is like none.
+    /// As [`EntryRequest::get_or_fetch`]. A stored value for which `accepts` returns false counts as missing.
     pub(crate) async fn get_or_fetch_if<F, Fut, V, E>(self, accepts: impl Fn(&[u8]) -> bool, fetch: F) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
@@ -76,10 +76,10 @@ impl EntryRequest {
         writer.finish().await
     }
 
-    /// Begins a value that is written piece by piece.
+    /// Creates a writer for a value that is written in pieces.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] when the key is too long, or for more than 256 tags.
+    /// [`crate::Error::Invalid`] if the key is too long or there are more than 256 tags.
     pub fn writer(self) -> Result<ValueWriter> {
         checked(&self.key)?;
         check_tag_count(self.options.tags.len())?;

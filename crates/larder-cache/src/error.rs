@@ -11,11 +11,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The store failed, or refused an argument.
     Store(larder_store::Error),
-    /// An option of the builder is wrong, or an argument is too long. The text says which values are accepted.
+    /// An option of the builder is wrong, or an argument is too long. The text states the accepted values.
     Invalid(String),
     /// The caller's fetch failed. All callers that waited for this fetch get the same error.
     Fetch(Arc<dyn error::Error + Send + Sync>),
-    /// A part of a long value was evicted, or found damaged, while the value was being read.
+    /// A part of a long value was evicted or damaged while the value was being read.
     Gone,
     /// A value could not be written as JSON (feature `serde`).
     Encode(Arc<dyn error::Error + Send + Sync>),

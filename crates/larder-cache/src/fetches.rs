@@ -1,7 +1,7 @@
-//! Fetches in progress: all callers that want one key wait for one fetch.
+//! Fetches in progress: all callers that request a key wait for the same fetch.
 //!
-//! Invariants: a key has at most one fetch that newcomers can join. If the caller that fetches is dropped, those that
-//! wait for it start over, and one of them fetches.
+//! Invariants: at most one fetch of a key can be joined. If the caller that fetches is dropped, the waiting callers
+//! start over, and one of them fetches.
 
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -41,7 +41,7 @@ pub(crate) enum FetchRole<'a> {
     Follower(Shared<oneshot::Receiver<FetchOutcome>>),
 }
 
-/// The duty to fetch. While it lives, newcomers wait for its outcome or get it.
+/// The right to fetch a key. While it exists, other callers wait for its outcome.
 pub(crate) struct FetchLead<'a> {
     fetches: &'a Fetches,
     key: Box<[u8]>,
@@ -63,12 +63,12 @@ impl Fetches {
         FetchRole::Leader(FetchLead { fetches: self, key: key.into(), number, outcome: Some(sender) })
     }
 
-    /// Lets nobody join the present fetch of `key` any more: its outcome is about to be out of date.
+    /// Prevents callers from joining the present fetch of `key`, because its outcome will be outdated.
     pub(crate) fn detach(&self, key: &[u8]) {
         self.lock().by_key.remove(key);
     }
 
-    /// Lets nobody join any of the present fetches any more.
+    /// Prevents callers from joining any of the present fetches.
     pub(crate) fn detach_all(&self) {
         self.lock().by_key.clear();
     }
@@ -79,10 +79,10 @@ impl Fetches {
 }
 
 impl FetchLead<'_> {
-    /// Gives the outcome to all that wait, and to newcomers until this lead is dropped.
+    /// Passes the outcome to all waiting callers, and to later ones until this lead is dropped.
     pub(crate) fn publish(&mut self, outcome: FetchOutcome) {
         let sender = self.outcome.take().expect("a fetch has one outcome");
-        // An error: nobody waits.
+        // Sending fails only if no caller waits.
         let _ = sender.send(outcome);
     }
 }

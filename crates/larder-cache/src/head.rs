@@ -1,7 +1,7 @@
 //! The head of a stored value: its lifetime, its tags, and where its bytes are.
 //!
-//! Invariant: every byte of a head that was read is checked before it is used. A head of another version, or one that
-//! is not exactly as long as it says, is a miss.
+//! Invariant: every byte of a head is checked before it is used. A head of another version, or with a length other than
+//! the stated one, is a miss.
 
 use crate::{
     keys::ChunksId,
@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ValueHead {
     pub(crate) len_bytes: u64,
-    /// The chunks of a long value. A short one is the body of its entry.
+    /// The chunks of a long value; `None` for a short one, which is the body of its entry.
     pub(crate) chunks: Option<ChunksId>,
     /// Removals by tag with a later generation cover this value.
     pub(crate) generation: Generation,
@@ -29,7 +29,7 @@ pub(crate) struct Lifetime {
     pub(crate) usable_until_ms: u64,
 }
 
-/// The use that may be made of a value at some moment.
+/// Whether a value may be used at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
     Fresh,
@@ -38,16 +38,16 @@ pub(crate) enum Freshness {
     Expired,
 }
 
-/// The version of this format. A cache of another version finds nothing, and stores its own values.
+/// The version of this format. A cache of another version finds nothing and stores its own values.
 const FORMAT_VERSION: u8 = 1;
-/// A time of day that is this far ahead of the present was taken before the clock was set back. Such a value could
-/// outlive its lifetime by any amount, so it counts as expired.
+/// Tolerance for times of day ahead of the present. A value from further ahead was stored before the clock was set
+/// back, and could outlive its lifetime by any amount, so it counts as expired.
 const CLOCK_TOLERANCE_MS: u64 = 60_000;
 /// The largest number of tags of a value.
 pub(crate) const TAG_COUNT_MAX: usize = 256;
 
 impl Lifetime {
-    /// Returns the lifetime of a value that is stored now. `None` for `fresh_for` means that it never expires.
+    /// Returns the lifetime of a value stored at `now_ms`. If `fresh_for` is `None`, the value never expires.
     pub(crate) fn new(now_ms: u64, fresh_for: Option<Duration>, stale_for: Duration) -> Self {
         let after =
             |start: u64, time: Duration| start.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));

@@ -1,14 +1,14 @@
 //! Values of Rust types, stored as JSON.
 //!
-//! JSON, because a program reads what its older version stored as serde's rules for missing and unknown fields say. A
-//! value that cannot be read as the wanted type is a miss.
+//! With JSON, a newer program can read the values of an older one by serde's rules for missing and unknown fields. A
+//! value that cannot be parsed as the requested type is a miss.
 
 use crate::{Cache, EntryRequest, Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
 use std::error;
 
 impl Cache {
-    /// As [`Cache::get`], of a value that was stored as JSON.
+    /// As [`Cache::get`], for a value stored as JSON.
     ///
     /// # Errors
     /// As [`Cache::get`].
@@ -17,18 +17,18 @@ impl Cache {
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// As [`Cache::insert`], as JSON.
+    /// As [`Cache::insert`], for a value to be stored as JSON.
     ///
     /// # Errors
-    /// As [`Cache::insert`]; [`Error::Encode`] when serde cannot write the value.
+    /// As [`Cache::insert`]; [`Error::Encode`] if serde cannot serialize the value.
     pub async fn insert_as<T: Serialize>(&self, key: impl AsRef<[u8]>, value: &T) -> Result<()> {
         self.entry(key).insert_as(value).await
     }
 
-    /// As [`Cache::get_or_fetch`], of a value that is stored as JSON.
+    /// As [`Cache::get_or_fetch`], for a value stored as JSON.
     ///
     /// # Errors
-    /// As [`Cache::get_or_fetch`]; [`Error::Encode`] when serde cannot write or read the value.
+    /// As [`Cache::get_or_fetch`]; [`Error::Encode`] if serde cannot serialize or parse the value.
     pub async fn get_or_fetch_as<T, F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned,

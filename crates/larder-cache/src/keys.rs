@@ -1,19 +1,19 @@
 //! The keys under which the store holds values: one for a value with its head, and one for each chunk of a long value.
 //!
-//! Invariant: the first byte tells the two apart, so no key of a caller can name a chunk.
+//! Invariant: the first byte distinguishes the two, so no caller's key can name a chunk.
 
 use larder_store::Writer;
 
 /// Bytes in each chunk of a long value but the last.
 pub(crate) const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;
-/// Longest key of a caller in bytes. With what is added for chunks it is the store's limit of 16 KiB.
+/// Maximum length of a caller's key in bytes. A chunk's key adds a byte and a number, and the store's limit is 16 KiB.
 pub(crate) const KEY_BYTES_MAX: usize = (16 << 10) - 1 - 16;
 
 const VALUE: u8 = b'v';
 const CHUNK: u8 = b'c';
 
-/// Identifies the chunks of one stored value. Each write of a key has its own, so chunks of an older value are never
-/// taken for those of a newer one.
+/// Identifies the chunks of one stored value. Each write of a key gets its own, so chunks of an older value are never
+/// mistaken for those of a newer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunksId(pub(crate) u64);
 

@@ -1,7 +1,7 @@
 //! Values in memory, in front of the store.
 //!
-//! Invariants: the values stay within the capacity, and one value takes at most a small share of it. A value that was
-//! read from the store before its key changed is not kept after the change.
+//! Invariants: the values stay within the capacity, and one value takes at most a small share of it. A value read from
+//! the store before its key changed is not kept after the change.
 //!
 //! Cost: a lookup is one hash and one short shared lock. The replacement policy (Clock-PRO with ghosts, from the
 //! library) resists scans.
@@ -35,19 +35,19 @@ pub(crate) struct KeyVersion(u32);
 
 /// Divisor of the capacity that limits one value.
 const VALUE_SHARE: u64 = 32;
-/// The value size for which tables have room at first.
+/// Typical size of a value, which determines the initial size of the tables.
 const USUAL_VALUE_BYTES: u64 = 16 << 10;
 const VALUE_COUNT_MIN: usize = 64;
 /// Memory for each value in the library's tables, and for its head.
 const SLOT_BYTES: u64 = 200;
 /// Share of the capacity for values that were requested more than once.
 const HOT_SHARE: f64 = 0.97;
-/// Groups of keys. A change of one key looks like a change of the 1 in 16,384 others that share its group: a value that
-/// is on its way into memory is then left out.
+/// Number of groups of keys. A change of one key counts as a change of all keys in its group, 1 in 16,384: a value of
+/// one of them that is being read is then not kept in memory.
 const GROUP_COUNT: usize = 1 << 14;
 
 impl MemoryCache {
-    /// Creates a cache of `capacity_bytes`; with 0, it keeps nothing.
+    /// Creates a cache of `capacity_bytes`; with 0, it stores nothing.
     pub(crate) fn new(capacity_bytes: u64) -> Self {
         let count = usize::try_from(capacity_bytes / USUAL_VALUE_BYTES).unwrap_or(usize::MAX).max(VALUE_COUNT_MIN);
         let mut options = OptionsBuilder::new();
@@ -66,12 +66,12 @@ impl MemoryCache {
         self.cache.as_ref()?.get(key)
     }
 
-    /// Returns whether a value of `len_bytes` can be kept.
+    /// Returns whether a value of `len_bytes` is small enough to be kept.
     pub(crate) fn can_keep(&self, len_bytes: u64) -> bool {
         self.cache.is_some() && len_bytes <= self.len_max as u64
     }
 
-    /// Returns the version of a key, to be taken before its value is read or fetched.
+    /// Returns the version of a key. Call this before reading or fetching its value.
     pub(crate) fn version(&self, key: &[u8]) -> KeyVersion {
         KeyVersion(*self.group(key))
     }
@@ -84,7 +84,7 @@ impl MemoryCache {
         }
     }
 
-    /// Forgets a key whose value in the store is about to change, or has changed.
+    /// Drops a key whose value in the store is about to change, or has changed.
     pub(crate) fn forget(&self, key: &[u8]) {
         let mut group = self.group(key);
         *group = group.wrapping_add(1);
@@ -93,8 +93,8 @@ impl MemoryCache {
         }
     }
 
-    /// Keeps the value that has just replaced an older one in the store. Writes to one key happen one after the
-    /// other, so this is the latest.
+    /// Keeps the value that has just replaced an older one in the store. Only one write to a key runs at a time, so it
+    /// is the latest.
     pub(crate) fn replace(&self, key: &[u8], value: MemoryValue) {
         let mut group = self.group(key);
         *group = group.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `10GB`, `1.5 GiB`, `512M`.
+//! Parses sizes as people write them: `10GB`, `1.5 GiB`, `512M`.
 //!
 //! Invariant: a size is never a float. A fraction must give a whole number of bytes. `K`, `M`, `G` and `T` are short
 //! for
@@ -48,7 +48,7 @@ const UNITS: [(&str, u64); 14] = [
     ("tib", 1 << 40),
 ];
 
-/// Most digits after the point. More cannot give whole bytes in practice, and these fit the arithmetic.
+/// Maximum digits after the decimal point. More cannot give whole bytes in practice, and these fit the arithmetic.
 const FRACTION_DIGITS_MAX: usize = 18;
 
 impl FromStr for ByteSize {

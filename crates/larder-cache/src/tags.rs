@@ -1,14 +1,14 @@
-//! Removal by tag: which tags were removed, and when, in memory and in a small file next to the store.
+//! Removal by tag: records which tags were removed and when, in memory and in a small file next to the store.
 //!
-//! Each removal gets the next generation, and each value carries the generation in which it was begun. A value is
-//! removed if one of its tags was removed in a later generation. So a removal takes one record in a file, whatever
-//! number of values it covers.
+//! Each removal gets the next generation, and each value has the generation in which its write began. A value is
+//! removed if one of its tags was removed in a later generation. So a removal takes one record in a file, no matter how
+//! many values it covers.
 //!
-//! Invariants: a removal is on the disk before it is acknowledged. If the file is lost or damaged, all values of the
-//! store count as removed, because it is no longer known which of them were.
+//! Invariants: a removal is on the disk before it is acknowledged. If the file is lost or damaged, it is unknown which
+//! values were removed, so all of them count as removed.
 //!
 //! Cost: 24 bytes of memory and 32 bytes of file for each tag, at most [`TAGS_MAX`] tags. Beyond that, the older half
-//! of the tags is replaced by one removal of everything that old.
+//! of the tags is replaced by one removal of all values as old as they.
 
 mod file;
 mod writing;
@@ -28,7 +28,7 @@ use writing::TagWriter;
 /// The largest number of removed tags that are remembered one by one.
 const TAGS_MAX: usize = 1 << 16;
 
-/// A tag, hashed. Tags whose hashes collide are removed together.
+/// Hash of a tag. Tags with the same hash are removed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TagHash(pub(crate) u128);
 
@@ -55,13 +55,13 @@ pub(crate) struct TagRemovals {
 pub(crate) struct RemovedTags {
     /// The latest generation.
     generation: Generation,
-    /// Everything begun before this generation is removed.
+    /// All values begun before this generation are removed.
     floor: Generation,
     by_tag: HashMap<TagHash, Generation>,
 }
 
 impl RemovedTags {
-    /// Applies a record; `None` as its tag removes everything.
+    /// Applies a record. A record without a tag removes everything.
     fn apply(&mut self, record: TagRecord) {
         self.generation = self.generation.max(record.generation);
         match record.tag {
@@ -88,10 +88,11 @@ impl RemovedTags {
         generation < self.floor || tags.iter().any(is_removed)
     }
 
-    /// Returns the records that stand for all removals.
+    /// Returns records that describe all removals so far.
     fn records(&self) -> Vec<TagRecord> {
         let floor = TagRecord { tag: None, generation: self.floor };
-        // The latest generation may have been removed with its tag: it must not be given out again.
+        // The tag of the latest generation may have been dropped. This record keeps the generation from being used
+        // again.
         let latest = TagRecord { tag: Some(TagHash(0)), generation: self.generation };
         let by_tag = self.by_tag.iter().map(|(tag, generation)| TagRecord { tag: Some(*tag), generation: *generation });
         [floor, latest].into_iter().chain(by_tag).collect()
@@ -99,7 +100,7 @@ impl RemovedTags {
 }
 
 impl TagRemovals {
-    /// Starts with what a file says; further removals are appended to it.
+    /// Starts with the content of a file. Further removals are appended to it.
     pub(crate) fn new(path: PathBuf, file: TagFile) -> Self {
         let TagFile { label, removed, len_bytes } = file;
         Self { removed: RwLock::new(removed), writer: TagWriter::new(path, label, len_bytes) }
@@ -114,15 +115,14 @@ impl TagRemovals {
         self.read().covers(generation, tags)
     }
 
-    /// Removes all values of `tag`, or everything. They are gone at once, and stay gone after a crash once this
-    /// returns.
+    /// Removes all values of `tag`, or all values. Lookups miss them at once, and also after a crash once this returns.
     pub(crate) async fn remove(&self, tag: Option<TagHash>) -> io::Result<()> {
         let written = {
             let mut removed = self.write();
             let record = TagRecord { tag, generation: Generation(removed.generation.0 + 1) };
             removed.apply(record);
             let snapshot = self.writer.wants_snapshot().then(|| removed.records());
-            // Sent under the lock: a snapshot that overtook a later record would replace the file without that record.
+            // Sent under the lock. Otherwise a snapshot could overtake a later record, and replace the file without it.
             self.writer.send(record, snapshot)?
         };
         self.writer.finish(written).await

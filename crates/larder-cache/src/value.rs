@@ -43,7 +43,7 @@ pub(crate) struct ChunkedBody {
     key: Box<[u8]>,
     id: ChunksId,
     len_bytes: u64,
-    /// Keeps the chunks from being evicted while the value is read, as far as the store allows.
+    /// Protects the chunks from eviction while the value is being read, as far as the store's limits allow.
     _held: Vec<HeldKey>,
 }
 
@@ -84,8 +84,7 @@ impl Value {
         Duration::from_millis(self.found_at_ms.saturating_sub(self.lifetime.stored_at_ms))
     }
 
-    /// Returns whether the value was fresh when it was found. A stale value may be used while no new one can be
-    /// fetched.
+    /// Returns whether the value was fresh when it was found. A stale value may be used if no new one can be fetched.
     pub fn is_fresh(&self) -> bool {
         self.lifetime.at(self.found_at_ms) == Freshness::Fresh
     }
@@ -133,7 +132,8 @@ impl Value {
         }
     }
 
-    /// Returns a reader of the value from its start. It needs memory for one chunk (1 MiB), whatever the length.
+    /// Returns a reader that starts at the beginning of the value. It needs memory for one chunk (1 MiB), whatever the
+    /// length.
     pub fn reader(&self) -> ValueReader {
         ValueReader { value: self.clone(), position: 0, ready: Bytes::new(), step: None }
     }
@@ -163,7 +163,7 @@ type Step = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
 /// Reads a value from its start to its end.
 ///
-/// [`ValueReader::next`] gives the pieces as they are; [`AsyncRead`] copies them.
+/// [`ValueReader::next`] returns pieces without copying them; [`AsyncRead`] copies.
 pub struct ValueReader {
     value: Value,
     position: u64,

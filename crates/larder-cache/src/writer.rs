@@ -1,4 +1,4 @@
-//! A value that is written piece by piece.
+//! A value that is written in pieces.
 
 use crate::{
     Cache, Result,
@@ -8,8 +8,8 @@ use crate::{
 use bytes::Bytes;
 use std::fmt;
 
-/// A value that is being written. It becomes visible, whole, with [`ValueWriter::finish`]. Dropped before that, it
-/// leaves what the key held before.
+/// A value being written. [`ValueWriter::finish`] makes the whole value visible. If it is dropped before, the key keeps
+/// its old value.
 ///
 /// Needs memory for one chunk (1 MiB), whatever the length.
 pub struct ValueWriter {
@@ -24,7 +24,7 @@ pub struct ValueWriter {
     pieces: Vec<Bytes>,
     pieces_bytes: u64,
     len_bytes: u64,
-    /// A chunk could not be stored, or its storing was not awaited to its end.
+    /// Set if a chunk could not be stored, or the caller stopped waiting for it.
     is_broken: bool,
 }
 
@@ -44,11 +44,11 @@ impl ValueWriter {
         }
     }
 
-    /// Appends bytes to the value. Waits while too much is on its way to the disk.
+    /// Appends bytes to the value. Waits while too many bytes are being written to disk.
     ///
     /// # Errors
-    /// [`crate::Error::Store`] when the store fails or has no room. The value can then not be finished, nor if the
-    /// returned future was dropped before its end.
+    /// [`crate::Error::Store`] if the store fails or has no room. The value cannot be finished after an error, or if
+    /// the returned future was dropped before it completed.
     pub async fn write(&mut self, bytes: impl Into<Bytes>) -> Result<()> {
         let mut bytes = bytes.into();
         self.check_whole()?;
@@ -70,12 +70,12 @@ impl ValueWriter {
         self.len_bytes
     }
 
-    /// Returns whether nothing was written so far.
+    /// Returns whether nothing was written.
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0
     }
 
-    /// Makes the value visible, in place of an older one.
+    /// Makes the value visible, replacing an older one.
     ///
     /// # Errors
     /// As [`crate::Cache::insert`].
@@ -86,7 +86,7 @@ impl ValueWriter {
     }
 
     /// Makes the value visible if neither its key nor one of its tags was removed or replaced since `start`. Returns
-    /// whether it did.
+    /// whether it became visible.
     pub(crate) async fn finish_unless_changed(mut self, start: WriteStart) -> Result<bool> {
         self.start = start;
         let cache = self.cache.clone();
@@ -94,7 +94,7 @@ impl ValueWriter {
         cache.store_value(&key, value, Some(start)).await
     }
 
-    /// Stores the last chunk of a long value, and returns what is left: the head, with the body of a short value.
+    /// Stores the last chunk of a long value. Returns the head, and the body if the value is short.
     async fn complete(&mut self) -> Result<(Box<[u8]>, NewValue)> {
         self.check_whole()?;
         if self.chunks.is_some() && self.pieces_bytes > 0 {

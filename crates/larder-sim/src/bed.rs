@@ -93,7 +93,7 @@ pub struct SimStore {
     neighbours: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
-/// Where entries are stored.
+/// The place of an entry.
 enum EntryPlace {
     Device(Arc<ModelDevice>),
     Directory(Arc<ModelDirectory>),

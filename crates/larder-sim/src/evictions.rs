@@ -46,7 +46,7 @@ enum Contender {
     Literature(&'static str),
 }
 
-/// What was counted for a contender.
+/// The counts of one contender.
 #[derive(Clone, Copy, Debug, Default)]
 struct ContenderCounts {
     asked: u64,

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 /// Assumptions about the second level that the paper does not state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PipelineAssumptions {
-    /// Which documents are deleted when there is no room.
+    /// The documents to delete when there is no room.
     pub victims: Victims,
     /// Share of requests for documents on the disk that find a changed version.
     pub changed_share: f64,
@@ -20,7 +20,7 @@ pub struct PipelineAssumptions {
     pub counts_memory_hits: bool,
 }
 
-/// Which documents are deleted from the disk when there is no room.
+/// The documents to delete from the disk when there is no room.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Victims {
     /// The least recently used one.

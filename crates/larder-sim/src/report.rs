@@ -34,7 +34,7 @@ pub struct Comparison {
     pub unit: &'static str,
     /// The source of the paper's value.
     pub kind: ValueKind,
-    /// How far the simulated value is independent of the paper's.
+    /// The independence of the simulated value from the paper's.
     pub basis: ComparisonBasis,
     /// The paper's value, or the lower end of its range.
     pub paper: f64,
@@ -69,7 +69,7 @@ impl ValueKind {
     }
 }
 
-/// How far a simulated value is independent of the value that it is compared with.
+/// The independence of a simulated value from the published one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComparisonBasis {
     /// A constant was chosen so that this value, or a group of values that includes it, is met.

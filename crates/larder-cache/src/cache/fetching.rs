@@ -1,4 +1,4 @@
-//! Getting a value, by a fetch if there is none: one fetch for all callers, and stale values while it runs.
+//! Returns a value, fetching it if it is missing: one fetch for all callers, and stale values while it runs.
 
 use super::{
     Cache, checked,
@@ -12,7 +12,8 @@ use std::{
 };
 
 impl Cache {
-    /// As [`Cache::get_or_fetch`], with options for a new value. A stored value that `accepts` refuses is like none.
+    /// As [`Cache::get_or_fetch`], with options for a new value. A stored value for which `accepts` returns false
+    /// counts as missing.
     pub(crate) async fn get_or_fetch_with<F, Fut, V, E>(
         &self,
         key: &[u8],
@@ -61,7 +62,7 @@ impl Cache {
                 let bytes = value.into();
                 self.note(CacheEvent::Fetched { key, len_bytes: bytes.len() as u64 });
                 lead.publish(Ok(bytes.clone()));
-                // The lead lives until the value is stored, so that newcomers get it from here.
+                // The lead lives until the value is stored, so that later callers get the value from it.
                 let writer = ValueWriter::new(self, key, options);
                 self.store_fetched(key, writer, bytes.clone(), start).await;
                 Ok(bytes)
@@ -69,7 +70,7 @@ impl Cache {
             Err(error) => {
                 self.note(CacheEvent::FetchFailed { key });
                 let error: Arc<dyn error::Error + Send + Sync> = Arc::from(error.into());
-                // Those that wait have no stale value of their own: with one, they would not have waited.
+                // The waiting callers have no stale value, because with one they would not have waited.
                 lead.publish(stale.clone().ok_or_else(|| Arc::clone(&error)));
                 let bytes = stale.ok_or(Error::Fetch(error))?;
                 self.note(CacheEvent::StaleHit { key });
@@ -78,7 +79,7 @@ impl Cache {
         }
     }
 
-    /// Stores a value that was fetched since `start`, if the policy of the store admits it.
+    /// Stores a value fetched since `start`, if the store's policy admits it.
     pub(super) async fn store_fetched(&self, key: &[u8], mut writer: ValueWriter, bytes: Bytes, start: WriteStart) {
         if !self.parts.store.admits(&value_key(key), bytes.len() as u64) {
             return self.note(CacheEvent::NotAdmitted { key });
@@ -94,7 +95,7 @@ impl Cache {
         }
     }
 
-    /// Returns the bytes of a fresh or stale value. A failure of the store is counted, and is like a miss.
+    /// Returns the bytes of a fresh or stale value. A failure of the store is counted, and treated as a miss.
     pub(super) async fn usable(&self, key: &[u8], accepts: &impl Fn(&[u8]) -> bool) -> Option<(Bytes, Freshness)> {
         let found = async {
             let Some(found) = self.find(key).await? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Finding a value: in memory, then on disk.
+//! Finds a value in memory or on disk.
 
 use super::Cache;
 use crate::{
@@ -53,7 +53,7 @@ impl Cache {
         Ok(found.map(|(_, head)| head).filter(|head| self.freshness(head, self.now_ms()).is_some()))
     }
 
-    /// Reads the store's entry of a key. `None`: there is none, or it is not one of this version.
+    /// Reads the store's entry of a key. Returns `None` if there is none, or if it has another format version.
     pub(super) async fn read_entry(&self, key: &[u8]) -> Result<Option<(Reader, ValueHead)>> {
         let Some(reader) = self.parts.store.get(&value_key(key)).await? else { return Ok(None) };
         let head = ValueHead::decode(&reader.head());
@@ -81,7 +81,7 @@ impl Cache {
 }
 
 impl FoundValue {
-    /// Returns the bytes, or `None` if a part of them is gone.
+    /// Returns the bytes, or `None` if a part of them was evicted.
     pub(super) async fn bytes(&self) -> Result<Option<Bytes>> {
         match self.value.bytes().await {
             Ok(bytes) => Ok(Some(bytes)),

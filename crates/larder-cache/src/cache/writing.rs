@@ -1,4 +1,4 @@
-//! Writing a value: one writer at a time for each key, and no value that was removed while it was fetched.
+//! Writes a value: one writer per key at a time. A value that was removed while it was being fetched is not stored.
 
 use super::Cache;
 use crate::{
@@ -19,13 +19,13 @@ use std::{
 /// The lifetime and tags of a value to be stored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ValueOptions {
-    /// `None`: without end.
+    /// Time for which the value is fresh; `None` means forever.
     pub(crate) fresh_for: Option<Duration>,
     pub(crate) stale_for: Duration,
     pub(crate) tags: Vec<TagHash>,
 }
 
-/// A value to be stored whose chunks, if it has any, are stored.
+/// A value whose chunks, if any, are already stored.
 pub(crate) struct NewValue {
     pub(crate) head: ValueHead,
     /// The body of a short value.
@@ -39,14 +39,14 @@ pub(crate) struct WriteStart {
     pub(crate) generation: Generation,
 }
 
-/// Lets one writer at a time change a key.
+/// Locks that let one writer at a time change a key.
 pub(crate) struct WriteLocks {
     hasher: RandomState,
     /// Keys of one group wait for one another.
     groups: Box<[AsyncMutex<()>]>,
 }
 
-/// More than writes in progress, so that two keys seldom wait for one another.
+/// Larger than the number of concurrent writes, so that writers of different keys rarely share a lock.
 const WRITE_GROUP_COUNT: usize = 1024;
 
 impl Default for WriteLocks {
@@ -94,8 +94,8 @@ impl Cache {
         self.store_value(key, value, None).await.map(|_| ())
     }
 
-    /// Stores a value, in place of an older one. With `since`, only if neither the key nor one of the tags was changed
-    /// after that moment. Returns whether it did.
+    /// Stores a value, replacing an older one. With `since`, only if neither the key nor one of the tags has changed
+    /// since that moment. Returns whether it was stored.
     pub(crate) async fn store_value(&self, key: &[u8], value: NewValue, since: Option<WriteStart>) -> Result<bool> {
         let NewValue { head, pieces } = value;
         assert!(head.chunks.is_none() || pieces.is_empty(), "a long value is in its chunks");
@@ -105,8 +105,7 @@ impl Cache {
         }
         let hints = Hints { expires_at: head.lifetime.expires_at_s(), ..Hints::default() };
         let mut writer = self.parts.store.insert(&value_key(key), head.encode().into(), hints)?;
-        // The store covers what was begun before it is cleared: an insert that began before a `clear` of which this
-        // look knows nothing yet is covered by that.
+        // A `clear` may still be unknown here. It empties the store, which also removes an insert that began before it.
         if since.is_some() && self.parts.removals.covers(head.generation, &head.tags) {
             return Ok(false);
         }
@@ -126,8 +125,8 @@ impl Cache {
     }
 }
 
-/// Marks a change of a key: before the store changes, and again when it has changed, or when the caller gave up waiting
-/// for that. A lookup that read the store in between keeps nothing in memory.
+/// Marks a key as changed before the store changes, and again after it has changed or the caller has stopped waiting. A
+/// lookup that reads the store in between does not keep the value in memory.
 pub(super) struct ChangeGuard<'a> {
     cache: &'a Cache,
     key: &'a [u8],

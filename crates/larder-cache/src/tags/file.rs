@@ -9,7 +9,7 @@ use std::{
 
 /// The file as it was read, or a new one.
 pub(crate) struct TagFile {
-    /// The number that the store has, too, if the file belongs to what the store holds.
+    /// A number that the store also has, if the file belongs to it.
     pub(crate) label: u64,
     pub(crate) removed: RemovedTags,
     /// The length of the file's valid part in bytes.
@@ -54,10 +54,10 @@ impl TagRecord {
     }
 }
 
-/// Reads the file; `None` if there is none, or if it cannot be trusted.
+/// Reads the file. Returns `None` if it does not exist or cannot be trusted.
 ///
-/// A last record that is incomplete, or all zeros, was being written when the machine stopped: it was not acknowledged.
-/// Any other record that does not match its checksum means that removals are lost.
+/// If the last record is incomplete or all zeros, the machine stopped while it was being written, so it was not
+/// acknowledged. Any other record with a wrong checksum means that removals are lost.
 pub(crate) fn read_file(path: &Path) -> Option<TagFile> {
     let bytes = fs::read(path).ok()?;
     let (header, records) = bytes.split_first_chunk::<HEADER_BYTES>()?;
@@ -77,7 +77,8 @@ pub(crate) fn read_file(path: &Path) -> Option<TagFile> {
     Some(TagFile { label, removed, len_bytes: (HEADER_BYTES + valid.len() * RECORD_BYTES) as u64 })
 }
 
-/// Replaces the file by one with these records. Afterwards it is complete on the disk, or the old one is still there.
+/// Replaces the file with one that has these records. After a crash, either the new file is complete on the disk or the
+/// old one is unchanged.
 pub(super) fn replace_file(path: &Path, label: u64, records: &[TagRecord]) -> io::Result<u64> {
     let new_path = path.with_extension("new");
     let mut bytes = [&MAGIC[..], &label.to_le_bytes()].concat();

@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-/// The file is replaced when it is longer than this and twice as long as after the last replacement.
+/// Minimum length at which the file is replaced. It must also be twice as long as after the last replacement.
 const SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
 /// Most removals that are written at once.
 const BATCH_MAX: usize = 1024;
@@ -63,7 +63,7 @@ impl TagWriter {
         Ok(PendingWrite { outcome, is_snapshot })
     }
 
-    /// Waits until what was sent is on the disk.
+    /// Waits until the record is on the disk.
     pub(super) async fn finish(&self, write: PendingWrite) -> io::Result<()> {
         let len_bytes = write.outcome.await.map_err(|_| thread_ended())??;
         self.len_bytes.store(len_bytes, Relaxed);
@@ -104,12 +104,12 @@ struct TagFileWriter {
 impl TagFileWriter {
     fn run(mut self, jobs: &mpsc::Receiver<WriteJob>) {
         while let Ok(first) = jobs.recv() {
-            // One sync for all that have come meanwhile.
+            // One sync covers all jobs that have arrived in the meantime.
             let batch: Vec<_> = [first].into_iter().chain(jobs.try_iter().take(BATCH_MAX - 1)).collect();
             let outcome = self.write(&batch);
             if outcome.is_err() {
-                // What a failed write left in the file is unknown: the next one opens it again and writes at the end of
-                // the valid part.
+                // A failed write may have left anything in the file. The next write opens it again and starts at the
+                // end of the valid part.
                 self.file = None;
             }
             for job in batch {
@@ -117,14 +117,14 @@ impl TagFileWriter {
                     Ok(()) => Ok(self.len_bytes),
                     Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
                 };
-                // The caller may have given up waiting.
+                // The caller may have stopped waiting.
                 let _ = job.done.send(outcome);
             }
         }
     }
 
     fn write(&mut self, batch: &[WriteJob]) -> io::Result<()> {
-        // A snapshot includes every record that was sent before it.
+        // A snapshot includes every record sent before it.
         let last_snapshot = batch.iter().rposition(|job| job.snapshot.is_some());
         let rest = match last_snapshot {
             Some(at) => {

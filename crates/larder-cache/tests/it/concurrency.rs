@@ -1,5 +1,5 @@
 //! Threads that write, remove and look up the same keys: a lookup never returns a value older than the last write that
-//! had ended when it began.
+//! had completed when the lookup began.
 
 use crate::support::TestCache;
 use futures_executor::block_on;
@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-/// A key whose one writer counts its writes. Odd versions are values, even ones removals.
+/// A key with a single writer, which numbers its writes. Odd versions are values, even ones are removals.
 #[derive(Default)]
 struct WatchedKey {
     begun: AtomicU64,
@@ -18,7 +18,7 @@ struct WatchedKey {
 const KEY_COUNT: usize = 8;
 const WRITES: u64 = 1500;
 
-/// The value of a version: its number, and as many bytes as the version says.
+/// Returns the value of a version: its number, and a number of bytes that depends on it.
 fn value(version: u64) -> Vec<u8> {
     let len = [20, 5_000, 300_000, (1 << 20) + 5][version as usize / 2 % 4];
     let mut bytes = version.to_le_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! One fetch for all that want a key, also if it fails or its caller goes away.
+//! One fetch serves all callers that request a key, even if it fails or its caller is dropped.
 
 use crate::support::{TestCache, failed, fetched};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// A fetch that does not end until it is told to.
+/// A fetch that does not end until it is released.
 #[derive(Default)]
 pub(crate) struct Gate {
     is_open: Cell<bool>,

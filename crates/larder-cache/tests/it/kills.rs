@@ -1,4 +1,4 @@
-//! A process that is killed while it writes: what is found afterwards is what was written, and removals hold.
+//! A process is killed while it writes: afterwards only written values are found, and removals hold.
 
 use crate::support::{builder, content};
 use futures_executor::block_on;
@@ -13,7 +13,7 @@ const DIRECTORY: &str = "LARDER_CACHE_TEST_DIRECTORY";
 
 /// Writes values, and removes every third by its tag, until the process is killed.
 ///
-/// A child process of the next test runs this; on its own it has nothing to do.
+/// The next test runs this in a child process. Otherwise it does nothing.
 #[test]
 fn child_writes_until_it_is_killed() {
     let Ok(directory) = env::var(DIRECTORY) else { return };
@@ -30,7 +30,7 @@ fn child_writes_until_it_is_killed() {
     });
 }
 
-/// Most values are short; each tenth is in chunks.
+/// Returns the length of a value. Most are short; every tenth is stored in chunks.
 fn len_of(number: u64) -> usize {
     if number % 10 == 9 { 3 << 20 } else { 30_000 }
 }

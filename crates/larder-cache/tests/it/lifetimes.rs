@@ -1,4 +1,4 @@
-//! Values are fresh, then stale, then gone; a clock that is set back makes none live longer.
+//! Values are fresh, then stale, then gone. Setting the clock back extends no lifetime.
 
 use crate::{
     fetching::{Gate, is_waiting},

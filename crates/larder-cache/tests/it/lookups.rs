@@ -1,4 +1,4 @@
-//! Values are found as they were stored, whatever their length.
+//! Values of any length are found as they were stored.
 
 use crate::support::{TestCache, builder, content, fetched};
 use futures_executor::block_on;

@@ -1,4 +1,4 @@
-//! Tests of the cache as its users see it: on a real directory, with threads, kills and clocks that are set.
+//! Tests of the cache from its users' point of view: in a real directory, with threads, kills and clocks that are set.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod concurrency;

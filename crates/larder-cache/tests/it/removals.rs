@@ -1,4 +1,4 @@
-//! What was removed is not found again: not after a restart, and not by way of a fetch that began before.
+//! A removed value is not found again, neither after a restart nor through a fetch that began earlier.
 
 use crate::{
     fetching::{Gate, is_waiting},
@@ -52,7 +52,7 @@ async fn fetch_from_before_is_not_stored(remove: impl AsyncFn(&Cache) -> larder_
     pin_mut!(old);
     assert!(is_waiting(old.as_mut()));
     remove(&test.cache).await.unwrap();
-    // A caller that comes after the removal must not join the old fetch.
+    // A caller that arrives after the removal must not join the old fetch.
     let new = test.cache.entry("key").tag("tag").get_or_fetch(|| fetched("new")).await;
     assert_eq!(new.unwrap(), "new");
     gate.open();
@@ -91,7 +91,7 @@ fn cache_whose_list_of_removals_is_lost_or_damaged_begins_empty() {
     block_on(async {
         let mut test = TestCache::new();
         let path = test.path().join("removed-tags");
-        // The list is beside the store: it may be lost alone.
+        // The list is a separate file, so it may be lost while the store is not.
         let damages: [&dyn Fn(); 3] =
             [&|| fs::remove_file(&path).unwrap(), &|| fs::write(&path, "something else").unwrap(), &|| {
                 let mut bytes = fs::read(&path).unwrap();

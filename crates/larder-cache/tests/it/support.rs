@@ -1,4 +1,4 @@
-//! A cache in a directory that goes away with it.
+//! A cache in a temporary directory.
 
 use bytes::Bytes;
 use larder_cache::{Cache, CacheBuilder};
@@ -22,7 +22,7 @@ impl TestCache {
         Self { cache: configure(builder(directory.path())).open().unwrap(), directory }
     }
 
-    /// Creates a cache whose clock stands still until it is moved.
+    /// Creates a cache whose clock advances only when the test moves it.
     pub(crate) fn with_clock() -> (Self, Clock) {
         let clock = Clock::manual(Duration::from_secs(1_700_000_000));
         let own = clock.clone();

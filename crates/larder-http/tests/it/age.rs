@@ -25,12 +25,12 @@ fn age_counts_from_receipt_plus_received_age() {
 #[test]
 fn apparent_age_counts_when_it_is_the_greater() {
     let response = |age: &str| Response::new(&format!("Cache-Control: max-age=3600\nDate: {}\n{age}", date(-100)));
-    // The receipt is half a second past a whole one.
+    // The response was received half a second after a whole second.
     assert_eq!(age_secs(&response(""), 0), 100);
     assert_eq!(age_secs(&response("Age: 10"), 0), 100);
     assert_eq!(age_secs(&response("Age: 200"), 0), 200);
     let recent = |secs: i64| Response::new(&format!("Cache-Control: max-age=1\nDate: {}", date(-secs)));
-    // Date may have been cut by up to a second.
+    // Date may be truncated by up to a second.
     assert!(recent(0).is_reused(0) && recent(1).is_reused(0) && !recent(2).is_reused(0));
 }
 

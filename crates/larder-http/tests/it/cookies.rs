@@ -1,4 +1,4 @@
-//! Set-Cookie and Cookie (RFC 9111 7.3): what one client's session is, no other gets by a guess.
+//! Set-Cookie and Cookie (RFC 9111 7.3): no client gets another client's session because of a guessed lifetime.
 
 use larder_http::{Reason, StoredHead};
 

@@ -4,7 +4,7 @@ use larder_http::{Reason, Reuse};
 
 use crate::support::{Response, date, is_reused};
 
-/// The reason for which a response with these directives and every kind of freshness is not stored.
+/// Returns the reason why a response with these directives and every kind of freshness is not stored.
 fn refusal(directives: &str) -> Option<Reason> {
     let lines =
         format!("Cache-Control: {directives}\nExpires: {}\nETag: \"a\"\nLast-Modified: {}", date(3600), date(-9));

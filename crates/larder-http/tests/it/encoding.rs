@@ -1,4 +1,4 @@
-//! The bytes of stored heads: what is written is read back, and nothing read can do harm.
+//! The bytes of stored heads: decoding returns what was encoded, and no input does harm.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -110,7 +110,7 @@ fn counts_beyond_their_bounds_are_refused() {
 
 #[test]
 fn released_format_is_still_read() {
-    // A 200 of version 1: received at 1000 ms, asked for 7 ms before, Age 5, body of 3 bytes, Foo absent.
+    // A 200 of version 1: received at 1000 ms, requested 7 ms earlier, Age 5, body of 3 bytes, Foo absent.
     let bytes = b"\x11\xc8\x01\xd0\x0f\x0e\x05\x00\x03\x01\x00\x03foo\x00\x00\x02\x01\x0amax-age=60\x09\x03foo";
     let head = StoredHead::decode(Bytes::from_static(bytes), &TargetList::default()).unwrap();
     assert_eq!(head.status(), StatusCode::OK);

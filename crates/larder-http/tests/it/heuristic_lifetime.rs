@@ -99,7 +99,7 @@ fn errors_have_the_lifetime_the_settings_give_them() {
         assert!(!negative("", status).is_reused(10), "{status}");
     }
     assert!(matches!(negative("", 404).reuse(3, ""), Reuse::Fresh { reason: Reason::NegativeLifetime, .. }));
-    // Where no lifetime may be guessed there is none to give, unless the response is public.
+    // If no lifetime may be guessed, the settings give none either, unless the response is public.
     assert_eq!(negative("", 500).refusal(), Some(Reason::Status));
     assert!(negative("Cache-Control: public", 500).is_reused(9));
     assert_eq!(negative("", 405).refusal(), Some(Reason::NothingToReuse));

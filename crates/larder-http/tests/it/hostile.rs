@@ -1,4 +1,4 @@
-//! Whatever stands in the fields, no decision panics, and none contradicts another (RFC 9110 2.3).
+//! With any field values, no decision panics, and no two decisions contradict each other (RFC 9110 2.3).
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use larder_http::{
@@ -36,7 +36,7 @@ const NAMES: [&str; 24] = [
     "vary",
     "warning",
 ];
-/// Pieces that parsers look for, so that random values get past the first check.
+/// Fragments that the parsers recognize, so that random values get past the first check.
 const PIECES: [&str; 32] = [
     "max-age=",
     "s-maxage=",

@@ -1,4 +1,4 @@
-//! The caching rules by clause. A test's name is the rule; the module is the part of the RFC.
+//! The caching rules by clause. A test's name is the rule; its module is the part of the RFC.
 
 mod age;
 mod authorization;

@@ -1,4 +1,4 @@
-//! Framing, the way a message came, and whom it is for (RFC 9112 3.2, 6; RFC 9110 7.2, 7.6.3; RFC 8586).
+//! Framing, the route of a message, and its destination (RFC 9112 3.2, 6; RFC 9110 7.2, 7.6.3; RFC 8586).
 
 use http::{HeaderMap, HeaderValue, Uri, Version};
 use larder_http::fields::{
@@ -122,7 +122,7 @@ fn host_names_the_host_of_an_origin_form_target() {
     assert_eq!(authority("/x", "", Version::HTTP_10), Ok(None));
 }
 
-/// At stake: a tunnel for a request that another proxy on the way reads as one to another host.
+/// At stake: a tunnel for a request that another proxy on the way would read as a request to another host.
 #[test]
 fn connect_has_one_well_formed_host() {
     let checked = |lines: &str, version| check_host(&Uri::from_static("a.example:443"), &fields(lines), version);

@@ -20,7 +20,7 @@ fn many(spans: &[(u64, u64)]) -> RangeOutcome {
     RangeOutcome::Many(spans.iter().map(|(first, last)| Span { first: *first, last: *last }).collect())
 }
 
-/// The body as it goes out, with the representation's bytes counted from 0.
+/// Returns the body as it is sent, for a representation whose bytes are numbered from 0.
 fn body(multipart: &Multipart) -> Vec<u8> {
     let mut body = Vec::new();
     for piece in multipart.pieces() {

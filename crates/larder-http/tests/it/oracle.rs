@@ -1,8 +1,8 @@
-//! Larder against `http-cache-semantics`, another reading of the RFCs, on random exchanges.
+//! Compares Larder on random exchanges with `http-cache-semantics`, an independent implementation of the RFCs.
 //!
-//! Where the two differ, `differences` translates what a message says into what the other crate understands
-//! by it; whatever differs after that is a bug in one of the two. Each translation is listed with its clause in
-//! `tests/differences.txt`, and each is shown to be needed by an example.
+//! Where the two read the RFCs differently, `differences` translates a message into one that means the same to the
+//! other crate. Any remaining difference is a bug in one of the two. `tests/differences.txt` lists each translation
+//! with its clause, and an example shows that each is needed.
 
 mod case;
 mod differences;

@@ -1,4 +1,4 @@
-//! Reading Cache-Control and Age (RFC 9111 1.2.2, 4.2.1, 5.1, 5.2, RFC 9110 5.6).
+//! Parsing Cache-Control and Age (RFC 9111 1.2.2, 4.2.1, 5.1, 5.2, RFC 9110 5.6).
 
 use http::{HeaderMap, header::CACHE_CONTROL};
 use larder_http::{
@@ -111,7 +111,7 @@ fn directives_are_read_with_their_arguments_as_they_stand() {
 
 #[test]
 fn many_quotes_that_do_not_close_are_read_in_linear_time() {
-    // Quadratic reading of this line would take minutes.
+    // A quadratic parser would take minutes for this line.
     let line = format!("Cache-Control: {}", "a=\"\\".repeat(500_000));
     assert_eq!(ResponseDirectives::from_fields(&fields(&line), &TargetList::default()), ResponseDirectives::default());
 }

@@ -168,7 +168,7 @@ fn answer_to_if_range_continues_or_shows_a_change() {
     };
     let same = "ETag: \"a\"\nContent-Range: bytes 10-19/100";
     assert_eq!(judge(206, same), Continuation::Same(SPAN));
-    // A server may send less than was asked for.
+    // A server may send less than requested.
     assert_eq!(
         judge(206, "ETag: \"a\"\nContent-Range: bytes 10-12/100"),
         Continuation::Same(Span { first: 10, last: 12 })

@@ -4,7 +4,7 @@ use larder_http::{Reason, Reuse, Settings, reuse};
 
 use crate::support::{Response, fields};
 
-/// The reason a fresh response of this age and lifetime is not served to a request with these fields.
+/// Returns the reason why a fresh response of this age and lifetime is not served to a request with these fields.
 fn hindrance(response: &str, request: &str) -> Option<Reason> {
     match Response::new(response).reuse(3, request) {
         Reuse::Fresh { .. } => None,

@@ -1,4 +1,4 @@
-//! The operator's rules: they say what the origin does not, and what is private stays so unless they name it.
+//! The operator's rules: they override the origin, but private data stays private unless a rule names it.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use larder_http::{Reason, Reuse, Ruling, VaryRule, validate};
 
 use crate::support::{DAY_SECS, Response, date, fields, later_answer};
 
-/// A response with these fields, under a rule with a lifetime of 100 s that ignores what these words name.
+/// Returns a response with these fields, under a rule with a lifetime of 100 s that ignores the parts named by
+/// `ignored`.
 fn ruled(lines: &str, ignored: &[&str]) -> Response {
     under(lines, &ruling(ignored))
 }

@@ -10,7 +10,7 @@ use larder_http::{
 
 use crate::support::{DAY_SECS, RECEIVED, Response, date};
 
-/// Whether the response may be served, so many seconds after its receipt, when the origin fails.
+/// Returns whether the response may be served `after_secs` after its receipt if the origin fails.
 fn on_error(response: &Response, after_secs: i64) -> bool {
     match response.reuse(after_secs, "") {
         Reuse::Stale { may_serve_on_error, .. } | Reuse::MustValidate { may_serve_on_error, .. } => may_serve_on_error,
@@ -68,7 +68,7 @@ fn stale_response_says_whether_it_can_be_validated() {
     }
 }
 
-/// Whether the response may be served at once, so many seconds after its receipt, and validated behind.
+/// Returns whether the response may be served `after_secs` after its receipt and validated in the background.
 fn meanwhile(response: &Response, after_secs: i64, request: &str) -> bool {
     matches!(response.reuse(after_secs, request), Reuse::Stale { may_serve_meanwhile: true, .. })
 }
@@ -130,13 +130,14 @@ fn stale_if_error_of_the_request_counts_where_the_response_is_silent() {
     assert!(may(&deaf, 100, "Cache-Control: stale-if-error=10"));
 }
 
-/// What becomes of a response so many seconds after its receipt while its origin cannot be asked.
+/// Returns the decision about a response `after_secs` after its receipt while its origin cannot be reached.
 fn disconnected(lines: &str, after_secs: i64, allowed: StaleAllowed) -> Reuse {
     let (response, now) = (Response::new(lines), RECEIVED.plus_secs(after_secs));
     reuse::decide_disconnected(&Method::GET, &response.head(), now, &response.settings, allowed)
 }
 
-/// At stake: what is there and may be served is refused while nothing else can be had, or what must not be served is.
+/// At stake: a response that may be served is refused although nothing else is available, or one that must not be
+/// served is.
 #[test]
 fn what_is_stale_is_served_while_disconnected_as_far_as_response_settings_and_operator_allow() {
     use StaleAllowed::{AsOnError, EvenForbidden, HoweverOld};
@@ -164,7 +165,7 @@ fn what_is_stale_is_served_while_disconnected_as_far_as_response_settings_and_op
     }
 }
 
-/// At stake: what was purged is served as fresh, because a clock was set.
+/// At stake: a purged response that is served as fresh because the clock was set back.
 #[test]
 fn clock_that_is_set_back_does_not_make_fresh_what_was_purged_softly() {
     let lines = "Cache-Control: max-age=1000, stale-while-revalidate=60, stale-if-error=60\nETag: \"a\"";
@@ -184,7 +185,7 @@ fn clock_that_is_set_back_does_not_make_fresh_what_was_purged_softly() {
             "{after_secs}"
         );
     }
-    // Purged by a clock that was behind: it is stale since it came.
+    // The clock was behind at the purge, so the response has been stale since its receipt.
     let early = response.head().stale_since(RECEIVED.plus_secs(-1000));
     let decision = reuse::decide(&Method::GET, &http::HeaderMap::new(), &early, RECEIVED, &response.settings);
     assert!(matches!(decision, Reuse::Stale { may_serve_meanwhile: true, .. }), "{decision:?}");

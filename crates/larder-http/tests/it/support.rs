@@ -23,7 +23,7 @@ pub(crate) fn fields(lines: &str) -> HeaderMap {
     fields
 }
 
-/// The HTTP date so many seconds after the receipt.
+/// Returns the HTTP date `offset_secs` after the receipt.
 pub(crate) fn date(offset_secs: i64) -> String {
     format_http_date(RECEIVED.plus_secs(offset_secs)).to_str().expect("dates are ASCII").to_owned()
 }
@@ -38,7 +38,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// A 200 with these fields and, unless they name one, the Date of its receipt.
+    /// Creates a 200 with these fields and, unless they include one, the Date of its receipt.
     pub(crate) fn new(lines: &str) -> Self {
         let mut fields = fields(lines);
         if !fields.contains_key("date") {
@@ -67,7 +67,7 @@ impl Response {
         storable::decide(&exchange, &self.settings)
     }
 
-    /// Why it is not stored; none when it is.
+    /// Returns the reason why the response is not stored, or `None` if it is.
     pub(crate) fn refusal(&self) -> Option<Reason> {
         match self.storability() {
             Storability::Store { .. } => None,
@@ -75,7 +75,7 @@ impl Response {
         }
     }
 
-    /// The head a cache keeps, storable or not.
+    /// Returns the head that a cache would store, whether or not it may.
     pub(crate) fn head(&self) -> StoredHead {
         let rule = larder_http::VaryRule::from_fields(&self.fields);
         let received = ReceivedHead {
@@ -88,13 +88,13 @@ impl Response {
         StoredHead::new(received, BodyPlace::Whole { len: 100 }, selecting, &self.settings.targets)
     }
 
-    /// How the stored head may be used for a request with these fields, so many seconds later.
+    /// Returns how the stored head may be used, `after_secs` later, for a request with these fields.
     pub(crate) fn reuse(&self, after_secs: i64, request: &str) -> Reuse {
         let now = RECEIVED.plus_secs(after_secs);
         reuse::decide(&Method::GET, &fields(request), &self.head(), now, &self.settings)
     }
 
-    /// Whether it is stored and, so many seconds later, served without asking the origin.
+    /// Returns whether the response is stored and served `after_secs` later without contacting the origin.
     pub(crate) fn is_reused(&self, after_secs: i64) -> bool {
         self.is_reused_for(after_secs, "")
     }
@@ -108,7 +108,7 @@ impl Response {
     }
 }
 
-/// An answer with these fields to a request with those, 100 seconds after the receipt.
+/// Returns an exchange 100 seconds after the receipt: a response with these fields to a request with those.
 pub(crate) fn later_answer<'a>(request: &'a HeaderMap, status: StatusCode, answer: &'a HeaderMap) -> Exchange<'a> {
     let now = RECEIVED.plus_secs(100);
     Exchange {
@@ -121,7 +121,7 @@ pub(crate) fn later_answer<'a>(request: &'a HeaderMap, status: StatusCode, answe
     }
 }
 
-/// Whether a 200 with these fields is served from the cache after three seconds.
+/// Returns whether a 200 with these fields is served from the cache after three seconds.
 pub(crate) fn is_reused(lines: &str) -> bool {
     Response::new(lines).is_reused(3)
 }

@@ -1,4 +1,4 @@
-//! The table of fields that origins go by though no Vary says so, and its page.
+//! The table of request fields that origins use without naming them in Vary, and its page.
 
 use http::{HeaderMap, HeaderName};
 use larder_http::{
@@ -49,7 +49,7 @@ fn each_field_of_the_table_is_part_of_the_key_of_those_who_send_it() {
     }
 }
 
-/// The page is of the table's making: copy the rows from the message if it is not.
+/// The page must match the table. If it does not, copy the rows from the failure message.
 #[test]
 fn page_shows_the_table() {
     let rows: String = TELLING_FIELDS

@@ -8,12 +8,12 @@ use larder_http::{
 
 use crate::support::{DAY_SECS, RECEIVED, Response, date, fields, later_answer};
 
-/// The stored response as a 304 with these fields, 100 seconds after the receipt, leaves it.
+/// Returns the stored response after a 304 with these fields, received 100 seconds later.
 fn freshened(stored: &str, not_modified: &str) -> StoredHead {
     freshened_for(&Response::new(stored), "", not_modified)
 }
 
-/// The same where the 304 answers a request with these fields.
+/// As [`freshened`], for a 304 to a request with these fields.
 fn freshened_for(stored: &Response, request: &str, not_modified: &str) -> StoredHead {
     let (request, not_modified) = (fields(request), fields(not_modified));
     let answer = later_answer(&request, StatusCode::NOT_MODIFIED, &not_modified);
@@ -171,7 +171,7 @@ fn selecting_fields_survive_the_update() {
     assert_eq!(narrower.selecting(), response.head().selecting(), "what it was stored by holds");
 }
 
-/// Else a page made for one client is served to all (RFC 9111 4.1, 4.3.4).
+/// At stake: a page made for one client is served to all (RFC 9111 4.1, 4.3.4).
 #[test]
 fn vary_that_an_update_brings_selects_from_then_on() {
     let settings = Settings::default();

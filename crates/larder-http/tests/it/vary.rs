@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::support::{Response, fields};
 
-/// Whether the response to the first request answers the second, by selecting fields and by key alike.
+/// Returns whether the response to the first request answers the second. Selecting fields and keys must agree.
 fn is_same_variant(vary: &str, first: &str, second: &str) -> bool {
     is_same_variant_with(&Settings::default(), vary, first, second)
 }

@@ -33,7 +33,7 @@ pub(crate) struct PublishedResult {
     reproduction: Reproduction,
 }
 
-/// How a result is reproduced, or why it is not.
+/// The line that reproduces a result, or the reason why there is none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reproduction {
     /// Compared in a line of a report.

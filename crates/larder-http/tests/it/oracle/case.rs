@@ -1,4 +1,4 @@
-//! A response, the request it answers, and a later request: as both crates are asked about them.
+//! A response, the request it answers, and a later request, in the form that both crates receive.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::support::fields;
 
-/// When responses are received: at the end of a second, so that all ages are whole seconds.
+/// Time of receipt of all responses: the end of a second, so that all ages are whole seconds.
 pub(super) const RECEIVED: Timestamp = Timestamp::from_millis(1_795_237_200_999);
 
 /// Directives and other fields of a message.
@@ -32,12 +32,12 @@ pub(super) struct Case {
     pub(super) after_secs: u32,
 }
 
-/// What becomes of the later request.
+/// The outcome of the later request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is answered from the cache, with this Age.
     Reused { age_secs: u64 },
-    /// It goes to the origin.
+    /// It is forwarded to the origin.
     Asks,
 }
 
@@ -77,7 +77,7 @@ impl Message {
         for (name, value) in &self.fields {
             lines += &format!("{name}: {value}\n");
         }
-        // The first directive has a line to itself, so that lines are joined on the way.
+        // The first directive has its own line, so that lines must be joined.
         let mut directives = self.directives.iter();
         if let Some(first) = directives.next() {
             lines += &format!("Cache-Control: {first}\n");
@@ -91,7 +91,7 @@ impl Message {
 }
 
 impl Case {
-    /// A 200 with these directives and fields, asked for again after three seconds.
+    /// Returns a case of a 200 with these directives and fields that is requested again after three seconds.
     pub(super) fn new(directives: &[&str], fields: &[(&'static str, &str)]) -> Self {
         let mut response = Message::of(directives, fields);
         if response.value("date").is_none() {
@@ -168,12 +168,12 @@ impl Case {
     }
 }
 
-/// A directive's name, in lower case.
+/// Returns a directive's name in lower case.
 pub(super) fn directive_name(text: &str) -> String {
     text.split('=').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The date so many seconds after the receipt.
+/// Returns the date `offset_secs` after the receipt.
 pub(super) fn date(offset_secs: i64) -> String {
     format_http_date(RECEIVED.plus_secs(offset_secs)).to_str().expect("dates are ASCII").to_owned()
 }
@@ -190,7 +190,7 @@ pub(super) fn system_time(moment: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(moment.as_millis().unsigned_abs())
 }
 
-/// Any case within the vocabulary that the translations know.
+/// Generates any case within the vocabulary that the translations know.
 pub(super) fn any_case() -> impl Strategy<Value = Case> {
     let status = prop_oneof![4 => Just(200), 3 => proptest::sample::select(STATUSES)];
     let method = prop_oneof![8 => Just("GET"), 1 => Just("HEAD"), 1 => Just("POST")];
@@ -214,7 +214,7 @@ fn any_response() -> impl Strategy<Value = Message> {
         let mut fields = Vec::new();
         let moment = |text: &str| text.parse().map_or_else(|_| text.to_owned(), date);
         fields.extend(made.map(|text| ("date", moment(text))));
-        // Lines of one field stand apart.
+        // Each line of the field is separate.
         fields.extend(expires.iter().flat_map(|text| text.split('|')).map(|text| ("expires", moment(text))));
         fields.extend(modified.map(|text| ("last-modified", moment(text))));
         fields.extend(age.map(|text| ("age", text.to_owned())));

@@ -1,7 +1,7 @@
-//! What the oracle reads otherwise, each as a translation of a case into its dialect.
+//! Clauses that the oracle reads differently, each as a translation of a case for it.
 //!
-//! Order matters: a later translation may rest on what an earlier one has tidied up. Clauses and reasons are
-//! in `tests/differences.txt`, in the same order.
+//! Order matters: a later translation may rely on an earlier one. `tests/differences.txt` has the clauses and reasons
+//! in the same order.
 
 use http::{HeaderMap, Method};
 use larder_http::{Reason, Settings, Storability, VaryRule, date::parse_http_date, freshness::Lifetime, storable};
@@ -16,7 +16,7 @@ pub(super) struct Difference {
     pub(super) example: fn() -> Case,
 }
 
-/// The case as the oracle has to be told it.
+/// Returns the case in the form that the oracle understands.
 pub(super) fn translated(case: &Case) -> Case {
     let mut case = case.clone();
     DIFFERENCES.iter().for_each(|difference| (difference.translate)(&mut case));
@@ -297,7 +297,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
 
 const WITH_NUMBERS: [&str; 4] = ["max-age", "s-maxage", "min-fresh", "max-stale"];
 
-/// Whether Larder finds nothing in it to reuse: neither lifetime nor validator.
+/// Returns whether Larder finds nothing to reuse in the response: neither a lifetime nor a validator.
 fn is_worthless(case: &Case) -> bool {
     matches!(case.storability(), Storability::Refuse { reason: Reason::NothingToReuse | Reason::NoCache })
 }
@@ -331,20 +331,20 @@ fn both(case: &mut Case, mut change: impl FnMut(&mut Message)) {
     change(&mut case.later);
 }
 
-/// The seconds of a directive as RFC 9111 1.2.2 and 5.2 have them, at most `u32::MAX`.
+/// Returns the seconds of a directive as defined in RFC 9111 1.2.2 and 5.2, at most `u32::MAX`.
 fn seconds(text: &str) -> Option<u32> {
     let (name, argument) = text.split_once('=')?;
     let quoted = argument.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     if name.ends_with(' ') { None } else { plain(quoted.unwrap_or(argument)) }
 }
 
-/// Digits and nothing else.
+/// Parses text that consists only of digits.
 fn plain(digits: &str) -> Option<u32> {
     let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_plain.then(|| digits.parse().unwrap_or(u32::MAX))
 }
 
-/// A date as seconds from the receipt.
+/// Parses a date to seconds after the receipt.
 fn parsed(value: Option<&str>) -> Option<i64> {
     let moment = parse_http_date(value?.as_bytes(), RECEIVED)?;
     Some(moment.as_secs() - RECEIVED.as_secs())

@@ -1,5 +1,4 @@
-//! Validation: the preconditions that are sent, and the 304s that speak of a stored response. Few enough
-//! combinations to try them all.
+//! Validation: the preconditions sent, and the 304s that apply to a stored response. All combinations are tried.
 
 use http::{Method, StatusCode};
 use http_cache_semantics::{AfterResponse, BeforeRequest};
@@ -7,7 +6,7 @@ use larder_http::{VaryRule, validate};
 
 use super::case::{Case, Message, RECEIVED, date, system_time, to_request};
 
-/// The differences in what follows, as `tests/differences.txt` lists them.
+/// The differences in validation, as listed in `tests/differences.txt`.
 pub(super) const NAMES: [&str; 4] =
     ["malformed-validators", "strong-304-for-weak", "304-without-stored-validator", "304-with-another-validator"];
 
@@ -54,14 +53,14 @@ fn malformed_validators_are_not_sent_though_the_oracle_would() {
     assert!(request.headers.contains_key("if-none-match") && request.headers.contains_key("if-modified-since"));
 }
 
-/// The name of the difference that a 304 with these validators makes to this stored response, if one does.
+/// Returns the name of the difference that a 304 with these validators makes for this stored response, if there is one.
 fn listed_difference(stored: &Message, not_modified: &Message) -> Option<&'static str> {
     let of = |message: &Message, name| message.value(name).map(str::to_owned);
     let (old_tag, old_modified) = (of(stored, "etag"), of(stored, "last-modified"));
     let (tag, modified) = (of(not_modified, "etag"), of(not_modified, "last-modified"));
     match (tag, modified) {
         (Some(tag), _) if old_tag.as_deref() == Some(&format!("W/{tag}")) => Some("strong-304-for-weak"),
-        // A tag that is not stored, though the date is the same.
+        // The tag differs from the stored one, although the date is the same.
         (Some(tag), modified)
             if tag.starts_with("W/") && old_tag.is_none() && modified.is_some() && modified == old_modified =>
         {

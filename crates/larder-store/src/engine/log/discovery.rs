@@ -62,7 +62,7 @@ enum SegmentEvidence {
 #[derive(Clone, Copy)]
 struct ProbedSegment {
     shown: SegmentEvidence,
-    /// Whether its first header exists but is damaged.
+    /// Set if the segment's first header exists but is damaged.
     is_damaged: bool,
 }
 

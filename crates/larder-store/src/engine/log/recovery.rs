@@ -160,7 +160,7 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
     Ok(first)
 }
 
-/// What the superblock keeps of a start.
+/// Findings of a start that the superblock records.
 #[derive(Default)]
 struct RunStart<'a> {
     /// The greatest sequence that may have been in use.

@@ -35,7 +35,7 @@ pub(super) struct IndexPartition {
     /// The widths of a slot in this table.
     widths: SlotWidths,
     entries: u64,
-    /// What is known to be newer than the entries being loaded; `None` when none are.
+    /// Data newer than the entries being loaded; `None` when nothing is being loaded.
     loading: Option<Box<IndexLoading>>,
     /// Whether any slot was added, removed or moved since the last image.
     changed: bool,
