@@ -1,10 +1,10 @@
-//! Compares policy rows on one reproducible trace: misses, bytes written, reads a hit, memory an entry.
+//! Compares policies on one reproducible trace: misses, bytes written, reads per hit, memory per entry.
 //!
-//! `cargo run --release -p larder-store --example compare -- [--mib 256] [--requests 2000000] [--seed 1] [--tune NAME=NUMBER].. ROW...`
-//! Keys are drawn from a Zipf distribution; their sizes are lognormal as those of web responses are (sigma 1.05, the
-//! synthetic trace of `larder sim`), once with a mean of 5 KB, once of 10 KB, once of 1 KB. A miss is inserted. The
-//! device is memory, time stands still but for 1 ms a request; the first half of the trace fills the store and
-//! only the second half is counted.
+//! `cargo run --release -p larder-store --example compare -- [--mib 256] [--requests 2000000] [--seed 1] [--tune
+//! NAME=NUMBER].. ROW...` Keys follow a Zipf distribution. Their sizes are lognormal like those of web responses (sigma
+//! 1.05, as in the synthetic trace of `larder sim`), with means of 5 KB, 10 KB and 1 KB in turn. A miss is inserted.
+//! The device is memory, and time advances by 1 ms per request. The first half of the trace fills the store; only the
+//! second half is counted.
 
 use bytes::Bytes;
 use larder_store::{
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         settings.mib, settings.requests, settings.alpha, settings.seed
     );
     for mean_bytes in [5 << 10, 10 << 10, 1 << 10] {
-        // Four times what the store holds is asked for.
+        // The requested keys have four times the store's bytes.
         let keys = 4 * (settings.mib << 20) / mean_bytes;
         println!("\nmean {} B, {keys} keys", mean_bytes);
         println!(
@@ -114,7 +114,7 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
                 store.insert(key.as_bytes(), head.clone(), Hints { site: rank % 1000, ..Hints::default() })?;
             writer.write(body.slice(..size_of(rank, mean_bytes)))?;
             let committed = futures_util::future::FutureExt::now_or_never(writer.commit()).ok_or("a commit waits")?;
-            // An entry that a row has no room for is a miss next time, which is counted.
+            // If a policy has no room for an entry, the next request for it is a miss, which is counted.
             drop(committed);
         }
         clock.advance(Duration::from_millis(1));
@@ -138,7 +138,7 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
     Ok(())
 }
 
-/// Returns the length of a key's body: lognormal, and always the same for a key.
+/// Returns the length of a key's body: lognormal, and always the same for the same key.
 fn size_of(rank: u64, mean_bytes: u64) -> usize {
     let mut random = Dice::new(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
     let (first, second) = (random.share().max(1e-12), random.share());

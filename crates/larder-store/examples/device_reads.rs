@@ -1,7 +1,7 @@
 //! Measures random reads on each device: reads per second, and processor time per read.
 //!
-//! Owns: a scratch file in the directory it is given, filled so that reads reach the disk, and removed again.
-//! Processor time is that of all threads of this process, the kernel's workers for it included.
+//! Owns: a scratch file in the given directory, which is filled so that reads reach the disk, and removed at the end.
+//! Processor time is that of all threads of this process, including the kernel's workers for it.
 
 #[cfg(target_os = "linux")]
 #[path = "lab/event_loop.rs"]
@@ -137,7 +137,7 @@ usage: device_reads DIRECTORY [SIZE_MIB [READ_COUNT [DEPTH]]]
     struct Progress {
         completed: AtomicU64,
         failed: AtomicU64,
-        /// Buffers to read into again, as a thread has them that drops what it was given.
+        /// Buffers to reuse, as in a thread that drops each buffer after use.
         spare: Mutex<Vec<AlignedBuffer>>,
         submitter: Thread,
     }

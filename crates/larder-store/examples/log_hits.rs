@@ -1,5 +1,5 @@
-//! Measures the log's hits and bytes written on a Zipf trace, by policy and with and without reinsertion, and those of
-//! an LRU with the same bytes. The shipping engine, on a device in memory.
+//! Measures the log's hits and bytes written on a Zipf trace, by policy and with and without reinsertion, and compares
+//! them with an LRU of the same bytes. Runs the shipping engine on a device in memory.
 //!
 //! `cargo run --profile fast -p larder-store --example log_hits [REQUESTS]`; `docs/measurements.md` has results.
 
@@ -89,7 +89,7 @@ fn run(trace: &[u32], row: &str, reinsertion: bool) -> larder_store::Result<Outc
     })
 }
 
-/// Returns the miss ratio of an LRU that holds as many bytes, in the second half of the trace.
+/// Returns the miss ratio of an LRU with as many bytes, in the second half of the trace.
 fn lru(trace: &[u32]) -> f64 {
     let (mut used_at, mut by_use) = (HashMap::new(), BTreeMap::new());
     let (mut used_bytes, mut missed) = (0, 0);
@@ -117,7 +117,7 @@ fn size_bytes(key: u32) -> u64 {
     512 << dice.below(6) | dice.below(512)
 }
 
-/// Keys drawn so that the n-th most wanted is asked for in proportion to 1 / n^exponent.
+/// A distribution in which the n-th most popular key has a probability proportional to 1 / n^exponent.
 struct Zipf {
     sums: Vec<f64>,
 }

@@ -1,7 +1,8 @@
 //! Measures the policy `log` on a real file: memory and bytes written per entry, reads per hit and miss, the speed of
 //! reads relative to the device's own, and the time of a start. `docs/measurements.md` has results.
 //!
-//! Owns: the file it is given. Entries are made from their number, so a later run can check an earlier one's.
+//! Owns: the given file. Each entry is generated from its number, so a later run can check the entries of an earlier
+//! one.
 
 #[cfg(target_os = "linux")]
 #[path = "lab/event_loop.rs"]
@@ -154,7 +155,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
             Ok(())
         }
 
-        /// Returns whether an entry is there. Panics if its content is wrong.
+        /// Returns whether an entry exists. Panics if its content is wrong.
         fn check(&self, store: &Store, number: u64) -> Outcome<bool> {
             let Some(reader) = block_on(store.get(key(number).as_bytes()))? else { return Ok(false) };
             let body = block_on(reader.read(0..reader.len()))?.ok_or("a damaged body")?;
@@ -216,7 +217,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
     fn run<F: Future>(event_loop: &mut EventLoop, future: F) -> Outcome<F::Output> {
         let mut future = pin!(future);
         let waker = event_loop.waker.clone();
-        // A future that nobody polled yet wakes nobody.
+        // A future that was never polled has registered no waker.
         waker.wake_by_ref();
         loop {
             if event_loop.take_woken()

@@ -1,5 +1,5 @@
-//! Measures how much of a full volume holds live entries, and what the index takes for each, by size of volume and of
-//! entry. The shipping engine with its defaults, on a device in memory.
+//! Measures which share of a full volume holds live entries, and the index's memory per entry, by the sizes of volume
+//! and entries. Runs the shipping engine with its defaults on a device in memory.
 //!
 //! `cargo run --profile fast -p larder-store --example packing [LARGEST_VOLUME_MIB]`; `docs/measurements.md` has
 //! results.
@@ -11,7 +11,7 @@ use std::{env, fmt, sync::Arc, time::Duration};
 
 const MIB: u64 = 1 << 20;
 const VOLUMES_MIB: [u64; 5] = [32, 128, 512, 1 << 10, 10 << 10];
-/// Every volume is filled this many times over, so that what is measured is a volume at work.
+/// Number of times each volume is overwritten, so that a volume in use is measured.
 const ROUNDS: f64 = 2.2;
 /// Entries stored between two rounds of maintenance, in bytes.
 const MAINTAINED_BYTES: u64 = 256 << 10;
@@ -41,7 +41,7 @@ impl Sizes {
         }
     }
 
-    /// PolyMix-4's kinds of content: 65% images, 15% pages, 0.5% downloads, the rest others.
+    /// PolyMix-4's kinds of content: 65% images, 15% pages, 0.5% downloads, and others.
     fn draw(self, dice: &mut Dice) -> u64 {
         let Self::PolyMix = self else {
             let Self::Fixed(bytes) = self else { unreachable!("there are two kinds") };
@@ -84,7 +84,7 @@ fn main() -> larder_store::Result<()> {
     Ok(())
 }
 
-/// Shares of a volume in percent, and what the index and the device had to do.
+/// Shares of a volume in percent, and the work of the index and the device.
 struct Row {
     live: f64,
     content: f64,
@@ -142,7 +142,7 @@ fn fill(volume_bytes: u64, sizes: Sizes) -> larder_store::Result<Row> {
         }
     }
     let stats = store.stats();
-    // Memory takes some keys that are gone for others.
+    // The index mistakes some keys that are gone for others.
     let there = |bytes: u64| (bytes as f64 * stats.entries as f64 / found as f64) as u64;
     let (content, records) = (there(content), there(records));
     let percent = |bytes: u64| bytes as f64 * 100.0 / volume_bytes as f64;

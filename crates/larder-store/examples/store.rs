@@ -1,6 +1,6 @@
 //! A disk cache in a few lines: store an entry, find it again.
 //!
-//! `cargo run -p larder-store --example store [FILE]`; run it twice and the entry is there at once.
+//! `cargo run -p larder-store --example store [FILE]`; the second run finds the entry of the first.
 
 use larder_store::{Hints, Store, StoreOptions};
 

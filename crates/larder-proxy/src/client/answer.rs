@@ -24,7 +24,7 @@ pub(crate) enum ClientAnswer {
     Reset,
     /// A response that is not complete yet.
     Later(ResponseFuture),
-    /// The same, held by the client's connection, which can part with the HTTP library while it waits.
+    /// The same, held by the client's connection, which can drop the HTTP library's state while it waits.
     Held(HeldAnswer),
 }
 

@@ -339,12 +339,12 @@ impl ConnectionTask {
         }
     }
 
-    /// Parts with the HTTP library while the present exchange waits. Returns whether it did.
+    /// Drops the HTTP library's state while the present exchange waits. Returns whether it did.
     fn part(&mut self) -> bool {
         if !matches!(self.connection, HttpConnection::Http1(_)) {
             return false;
         }
-        // Taken first: the library's part of the exchange would abandon it.
+        // Taken first, because dropping the library's state would abandon the exchange.
         let Some(exchange) = self.client.take_exchange() else { return false };
         let HttpConnection::Http1(connection) = std::mem::replace(&mut self.connection, HttpConnection::Gone) else {
             return false;

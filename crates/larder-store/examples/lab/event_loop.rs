@@ -1,4 +1,4 @@
-//! A thread's ring in an edge-triggered epoll, as a network runtime would have it; and what processor time was used.
+//! A thread's ring in an edge-triggered epoll, as in a network runtime, and a reading of processor time.
 
 use larder_store::device::ThreadDriver;
 use rustix::event::epoll;
@@ -41,7 +41,8 @@ impl EventLoop {
         Ok(Self { driver, poller, woken, waker, events: Vec::with_capacity(1) })
     }
 
-    /// Submits and completes. Whether nothing was woken by it, so that there is nothing to do before the ring's event.
+    /// Submits and completes operations. Returns whether no task was woken, so that there is nothing to do until the
+    /// ring's event.
     pub(crate) fn turn(&mut self) -> bool {
         self.driver.turn(&self.waker);
         !self.woken.0.load(Ordering::Acquire)
@@ -63,8 +64,8 @@ impl EventLoop {
     }
 }
 
-/// Returns the processor time of all threads so far, in seconds. Threads that end in between would be missed; here none
-/// do.
+/// Returns the processor time of all threads so far, in seconds. Threads that end between two readings would be missed;
+/// here none do.
 pub(crate) fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let mut nanoseconds = 0;
     for task in fs::read_dir("/proc/self/task")? {

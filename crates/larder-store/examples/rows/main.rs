@@ -1,8 +1,8 @@
-//! Measures every policy row on one trace: memory per entry, reads per hit and miss, what an insert writes.
+//! Measures every policy on one trace: memory per entry, reads per hit and miss, bytes written per insertion.
 //!
-//! Owns: scratch stores in the directory it is given, removed again. Each part of a row runs in a process
-//! of its own. Memory is what a store of twice the entries takes more, so that fixed buffers do not
-//! count; it comes from the kernel, all else from the store.
+//! Owns: scratch stores in the given directory, which are removed at the end. Each part of a measurement runs in its
+//! own process. Memory per entry is the difference between two stores, one with twice the entries of the other, so that
+//! fixed buffers do not count. The kernel reports the memory; the store reports everything else.
 
 mod measure;
 mod report;

@@ -1,7 +1,7 @@
 //! The measurement of one policy: a trace on a small store, and many entries in a large one.
 //!
-//! Time is not measured; it would include the machine's noise. Neighbours go to a small memory, as they would go to the
-//! proxy's memory cache.
+//! Time is not measured, because it would include the machine's noise. Neighbours go to a small cache in memory, as in
+//! the proxy.
 
 use crate::trace::{Object, page, popular_page};
 use futures_executor::block_on;
@@ -24,8 +24,8 @@ const HIT_VIEWS: u64 = 5000;
 const GROWTH_STORE_BYTES_PER_ENTRY: u64 = 12 << 10;
 const GROWTH_MEDIAN_BYTES: f64 = 800.0;
 const GROWTH_BATCH: u64 = 16;
-/// Batches between syncs. Entries that wait to be written would leave holes in the heap, more or fewer as the machine
-/// is busy.
+/// Batches between syncs. Entries that wait to be written would leave holes in the heap, whose number depends on how
+/// busy the machine is.
 const GROWTH_SYNC_BATCHES: u64 = 16;
 const NEIGHBOURS_MAX: usize = 4096;
 
@@ -45,7 +45,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Takes over what two stores say of memory, of which `larger` has `more` entries more.
+    /// Computes the memory per entry from two stores, of which `larger` has `more` entries more.
     pub(crate) fn take_growth(&mut self, smaller: &Self, larger: &Self, more: u64) {
         self.growth_bits = (larger.resident_bytes - smaller.resident_bytes) * 8.0 / more as f64;
         self.table_bits = larger.table_bits;
@@ -132,7 +132,7 @@ pub(crate) fn trace(policy: &'static Policy, directory: &Path) -> Result<Measure
     Ok(measured)
 }
 
-/// Asks for every object of a page at once, and stores what was missed.
+/// Requests every object of a page at once, and stores the missing ones.
 fn view_page(store: &Store, near: &Near, number: u64, view: u64) {
     let objects: Vec<_> = page(number).collect();
     let found = near.take(&objects);
@@ -183,7 +183,7 @@ async fn insert(store: &Store, object: Object, view: u64, median: f64) {
         writer.write(object.body(median))?;
         writer.commit().await
     };
-    // No room is an answer; anything else would make the figures worthless.
+    // A lack of room is an expected result. Any other error would make the figures worthless.
     if let Err(error) = stored.await {
         assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     }

@@ -1,4 +1,4 @@
-//! The table of rows as Markdown, and its place in a document.
+//! The table of policies as Markdown, and its place in a document.
 
 use crate::measure::Measured;
 use std::{error::Error, fmt::Write, fs, path::Path};

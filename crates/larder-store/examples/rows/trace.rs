@@ -1,4 +1,4 @@
-//! A seeded trace of page views: pages of one site, with objects that are asked for together.
+//! A seeded trace of page views: pages of one site, with objects that are requested together.
 //!
 //! Popularity of pages is log-uniform (Zipf with exponent 1), sizes are lognormal with the median and
 //! spread of the synthetic trace of Markatos et al. (3,000 B, sigma 1.05; mean 5.2 KB).

@@ -1,5 +1,5 @@
-//! At stake: that a removal is told to be done although it was not, and that what was removed, invalidated or replaced
-//! while the device could not be written comes back later.
+//! At stake: a removal that is acknowledged although it failed, or a removed, invalidated or replaced entry that comes
+//! back because the device could not be written at the time.
 
 use std::{
     io,
@@ -96,7 +96,7 @@ impl Subject {
         }
     }
 
-    /// What the next process finds when this one is killed now.
+    /// Returns the store that the next process finds if this one is killed now.
     fn after_kill(&self) -> Store {
         self.open_on(Arc::new(self.device.inner.snapshot()))
     }
@@ -131,7 +131,7 @@ fn a_removal_that_cannot_be_written_is_an_error_and_is_made_up_for() {
         assert_eq!((version_of(&store, before[0]), version_of(&store, 100)), (None, None), "{policy}, {kind}");
         assert_eq!(version_of(&store, before[1]), Some(1), "{policy}, {kind}: what is not concerned is found");
         assert!(!insert(&store, 200, 1, 500), "{policy}, {kind}: nothing is stored meanwhile");
-        // Tried again and again, and at last in vain no longer.
+        // The removal is retried until it succeeds.
         subject.wait(&store, Duration::from_secs(2));
         assert!(store.stats().removals_waiting > 0, "{policy}, {kind}");
         subject.device.set(None);
@@ -168,7 +168,7 @@ fn what_a_store_could_not_remove_until_its_stop_empties_it_or_is_told() {
     }
 }
 
-/// At stake: an entry that was replaced, and stored, as far as anybody was told.
+/// At stake: an acknowledged entry that is replaced by one that could not be written.
 #[test]
 fn what_was_replaced_by_an_entry_that_could_not_be_written_does_not_come_back() {
     for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
@@ -176,7 +176,7 @@ fn what_was_replaced_by_an_entry_that_could_not_be_written_does_not_come_back() 
         let store = subject.open();
         fill(&store);
         subject.device.fail(kind);
-        // Few, so that the volume is not taken out.
+        // Few entries, so that the volume is not excluded.
         let replaced = KEYS.take(2).filter(|&key| insert(&store, key, 2, 500)).collect::<Vec<_>>();
         let _ = block_on(store.sync());
         subject.device.set(None);
@@ -186,14 +186,14 @@ fn what_was_replaced_by_an_entry_that_could_not_be_written_does_not_come_back() 
             let found = version_of(&after, key);
             assert!(found.is_none_or(|version| version == 2), "{policy}, {kind}: version {found:?} of key {key}");
         }
-        // What failed too often in a row is out until the next start.
+        // A volume with too many consecutive failures is excluded until the next start.
         if store.stats().volumes_out == 0 {
             assert!(insert(&store, 1, 3, 500) && version_of(&store, 1) == Some(3), "{policy}, {kind}");
         }
     }
 }
 
-/// At stake: the hits of a store whose disk is full when it is opened.
+/// At stake: the hits of a store whose disk is full at its start.
 #[test]
 fn a_store_that_cannot_be_written_at_its_start_keeps_its_hits_and_refuses_at_once() {
     for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
@@ -207,7 +207,7 @@ fn a_store_that_cannot_be_written_at_its_start_keeps_its_hits_and_refuses_at_onc
         let store = subject.open();
         let found: Vec<_> = KEYS.map(|key| version_of(&store, key)).collect();
         if policy.index == IndexAxis::RecentSetPlaces {
-            // Its file of places is written anew at a start; memory has room for some.
+            // The position file is rewritten at each start; memory has room for some positions only.
             assert!(
                 found.iter().zip(&before).all(|(found, before)| found.is_none() || found == before),
                 "{policy}, {kind}"
@@ -218,7 +218,7 @@ fn a_store_that_cannot_be_written_at_its_start_keeps_its_hits_and_refuses_at_onc
         }
         let mut writer = store.insert(&key_bytes(200), head(200, 1, 50), Hints::default()).unwrap();
         writer.write(body(200, 1, 50)).unwrap();
-        // In rows that have nothing to write at their start the entry may be lost later.
+        // Policies that write nothing at their start may lose the entry later.
         let refused = block_on(writer.commit()).and_then(|()| block_on(store.sync()));
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable, "{policy}, {kind}");
         subject.device.set(None);
@@ -231,7 +231,7 @@ fn a_store_that_cannot_be_written_at_its_start_keeps_its_hits_and_refuses_at_onc
     }
 }
 
-/// At stake: everything that is stored, for two seconds in which the disk takes nothing, with removals in between.
+/// At stake: all stored entries, because the disk accepts no writes for two seconds, with removals in between.
 #[test]
 fn two_seconds_without_writes_cost_only_what_was_stored_and_removed_in_them() {
     for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
@@ -250,13 +250,13 @@ fn two_seconds_without_writes_cost_only_what_was_stored_and_removed_in_them() {
         assert_eq!(store.stats().removals_waiting, 0, "{policy}, {kind}");
         let count = |store: &Store| before[5..].iter().filter(|&&key| version_of(store, key).is_some()).count();
         let all = before.len() - 5;
-        // A set of a disk table whose write failed is wiped before it is believed again.
+        // A set of a disk table whose write failed is wiped before it is trusted again.
         let most = if policy.name.starts_with("hashcache") { all / 2 } else { all };
         let killed = subject.after_kill();
         assert!(count(&store) >= most, "{policy}, {kind}: {} of {all}", count(&store));
         assert!(count(&killed) >= most, "{policy}, {kind}: {} of {all} after a kill", count(&killed));
         assert!(before[..5].iter().all(|&key| version_of(&killed, key).is_none()), "{policy}, {kind}");
-        // A write error that was made up for is none of the stop's.
+        // A write error that was made up for by a retry must not make the close fail.
         assert!(insert(&store, 2000, 1, 500), "{policy}, {kind}");
         let closed = block_on(store.close());
         assert!(closed.is_ok(), "{policy}, {kind}: {closed:?}");

@@ -1,5 +1,5 @@
-//! Stores on real block devices. At stake: somebody's disk. Needs root for loop devices; skipped, with a message,
-//! without it.
+//! Stores on real block devices. At stake: a user's disk. Needs root for loop devices; otherwise the tests are skipped
+//! with a message.
 
 use std::{
     fs::{self, OpenOptions},
@@ -22,7 +22,7 @@ struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// `None`, and a message, where the system does not let us.
+    /// Attaches a loop device. Returns `None` and prints a message if the system does not permit it.
     fn attach() -> Option<Self> {
         let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let backing = scratch.path().join("backing");
@@ -106,7 +106,7 @@ fn a_device_in_use_is_refused() {
     Store::open(device.options()).unwrap();
 }
 
-/// At stake: a file system, or what is left of something nobody knows.
+/// At stake: a file system, or unknown data on a device.
 #[test]
 fn a_device_that_holds_something_is_left_alone_until_it_is_formatted() {
     let Some(device) = LoopDevice::attach() else { return };
@@ -153,7 +153,7 @@ fn a_device_really_formatted_by_others_is_recognised() {
     }
 }
 
-/// At stake: a mounted file system, written under.
+/// At stake: writes under a mounted file system.
 #[test]
 fn a_mounted_device_is_refused() {
     let Some(device) = LoopDevice::attach() else { return };
@@ -189,7 +189,7 @@ fn a_store_may_take_a_part_of_a_device() {
     let PathContent::Store(info) = inspect(&device.path).unwrap() else { panic!("it is a store") };
     assert_eq!((info.size_bytes, info.volume_bytes), (SIZE_BYTES / 2, SIZE_BYTES));
     check_refused(device.options(), ErrorKind::Invalid, "is a store of");
-    // The first superblock is lost; the second is at the end of the part.
+    // The first superblock is lost; the second one is at the end of the volume.
     device.write_at(0, &[0; 4096]);
     Store::open(part()).unwrap();
 }

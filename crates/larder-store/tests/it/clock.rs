@@ -1,4 +1,4 @@
-//! At stake: a clock that is set back while something waits for its time to come.
+//! At stake: a clock that is set back while an operation waits for its due time.
 
 use crate::support::{block_on, insert, version_of};
 use larder_store::{
@@ -12,7 +12,7 @@ const HOUR_S: i64 = 3600;
 
 #[test]
 fn what_is_stored_is_flushed_and_synced_in_time_whenever_the_clock_is_set() {
-    // The others write through, or for a sync only; and rows of files are not opened like this.
+    // The other policies write at once or only for a sync, and policies with many files cannot be opened this way.
     let is_durable = |policy: &&Policy| {
         let is_paged = policy.name.starts_with("stream-") || policy.name.starts_with("lazy-");
         is_paged || policy.name == "log" || policy.name == "tiny" || policy.name.contains("cache-log")
@@ -27,7 +27,7 @@ fn what_is_stored_is_flushed_and_synced_in_time_whenever_the_clock_is_set() {
         let store = open(&device);
         let wait = |time: Duration| {
             options.clock.advance(time);
-            // Once for what is due, and once for the sync of what that wrote.
+            // The first round does the due work, the second syncs what it wrote.
             (0..2).for_each(|_| block_on(store.maintain()));
         };
         assert!(insert(&store, 1, 1, 700));

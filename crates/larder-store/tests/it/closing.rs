@@ -1,4 +1,5 @@
-//! At stake: a close that never returns, or one that says that a store is closed while another is still writing what is dirty.
+//! At stake: a close that never returns, or one that reports a closed store while another close is still writing dirty
+//! data.
 
 use std::{
     future::Future,
@@ -20,7 +21,7 @@ use crate::support::{block_on, insert, version_of};
 const KEYS: std::ops::Range<u64> = 0..8;
 const CLOSE_COUNT: usize = 4;
 
-/// A memory device that can be told to keep to itself what it is asked for, or to fail all of it.
+/// A memory device that can be made to hang or to fail.
 struct Moody {
     inner: MemoryDevice,
     mood: Mutex<Mood>,
@@ -33,7 +34,7 @@ enum Mood {
 }
 
 impl Moody {
-    /// Changes its mood; what hung is done in the new one.
+    /// Changes the mood. Operations that hung are completed in the new one.
     fn turn(&self, mood: Mood) {
         let before = std::mem::replace(&mut *self.mood.lock().unwrap(), mood);
         if let Mood::Hung(kept) = before {
@@ -41,7 +42,7 @@ impl Moody {
         }
     }
 
-    /// Waits until it was asked for something that it does not do.
+    /// Waits until an operation hangs.
     fn await_asked(&self) {
         while !matches!(&*self.mood.lock().unwrap(), Mood::Hung(kept) if !kept.is_empty()) {
             thread::yield_now();
@@ -51,7 +52,7 @@ impl Moody {
 
 impl Device for Moody {
     fn submit(&self, transfer: Transfer) {
-        // A completion may submit again: no lock is held while the device works.
+        // A completion may submit again, so no lock is held while the device works.
         let is_broken = match &mut *self.mood.lock().unwrap() {
             Mood::Hung(kept) => return kept.push(transfer),
             Mood::Sound => false,
@@ -104,7 +105,7 @@ impl Subject {
         store
     }
 
-    /// Opens it, stores something, and lets the device hang.
+    /// Opens a store, stores an entry, and makes the device hang.
     fn open_and_hang(&self) -> Store {
         let store = self.open();
         assert!(KEYS.filter(|&key| insert(&store, key, 1, 500)).count() > 0, "{}", self.options.policy);
@@ -113,7 +114,7 @@ impl Subject {
     }
 
     fn check_contents(mut self) {
-        // Time stands still: nobody but who reads would send a batch of reads.
+        // Time stands still, so only a reader submits its batch of reads.
         self.options.background = false;
         let store = self.open();
         let found = KEYS.filter(|&key| version_of(&store, key) == Some(1)).count();
@@ -139,7 +140,7 @@ fn nobody_who_closes_a_store_returns_before_it_is_closed() {
         let mut closes: Vec<Close<'_>> = (0..CLOSE_COUNT).map(|_| Box::pin(store.close()) as Close<'_>).collect();
         let is_closed = closes.iter_mut().map(|close| poll(close).is_ready()).collect::<Vec<_>>();
         assert_eq!(is_closed, [false; CLOSE_COUNT], "{policy}: the device does not answer");
-        // Whoever was first has no patience: another goes on in its place.
+        // The first caller gives up, and another one continues.
         drop(closes.swap_remove(0));
         subject.device.turn(Mood::Sound);
         let outcomes: Vec<_> = closes.into_iter().map(|close| text(&block_on(close))).collect();
@@ -164,7 +165,7 @@ fn closes_of_several_threads_return_the_same_when_a_hung_device_answers() {
                 scope.spawn(move || {
                     barrier.wait();
                     if late {
-                        // Begins while the device answers what the others asked for.
+                        // Begins while the device completes the operations of the others.
                         device.await_asked();
                         device.turn(if is_broken { Mood::Broken } else { Mood::Sound });
                     }

@@ -1,4 +1,4 @@
-//! One suite per trait, over all its implementations.
+//! One test suite per trait, run on all its implementations.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod device;

@@ -1,11 +1,11 @@
-//! At stake: whenever the machine stops, what it has written so far opens again, and shows nothing that was not
-//! stored. Stops a workload at every single transfer, with the write that was under way landing in part, by kill and
-//! by power cut, on every row; every other time it stops again while it recovers.
+//! At stake: wherever the machine stops, the store opens again and shows nothing that was not stored. Every policy's
+//! workload is stopped at every single transfer, part of which reaches the device, by a kill and by a power loss. Every
+//! other time, the recovery is stopped too.
 
 use larder_store::Policy;
 use larder_torture::{Crash, Operation, Tally, Trial, faults, options};
 
-/// Operations that fill a small store and do a little of everything.
+/// Returns operations that fill a small store and include every kind.
 fn workload() -> Vec<Operation> {
     let mut operations = Vec::new();
     for round in 0..120_u64 {
@@ -24,7 +24,7 @@ fn workload() -> Vec<Operation> {
     operations
 }
 
-/// Stops the workload after `count` transfers. `None`: it was over before.
+/// Stops the workload after `count` transfers. Returns `None` if the workload ended before that.
 fn check_stop(policy: &'static Policy, how: Crash, count: u64) -> Result<Option<Tally>, String> {
     let mut trial = Trial::new(options(policy, 1), &faults::named("none").expect("it is there"), count)?;
     trial.die_after(count);
@@ -66,7 +66,8 @@ fn a_store_cut_at_any_transfer_opens_clean() {
     }
 }
 
-/// Runs the workload while transfer `number` fails, then kills and looks. Whether there was such a transfer.
+/// Runs the workload with transfer `number` failing, then kills the store and checks it. Returns whether there was such
+/// a transfer.
 fn check_failure(policy: &'static Policy, number: u64) -> Result<bool, String> {
     let mut faults = faults::named("none").expect("it is there");
     faults.plan.error_at = Some(number);
@@ -77,8 +78,8 @@ fn check_failure(policy: &'static Policy, number: u64) -> Result<bool, String> {
     Ok(trial.tally().faults > 0)
 }
 
-/// At stake: a call site that takes what failed for done. Every fifth of a row's transfers fails, by itself; with
-/// `LARDER_FAILURES=every` each of them.
+/// At stake: a call that treats a failed transfer as done. Every fifth of a policy's transfers fails, each alone; with
+/// `LARDER_FAILURES=every`, every one.
 #[test]
 fn the_law_holds_whichever_transfer_fails() {
     let step = if std::env::var("LARDER_FAILURES").is_ok_and(|which| which == "every") { 1 } else { 5 };
@@ -86,7 +87,7 @@ fn the_law_holds_whichever_transfer_fails() {
         let fails = |number| {
             check_failure(policy, number).unwrap_or_else(|broken| panic!("{policy}, transfer {number}: {broken}"))
         };
-        // The first ones make the store, before anything fails.
+        // The first transfers create the store. No faults occur before that is done.
         let first = (0..100).find(|&number| fails(number)).expect("a workload has transfers");
         let failed = 1 + (1..).take_while(|times| fails(first + times * step)).count() as u64;
         println!("{policy}: one of {} transfers failed, {failed} times", failed * step);

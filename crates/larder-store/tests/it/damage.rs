@@ -1,4 +1,4 @@
-//! At stake: damaged bytes on the device are a miss, never a wrong answer, and never a panic.
+//! At stake: damaged bytes on the device cause a miss, never a wrong response or a panic.
 
 use crate::support::{RecordingDevice, SEGMENT_BYTES, SIZE_BYTES, block_on, insert, open_image, options, version_of};
 use larder_store::{
@@ -27,7 +27,7 @@ fn found(store: &Store) -> usize {
     versions.filter(|(key, version)| version.inspect(|version| assert_eq!(*version, key + 1)).is_some()).count()
 }
 
-/// A linear congruential sequence; the test is the same every time.
+/// Returns pseudo-random numbers, the same in every run.
 fn places(count: usize, below: usize) -> impl Iterator<Item = usize> {
     let mut state = 12_345_u64;
     (0..count).map(move |_| {
@@ -87,7 +87,8 @@ fn one_superblock_gone_is_no_loss() {
     }
 }
 
-/// At stake: what was invalidated comes back. One copy is older, as its last write was lost, and the newer one is misread once.
+/// At stake: an invalidated entry comes back. One copy of the superblock is older because its last write was lost, and
+/// the newer one is misread once.
 #[test]
 fn a_copy_of_the_superblock_that_is_misread_once_is_read_again() {
     let last = (SIZE_BYTES / 4096 * 4096 - 4096) as usize;
@@ -124,7 +125,7 @@ fn options_of(row: &str) -> StoreOptions {
     StoreOptions { policy: Policy::named(row).unwrap(), size_bytes: 24 << 20, identity_seed: Some(1), ..options() }
 }
 
-/// A volume on which every entry was replaced, as a clean stop or a kill leaves it.
+/// Returns a volume on which every entry was replaced, after a clean stop or a kill.
 fn replaced(row: &str, is_killed: bool) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(options_of(row).size_bytes));
     let options = options_of(row);
@@ -145,7 +146,7 @@ fn replaced(row: &str, is_killed: bool) -> Vec<u8> {
     device.contents()
 }
 
-/// How many replaced entries a store shows, and how many that replaced them.
+/// Counts the replaced entries that a store shows, and their replacements.
 fn old_and_new(row: &str, image: Vec<u8>) -> (usize, usize) {
     let store = Store::open_on(Arc::new(MemoryDevice::from_contents(image)), &options_of(row)).unwrap();
     let versions: Vec<_> = (0..REPLACED_KEYS).filter_map(|key| version_of(&store, key)).collect();
@@ -153,7 +154,7 @@ fn old_and_new(row: &str, image: Vec<u8>) -> (usize, usize) {
     (old, versions.len() - old)
 }
 
-/// At stake: what was replaced or removed comes back where a device lost whole segments.
+/// At stake: a replaced or removed entry comes back when the device has lost whole segments.
 #[test]
 fn replaced_entry_stays_replaced_when_the_segment_of_its_replacement_is_erased() {
     for row in LOG_ROWS {
@@ -165,7 +166,8 @@ fn replaced_entry_stays_replaced_when_the_segment_of_its_replacement_is_erased()
             let (old, whole) = old_and_new(row, image.clone());
             assert!(old == 0 && whole > 550, "{row}: {old} replaced, {whole} new before anything is erased");
             let segment_count = (image.len() - data_start) / segment_bytes;
-            // After a kill the newest quarter of the segments may be what the kill kept from the device.
+            // After a kill, any of the newest quarter of the segments may be missing because the kill prevented its
+            // write.
             let end = if is_killed { 31 + (segment_count - 31) / 4 } else { segment_count };
             let mut new_total = 0;
             for first in (0..end).step_by(3) {
@@ -181,7 +183,7 @@ fn replaced_entry_stays_replaced_when_the_segment_of_its_replacement_is_erased()
     }
 }
 
-/// At stake: starts after kills leave sequences out, which must not pass for erased segments.
+/// At stake: starts after kills skip sequences, which must not be taken for erased segments.
 #[test]
 fn kills_without_end_lose_nothing_that_was_synced() {
     for row in LOG_ROWS {

@@ -1,5 +1,4 @@
-//! At stake: a store in a real file keeps what it had over restarts, and touches no file that is not
-//! its own.
+//! At stake: a store in a real file keeps its content over restarts, and changes no file but its own.
 
 use crate::support::{block_on, body, checked_version, head, insert, key_bytes, version_of};
 use larder_store::{ErrorKind, Hints, Policy, Store, StoreOptions, Writer, glance};
@@ -8,7 +7,7 @@ use tempfile::TempDir;
 
 const SIZE_BYTES: u64 = 64 << 20;
 
-/// A directory on a real file system, so that direct I/O is exercised where there is any.
+/// Returns a directory on a real file system, so that direct I/O is used where it exists.
 fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -73,7 +72,7 @@ fn what_is_committed_is_read_by_many_threads_while_it_is_dirty_and_after() {
                         continue;
                     }
                     let key = (seen * 7919 + reader) % below;
-                    // An address may be lost to another key; a wrong answer may not be given.
+                    // An entry may be lost to a key with the same address, but the version must never be wrong.
                     assert!(matches!(version_of(&store, key), Some(1) | None));
                     seen += 1;
                 }
@@ -188,7 +187,7 @@ fn a_creation_that_was_cut_short_does_not_stand_in_the_way() {
     assert!(insert(&store, 1, 1, 10));
 }
 
-/// At stake: a store that is handed over and cannot be opened, or to which two write.
+/// At stake: a store that is handed over and cannot be opened, or is written by two processes.
 #[test]
 fn store_that_was_released_is_anothers_though_clones_are_left() {
     for policy in Policy::all() {
@@ -207,7 +206,7 @@ fn store_that_was_released_is_anothers_though_clones_are_left() {
         assert!(found > 4, "{policy}: {found} entries are found again");
         assert_eq!(block_on(left.get(&key_bytes(1))).err().map(|error| error.kind()), Some(ErrorKind::Closed));
         drop(left);
-        // That it is in use is known after a second.
+        // It takes a second to report that the store is in use.
         if policy == Policy::default_row() {
             let refused = Store::open(options).err().map(|error| error.kind());
             assert_eq!(refused, Some(ErrorKind::Unavailable), "the last clone took nothing along");
@@ -215,7 +214,7 @@ fn store_that_was_released_is_anothers_though_clones_are_left() {
     }
 }
 
-/// At stake: an upgrade that learns only from the failed start that a store does not fit.
+/// At stake: an upgrade that finds out only at the failed start that it does not fit the store.
 #[test]
 fn store_in_use_can_be_glanced_at() {
     let directory = directory();

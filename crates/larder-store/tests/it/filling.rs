@@ -1,5 +1,4 @@
-//! At stake: what fits a volume is kept, however long entries are. A store that is not full admits everything, and
-//! loses nothing.
+//! At stake: a store that is not full admits every entry, however long, and loses none.
 
 use crate::support::block_on;
 use bytes::Bytes;
@@ -9,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 const SIZE_BYTES: u64 = 48 << 20;
 const HEAD: Bytes = Bytes::from_static(b"a head of some sixty bytes, about as long as a short response has");
 
-/// A store with the defaults of its size, in virtual time.
+/// Creates a store with the defaults for its size, in virtual time.
 fn store() -> Store {
     let options = StoreOptions {
         clock: Clock::manual(Duration::from_secs(1_700_000_000)),
@@ -31,19 +30,19 @@ const LENGTHS: [(&str, Length); 5] = [
     ("mixed", |n| 1 << (6 + Dice::new(n).below(14))),
 ];
 
-/// Offers entries until `share` of the volume's bytes were stored. Returns how many.
+/// Offers entries until `share` of the volume's bytes were stored. Returns their number.
 fn fill(store: &Store, length: Length, share: f64) -> u64 {
     let (mut stored_bytes, mut n) = (0.0, 0_u64);
     while stored_bytes < SIZE_BYTES as f64 * share {
         let mut writer = store.insert(&n.to_le_bytes(), HEAD, Hints::default()).unwrap();
         writer.write(vec![n as u8; length(n) as usize].into()).unwrap();
         if share > 1.0 {
-            // Not offered: it is stored in any case.
+            // It is not offered to admission, so it is always stored.
             block_on(writer.commit()).unwrap();
         } else {
             assert!(block_on(writer.offer()).unwrap(), "entry {n} is refused");
         }
-        // A record is as long as the sectors it begins.
+        // A record takes whole sectors.
         stored_bytes += ((length(n) + 64 + 8 + HEAD.len() as u64) as f64 / 512.0).ceil() * 512.0;
         n += 1;
         if n % 64 == 0 {
@@ -71,7 +70,7 @@ fn a_full_store_displaces_nothing_and_takes_60_bits_of_memory_an_entry() {
         fill(&store, length, 2.0);
         let stats = store.stats();
         assert_eq!(stats.displaced, 0, "of {name}");
-        // Of fewer entries the memory is nothing to speak of: fixed parts of some hundred bytes weigh more.
+        // With few entries, fixed parts of some hundred bytes would dominate the memory per entry.
         if stats.entries > 2_000 {
             let bits = stats.index_bytes as f64 * 8.0 / stats.entries as f64;
             assert!(bits <= 60.0, "{bits} bits for entries of {name}");

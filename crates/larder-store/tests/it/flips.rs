@@ -1,7 +1,7 @@
-//! At stake: one bit that flips while a store is closed, or after it was killed, costs at most one entry, wherever it
-//! is and whatever the row; and never brings back what was removed or replaced.
+//! At stake: one bit that flips while a store is closed, or after it was killed. It must cost at most one entry, in
+//! every place and under every policy, and must not bring back a removed or replaced entry.
 //!
-//! Of each volume some hundred bits are flipped; `LARDER_FLIPS=every` flips every one that says something.
+//! Some hundred bits of each volume are flipped; with `LARDER_FLIPS=every`, every meaningful bit.
 
 use crate::support::{block_on, head, insert, key_bytes, version_of};
 use bytes::Bytes;
@@ -12,19 +12,19 @@ use larder_store::{
 use larder_torture::{SIZE_BYTES, options};
 use std::{collections::HashMap, env, sync::Arc};
 
-/// Keys of entries that are looked at; a third of them was removed, a third replaced.
+/// Number of examined keys. A third was removed and a third replaced.
 const KEYS: u64 = 24;
-/// Bytes of which the bodies of all other entries are made.
+/// Byte that fills the bodies of all other entries.
 const FILL: u8 = 0xA5;
 /// How many bits are flipped of a volume, unless all are.
 const FLIP_COUNT: usize = 40;
 
-/// A store that was left in some way.
+/// A store after a stop of some kind.
 struct Left {
     policy: &'static Policy,
     volume: Vec<u8>,
     files: Vec<(FileName, Vec<u8>)>,
-    /// What is found when nothing is damaged.
+    /// Entries found in the undamaged store.
     found: HashMap<u64, u64>,
 }
 
@@ -36,7 +36,7 @@ impl Left {
         let mut fill = |count| (0..count).for_each(|_| fill_one(&store, &mut filler));
         (0..KEYS).for_each(|key| assert!(insert(&store, key, 1, 100)));
         fill(5);
-        // Half of the changes go where the entries are sealed already, half to what is open.
+        // Half of the changes go to sealed units, half to the open one.
         for half in 0..2 {
             for key in (0..KEYS).filter(|key| key % 6 / 3 == half) {
                 match key % 3 {
@@ -56,7 +56,7 @@ impl Left {
         Self { found, ..left }
     }
 
-    /// What a store finds that has `volume` for its own.
+    /// Returns the entries that a store finds on `volume`.
     fn look(&self, volume: Vec<u8>) -> HashMap<u64, u64> {
         let directory = Arc::new(MemoryDirectory::new(SIZE_BYTES));
         self.files.iter().for_each(|(name, bytes)| write_file(&directory, name, bytes));
@@ -64,7 +64,7 @@ impl Left {
         (0..KEYS).filter_map(|key| Some((key, version_of(&store, key)?))).collect()
     }
 
-    /// Bits that say something: of long runs of one byte, which are bodies and room, one in a sector.
+    /// Returns the meaningful bits. Long runs of one byte are bodies or unused room; they count as one bit per sector.
     fn bits(&self) -> Vec<usize> {
         let is_run = |at: usize| {
             let around = &self.volume[at.saturating_sub(8)..(at + 8).min(self.volume.len())];
@@ -83,7 +83,7 @@ impl Left {
         for (key, version) in &found {
             assert_eq!(self.found.get(key), Some(version), "{policy}: byte and bit {place:?} brought back key {key}");
         }
-        // The one checksum of a pack or cluster stands for several records.
+        // A pack or a cluster has a single checksum for several records.
         let lost_max = if matches!(policy.layout, LayoutAxis::Clusters | LayoutAxis::FrontAndSets) { KEYS } else { 1 };
         let lost = self.found.len() - found.len();
         assert!(
@@ -104,7 +104,7 @@ fn open(policy: &'static Policy, device: &Arc<MemoryDevice>, directory: &Arc<Mem
     }
 }
 
-/// Stores an entry that nobody asks for.
+/// Stores an entry that is never looked up.
 fn fill_one(store: &Store, key: &mut u64) {
     *key += 1;
     let mut writer = store.insert(&key_bytes(*key), head(*key, 1, 60_000), Hints::default()).unwrap();
@@ -150,13 +150,13 @@ fn in_every_row_a_flipped_bit_costs_at_most_one_entry_and_brings_nothing_back() 
     }
 }
 
-/// How long the header of a unit is that begins here.
+/// Returns the length of the unit header that begins here.
 fn header_len(bytes: &[u8]) -> Option<usize> {
     let forms = [(b"LDRu", 48), (b"LDRg", 56)];
     forms.into_iter().find(|(magic, _)| bytes.starts_with(*magic)).map(|(_, len)| len)
 }
 
-/// Every byte of every first header, which tells whose use of the segment this is.
+/// At stake: any byte of a segment's first header, which shows the segment's present use.
 #[test]
 fn a_flipped_bit_in_a_segments_first_header_costs_nothing_and_brings_nothing_back() {
     for policy in Policy::all().iter().filter(|policy| policy.layout == LayoutAxis::Segments) {
@@ -176,7 +176,7 @@ fn a_flipped_bit_in_a_segments_first_header_costs_nothing_and_brings_nothing_bac
     }
 }
 
-/// With the whole block gone only the trailer, or the checkpoint, tells.
+/// If the whole first block is lost, only the trailer or the checkpoint shows the use.
 #[test]
 fn a_segment_whose_first_block_is_gone_loses_what_was_in_that_block() {
     for policy in Policy::all().iter().filter(|policy| policy.layout == LayoutAxis::Segments) {
@@ -192,7 +192,8 @@ fn a_segment_whose_first_block_is_gone_loses_what_was_in_that_block() {
     }
 }
 
-/// Two bits cannot be told: what such a unit removed or replaced is not known, so nothing older is believed.
+/// Two flipped bits cannot be corrected. It is unknown what such a unit removed or replaced, so nothing older is
+/// trusted.
 #[test]
 fn a_unit_that_is_damaged_for_certain_costs_what_is_older_and_brings_nothing_back() {
     for policy in Policy::all().iter().filter(|policy| policy.layout == LayoutAxis::Segments) {
@@ -208,8 +209,8 @@ fn a_unit_that_is_damaged_for_certain_costs_what_is_older_and_brings_nothing_bac
                 assert!(!is_old, "{policy}: the unit at byte {unit} brought something back");
                 empty_count += usize::from(found.is_empty());
             }
-            // Where there is a trailer the units' headers are not needed; but the oldest segment, of either generation, may have been begun
-            // again.
+            // With a trailer, the units' headers are not needed. But the oldest segment of either generation may have
+            // been reused.
             assert!(if is_closed { empty_count <= 2 } else { empty_count > 0 }, "{policy}: {empty_count}");
         }
     }

@@ -1,8 +1,8 @@
-//! At stake: stores that people have. Volumes that each format version was written with open, and hold what they held.
+//! At stake: existing stores. Volumes that were written in each format version open, and have their content.
 //!
-//! A fixture in `fixtures/format-N` holds the sectors of a closed store that are not zero, each behind its number (4 bytes,
-//! little-endian). Rows with probation make format 4, and made format 3; rows with a journal format 2; the others, and volumes
-//! that were made without either, have format 1. `LARDER_WRITE_FIXTURES=1` writes the fixtures that are missing.
+//! A fixture in `fixtures/format-N` holds the non-zero sectors of a closed store, each preceded by its number (4 bytes,
+//! little-endian). Policies with probation write format 4, and formerly format 3; policies with a journal write format
+//! 2; the others, and volumes created without either, have format 1. `LARDER_WRITE_FIXTURES=1` writes missing fixtures.
 
 use crate::support::block_on;
 use larder_store::{
@@ -20,19 +20,19 @@ use std::{
 const SECTOR_BYTES: usize = 512;
 const KEYS: u64 = 6;
 
-/// The formats of which there are fixtures.
+/// The formats for which there are fixtures.
 const FORMATS: [u32; 4] = [1, 2, 3, 4];
 
 fn folder(format: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fixtures/format-{format}"))
 }
 
-/// What the superblock says of its format.
+/// Returns the format in the superblock.
 fn format_of(contents: &[u8]) -> u32 {
     u32::from_le_bytes(contents[8..12].try_into().unwrap())
 }
 
-/// The options that make a volume of the format, where the row has it.
+/// Returns the options that create a volume of this format, if the policy has it.
 fn options_of(format: u32, policy: &'static Policy) -> StoreOptions {
     let mut options = options(policy, 1);
     options.tuning.map_journal = format > 1;
@@ -43,7 +43,7 @@ fn version(key: u64) -> u64 {
     key + 10
 }
 
-/// Key 5 was removed, key 4 has another head than it was stored with.
+/// Key 5 was removed, and key 4 has another head than it was stored with.
 fn written_by(format: u32, policy: &'static Policy) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
     let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options_of(format, policy)).unwrap();
@@ -92,7 +92,8 @@ fn unpacked(packed: &[u8]) -> Vec<u8> {
     contents
 }
 
-/// The contents of the fixture of a row, made first where that was asked for and the row has volumes of this format.
+/// Returns the content of a policy's fixture. Writes the fixture first if that was requested and the policy has volumes
+/// of this format.
 fn fixture(format: u32, policy: &'static Policy) -> Option<Vec<u8>> {
     let path = folder(format).join(format!("{policy}.sectors"));
     if env::var_os("LARDER_WRITE_FIXTURES").is_some() && !path.exists() {
@@ -123,7 +124,7 @@ fn stores_of_every_format_open_and_hold_what_they_held() {
     }
 }
 
-/// At stake: a row that begins to write one of these formats, of which nobody keeps an example.
+/// At stake: a policy that begins to write a format without a fixture.
 #[test]
 fn what_each_row_makes_today_has_a_fixture_of_its_format() {
     for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
@@ -157,7 +158,7 @@ fn a_store_of_another_format_or_row_is_refused_and_left_as_it_is() {
     }
 }
 
-/// A file with the contents of a fixture.
+/// Creates a file with the content of a fixture.
 fn fixture_file(format: u32, policy: &'static Policy) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), fixture(format, policy).unwrap()).unwrap();
@@ -175,7 +176,7 @@ fn log_of_format_1_is_upgraded_in_place_and_holds_what_it_held() {
     let upgraded = fs::read(file.path()).unwrap();
     assert_eq!(format_of(&upgraded), 3);
     check_holds(policy, upgraded.clone());
-    // New entries go on probation, beside segments of the older format.
+    // New entries go to probation, although the volume also has segments of the older format.
     let device = Arc::new(MemoryDevice::from_contents(upgraded));
     let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options(policy, 1)).unwrap();
     let mut writer = store.insert(b"new", content::head(100, 1), Hints::default()).unwrap();

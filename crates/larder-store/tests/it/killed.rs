@@ -1,6 +1,7 @@
-//! At stake: what a kill -9 costs a real process with a real file: at most what was stored in the last second, and never a removal.
+//! At stake: the loss when a real process with a real file is killed by SIGKILL: at most what was stored in the last
+//! second, and never a removal.
 //!
-//! The test starts itself once more as the process that is killed.
+//! The test starts its own program again as the process to be killed.
 
 use crate::support::{block_on, insert, key_bytes, version_of};
 use larder_store::{IndexAxis, LayoutAxis, Policy, Store, StoreOptions};
@@ -11,7 +12,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Tells the process that is killed where its store is, and of which row.
+/// Environment variable that gives the process to be killed its store and policy.
 const CHILD: &str = "LARDER_KILLED_CHILD";
 const OWN_NAME: &str = "killed::a_killed_process_leaves_what_it_had_synced_and_nothing_that_it_had_removed";
 const KEYS: u64 = 200;
@@ -21,7 +22,7 @@ fn options(row: &str, path: &Path) -> StoreOptions {
     StoreOptions { policy, mean_entry_bytes: 4096, ..StoreOptions::new(path, 24 << 20) }
 }
 
-/// Stores, replaces and removes, says so, and waits for its end while it stores more.
+/// Stores, replaces and removes entries, reports that, and goes on storing until it is killed.
 fn run_until_killed(row: &str, path: &Path) -> ! {
     let store = Store::open(options(row, path)).unwrap();
     block_on(store.ready());
@@ -42,7 +43,7 @@ fn run_until_killed(row: &str, path: &Path) -> ! {
     unreachable!("there are always more")
 }
 
-/// What a process finds that comes after one that was killed.
+/// Returns the keys that a process finds after another was killed.
 fn found_after_kill(row: &str, path: &Path) -> Vec<u64> {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--exact", OWN_NAME, "--nocapture"])

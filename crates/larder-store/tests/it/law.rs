@@ -1,5 +1,5 @@
-//! At stake: a cache may forget, it may never lie. Random operations on every row, against a model that may only
-//! forget; after a crash what was not yet durable may be lost, but nothing else may appear.
+//! At stake: a cache may forget, but it must never lie. Random operations on every policy are compared with a model
+//! that may only forget. After a crash, data that was not durable may be lost, but nothing else may appear.
 
 use crate::support::{GatedDevice, block_on, body, head, insert, key_bytes, version_of};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// Cases of a row without faults, and under each kind of them; `cargo xtask sim` runs as many as one likes.
+/// Cases of each policy without faults, and under each kind of fault. `cargo xtask sim` can run any number.
 const CASES: u32 = 16;
 const CASES_UNDER_FAULTS: u32 = 2;
 
@@ -53,7 +53,7 @@ fn check(policy: &'static Policy, faults: &str, seed: u64, operations: &[Operati
     Ok(trial)
 }
 
-/// Random operations on every row, under one kind of faults; the same ones every time.
+/// Runs random operations on every policy under one kind of fault. They are the same in every run.
 fn check_random_operations(faults: &str, cases: u32) {
     for policy in Policy::all() {
         let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
@@ -71,8 +71,8 @@ fn a_store_may_forget_but_never_lies() {
     check_random_operations("none", CASES);
 }
 
-/// Rows whose memory cannot tell an entry from an older one of its key may show that one after a write that was
-/// acknowledged and lost, and only then.
+/// If a policy's memory cannot distinguish an entry from an older one of its key, an older one may appear after a write
+/// that was acknowledged and lost, and only then.
 #[test]
 fn a_failing_or_lying_device_costs_entries_but_never_shows_wrong_ones() {
     for faults in ["slow", "errors", "torn", "lost", "misdirected", "flipped", "full", "dead"] {
@@ -113,7 +113,7 @@ fn hit_entries_survive_reclaim_in_the_log() {
         );
         operations.push(Operation::Read { key: 1 });
     }
-    // With one seed or another the entry is lost to one that has the same address.
+    // With some seeds, the entry is lost to another key with the same address.
     let survives = |seed| {
         let trial = check(Policy::default_row(), "none", seed, &operations).unwrap();
         let store = trial.store().unwrap();
@@ -197,7 +197,7 @@ fn a_writer_that_is_dropped_leaves_no_trace() {
 
 #[test]
 fn a_new_head_does_not_bring_back_what_was_removed_or_replaced_meanwhile() {
-    // Reads of files cannot be held back.
+    // Reads of files cannot be delayed.
     let rows = Policy::all().iter().filter(|policy| !policy.layout.keeps_files());
     for (policy, replaced) in rows.flat_map(|policy| [(policy, false), (policy, true)]) {
         let device = Arc::new(GatedDevice::new());
@@ -210,7 +210,7 @@ fn a_new_head_does_not_bring_back_what_was_removed_or_replaced_meanwhile() {
         let mut context = Context::from_waker(Waker::noop());
         assert!(update.as_mut().poll(&mut context).is_pending(), "row {policy} waits for the device");
         let change = async {
-            // Both look first whether the key has an entry, which has to be read.
+            // Both first look up whether the key has an entry, which takes a read.
             if replaced {
                 let mut writer = store.insert(&key, head(1, 2, 500), Hints::default()).unwrap();
                 writer.write(body(1, 2, 500)).unwrap();

@@ -1,4 +1,4 @@
-//! The engine from outside: contracts, the law, crashes, damage.
+//! Tests of the engine through its public API: contracts, the law, crashes, damage.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod arrears;

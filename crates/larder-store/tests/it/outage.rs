@@ -1,5 +1,5 @@
-//! A volume that fails and works again while its store is open. At stake: what it holds, for a moment of errors;
-//! and that nothing comes back that was removed, replaced or purged while it was out, whenever the process ends.
+//! A volume that fails and recovers while its store is open. At stake: its entries after a brief failure, and entries
+//! that were removed, replaced or purged during the outage and must not come back, whenever the process ends.
 
 use crate::support::{SIZE_BYTES, block_on, head, insert, key_bytes, options, refuse, version_of};
 use larder_store::{
@@ -36,7 +36,7 @@ impl Budget {
     }
 }
 
-/// A memory device that fails once its own budget is spent, or that of the whole process.
+/// A memory device that fails once its own budget or that of the whole process is spent.
 struct Mortal {
     inner: MemoryDevice,
     own: Arc<Budget>,
@@ -114,7 +114,7 @@ impl Subject {
         assert_eq!(self.store.stats().volumes_out, 1);
     }
 
-    /// Kills the first volume. Returns those of the keys found before that are missed now.
+    /// Kills the first volume. Returns the keys in `before` that are missed afterwards.
     fn lose_first(&self, before: &[u64]) -> Vec<u64> {
         self.devices[0].die_after(0);
         self.notice();
@@ -126,13 +126,13 @@ impl Subject {
         KEYS.filter(|&key| version_of(&self.store, key).is_some()).collect()
     }
 
-    /// What the next process finds when this one is killed now.
+    /// Returns the store that the next process finds if this one is killed now.
     fn after_kill(&self) -> Store {
         let snapshots = self.devices.iter().map(|device| Arc::new(device.inner.snapshot()) as Arc<dyn Device>);
         Store::open_on_all(snapshots.collect(), &self.options).unwrap()
     }
 
-    /// Removes, until a removal is acknowledged: at first nobody knows yet that the volume is out.
+    /// Repeats a removal until it is acknowledged, because at first the store does not know that the volume has failed.
     fn remove(&self, key: u64) {
         while block_on(self.store.remove(&key_bytes(key))).is_err() {
             std::thread::yield_now();
@@ -140,7 +140,7 @@ impl Subject {
     }
 }
 
-/// At stake: the whole cache, for sixteen errors in a row on the only disk.
+/// At stake: the whole cache, because of sixteen consecutive errors of the only disk.
 #[test]
 fn a_moment_of_errors_costs_a_lone_volume_nothing() {
     let subject = Subject::new(1);
@@ -211,8 +211,7 @@ fn what_was_removed_replaced_or_purged_while_a_volume_was_out_never_comes_back()
     }
 }
 
-/// At stake: the same, where the process is killed in the middle of the volume's return, after each single
-/// transfer, or the volume fails once more there.
+/// At stake: the same, if the process is killed after any transfer of the volume's return, or the volume fails again.
 #[test]
 fn a_kill_at_any_moment_of_a_volumes_return_brings_nothing_back() {
     for is_kill in [true, false] {
@@ -221,8 +220,8 @@ fn a_kill_at_any_moment_of_a_volumes_return_brings_nothing_back() {
     }
 }
 
-/// Lets a volume come back for so many transfers, and checks what a start finds after that. Returns whether it was
-/// back by then.
+/// Lets a volume return within this number of transfers, and checks the next start. Returns whether it had returned by
+/// then.
 fn returns_whole_within(transfers: i64, is_kill: bool) -> bool {
     let subject = Subject::new(2);
     let before = subject.found();
@@ -243,7 +242,7 @@ fn returns_whole_within(transfers: i64, is_kill: bool) -> bool {
     subject.wait(8);
     let is_back = subject.store.stats().volumes_out == 0;
     if !is_kill {
-        // Removed while it is not known which volumes have it that this one is back.
+        // Removed while it is unknown which volumes have recorded that this one is back.
         subject.devices[0].die_after(0);
         lost.extend(block_on(subject.store.remove(&key_bytes(another))).is_ok().then_some(another));
     }

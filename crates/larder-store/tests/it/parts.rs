@@ -1,4 +1,4 @@
-//! At stake: entries longer than a segment, and the room that is left at the end of every one.
+//! At stake: entries longer than a segment, and the room at the end of each segment.
 
 use crate::support::{SEGMENT_BYTES, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_store::{Hints, Policy, Store, StoreOptions, Writer, device::MemoryDevice};
@@ -67,7 +67,7 @@ fn what_is_left_of_a_segment_is_filled_with_a_part_of_the_next_entry() {
     assert!((0..1_000).filter(|&key| version_of(&store, key).is_some()).count() as u64 == store.stats().entries);
 }
 
-/// At stake: long downloads, whose chunks have 1 MiB, on the small volumes of policies that store entries whole.
+/// At stake: long downloads, whose chunks have 1 MiB, on small volumes of policies that store entries undivided.
 #[test]
 fn every_policy_stores_an_entry_of_one_mebibyte_on_the_smallest_volume() {
     const SMALLEST_BYTES: u64 = 64 << 20;

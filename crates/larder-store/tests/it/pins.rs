@@ -1,5 +1,5 @@
-//! Entries that eviction spares, and the keys of a store in use. At stake: what somebody wanted to keep for months is gone when it is
-//! wanted, or what is pinned leaves no room for anything else.
+//! Pinned entries, and the keys of a store in use. At stake: a pinned entry that is gone months later when it is
+//! needed, or pins that leave no room for anything else.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -9,7 +9,7 @@ use larder_store::{
 
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, head, insert, key_bytes, options, version_of};
 
-/// Larger than usual, so that a quarter of it is several segments.
+/// A larger store than usual, so that a quarter of it is several segments.
 const ROOM_BYTES: u64 = 3 * SIZE_BYTES;
 
 fn options_of(policy: &'static Policy) -> StoreOptions {
@@ -24,13 +24,13 @@ fn rows_that_pin() -> impl Iterator<Item = &'static Policy> {
 fn turn_over(store: &Store, from: u64) {
     let count = ROOM_BYTES / 11_000;
     for key in from..from + count {
-        // Once to probation, and then, as it replaces something, to a main segment.
+        // The first insertion goes to probation; the second, a replacement, to a main segment.
         let len = 500 + 997 * (key as usize % 22);
         assert!(insert(store, key, 1, len) && insert(store, key, 1, len), "room for entry {key}");
     }
 }
 
-/// Lengths of all kinds; the last nearly fill a segment.
+/// Returns keys with various lengths. The longest nearly fill a segment.
 fn wanted() -> Vec<(u64, usize)> {
     let short = (1..60).map(|key| (key, 300 + 811 * (key as usize % 30)));
     short.chain([(60, 100_000), (61, 120_000), (62, 200_000), (63, 90_000), (64, 240_000)]).collect()
@@ -57,7 +57,7 @@ fn what_is_pinned_is_there_after_turnovers_and_a_kill_and_what_is_not_goes() {
         }
         assert_eq!(version_of(&store, 99), None, "what is not pinned is evicted");
         assert_eq!(store.stats().unpinned, 0);
-        // As after kill -9: what the device has, and nothing of memory.
+        // As after kill -9: only what is on the device remains.
         block_on(store.sync()).unwrap();
         let image: Arc<MemoryDevice> = Arc::new(MemoryDevice::from_contents(device.contents()));
         let store = Store::open_on(image, &options_of(policy)).unwrap();

@@ -1,5 +1,5 @@
-//! At stake: a device that does not take some writes. What was removed or replaced does not come back, now or after a
-//! kill, and what cannot be written is said to be so.
+//! At stake: a device that refuses some writes. A removed or replaced entry must not come back, now or after a kill,
+//! and a failed write must be reported.
 
 use crate::support::{block_on, insert, key_bytes, options, version_of};
 use larder_store::{
@@ -18,11 +18,11 @@ use std::{
 /// Whether a write to this place of this length is refused.
 type Refusal = Box<dyn FnMut(u64, usize) -> bool + Send>;
 
-/// A memory device that refuses writes as one does that is full: that alone takes no volume out.
+/// A memory device that refuses writes as a full one does, which excludes no volume.
 struct RefusingDevice {
     inner: MemoryDevice,
     refuses: Mutex<Refusal>,
-    /// What is to be told that it is refused, while that takes time.
+    /// Completions of refused writes, while they are held back.
     held: Mutex<Option<Vec<Completion<()>>>>,
 }
 
@@ -37,12 +37,12 @@ impl RefusingDevice {
         *self.refuses.lock().unwrap() = Box::new(refuses);
     }
 
-    /// From now on nobody hears that a write is refused.
+    /// Holds back the completions of refused writes.
     fn hold(&self) {
         *self.held.lock().unwrap() = Some(Vec::new());
     }
 
-    /// Tells of all that was refused meanwhile. Returns how many writes that were.
+    /// Completes all refused writes that were held back. Returns their number.
     fn let_go(&self) -> usize {
         let held = self.held.lock().unwrap().take().unwrap_or_default();
         let count = held.len();
@@ -50,7 +50,7 @@ impl RefusingDevice {
         count
     }
 
-    /// The store as the next process finds it.
+    /// Returns the store as the next process finds it.
     fn killed(&self, options: &StoreOptions) -> Store {
         Store::open_on(Arc::new(self.inner.snapshot()), options).unwrap()
     }
@@ -102,10 +102,10 @@ fn store_of(row: &str) -> (Arc<RefusingDevice>, Store, StoreOptions) {
     (device, store, options)
 }
 
-/// Stores and removes so that everything in the front of `tiny` moves to its sets.
+/// Stores and removes entries until everything in the front of `tiny` has moved to its sets.
 fn push_through(store: &Store, options: &StoreOptions, keys: std::ops::Range<u64>) {
     for (key, round) in keys.zip(1_u64..) {
-        // What finds no room is tried again later, by whoever wants it stored.
+        // An entry refused for lack of room is stored again later by its caller.
         let _ = insert(store, key, 1, SHORT);
         if round.is_multiple_of(200) {
             pass_time(store, options);
@@ -133,7 +133,7 @@ fn nothing_comes_back_although_half_of_the_sets_are_not_written() {
     let mut dice = Dice::new(7);
     device.refuse(move |_, len| len == SET_BYTES && dice.below(2) == 0);
     for &key in &kept {
-        // What is refused for want of room is done when there is some.
+        // A change that is refused for lack of room succeeds once there is some.
         let change = || match key % 2 {
             0 => block_on(store.remove(&key_bytes(key))).is_ok(),
             _ => insert(&store, key, 2, SHORT),
@@ -171,7 +171,7 @@ fn a_place_that_takes_no_write_costs_what_belongs_there_and_keeps_nothing_else_f
     for &key in &kept {
         block_on(store.remove(&key_bytes(key))).unwrap();
     }
-    // One set in eight, and a piece of the front.
+    // One set in eight, and a part of the front.
     device.refuse(|offset, len| {
         if len == SET_BYTES {
             (offset / SET_BYTES as u64).is_multiple_of(8)
@@ -250,7 +250,7 @@ fn what_could_not_be_removed_or_replaced_in_a_disk_table_is_not_found_again() {
         let found = |store: &Store| (0..40).filter(|&key| version_of(store, key).is_some()).count();
         assert_eq!(found(&store), 0, "{row}");
         assert!(block_on(store.sync()).is_err(), "{row}: what was not wiped is said to be so");
-        // Of the sets that are doubted, some are written by whoever stores there, and the others by nobody.
+        // Some of the suspect sets are rewritten when an entry is stored in them; the others never are.
         device.refuse(|_, _| false);
         (0..5).for_each(|key| assert!(insert(&store, key, 3, SHORT)));
         pass_time(&store, &options);
@@ -262,8 +262,8 @@ fn what_could_not_be_removed_or_replaced_in_a_disk_table_is_not_found_again() {
     }
 }
 
-/// At stake: what was replaced comes back. A segment's first unit, which shows the use it is in, is refused while what comes after it in
-/// the segment is taken.
+/// At stake: a replaced entry comes back. The device refuses a segment's first unit, which shows the segment's present
+/// use, and accepts the later ones.
 #[test]
 fn what_comes_after_a_first_unit_that_was_refused_is_found_after_a_kill() {
     for (row, was_used) in [("log", false), ("log", true), ("hashcache-log-n", true), ("hashcache-log", false)] {
@@ -274,7 +274,7 @@ fn what_comes_after_a_first_unit_that_was_refused_is_found_after_a_kill() {
         }
         assert!(insert(&store, 1, 1, SHORT) && insert(&store, 2, 1, SHORT));
         block_on(store.close()).unwrap();
-        // What is stored next goes to another segment.
+        // The next entry goes to another segment.
         store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
         assert_eq!((version_of(&store, 1), version_of(&store, 2)), (Some(1), Some(1)), "{row}");
         device.hold();

@@ -1,4 +1,4 @@
-//! Rows of the policy table against what their papers say: transfers and bits counted.
+//! Compares the policies with the claims of their papers, by counting transfers and bits.
 
 mod hashcache;
 mod log;

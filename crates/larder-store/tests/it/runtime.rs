@@ -1,4 +1,4 @@
-//! The smallest executors there are: one that parks its thread, and one that also turns a ring.
+//! Two minimal executors: one parks its thread, the other also drives a ring.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
     thread::{self, Thread},
 };
 
-/// Runs `future` on this thread, which sleeps while nothing happens.
+/// Runs `future` on this thread, which sleeps while there is nothing to do.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -38,7 +38,7 @@ impl Wake for Unpark {
 pub(crate) struct Wakes(AtomicU64);
 
 impl Wakes {
-    /// How often so far.
+    /// Returns the number of wakeups so far.
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
@@ -65,8 +65,8 @@ mod event_loop {
 
     use super::*;
 
-    /// An event loop around a thread's ring, as a proxy's thread has one: asleep in `epoll_wait` until the ring's
-    /// event (edge-triggered, never read) or a waker comes.
+    /// An event loop around a thread's ring, as in a proxy's thread. It sleeps in `epoll_wait` until the ring's event
+    /// (edge-triggered, never read) or a waker.
     pub(crate) struct EventLoop {
         driver: ThreadDriver,
         poller: OwnedFd,
@@ -83,7 +83,7 @@ mod event_loop {
             Self { driver, poller, wake: Arc::new(WakeEvent(wake)) }
         }
 
-        /// Polls `future` and turns the ring until it is done.
+        /// Polls `future` and drives the ring until the future is done.
         pub(crate) fn run<T>(&mut self, future: impl Future<Output = T>) -> T {
             let waker = Waker::from(Arc::clone(&self.wake));
             let mut context = Context::from_waker(&waker);

@@ -1,15 +1,15 @@
-//! Finding out whether an entry is there without reading it. At stake: that a long body is called a hit though a chunk of
-//! it is gone, because another key looks the same in memory.
+//! Locating an entry without reading it. At stake: a long body that is reported as a hit although one of its chunks is
+//! missing, because memory cannot distinguish the chunk from another key.
 
 use larder_store::{LayoutAxis, Policy, Store, StoreOptions, device::MemoryDevice};
 use std::sync::Arc;
 
 use crate::support::{block_on, insert, key_bytes, options, version_of};
 
-/// Entries long enough that looking at one is told from reading it.
+/// Length of entries, long enough to distinguish locating one from reading it.
 const BODY_BYTES: usize = 60_000;
 const SIZE_BYTES: u64 = 24 << 20;
-/// What a device transfers to tell whose record it is.
+/// Maximum bytes read to recognize a record's key.
 const LOOK_BYTES_MAX: u64 = 8 << 10;
 
 fn open(policy: &'static Policy) -> Store {

@@ -1,5 +1,5 @@
-//! What the engine's tests share: a runtime, small stores on devices that can be looked into, and
-//! entries whose bytes follow from their key and version.
+//! Shared parts of the engine's tests: a runtime, small stores on devices that can be inspected, and entries whose
+//! bytes follow from key and version.
 
 pub(crate) use crate::runtime::block_on;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ pub(crate) const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
 /// Size of its segments.
 pub(crate) const SEGMENT_BYTES: u64 = 256 << 10;
 
-/// Options of a small store in virtual time, without a thread of its own.
+/// Returns the options of a small store in virtual time, without a thread of its own.
 pub(crate) fn options() -> StoreOptions {
     StoreOptions {
         mean_entry_bytes: 2048,
@@ -56,12 +56,12 @@ impl RecordingDevice {
         Self { inner: MemoryDevice::new(SIZE_BYTES), writes: Mutex::new(Vec::new()) }
     }
 
-    /// All writes so far.
+    /// Returns all writes so far.
     pub(crate) fn writes(&self) -> Vec<(u64, Arc<AlignedBuffer>)> {
         self.writes.lock().unwrap().clone()
     }
 
-    /// What the device holds.
+    /// Returns the device's content.
     pub(crate) fn contents(&self) -> Vec<u8> {
         self.inner.contents()
     }
@@ -91,10 +91,10 @@ impl Device for RecordingDevice {
     }
 }
 
-/// A memory device whose reads can be held back.
+/// A memory device that can delay reads.
 pub(crate) struct GatedDevice {
     inner: MemoryDevice,
-    /// The reads that wait, while reads are held.
+    /// The delayed reads, while reads are held.
     held: Mutex<Option<Vec<Transfer>>>,
 }
 
@@ -103,12 +103,12 @@ impl GatedDevice {
         Self { inner: MemoryDevice::new(SIZE_BYTES), held: Mutex::new(None) }
     }
 
-    /// From now on reads wait.
+    /// Delays all reads from now on.
     pub(crate) fn hold_reads(&self) {
         *self.held.lock().unwrap() = Some(Vec::new());
     }
 
-    /// Lets all reads through.
+    /// Completes all delayed reads, and delays none any longer.
     pub(crate) fn release_reads(&self) {
         let held = self.held.lock().unwrap().take();
         held.into_iter().flatten().for_each(|read| self.inner.submit(read));
@@ -117,7 +117,7 @@ impl GatedDevice {
 
 impl Device for GatedDevice {
     fn submit(&self, transfer: Transfer) {
-        // A completion may submit again: no lock is held while the device works.
+        // A completion may submit again, so no lock is held while the device works.
         if matches!(transfer, Transfer::Read { .. })
             && let Some(held) = self.held.lock().unwrap().as_mut()
         {
@@ -140,7 +140,7 @@ impl Device for GatedDevice {
     }
 }
 
-/// What `action` costs.
+/// Returns the cost of `action`.
 pub(crate) fn cost(store: &Store, action: impl FnOnce()) -> Stats {
     let before = store.stats();
     action();
@@ -153,17 +153,17 @@ pub(crate) fn cost(store: &Store, action: impl FnOnce()) -> Stats {
     after
 }
 
-/// The key of number `key`.
+/// Returns the key of number `key`.
 pub(crate) fn key_bytes(key: u64) -> Vec<u8> {
     format!("http://example.test/{key}").into_bytes()
 }
 
-/// The head of a version of a key.
+/// Returns the head of a version of a key.
 pub(crate) fn head(key: u64, version: u64, body_len: usize) -> Bytes {
     format!("{key} {version} {body_len}").into_bytes().into()
 }
 
-/// The body of a version of a key.
+/// Returns the body of a version of a key.
 pub(crate) fn body(key: u64, version: u64, len: usize) -> Bytes {
     let mut state = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ version;
     let mut next = || {
@@ -173,20 +173,20 @@ pub(crate) fn body(key: u64, version: u64, len: usize) -> Bytes {
     (0..len).map(|_| next()).collect::<Vec<_>>().into()
 }
 
-/// Stores a version of a key. Whether there was room.
+/// Stores a version of a key. Returns whether there was room.
 pub(crate) fn insert(store: &Store, key: u64, version: u64, body_len: usize) -> bool {
     let mut writer = store.insert(&key_bytes(key), head(key, version, body_len), Hints::default()).unwrap();
     writer.write(body(key, version, body_len)).unwrap();
     block_on(writer.commit()).is_ok()
 }
 
-/// The version of `key` that the store has; checks that every byte of it is right.
+/// Returns the store's version of `key`, after checking every byte of it.
 pub(crate) fn version_of(store: &Store, key: u64) -> Option<u64> {
     let reader = block_on(store.get(&key_bytes(key))).unwrap()?;
     checked_version(&reader, key)
 }
 
-/// The version a reader shows, `None` if the body turns out damaged.
+/// Returns the version that a reader shows, or `None` if the body is damaged.
 pub(crate) fn checked_version(reader: &Reader, key: u64) -> Option<u64> {
     let head = String::from_utf8(reader.head().to_vec()).unwrap();
     let fields: Vec<u64> = head.split(' ').map(|field| field.parse().unwrap()).collect();
@@ -194,11 +194,11 @@ pub(crate) fn checked_version(reader: &Reader, key: u64) -> Option<u64> {
     assert_eq!(own_key, key, "the entry of another key");
     assert_eq!(reader.len(), body_len);
     let read = block_on(reader.read(0..reader.len())).unwrap()?;
-    // A new head keeps the body of the version it was given to.
+    // A new head keeps the body of the version that it replaced.
     let of_version = if version >= HEAD_VERSION { version - HEAD_VERSION } else { version };
     assert!(read == body(key, of_version, body_len as usize), "wrong bytes in version {version} of key {key}");
     Some(version)
 }
 
-/// Added to a version when its head is replaced, so that both can be told apart.
+/// Added to a version when its head is replaced, so that the two can be distinguished.
 pub(crate) const HEAD_VERSION: u64 = 1 << 40;

@@ -1,4 +1,4 @@
-//! Looking at stores without changing them. At stake: damage that nobody tells of, and a look that damages.
+//! Examining stores without changing them. At stake: damage that is not reported, and a check that causes damage.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -67,7 +67,7 @@ fn flip(path: &Path, offset_bytes: u64, bit: u8) {
     file.write_all_at(&[byte[0] ^ 1 << bit], offset_bytes).unwrap();
 }
 
-/// Every file of a store with its bytes: one, or those of its directory.
+/// Returns every file of a store with its bytes: a single file, or those of its directory.
 fn contents(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     if !path.is_dir() {
         return vec![(path.to_owned(), fs::read(path).unwrap())];
@@ -131,10 +131,10 @@ fn what_was_invalidated_is_told_apart() {
     assert_eq!((findings.entries, findings.invalidated), (21, 20));
 }
 
-/// Every bit that means something: in records, units' headers, trailers and superblocks.
+/// Flips any meaningful bit: in records, unit headers, trailers and superblocks.
 #[test]
 fn a_flipped_bit_anywhere_in_use_is_found() {
-    // Not so many that a segment is used twice: what is left of its first use may be damaged.
+    // Few enough entries that no segment is reused, because remains of its first use may be damaged.
     let subject = Subject::filled(200);
     let whole = fs::read(&subject.path).unwrap();
     let magics: Vec<usize> = (0..whole.len())
@@ -144,7 +144,7 @@ fn a_flipped_bit_anywhere_in_use_is_found() {
     let trailers = (0..whole.len() - 64).step_by(64).filter(|at| whole[*at..].starts_with(b"LDRt"));
     let mut runner = TestRunner::deterministic();
     let mut pick = |range: std::ops::Range<usize>| range.new_tree(&mut runner).unwrap().current();
-    // Of records and headers the first 48 bytes always mean something; of superblocks and footers too.
+    // In records, headers, superblocks and footers, the first 48 bytes are always meaningful.
     let mut places: Vec<usize> = magics.iter().map(|at| at + pick(0..48)).step_by(magics.len() / 40).collect();
     places.extend(trailers.map(|at| at + pick(0..40)).take(10));
     places.extend([3, 20, 70, whole.len() - 4096 + 20]);
@@ -161,7 +161,7 @@ fn a_flipped_bit_anywhere_in_use_is_found() {
     assert_eq!(checked(&subject.path).damage_count, 0);
 }
 
-/// At stake: rows that a check knows less well than the default one.
+/// At stake: policies that a check covers less thoroughly than the default one.
 #[test]
 fn in_every_row_a_flipped_bit_in_a_record_is_found() {
     for policy in Policy::all() {
@@ -188,13 +188,13 @@ fn in_every_row_a_flipped_bit_in_a_record_is_found() {
     }
 }
 
-/// What a survey tells is what the store says when it is open, and no more than the volume has.
+/// Checks that a survey reports the same as the open store, and no more than the volume has.
 #[track_caller]
 fn check_told(policy: &'static Policy, subject: &Subject, findings: &CheckFindings) {
     let (info, told) = survey(&subject.path).unwrap();
     assert_eq!(info.policy, Some(policy));
     let (path, size_bytes) = (subject.path.clone(), SIZE_BYTES);
-    // As the survey does: with the mean of a store of this size.
+    // The mean for a store of this size, as in the survey.
     let mean_entry_bytes = mean_entry_bytes_default(size_bytes);
     let index_bytes_max = index_bytes_max_default(size_bytes);
     let options = StoreOptions { path, policy, size_bytes, mean_entry_bytes, index_bytes_max, ..options() };
@@ -203,7 +203,7 @@ fn check_told(policy: &'static Policy, subject: &Subject, findings: &CheckFindin
     block_on(store.close()).unwrap();
     let figures = |stats: &Stats| (stats.entries, stats.counts_all_entries, stats.entries_max);
     assert_eq!(figures(&told), figures(&open), "{policy}");
-    // Files of slots take some bytes once they are there.
+    // Files of slots take some bytes once they exist.
     let more = open.index_bytes - told.index_bytes;
     assert!(more == 0 || (policy.name == "buddy" && more * 50 < told.index_bytes), "{policy}: {told:?}, open {open:?}");
     assert!(told.loaded && told.entries <= findings.entries, "{policy}: {told:?}");

@@ -1,5 +1,5 @@
-//! Stores of several volumes. At stake: that a volume's end costs its share and nothing else, and that a volume that
-//! was away never brings back what was removed or replaced meanwhile.
+//! Stores of several volumes. At stake: the loss of a volume costs only its share, and a volume that was absent never
+//! brings back entries removed or replaced in the meantime.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ use crate::support::{SIZE_BYTES, block_on, insert, key_bytes, options, refuse, v
 const KEYS: std::ops::Range<u64> = 0..300;
 const BODY_BYTES: usize = 700;
 
-/// A memory device that can die, and come back with what it had.
+/// A memory device that can die, and return with its content.
 struct MortalDevice {
     inner: MemoryDevice,
     is_dead: AtomicBool,
@@ -69,7 +69,7 @@ fn fill(store: &Store, version: u64) {
     KEYS.for_each(|key| assert!(insert(store, key, version, BODY_BYTES)));
 }
 
-/// The keys the store has; checks that each is of `version`.
+/// Returns the keys in the store, and checks that each has `version`.
 #[track_caller]
 fn found(store: &Store, version: u64) -> Vec<u64> {
     let found = KEYS.filter_map(|key| version_of(store, key).map(|found| (key, found)));
@@ -82,13 +82,13 @@ fn check_share(count: usize, expected: f64) {
     assert!((share - expected).abs() < 0.1, "{share} is not about {expected}");
 }
 
-/// All but a few: keys that look the same in memory displace each other.
+/// Checks that nearly all keys were found: keys that look the same in memory displace each other.
 #[track_caller]
 fn check_nearly_all(count: usize, of: usize) {
     assert!(count <= of && count + 3 >= of, "{count} of {of}");
 }
 
-/// Asks for every key until the dead volume is taken out.
+/// Looks up every key until the dead volume is excluded.
 fn notice_death(store: &Store) {
     for round in 0..100 {
         KEYS.for_each(|key| drop(block_on(store.get(&key_bytes(key)))));
@@ -132,8 +132,8 @@ fn a_volume_that_joins_clears_nothing() {
     assert!(store.volumes().next().unwrap().stats.entries > 100, "what moved is still there, and not in the way");
 }
 
-/// At stake: an old version that was left behind on another volume, and is found again when that one is alone.
-/// At stake: a list beside the store that is taken for another store's, or another's for this one's.
+/// At stake: an old version on another volume that is found when that volume is used alone, or a list next to the store
+/// that is taken for another store's.
 #[test]
 fn label_stays_with_each_volume_and_one_that_joins_has_none() {
     let devices = devices(3);
@@ -194,7 +194,7 @@ fn a_volume_that_dies_costs_its_share_only() {
     block_on(store.close()).unwrap();
 }
 
-/// At stake: what was removed while its volume was out.
+/// At stake: a key removed while its volume was excluded.
 #[test]
 fn a_volume_that_was_out_is_emptied_when_it_returns() {
     let devices = devices(2);
@@ -205,7 +205,7 @@ fn a_volume_that_was_out_is_emptied_when_it_returns() {
     notice_death(&store);
     let left = found(&store, 1);
     let lost = (0..KEYS.end).find(|key| !left.contains(key)).unwrap();
-    // It says so as soon as it is sure that the key stays removed.
+    // The removal is acknowledged as soon as it is certain to last.
     while block_on(store.remove(&key_bytes(lost))).is_err() {
         std::thread::yield_now();
     }
@@ -220,7 +220,7 @@ fn a_volume_that_was_out_is_emptied_when_it_returns() {
     assert_eq!(version_of(&open(&devices), lost), Some(2), "it is used again");
 }
 
-/// At stake: the same, when the volume was not there at the start.
+/// At stake: the same, if the volume was absent at the start.
 #[test]
 fn a_volume_that_was_away_is_emptied_when_it_returns() {
     let devices = devices(2);
@@ -239,12 +239,12 @@ fn a_volume_that_was_away_is_emptied_when_it_returns() {
     fill(&store, 2);
     block_on(store.close()).unwrap();
     drop(store);
-    // In another order: who is who is told by the superblocks.
+    // In another order: the superblocks identify the volumes.
     let store = open(&[Arc::clone(&devices[1]), Arc::clone(&devices[0])]);
     check_nearly_all(found(&store, 2).len(), KEYS.count());
 }
 
-/// At stake: two uses of a store, each with another of its volumes, and then with both.
+/// At stake: a store that was used with each of its volumes alone, and then with both.
 #[test]
 fn of_two_volumes_that_were_apart_one_is_emptied() {
     let devices = devices(2);
@@ -259,7 +259,7 @@ fn of_two_volumes_that_were_apart_one_is_emptied() {
     assert_eq!(store.volumes().filter(|volume| volume.stats.entries > 0).count(), 2);
 }
 
-/// At stake: a promise that what was removed stays removed, given although nothing could be written.
+/// At stake: an acknowledged removal although nothing could be written.
 #[test]
 fn a_store_whose_only_volume_died_misses_and_promises_nothing() {
     let devices = devices(1);
@@ -277,7 +277,7 @@ fn a_store_whose_only_volume_died_misses_and_promises_nothing() {
     assert_eq!(block_on(store.close()).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// At stake: a proxy that does not start because one of its disks is gone.
+/// At stake: a proxy that does not start because one of its disks is missing.
 #[test]
 fn a_volume_that_cannot_be_had_at_start_is_gone_without() {
     let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! At stake: the life of flash. What the store writes for each byte that it admits has a limit, whatever is asked for.
+//! At stake: the life of flash. The bytes written per admitted byte have a limit, whatever is requested.
 
 use crate::support::block_on;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 const SIZE_BYTES: u64 = 32 << 20;
 const HEAD: Bytes = Bytes::from_static(b"a head of some sixty bytes, about as long as a short response has");
-/// Bytes asked for, in volumes.
+/// Bytes requested, in multiples of the volume.
 const ROUNDS: u64 = 8;
 /// Bytes written for each that is admitted.
 const WRITE_FACTOR_MAX: f64 = 1.35;
@@ -48,8 +48,8 @@ const TRACES: [Trace; 10] = [
 ];
 
 impl Trace {
-    /// Asks a new store, which stores what is missing. Returns what it wrote for each byte that it admitted, and its
-    /// hits in percent.
+    /// Requests entries from a new store, and stores the missing ones. Returns the bytes written per admitted byte, and
+    /// the hits in percent.
     fn run(&self, write_factor_max: f64) -> (f64, f64) {
         let clock = Clock::manual(Duration::from_secs(1_700_000_000));
         let mut options = StoreOptions {

@@ -1,11 +1,11 @@
-//! What was done to each key and when, and whether a read agrees with it.
+//! Records the changes of each key and their times, and judges whether a read agrees with them.
 
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
 };
 
-/// What happened, by one clock that every beginning and every end advances.
+/// All changes, timed by one clock that advances at every start and end.
 #[derive(Default)]
 pub(crate) struct History(Mutex<State>);
 
@@ -18,21 +18,21 @@ struct State {
 /// A commit or removal.
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    /// What it put there; `None` for a removal.
+    /// The version stored; `None` for a removal.
     version: Option<u32>,
     began: u64,
-    /// `None` while it is under way.
+    /// `None` while the change is in progress.
     ended: Option<u64>,
 }
 
-/// A change that is under way.
+/// A change in progress.
 pub(crate) struct Begun {
     key: u8,
     at: usize,
 }
 
 impl History {
-    /// A change begins.
+    /// Records the start of a change.
     pub(crate) fn begin(&self, key: u8, version: Option<u32>) -> Begun {
         let mut state = self.lock();
         state.now += 1;
@@ -42,7 +42,7 @@ impl History {
         Begun { key, at: changes.len() - 1 }
     }
 
-    /// A change was acknowledged.
+    /// Records that a change was acknowledged.
     pub(crate) fn end(&self, begun: &Begun) {
         let mut state = self.lock();
         state.now += 1;
@@ -50,14 +50,15 @@ impl History {
         state.done.get_mut(&begun.key).expect("it was begun")[begun.at].ended = Some(now);
     }
 
-    /// The time, for [`Self::judge`].
+    /// Returns the time, for [`Self::judge`].
     pub(crate) fn now(&self) -> u64 {
         let mut state = self.lock();
         state.now += 1;
         state.now
     }
 
-    /// Whether a read of `key` that began at `began` may have found this version. Nothing is always right.
+    /// Checks that a read of `key` which began at `began` may have found this version. Finding nothing is always
+    /// allowed.
     pub(crate) fn judge(&self, key: u8, began: u64, version: u32) {
         let state = self.lock();
         let changes = state.done.get(&key).map_or(&[][..], Vec::as_slice);

@@ -1,6 +1,6 @@
-//! A device whose transfers complete on a thread of their own, whenever the scheduler lets it.
+//! A device whose operations complete on its own thread, whenever the scheduler runs that.
 //!
-//! Until it is told to be late it is prompt: a store is opened by a call that blocks.
+//! Until [`LateDevice::be_late`] is called, operations complete at once, because a store is opened by a blocking call.
 
 use larder_store::device::{Device, MemoryDevice, Transfer};
 use shuttle::{
@@ -39,21 +39,21 @@ impl LateDevice {
         Arc::new(Self { inner: MemoryDevice::new(len_bytes), queue: Arc::default(), late: AtomicBool::new(false) })
     }
 
-    /// Is late from now on; the thread serves it until [`LateDevice::stop`].
+    /// Starts the thread that completes operations until [`LateDevice::stop`] is called.
     pub(crate) fn be_late(self: &Arc<Self>) -> JoinHandle<()> {
         self.late.store(true, Relaxed);
         let served = Arc::clone(self);
         thread::spawn(move || while served.serve_one() {})
     }
 
-    /// Serves what waits, and is prompt from then on.
+    /// Completes the waiting operations. Later ones complete at once.
     pub(crate) fn stop(&self) {
         self.late.store(false, Relaxed);
         self.queue.state.lock().unwrap().stopped = true;
         self.queue.changed.notify_one();
     }
 
-    /// What the device holds.
+    /// Returns a copy of the device's content.
     pub(crate) fn snapshot(&self) -> MemoryDevice {
         self.inner.snapshot()
     }

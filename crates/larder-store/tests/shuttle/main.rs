@@ -1,8 +1,7 @@
-//! Interleavings of threads over one store, tried by a scheduler that decides at every lock and atomic who goes on.
+//! Interleavings of threads on one store, tried by a scheduler that chooses the next thread at every lock and atomic.
 //!
-//! Runs with the feature `shuttle` alone: `cargo xtask shuttle`. The law is that of all
-//! engine tests: what is read is what was committed under this key, and nothing that was replaced or removed before
-//! the read began.
+//! Runs only with the feature `shuttle`: `cargo xtask shuttle`. The law is that of all engine tests: a read returns
+//! what was committed under its key, and nothing that was replaced or removed before the read began.
 
 mod history;
 mod late;

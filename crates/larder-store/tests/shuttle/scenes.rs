@@ -1,4 +1,4 @@
-//! The scenes: who does what to which keys at the same time, over every row that lies on a device.
+//! The scenes: concurrent operations on a few keys, for every policy that uses a device.
 
 use crate::{history::History, late::LateDevice};
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use larder_store::{Clock, Hints, Policy, Store, StoreOptions, device::Device};
 use shuttle::{Config, Runner, future::block_on, scheduler::PctScheduler, scheduler::RandomScheduler, thread};
 use std::{sync::Arc, time::Duration};
 
-/// Two threads that write the same key, one that removes it, one that reads it, one that tends the store.
+/// Two threads write the same key, one removes it, one reads it, and one does the store's maintenance.
 #[test]
 fn writers_a_remover_and_a_reader_of_one_key() {
     try_rows(|world| {
@@ -22,7 +22,7 @@ fn writers_a_remover_and_a_reader_of_one_key() {
     });
 }
 
-/// Segments are written over and over, while older entries in them are read and replaced.
+/// Segments are overwritten again and again while older entries in them are read and replaced.
 #[test]
 fn readers_of_what_is_being_reclaimed() {
     try_rows(|world| {
@@ -37,7 +37,7 @@ fn readers_of_what_is_being_reclaimed() {
     });
 }
 
-/// A new head for what is replaced or removed meanwhile.
+/// Entries get new heads while they are replaced or removed.
 #[test]
 fn new_heads_and_new_bodies() {
     try_rows(|world| {
@@ -57,7 +57,7 @@ fn new_heads_and_new_bodies() {
     });
 }
 
-/// What threads share.
+/// The state that the threads share.
 #[derive(Clone)]
 struct World {
     store: Store,
@@ -94,7 +94,7 @@ impl World {
         let Some(reader) = block_on(self.store.get(&[key; 20])).unwrap() else { return };
         let head = reader.head();
         assert!(head == b"head"[..] || head == b"newer head"[..], "{head:?}");
-        // What is read may be written over before its body is: then there is none.
+        // The entry may be overwritten before its body is read. Then there is no body.
         let Some(body) = block_on(reader.read(0..reader.len())).unwrap() else { return };
         let version = u32::from_le_bytes(body[..4].try_into().unwrap());
         assert_eq!(body, body_of(key, version, body.len()), "key {key}");
@@ -120,7 +120,7 @@ fn body_of(key: u8, version: u32, len: usize) -> Vec<u8> {
     body
 }
 
-/// Plays a scene on every row, in many interleavings; then once more opens what is on the device.
+/// Runs a scene on every policy in many interleavings, then opens the device's content once more.
 fn try_rows(scene: impl Fn(&World) + Send + Sync + Copy + 'static) {
     for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
         let play = move || play(policy, scene);
@@ -170,5 +170,5 @@ fn iterations() -> usize {
 const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
 const KEY_COUNT: u8 = 24;
 const LONG_BYTES: usize = 100 << 10;
-/// How often a thread of high priority may lose it (Burckhardt et al., ASPLOS 2010).
+/// Number of times a thread of high priority may lose it (Burckhardt et al., ASPLOS 2010).
 const CHANGE_POINTS: usize = 3;

@@ -1,4 +1,4 @@
-//! Opening and creating volume files.
+//! Tests of opening and creating volume files.
 
 use std::os::unix::fs::MetadataExt;
 

@@ -1,4 +1,4 @@
-//! At stake: that a plan promises what the engine does not do.
+//! At stake: a plan that promises what the engine does not deliver.
 
 use super::*;
 use crate::{
@@ -22,7 +22,7 @@ fn costs(policy: &Policy, mean_entry_bytes: u64, group_size: f64) -> PolicyCosts
     policy.costs(&assumed)
 }
 
-/// Against the engine's own count of its memory, for every row.
+/// Compares with the engine's own count of its memory, for every policy.
 #[test]
 fn memory_is_what_the_engine_says_it_takes() {
     for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
@@ -32,7 +32,7 @@ fn memory_is_what_the_engine_says_it_takes() {
         let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
         let store = Store::open_on(device, &options).unwrap();
         if matches!(policy.index, IndexAxis::Buckets) {
-            // The index takes memory as entries arrive, whatever their length.
+            // The index allocates memory as entries arrive, whatever their length.
             for n in 0..SIZE_BYTES / mean {
                 let writer = store.insert(&n.to_le_bytes(), "head".into(), Hints::default()).unwrap();
                 block_on(writer.commit()).unwrap();
@@ -78,7 +78,7 @@ fn transfers_are_those_of_the_papers() {
     assert!((1.3..1.4).contains(&log), "reinsertion writes a fifth of each segment again: {log}");
 }
 
-/// At stake: a row in the table that a plan passes over in silence.
+/// At stake: a policy of the table that a plan ignores.
 #[test]
 fn every_row_reads_for_a_hit_and_writes_for_an_insertion() {
     for policy in Policy::all() {

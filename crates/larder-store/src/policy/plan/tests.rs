@@ -1,4 +1,4 @@
-//! At stake: a disk bought for nothing.
+//! At stake: a disk bought for a rate that it cannot serve.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn row<'a>(plan: &'a Plan, name: &str) -> &'a PlannedRow {
     plan.rows.iter().find(|row| row.policy == name).expect("it is a row")
 }
 
-/// HashCache's table, by the formulas of docs/how-to/planning.md: 70 seeks a second, 60% hits, 80% storable.
+/// HashCache's table, by the formulas of docs/how-to/planning.md: 70 seeks per second, 60% hits, 80% storable.
 #[test]
 fn a_spinning_disk_gives_the_papers_order_and_rates() {
     let mut figures = DeviceFigures::typical_spinning();
@@ -23,7 +23,7 @@ fn a_spinning_disk_gives_the_papers_order_and_rates() {
     wishes.tuning.hashcache_first_read_bytes = 1 << 20;
     let plan = Plan::new(&wishes, &figures);
     for (name, expected) in [
-        // t / (h (1 + q) + (1 - h) + (1 - h) c (1 + q)): here q costs insertions too.
+        // t / (h (1 + q) + (1 - h) + (1 - h) c (1 + q)): here q adds to the cost of insertions too.
         ("hashcache-set", 70.0 / (0.6 * 1.25 + 0.4 + 0.4 * 0.8 * 1.25)),
         ("hashcache-setmem", 70.0 / (0.6 * 1.25 + 0.4 * 0.031 + 0.4 * 0.8 * 1.25)),
         ("hashcache-log-n", 70.0 / (0.6 + 0.4 * 0.031)),
@@ -88,7 +88,7 @@ fn log_is_expected_to_hit_more_often_than_an_lru() {
     assert!(hits("log") > hits("log-clock") && hits("log-clock") > hits("stream"), "{:?}", plan.rows);
 }
 
-/// At stake: policies that differ by twenty times in processor time, and are planned at one rate.
+/// At stake: policies whose processor times differ by a factor of twenty are planned at the same rate.
 #[test]
 fn fast_flash_ranks_policies_by_their_processor_time() {
     let mut figures = DeviceFigures::typical_solid_state();

@@ -1,4 +1,4 @@
-//! What every device promises, checked on each.
+//! The contract of devices, checked on each implementation.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ use crate::runtime::block_on;
 const LEN_BYTES: u64 = 8 << 20;
 const BLOCK_BYTES: usize = 4096;
 
-/// A device, and what it takes to open it again.
+/// A device, and a way to open it again.
 struct Subject {
     device: Arc<dyn Device>,
     volume: Option<Volume>,
@@ -48,7 +48,7 @@ impl Subject {
         Some(Self { device: Arc::new(MemoryDevice::new(LEN_BYTES)), volume: None })
     }
 
-    /// With faults that are none to the contract.
+    /// Returns a device with faults that the contract permits.
     fn faulty() -> Option<Self> {
         let plan = FaultPlan { short_transfers_ppm: 300_000, ..FaultPlan::default() };
         Some(Self { device: Arc::new(FaultyDevice::new(LEN_BYTES, 1, plan)), volume: None })
@@ -70,7 +70,7 @@ impl Subject {
         Self::on_file(|file| Ok(Arc::new(larder_store::device::UringDevice::new(Arc::new(file))?) as Arc<dyn Device>))
     }
 
-    /// On a real file system, so that transfers go past the page cache as they do in a cache.
+    /// Returns a device on a real file system, so that I/O bypasses the page cache as in production.
     fn on_file(open: Open) -> Option<Self> {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = directory.path().join("volume");
@@ -166,7 +166,7 @@ fn what_is_written_is_read(subject: Subject) {
     assert!(block_on(device.read(LEN_BYTES, 0)).unwrap().is_empty());
 }
 
-/// At stake: one transfer's bytes in another's buffer. More transfers at once than any ring or pool holds.
+/// At stake: one operation's bytes in another's buffer. More operations run at once than any ring or pool holds.
 fn concurrent_transfers_do_not_mix(subject: Subject) {
     const THREAD_COUNT: u64 = 4;
     let share_bytes = LEN_BYTES / THREAD_COUNT;
@@ -214,7 +214,7 @@ fn a_transfer_outside_the_device_is_refused(subject: Subject) {
     check_refused(&subject.device, u64::MAX - BLOCK_BYTES as u64 + 1, 2 * BLOCK_BYTES);
 }
 
-/// Neither read nor written, not even in part.
+/// Checks that an operation is refused and does not happen even in part.
 #[track_caller]
 fn check_refused(device: &Arc<dyn Device>, offset_bytes: u64, len_bytes: usize) {
     let read = block_on(device.read(offset_bytes, len_bytes)).err().unwrap();
@@ -242,7 +242,7 @@ fn a_dropped_future_does_not_stop_its_transfer(subject: Subject) {
         let offset_bytes = (1 << 20) + round * BLOCK_BYTES as u64;
         drop(device.write(offset_bytes, pattern(round, BLOCK_BYTES)));
         drop((0..8).map(|index| device.read(index * (128 << 10), 128 << 10)).collect::<Vec<_>>());
-        // Of the same size, so that a buffer freed too early would be this one.
+        // It has the same size, so that a buffer freed too early would be reused for it.
         let mut bystander = AlignedBuffer::with_len(128 << 10);
         bystander.as_mut_slice().fill(0xee);
         check_holds(&device, 0, 1, 128 << 10);
@@ -274,7 +274,7 @@ fn dropping_the_device_completes_everything(subject: Subject) {
     }
 }
 
-/// At stake: a completion that runs while the device is locked by the thread that runs it.
+/// At stake: a completion that runs while its thread holds the device's lock.
 fn a_completion_may_submit(subject: Subject) {
     fn read_on(device: Arc<dyn Device>, index: u64, sender: mpsc::Sender<u64>) {
         let completion = Completion::callback({
@@ -294,7 +294,7 @@ fn a_completion_may_submit(subject: Subject) {
 
 /// At stake: a device thread that waits for itself.
 fn a_completion_may_drop_the_device(subject: Subject) {
-    // In memory, the completion runs inside `submit`, where the device is still in use.
+    // A memory device runs the completion inside `submit`, while the device is still in use.
     let Some(_volume) = subject.volume else { return };
     let (sender, receiver) = mpsc::channel();
     let last = Arc::new(Mutex::new(None));
@@ -314,7 +314,7 @@ fn a_completion_may_drop_the_device(subject: Subject) {
     assert_eq!(receiver.recv(), Ok(true));
 }
 
-/// At stake: bytes, or the lock, that a device keeps to itself after it is gone.
+/// At stake: bytes or a lock that remain with a device after it is dropped.
 fn contents_survive_reopening(subject: Subject) {
     let Some(volume) = subject.volume else { return };
     write(&subject.device, 0, 1, 64 << 10);
@@ -328,7 +328,7 @@ fn contents_survive_reopening(subject: Subject) {
     check_holds(&device, 0, 1, 64 << 10);
 }
 
-/// At stake: a store that is changed by looking at it.
+/// At stake: a store that is changed by examining it.
 #[test]
 fn what_is_written_on_an_overlay_does_not_reach_what_is_below() {
     let below = Arc::new(MemoryDevice::new(LEN_BYTES));
@@ -347,7 +347,7 @@ fn what_is_written_on_an_overlay_does_not_reach_what_is_below() {
     assert!(below.contents() == before);
 }
 
-/// At stake: a copy per write, for want of knowing that the device is done with the bytes.
+/// At stake: a copy per write, because the buffer is not returned when the device is done with it.
 fn a_written_buffer_is_given_back(subject: Subject) {
     let buffer = pattern(1, BLOCK_BYTES);
     block_on(subject.device.write(0, Arc::clone(&buffer))).unwrap();

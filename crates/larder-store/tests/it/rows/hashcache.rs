@@ -1,5 +1,5 @@
-//! At stake: that the HashCache rows do what the paper says of them: bits in memory, and device reads and
-//! writes of a hit, a miss and an insertion, counted.
+//! At stake: the HashCache policies behave as the paper says. Counts bits in memory, and device reads and writes of a
+//! hit, a miss and an insertion.
 
 use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
 use larder_store::{
@@ -24,7 +24,7 @@ struct Bench {
     store: Store,
 }
 
-/// What a few operations cost.
+/// The cost of some operations.
 #[derive(Debug, PartialEq)]
 struct Cost {
     reads: u64,
@@ -43,7 +43,7 @@ impl Bench {
         Self { device, options, store }
     }
 
-    /// Continues on what the device holds, as after a kill.
+    /// Opens the store on the device's content, as after a kill.
     fn crash(&mut self) {
         let device = Arc::new(self.device.snapshot());
         self.store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &self.options).unwrap();
@@ -76,7 +76,7 @@ impl Bench {
         (version.is_some(), cost)
     }
 
-    /// How many of these keys are there, and the reads that telling took.
+    /// Returns how many of these keys exist, and the reads that took.
     fn count(&self, keys: std::ops::Range<u64>) -> (u64, u64) {
         let (found, cost) = self.cost(|store| keys.filter(|&key| version_of(store, key).is_some()).count());
         (found as u64, cost.reads)
@@ -161,7 +161,7 @@ fn setmem_forgets_what_was_used_least_recently_and_set_what_was_written_first() 
         let favourites = bins / 8;
         bench.fill(0..favourites, |_| 100);
         for round in 1..=12 {
-            // Of eight ways a favourite takes one on average; between two uses of it a few others come.
+            // A popular entry takes one of eight ways on average; between two of its uses, a few others are inserted.
             let first = round * 1_000_000;
             bench.fill(first..first + bins / 8, |_| 100);
             bench.count(0..favourites);
@@ -285,7 +285,7 @@ fn tables_that_cannot_be_are_refused() {
     }
 }
 
-/// At stake: a client that goes away in the middle of a commit must not lock others out of the set.
+/// At stake: a client that disconnects during a commit must not lock others out of the set.
 #[test]
 fn a_commit_that_is_given_up_leaves_its_set_to_others() {
     for row in ["hashcache-basic", "hashcache-set", "hashcache-setmem"] {
@@ -306,7 +306,7 @@ fn a_commit_that_is_given_up_leaves_its_set_to_others() {
     }
 }
 
-/// Inserts keys as one page view that other clients' entries come between; all of them flushed.
+/// Inserts keys of one page view interleaved with entries of other clients, and flushes all of them.
 fn insert_page(bench: &Bench, page: u64, len: usize) {
     for key in 0..4 {
         let hints = Hints { group: page, ..Hints::default() };
@@ -336,7 +336,7 @@ fn rows_with_a_log_take_the_papers_bits_and_write_in_batches() {
     }
 }
 
-/// A store of `hashcache-log-lru` with room for 16,384 entries in 2,048 sets.
+/// Creates a store of `hashcache-log-lru` with room for 16,384 entries in 2,048 sets.
 fn log_lru(tuning: impl FnOnce(&mut larder_store::Tuning)) -> Bench {
     let policy = Policy::named("hashcache-log-lru").unwrap();
     let mut options = StoreOptions { policy, identity_seed: Some(1), ..options() };
@@ -359,7 +359,7 @@ fn log_lru_takes_35_bits_and_a_second_read_for_what_was_not_used_lately() {
         block_on(bench.store.sync()).unwrap();
         let evicted = bench.store.stats().evicted;
         let found = bench.count(0..count).0;
-        // Two of a set with one tag take each other's place.
+        // Two entries of a set with the same tag displace each other.
         assert!((found + evicted) * 100 >= count * 98, "{found} of {count}, {evicted} evicted");
         for key in (0..count).step_by(50) {
             if bench.look_up(key).0 {
@@ -422,7 +422,7 @@ fn what_the_log_overwrote_is_a_miss_without_a_read() {
 fn a_group_comes_with_one_read_at_its_first_entry() {
     use larder_store::NeighbourEntry;
     use std::sync::Mutex;
-    // Segments of 2 MiB, so that all pages fit one unit.
+    // With segments of 2 MiB, all pages fit one unit.
     let policy = Policy::named("hashcache-log").unwrap();
     let bench =
         Bench::with(StoreOptions { policy, segment_size_bytes: Some(2 << 20), identity_seed: Some(1), ..options() });
@@ -434,7 +434,7 @@ fn a_group_comes_with_one_read_at_its_first_entry() {
     }));
     (1..=10).for_each(|page| insert_page(&bench, page, SHORT));
     block_on(bench.store.sync()).unwrap();
-    // What changed since is not handed over as it was.
+    // A changed entry is not passed on in its old form.
     assert!(insert(&bench.store, 33, 2, 10));
     block_on(bench.store.remove(&key_bytes(32))).unwrap();
     for page in 1..=10 {
@@ -454,7 +454,7 @@ fn a_group_comes_with_one_read_at_its_first_entry() {
     assert_eq!(bench.store.stats().corrupt, 0);
 }
 
-/// Hands neighbours over to a list of keys, as a hot tier would keep them.
+/// Passes neighbours to a list of keys, as a memory cache would keep them.
 fn note_neighbours(store: &Store) -> Arc<std::sync::Mutex<Vec<Vec<u8>>>> {
     let noted = Arc::new(std::sync::Mutex::new(Vec::new()));
     let sink = Arc::clone(&noted);
@@ -465,8 +465,8 @@ fn note_neighbours(store: &Store) -> Arc<std::sync::Mutex<Vec<Vec<u8>>>> {
     noted
 }
 
-/// At stake: what grouped prefetch is for. Forty pages of eleven objects come at once, in the order in which a crowd of browsers asks
-/// for them; one object of each page is asked for again meanwhile and gets another head.
+/// At stake: the purpose of grouped prefetch. Forty pages of eleven objects are stored at once, in the order in which
+/// many browsers request them. Meanwhile one object of each page is requested again and gets another head.
 #[test]
 fn pages_that_came_at_once_cost_two_reads_each_at_most_also_after_a_stop_and_a_kill() {
     const PAGES: u64 = 40;

@@ -1,4 +1,4 @@
-//! At stake: what the `log` row promises per operation, counted on a device in memory.
+//! At stake: the costs per operation that the policy `log` promises, counted on a device in memory.
 
 use super::log_checkpoint::Journal;
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
@@ -37,7 +37,7 @@ fn a_hit_costs_one_read_and_a_miss_none() {
     assert_eq!(journal.writes(), writes);
 }
 
-/// A store whose index is nearly full of small entries, but not its volume; and how many they are.
+/// Creates a store whose index, but not its volume, is nearly full of small entries. Returns their number too.
 fn crowded() -> (Arc<Journal>, Store, StoreOptions, u64) {
     let size_bytes = 8 * SIZE_BYTES;
     let options = StoreOptions { size_bytes, index_bytes_max: 36_000, ..options() };
@@ -109,15 +109,15 @@ fn what_is_found_after_a_kill_is_the_newest_of_every_key_however_crowded() {
             lost += u64::from(found != expected[key as usize]);
         }
         (lost_of_all, all) = (lost_of_all + lost, all + keys);
-        // Whose the slots are is still told apart.
+        // The owners of the slots can still be distinguished.
         (seed..keys).step_by(7).for_each(|key| block_on(store.remove(&key_bytes(key))).unwrap());
         (seed..keys).step_by(7).for_each(|key| assert_eq!(version_of(&store, key), None));
         let gone = (0..keys).filter(|key| *key < seed || (key - seed) % 7 != 0);
         let wrong = gone.filter(|&key| version_of(&store, key) != expected[key as usize]).count() as u64;
         assert!(wrong <= lost, "removals took nobody else's entry");
     }
-    // Where there is no room for two slots of which nobody can tell whether they are of one key, one goes: two or three
-    // of a volume's 5,000 keys on average, but which, and how many, follows from its secret.
+    // If there is no room for two slots that may or may not be of one key, one is dropped: on average two or three of a
+    // volume's 5,000 keys. Which ones, and how many, depends on the volume's secret.
     let lost = lost_of_all;
     assert!(lost <= all / 1000, "what was there before the kill is there after it: {lost} of {all} are not");
 }
@@ -143,7 +143,7 @@ fn inserts_are_gathered_into_units_of_half_of_a_small_segment() {
     let (store, _) = filled(&journal);
     block_on(store.sync()).unwrap();
     let (count, bytes) = journal.writes();
-    // A unit of 128 KiB holds its header and 145 records or some more; two units less a trailer fill a segment.
+    // A unit of 128 KiB holds its header and at least 145 records; two units and a trailer fill a segment.
     let record_bytes = (64 + key_bytes(0).len() + head(0, 1, BODY_BYTES).len() + BODY_BYTES) as u64;
     let units = KEYS.div_ceil(((128 << 10) - 64) / record_bytes.next_multiple_of(8));
     let trailers = units.div_ceil(2);
@@ -159,7 +159,7 @@ fn a_unit_that_is_not_full_is_written_after_the_flush_interval() {
     let journal = Journal::new();
     let (store, options) = filled(&journal);
     block_on(store.sync()).unwrap();
-    // The superblock vouches for what was filled.
+    // After this, the superblock vouches for the filled segments.
     block_on(store.maintain());
     assert!(insert(&store, 5000, 1, BODY_BYTES));
     let (writes, _) = journal.writes();
@@ -171,7 +171,7 @@ fn a_unit_that_is_not_full_is_written_after_the_flush_interval() {
     assert_eq!(journal.writes().0, writes + 1);
 }
 
-/// Writes as much as the volume holds, asking for `wanted` now and then.
+/// Writes as many bytes as the volume holds, requesting `wanted` now and then.
 fn turn_over(store: &Store, from: u64, wanted: u64) {
     for key in from..from + 600 {
         assert!(insert(store, key, 1, 12_000));
@@ -183,14 +183,14 @@ fn turn_over(store: &Store, from: u64, wanted: u64) {
 
 #[test]
 fn an_entry_that_is_hit_outlives_its_segment_with_a_new_head_too() {
-    // The share of a segment that is written again takes the longer one too.
+    // The share of a segment that may be rewritten holds the longer entry too.
     let options = StoreOptions { segment_size_bytes: Some(512 << 10), ..options() };
     for body_bytes in [20_000, 100_000] {
         let store = Store::open_on(Arc::new(MemoryDevice::new(6 << 20)), &options).unwrap();
         assert!(insert(&store, 1, 1, body_bytes));
         turn_over(&store, 10_000, 1);
         assert_eq!(version_of(&store, 1), Some(1));
-        // The new head stands in a segment of its own, far from the body's.
+        // The new head is in a segment of its own, far from the body's.
         let new = head(1, HEAD_VERSION + 1, body_bytes);
         assert!(block_on(store.update_head(&key_bytes(1), new, Hints::default())).unwrap());
         for round in 2..5 {
@@ -205,10 +205,10 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     let mut options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options() };
     options.tuning.reinsertion = false;
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
-    // Three fill a segment of their own and more, as the chunks of a long body do. A volume so small can hold three.
+    // Three of them are longer than a segment, like the chunks of a long body. A volume of this size can protect three.
     let wanted = [1, 2, 3];
     wanted.iter().for_each(|&key| assert!(insert(&store, key, 1, 100_000)));
-    // Once to probation, and then, as it replaces something, to a main segment.
+    // The first insertion goes to probation; the second, a replacement, to a main segment.
     let twice = |key| insert(&store, key, 1, 12_000) && insert(&store, key, 1, 12_000);
     let turn_over = |from: u64| (from..from + 1_200).for_each(|key| assert!(twice(key)));
     let held: Vec<_> = wanted.iter().map(|&key| store.hold(&key_bytes(key))).collect();
@@ -220,15 +220,15 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     assert!(wanted.iter().all(|&key| version_of(&store, key).is_none()));
 }
 
-/// At stake: a long download that breaks in a busy store, because what others append takes the room of what is written
-/// again.
+/// At stake: a long download that breaks in a busy store, because other writers take the room needed to rewrite its
+/// entries.
 #[test]
 fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
     let mut options =
         StoreOptions { size_bytes: 48 << 20, segment_size_bytes: Some(256 << 10), background: true, ..options() };
     options.tuning.reinsertion = false;
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
-    // One segment each, as many as a volume of this size can hold.
+    // Each takes one segment, and a volume of this size can protect this many.
     let wanted = 1..=12;
     wanted.clone().for_each(|key| assert!(insert(&store, key, 1, 230_000)));
     let _held: Vec<_> = wanted.clone().map(|key| store.hold(&key_bytes(key))).collect();
@@ -247,7 +247,7 @@ fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
     assert!(gone.is_empty(), "gone are {gone:?}:");
 }
 
-/// A store of this size, and what offers it entries of 8,000 bytes.
+/// Creates a store with this objective, and a function that offers it entries of a given length.
 fn offered(objective: Objective) -> (Store, impl Fn(&Store, u64, usize) -> bool) {
     let mut options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options() };
     options.tuning.objective = objective;
@@ -260,7 +260,8 @@ fn offered(objective: Objective) -> (Store, impl Fn(&Store, u64, usize) -> bool)
     (store, offer)
 }
 
-/// What is asked for only once must not push out what is wanted again; while nothing has to go, everything is stored.
+/// At stake: entries requested only once must not displace entries requested again. While there is room, everything is
+/// stored.
 #[test]
 fn a_full_log_keeps_what_is_asked_for_again_and_a_filling_one_everything() {
     let (store, offer) = offered(Objective::Requests);
@@ -279,12 +280,12 @@ fn a_full_log_keeps_what_is_asked_for_again_and_a_filling_one_everything() {
     assert!(kept >= 44, "{kept} of 50 survived what came once");
     let strangers_kept = strangers.filter(|&key| is_hit(key)).count();
     assert!((1..1_000).contains(&strangers_kept), "what comes once has a part of the store: {strangers_kept}");
-    // Who commits without asking is stored, and what is there is replaced.
+    // An entry committed without an offer is stored, and an existing entry is replaced.
     assert!(insert(&store, 30_000, 1, 8_000) && is_hit(30_000));
     assert!(offer(&store, wanted[0], 8_000) && is_hit(wanted[0]));
 }
 
-/// At stake: a mirror of large files that keeps small ones in their stead.
+/// At stake: a mirror of large files that keeps small ones instead.
 #[test]
 fn the_objective_says_whether_long_entries_stay() {
     let kept = |objective| {

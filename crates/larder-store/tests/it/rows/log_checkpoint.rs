@@ -1,5 +1,5 @@
-//! At stake: the `log` row's checkpoint makes starts short, and never brings back what was replaced or removed,
-//! wherever the machine stops, whichever writes a power cut loses, whatever is damaged.
+//! At stake: the checkpoint of `log` makes starts short, and never brings back a replaced or removed entry, wherever
+//! the machine stops, whichever writes a power loss drops, whatever is damaged.
 
 use crate::support::{HEAD_VERSION, block_on, head, insert, key_bytes, options, version_of};
 use larder_store::{
@@ -17,10 +17,10 @@ use std::{
 
 const SIZE_BYTES: u64 = (12 << 18) + (128 << 10);
 const KEYS: u64 = 40;
-/// The index area: two roots of 4 KiB, and two images of the one partition with 12 KiB each.
+/// The index area: two roots of 4 KiB, and two images of 12 KiB each for the only partition.
 const AREA: std::ops::Range<usize> = 64 << 10..96 << 10;
 
-/// A store that makes checkpoints as often as it can.
+/// Returns the options of a store that writes checkpoints as often as possible.
 fn eager() -> StoreOptions {
     let mut options = StoreOptions { size_bytes: SIZE_BYTES, ..options() };
     options.tuning.checkpoint_share = 1.0;
@@ -31,7 +31,7 @@ fn open_image_with(image: Vec<u8>, options: &StoreOptions) -> Store {
     Store::open_on(Arc::new(MemoryDevice::from_contents(image)), options).unwrap()
 }
 
-/// What a device was asked to make durable, in order.
+/// A write or sync that a device received, in order.
 #[derive(Clone)]
 enum Event {
     Write(usize, Arc<Vec<u8>>),
@@ -54,7 +54,7 @@ impl Journal {
         Arc::new(Self { inner: MemoryDevice::new(size_bytes), events: Mutex::default(), reads: AtomicUsize::new(0) })
     }
 
-    /// The device as it is now, for a store that finds it after a kill.
+    /// Returns the device's present content, for a store that is opened after a kill.
     pub(super) fn killed(&self) -> Arc<dyn Device> {
         Arc::new(MemoryDevice::from_contents(self.inner.contents()))
     }
@@ -105,7 +105,7 @@ impl Device for Journal {
     }
 }
 
-/// What was done to a key when the device had seen so many events.
+/// An operation on a key, and the number of events that the device had seen by then.
 struct Step {
     events: usize,
     key: u64,
@@ -116,7 +116,7 @@ struct Step {
 enum Change {
     Begun(u64),
     Removed,
-    /// All that was done to it so far is durable.
+    /// All earlier operations on the key are durable.
     Durable,
 }
 
@@ -166,7 +166,7 @@ impl Workload {
         Self { journal, steps }
     }
 
-    /// The versions that may be found of `key` when `durable` of `seen` events count for certain.
+    /// Returns the versions of `key` that may be found if `durable` of `seen` events count for certain.
     fn allowed(&self, key: u64, durable: usize, seen: usize) -> Vec<u64> {
         let mut allowed = Vec::new();
         for step in self.steps.iter().filter(|step| step.key == key && step.events <= seen) {
@@ -201,7 +201,7 @@ fn apply(image: &mut [u8], event: &Event) {
     }
 }
 
-/// How many of the events wrote a checkpoint's root.
+/// Returns the number of events that wrote a checkpoint's root.
 fn roots(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event, Event::Write(_, bytes) if bytes.starts_with(b"LDRk"))).count()
 }
@@ -212,7 +212,7 @@ fn a_store_with_checkpoints_cut_after_any_write_shows_nothing_old() {
     let events = workload.journal.events.lock().unwrap().clone();
     let (mut image, mut found) = (vec![0; SIZE_BYTES as usize], 0);
     for (count, event) in events.iter().enumerate() {
-        // The superblocks of a new volume come first.
+        // A new volume's superblocks are written first.
         if count >= 4
             && let Event::Write(at, bytes) = event
         {
@@ -258,14 +258,16 @@ fn a_store_with_checkpoints_shows_nothing_old_whichever_writes_a_power_cut_loses
     assert!(cuts > 400 && found > 5 * cuts);
 }
 
-/// What a store has of the first keys. In so small an index a few keys have the same address, and one of them is lost.
+/// Returns a store's versions of the first keys. In such a small index a few keys have the same address, and one of
+/// them is lost.
 fn versions(store: &Store, keys: u64) -> Vec<Option<u64>> {
     let versions: Vec<_> = (0..keys).map(|key| version_of(store, key)).collect();
     assert!(versions.iter().flatten().count() as u64 >= keys - 20);
     versions
 }
 
-/// What the device holds after a store with so many keys was closed, and what the store had before.
+/// Returns the device's content after a store with this number of keys was closed, and the versions that the store had
+/// before.
 fn closed(keys: u64) -> (Vec<u8>, Vec<Option<u64>>) {
     let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
     let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &eager()).unwrap();
@@ -300,7 +302,7 @@ fn after_a_kill_only_segments_newer_than_the_checkpoint_are_replayed() {
     let reopened = open_image_with(device.contents(), &eager());
     assert!(versions(&reopened, 1_400) == versions(&store, 1_400));
     let replayed = reopened.stats().recoverable_segments;
-    // Two that are filled at a time, and what was begun since the older of them.
+    // The two segments being filled, and those begun since the older of them.
     assert!((1..=6).contains(&replayed), "{replayed} segments");
 }
 
@@ -325,7 +327,7 @@ fn an_index_of_another_size_starts_from_the_segments_and_goes_on() {
         let between = versions(&store, 500);
         block_on(store.close()).unwrap();
         before[3] = Some(77);
-        // Each index loses other keys of one address; what both kept is the same.
+        // Each index loses other keys with the same address; keys kept by both are compared.
         let both = |now: &[Option<u64>], then: &[Option<u64>]| {
             now.iter().zip(then).all(|(now, then)| now == then || now.is_none() || then.is_none())
         };

@@ -1,5 +1,5 @@
-//! At stake: the rows that keep a map do per hit, miss and insert what their papers say, no transfer more;
-//! they come back whole after a clean stop, and after a crash as they were when they were last flushed.
+//! At stake: policies that keep a map make exactly the transfers per hit, miss and insertion that their papers state.
+//! They restore everything after a clean stop, and the last flushed state after a crash.
 
 use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
 use larder_store::{
@@ -17,7 +17,7 @@ use std::{
 const SIZE_BYTES: u64 = 8 << 20;
 const SECTOR_BYTES: usize = 512;
 
-/// A memory device that notes what is asked of it, and can lose writes while it says they are done.
+/// A memory device that records its operations, and can lose writes that it acknowledges.
 struct NotingDevice {
     inner: MemoryDevice,
     reads: Mutex<Vec<u64>>,
@@ -41,7 +41,7 @@ impl NotingDevice {
         std::mem::take(&mut *self.writes.lock().unwrap())
     }
 
-    /// The sites of the records on the device, in order of place (docs/reference/format.md, Record).
+    /// Returns the sites of the records on the device, in order of position (docs/reference/format.md, Record).
     fn sites_in_order_of_place(&self) -> Vec<u64> {
         let contents = self.inner.contents();
         let records = contents.chunks(SECTOR_BYTES).filter(|sector| sector.starts_with(b"LDRr"));
@@ -102,7 +102,7 @@ impl Bench {
         Self { device, options, store }
     }
 
-    /// Opens again what the device holds; without closing first that is a crash.
+    /// Opens the device's content again. Without closing first, this is a crash.
     fn open_again(&mut self) {
         self.store = Store::open_on(Arc::clone(&self.device) as Arc<dyn Device>, &self.options).unwrap();
         self.device.take_reads();
@@ -122,7 +122,7 @@ impl Bench {
     }
 }
 
-/// The rows on one file, of this family.
+/// Returns the policies of this family with one file.
 fn rows() -> impl Iterator<Item = &'static Policy> {
     let one_file = |policy: &&Policy| matches!(policy.layout, LayoutAxis::Slots | LayoutAxis::MultilevelBitmap);
     Policy::all().iter().filter(one_file)
@@ -162,7 +162,7 @@ fn a_hit_is_one_read_a_miss_none_a_removal_one_write_and_the_index_costs_at_most
         assert_eq!(version_of(&bench.store, 7), None);
         assert_eq!((bench.device.take_reads().len(), bench.device.take_writes().len()), (0, 1), "{policy}");
         let stats = bench.store.stats();
-        // Besides the map's 272 bits: a bitmap of 1 bit a slot or 2 a block.
+        // In addition to the map's 272 bits: a bitmap of 1 bit per slot or 2 per block.
         let slots = SIZE_BYTES / SECTOR_BYTES as u64;
         assert!(stats.index_bytes * 8 <= stats.entries_max * 288 + slots * 2, "{policy}: {stats:?}");
     }
@@ -194,7 +194,7 @@ fn stream_writes_one_record_behind_the_other() {
 fn stream_pack_gathers_small_records_in_pages_and_serves_them_from_there() {
     let bench = Bench::new("stream-pack");
     let page_bytes = bench.options.tuning.page_bytes as usize;
-    // A record of 900 bytes and its front fill two sectors.
+    // A record with a body of 900 bytes fills two sectors.
     let count = 64;
     for key in 0..count {
         assert!(insert(&bench.store, key, 1, 900));
@@ -309,11 +309,11 @@ fn a_share_of_the_file_stays_free_and_the_least_recently_used_go() {
     let bench = Bench::new("stream");
     for key in 0..2000 {
         assert!(insert(&bench.store, key, 1, 9000));
-        // Key 0 is asked for again and again.
+        // Key 0 is requested repeatedly.
         assert_eq!(version_of(&bench.store, 0), Some(1), "after {key}");
     }
     let stats = bench.store.stats();
-    // 9000 bytes and what stands before them fill 18 sectors.
+    // A record with a body of 9000 bytes fills 18 sectors.
     let used = stats.entries * 18 * SECTOR_BYTES as u64;
     let share = used as f64 / SIZE_BYTES as f64;
     assert!(share > 0.65 && share <= 0.70, "{share}");
@@ -334,7 +334,7 @@ fn esp_evicts_as_time_goes_by_while_entries_are_stored() {
     assert_eq!((full.entries, full.evicted), (key, 0), "nothing goes before the volume was written once");
     assert!(full.entries * (12 << 10) > SIZE_BYTES * 9 / 10, "three blocks of 4 KiB each: {full:?}");
     bench.wait(Duration::ZERO);
-    // Above the high watermark: 400 a second, but something must be stored.
+    // Above the high watermark 400 entries per second are evicted, but only while something is stored.
     bench.wait(Duration::from_millis(100));
     let idle = bench.store.stats().evicted;
     for _ in 0..2 {
@@ -347,8 +347,8 @@ fn esp_evicts_as_time_goes_by_while_entries_are_stored() {
     assert!(insert(&bench.store, key, 1, 9000), "there is room again");
 }
 
-/// At stake: a row that looks fast because it stores little. 3,500 entries a second come, ten times what the paper's rates
-/// make room for.
+/// At stake: a policy that seems fast because it stores little. 3,500 entries per second arrive, ten times the number
+/// for which the paper's rates make room.
 #[test]
 fn esp_stores_what_comes_faster_than_its_published_rates_evict() {
     let bench = Bench::new("esp");
@@ -379,7 +379,7 @@ fn a_clean_stop_keeps_everything_and_a_crash_what_was_flushed() {
         }
         assert!(insert(&bench.store, 200, 1, 100_000), "{policy}");
         assert_eq!(held(&bench), 200, "{policy}: what is new lies beside what was loaded");
-        // Twice, as a start after a crash may be followed by another.
+        // Twice, because a start after a crash may be followed by another crash.
         for round in 0..2 {
             bench.open_again();
             assert_eq!(held(&bench), 200, "{policy} in round {round}: what the last close had");
@@ -397,7 +397,7 @@ fn a_clean_stop_keeps_everything_and_a_crash_what_was_flushed() {
     }
 }
 
-/// At stake: an entry that comes back, or one that is lost, because a snapshot was taken while it changed.
+/// At stake: an entry that comes back or is lost because it changed while a snapshot was written.
 #[test]
 fn after_many_snapshots_a_crash_brings_back_the_newest_and_nothing_that_was_removed() {
     for policy in rows().filter(|policy| policy.name != "esp") {
@@ -426,7 +426,7 @@ fn after_many_snapshots_a_crash_brings_back_the_newest_and_nothing_that_was_remo
     }
 }
 
-/// At stake: what a kill costs a volume that was made before there was a journal, or without one.
+/// At stake: the cost of a kill for a volume that was created without a journal.
 #[test]
 fn without_a_journal_a_crash_costs_everything_and_a_clean_stop_nothing() {
     for policy in rows() {
@@ -435,7 +435,7 @@ fn without_a_journal_a_crash_costs_everything_and_a_clean_stop_nothing() {
         let mut bench = Bench::with(options);
         assert!(insert(&bench.store, 1, 1, 5000));
         block_on(bench.store.close()).unwrap();
-        // What was made stays what it is, whatever the options say now.
+        // A volume keeps its format, whatever the options are later.
         bench.options.tuning.map_journal = true;
         bench.open_again();
         assert_eq!(version_of(&bench.store, 1), Some(1), "{policy}");
@@ -445,7 +445,7 @@ fn without_a_journal_a_crash_costs_everything_and_a_clean_stop_nothing() {
     }
 }
 
-/// The numbers of writes go on behind those of the run that crashed.
+/// The numbers of writes continue after those of the crashed run.
 #[test]
 fn a_record_of_the_run_that_crashed_is_not_believed_where_a_write_was_lost() {
     for policy in rows() {
@@ -454,7 +454,7 @@ fn a_record_of_the_run_that_crashed_is_not_believed_where_a_write_was_lost() {
         block_on(bench.store.sync()).unwrap();
         bench.open_again();
         bench.device.loses_writes.store(true, Ordering::Relaxed);
-        // The same key, and in the rows that take the first free room the same place.
+        // The same key and, in policies that take the first free room, the same position.
         assert!(insert(&bench.store, 1, 2, 5000));
         block_on(bench.store.sync()).unwrap();
         assert_eq!(version_of(&bench.store, 1), None, "{policy}");

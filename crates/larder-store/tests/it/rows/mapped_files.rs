@@ -1,5 +1,5 @@
-//! At stake: the rows that keep entries in files make and remove as many files as their papers say, never take more
-//! than their size, and come back after a clean stop.
+//! At stake: policies with entries in files create and remove as many files as their papers state, never exceed their
+//! size, and restore everything after a clean stop.
 
 use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
 use larder_store::{
@@ -14,7 +14,7 @@ use std::{
 const SIZE_BYTES: u64 = 8 << 20;
 const VOLUME_BYTES: u64 = 1 << 20;
 
-/// A directory in memory that notes what is asked of it.
+/// A memory directory that records its operations.
 struct NotingDirectory {
     inner: MemoryDirectory,
     done: Mutex<Done>,
@@ -34,7 +34,7 @@ impl NotingDirectory {
         Arc::new(Self { inner: MemoryDirectory::new(SIZE_BYTES), done: Mutex::default() })
     }
 
-    /// What was done since the last call: files made and removed, writes, reads.
+    /// Returns the operations since the last call: files created and removed, and the numbers of writes and reads.
     fn take(&self) -> (Vec<String>, Vec<String>, usize, usize) {
         let mut done = self.done.lock().unwrap();
         let Done { made, removed, writes, reads, .. } = &mut *done;
@@ -162,7 +162,7 @@ fn buddy_neither_makes_nor_removes_files_below_the_threshold() {
     assert_eq!((made.len(), removed.len(), writes), (0, 0, 600));
     assert!((20..30).all(|key| version_of(&bench.store, key) == Some(19)));
     assert_eq!(bench.directory.take().3, 10, "a read a hit");
-    // Thirty entries of the longer kind at the most, at any time, in slots of 7 sectors: the first free one.
+    // At any time at most thirty of the longer entries, in slots of 7 sectors; each takes the first free slot.
     assert!(bench.directory.inner.size_bytes() <= 31 * (5 + 7) * 512, "{}", bench.directory.inner.size_bytes());
 
     assert!(insert(&bench.store, 100, 1, 200_000));

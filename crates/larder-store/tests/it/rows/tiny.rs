@@ -1,5 +1,5 @@
-//! At stake: what `tiny` promises. One read for a short entry, two for a long one, several entries in one
-//! write of a set, at most nine bits of memory an entry.
+//! At stake: the promises of `tiny`. One read for a short entry, two for a long one, several entries in one write of a
+//! set, at most nine bits of memory per entry.
 
 use crate::support::{block_on, body, cost, head, insert, key_bytes, options, version_of};
 use larder_store::{Hints, Policy, Store, StoreOptions, device::MemoryDevice};
@@ -47,14 +47,14 @@ fn entries_share_writes_on_their_way_to_the_front_and_into_sets() {
         })
     });
     assert!(hits.hits > 3000, "{}", hits.hits);
-    // The others are misses, of which a filter of three bits lets about a quarter through.
+    // The others are misses. A filter of three bits lets about a quarter of them through.
     let misses = 10_000 - hits.hits;
     assert!(hits.reads < hits.hits * 102 / 100 + misses * 35 / 100, "{} reads, {} hits", hits.reads, hits.hits);
 }
 
 #[test]
 fn a_full_store_takes_at_most_nine_bits_of_memory_an_entry() {
-    // Lengths as they are on the web: most are short, most bytes are in long ones.
+    // Lengths as on the web: most entries are short, and most bytes are in long ones.
     for (mean, lens) in
         [(1200, [200, 300, 400, 600, 800, 1200, 1800, 3000]), (5600, [300, 900, 1500, 2500, 3500, 6000, 9000, 20_000])]
     {

@@ -1,5 +1,5 @@
-//! At stake: what `ucfs` promises. A cluster is written once and read once for all entries in it, entries of one
-//! site lie together, the least recently used cluster goes whole, and after a crash what was written is found.
+//! At stake: the promises of `ucfs`. A cluster is written once and read once for all its entries, entries of one site
+//! are adjacent, the least recently used cluster is evicted as a whole, and written entries are found after a crash.
 
 use crate::support::{block_on, body, cost, head, insert, key_bytes, options, version_of};
 use larder_store::{Hints, NeighbourEntry, Policy, Store, StoreOptions, device::MemoryDevice};
@@ -58,13 +58,13 @@ fn a_hit_is_one_read_of_a_cluster_and_a_miss_none() {
 #[test]
 fn one_read_of_a_cluster_brings_all_its_living_entries_to_the_neighbours() {
     let store = store(64);
-    // Two sites in turn: each has clusters of its own.
+    // Entries of two sites alternate; each site has its own clusters.
     (0..92).for_each(|key| insert_at(&store, key % 2, key, LEN));
     block_on(store.sync()).unwrap();
     block_on(store.remove(&key_bytes(8))).unwrap();
     let (reads, neighbours) = neighbours_of(&store, 4);
     assert_eq!(reads, 1);
-    // Of site 0 the keys 0, 2, .. 46 fill the first cluster; 4 was asked for, 8 is gone.
+    // The keys 0, 2, .. 46 of site 0 fill the first cluster. Key 4 was requested and key 8 removed.
     let mut keys: Vec<u64> = (0..48).step_by(2).filter(|key| ![4, 8].contains(key)).collect();
     for neighbour in &neighbours {
         let at = keys.iter().position(|&key| key_bytes(key) == neighbour.key).expect("of that cluster, and alive");
@@ -76,7 +76,7 @@ fn one_read_of_a_cluster_brings_all_its_living_entries_to_the_neighbours() {
     assert_eq!(cost(&store, || assert_eq!(version_of(&store, 8), None)).reads, 0);
 }
 
-/// Reads for `key`, and what they brought along.
+/// Returns the reads for `key`, and the neighbours that they returned.
 fn neighbours_of(store: &Store, key: u64) -> (u64, Vec<NeighbourEntry>) {
     let seen: Arc<Mutex<Vec<NeighbourEntry>>> = Arc::default();
     let kept = Arc::clone(&seen);
@@ -136,7 +136,7 @@ fn a_clean_close_keeps_everything_and_a_crash_the_clusters_that_were_written() {
     let found = |store: &Store| (0..900).filter(|&key| version_of(store, key).is_some()).count();
     let before = found(&store);
     assert!(before > 200);
-    // Those of the open cluster are lost, and the one that was removed does not come back.
+    // The entries of the open cluster are lost, and the removed one does not come back.
     block_on(store.remove(&key_bytes(899))).unwrap();
     (1000..1005).for_each(|key| insert_at(&store, 1, key, 300));
     let killed = store_on(&Arc::new(device.snapshot()));
@@ -150,7 +150,7 @@ fn a_clean_close_keeps_everything_and_a_crash_the_clusters_that_were_written() {
     assert_eq!(found(&store_on(&Arc::new(kept.snapshot()))), before - 1, "nothing has changed since");
 }
 
-/// At stake: what was stored minutes before a kill, in clusters that fill slowly.
+/// At stake: entries that were stored minutes before a kill, in clusters that fill slowly.
 #[test]
 fn what_waits_in_an_open_cluster_outlives_a_kill_five_seconds_later() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -166,7 +166,7 @@ fn what_waits_in_an_open_cluster_outlives_a_kill_five_seconds_later() {
     wait(&store);
     let kept = |store: &Store| (0..200).filter(|&key| version_of(store, key).is_some()).count();
     assert_eq!(kept(&store_on(&Arc::new(device.snapshot()))), 200);
-    // The same clusters go on being filled, and what leaves them does not come back.
+    // The same clusters are filled further, and removed entries do not come back.
     block_on(store.remove(&key_bytes(7))).unwrap();
     assert!(insert(&store, 9, 2, 300));
     assert_eq!(version_of(&store_on(&Arc::new(device.snapshot())), 7), None);
@@ -182,7 +182,7 @@ fn what_waits_in_an_open_cluster_outlives_a_kill_five_seconds_later() {
     assert_eq!(kept(&store_on(&Arc::new(device.snapshot()))), 199);
 }
 
-/// At stake: what was removed or replaced while snapshots were taken.
+/// At stake: entries that were removed or replaced while snapshots were written.
 #[test]
 fn after_many_snapshots_a_crash_brings_back_the_newest_and_nothing_that_was_removed() {
     let mut device = Arc::new(MemoryDevice::new(16 << 20));
@@ -217,7 +217,7 @@ fn an_entry_takes_200_bits_and_a_cluster_24_bytes() {
     (0..20_000).for_each(|key| insert_at(&store, 7, key, LEN));
     let stats = store.stats();
     let clusters = (64 << 20) / CLUSTER;
-    // Per entry 20 bytes and at 80% fill 5 of heads; per cluster 24 bytes and 4 for it in the list of free ones.
+    // Per entry: 20 bytes, and 5 of heads at 80% fill. Per cluster: 24 bytes, and 4 in the list of free clusters.
     assert!(stats.index_bytes <= stats.entries_max * 25 + clusters * 30, "{stats:?}");
     assert!(stats.entries * 100 >= stats.entries_max * 90, "the table is as large as what it is for: {stats:?}");
 }

@@ -1,4 +1,4 @@
-//! What a device promises a thread that turns a ring of its own.
+//! The contract of devices towards a thread that drives its own ring.
 
 use std::{future::Future, pin::pin, task::Context};
 
@@ -9,7 +9,8 @@ use crate::runtime::{EventLoop, Wakes};
 
 const READ_BYTES: usize = 3 * BLOCK_BYTES;
 
-/// A device with every block written, and a ring of this thread; `None` where the system refuses them.
+/// Returns a device whose blocks are all written, and a ring of this thread, or `None` if the system does not permit
+/// rings.
 fn attached() -> Option<(Subject, ThreadDriver)> {
     let subject = Subject::uring()?;
     write(&subject.device, 0, 1, LEN_BYTES as usize);
@@ -27,7 +28,7 @@ fn offsets(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(|index| index * 7919 % (LEN_BYTES / BLOCK_BYTES as u64 - 3) * BLOCK_BYTES as u64)
 }
 
-/// More reads at once than the ring takes in one turn, and than it has in flight.
+/// More reads at once than the ring accepts in one turn, or can have in flight.
 #[test]
 fn reads_complete_in_an_event_loop() {
     let Some((subject, driver)) = attached() else { return };
@@ -45,7 +46,7 @@ fn reads_complete_in_an_event_loop() {
     }
 }
 
-/// At stake: a write that waits for a ring nobody turns, or a read that is not woken by it.
+/// At stake: a write that waits for a ring that no thread drives, or a read that is not woken by it.
 #[test]
 fn reads_and_writes_mix_in_an_event_loop() {
     let Some((subject, driver)) = attached() else { return };
@@ -61,14 +62,14 @@ fn reads_and_writes_mix_in_an_event_loop() {
     });
 }
 
-/// At stake: a thread that sleeps over its own reads, or is woken for each of them.
+/// At stake: a thread that sleeps although reads are queued, or is woken for each of them.
 #[test]
 fn a_queued_read_wakes_the_last_turn_once() {
     let Some((subject, mut driver)) = attached() else { return };
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let before = subject.device.read(0, READ_BYTES);
-    // A turn that leaves something to do at once wakes by itself, and then need not be woken again.
+    // A turn that leaves work to be done at once triggers a wakeup itself, and needs no other.
     let told = loop {
         let told = wakes.count();
         driver.turn(&waker);
@@ -85,7 +86,7 @@ fn a_queued_read_wakes_the_last_turn_once() {
     }
 }
 
-/// At stake: reads left behind, some with the kernel and some not, by a thread that stops turning.
+/// At stake: queued and submitted reads of a thread that stops driving its ring.
 #[test]
 fn detaching_completes_what_is_in_flight_and_queued() {
     let Some((subject, mut driver)) = attached() else { return };
@@ -97,7 +98,7 @@ fn detaching_completes_what_is_in_flight_and_queued() {
     for read in reads {
         assert!(pin!(read).poll(&mut context).map(Result::unwrap).is_ready());
     }
-    // Now the background ring serves this thread, and it may have a ring again.
+    // From here on, the background ring serves this thread, which may get another ring.
     check_read(&block_on(subject.device.read(0, READ_BYTES)).unwrap(), 0);
     let driver = subject.device.attach_thread().unwrap();
     assert!(subject.device.attach_thread().is_none(), "one ring a thread");
@@ -118,7 +119,7 @@ fn the_ring_outlives_its_device() {
     VolumeFile::open(&volume.path).unwrap();
 }
 
-/// At stake: another thread's ring, which the kernel refuses to let us touch.
+/// At stake: another thread's ring, which the kernel does not let us use.
 #[test]
 fn a_turn_elsewhere_does_nothing_and_a_drop_elsewhere_is_safe() {
     let Some((subject, driver)) = attached() else { return };
@@ -133,7 +134,7 @@ fn a_turn_elsewhere_does_nothing_and_a_drop_elsewhere_is_safe() {
     let mut queued = pin!(queued);
     assert!(queued.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
     thread::spawn(move || drop(driver)).join().unwrap();
-    // The thread's next read finds the ring given up, which completes what it had.
+    // The thread's next read notices that the ring was given up, which completes its reads.
     check_read(&block_on(subject.device.read(READ_BYTES as u64, READ_BYTES)).unwrap(), READ_BYTES as u64);
     assert!(queued.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready());
     assert!(subject.device.attach_thread().is_some());
@@ -156,7 +157,7 @@ fn a_thread_that_ends_completes_its_reads() {
     drop(driver);
 }
 
-/// At stake: a completion that submits, or gives the ring up, while the ring is borrowed for it.
+/// At stake: a completion that submits or gives up the ring while the ring is borrowed.
 #[test]
 fn a_completion_may_submit_on_its_own_ring() {
     let Some((subject, driver)) = attached() else { return };
@@ -172,7 +173,7 @@ fn a_completion_may_submit_on_its_own_ring() {
     check_read(&EventLoop::new(driver).run(pending).unwrap(), READ_BYTES as u64);
 }
 
-/// At stake: processor time for nothing, or a sleep that nothing ends, when the event is polled by level.
+/// At stake: wasted processor time, or a thread that sleeps forever, if the event is polled level-triggered.
 #[test]
 fn the_event_can_be_polled_by_hand() {
     let Some((subject, mut driver)) = attached() else { return };
