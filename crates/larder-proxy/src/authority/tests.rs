@@ -1,4 +1,5 @@
-//! The key of a CA for some hosts must be useless for any other host, and only CAs that were made here may be used.
+//! At stake: the key of a CA for some hosts must be useless for other hosts, and only CAs created by Larder may be
+//! used.
 
 use rustls::pki_types::{ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};

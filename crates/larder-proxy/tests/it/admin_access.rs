@@ -1,4 +1,5 @@
-//! The admin listener where others reach it. At stake: that somebody without a token sees what is cached, or purges it.
+//! The admin listener, reachable from other machines. At stake: a client without a token that sees cached responses or
+//! purges them.
 
 use std::{
     fs,
@@ -108,7 +109,7 @@ fn tokens_change_with_a_reload_and_never_go_while_others_reach_the_listener() {
     assert!(refused.contains("line 1") && !refused.contains("short"), "{refused}");
     assert_eq!(status(&fixture, "GET", "/metrics", "another-token-of-ours"), 200);
     write_own(&path, "read another-token-of-ours\n");
-    // The address stays until a restart, and what protects it with it.
+    // The address stays until a restart, and so must its protection.
     (config.admin, config.admin_tokens) = (None, None);
     assert_eq!(fixture.proxy.handle().reload(config).unwrap().unchanged, [NeedsRestart::Admin]);
     assert_eq!(status(&fixture, "GET", "/metrics", ""), 401);
@@ -151,9 +152,9 @@ fn pages_are_served_over_tls() {
     assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("ok\n"), "{text}");
 }
 
-/// A page of another site sends what a browser lets it, under a name that leads here by a trick of name servers.
+/// A page of another site sends what a browser permits, under a name that resolves to this machine (DNS rebinding).
 ///
-/// At stake: a page that somebody only looks at purges everything, or reads what is cached.
+/// At stake: a page that a user only views purges everything, or reads cached responses.
 #[test]
 fn pages_of_other_sites_reach_nothing_but_health() {
     let fixture = Fixture::with(
@@ -208,7 +209,7 @@ fn pages_of_other_sites_reach_nothing_but_health() {
     assert_eq!(ask("PURGE http://site.example/a", &format!("Host: {address}\r\nOrigin: http://{address}")), 200);
 }
 
-/// At stake: a probe of health that fails, so that a healthy proxy is restarted.
+/// At stake: a failing health check that causes the restart of a healthy proxy.
 #[test]
 fn health_is_answered_while_idle_connections_are_open() {
     let fixture = Fixture::with(|_, _| Reply::default(), |config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
@@ -219,7 +220,7 @@ fn health_is_answered_while_idle_connections_are_open() {
     assert_eq!(idle.last_mut().unwrap().request("GET", "/healthz", &[]).status, 200, "the latest did not");
 }
 
-/// At stake: as above, by somebody who sends the heads of requests and not their bodies.
+/// At stake: the same, caused by a client that sends heads of requests without their bodies.
 #[test]
 fn health_alone_is_answered_while_all_connections_are_busy() {
     let fixture = Fixture::with(|_, _| Reply::default(), |config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
@@ -244,7 +245,7 @@ fn health_alone_is_answered_while_all_connections_are_busy() {
     });
 }
 
-/// At stake: that a name which leads here by a trick of name servers is one of ours because others may have it too.
+/// At stake: a rebound name that is accepted because others may have it too.
 #[test]
 fn any_host_is_answered_with_a_token_and_none_without() {
     let directory = TempDir::new().unwrap();
@@ -274,7 +275,7 @@ fn slow_head_ends_its_connection() {
         },
     );
     let mut slow = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
-    // Without a limit of ours the HTTP library waits for 30 s.
+    // Without Larder's own limit, the HTTP library waits for 30 s.
     slow.reader.get_ref().set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     slow.send("GET /healthz HTTP/1.1\r\nHost: ");
     assert!(slow.is_closed());

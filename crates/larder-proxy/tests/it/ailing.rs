@@ -1,4 +1,5 @@
-//! A store whose device is full, read-only, dying or silent: clients get the origin's answer, and never wait for it long.
+//! A store whose device is full, read-only, failing or unresponsive: clients receive the origin's response without a
+//! long wait.
 
 use crate::support::{Ailment, Connection, Fixture, Received, Reply, eventually};
 
@@ -36,7 +37,8 @@ fn what_a_failing_store_does_not_take_is_served_from_memory() {
     let (fixture, device) = Fixture::ailing(answer, |config| config.hot_bytes = 8 << 20);
     let _recovering = device.recovering();
     device.set(Ailment::Hung);
-    // More than may be dirty, so that the store has to refuse; each once, so that nothing is there because it was read.
+    // More bytes than may be dirty, so that the store has to refuse some. Each is requested once, so none is in memory
+    // because it was read.
     for number in 0..100 {
         check(&fixture, &format!("/middle/{number}"), "");
     }
@@ -60,7 +62,7 @@ fn store_that_does_not_answer_holds_nobody_up() {
     }
     settle(&fixture);
     device.set(Ailment::Hung);
-    // All at once; none waits for the store longer than it may.
+    // All at once. None may wait for the store longer than its limit.
     for (number, connection) in connections.iter_mut().enumerate() {
         connection.send(format!("GET /short/{number} HTTP/1.1\r\nHost: site.example\r\n\r\n"));
     }
@@ -69,7 +71,7 @@ fn store_that_does_not_answer_holds_nobody_up() {
     }
     let stats = fixture.proxy.stats();
     assert!(stats.store_overdue > 0);
-    // While it is left alone it is asked for nothing.
+    // While the store is paused, it receives no operations.
     let waiting = device.waiting_count();
     for number in 0..20 {
         check(&fixture, &format!("/short/{number}"), "");
@@ -146,7 +148,7 @@ fn invalidation_counts_although_the_store_does_not_answer() {
     assert_eq!(fixture.origin.count(), asked + 1);
 }
 
-/// At stake: an operator who is told that something is gone, which the next start serves again.
+/// At stake: an operator who is told that a response is purged, while the next start serves it again.
 #[test]
 fn purge_that_cannot_be_written_is_refused_and_what_it_is_about_is_not_served() {
     for ailment in [Ailment::Full, Ailment::ReadOnly, Ailment::Dead, Ailment::Hung] {
@@ -179,7 +181,7 @@ fn purge_that_cannot_be_written_is_refused_and_what_it_is_about_is_not_served() 
     }
 }
 
-/// The origin: what kind of response it is, the first part of the path tells.
+/// Answers for the origin. The first part of the path selects the kind of response.
 fn answer(received: &Received, _: usize) -> Reply {
     let lifetime = match kind(&received.target) {
         "private" => "Cache-Control: private",
@@ -209,7 +211,7 @@ fn kind(target: &str) -> &str {
     target.split('/').nth(1).unwrap_or_default()
 }
 
-/// The body of a target, as many bytes as its kind says.
+/// Returns the body of a target, with the length of its kind.
 fn body(target: &str) -> Vec<u8> {
     let len = match kind(target) {
         "long" => 2_500_000,
@@ -219,7 +221,7 @@ fn body(target: &str) -> Vec<u8> {
     target.bytes().cycle().take(len).collect()
 }
 
-/// Asks, and compares the answer with what the origin has.
+/// Sends a request, and compares the response with the origin's.
 fn check(fixture: &Fixture, target: &str, field: &str) {
     let fields: &[&str] = if field.is_empty() { &[] } else { &[field] };
     let response = fixture.get(target, fields);
@@ -231,7 +233,7 @@ fn check(fixture: &Fixture, target: &str, field: &str) {
     assert!(response.body == expected, "{target}: other bytes");
 }
 
-/// Waits until everything is on the device, so that reads go there.
+/// Waits until everything is on the device, so that reads use it.
 fn settle(fixture: &Fixture) {
     let store = fixture.store.as_ref().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,4 +1,4 @@
-//! Behind a load balancer and in front of origins: who the client is, and who may ask.
+//! Behind a load balancer and in front of origins: who the client is, and which clients are admitted.
 
 use std::net::SocketAddr;
 
@@ -47,7 +47,7 @@ fn client_named_by_a_load_balancer_is_the_client_everywhere() {
          forwarded: for=192.0.2.9;host=\"site.example\";proto=http"
     );
     assert!(ask(address, "PROXY TCP4 192.0.3.9 198.51.100.1 1000 80\r\n").unwrap().starts_with("403"));
-    // Without a header there is no answer, as nobody knows for whom it would be.
+    // Without a header there is no response, because its client is unknown.
     assert_eq!(ask(address, ""), None);
     eventually("the log names the client", || std::fs::read_to_string(&log).unwrap().contains(" 192.0.2.9 "));
 }
@@ -103,7 +103,7 @@ fn forward_requests_and_tunnels_need_a_password_and_sites_do_not() {
     assert_eq!(fixture.connect().request("CONNECT", &authority, &[]).status, 407);
     assert_eq!(fixture.origin.count(), 0);
     assert_eq!(fixture.get_hit(&url, &[right]).text(), "open");
-    // What is in memory is no more open than the rest.
+    // Responses in memory are protected like others.
     assert_eq!(fixture.get(&url, &[]).status, 407);
     assert_eq!(fixture.get(&url, &[wrong]).status, 407);
     assert_eq!(fixture.get("/site", &[]).status, 200);
@@ -166,11 +166,11 @@ fn client_that_a_trusted_proxy_names_is_the_client_everywhere() {
         "x-forwarded-for: 203.0.113.9, 192.0.2.9, 127.0.0.1\nx-forwarded-proto: https\n\
          x-forwarded-host: site.example"
     );
-    // The allow list sees the client, also where the response is in memory.
+    // The allow list applies to the client, also for responses in memory.
     assert_eq!(fixture.get("/b", &["X-Forwarded-For: 192.0.2.9, 203.0.113.9"]).status, 403);
     eventually("the log names the client", || std::fs::read_to_string(&log).unwrap().contains(" 192.0.2.9 "));
     eventually("and the one that was refused", || std::fs::read_to_string(&log).unwrap().contains(" 203.0.113.9 "));
-    // A PROXY header is optional there; it counts before the field.
+    // A PROXY header is optional here, and takes precedence over the field.
     let address = fixture.proxy.local_addrs()[0];
     for header in ["PROXY TCP4 192.0.2.7 198.51.100.1 1000 80\r\n", "PROXY UNKNOWN\r\n", ""] {
         assert!(ask(address, header).unwrap().starts_with("200 "), "{header}");
@@ -188,7 +188,7 @@ fn client_of_other_proxies_is_the_proxy_itself() {
     let mut other = Connection::open_from("127.0.0.2".parse().unwrap(), address);
     other.send("PROXY TCP4 192.0.2.9 198.51.100.1 1000 80\r\nGET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
     assert!(other.try_read_head().is_none_or(|head| head.status == 400));
-    // Of the two fields only the one that the proxies write counts: the other may be the client's own.
+    // Only the field that the proxies write counts; the client may have sent the other one.
     assert_eq!(fixture.get("/b", &["Forwarded: for=203.0.113.9"]).status, 200);
     let by_forwarded = Fixture::with(echo, |config| {
         trusting(config);
@@ -219,7 +219,7 @@ fn balancers_that_send_origin_form_reach_forward_mode_where_told() {
     assert_eq!(told.status, 200);
     assert!(told.text().ends_with(&format!("x-forwarded-host: {origin}")), "{}", told.text());
     assert_eq!(request(&usual, "/x?y", &other).status, 400);
-    // The absolute form is the same resource, health checks are for this proxy, and so is the loop.
+    // The absolute form names the same resource, and health checks and loop detection work as usual.
     assert_eq!(taking.get(&format!("http://{origin}/x?y"), &[]).status, 200);
     assert_eq!(request(&taking, "/-/ready", "127.0.0.1").text(), "ok\n");
     let own = taking.proxy.local_addrs()[0].to_string();
@@ -249,7 +249,8 @@ fn health_check_on_the_client_port_fails_before_the_listeners_close() {
     let mut old = fixture.connect();
     old.send("HEAD /healthy HTTP/1.0\r\n\r\n");
     assert_eq!(old.read_response("HEAD").status, 200);
-    // A balancer's checks are answered though it may not use the proxy; a stranger's are requests like others.
+    // A load balancer's checks are answered although it may not use the proxy. Those of a stranger are treated like
+    // other requests.
     assert_eq!((from("127.0.0.3").status, from("127.0.0.2").status), (200, 403));
     let before = fixture.proxy.stats().requests();
     assert_eq!(fixture.get("/healthy", &[]).status, 200);
@@ -259,7 +260,7 @@ fn health_check_on_the_client_port_fails_before_the_listeners_close() {
     fixture.proxy.handle().announce_stop();
     let draining = fixture.get("/healthy", &[]);
     assert_eq!((draining.status, draining.text().as_str()), (503, "this proxy is about to stop\n"));
-    // Requests are answered as before, on connections old and new.
+    // Requests are answered as before, on old and new connections.
     assert_eq!((open.request("GET", "/x", &[]).status, fixture.get("/y", &[]).status), (200, 200));
 }
 

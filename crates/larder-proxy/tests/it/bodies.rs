@@ -1,4 +1,4 @@
-//! Bodies of requests that come slowly: when that is too slowly, and who is to blame (RFC 9110 15.5.9).
+//! Bodies of requests that arrive slowly: the limit, and which side is to blame (RFC 9110 15.5.9).
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -16,12 +16,12 @@ use crate::support::{
 
 const BEGUN: &str = "POST /p HTTP/1.1\r\nHost: site.example\r\nContent-Length: 100000000\r\n\r\nx";
 
-/// A rate that nobody keeps who sends a byte at a time.
+/// Sets a minimum rate that a client sending single bytes cannot reach.
 fn demand_much(config: &mut ProxyConfig) {
     (config.limits.body_rate, config.limits.body_grace) = (1 << 30, Duration::from_secs(1));
 }
 
-/// Sends a byte every now and then until nobody takes them any more.
+/// Sends a byte now and then until the connection is closed.
 fn drip(client: &Connection) {
     let mut socket = client.reader.get_ref().try_clone().unwrap();
     std::thread::spawn(move || {
@@ -31,7 +31,7 @@ fn drip(client: &Connection) {
     });
 }
 
-/// Holds that a client that sends a byte at a time, and one that sends nothing, get 408 and no more.
+/// Checks that a client that sends single bytes, and one that sends nothing, receive a 408.
 fn check_slow(proxy: SocketAddr) {
     for drips in [true, false] {
         let mut client = Connection::open(proxy);
@@ -45,7 +45,7 @@ fn check_slow(proxy: SocketAddr) {
     }
 }
 
-/// Waits until a connection that nobody uses has been idle for too long.
+/// Waits until an unused connection has exceeded its idle time.
 fn pass_seconds(fixture: &Fixture) {
     assert!(fixture.connect().is_closed());
 }

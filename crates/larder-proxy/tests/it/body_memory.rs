@@ -1,11 +1,12 @@
-//! The memory that bodies take on their way to clients: one budget for all of them, and none of them stands still.
+//! The memory of bodies on their way to clients: one budget for all, and every body makes progress.
 
 use crate::support::{Connection, Fixture, Gate, Reply, body, eventually, request_text};
 
 const MIB: usize = 1 << 20;
 const TAGGED: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\""];
 
-/// What may be in memory beyond the budget for each body: its least share, in every place where a piece of it can be.
+/// Memory that may be used beyond the budget for each body: its smallest share, in every place that can hold a piece of
+/// it.
 const BEYOND_BYTES: u64 = 128 << 10;
 
 #[test]
@@ -123,7 +124,7 @@ fn idle_connections_serve_further_requests_however_long_they_were_idle() {
     client.send(&request_text("GET", "/", &[])[10..]);
     assert!(client.read_response("GET").is_hit());
     eventually("it is parked again", || fixture.proxy.stats().connections_parked == 1);
-    // A request and its end in one segment, and two at once.
+    // A request and its end in one segment, and two requests at once.
     client.send(request_text("GET", "/", &[]).repeat(2));
     assert!(client.read_response("GET").is_hit() && client.read_response("GET").is_hit());
     drop(client);

@@ -1,4 +1,4 @@
-//! Bounds on what clients can make the proxy do and hold over HTTP/2, told in its own frames.
+//! Limits on the work and memory that clients can cause over HTTP/2, tested with raw frames.
 
 use std::{
     io::Read as _,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::support::{Connection, Fixture, Gate, Reply, eventually, request_text};
 
-/// A client of HTTP/2 that sends the frames it is told to.
+/// An HTTP/2 client that sends exactly the given frames.
 struct Raw(Connection);
 
 impl Raw {
@@ -23,7 +23,7 @@ impl Raw {
         self.0.send_if_open(&frame(kind, flags, stream, payload));
     }
 
-    /// GET on a stream.
+    /// Sends a GET on a stream.
     fn ask(&mut self, stream: u32, path: &str) {
         let mut fields = vec![0x82, 0x86, 0x04, path.len() as u8];
         fields.extend_from_slice(path.as_bytes());
@@ -31,7 +31,7 @@ impl Raw {
         self.send(HEADERS, END_STREAM | END_HEADERS, stream, &fields);
     }
 
-    /// The next frame: its kind, flags, stream and payload; none when the connection has ended.
+    /// Reads the next frame: its kind, flags, stream and payload. Returns `None` when the connection has ended.
     fn next(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
         let mut head = [0; 9];
         self.0.reader.read_exact(&mut head).ok()?;
@@ -65,7 +65,7 @@ fn floods_of_frames_that_ask_for_nothing_end_the_connection() {
         while raw.next().is_some_and(|(kind, flags, ..)| kind != DATA || flags & END_STREAM == 0) {}
         let flood = frame(kind, 0, stream, payload);
         (0..600).for_each(|_| raw.0.send_if_open(&flood));
-        // It ends, though the client would go on.
+        // The connection ends, although the client would continue.
         while raw.next().is_some() {}
     }
     eventually("they are counted as gone", || fixture.proxy.stats().connections_open == 0);
@@ -85,7 +85,7 @@ fn head_over_http2_that_does_not_end_is_ended_as_over_http1() {
     eventually("the other request waits", || fixture.origin.count() == 1);
     busy.send(HEADERS, END_STREAM, 3, &[0x82]);
     for mut raw in [idle, busy] {
-        // Bytes that drip in put nothing off.
+        // Single bytes do not extend the deadline.
         while raw.next().is_some() {
             raw.send(CONTINUATION, 0, 1, &[]);
         }
@@ -141,7 +141,7 @@ fn responses_that_nobody_reads_share_one_budget_and_arrive_once_they_are_read() 
     eventually("every response has begun to arrive", || {
         fixture.proxy.stats().origin_bytes >= u64::from(COUNT) * (64 << 10)
     });
-    // What could arrive while others are answered has arrived.
+    // By the time these responses arrive, the proxy has read all that it will.
     (0..100).for_each(|_| assert_eq!(fixture.get("/small", &[]).status, 200));
     let held = fixture.proxy.stats().window_bytes;
     assert!(held <= (1 << 20) + u64::from(COUNT) * (128 << 10), "{held}");
@@ -181,7 +181,7 @@ fn connections_to_one_origin_are_bounded_and_who_waits_is_served() {
     eventually("the others wait", || fixture.proxy.stats().origin_waits == 6);
     let page = Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text();
     assert!(page.contains("\nlarder_origin_waiting_requests 6\n"), "{page}");
-    // Longer than a connection may take: they do not fail while their origin works.
+    // Longer than the limit for a connection, but they must not fail while their origin works.
     let since = Instant::now();
     eventually("they wait", || since.elapsed() > 2 * CONNECT);
     assert_eq!((fixture.origin.count(), fixture.origin.connections()), (2, 2));

@@ -1,4 +1,4 @@
-//! Responses that the origin breaks off at once, and connections of clients of HTTP/1.0.
+//! Responses that the origin breaks off at once, and connections of HTTP/1.0 clients.
 
 use crate::support::{Fixture, Reply, http2::Http2};
 
@@ -12,7 +12,7 @@ fn head_reaches_the_client_though_the_origin_closes_before_any_body() {
             });
             let mut connection = fixture.connect();
             for number in 0..20 {
-                // Every other one over a connection that is kept.
+                // Every other one uses a persistent connection.
                 if number % 2 == 0 {
                     connection.request("GET", "/kept", &[]);
                 }

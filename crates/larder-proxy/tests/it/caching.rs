@@ -1,11 +1,11 @@
-//! What is stored and what is not (RFC 9111 3, 4.1, 4.4).
+//! Which responses are stored (RFC 9111 3, 4.1, 4.4).
 
 use larder_http::key_rules::{KeyRule, KeyRules};
 use larder_store::StoreOptions;
 
 use crate::support::{Connection, Fixture, Gate, Received, Reply, eventually};
 
-/// Asks twice and tells how often the origin was asked.
+/// Sends a request twice, and returns the number of requests to the origin.
 fn origin_requests(reply: Reply, fields: &'static [&'static str]) -> usize {
     let fixture = Fixture::new(move |_, _| reply.clone());
     let first = fixture.get("/", fields);
@@ -173,7 +173,7 @@ fn fetch_that_began_before_an_invalidation_is_not_stored_after_it() {
     early.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
     begun.wait();
     assert_eq!(fixture.connect().request("PUT", "/", &["Content-Length: 0"]).status, 204);
-    // A request from after the change does not join the fetch from before it.
+    // A request sent after the change does not join the fetch that began before it.
     assert_eq!(fixture.get("/", &[]).text(), "new");
     finish.open();
     assert_eq!(early.read_response("GET").text(), "old");
@@ -198,7 +198,7 @@ fn head_is_answered_from_a_stored_get_and_never_stored() {
     let head = connection.request("HEAD", "/", &[]);
     assert!(head.is_hit(), "{head:?}");
     assert_eq!(head.field("content-length"), Some("5"));
-    // Nothing follows the head: the connection is in step.
+    // No body follows the head, so the connection is still in step.
     assert_eq!(connection.request("GET", "/", &[]).text(), "hello");
     assert_eq!(fixture.origin.count(), 3);
 }
@@ -322,7 +322,7 @@ fn hit_says_whether_it_came_from_memory_or_disk() {
     assert!(hit.field("cache-status").unwrap().starts_with("\"9-edge\"; hit"), "{hit:?}");
 }
 
-/// RFC 9209 2. At stake: which of several nodes failed.
+/// RFC 9209 2. At stake: identifying which of several nodes failed.
 #[test]
 fn failure_names_the_node_as_cache_status_does() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -74,7 +74,7 @@ fn first_reader_that_does_not_read_stalls_nobody() {
     let other = fixture.get("/long", &[]);
     assert!(other.complete && other.body == body(LEN));
     assert_eq!(fixture.origin.count(), 1);
-    // And it gets its bytes all the same, once it reads.
+    // It still receives all bytes once it reads.
     assert!(stalled.read_exact(LEN) == body(LEN));
 }
 

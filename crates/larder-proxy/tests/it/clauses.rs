@@ -1,4 +1,4 @@
-//! Rules that show only end to end, by clause (RFC 9111, RFC 9110).
+//! Rules that can be observed only end to end, by clause (RFC 9111, RFC 9110).
 
 use larder_proxy::ProxyConfig;
 
@@ -203,7 +203,7 @@ fn stale_response_past_its_window_is_validated_first() {
     assert_eq!(fixture.get("/", &[]).text(), "new");
 }
 
-/// The parts of a multipart/byteranges response: Content-Range and bytes.
+/// Returns the parts of a multipart/byteranges response: Content-Range and bytes.
 fn parts_of(response: &Response) -> Vec<(String, Vec<u8>)> {
     let kind = response.field("content-type").expect("there is a type");
     let boundary = kind.strip_prefix("multipart/byteranges; boundary=").expect("the type is multipart");

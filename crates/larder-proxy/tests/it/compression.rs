@@ -1,5 +1,5 @@
-//! Codings towards clients: what is stored is what the origin sent, and each client gets the form that it accepts, with validators and
-//! ranges that fit it.
+//! Content codings towards clients: the origin's bytes are stored, and each client receives a form that it accepts,
+//! with matching validators and ranges.
 
 use std::io::Read as _;
 

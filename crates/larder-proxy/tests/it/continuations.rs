@@ -1,16 +1,17 @@
-//! Downloads that break off at their origin go on within the same response, where the origin can say that the rest is of the same.
+//! Downloads that the origin breaks off continue within the same response, if the origin can confirm that the remainder
+//! belongs to it.
 
 use crate::support::{Fixture, Received, Reply, body, eventually, http2::Http2, request_text};
 
 const LEN: usize = 3 << 20;
 const TAGGED: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\""];
 
-/// So much of a body of `len` bytes, and then the connection ends.
+/// Returns a reply that ends after `sent` bytes of a body of `len` bytes.
 fn broken(fields: &[&str], len: usize, sent: usize) -> Reply {
     Reply::head("200 OK", &[fields, &[&*format!("Content-Length: {len}")]].concat()).send(&body(len)[..sent]).close()
 }
 
-/// The part that was asked for, of which so much is sent at most.
+/// Returns the requested part, of which at most `sent_max` bytes are sent.
 fn part(received: &Received, fields: &[&str], len: usize, sent_max: usize) -> Reply {
     let range = received.field("range").expect("a part is asked for");
     let first: usize = range.strip_prefix("bytes=").and_then(|range| range.strip_suffix('-')).unwrap().parse().unwrap();
@@ -138,7 +139,7 @@ fn nobody_is_asked_for_what_nobody_waits_for() {
     drop(leaving);
     eventually("it is given up", || fixture.proxy.stats().aborted == 1);
     let count = fixture.origin.count();
-    // Another response goes the whole way meanwhile: the fetch that was left holds up nobody.
+    // Meanwhile another request is answered: the abandoned fetch delays no other.
     assert_eq!(fixture.get("/other", &[]).status, 503);
     assert!(fixture.origin.count() <= count + 2);
 }

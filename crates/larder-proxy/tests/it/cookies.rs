@@ -1,11 +1,11 @@
-//! Cookies: what makes one client's session never comes to another from the cache, unless the response or the operator
-//! says that it is for all (RFC 9111 7.3).
+//! Cookies: one client's session never reaches another through the cache, unless the response or the operator permits
+//! sharing it (RFC 9111 7.3).
 
 use crate::support::{Fixture, Received, Reply};
 
 /// A day before any Date.
 const MODIFIED: &str = "Last-Modified: Tue, 15 Nov 1994 12:45:26 GMT";
-/// Older than its lifetime when it comes.
+/// Makes a response stale on arrival.
 const STALE: &str = "Age: 100";
 
 fn session(number: usize) -> String {

@@ -1,5 +1,5 @@
-//! At stake: that one client takes the whole line of a school, or that a delay cuts off or changes what it slows.
-//! Times are lower bounds only: what is slower than its rate is never wrong here.
+//! At stake: one client that uses a school's whole uplink, or a delay that truncates or changes a response. Times are
+//! lower bounds only: a response slower than its rate is never a failure here.
 
 use std::{
     num::NonZeroU64,
@@ -19,12 +19,12 @@ fn delay(host: &str, shared: RateSharing) -> Delay {
     Delay { name: "slow".to_owned(), clients, hosts, rate, burst_bytes: Some(BURST), shared }
 }
 
-/// A body in which each place is to be told from others.
+/// Returns a body in which every position has a different content.
 fn numbered(bytes: usize) -> String {
     (0..).flat_map(|number: u32| format!("{number} ").into_bytes()).take(bytes).map(char::from).collect()
 }
 
-/// How long bytes take that come at the rate, the burst and one piece of each of those under way left out.
+/// Returns the minimum time for `bytes` at the configured rate, without the burst and one piece of each response.
 fn least(bytes: usize, responses: usize) -> Duration {
     let piece = RATE as usize / 16;
     Duration::from_secs_f64((bytes - BURST as usize - responses * piece) as f64 / RATE as f64)

@@ -1,4 +1,4 @@
-//! Expect: 100-continue (RFC 9110 10.1.1): it is the origin that says whether it wants a body.
+//! Expect: 100-continue (RFC 9110 10.1.1): the origin decides whether it wants a body.
 
 use std::{
     io::{Read as _, Write as _},
@@ -12,7 +12,7 @@ use crate::support::{Connection, Fixture, gate::PATIENCE};
 
 const PUT: &str = "PUT / HTTP/1.1\r\nHost: site.example\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n";
 
-/// A proxy in front of an origin that does this with its one connection, once a head has come.
+/// Starts a proxy in front of an origin that runs this script on its only connection after receiving a head.
 fn proxy_to(script: impl FnOnce(&mut TcpStream) + Send + 'static) -> (RunningProxy, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -58,7 +58,7 @@ fn body_that_the_origin_refuses_does_not_cross_the_line() {
     let (proxy, origin) = proxy_to(|socket| {
         socket.write_all(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig").unwrap();
         let mut rest = Vec::new();
-        // The end may come as a reset; what came before it is what counts.
+        // The connection may end with a reset; only the bytes before it matter.
         let _ = socket.read_to_end(&mut rest);
         assert_eq!(rest, b"", "nothing of the body came, and the connection is not used again");
     });

@@ -1,4 +1,4 @@
-//! One fetch for many askers, and what becomes of it when one side fails.
+//! One fetch for many clients, and the outcome if one side fails.
 
 use std::sync::{
     Arc,
@@ -72,7 +72,7 @@ fn waiters_of_a_truncated_fetch_are_broken_off_too() {
     for connection in &mut connections {
         connection.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
         assert_eq!(connection.read_head().status, 200);
-        // What is still on its way when the fetch breaks off may be lost.
+        // Bytes in transit when the fetch breaks off may be lost.
         assert_eq!(connection.read_exact(5), b"01234");
     }
     gate.open();
@@ -178,7 +178,7 @@ fn client_that_leaves_ends_a_large_fetch_that_has_hardly_begun() {
     leaving.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
     leaving.read_head();
     drop(leaving);
-    // Whoever asks next is not made to wait for it.
+    // The next request does not wait for it.
     eventually("the fetch is given up", || fixture.proxy.stats().connections_open == 0);
     assert_eq!(fixture.get("/", &[]).text(), "short now");
     gate.open();

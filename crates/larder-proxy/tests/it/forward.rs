@@ -1,4 +1,4 @@
-//! Forward mode, tunnels, and what is refused (RFC 9110 7, 9.3.6; RFC 9112 3.2, 6).
+//! Forward mode, tunnels, and refused requests (RFC 9110 7, 9.3.6; RFC 9112 3.2, 6).
 
 use std::io::{Read as _, Write as _};
 
@@ -6,7 +6,7 @@ use larder_proxy::{Outcome, Site};
 
 use crate::support::{Connection, Fixture, Origin, Reply, eventually};
 
-/// A forward proxy without sites of its own, which may go to loopback.
+/// Starts a forward proxy without sites, which may connect to loopback.
 fn forward(handle: impl Fn(&crate::support::Received, usize) -> Reply + Send + Sync + 'static) -> Fixture {
     Fixture::with(handle, |config| (config.default_origin, config.forward) = (None, true))
 }
@@ -37,7 +37,7 @@ fn absolute_form_is_forwarded_and_cached() {
     let address = fixture.origin.address;
     let ask = || {
         let mut connection = fixture.connect();
-        // Host is ignored where the target names a host (RFC 9112 3.2.2).
+        // Host is ignored if the target names a host (RFC 9112 3.2.2).
         connection.send(format!("GET http://{address}/p?q=1 HTTP/1.1\r\nHost: wrong.example\r\n\r\n"));
         connection.read_response("GET")
     };
@@ -46,7 +46,7 @@ fn absolute_form_is_forwarded_and_cached() {
     assert_eq!(fixture.origin.count(), 1);
 }
 
-/// At stake: one client's Host putting the default origin's words into another origin's mouth.
+/// At stake: a client whose Host makes the default origin's response count as another origin's.
 #[test]
 fn what_the_default_origin_says_never_answers_for_the_origin_of_that_name() {
     let other = Origin::start(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "of the name itself"));
@@ -155,7 +155,7 @@ fn request_that_comes_round_is_refused() {
     assert_eq!(fixture.get("/", &["Via: 1.1 other"]).status, 200);
 }
 
-/// RFC 9111 4.2.3, 5.1: each hop counts on from the Age it received.
+/// RFC 9111 4.2.3, 5.1: each hop adds to the Age it received.
 #[test]
 fn proxies_in_a_row_are_no_loop_and_their_ages_add_up() {
     let fixture = Fixture::with(

@@ -1,4 +1,4 @@
-//! The gate: Host and target are checked whichever way a request comes, and no text of a request gets out of its place.
+//! The gate: Host and target are checked on every way in, and no part of a request is interpreted as something else.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::support::{
     raw_http2::{Outcome, RawHttp2},
 };
 
-/// A mirror `/m` of the fixture's origin below `/base`, whose HTML and JSON are rewritten.
+/// Starts a mirror `/m` of the fixture's origin below `/base`, whose HTML and JSON are rewritten.
 fn mirrored(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Fixture {
     Fixture::with(handle, |config| {
         let origin = config.default_origin.take().unwrap();
@@ -27,7 +27,7 @@ fn status(fixture: &Fixture, head: &str) -> u16 {
     connection.read_response("GET").status
 }
 
-/// RFC 9112 3.2. At stake: a request that another proxy on the way reads as one for another host.
+/// RFC 9112 3.2. At stake: a request that another proxy on the way would read as one for another host.
 #[test]
 fn request_by_a_mirrors_path_has_one_well_formed_host() {
     let fixture = mirrored(|_, _| Reply::ok(&[], "x"));
@@ -43,7 +43,7 @@ fn request_by_a_mirrors_path_has_one_well_formed_host() {
     assert_eq!(status(&fixture, "GET /m/a HTTP/1.1\r\nHost: a"), 200);
 }
 
-/// At stake: a link that runs a script as a page of the mirror.
+/// At stake: a link that runs a script in a page of the mirror.
 #[test]
 fn text_of_a_request_cannot_end_a_string_in_a_document_of_a_mirror() {
     let fixture = mirrored(|received, _| {
@@ -81,7 +81,7 @@ fn climbing(prefix: &str) -> Vec<String> {
     ends.map(|end| format!("{prefix}{end}")).to_vec()
 }
 
-/// At stake: files of the server outside the folder that is mirrored.
+/// At stake: files of the server outside the mirrored folder.
 #[test]
 fn no_path_leads_out_of_a_mirror() {
     let fixture = mirrored(|_, _| Reply::ok(&[], "x"));
@@ -94,7 +94,7 @@ fn no_path_leads_out_of_a_mirror() {
     }
 }
 
-/// At stake: files of an origin outside the folder that the site is about.
+/// At stake: files of an origin outside the site's folder.
 #[test]
 fn no_path_leads_out_of_the_folder_of_a_site() {
     let fixture = Fixture::with(
@@ -108,7 +108,7 @@ fn no_path_leads_out_of_the_folder_of_a_site() {
     let mut http2 = RawHttp2::open(fixture.proxy.local_addrs()[0]);
     for path in climbing("").into_iter().chain(climbing("/a")) {
         assert_eq!(status(&fixture, &format!("GET {path} HTTP/1.1\r\nHost: site.example")), 400, "{path}");
-        // The HTTP library resets what it cannot read at all.
+        // The HTTP library resets requests that it cannot parse.
         let outcome = http2.request(&head_of("GET", &path), "");
         assert!(matches!(outcome, Outcome::Status(400) | Outcome::Reset(_)), "{path}: {outcome:?}");
     }
@@ -120,7 +120,7 @@ fn head_of<'a>(method: &'a str, path: &'a str) -> [(&'a str, &'a str); 4] {
     [(":method", method), (":scheme", "http"), (":authority", "site.example"), (":path", path)]
 }
 
-/// RFC 9113 8.3.1. At stake: a request for a host of another name than the one that was checked.
+/// RFC 9113 8.3.1. At stake: a request for another host than the one that was checked.
 #[test]
 fn path_over_http2_is_never_part_of_the_host() {
     for forward in [false, true] {
@@ -133,7 +133,7 @@ fn path_over_http2_is_never_part_of_the_host() {
             for method in ["GET", "HEAD", "POST", "DELETE"] {
                 let outcome = RawHttp2::open(address).request(&head_of(method, path), "");
                 let is_refused = matches!(outcome, Outcome::Status(400) | Outcome::Reset(_));
-                // An empty query belongs to the path `/`, as it does over HTTP/1.1.
+                // An empty query belongs to the path `/`, as over HTTP/1.1.
                 assert!(is_refused || path == "?q", "{method} {path:?}: {outcome:?}");
             }
         }
@@ -148,7 +148,7 @@ fn path_over_http2_is_never_part_of_the_host() {
     }
 }
 
-/// The HTTP library cuts a fragment off before anything of ours sees it. At stake: a key or an origin that has it.
+/// The HTTP library removes a fragment before Larder sees the request. At stake: a key or an origin that receives it.
 #[test]
 fn fragment_over_http2_is_neither_in_a_key_nor_sent_on() {
     let fixture = Fixture::new(|received, _| Reply::ok(&["Cache-Control: max-age=60"], &received.target));

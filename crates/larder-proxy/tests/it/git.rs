@@ -1,5 +1,5 @@
-//! What git asks by POST, answered from the cache where a rule says so. At stake: a repository that somebody gets in another's state, or an
-//! error that is kept for good.
+//! Git's POST requests, answered from the cache if a rule permits it. At stake: a client that receives the repository
+//! in another state, or an error that is stored.
 
 use larder_http::{
     Rules, Ruling,
@@ -9,7 +9,7 @@ use larder_proxy::ProxyConfig;
 
 use crate::support::{Connection, Fixture, Gate, Received, Reply, Response, request_text};
 
-/// What servers say of everything that git asks for.
+/// The fields that servers send with every response to git.
 const FIELDS: [&str; 3] = [
     "Cache-Control: no-cache, max-age=0, must-revalidate",
     "Expires: Fri, 01 Jan 1980 00:00:00 GMT",
@@ -99,7 +99,7 @@ fn what_has_more_than_one_answer_goes_to_the_origin_as_it_came() {
     assert_eq!(without_rule.origin.count(), 2);
 }
 
-/// A client that has older objects says which, and gets the rest as soon as the origin knows enough.
+/// A client that has older objects names them, and receives the others as soon as the origin knows enough.
 #[test]
 fn a_negotiation_is_kept_once_it_ends_in_a_pack() {
     let acknowledged = "ACK 0000000000000000000000000000000000000001\n";

@@ -1,4 +1,4 @@
-//! What the store is told about where a response belongs: its site, and its group.
+//! The hints that the store receives with a response: its site and its group.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -14,7 +14,7 @@ fn page_and_what_it_brings_in_are_one_group_of_one_client() {
     // Another view of the same page by the same client, within the window.
     let again = fetch(&fixture, "/one/late.png", client(1), "/one/page.html");
     assert_eq!(again.group, one);
-    // The same by another client, who has the page from the cache.
+    // The same by another client, which received the page from the cache.
     let foreign = fetch(&fixture, "/one/foreign.png", client(2), "/one/page.html");
     assert!(foreign.group != 0 && foreign.group != one && foreign.group != other);
 }
@@ -71,7 +71,7 @@ fn site_is_the_host_for_heads_markers_and_chunks_alike() {
     assert!(sites[0] != 0 && sites.iter().all(|site| *site == sites[0]), "{sites:?}");
     let store = fixture.store.as_ref().unwrap();
     wait(store.invalidate(larder_store::Invalidation::Site(sites[0]))).unwrap();
-    // Memory is another tier: a new proxy has none of it.
+    // The memory cache would hide the reads, and a new proxy starts with an empty one.
     let fixture = fixture.restart();
     let asked_before = fixture.origin.count();
     for target in ["/", "/long", "/varies"] {
@@ -80,7 +80,7 @@ fn site_is_the_host_for_heads_markers_and_chunks_alike() {
     assert_eq!(fixture.origin.count(), asked_before + 3);
 }
 
-/// Everything is storable; what ends in `.html` is a page.
+/// Every response is storable; a path that ends in `.html` is a page.
 fn fixture(window: Duration) -> Fixture {
     let answer = |received: &Received, _: usize| {
         let kind = if received.target.ends_with(".html") { "text/html; charset=utf-8" } else { "image/png" };
@@ -93,7 +93,8 @@ fn client(number: u8) -> IpAddr {
     IpAddr::from([127, 0, 0, number])
 }
 
-/// One view of a page with a style sheet's picture and two others, all found in one group; which one.
+/// Requests a page with a style sheet's picture and two other objects. Checks that all are in one group, and returns
+/// it.
 fn view(fixture: &Fixture, directory: &str, client: IpAddr) -> u64 {
     let page = format!("{directory}/page.html");
     let group = fetch(fixture, &page, client, "").group;
@@ -106,7 +107,7 @@ fn view(fixture: &Fixture, directory: &str, client: IpAddr) -> u64 {
     group
 }
 
-/// Asks for `target` on a connection of its own, and reads what the store was told of it.
+/// Requests `target` on its own connection, and returns the hints that the store received.
 fn fetch(fixture: &Fixture, target: &str, client: IpAddr, referer: &str) -> Hints {
     let mut connection = Connection::open_from(client, fixture.proxy.local_addrs()[0]);
     let referer = format!("Referer: http://site.example{referer}");

@@ -1,4 +1,4 @@
-//! HTTP/2 towards clients: every way of answering, and the bounds on what a client may ask for.
+//! HTTP/2 towards clients: every kind of response, and the limits on what a client may request.
 
 use http::{HeaderMap, HeaderValue};
 use larder_proxy::{Outcome, ProxyConfig};
@@ -168,7 +168,7 @@ fn forward_requests_and_tunnels_are_served() {
     });
     let mut client = connect(&fixture);
     assert_eq!(client.tunnel(&address.to_string(), b"through"), b"through");
-    // Other streams of the connection go on.
+    // Other streams of the connection continue.
     assert_eq!(client.get("http://site.example/a", &[]).text(), "/a");
 }
 
@@ -216,14 +216,14 @@ fn preface_that_comes_in_pieces_is_understood_and_another_is_not() {
 fn idle_connection_is_told_and_closed_though_it_pings() {
     let fixture = Fixture::with(storable, |config| {
         config.limits.idle = std::time::Duration::from_secs(1);
-        // That is a flood too, but for this.
+        // Without this limit, the following would also count as a flood.
         config.limits.control_count_max = u32::MAX;
     });
     let mut raw = fixture.connect();
     raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     raw.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
     let mut kinds = Vec::new();
-    // Every frame is answered with a PING, so that something always comes.
+    // A PING follows every frame, so that a response always arrives.
     while let Some(kind) = next_frame(&mut raw) {
         kinds.push(kind);
         let _ = std::io::Write::write_all(raw.reader.get_mut(), &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
@@ -232,7 +232,7 @@ fn idle_connection_is_told_and_closed_though_it_pings() {
     eventually("it is counted as gone", || fixture.proxy.stats().connections_open == 0);
 }
 
-/// The kind of the next frame; none when the connection has ended.
+/// Returns the kind of the next frame, or `None` when the connection has ended.
 fn next_frame(connection: &mut Connection) -> Option<u8> {
     use std::io::Read as _;
     let mut head = [0; 9];
@@ -258,7 +258,7 @@ fn connection_that_begins_with_no_request_is_closed_without_an_answer() {
     assert_eq!(fixture.origin.count(), 0);
 }
 
-/// RFC 9113 8.2.1, 8.1.1: malformed, and so an error of its stream, not of the connection.
+/// RFC 9113 8.2.1, 8.1.1: the request is malformed, which is an error of its stream, not of the connection.
 #[test]
 fn request_with_white_space_around_a_value_is_reset() {
     let fixture = Fixture::new(storable);

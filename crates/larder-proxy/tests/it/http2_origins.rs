@@ -1,4 +1,4 @@
-//! HTTP/2 towards origins: by ALPN and by prior knowledge, shared by requests, and what is sent again.
+//! HTTP/2 towards origins: by ALPN and by prior knowledge, shared by requests, and repeated requests.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::{
     http2_origin::{Deed, Http2Origin},
 };
 
-/// A proxy of one worker in front of an origin by prior knowledge.
+/// Starts a proxy with one worker in front of an HTTP/2 origin that it contacts by prior knowledge.
 fn fixture(deed: impl Fn(usize) -> Deed + Send + Sync + 'static) -> (Fixture, Http2Origin) {
     let origin = Http2Origin::start(None, deed);
     let url = format!("h2c://{}", origin.address).parse().unwrap();
@@ -112,6 +112,6 @@ fn origin_over_tls_is_spoken_to_as_it_offers() {
         },
     );
     assert_eq!(fixture.get("/secure", &[]).text(), "/secure");
-    // It is called by its own name, which it has to know what it is asked for.
+    // The request has the origin's own name, because the origin must know which resource is requested.
     assert_eq!(origin.received()[0].0, format!("GET https://localhost:{}/secure", origin.address.port()));
 }

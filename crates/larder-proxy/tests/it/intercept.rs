@@ -1,4 +1,4 @@
-//! Interception of `https://`: what clients get inside a tunnel, and what is left alone.
+//! Interception of `https://`: the responses inside a tunnel, and the tunnels that stay untouched.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -67,18 +67,18 @@ impl Stage {
         self.proxy.local_addrs()[0]
     }
 
-    /// A client's connection through a tunnel to the origin, which asks for `name` and trusts `trusted` alone.
+    /// Opens a client's connection through a tunnel to the origin. It requests `name` and trusts only `trusted`.
     fn tls(&self, name: &str, trusted: &CertificateDer<'static>) -> Tls {
         let tunnel = tunnel(self.address(), &self.origin.authority());
         Tls::over(tunnel, name, client_config(&[trusted], &["http/1.1"]))
     }
 
-    /// GET over HTTP inside a tunnel.
+    /// Sends a GET over HTTP inside a tunnel.
     fn get(&self, target: &str) -> Response {
         self.tls("localhost", &self.ours).get(target, &self.origin.authority()).unwrap()
     }
 
-    /// Whose certificate a client is shown who trusts both authorities: ours, or that of the origin.
+    /// Returns whether a client that trusts both CAs receives Larder's certificate and not the origin's.
     fn is_intercepted(&self) -> bool {
         let tunnel = tunnel(self.address(), &self.origin.authority());
         let mut tls = Tls::over(tunnel, "localhost", client_config(&[&self.ours, &self.theirs.der], &["http/1.1"]));
@@ -149,7 +149,7 @@ impl Tls {
     }
 }
 
-/// At stake: that `https://` is cached at all, and is one resource whichever way it is asked for.
+/// At stake: `https://` must be cached, and be one resource whichever way it is requested.
 #[test]
 fn request_inside_is_one_for_https_like_any_other() {
     let stage = Stage::new(&["localhost"]);
@@ -167,7 +167,7 @@ fn request_inside_is_one_for_https_like_any_other() {
     assert!(heads[0].to_ascii_lowercase().contains(&format!("host: {authority}\r\n")), "{heads:?}");
 }
 
-/// At stake: that clients of HTTP/2, browsers above all, are served inside too, each on one connection.
+/// At stake: HTTP/2 clients, above all browsers, must be served inside a tunnel too, each on one connection.
 #[test]
 fn http2_is_spoken_inside() {
     let stage = Stage::new(&["all"]);
@@ -183,7 +183,7 @@ fn http2_is_spoken_inside() {
     assert_eq!(stage.origin.heads().len(), 1);
 }
 
-/// At stake: a client that reaches through us what CONNECT's rules would not let it.
+/// At stake: a client that reaches through a tunnel what the rules for CONNECT forbid.
 #[test]
 fn another_name_inside_is_connected_to_neither() {
     let stage = Stage::new(&["all"]);
@@ -207,7 +207,7 @@ fn another_name_inside_is_connected_to_neither() {
     assert!(stage.origin.heads().iter().any(|head| head.starts_with("OPTIONS * HTTP/1.1\r\n")));
 }
 
-/// An origin that notes the bytes that come to it and answers with its own once there are as many as expected.
+/// Starts an origin that records the bytes it receives, and sends its own once it has received as many as expected.
 fn recording_origin(expected: usize) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -230,7 +230,7 @@ fn client_hello(alpn: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// At stake: protocols that are no business of ours, and hosts that were not listed, broken or looked into.
+/// At stake: other protocols and unlisted hosts, which must be neither broken nor inspected.
 #[test]
 fn what_is_not_listed_or_not_tls_is_tunnelled_byte_for_byte() {
     let (ours, imap) = (client_hello(&["h2", "http/1.1"]), client_hello(&["imap"]));
@@ -254,7 +254,7 @@ fn what_is_not_listed_or_not_tls_is_tunnelled_byte_for_byte() {
     }
 }
 
-/// At stake: mail and the like, where the server speaks first, hang for ever.
+/// At stake: protocols such as mail, in which the server speaks first, must not hang.
 #[test]
 fn server_that_speaks_first_is_heard() {
     let (address, _) = recording_origin(0);
@@ -266,7 +266,7 @@ fn server_that_speaks_first_is_heard() {
     assert_eq!(&answer, b"answer");
 }
 
-/// At stake: programs with authorities of their own, which no retry would ever get through.
+/// At stake: programs with their own CAs, for which no retry would succeed.
 #[test]
 fn host_whose_certificate_is_refused_three_times_is_tunnelled() {
     let stage = Stage::new(&["all"]);
@@ -274,7 +274,7 @@ fn host_whose_certificate_is_refused_three_times_is_tunnelled() {
         assert!(stage.is_intercepted());
         let mut refusing = stage.tls("localhost", &stage.theirs.der);
         refusing.get("/", "localhost").unwrap_err();
-        // Its alert may be on its way still.
+        // Its alert may still be in transit.
         drop(refusing);
     }
     eventually("it is tunnelled", || !stage.is_intercepted());
@@ -282,7 +282,7 @@ fn host_whose_certificate_is_refused_three_times_is_tunnelled() {
     assert!(stage.tls("localhost", &stage.ours).get("/y", "localhost").is_err(), "ours is no longer shown");
 }
 
-/// At stake: clients with certificates of their own locked out, for nobody else can show them.
+/// At stake: clients with their own certificates, which only they can present, must not be locked out.
 #[test]
 fn origin_that_asks_for_a_client_certificate_is_tunnelled_from_then_on() {
     let stage = Stage::with(&["all"], OriginAuthority::sign_asking, |_| {});
@@ -291,7 +291,7 @@ fn origin_that_asks_for_a_client_certificate_is_tunnelled_from_then_on() {
     assert_eq!(stage.tls("localhost", &stage.theirs.der).get("/y", &stage.origin.authority()).unwrap().text(), "/y");
 }
 
-/// At stake: a certificate that the client itself would refuse, passed over by us.
+/// At stake: a certificate that the client would refuse, accepted by the proxy.
 #[test]
 fn bad_certificate_of_an_origin_is_told_with_its_reason() {
     let check = |server: fn(&OriginAuthority) -> rustls::ServerConfig, authority: Option<&str>, told: &str| {
@@ -327,14 +327,14 @@ fn self_signed() -> rustls::ServerConfig {
     server_config((vec![made.cert.der().clone()], &made.signing_key.serialize_der()), None)
 }
 
-/// By an RSA key of 1024 bits.
+/// Returns a configuration with a certificate signed by an RSA key of 1024 bits.
 fn signed_weakly() -> rustls::ServerConfig {
     let leaf = CertificateDer::from_pem_slice(include_bytes!("tls/weak.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/weak.key")).unwrap();
     server_config((vec![leaf], key.secret_der()), None)
 }
 
-/// At stake: WebSockets, which a page inside opens on the same terms as outside.
+/// At stake: WebSockets, which must work inside a tunnel as outside.
 #[test]
 fn upgrade_inside_passes() {
     let stage = Stage::new(&["all"]);
@@ -348,7 +348,8 @@ fn upgrade_inside_passes() {
     assert_eq!(echoed, "hello\n");
 }
 
-/// At stake: a password that clients give once, to the proxy, asked for again inside or told to the origin.
+/// At stake: a password that the client sends to the proxy once must not be requested again inside the tunnel or sent
+/// to the origin.
 #[test]
 fn password_is_asked_for_at_connect_and_not_inside() {
     let directory = tempfile::tempdir().unwrap();
@@ -377,7 +378,7 @@ fn password_is_asked_for_at_connect_and_not_inside() {
     assert!(!stage.origin.heads()[0].to_ascii_lowercase().contains("proxy-authorization"));
 }
 
-/// At stake: rules about targets, which a tunnel must not get round.
+/// At stake: rules for targets must also apply inside a tunnel.
 #[test]
 fn rules_for_targets_hold_inside() {
     let stage = Stage::with(&["all"], |theirs| theirs.sign(|_| {}), |config| config.targets.allow.clear());
@@ -387,7 +388,7 @@ fn rules_for_targets_hold_inside() {
     assert_eq!(stage.origin.connections(), 0);
 }
 
-/// At stake: an authority that signs for nobody, found out only by the clients.
+/// At stake: a CA that cannot sign for a listed host, which only the clients would notice.
 #[test]
 fn authority_that_cannot_be_used_is_an_error_at_start() {
     let directory = tempfile::tempdir().unwrap();
@@ -401,12 +402,12 @@ fn authority_that_cannot_be_used_is_an_error_at_start() {
         let error = larder_proxy::Proxy::start(config, None).err().expect(told).to_string();
         assert!(error.contains(told), "{error}");
     }
-    // All but what it may not sign for.
+    // All hosts except those that it may not sign for.
     let stage = Stage::new(&["pypi.org"]);
     assert!(!stage.is_intercepted());
 }
 
-/// At stake: the figures that users are shown of what they saved, and the promise that nobody else's tunnels are looked into.
+/// At stake: a session's figures, and the guarantee that no other client's tunnels are decrypted.
 #[test]
 fn session_has_rules_an_authority_and_figures_of_its_own() {
     let stage = Stage::new(&["nobody.example"]);
@@ -455,7 +456,7 @@ fn session_has_rules_an_authority_and_figures_of_its_own() {
     assert!(!stage.is_intercepted(), "the proxy's own listener has rules of its own");
 }
 
-/// At stake: a host that its user believes to be cached.
+/// At stake: a host that its user believes to be cached although it is not.
 #[test]
 fn tunnel_to_a_listed_host_that_is_passed_on_unread_is_counted_with_its_reason() {
     let stage = Stage::new(&["localhost"]);

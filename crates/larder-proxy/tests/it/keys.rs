@@ -1,4 +1,4 @@
-//! Keys name the origin that answered: whatever Host a client sends, it gets no other origin's response.
+//! Keys name the origin that answered: whatever Host a client sends, it never receives another origin's response.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -6,7 +6,7 @@ use larder_proxy::{Mirror, OriginUrl, Site};
 
 use crate::support::{Connection, Fixture, Origin, Reply};
 
-/// An origin that names itself, and what it was asked for.
+/// Starts an origin that includes its name and the request in each response.
 fn telling(name: &'static str) -> Origin {
     Origin::start(move |received, _| Reply::ok(&["Cache-Control: max-age=600"], format!("{name} {}", received.target)))
 }
@@ -15,7 +15,7 @@ fn url(origin: &Origin) -> OriginUrl {
     format!("http://{}", origin.address).parse().unwrap()
 }
 
-/// A proxy in front of an origin for all, a site that has only paths, a site of a host, and two mirrors.
+/// A proxy with a default origin, a site with paths only, a site with a host, and two mirrors.
 struct Stage {
     fixture: Fixture,
     by_path: Origin,
@@ -43,14 +43,14 @@ impl Stage {
         Self { fixture, by_path, by_host, mirrors }
     }
 
-    /// Names that a client may send, those of the servers behind the mirrors and sites above all.
+    /// Returns Host names that a client may send, including those of the servers behind the mirrors and sites.
     fn hosts(&self) -> Vec<String> {
         let addresses = [&self.by_path, &self.by_host, &self.mirrors[0], &self.mirrors[1], &self.fixture.origin];
         let addresses = addresses.map(|origin| origin.address.to_string());
         addresses.into_iter().chain(["site.example".into(), "h.example".into(), "H.Example:80".into()]).collect()
     }
 
-    /// The response to a request of the reverse proxy's own, as the configuration has it.
+    /// Returns the expected response to a request to the reverse proxy itself.
     fn own(host: &str, path: &str) -> String {
         let is_below = |start: &str| path == start || path.starts_with(&format!("{start}/"));
         if is_below("/app") {
@@ -66,7 +66,7 @@ impl Stage {
         }
     }
 
-    /// The response to a request through the proxy for a server.
+    /// Returns the expected response to a request for a server through the forward proxy.
     fn forwarded(&self, host: &str, path: &str) -> String {
         let own = Self::own(host, path);
         if own.starts_with("by-") {
@@ -79,7 +79,7 @@ impl Stage {
     }
 }
 
-/// Asks for a few paths under many names, in any order, and returns the wrong responses and how many were hits.
+/// Requests a few paths under many names in random order. Returns the wrong responses and the number of hits.
 fn ask(stage: &Stage, forward: bool, count: usize, seed: u64) -> (Vec<String>, usize) {
     let (mut state, hosts) = (seed, stage.hosts());
     let paths = ["/a", "/app/a", "/m0/a", "/m0/app/a", "/m1/a", "/m1/app/a", "/b?c=d"];

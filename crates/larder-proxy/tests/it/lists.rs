@@ -1,10 +1,11 @@
-//! Lists of hosts: who is on one is not led to, in whichever way a client asks, and the lists are read again when they change.
+//! Lists of hosts: a listed host is refused whichever way a client requests it, and the lists are reloaded when they
+//! change.
 
 use larder_proxy::{HostLists, ProxyConfig};
 
 use crate::support::{Fixture, Reply, eventually};
 
-/// A forward proxy with a list that names this host, and the file of the list.
+/// Starts a forward proxy with a list that names this host. Returns the list's file too.
 fn listed(host: &str) -> (Fixture, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("list");

@@ -1,5 +1,5 @@
-//! Long bodies never break off when they could be completed: gaps found before an answer and within it, a store that fails or
-//! falls silent in the middle, downloads that nobody finished.
+//! Long bodies never break off if they can be completed: gaps found before and within a response, a store that fails or
+//! stops responding in the middle, incomplete downloads.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use larder_store::{Hints, Policy};
 use crate::support::{Ailment, Connection, Fixture, Gate, Received, Reply, body, eventually, request_text};
 
 const CHUNK: usize = 1 << 20;
-/// Longer than what sockets and the proxy hold of a body on its way.
+/// Longer than what sockets and the proxy buffer of a body in transit.
 const LEN: usize = 40 * CHUNK + 12_345;
-/// Room for it more than four times over.
+/// Room for more than four such bodies.
 const STORE_BYTES: u64 = 192 << 20;
 const TAGGED: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\""];
 const UNTAGGED: &[&str] = &["Cache-Control: max-age=600"];
@@ -28,13 +28,13 @@ fn ranged(received: &Received, len: usize) -> Reply {
     Reply::status("206 Partial Content", &fields, &body(len)[first..=last])
 }
 
-/// Long enough for a device in memory, and not long for a test that waits for it in vain.
+/// Sets a time limit that is long enough for a device in memory, and short for a test that waits for it to pass.
 fn patient(config: &mut ProxyConfig) {
-    // Longer than a machine that runs all tests at once may keep a thread waiting.
+    // Longer than a machine that runs all tests at once may delay a thread.
     config.limits.store = Duration::from_millis(1500);
 }
 
-/// What the origin was asked for, request by request.
+/// Returns the ranges that the origin received, request by request.
 fn asked_ranges(fixture: &Fixture) -> Vec<String> {
     let received = fixture.origin.received();
     received.iter().map(|received| received.field("range").unwrap_or("all").to_owned()).collect()
@@ -90,7 +90,7 @@ fn gap_that_appears_while_sending_is_filled_by_one_request_for_it() {
     check_rest(connection);
     assert_eq!(asked_ranges(&fixture), ["all", "bytes=34603008-39845887"]);
     assert_eq!(fixture.origin.received()[1].field("if-range"), Some("\"v1\""));
-    // It is whole again.
+    // The stored body is complete again.
     let hit = fixture.get_hit("/long", &[]);
     assert!(hit.complete && hit.body == body(LEN));
     assert_eq!(fixture.origin.count(), 2);
@@ -101,7 +101,7 @@ fn gap_that_appears_while_sending_is_filled_by_one_request_for_it() {
 fn gap_that_appears_while_sending_is_filled_though_the_origin_knows_no_ranges() {
     for validator in ["ETag: \"v1\"", "Last-Modified: Sat, 01 Jan 2022 00:00:00 GMT"] {
         let answer = move |_: &Received, _: usize| {
-            // Old enough that its date tells versions apart, and fresh all the same.
+            // Old enough that its date distinguishes versions, but still fresh.
             let fields = ["Cache-Control: max-age=999999999", "Date: Sun, 02 Jan 2022 00:00:00 GMT", validator];
             Reply::ok(&fields, body(LEN))
         };
@@ -129,7 +129,7 @@ fn store_that_fails_or_falls_silent_while_sending_is_made_up_for_by_the_origin()
     }
 }
 
-/// At stake: a download that a failing disk breaks though what was to come of it has just arrived.
+/// At stake: a download that a failing disk breaks although the needed data has just arrived.
 #[test]
 fn store_that_dies_behind_a_slow_client_breaks_no_download() {
     let (fixture, device) = Fixture::ailing_of(STORE_BYTES, |_, _| Reply::ok(UNTAGGED, body(LEN)), patient);
@@ -171,14 +171,14 @@ fn answer_that_can_be_completed_by_nobody_breaks_and_is_counted() {
     let mut connection = begin(&fixture);
     lose(&fixture, "/long", [35]);
     let mut rest = Vec::new();
-    // A reset at the end is an end like any other.
+    // A reset at the end of the connection is acceptable.
     let _ = std::io::Read::read_to_end(&mut connection.reader, &mut rest);
     assert!(
         rest.len() < LEN - CHUNK && rest == body(LEN)[CHUNK..CHUNK + rest.len()],
         "what there was, and nothing else"
     );
     eventually("it is counted", || fixture.proxy.stats().broken == [0, 1, 0, 0, 0]);
-    // Before its first byte the gap is seen, and makes a miss.
+    // The gap is found before the first byte and makes the request a miss.
     let whole = fixture.get("/long", &[]);
     assert!(whole.complete && whole.body == body(LEN) && !whole.is_hit());
 }
@@ -195,7 +195,7 @@ fn body_with_a_gap_is_no_hit_and_says_what_it_is() {
     assert_eq!(asked_ranges(&fixture), ["all", "bytes=3145728-5242879", "bytes=6291456-7340031"]);
     let hit = fixture.get_hit("/long", &[]);
     assert!(hit.complete && hit.body == body(8 * CHUNK));
-    // What is not asked for may be missing.
+    // A part that is not requested may be missing.
     lose(&fixture, "/long", [5]);
     let part = fixture.get("/long", &["Range: bytes=1000000-2000000"]);
     assert!(part.is_hit() && part.body == body(8 * CHUNK)[1_000_000..=2_000_000]);
@@ -259,7 +259,7 @@ fn gap_in_a_body_that_changed_while_it_was_sent_breaks_off_and_forgets() {
     let mut connection = begin(&fixture);
     lose(&fixture, "/long", [35]);
     let mut rest = Vec::new();
-    // A reset at the end is an end like any other.
+    // A reset at the end of the connection is acceptable.
     let _ = std::io::Read::read_to_end(&mut connection.reader, &mut rest);
     assert!(rest.len() < LEN - CHUNK, "a mixed body must not look whole");
     assert!(rest == body(LEN)[CHUNK..CHUNK + rest.len()]);
@@ -267,7 +267,7 @@ fn gap_in_a_body_that_changed_while_it_was_sent_breaks_off_and_forgets() {
     assert_eq!(fixture.get("/long", &[]).text(), "changed");
 }
 
-/// At stake: a chunk that is gone, in a row whose memory says that anything may be there.
+/// At stake: a missing chunk, under a policy whose memory reports every key as possibly present.
 #[test]
 fn gap_that_memory_does_not_know_of_is_found_before_the_first_byte() {
     let rows = ["log", "hashcache-basic", "hashcache-set", "hashcache-setmem", "hashcache-log", "tiny"];
@@ -290,7 +290,7 @@ fn gap_that_memory_does_not_know_of_is_found_before_the_first_byte() {
     }
 }
 
-/// Rows whose memory knows an entry by a few bits of its key's hash, or by where its key belongs.
+/// Policies whose memory knows an entry by a few bits of its key's hash, or by the place of its key.
 const ROWS_WITH_TAGS: [&str; 9] = [
     "log",
     "hashcache-basic",
@@ -303,7 +303,7 @@ const ROWS_WITH_TAGS: [&str; 9] = [
     "tiny",
 ];
 
-/// At stake: a download that breaks because small entries took its chunks' places in the index.
+/// At stake: a download that breaks because small entries displaced its chunks from the index.
 #[test]
 fn long_body_among_many_small_entries_is_whole_in_every_row_with_tags() {
     for row in ROWS_WITH_TAGS {
@@ -353,7 +353,7 @@ fn what_arrived_of_a_download_that_everybody_left_is_kept_and_gone_on_with() {
     assert_eq!(leaving.read_head().status, 200);
     assert!(leaving.read_exact(arrived) == body(LEN)[..arrived]);
     drop(leaving);
-    // While the fetch goes on, nothing of it is shown.
+    // During the fetch, the stored part is not visible.
     let shown = || fixture.connect().request("HEAD", "/long", &["Cache-Control: only-if-cached"]).status == 200;
     eventually("it is kept", shown);
     let whole = fixture.get("/long", &[]);
@@ -405,14 +405,14 @@ fn store_that_cannot_keep_up_slows_nobody_down() {
         device.written_bytes()
     );
     assert_eq!(fixture.proxy.stats().storing_given_up, 1);
-    // Now it is known, for a while that begins when it is found out, and is longer each time.
+    // The failure is known for a time that grows with each failure.
     let is_spared = |number: u32| {
         let next = fixture.get(&format!("/next/{number}"), &[]);
         assert!(next.complete && next.body == body(LEN));
         next.cache_status() == "fwd=uri-miss; fwd-status=200; detail=store-behind"
     };
     assert!((0..6).any(is_spared), "the store gets no long responses while it is behind");
-    // And nothing of either is taken for the whole. Chunks that were stored in time may answer for their own bytes.
+    // No part is mistaken for the whole. Chunks that were stored in time may be used for their own bytes.
     device.set(Ailment::Nothing);
     settle(&fixture);
     let first = fixture.get("/long", &["Range: bytes=0-0"]);

@@ -1,4 +1,5 @@
-//! At stake: a proxy that took the free memory of a machine gives it back when others need it, and loses nothing by that.
+//! At stake: a proxy that uses a machine's free memory must return it when other programs need it, and lose nothing by
+//! that.
 
 use std::fs;
 
@@ -30,7 +31,7 @@ fn memory_cache_shrinks_when_others_need_memory_and_the_store_still_has_every_en
     let fixture = Fixture::with(
         move |_, _| Reply::ok(&["Cache-Control: max-age=600", "ETag: \"v1\""], &sent),
         |config| {
-            // The process is that of all tests.
+            // All tests share this process, so the limit must not affect the others.
             (config.memory_bytes, config.hot_bytes) = (Some(1 << 40), 64 << 20);
             config.memory_yields = Some(MachineMemory::below(root.path()));
             config.admin = Some("127.0.0.1:0".parse().unwrap());

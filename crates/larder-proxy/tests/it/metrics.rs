@@ -1,4 +1,4 @@
-//! What `/metrics` serves, and what is said of it elsewhere.
+//! The metrics in `/metrics`, and their documentation.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -28,18 +28,18 @@ fn metrics(fixture: &Fixture) -> String {
     Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text()
 }
 
-/// The value of the series that begins with this.
+/// Returns the value of the first series that begins with `series`.
 fn value(metrics: &str, series: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(series));
     line.unwrap_or_else(|| panic!("no {series} in {metrics}")).trim().parse().unwrap()
 }
 
-/// A text of the repository.
+/// Reads a file of the repository.
 fn text(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
 }
 
-/// `name type` of every metric that is served.
+/// Returns `name type` of every metric in `/metrics`.
 fn served() -> BTreeSet<String> {
     let metrics = metrics(&fixture());
     metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ").map(str::to_owned)).collect()

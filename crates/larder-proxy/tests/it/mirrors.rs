@@ -1,10 +1,11 @@
-//! Mirrors: a path of ours stands for another server, and nothing that it sends leads past us.
+//! Mirrors: a path of the proxy stands for another server, and none of its links lead past the proxy.
 
 use larder_proxy::{Mirror, MirrorLink, ProxyConfig};
 
 use crate::support::{Fixture, Received, Reply};
 
-/// A mirror `/m` of the fixture's origin below `/base`, whose HTML is made to lead here; `/files` is the origin's root.
+/// Starts a mirror `/m` of the fixture's origin below `/base`, whose HTML is rewritten, and `/files` for the origin's
+/// root.
 fn mirrored(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Fixture {
     Fixture::with(handle, |config: &mut ProxyConfig| {
         let origin = config.default_origin.take().unwrap();

@@ -1,4 +1,4 @@
-//! What a store reads along with an entry that was asked for, all the way from the requests of one page view.
+//! Entries that the store reads together with a requested one, from the requests of one page view to a hit.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn what_was_invalidated_does_not_come_back_with_its_neighbours() {
     }
 }
 
-/// A page that was viewed once, with nothing of it in memory and all of it on the device.
+/// Starts a proxy with one viewed page, all of it on the device and nothing in memory.
 fn viewed(policy: &'static Policy) -> Fixture {
     let fixture = Fixture::with_policy(policy, answer, |config| {
         config.hot_bytes = 8 << 20;

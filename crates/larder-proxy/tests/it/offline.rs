@@ -1,4 +1,4 @@
-//! Without a line to the origins: what answers then, and how it is found out.
+//! Without an uplink to the origins: which requests are answered, and how the outage is detected.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -6,7 +6,7 @@ use larder_proxy::{Offline, ProxyConfig};
 
 use crate::support::{Connection, Fixture, Received, Reply, Response, eventually};
 
-/// A proxy whose operator can be asked things.
+/// Starts a proxy that accepts operator commands.
 fn operated(
     handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
     change: impl FnOnce(&mut ProxyConfig),
@@ -17,7 +17,7 @@ fn operated(
     })
 }
 
-/// What the proxy says to an operator's command.
+/// Sends an operator command, and returns the response.
 fn operate(fixture: &Fixture, command: &str) -> Response {
     operate_as(fixture, command, "localhost")
 }
@@ -32,8 +32,8 @@ fn is_offline(fixture: &Fixture) -> bool {
     operate(fixture, "GET /metrics").text().contains("larder_offline 1\n")
 }
 
-/// At stake: a ship, a train, a power cut at the provider: what is stored is there and nobody gets it, or an origin is asked though
-/// the operator said that none is.
+/// At stake: on a ship, on a train or during an outage, stored responses must be served, and no origin contacted if the
+/// operator forbids it.
 #[test]
 fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
     let fixture = operated(
@@ -88,14 +88,14 @@ fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
     assert!(operate(&fixture, "OFFLINE /status").text().starts_with("off: "));
 }
 
-/// Ports of this machine on which nobody listens.
+/// Returns ports of this machine on which nothing listens.
 fn closed_ports<const COUNT: usize>() -> [SocketAddr; COUNT] {
     let listeners = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap())
 }
 
-/// At stake: everybody waits for time-outs while the line is down; or one server that fails takes all others away; or the proxy stays
-/// offline after the line is back.
+/// At stake: every request waits for a time-out while the uplink is down, one failing server makes all others
+/// unavailable, or the proxy stays offline after the uplink is back.
 #[test]
 fn several_origins_that_fail_mean_that_the_line_is_down_until_one_is_back() {
     let fixture = operated(

@@ -1,4 +1,4 @@
-//! Running it: start, stop, limits, log, figures.
+//! Operation: start, stop, limits, log, metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -170,7 +170,8 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn request_that_waits_behind_a_long_response_does_not_pile_it_up() {
-    // Nothing is read until the origin has been held up: were the body gathered in memory, it never would be.
+    // The client reads nothing until the origin has been blocked. If the proxy collected the body in memory, that would
+    // never happen.
     let len = 200 << 20;
     let fixture = Fixture::with(
         move |_, number| match number {
@@ -185,7 +186,7 @@ fn request_that_waits_behind_a_long_response_does_not_pile_it_up() {
     let mut connection = fixture.connect();
     connection.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(connection.read_head().status, 200);
-    // While the client reads nothing more, only what sockets and windows hold can have been fetched.
+    // While the client reads nothing, the proxy can have fetched only what sockets and windows hold.
     let mut last = fixture.proxy.stats().origin_bytes;
     let mut same = 0;
     eventually("the origin is held up", || {

@@ -1,4 +1,4 @@
-//! Several origins of one site: shares, failures, and what goes to another.
+//! Several origins of one site: shares, failures, and requests that go to another origin.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ fn url(address: std::net::SocketAddr) -> OriginUrl {
     format!("http://{address}").parse().unwrap()
 }
 
-/// A proxy for a site that lives at these addresses.
+/// Starts a proxy for a site with origins at these addresses.
 fn fixture(addresses: &[std::net::SocketAddr], change: impl FnOnce(&mut Origins)) -> Fixture {
     let members = addresses.iter().map(|address| (url(*address), 1)).collect();
     let mut origins = Origins { members, ..url(addresses[0]).into() };
@@ -41,7 +41,8 @@ fn origins_take_turns() {
     assert_eq!((a.count(), b.count()), (5, 5));
 }
 
-/// A balancer that hashes the raw path sends each spelling elsewhere, and each of those origins fetches the resource.
+/// A load balancer that hashes the raw path sends each spelling to another origin, and each of those fetches the
+/// resource.
 #[test]
 fn spellings_of_one_key_go_to_the_owner_that_others_name_too() {
     let origins = [good(), good(), good()];
@@ -79,7 +80,7 @@ fn nothing_fails_that_another_origin_can_answer() {
     for number in 0..30 {
         assert_eq!(fixture.get(&format!("/{number}"), &[]).status, 200, "{number}");
     }
-    // Three failures in a row, and it is left out.
+    // After three consecutive failures, the origin is left out.
     assert_eq!(broken.count(), 3);
 }
 
@@ -100,7 +101,7 @@ fn request_with_a_body_goes_to_another_origin_only_if_it_was_not_sent() {
         client.send("POST /p HTTP/1.1\r\nHost: site.example\r\nContent-Length: 2\r\n\r\nhi");
         client.read_response("POST").status
     });
-    // Whose turn it is first is of no interest.
+    // The order of the first requests does not matter.
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 502]);
 }

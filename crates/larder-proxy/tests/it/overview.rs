@@ -1,4 +1,4 @@
-//! What people look at: figures over time, and over restarts.
+//! The dashboard's figures, over time and across restarts.
 
 use larder_proxy::{Overview, ProxyConfig};
 
@@ -123,7 +123,7 @@ fn only_the_dashboard_itself_may_purge_by_post() {
         assert_eq!(post(&fields), status, "{fields:?}");
         assert!(fixture.get("/a", &[]).is_hit(), "{fields:?} purged");
     }
-    // What a browser asks before it sends such a field to another site is not allowed.
+    // A browser's preflight request for such a field from another site is refused.
     let mut admin = Connection::open(address);
     admin.send(format!("OPTIONS /purge HTTP/1.1\r\n{host}\r\n{other}\r\nAccess-Control-Request-Method: POST\r\n\r\n"));
     let asked_before = admin.read_response("OPTIONS");

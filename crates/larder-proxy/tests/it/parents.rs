@@ -1,4 +1,4 @@
-//! A parent: origins are asked through another proxy, and what it wants to know of us is told to nobody else.
+//! A parent: origins are contacted through another proxy, and its credentials are sent to no other server.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use larder_proxy::{Balance, Direct, DirectFallback, Parent, Parents, Proxy, Prox
 
 use crate::support::{Connection, Fixture, Origin, Received, Reply, eventually, request_text};
 
-/// Answers with what it was asked for, as a proxy or a server gets it; of a tunnel, with what comes through it.
+/// Answers with the request as received by a proxy or server, or, in a tunnel, with the bytes that arrive.
 fn parent(received: &Received, _: usize) -> Reply {
     if received.field("proxy-authorization") != Some("Basic bWU6c2VjcmV0") {
         let challenge = "Proxy-Authenticate: Basic realm=\"parent\"";
@@ -25,7 +25,7 @@ fn parent(received: &Received, _: usize) -> Reply {
     }
 }
 
-/// A forward proxy with this one as its parent.
+/// Starts a forward proxy with this one as its parent.
 fn below(parent: &Origin, user: &str, change: impl FnOnce(&mut ProxyConfig)) -> RunningProxy {
     let mut config = ProxyConfig { default_origin: None, forward: true, ..Fixture::config(parent) };
     let url = format!("http://{user}{}", parent.address);
@@ -152,7 +152,7 @@ fn operator_is_told_which_parent_and_which_list_decide() {
     assert!(explain("http://www.ads.example/").contains("list     403, because a block list names the host"));
 }
 
-/// A parent that answers everybody.
+/// Starts a parent that accepts every client.
 fn open_parent() -> Origin {
     Origin::start(|received, _| match received.method.as_str() {
         "CONNECT" => Reply::head("200 OK", &[]).echo(),
@@ -164,7 +164,7 @@ fn nobody() -> std::net::SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// A forward proxy with these parents.
+/// Starts a forward proxy with these parents.
 fn below_all(addresses: &[std::net::SocketAddr], change: impl FnOnce(&mut ProxyConfig)) -> RunningProxy {
     let some = Origin::start(|_, _| Reply::default());
     let mut config = ProxyConfig { default_origin: None, forward: true, ..Fixture::config(&some) };
@@ -174,7 +174,7 @@ fn below_all(addresses: &[std::net::SocketAddr], change: impl FnOnce(&mut ProxyC
     Proxy::start(config, None).unwrap()
 }
 
-/// One parent of several is down, or dies with requests on it: with one parent, each of these was a 502.
+/// One parent of several is down, or fails with requests in progress. With a single parent, each of these was a 502.
 #[test]
 fn nothing_fails_that_another_parent_can_answer() {
     let broken = Origin::start(|_, _| Reply::default().close());
@@ -184,7 +184,7 @@ fn nothing_fails_that_another_parent_can_answer() {
         let answer = get(&proxy, "GET", &format!("http://far.example/{number}"));
         assert_eq!((answer.status, answer.text()), (200, format!("for http://far.example:80/{number}")));
     }
-    // Three failures in a row, and it is left out.
+    // After three consecutive failures, the parent is left out.
     assert_eq!(broken.count(), 3);
     let proxy = below_all(&[nobody(), well.address], |_| {});
     for _ in 0..6 {
@@ -194,7 +194,7 @@ fn nothing_fails_that_another_parent_can_answer() {
     }
 }
 
-/// Children that spread keys as the parents' owners have it make each parent fetch its own keys only.
+/// Children that distribute keys by owner make each parent fetch only its own keys.
 #[test]
 fn key_goes_to_the_parent_that_owns_it_while_that_is_well() {
     let parents = [open_parent(), open_parent(), open_parent()];
@@ -224,7 +224,7 @@ fn origins_are_contacted_directly_only_where_that_is_allowed_and_no_parent_is_th
     for _ in 0..6 {
         assert_eq!(get(&proxy, "GET", &url).text(), "/a");
     }
-    // A parent that refuses is there, and may be there to refuse.
+    // A parent that refuses a request is available, and may have good reasons to refuse.
     assert_eq!(get(&below_all(&[refusing.address], fallback), "GET", &url).status, 502);
     assert_eq!((refusing.count(), direct.count()), (1, 6));
     assert!(direct.received().iter().all(|received| received.field("proxy-authorization").is_none()));

@@ -1,4 +1,4 @@
-//! Parts of what is not stored whole: kept, served again, completed (RFC 9111 3.3, 3.4).
+//! Parts of bodies that are not stored completely: kept, served again, completed (RFC 9111 3.3, 3.4).
 
 use std::{
     ops::Range,
@@ -12,12 +12,12 @@ use crate::support::{Connection, Fixture, Gate, Received, Reply, eventually};
 
 const CHUNK: usize = 1 << 20;
 
-/// The bytes of a version of a body.
+/// Returns the bytes of a version of a body.
 fn bytes_of(version: usize, span: Range<usize>) -> Vec<u8> {
     span.map(|at| (at / 251 + at % 241 + version * 7) as u8).collect()
 }
 
-/// An origin that answers ranges of a body of `len` bytes; `sent` gets each span it sends.
+/// Answers range requests for a body of `len` bytes, and adds each span it sends to `sent`.
 fn ranges(received: &Received, len: usize, version: usize, sent: &Mutex<Vec<Range<usize>>>) -> Reply {
     let tag = format!("\"v{version}\"");
     let fields = ["Cache-Control: max-age=60".to_owned(), format!("ETag: {tag}")];
@@ -43,7 +43,7 @@ fn ranges(received: &Received, len: usize, version: usize, sent: &Mutex<Vec<Rang
 
 type Sent = Arc<Mutex<Vec<Range<usize>>>>;
 
-/// A proxy in front of a body whose version can be changed.
+/// Starts a proxy in front of a body whose version can be changed.
 fn fixture_of(len: usize) -> (Fixture, Sent, Arc<AtomicUsize>) {
     let (sent, version) = (Sent::default(), Arc::new(AtomicUsize::new(1)));
     let (keeping, now) = (Arc::clone(&sent), Arc::clone(&version));
@@ -71,7 +71,7 @@ fn stored_part_is_completed_by_asking_for_the_rest() {
     for target in ["/head", "/tail"] {
         sent.lock().unwrap().clear();
         let range = if target == "/head" { "Range: bytes=0-4" } else { "Range: bytes=-4" };
-        // A chunk is asked for whole; this origin sends as little as it was asked for in the end.
+        // The proxy requests a whole chunk; this origin sends only the range that the client requested.
         fixture.get(target, &[range]);
         let whole = fixture.get(target, &[]);
         assert_eq!((whole.status, whole.body), (200, bytes_of(1, 0..10)));
@@ -95,7 +95,7 @@ fn parallel_ranges_of_a_long_body_fetch_their_chunks_once() {
             start..(start + 1 + number * 31_013).min(len)
         })
         .collect();
-    // Whoever comes first makes the head known; then all at once.
+    // The first request stores the head; then all others are sent at once.
     let get = move |span: &Range<usize>| {
         let range = format!("Range: bytes={}-{}", span.start, span.end - 1);
         let response = Connection::open(address).request("GET", "/big", &[&range]);
@@ -111,7 +111,7 @@ fn parallel_ranges_of_a_long_body_fetch_their_chunks_once() {
     let mut chunks: Vec<usize> = asked.iter().flat_map(|span| span.start / CHUNK..=(span.end - 1) / CHUNK).collect();
     chunks.sort_unstable();
     chunks.dedup();
-    // One request may bring several that lie in a row.
+    // One request may fetch several adjacent chunks.
     let sent_chunks = |span: &Range<usize>| span.start / CHUNK..span.end.div_ceil(CHUNK);
     let mut fetched: Vec<usize> = sent.lock().unwrap().iter().flat_map(sent_chunks).collect();
     fetched.sort_unstable();
@@ -133,7 +133,7 @@ fn changed_body_is_never_mixed_with_its_older_parts() {
     version.store(2, Ordering::SeqCst);
     let stored = fixture.get("/", &["Range: bytes=5-9"]);
     assert_eq!(stored.body, bytes_of(1, 5..10), "what is fresh is served");
-    // A part that is missing shows the change: it is broken off, and what was stored is gone.
+    // A missing part reveals the change: the response is broken off, and the stored parts are removed.
     let missing = fixture.connect().try_request_with("GET", "/", &["Range: bytes=1048570-1048589"]);
     assert!(missing.is_none_or(|response| !response.complete || response.body == bytes_of(2, 1_048_570..1_048_590)));
     eventually("the new body is served", || {

@@ -1,4 +1,4 @@
-//! `authorization = "check"`: who is given what answered another's credentials.
+//! `authorization = "check"`: which clients receive responses that were fetched with another client's credentials.
 
 use larder_http::{
     Rules, Ruling,
@@ -30,18 +30,18 @@ const REFUSALS: [&str; 12] = [
     "204 No Content",
 ];
 
-/// What a client gets that the origin refuses.
+/// Returns the response for a client that the origin refuses.
 fn refuse(refusal: &str, received: &Received, gate: &Gate) -> Reply {
     if received.target == "/users/sign_in" {
         return Reply::ok(&["Content-Type: text/html"], "please sign in");
     }
     match refusal {
         "hang" => Reply::default().wait(gate).close(),
-        // Of a blob only the length is known for certain.
+        // For a blob, only the length is reliable.
         "a page for HEAD" if received.method == "HEAD" && received.target.contains("/blobs/") => {
             Reply::head("200 OK", &["Content-Length: 9"])
         }
-        // As long as the secret: only the other fields tell.
+        // It has the length of the secret, so only the other fields differ.
         "a page for HEAD" if received.method == "HEAD" => {
             Reply::head("200 OK", &["Content-Length: 4", "Content-Type: text/html"])
         }
@@ -52,7 +52,7 @@ fn refuse(refusal: &str, received: &Received, gate: &Gate) -> Reply {
     }
 }
 
-/// An origin that gives its secret to a user, and refuses all others.
+/// Answers for an origin that sends its secret to one user and refuses all others.
 fn guarded(refusal: &'static str, gate: &Gate) -> impl Fn(&Received, usize) -> Reply + Send + Sync + 'static {
     let gate = gate.clone();
     move |received, _| match (received.field("authorization"), received.method.as_str()) {
@@ -69,12 +69,12 @@ fn checking(config: &mut ProxyConfig, following: RedirectPolicy, checks_digest: 
     config.limits.origin_response = std::time::Duration::from_millis(300);
 }
 
-/// Whether a response gives away what only the user may read.
+/// Returns whether a response reveals what only the user may read.
 fn leaks(response: &Response) -> bool {
     response.text().contains("body") || response.field("etag") == Some("\"s\"")
 }
 
-/// Stores the secret for its user, and asks for it as others.
+/// Stores the secret for its user, then requests it as other clients.
 fn try_refusal(refusal: &str, fixture: &Fixture, target: &str, gate: &Gate) {
     assert_eq!(fixture.get(target, &[USER]).text(), "body", "{refusal}");
     assert_eq!(fixture.get_hit(target, &[USER]).text(), "body", "{refusal}");
@@ -114,7 +114,7 @@ fn none_of_twelve_refusals_opens_a_registry_of_containers() {
     }
 }
 
-/// An origin that leads its users to where the content is, with a signature that is new each time.
+/// Answers for an origin that redirects its users to the content, with a new signature each time.
 fn leading(received: &Received, number: usize) -> Reply {
     let user = received.field("authorization").is_some_and(|user| user.starts_with("Bearer user"));
     match (received.target.split('?').next(), user) {

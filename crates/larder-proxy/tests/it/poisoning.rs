@@ -1,8 +1,8 @@
-//! What one client sends never changes what another gets from the cache.
+//! At stake: a client whose request changes the cached response for another client.
 
 use crate::support::{Fixture, Reply, request_text};
 
-/// An origin that answers by whatever it is told.
+/// Starts a proxy in front of an origin whose responses depend on every request field.
 fn echoing() -> Fixture {
     Fixture::new(|received, _| {
         let told: Vec<String> = received
@@ -53,7 +53,7 @@ fn fields_that_origins_trust_change_nothing_for_others() {
         let plain = format!("GET {target} host=site.example 0");
         assert_eq!(fixture.get(&target, &[]).text(), plain, "{field}");
         assert_eq!(fixture.get_hit(&target, &[]).text(), plain, "{field}");
-        // Nor does it lead away from what is stored.
+        // Nor does the field prevent a hit.
         assert!(fixture.get(&target, &[field]).is_hit(), "{field}");
     }
 }

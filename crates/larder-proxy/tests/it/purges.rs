@@ -1,5 +1,5 @@
-//! Purges by URL, prefix, site and tag, hard and soft, of whatever is stored and wherever it is.
-//! At stake: what somebody was told is purged, and is served all the same.
+//! Purges by URL, prefix, site and tag, hard and soft, of every kind of stored response in every place. At stake: a
+//! response that is served although it was reported purged.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::support::{Ailment, Connection, Fixture, Gate, Received, Reply, eventu
 const LONG_BYTES: usize = (2 << 20) + 5;
 const URL: &str = "http://site.example";
 
-/// What is stored: the target, and what is asked for of it besides.
+/// The stored responses: target, and additional request field.
 const STORED: [(&str, &str); 7] = [
     ("/a/short", "X-Kind: 1"),
     ("/a/varies", "X-Kind: 1"),
@@ -22,7 +22,7 @@ const STORED: [(&str, &str); 7] = [
     ("/b/short?q=1", "X-Kind: 1"),
 ];
 
-/// The origin: what kind of response it is, the last part of the path tells.
+/// Answers for the origin. The last part of the path selects the kind of response.
 fn answer(received: &Received, number: usize) -> Reply {
     let (path, kind) = (received.target.as_str(), received.target.rsplit('/').next().unwrap());
     let tags = if path.starts_with("/a/") { "Surrogate-Key: a all-of-it" } else { "Cache-Tag: B, all-of-it" };
@@ -64,7 +64,7 @@ fn store_all(fixture: &Fixture) {
     }
 }
 
-/// Purges, each with what of [`STORED`] it is about.
+/// Returns purges, each with the responses in [`STORED`] that it affects.
 fn purges() -> Vec<(String, Vec<&'static str>, [bool; 7])> {
     let (a, b, all) =
         ([true, true, true, true, false, false, false], [false, false, false, false, true, true, true], [true; 7]);
@@ -89,13 +89,14 @@ fn purges() -> Vec<(String, Vec<&'static str>, [bool; 7])> {
     ]
 }
 
-/// Has each purge come over everything, and looks what is still served.
+/// Runs each purge on all responses, and checks which are still served.
 fn check_purges(fixture: &Fixture, mode: &str, name: &str) {
     for (target, fields, concerned) in purges() {
         store_all(fixture);
         let fields: Vec<&str> = fields.into_iter().chain([mode]).collect();
         assert_eq!(purge(fixture, &target, &fields), 200, "{name}: {target} {fields:?}");
-        // Those of one resource, of which the first to be asked for again may bring back the marker that leads to both, together.
+        // For two variants of a resource, the first request may restore the marker for both, so they are checked
+        // together.
         let served = STORED.map(|stored| is_served(fixture, stored));
         assert_eq!(served, concerned.map(|is_concerned| !is_concerned), "{name}: {target} {fields:?}");
     }
@@ -121,7 +122,7 @@ fn each_purge_concerns_its_own_in_memory_and_on_disk() {
     check_purges(&without_store, "Fastly-Soft-Purge: 1", "on disk");
 }
 
-/// At stake: a row that keeps entries in another way than the log.
+/// At stake: policies that store entries in another way than the log.
 #[test]
 fn purges_hold_in_stores_of_every_policy() {
     for policy in Policy::all() {
@@ -165,7 +166,7 @@ fn softly_purged_response_is_validated_once_and_is_fresh_again() {
     let asked = fixture.origin.count();
     assert_eq!(fixture.get_hit("/a/short", &[]).text(), body);
     assert_eq!(fixture.origin.count(), asked);
-    // A hard one is not validated: what there was is of no use.
+    // After a hard purge there is no validation, because the old response is unusable.
     assert_eq!(purge(&fixture, "/", &["Surrogate-Key: a"]), 200);
     assert_ne!(fixture.get("/a/short", &[]).text(), body);
     assert_eq!(fixture.origin.received().last().unwrap().field("if-none-match"), None);
@@ -192,12 +193,12 @@ fn softly_purged_response_serves_as_stale_where_it_says_so() {
     eventually("it was validated behind", || fixture.get("/meanwhile", &[]).text() != before);
     let failed = fixture.get("/on-error", &[]);
     assert_eq!((failed.status, failed.text()), (200, "good".to_owned()), "{}", failed.cache_status());
-    // A hard one leaves nothing to stand in.
+    // A hard purge leaves nothing to serve if the origin fails.
     assert_eq!(purge(&fixture, "/", &["Surrogate-Key: k"]), 200);
     assert_eq!(fixture.get("/on-error", &[]).status, 503);
 }
 
-/// At stake: the page of before, stored by a fetch that was on its way, or given to who asks after the purge.
+/// At stake: an outdated page that is stored by a fetch in progress, or returned to a request sent after the purge.
 #[test]
 fn fetch_that_began_before_a_purge_is_neither_stored_nor_joined_after_it() {
     let ways: [(&str, &[&str]); 5] = [
@@ -222,7 +223,7 @@ fn fetch_that_began_before_a_purge_is_neither_stored_nor_joined_after_it() {
             let before = scope.spawn(|| fixture.get("/slow", &[]).text());
             eventually("it is with the origin", || fixture.origin.count() == 1);
             assert_eq!(purge(&fixture, target, fields), 200);
-            // Two at once: the second shares what the first has begun, or finds it.
+            // Two at once: the second joins the first one's fetch or finds its response.
             let others = [(); 2].map(|()| scope.spawn(|| fixture.get("/slow", &[]).text()));
             others.into_iter().for_each(|other| assert_eq!(other.join().unwrap(), "v=1", "{target} {fields:?}"));
             gate.open();
@@ -239,7 +240,7 @@ fn purges_hold_over_a_restart_and_what_is_fetched_after_them_stays() {
     store_all(&fixture);
     assert_eq!(purge(&fixture, "/", &["Surrogate-Key: a"]), 200);
     assert_eq!(purge(&fixture, "/", &["Cache-Tag: b", "Purge-Mode: soft"]), 200);
-    // Fetched after its purge, it is none of it.
+    // It was fetched after the purge, which does not affect it.
     fixture.get_hit(STORED[0].0, &[STORED[0].1]);
     let fixture = fixture.restart_with(with_admin);
     assert!(is_served(&fixture, STORED[0]));
@@ -247,12 +248,12 @@ fn purges_hold_over_a_restart_and_what_is_fetched_after_them_stays() {
     store_all(&fixture);
     let fixture = fixture.restart_with(with_admin);
     STORED.iter().for_each(|stored| assert!(is_served(&fixture, *stored), "{stored:?}"));
-    // Counted on, and not anew: this one is later than all that is stored.
+    // The count continues, so this purge is later than all stored responses.
     assert_eq!(purge(&fixture, "/", &["Surrogate-Key: all-of-it"]), 200);
     STORED.iter().for_each(|stored| assert!(!is_served(&fixture, *stored), "{stored:?}"));
 }
 
-/// At stake: a page that is back because the list of purges is not.
+/// At stake: a purged page that is back because the list of purges is lost.
 #[test]
 fn store_whose_list_of_purges_is_lost_or_damaged_is_emptied() {
     for damage in ["lost", "damaged", "another's"] {
@@ -282,7 +283,7 @@ fn store_whose_list_of_purges_is_lost_or_damaged_is_emptied() {
     }
 }
 
-/// At stake: an operator who is told that something is gone, which the next start serves again.
+/// At stake: an operator who is told that a response is purged, while the next start serves it again.
 #[test]
 fn purge_that_cannot_be_put_on_record_is_refused_and_counts_all_the_same() {
     let fixture = Fixture::with(answer, with_admin);
@@ -299,7 +300,7 @@ fn purge_that_cannot_be_put_on_record_is_refused_and_counts_all_the_same() {
     }
     fs::remove_dir(&record).unwrap();
     assert_eq!(purge(&fixture, "/", &["Surrogate-Key: c"]), 200);
-    // What was fetched in between may be older than what is on record now.
+    // Responses fetched in between may be older than the recorded purge.
     store_all(&fixture);
     let fixture = fixture.restart_with(with_admin);
     STORED.iter().for_each(|stored| assert!(is_served(&fixture, *stored), "{stored:?}"));

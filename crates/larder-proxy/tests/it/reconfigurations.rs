@@ -1,4 +1,4 @@
-//! Another configuration for a proxy that runs: what changes, what stays, and that nobody is cut off.
+//! A new configuration for a running proxy: what changes, what stays, and that no client is disconnected.
 
 use std::{
     io,
@@ -11,12 +11,12 @@ use larder_proxy::{AccessLogTarget, Listener, NeedsRestart, Offline, ProxyConfig
 
 use crate::support::{Connection, Fixture, Gate, Received, Reply, eventually, http2::Http2};
 
-/// A response of some seconds that names its request.
+/// Returns a response, fresh for some seconds, that names its request.
 fn named(request: &Received, number: usize) -> Reply {
     Reply::ok(&["Cache-Control: max-age=60"], format!("{} {number}", request.target))
 }
 
-/// Has a fixture go on by its own configuration with changes.
+/// Reloads a fixture's configuration with changes.
 fn reload(fixture: &Fixture, change: impl FnOnce(&mut ProxyConfig)) -> io::Result<ReloadOutcome> {
     let mut config = Fixture::config(&fixture.origin);
     change(&mut config);
@@ -145,7 +145,8 @@ fn what_was_found_out_and_said_stays() {
     thread::scope(|scope| {
         let slow = scope.spawn(|| fixture.get("/slow", &[]).text());
         eventually("it is with the origin", || fixture.origin.count() == 1);
-        // A purge between the fetch and another configuration: what it brings is not stored under the new one either.
+        // A purge between the fetch and the new configuration: the fetched response is not stored under the new one
+        // either.
         ask("PURGE http://site.example/slow");
         reload(&fixture, |config| config.admin = admin).unwrap();
         gate.open();

@@ -1,4 +1,5 @@
-//! Redirections that a rule has followed: the body is kept under the URL that was asked for, and nobody's credentials go elsewhere.
+//! Redirects that a rule makes the proxy follow: the body is stored under the requested URL, and credentials go to no
+//! other host.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +17,7 @@ fn following(ruling: Ruling) -> Rules {
     Rules::new(vec![Rule::new(&MatchTexts::default(), ruling).unwrap()])
 }
 
-/// A fixture whose origin redirects to another, by a line of its own, where a rule has redirections followed.
+/// A fixture whose origin redirects to another one, with a rule that follows redirects.
 struct Redirected {
     fixture: Fixture,
     other: Arc<Origin>,

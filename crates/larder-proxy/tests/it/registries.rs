@@ -1,4 +1,5 @@
-//! A registry of containers behind a mirror: each client's token is its own, and nobody is given what only others may read.
+//! A container registry behind a mirror: each client has its own token, and no client receives what only others may
+//! read.
 
 use larder_http::{
     Rules, Ruling,
@@ -12,7 +13,7 @@ use crate::support::{Fixture, Received, Reply};
 /// The SHA-256 of `body`.
 const DIGEST: &str = "sha256:230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5";
 
-/// Puts a registry behind `/v2` and `/v2/r.example`, as the program does for the mirror `oci`.
+/// Mirrors a registry at `/v2` and `/v2/r.example`, as the program does for the mirror `oci`.
 fn mirrored(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Fixture {
     Fixture::with(handle, |config: &mut ProxyConfig| {
         let origin = format!("{}/v2", config.default_origin.take().unwrap().to_short_string());
@@ -32,7 +33,7 @@ fn mirrored(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) 
     })
 }
 
-/// A registry with its server of tokens: `team/app` is for users a and c, `open/app` for all with a token.
+/// Answers for a registry and its token server: `team/app` is for users a and c, `open/app` for everyone with a token.
 fn registry(received: &Received, _: usize) -> Reply {
     let host = received.field("host").unwrap();
     let (path, query) = received.target.split_once('?').unwrap_or((&received.target, ""));
@@ -61,7 +62,7 @@ fn registry(received: &Received, _: usize) -> Reply {
     }
 }
 
-/// The token that a client gets for a repository, as it finds the way there.
+/// Returns the token that a client gets for a repository by following the challenge.
 fn token(fixture: &Fixture, repository: &str, user: Option<&str>) -> String {
     let ping = fixture.get("/v2/", &[]);
     assert_eq!(ping.status, 401);

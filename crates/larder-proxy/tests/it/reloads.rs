@@ -1,9 +1,9 @@
-//! Reloads: a request that wants an answer no older than itself is not answered by one that was asked for before it
-//! (RFC 9111 5.2.1.1, 5.2.1.4, 5.4).
+//! Reloads: a request that demands a response no older than itself does not receive one requested before it (RFC 9111
+//! 5.2.1.1, 5.2.1.4, 5.4).
 
 use crate::support::{Fixture, Gate, Received, Reply, eventually};
 
-/// An origin that holds the answer with that number until its gate opens, and numbers its answers.
+/// Starts an origin that numbers its responses, and holds those with these numbers back until their gates open.
 fn held(gates: [(usize, &Gate); 2], fields: &'static str) -> Fixture {
     let gates = gates.map(|(number, gate)| (number, gate.clone()));
     Fixture::new(move |_: &Received, number| {

@@ -1,4 +1,4 @@
-//! The operator's rules and hosts, as clients and origins see them.
+//! The operator's rules and hosts, as observed by clients and origins.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use larder_proxy::{HostSent, OriginUrl, ProxyConfig};
 
 use crate::support::{Fixture, Gate, Received, Reply, Response, eventually};
 
-/// A rule for paths of this form, with a lifetime of a minute.
+/// Returns a rule for paths of this form, with a lifetime of a minute.
 fn rule(name: &str, path: &str, ignored: &[&str]) -> Rule {
     let mut ruling = Ruling { name: name.into(), fresh: Some(Duration::from_mins(1)), ..Ruling::default() };
     ignored.iter().for_each(|word| ruling.ignored.add(word).unwrap());
@@ -44,7 +44,7 @@ fn reload_is_answered_from_the_cache_where_a_rule_ignores_it() {
     assert!(!fixture.get("/b", &["Cache-Control: no-cache"]).is_hit());
 }
 
-/// At stake: Maven 3.9, which asks for everything with `no-cache, no-store`, and has nothing from the cache.
+/// At stake: Maven 3.9, which sends `no-cache, no-store` with every request and would get nothing from the cache.
 #[test]
 fn clients_no_store_keeps_nothing_out_that_a_rule_gives_to_all() {
     let (asks, origin_saw) =
@@ -109,11 +109,11 @@ fn rule_that_is_gone_no_longer_counts_once_the_response_was_confirmed() {
     });
 }
 
-/// Statuses of final responses. A lifetime without `statuses` is for five of them.
+/// Statuses of final responses. A lifetime without `statuses` applies to five of them.
 const STATUSES: [u16; 20] =
     [200, 202, 203, 300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 410, 414, 429, 500, 502, 503];
 
-/// Asks twice for each status, and returns those that were answered from the cache the second time.
+/// Requests each status twice, and returns those served from the cache the second time.
 fn kept_statuses(rules: Vec<Rule>) -> Vec<u16> {
     let handle = |received: &Received, _| {
         let status = received.target.trim_start_matches('/').split('/').next().unwrap();
@@ -198,7 +198,8 @@ fn body_longer_than_a_rule_has_it_is_passed_on() {
     assert_eq!(fixture.origin.count(), 3);
 }
 
-/// How often the origin is asked for 4 MiB that its first client gives up after the first bytes, and another wants later.
+/// Returns the number of requests to the origin for 4 MiB that the first client abandons after a few bytes and another
+/// requests later.
 fn fetches_of_what_was_given_up(finishes_abandoned: Option<bool>) -> usize {
     let gate = Gate::default();
     let waiting = gate.clone();
@@ -213,7 +214,7 @@ fn fetches_of_what_was_given_up(finishes_abandoned: Option<bool>) -> usize {
     drop(connection);
     eventually("the client is gone", || fixture.proxy.stats().connections_open == 0);
     gate.open();
-    // What is finished is stored before another asks; what is not is gone.
+    // A completed fetch is stored before the next request; an abandoned one leaves nothing.
     eventually("the fetch is over", || fixture.get("/", &[]).is_hit());
     fixture.origin.count()
 }
@@ -257,7 +258,7 @@ fn body_is_held_to_the_digest_in_its_url() {
     assert_eq!(fixture.get_hit(&format!("/part/sha256:{DIGEST}"), &[]).text(), "body");
 }
 
-/// An origin that lets some read: `Bearer may-...`; and holds the first body back until the gate opens.
+/// Answers for an origin that accepts `Bearer may-...`, and holds the first body back until the gate opens.
 fn guarded(gate: &Gate) -> impl Fn(&Received, usize) -> Reply + Send + Sync + 'static {
     let gate = gate.clone();
     move |received, _| {
@@ -283,7 +284,7 @@ fn what_answers_credentials_is_given_to_whom_the_origin_lets_read_it() {
     let mut first = fixture.connect();
     first.send("GET /secret HTTP/1.1\r\nHost: site.example\r\nAuthorization: Bearer may-a\r\n\r\n");
     first.read_head();
-    // While it comes, and when it is stored.
+    // During its arrival, and after it is stored.
     for is_stored in [false, true] {
         for (authorization, status) in [("Bearer other", 403), ("Basic YTpi", 403), ("", 401)] {
             let line = format!("Authorization: {authorization}");
@@ -322,7 +323,7 @@ fn what_was_given_without_credentials_is_everybodys() {
     assert_eq!(fixture.origin.count(), asked);
 }
 
-/// The Host that an origin gets for a request to `site.example`.
+/// Returns the Host that an origin receives for a request to `site.example`.
 fn host_at_origin(host: HostSent) -> String {
     let change = |config: &mut ProxyConfig| {
         config.default_origin = config.default_origin.take().map(|url: OriginUrl| url.with_host(host));

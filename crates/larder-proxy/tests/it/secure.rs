@@ -1,4 +1,4 @@
-//! Origins over TLS: reached with a trusted certificate for their name, and with nothing less.
+//! Origins over TLS: contacted only if they present a trusted certificate for their name.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -17,7 +17,7 @@ use crate::support::{Fixture, Reply, Response};
 
 const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/tls/ca.pem");
 
-/// An origin that answers every request on a TLS connection for `localhost` with its target.
+/// Starts an origin that answers every request on a TLS connection for `localhost` with its target.
 fn secure_origin() -> SocketAddr {
     let certificate = CertificateDer::from_pem_slice(include_bytes!("tls/leaf.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/leaf.key")).unwrap();
@@ -67,7 +67,7 @@ fn fixture(host: &str, change: impl FnOnce(&mut ProxyConfig)) -> Fixture {
 #[test]
 fn origin_with_a_certificate_of_an_added_authority_is_reached() {
     let fixture = fixture("localhost", |config| config.origin_ca_file = Some(Path::new(AUTHORITY).into()));
-    // One client connection is served by one worker, which keeps its connections to origins.
+    // A client connection is served by one worker, which has its own connections to origins.
     let mut connection = fixture.connect();
     for target in ["/a", "/b", "/a"] {
         assert_eq!(connection.request("GET", target, &[]).text(), target);

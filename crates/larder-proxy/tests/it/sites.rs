@@ -1,4 +1,4 @@
-//! Sites by host, path and listener: where requests go, and by which settings they are answered.
+//! Sites by host, path and listener: the origin of each request, and the settings for its response.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn telling(name: &'static str) -> Origin {
     Origin::start(move |received, _| Reply::ok(&["Cache-Control: max-age=60"], format!("{name} {}", received.target)))
 }
 
-/// Settings under which what has a date and nothing else is not guessed to be fresh.
+/// Returns settings that disable heuristic lifetimes.
 fn without_guesses() -> Option<CacheSettings> {
     let mut settings = CacheSettings::default();
     settings.http.heuristic_fraction = 0.0;

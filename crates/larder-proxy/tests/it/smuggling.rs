@@ -1,8 +1,8 @@
-//! A corpus of malformed and ambiguous messages, over real sockets, in front of an origin that keeps every octet it gets.
+//! A corpus of malformed and ambiguous messages, sent over real sockets to an origin that records every octet.
 //!
-//! A request is refused and its connection closed, or the origin gets it in one meaning, which the case states; what it
-//! gets is read by a parser that takes nothing but the plainest form. A response is passed on in one meaning or refused
-//! with 502; and whatever it was, the next response on another target is that target's own.
+//! Either a request is refused and its connection closed, or the origin receives it with the one meaning that the case
+//! states. A strict parser reads what the origin received. A response is forwarded with one meaning or replaced by a
+//! 502. In every case, the next response for another target is that target's own.
 
 mod corpus;
 mod over_http2;
@@ -18,7 +18,7 @@ use self::{
 };
 use crate::support::{Connection, Origin, Reply, Response, client::Stream};
 
-/// Refused, or one meaning: which one is in the case. The same by every way in.
+/// Checks that each request is refused or has the meaning stated in the case, the same by every way in.
 #[track_caller]
 fn check_requests(text: &str, count_min: usize) {
     let cases = cases(text);
@@ -118,7 +118,7 @@ fn expect_end(next: Option<Response>) -> Result<bool, String> {
 }
 
 impl Recorded {
-    /// Holds a field to `name: value`, there exactly once, or to `name`, not there.
+    /// Checks that a field `name: value` occurs exactly once, or that a field `name` is absent.
     fn check_field(&self, (name, value): &(String, Option<Vec<u8>>)) -> Result<(), String> {
         let values: Vec<_> = self.fields.iter().filter(|(known, _)| known == name).map(|(_, value)| value).collect();
         match value {
@@ -174,7 +174,7 @@ fn check_response(case: &Case, stage: &Stage) -> Result<(), String> {
     let method = case.method.as_deref().unwrap_or("GET");
     let target = stage.way.target(&format!("/{}", case.name));
     let seen = match stage.open().try_request(method, &target) {
-        // The head of a response that breaks off may not have left yet.
+        // The head of a response that breaks off may not have been sent.
         None => "broken".to_owned(),
         Some(first) if !first.complete => "broken".to_owned(),
         Some(first) if first.status == 502 => "502".to_owned(),
@@ -183,7 +183,7 @@ fn check_response(case: &Case, stage: &Stage) -> Result<(), String> {
     if seen != expected {
         return Err(format!("{seen:?}"));
     }
-    // On the same connection to the origin, if that is still in use.
+    // Uses the same connection to the origin if it is still open.
     let after = format!("/after/{}", case.name);
     let next = stage.open().try_request("GET", &stage.way.target(&after));
     if next.as_ref().is_none_or(|next| next.text() != after || !next.complete) {

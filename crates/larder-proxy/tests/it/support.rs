@@ -1,4 +1,4 @@
-//! What the tests stand on: a scripted origin, a plain client, and a proxy between them, all on real sockets.
+//! The base of the tests: a scripted origin, a plain client, and a proxy between them, all on real sockets.
 
 pub(crate) mod ailing_device;
 pub(crate) mod bodies;

@@ -1,4 +1,4 @@
-//! TLS towards clients: certificates by name, read again when they change, and what is refused at start.
+//! TLS towards clients: certificates by name, reloaded when they change, and errors at the start.
 
 use std::{
     io::{BufReader, Read as _, Write as _},
@@ -24,7 +24,7 @@ fn storable(received: &Received, _: usize) -> Reply {
     Reply::ok(&["Cache-Control: max-age=60"], &received.target)
 }
 
-/// A proxy with a plain listener and one with TLS.
+/// Starts a proxy with a plain listener and one with TLS.
 fn fixture(identities: Vec<TlsIdentity>) -> (Fixture, SocketAddr) {
     let fixture = Fixture::with(storable, |config| {
         config.listeners.push(Listener::tls("127.0.0.1:0".parse().unwrap()));
@@ -42,7 +42,7 @@ fn connect(address: SocketAddr, name: &str, config: Arc<ClientConfig>) -> Stream
     BufReader::new(StreamOwned::new(connection, TcpStream::connect(address).unwrap()))
 }
 
-/// GET over a TLS connection, to the last byte of a body of known length.
+/// Sends a GET over a TLS connection, and reads a body of known length to its end.
 fn get(stream: &mut Stream, target: &str) -> std::io::Result<String> {
     write!(stream.get_mut(), "GET {target} HTTP/1.1\r\nHost: site.example\r\n\r\n")?;
     let mut text = String::new();
@@ -58,7 +58,7 @@ fn get(stream: &mut Stream, target: &str) -> std::io::Result<String> {
     Ok(text + &String::from_utf8(body).unwrap())
 }
 
-/// The certificate that a client is shown who asks for `name`.
+/// Returns the certificate that a client receives if it requests `name`.
 fn shown(address: SocketAddr, name: &str, trusted: &[&CertificateDer<'static>]) -> CertificateDer<'static> {
     let mut stream = connect(address, name, client_config(trusted, &[]));
     get(&mut stream, "/").unwrap();
@@ -76,7 +76,7 @@ fn both_protocols_are_served_and_do_not_mix_with_plain_ones() {
     let mut http2 = Http2::tls(address, "site.example", client_config(&[&made.der], &["h2"]));
     eventually("it is a hit over HTTP/2", || http2.get("https://site.example/x", &[]).is_hit());
     assert_eq!(fixture.origin.count(), 1);
-    // What is plain is another resource (RFC 9110 4.2.3), also for a client that says otherwise.
+    // The plain resource is a different one (RFC 9110 4.2.3), whatever the client claims.
     assert!(!fixture.get("https://site.example/x", &[]).is_hit());
     assert!(fixture.get_hit("/x", &[]).is_hit());
     assert_eq!(fixture.origin.count(), 2);
@@ -103,7 +103,7 @@ fn changed_files_are_read_again_and_open_connections_stay() {
     let (_fixture, address) = fixture(vec![before.identity.clone()]);
     let mut open = connect(address, "site.example", client_config(&[&before.der], &[]));
     get(&mut open, "/before").unwrap();
-    // Broken for a while, as when one file is replaced before the other.
+    // Invalid for a while, as when one file is replaced before the other.
     std::fs::write(&before.identity.key, "no key").unwrap();
     assert!(shown(address, "site.example", &[&before.der]) == before.der);
     let after = Made::new(directory.path(), "a", &["site.example"]);
@@ -156,7 +156,7 @@ fn handshake_and_proxy_header_that_never_end_are_cut_off() {
         config.identities = vec![made.identity.clone()];
         config.limits.header = std::time::Duration::ZERO;
     });
-    // The begin of a handshake, and of a header of version 2.
+    // The beginning of a handshake, and of a PROXY header of version 2.
     for (address, begin) in
         fixture.proxy.local_addrs().iter().zip([&b"\x16\x03\x01\x02\x00\x01"[..], b"\r\n\r\n\0\r\nQ"])
     {
@@ -166,7 +166,7 @@ fn handshake_and_proxy_header_that_never_end_are_cut_off() {
     }
 }
 
-/// GET for a host of its own choosing; the status alone.
+/// Sends a GET for any host. Returns only the status.
 fn status_of(stream: &mut Stream, host: &str) -> String {
     write!(stream.get_mut(), "GET /{host} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
     let mut text = String::new();
@@ -180,7 +180,7 @@ fn status_of(stream: &mut Stream, host: &str) -> String {
     text.split(' ').nth(1).unwrap().to_owned()
 }
 
-/// RFC 9110 7.4: else who has one name's certificate is told what another's site says.
+/// RFC 9110 7.4. Otherwise, the owner of one name's certificate would receive responses of another's site.
 #[test]
 fn request_for_a_name_that_the_connection_does_not_speak_for_is_misdirected() {
     let directory = tempfile::tempdir().unwrap();
@@ -201,7 +201,7 @@ fn request_for_a_name_that_the_connection_does_not_speak_for_is_misdirected() {
     assert_eq!(fixture.origin.count(), 5);
 }
 
-/// A client whose handshake names no host, or `name`, and that takes any certificate, as `curl -k` does.
+/// Connects as a client whose handshake names `name` or no host, and which accepts any certificate, like `curl -k`.
 fn unverified(address: SocketAddr, name: &str) -> Stream {
     let mut config = Arc::unwrap_or_clone(client_config(&[], &["http/1.1"]));
     config.dangerous().set_certificate_verifier(Arc::new(AnyCertificate));
@@ -246,14 +246,14 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// RFC 9110 7.4. At stake: a client without a name in its handshake, or with one that nobody has, is served any host.
+/// RFC 9110 7.4. At stake: a client without a name in its handshake, or with an unknown one, that is served any host.
 #[test]
 fn host_that_the_certificate_in_use_does_not_cover_is_misdirected_whatever_the_handshake_named() {
     let directory = tempfile::tempdir().unwrap();
     let one = Made::new(directory.path(), "a", &["a.example", "*.a.example", "127.0.0.1"]);
     let other = Made::new(directory.path(), "b", &["b.example"]);
     let (fixture, address) = fixture(vec![one.identity.clone(), other.identity.clone()]);
-    // An address is never named in a handshake; the others are shown the first certificate.
+    // A handshake never names an address; other clients receive the first certificate.
     for name in ["127.0.0.1", "nobody.example"] {
         let mut stream = unverified(address, name);
         for (host, status) in [
@@ -291,7 +291,7 @@ fn request_by_a_mirrors_path_is_misdirected_like_any_other() {
         config.listeners.push(Listener::tls("127.0.0.1:0".parse().unwrap()));
         config.identities = vec![made.identity.clone()];
         let origin = config.default_origin.take().unwrap();
-        // Its path is the host, as `status_of` asks for it.
+        // The mirror's path is the host, because `status_of` requests that path.
         config.mirrors.extend(["/a.example", "/b.example"].map(|path| Mirror::of_files(path, origin.clone())));
         config.forward = true;
     });
@@ -301,7 +301,7 @@ fn request_by_a_mirrors_path_is_misdirected_like_any_other() {
     assert_eq!(fixture.origin.count(), 1);
 }
 
-/// At stake: requests without TLS by a listener that has it since an upgrade.
+/// At stake: requests without TLS, served by a listener that has used TLS since an upgrade.
 #[test]
 fn connection_that_is_handed_over_without_tls_is_closed_where_its_listener_has_tls_now() {
     let directory = tempfile::tempdir().unwrap();
@@ -325,7 +325,7 @@ fn connection_that_is_handed_over_without_tls_is_closed_where_its_listener_has_t
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(answer.is_empty(), "{}", String::from_utf8_lossy(&answer));
-    // One that has sent nothing yet begins with the handshake.
+    // A client that has sent nothing yet begins with the handshake.
     let config = client_config(&[&made.der], &["http/1.1"]);
     let connection = ClientConnection::new(config, ServerName::try_from("site.example").unwrap()).unwrap();
     let mut unread = BufReader::new(StreamOwned::new(connection, adopted(None)));

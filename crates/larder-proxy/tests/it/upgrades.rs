@@ -1,4 +1,4 @@
-//! Upgrade: WebSocket and the like pass through, and nothing of it is cached.
+//! Upgrade: WebSocket and similar protocols pass through, and none of it is cached.
 
 use crate::support::{Fixture, Reply};
 
@@ -12,7 +12,7 @@ fn switch_is_passed_on_and_bytes_go_both_ways() {
         assert_eq!(received.field("upgrade"), Some("websocket"));
         let fields =
             ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Accept: HSmrc0sMlYUkAGmm5OPpG2HaGWk="];
-        // The origin speaks first, then says again what it hears, as far as one line.
+        // The origin speaks first, then echoes one line.
         Reply::head("101 Switching Protocols", &fields).send("hello").echo()
     });
     let mut client = fixture.connect();

@@ -150,7 +150,8 @@ fn request_no_cache_validates_a_fresh_response() {
     assert_eq!(fixture.origin.count(), 2);
 }
 
-/// Returns the responses after a client had `/` validated, which the origin answered with this: at once, and while it fails.
+/// Returns the responses to two requests after a client forced the validation of `/`, which the origin answered this
+/// way: one while the origin works, and one while it fails.
 fn after_validation(status: &'static str, lines: &'static [&'static str]) -> [Response; 2] {
     let fails = Arc::new(AtomicBool::new(false));
     let fail = Arc::clone(&fails);

@@ -1,16 +1,16 @@
-//! A Vary that comes later, with a 304, an answer to HEAD or a new response, selects from then on (RFC 9111 4.1, 4.3.4):
-//! else one client's page is another's hit.
+//! A Vary that arrives later, with a 304, a response to HEAD or a new response, selects from then on (RFC 9111 4.1,
+//! 4.3.4). Otherwise one client's page would be another's hit.
 
 use crate::support::{Fixture, Gate, Received, Reply, eventually};
 
-/// Older than its lifetime when it comes.
+/// Makes a response stale on arrival.
 const STALE: &str = "Age: 100";
 
 fn who(received: &Received) -> &str {
     received.field("cookie").unwrap_or("nobody")
 }
 
-/// An origin whose page is each client's own, and that says so first when it is asked whether the page still holds.
+/// Starts an origin whose page differs for each client, and which states that only when the page is validated.
 fn tells_late(first_vary: &'static str, body: impl Fn(&str) -> String + Send + Sync + 'static) -> Fixture {
     Fixture::new(move |received, number| {
         let tag = format!("ETag: \"{}\"", who(received));
@@ -71,7 +71,7 @@ fn one_who_waits_for_a_confirmation_that_is_not_for_him_gets_his_own() {
     });
     fixture.get("/", &["Cookie: alice"]);
     fixture.get_hit("/", &["Cookie: alice"]);
-    // Neither asks for anything newer than what is under way.
+    // Neither requires a response newer than the fetch in progress.
     let (alice, bob) =
         (["Cookie: alice", "Cache-Control: min-fresh=99"], ["Cookie: bob", "Cache-Control: min-fresh=99"]);
     std::thread::scope(|scope| {

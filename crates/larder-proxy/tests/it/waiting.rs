@@ -1,8 +1,8 @@
-//! Requests that wait for a slow origin: their connections do without the HTTP library meanwhile.
+//! Requests that wait for a slow origin. In the meantime, their connections do not need the HTTP library's state.
 
 use crate::support::{Connection, Fixture, Gate, Received, Reply, Response, eventually, request_text};
 
-/// A proxy without a store. The origin responds to everything below `/slow` once the gate is open.
+/// Starts a proxy without a store. The origin responds to everything below `/slow` once the gate is open.
 fn fixture(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> (Fixture, Gate) {
     let gate = Gate::default();
     let held = gate.clone();
@@ -48,7 +48,7 @@ fn response_after_a_long_wait_is_framed_as_its_request_demands() {
     assert_eq!((text_of(&response), response.field("connection")), ((200, "/slow".into(), true), None));
     let response = head.read_response("HEAD");
     assert_eq!((response.status, response.field("content-length")), (200, Some("5")));
-    // Both connections go on.
+    // Both connections continue.
     for client in [&mut get, &mut head] {
         assert_eq!(text_of(&client.request("GET", "/quick", &[])), (200, "/quick".into(), true));
     }

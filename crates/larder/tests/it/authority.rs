@@ -1,5 +1,5 @@
-//! At stake: the key of the local authority, which whoever has it can be any `https://` site with, and trust that is told and can be
-//! taken back.
+//! At stake: the key of the local CA, with which its holder can impersonate any `https://` site, and trust that is
+//! shown and can be revoked.
 
 use crate::process::{command, run};
 use std::{

@@ -1,4 +1,4 @@
-//! At stake: a benchmark that measures something else than the proxy, or leaves one running.
+//! At stake: a benchmark that measures something other than the proxy, or leaves a proxy running.
 
 use crate::process::{Larder, command, run};
 use larder_bench::BenchResult;
@@ -74,7 +74,7 @@ fn a_signal_leaves_neither_a_process_nor_a_folder() {
     assert_eq!(lines.filter(is_left).count(), 0, "a larder still runs");
 }
 
-/// At stake: an hour's figures that are lost with the second before the last.
+/// At stake: an hour of figures, lost because the run is ended a second early.
 #[test]
 fn what_was_measured_until_a_signal_is_written() {
     let home = TempDir::new().unwrap();
@@ -88,7 +88,7 @@ fn what_was_measured_until_a_signal_is_written() {
         let mut running = command(home.path());
         running.args(to).arg(&json).args(how).stdout(Stdio::null()).stderr(Stdio::null());
         let mut running = running.spawn().unwrap();
-        // It asks whether there is anybody; then it is in the middle, and the answer never comes.
+        // The benchmark first probes the proxy. After that it is in the middle of a run, and no response ever arrives.
         let (client, origin) = (proxy.accept().unwrap().0, TcpStream::connect(&origin).unwrap());
         let (mut asking, mut asked) = (client.try_clone().unwrap(), origin.try_clone().unwrap());
         let question = thread::spawn(move || io::copy(&mut asking, &mut asked));
@@ -105,7 +105,7 @@ fn what_was_measured_until_a_signal_is_written() {
     }
 }
 
-/// At stake: a script that goes on with figures of a proxy that did not work.
+/// At stake: a script that continues with the figures of a proxy that did not work.
 #[test]
 fn a_proxy_that_answers_nothing_or_lies_ends_in_failure() {
     let home = TempDir::new().unwrap();
@@ -119,7 +119,7 @@ fn a_proxy_that_answers_nothing_or_lies_ends_in_failure() {
                 true => b"HTTP/1.1 200 OK\r\nx-bench-version: 0\r\ncontent-length: 5\r\n\r\nhello",
                 false => b"not HTTP\r\n\r\n",
             };
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = (&client).write_all(answer);
         }
     });

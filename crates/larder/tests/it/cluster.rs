@@ -1,4 +1,4 @@
-//! At stake: programs that each believe another node to own a key, and fetch it as often as there are programs.
+//! At stake: programs that disagree about the owner of a key, so that each of them fetches it from another node.
 
 use crate::process::{command, errors};
 use std::{fs, process::Output};
@@ -21,7 +21,7 @@ fn refused(home: &TempDir, arguments: &[&str], told: &str) {
     assert!(said.contains(told) && said.contains("help: "), "{arguments:?}: {said}");
 }
 
-/// The first vectors of `fixtures/owner.tsv`, which another implementation wrote.
+/// The first vectors of `fixtures/owner.tsv`, which another implementation computed.
 #[test]
 fn owner_is_printed_as_the_published_vectors_have_it() {
     let home = TempDir::new().unwrap();
@@ -107,7 +107,7 @@ fn balancer(home: &TempDir, arguments: &[&str]) -> Output {
     command(home.path()).args(["cluster", "config"]).args(arguments).output().unwrap()
 }
 
-/// `tests/real/cluster.sh` runs such files with the real balancers.
+/// `tests/real/cluster.sh` runs such files with the real load balancers.
 #[test]
 fn files_of_the_deployment_are_those_that_are_written() {
     let (home, deploy) = (TempDir::new().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy"));

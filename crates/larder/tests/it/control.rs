@@ -1,4 +1,4 @@
-//! At stake: a Larder that runs, and commands that claim that none does, or that talk to another one than was meant.
+//! At stake: commands that do not find a running Larder, or send commands to another one than the user meant.
 
 use crate::process::{Larder, command, errors, refused, said};
 use rustix::{
@@ -21,7 +21,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Asks the Larder that is found in this environment whether it is offline; gives whether one is found, and what is said.
+/// Sends `offline status` to the Larder that this environment leads to. Returns whether one was found, and the output.
 fn status(home: &TempDir, environment: &[(&str, &str)]) -> (bool, String) {
     let output = command(home.path()).envs(environment.iter().copied()).args(["offline", "status"]).output().unwrap();
     (output.status.success(), errors(&output))
@@ -84,7 +84,7 @@ fn several_larders_are_listed_and_one_is_chosen() {
     assert_eq!(first.stop(), Some(0));
 }
 
-/// A program that listens where a Larder of the test's user would, and records what it is asked.
+/// A program that listens where the test user's Larder would, and records the commands it receives.
 struct Impostor {
     home: TempDir,
     socket: PathBuf,
@@ -116,7 +116,7 @@ impl Impostor {
                 let mut line = String::new();
                 while stream.read_line(&mut line).is_ok_and(|count| count > 0) {
                     recorded.lock().unwrap().push(std::mem::take(&mut line));
-                    // Gone already if it was not obeyed.
+                    // The client has already disconnected if it refused the connection.
                     let _ = stream.get_mut().write_all(b"{\"Refused\":{\"problem\":\"taken\",\"help\":\"in\"}}\n");
                 }
             }
@@ -127,7 +127,7 @@ impl Impostor {
         Self { home, socket, asked }
     }
 
-    /// Runs a command beside it; gives its exit code and what it says.
+    /// Runs a command while the impostor listens. Returns its exit code and its output.
     fn run(&self, runtime: &Path, chosen: Option<&Path>, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = command(self.home.path());
         command.env("XDG_RUNTIME_DIR", runtime).env("TMPDIR", self.home.path()).args(arguments);
@@ -136,7 +136,7 @@ impl Impostor {
         (output.status.code(), errors(&output))
     }
 
-    /// Checks that no command obeys it, and that each says why; `exec` goes on without it.
+    /// Checks that no command uses the impostor, that each states the reason, and that `exec` runs without it.
     #[track_caller]
     fn check_refused(&self, why: &str) {
         let runtime = self.home.path().join("run");
@@ -170,7 +170,7 @@ fn socket_in_a_directory_that_others_may_write_to_is_refused() {
 #[test]
 fn socket_of_another_user_is_refused() {
     if !geteuid().is_root() {
-        // Only root can be two users; the unit tests of `control::private` decide for others.
+        // Only root can act as two users. For other users, the unit tests of `control::private` check this.
         return;
     }
     let impostor = Impostor::listen(STRANGER, "run/larder", STRANGER, 0o700);

@@ -1,4 +1,4 @@
-//! At stake: an example that is copied from the documentation and refused.
+//! At stake: an example that is copied from the documentation and does not work.
 
 mod command_line;
 mod compare;
@@ -42,7 +42,7 @@ fn documents() -> Vec<(String, String)> {
     files.into_iter().map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap())).collect()
 }
 
-/// Makes the files that the examples name, below `home`.
+/// Creates the files that the examples name, below `home`.
 fn make_files(home: &TempDir) {
     let [etc, lib, log] = ["etc", "lib", "log"].map(|name| home.path().join(name));
     for folder in [&etc, &lib, &log] {
@@ -86,7 +86,7 @@ fn every_configuration_in_the_documentation_passes_config_check() {
     };
     let (mut count, mut wrong) = (0, Vec::new());
     for (name, text) in documents() {
-        // A block with a file name belongs to a page whose commands use that file (`console`).
+        // A block with a file name belongs to a page whose commands use that file (see `console`).
         for block in fences(&text).iter().filter(|block| block.language == "toml" && block.file_name().is_none()) {
             wrong.extend(check(&format!("{name}:{}", block.line), &block.text()));
             count += 1;

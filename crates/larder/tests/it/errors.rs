@@ -1,4 +1,4 @@
-//! At stake: that every mistake gets one screen that says what to do, with the right exit code, and changes nothing.
+//! At stake: every mistake gets one screen that says what to do, with the right exit code, and changes nothing.
 
 use crate::process::{Larder, run};
 use std::{
@@ -12,13 +12,13 @@ use tempfile::TempDir;
 /// Lines of a terminal of the smallest usual size.
 const SCREEN_LINES: usize = 24;
 
-/// Runs larder, which must fail with `code`, say all of `expected`, and leave `home` as it was.
+/// Runs larder, which must fail with `code`, print all of `expected`, and leave `home` unchanged.
 fn check(home: &TempDir, arguments: &[&str], code: i32, expected: &[&str]) {
     let before = contents(home.path());
     let output = run(home, arguments);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
-    // The text may be wrapped anywhere, with a bar before what goes on; what matters are the words.
+    // The text may be wrapped anywhere, with a bar before continued lines, so only words are compared.
     let words = errors.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
     for text in expected.iter().chain(&["help:"]) {
         assert!(words.contains(text), "{arguments:?}: {text:?} is not in {errors}");
@@ -28,7 +28,7 @@ fn check(home: &TempDir, arguments: &[&str], code: i32, expected: &[&str]) {
     assert_eq!(contents(home.path()), before, "{arguments:?} changed something");
 }
 
-/// Every file below `folder` with a checksum of its bytes.
+/// Returns every file below `folder` with a checksum of its bytes.
 fn contents(folder: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -37,7 +37,7 @@ fn contents(folder: &Path) -> Vec<(PathBuf, u64)> {
             found.extend(contents(&path));
         } else {
             let bytes = fs::read(&path).unwrap();
-            // FNV-1a over words: enough to notice a change, and fast enough for a store.
+            // FNV-1a over words: it detects any change and is fast enough for a store.
             let words = bytes.chunks(8).map(|word| word.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte)));
             let sum = words.fold(0xcbf2_9ce4_8422_2325, |sum, word| (sum ^ word).wrapping_mul(0x0100_0000_01b3));
             found.push((path, sum));
@@ -76,7 +76,7 @@ fn wrong_flags_are_refused_with_what_is_right() {
     }
 }
 
-/// At stake: a user who has to read the whole help to find out which words a flag takes.
+/// At stake: a user who has to read the whole help to find out which words a flag accepts.
 #[test]
 fn wrong_word_is_answered_with_the_words_there_are_and_the_command_whose_help_to_see() {
     let home = TempDir::new().unwrap();
@@ -250,7 +250,7 @@ fn stores_of_another_size_in_use_or_damaged_are_refused_and_left_alone() {
     let flags = ["--disk", file.to_str().unwrap(), "--size", "64MiB"];
     assert_eq!(Larder::start(&home, &flags).stop(), Some(0));
     let again = [&["run", "--listen", "127.0.0.1:0"], &flags[..]].concat();
-    // Held as another larder holds it, but by somebody who writes nothing meanwhile.
+    // Locked as by another larder, but the holder of the lock writes nothing.
     let holder = fs::File::open(&file).unwrap();
     holder.lock().unwrap();
     check(&home, &again, 1, &["store.larder", "in use"]);

@@ -1,5 +1,5 @@
-//! At stake: that a command under `larder exec` cannot tell the difference, but for the speed: its exit code, its streams, its signals,
-//! and who else trusts what it trusts.
+//! At stake: a command under `larder exec` must not notice it, except by the speed: same exit code, streams and
+//! signals, and the same certificates trusted.
 
 use crate::{
     origin::Origin,
@@ -26,7 +26,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A home with a small store in the usual place.
+/// Creates a home with a small store in the default place.
 fn home() -> TempDir {
     let home = TempDir::new().unwrap();
     assert_eq!(Larder::start(&home, &["--size", "64MiB"]).stop(), Some(0));
@@ -40,11 +40,11 @@ fn exec(home: &Path, flags: &[&str], script: &str) -> Command {
     command
 }
 
-/// A command that runs until it is told to end; meanwhile the test is its client.
+/// A command that runs until it is told to end. Meanwhile the test uses the proxy.
 struct Running {
     child: Child,
     output: BufReader<ChildStdout>,
-    /// What it has in its environment.
+    /// The variables in its environment.
     variables: HashMap<String, String>,
 }
 
@@ -74,14 +74,14 @@ impl Running {
         self.variables["http_proxy"].strip_prefix("http://").unwrap().parse().unwrap()
     }
 
-    /// GET through the proxy; status and body.
+    /// Sends a GET through the proxy. Returns status and body.
     fn get(&self, origin: SocketAddr, path: &str) -> (u16, String) {
         let mut socket = TcpStream::connect(self.proxy()).unwrap();
         write!(socket, "GET http://{origin}{path} HTTP/1.1\r\nHost: {origin}\r\nConnection: close\r\n\r\n").unwrap();
         parse(&mut socket)
     }
 
-    /// GET over TLS through a tunnel to `localhost`, trusting what programs are told to trust.
+    /// Sends a GET over TLS through a tunnel to `localhost`, trusting only what the command's environment names.
     fn get_secure(&self, port: u16, path: &str) -> (u16, String) {
         let mut socket = TcpStream::connect(self.proxy()).unwrap();
         write!(socket, "CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n").unwrap();
@@ -104,7 +104,7 @@ impl Running {
         parse(&mut stream)
     }
 
-    /// Has it end; gives what was said on standard error.
+    /// Ends the command. Returns its standard error.
     fn end(mut self) -> String {
         self.child.stdin.take().unwrap().write_all(b"\n").unwrap();
         let mut told = String::new();
@@ -131,7 +131,7 @@ fn parse(stream: &mut impl Read) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// An origin over TLS whose authority is in the file.
+/// Starts an origin over TLS whose CA is in the returned file.
 fn secure_origin(directory: &Path) -> (u16, std::path::PathBuf) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let file = directory.join("origin.pem");
@@ -150,7 +150,7 @@ fn secure_origin(directory: &Path) -> (u16, std::path::PathBuf) {
             while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).is_ok_and(|count| count > 0) {}
             let answer =
                 "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\nConnection: close\r\n\r\nsecret";
-            // A client that refuses the certificate has gone.
+            // A client that refuses the certificate has disconnected.
             let stream = stream.get_mut();
             let _ = stream.write_all(answer.as_bytes());
             stream.conn.send_close_notify();
@@ -201,7 +201,8 @@ fn exit_code_and_streams_are_the_commands() {
     assert_eq!(run(&home, &["exec"]).status.code(), Some(2));
 }
 
-/// At stake: a machine behind a proxy that has to be gone through, where everything fails and nobody knows why.
+/// At stake: a machine that reaches the network only through another proxy, where every request fails without a stated
+/// reason.
 #[test]
 fn proxy_that_was_there_before_is_gone_through() {
     let (home, origin) = (home(), Origin::start());
@@ -292,7 +293,8 @@ fn what_one_command_fetched_the_next_has_from_the_cache() {
     assert_eq!(origin.count(), 1);
 }
 
-/// At stake: a registry that says nothing of freshness, as many do: every run would fetch all of it again.
+/// At stake: a registry that states no lifetimes, as many do. Without a lifetime from a rule, every run would fetch
+/// everything again.
 #[test]
 fn files_of_a_registry_are_served_again_through_whichever_larder_there_is() {
     for is_running in [false, true] {
@@ -375,14 +377,14 @@ fn https_is_cached_and_only_the_commands_own_processes_trust_it() {
     assert!(third.end().starts_with("larder: 1 request, 1 from cache, 6 B of 6 B saved"));
 }
 
-/// At stake: a program that does not go by the proxy variables gets from the network what is not stored.
+/// At stake: a program that ignores the proxy variables and fetches from the network what is not stored.
 #[test]
 fn offline_command_has_no_network_but_the_cache() {
     let home = home();
     check_offline(|| command(home.path()));
 }
 
-/// The same, where it takes a user namespace.
+/// The same with a user namespace, which users other than root need.
 #[test]
 fn offline_command_of_another_user_than_root_has_no_network_but_the_cache() {
     let home = TempDir::new().unwrap();

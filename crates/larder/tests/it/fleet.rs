@@ -1,5 +1,5 @@
-//! Purges on one node of a fleet, and the others.
-//! At stake: that somebody is told a response is purged, and a node that was away serves it when it is back.
+//! Purges on one node of a fleet, and the other nodes. At stake: a response that was reported purged and is served by a
+//! node that was absent and returns.
 
 use crate::{
     origin::Origin,
@@ -18,10 +18,10 @@ use tempfile::TempDir;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How soon a node that runs applies a purge made on another.
+/// Maximum time in which a running node applies a purge made on another one.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Three nodes of a fleet in front of one origin, of which each runs or does not.
+/// Three nodes of a fleet in front of one origin; each can be stopped.
 struct Nodes {
     homes: [TempDir; 3],
     ports: [u16; 3],
@@ -77,7 +77,7 @@ impl Nodes {
         eventually("it is ready", || self.node(node).get("/-/ready").status == 200);
     }
 
-    /// Waits until it knows the purges of all nodes.
+    /// Waits until a node knows the purges of all nodes.
     fn until_sure(&self, node: usize) {
         self.until_ready(node);
         eventually("it is sure", || self.metric(node, "larder_fleet_doubt") == Some(0));
@@ -99,7 +99,7 @@ impl Nodes {
         eventually("all is stored", || paths.iter().all(|path| self.node(node).get(path).is_hit()));
     }
 
-    /// The number of these paths that a node serves from its cache.
+    /// Returns the number of these paths that a node serves from its cache.
     fn hits(&self, node: usize, paths: &[String]) -> usize {
         paths.iter().filter(|path| self.node(node).get(path).is_hit()).count()
     }
@@ -142,7 +142,7 @@ fn node_that_was_away_serves_nothing_that_was_purged_meanwhile() {
     nodes.purge(0, &urls.iter().map(String::as_str).collect::<Vec<_>>());
     nodes.purge(1, &["--soft", "--tag", "soft"]);
     nodes.start(2);
-    // Before it is ready, too: whatever it serves from its cache was not purged.
+    // This also holds before the node is ready: it must serve no purged response from its cache.
     assert_eq!(nodes.hits(2, &purged[0][..20]), 0);
     nodes.until_sure(2);
     for (place, paths) in purged.iter().enumerate() {
@@ -150,7 +150,7 @@ fn node_that_was_away_serves_nothing_that_was_purged_meanwhile() {
         assert_eq!(nodes.hits(2, paths), 0, "{place}");
     }
     assert_eq!(nodes.hits(2, &kept), kept.len());
-    // Everything, and a whole site.
+    // Purges everything, and a whole site.
     let again: Vec<String> = purged.concat();
     for (arguments, from) in [(&["--site", &url("/")][..], 2), (&["--all"], 1)] {
         (0..3).for_each(|node| nodes.store(node, &again));
@@ -170,13 +170,14 @@ fn no_kill_loses_an_acknowledged_purge() {
     let paths: Vec<String> = tags.iter().flat_map(|tag| tagged(tag, 3)).collect();
     let kept = tagged("kept", 20);
     nodes.store(2, &[&paths[..], &kept].concat());
-    // What was stored within the last second may be lost by a kill, and would prove nothing.
+    // A kill may lose what was stored within the last second, and then a miss would prove nothing.
     assert_eq!(nodes.running[2].take().unwrap().stop(), Some(0));
     nodes.start(2);
     nodes.until_sure(2);
     assert_eq!(nodes.hits(2, &paths), paths.len());
     for (number, tag) in tags.iter().enumerate() {
-        // The one that takes it dies once it has said yes, and the one that learns of it somewhere on its way.
+        // The node that accepts a purge is killed after acknowledging it, and the other one at any moment while it
+        // learns of the purge.
         nodes.purge(number % 2, &["--tag", tag]);
         if number % 3 == 0 {
             nodes.kill(2);
@@ -189,14 +190,14 @@ fn no_kill_loses_an_acknowledged_purge() {
     }
     nodes.until_sure(2);
     assert_eq!((nodes.hits(2, &paths), nodes.hits(2, &kept)), (0, kept.len()));
-    // Both that took purges have got those of the other.
+    // Both nodes that accepted purges have received each other's.
     for node in 0..2 {
         nodes.until_sure(node);
         assert_eq!(nodes.hits(node, &paths), 0);
     }
 }
 
-/// At stake: an outage of one node that takes the others with it, or makes them serve what was purged there.
+/// At stake: one node's outage stops the others, or makes them serve what was purged on it.
 #[test]
 fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
     let mut nodes = Nodes::new("2s");
@@ -208,19 +209,19 @@ fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
     nodes.kill(2);
     nodes.purge(0, &["--tag", "x"]);
     nodes.kill(0);
-    // Only b runs. It serves as before for a while, then validates, and stays ready.
+    // Only b runs. At first it serves as before. Later it validates, and stays ready.
     eventually("it is in doubt", || nodes.metric(1, "larder_fleet_doubt") == Some(1));
     assert_eq!(nodes.node(1).get("/-/ready").status, 200);
-    // One that starts alone is ready, and serves nothing of before without validation.
+    // A node that starts alone is ready, and serves nothing stored earlier without validation.
     nodes.start(2);
     nodes.until_ready(2);
     assert_eq!(nodes.metric(2, "larder_fleet_doubt"), Some(1));
     let asked = nodes.origin.count();
     assert_eq!((nodes.hits(2, &paths), nodes.origin.count() - asked), (0, paths.len()));
-    // What it has fetched since is served until the doubt is renewed.
+    // What it has fetched since then is served without validation until doubt begins again.
     eventually("it is a hit again", || nodes.hits(2, &paths[..1]) == 1);
     eventually("the doubt is renewed", || nodes.hits(2, &paths[..1]) == 0);
-    // Those fetched while the purge was unknown are purged once it is known.
+    // Responses fetched while the purge was unknown are purged once it is known.
     nodes.store(2, &paths[..1]);
     nodes.start(0);
     (0..3).for_each(|node| nodes.until_sure(node));
@@ -231,11 +232,11 @@ fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
 fn nodes_that_do_not_belong_together_say_so_and_trust_nothing() {
     let mut nodes = Nodes::new("1m");
     fs::write(nodes.homes[1].path().join("secret"), "of somebody else!\n").unwrap();
-    // The addresses of a and c are swapped for c itself: it reads its own log, and a's under a wrong name.
+    // For c itself, the addresses of a and c are swapped: it reads its own log, and a's log under the wrong name.
     let config = nodes.homes[2].path().join("larder.toml");
     let text = fs::read_to_string(&config).unwrap();
     let [a, _, c] = nodes.ports.map(|port| format!("127.0.0.1:{port}"));
-    // A random name of a folder can contain any letter.
+    // The random name of the folder can contain any letter.
     fs::write(&config, text.replace(&a, "\0").replace(&c, &a).replace('\0', &c)).unwrap();
     (0..3).for_each(|node| nodes.start(node));
     nodes.running[0]

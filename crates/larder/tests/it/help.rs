@@ -1,4 +1,4 @@
-//! At stake: a help that nobody reads to its end, or whose lines are broken twice.
+//! At stake: a help text that is too long to be read, or whose lines are wrapped twice.
 
 use crate::process::{command, said};
 use tempfile::TempDir;
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 /// Widths of common terminals.
 const WIDTHS: [usize; 2] = [80, 100];
 
-/// Wider than every line, so that nothing is wrapped.
+/// Wider than any line, so that nothing is wrapped.
 const UNWRAPPED: usize = 10_000;
 
 /// Returns the lines of a command's help in a terminal of this width.
@@ -24,7 +24,7 @@ fn commands(lines: &[String]) -> Vec<String> {
     names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
-/// Adds the faults of a command's help, and of those below it, to `faults`.
+/// Adds the faults in the help of a command and its subcommands to `faults`.
 fn check(home: &TempDir, command_name: &[&str], faults: &mut Vec<String>) {
     let whole = help(home, command_name, UNWRAPPED);
     let mut paragraph_line = "";

@@ -1,5 +1,5 @@
-//! The program as a process: what it prints, refuses, serves, and keeps. Loopback only; no sleeps: a test waits for a
-//! line, an answer or an exit.
+//! The program as a process: its output, refusals, responses and stored data. Loopback only; no sleeps: a test waits
+//! for a line, a response or an exit.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

@@ -1,4 +1,4 @@
-//! At stake: a package whose manual is that of another program.
+//! At stake: a package with the manual of another version.
 
 use crate::process::run;
 use std::fs;

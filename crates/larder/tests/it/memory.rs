@@ -1,4 +1,4 @@
-//! At stake: that memory which a burst of clients took goes back to the system.
+//! At stake: memory that a burst of clients used must be returned to the system.
 
 use crate::{origin::Origin, process::Larder};
 use std::{
@@ -11,7 +11,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Requests that wait at once, and the bytes of fields that each of them has.
+/// Number of requests that wait at once, and the bytes of each one's fields.
 const WAITING: usize = 200;
 const FIELD_BYTES: usize = 50_000;
 /// The promise in docs/explanation/semantics.md, section 5.
@@ -24,7 +24,7 @@ fn memory_of_a_burst_is_given_back_within_10_seconds() {
     let (asked, was_asked) = mpsc::channel();
     let gate = Arc::new(RwLock::new(()));
     let origin = format!("http://{}", Origin::start_gated(asked, Arc::clone(&gate)).address);
-    // Connections that are kept for later keep their buffers.
+    // Idle connections to the origin keep their buffers.
     let config = home.path().join("larder.toml");
     fs::write(&config, "[limits]\norigin_idle_connections = 1\n").unwrap();
     let flags = ["--config", config.to_str().unwrap(), "--disk", "none", "--memory-cache", "1MB", "--origin", &origin];
@@ -92,7 +92,7 @@ fn memory_that_nobody_gave_is_a_part_of_what_is_free_and_the_reason_is_printed()
 }
 
 impl Larder {
-    /// What the process has in memory.
+    /// Returns the resident memory of the process.
     fn resident_bytes(&self) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

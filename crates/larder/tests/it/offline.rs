@@ -1,4 +1,4 @@
-//! At stake: that who loses the line can say so to the proxy that runs, and is told what is so.
+//! At stake: an operator without an uplink can switch the running proxy to offline mode and see its state.
 
 use crate::{
     origin::Origin,
@@ -7,7 +7,7 @@ use crate::{
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
 use tempfile::TempDir;
 
-/// A proxy of this user, on the default store, in front of `origin`.
+/// Starts a proxy of this user, on the default store, in front of `origin`.
 fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
     let origin = format!("http://{}", origin.address);
     Larder::start(home, &[&["--size", "64MiB", "--origin", &origin], flags].concat())
@@ -60,7 +60,7 @@ fn without_a_proxy_it_is_said_what_to_do() {
     assert!(told.contains("help: start the proxy with --admin"), "{told}");
 }
 
-/// At stake: after days without a line nobody knows what was wanted, or it is fetched and nobody gets it.
+/// At stake: after days offline, the list of requested resources is lost, or they are fetched but not served.
 #[test]
 fn what_was_missing_while_offline_is_known_after_a_restart_and_fetched_when_the_line_is_back() {
     let (home, origin) = (TempDir::new().unwrap(), Origin::start());
@@ -107,7 +107,7 @@ fn warming_fetches_what_lists_name_and_goes_on_where_it_was() {
     assert_eq!((told["there"].as_u64(), told["fetched"].as_u64(), origin.count()), (Some(2), Some(1), 4));
     let through = larder.address.to_string();
     assert!(said(&home, &["warm", "--proxy", &through, list]).contains("2 already stored"));
-    // Its origin answers everything with its path, which is no sitemap.
+    // The origin answers every request with its path, which is not a sitemap.
     let wrong = run(&home, &["warm", "--sitemap", "http://a.example/sitemap.xml"]);
     assert!(
         errors(&wrong).contains("not a sitemap: http://a.example/sitemap.xml: it begins with neither"),
@@ -151,8 +151,8 @@ fn warming_says_what_is_wrong_with_what_it_is_given() {
     assert_eq!(origin.count(), 0);
 }
 
-/// At stake: a list of what was wanted that can be read only by starting the proxy that is offline, or a cache that
-/// is filled only while its proxy serves.
+/// At stake: a list of missing resources that can be read only while the proxy runs, or a cache that can be filled only
+/// then.
 #[test]
 fn missing_and_warm_work_on_a_store_whose_proxy_does_not_run() {
     let (home, origin) = (TempDir::new().unwrap(), Origin::start());

@@ -1,6 +1,6 @@
-//! A small origin: answers every GET with its path as the body (so often that it is as long as `bytes=` at the path's end says), storable
-//! for an hour, and counts. What is below `/vary/` varies by Accept-Language; what is below `/tagged/x/` lists the tag
-//! `x`; what is below `/bare/` says nothing of freshness, as static servers do.
+//! A small origin. It answers every GET with its path as the body, repeated up to the length that `bytes=` at the
+//! path's end gives. Responses are storable for an hour, and counted. Paths below `/vary/` vary by Accept-Language,
+//! those below `/tagged/x/` have the tag `x`, and those below `/bare/` state no lifetime, as on static servers.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -25,14 +25,14 @@ impl Origin {
         Self::start_with(|_| {})
     }
 
-    /// Sends the head and the beginning of an answer, and never the rest.
+    /// Starts an origin that sends the head and the beginning of a response, and never the rest.
     pub(crate) fn start_halting() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
             let begin = |connection: std::io::Result<TcpStream>| {
                 let mut connection = connection.unwrap();
-                // An answer before the request would be none.
+                // A response before its request would be invalid.
                 let lines = BufReader::new(connection.try_clone().unwrap()).lines();
                 lines.map(Result::unwrap).take_while(|line| !line.is_empty()).for_each(drop);
                 connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx").unwrap();
@@ -44,10 +44,10 @@ impl Origin {
         Self { address, count: Arc::default() }
     }
 
-    /// Says in `asked` that it was asked, and never answers.
+    /// Starts an origin that reports each request to `asked` and never responds.
     pub(crate) fn start_silent(asked: mpsc::Sender<()>) -> Self {
         Self::start_with(move |_| {
-            // The test may be over before the last request comes.
+            // The test may have ended before the last request arrives.
             let _ = asked.send(());
             loop {
                 thread::park();
@@ -55,7 +55,8 @@ impl Origin {
         })
     }
 
-    /// Says in `asked` that it was asked, and answers once nobody has locked `gate` to write.
+    /// Starts an origin that reports each request to `asked`, and responds once no thread holds the write lock of
+    /// `gate`.
     pub(crate) fn start_gated(asked: mpsc::Sender<()>, gate: Arc<RwLock<()>>) -> Self {
         Self::start_with(move |_| {
             let _ = asked.send(());
@@ -83,7 +84,7 @@ impl Origin {
     }
 }
 
-/// The body that a path is answered with.
+/// Returns the body of the response for a path.
 pub(crate) fn body_of(path: &str) -> String {
     let wanted = path.rsplit_once("bytes=").and_then(|(_, digits)| digits.parse().ok()).unwrap_or(path.len());
     path.chars().cycle().take(wanted).collect()

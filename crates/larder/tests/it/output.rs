@@ -1,4 +1,5 @@
-//! At stake: what becomes of a command whose output nobody takes: a reader that went away, a disk that is full.
+//! At stake: the behaviour of a command whose output cannot be written, because the reader has closed the pipe or the
+//! disk is full.
 
 use crate::{
     origin::Origin,
@@ -10,7 +11,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Commands that print more than a line and are done at once.
+/// Commands that print more than one line and end at once.
 const PRINTING: [&[&str]; 9] = [
     &["plan", "--disk", "1TB", "--memory", "1GB"],
     &["plan", "--disk", "1TB", "--memory", "1GB", "--json"],
@@ -23,7 +24,7 @@ const PRINTING: [&[&str]; 9] = [
     &["store", "check", "store.larder"],
 ];
 
-/// Runs a command beside a small store, with its standard output sent to `output`.
+/// Runs a command that uses a small store, with its standard output sent to `output`.
 fn run(home: &TempDir, arguments: &[&str], output: Stdio) -> Output {
     command(home.path()).current_dir(home.path()).args(arguments).stdout(output).output().unwrap()
 }

@@ -1,4 +1,5 @@
-//! At stake: that what one cache has does not arrive in another as it was, or that a file from anywhere puts something there that is not true.
+//! At stake: responses of one cache must arrive unchanged in another, and a file from an unknown source must not add
+//! false responses.
 
 use crate::{
     origin::{Origin, body_of},
@@ -9,7 +10,7 @@ use tempfile::TempDir;
 
 const SITE: &str = "http://www.example.test";
 
-/// A proxy of this user, on the default store, in front of `origin`.
+/// Starts a proxy of this user, on the default store, in front of `origin`.
 fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
     let origin = format!("http://{}", origin.address);
     Larder::start(home, &[&["--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin], flags].concat())
@@ -20,7 +21,7 @@ fn get(larder: &Larder, path: &str, language: &str) -> Response {
     larder.send(&format!("GET {path} HTTP/1.1\r\n{fields}\r\n"))
 }
 
-/// Paths, each with the language in which it is asked for: short, empty, long, varying.
+/// Returns paths, each with the language to request: short, empty, long and varying responses.
 fn wanted() -> Vec<(String, &'static str)> {
     let plain = ["/a", "/b?x=[1]&y=%20", "/empty?bytes=0", "/film?bytes=2500000"];
     let plain = plain.map(|path| (path.to_owned(), "en"));
@@ -64,7 +65,7 @@ fn what_is_packed_here_is_served_there_with_the_same_heads_ages_and_bodies_while
     }
 }
 
-/// Replaces what comes first of something in a file from a place on.
+/// Returns the file with the first occurrence of `from` after `start` replaced by `to`.
 fn edited(file: &[u8], start: usize, from: &str, to: &str) -> Vec<u8> {
     let at = file[start..].windows(from.len()).position(|bytes| bytes == from.as_bytes());
     let at = start + at.unwrap_or_else(|| panic!("no {from}"));
@@ -114,7 +115,7 @@ fn a_record_that_is_not_right_is_told_and_left_out_and_the_others_are_stored() {
     assert_eq!(larder.stop(), Some(0));
 }
 
-/// Unpacks a file that is not right into an empty cache.
+/// Unpacks an invalid file into an empty cache.
 fn check_bad(home: &TempDir, bytes: &[u8], told: &str, stored: Option<&str>) {
     let path = home.path().join("bad.warc");
     fs::write(&path, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! At stake: that what somebody pinned before the line went is gone when it is wanted, or that a pin costs the store.
+//! At stake: pinned responses must be there when the uplink is down, and pins must not fill the store.
 
 use crate::{
     origin::{Origin, body_of},
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const SITE: &str = "http://www.example.test";
 
-/// A proxy of this user, on the default store, in front of `origin`.
+/// Starts a proxy of this user, on the default store, in front of `origin`.
 fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
     let origin = format!("http://{}", origin.address);
     Larder::start(home, &[&["--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin], flags].concat())
@@ -29,7 +29,7 @@ fn wanted(prefix: &str) -> Vec<String> {
     short.chain([format!("/keep/{prefix}/film?bytes=2500000")]).collect()
 }
 
-/// Stores more than the whole store has room for, each asked for twice, so that it is let in.
+/// Stores more than the whole store has room for. Each response is requested twice, so that it is admitted.
 fn turn_over(larder: &Larder, round: u32) {
     for number in 0..160 {
         let path = format!("/other/{round}/{number}?bytes=700000");
@@ -46,7 +46,7 @@ fn what_is_pinned_survives_turnovers_and_a_kill() {
         before.iter().for_each(|path| assert_eq!(larder.get(path).status, 200));
         assert_eq!(larder.get("/else?bytes=700000").status, 200);
         let pattern = format!("{SITE}/keep/*");
-        // The client has a long response a moment before the store has it.
+        // The client receives the end of a long response shortly before the store has it.
         assert!((0..1000).any(|_| before.last().is_some_and(|film| larder.get(film).is_hit())), "it is stored");
         let told = said(&home, &["pin", &pattern]);
         assert!(
@@ -87,7 +87,8 @@ fn what_is_pinned_survives_turnovers_and_a_kill() {
     }
 }
 
-/// Serves a long body of unknown length at `/keep/film`, whose second piece waits until it is let go, and short ones elsewhere.
+/// Serves a long body of unknown length at `/keep/film`, whose second half waits until it is released, and short bodies
+/// elsewhere.
 fn start_two_piece_origin() -> (SocketAddr, mpsc::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -153,7 +154,7 @@ fn what_would_take_more_than_its_share_is_refused_with_figures_and_nothing_is_pi
     assert_eq!((lines.len(), lines[0]["responses"].as_u64(), lines[1]["responses"].as_u64()), (2, Some(11), Some(11)));
     assert!(said(&home, &["unpin", "--all"]).starts_with("0 B of at most "));
     assert_eq!(said(&home, &["pin"]).lines().count(), 1);
-    // What is purged is not kept, and is pinned again when it is fetched again.
+    // A purged response is no longer kept, and is pinned again when it is fetched again.
     said(&home, &["pin", &format!("{SITE}/keep/7*")]);
     said(&home, &["purge", &format!("{SITE}/keep/7?bytes=100000")]);
     let listed = |count: &str| said(&home, &["pin"]).trim_start().starts_with(&format!("{count} "));
@@ -195,7 +196,7 @@ fn bad_input_is_told_and_nothing_is_pinned() {
     }
 }
 
-/// An address where nobody listens.
+/// Returns an address on which nothing listens.
 fn nobody() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }

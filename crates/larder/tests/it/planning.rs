@@ -1,4 +1,4 @@
-//! At stake: a plan that does not say what is run, or a measurement that leaves something behind.
+//! At stake: a plan that does not describe what is run, or a measurement that leaves files behind.
 
 use crate::{
     origin::Origin,

@@ -1,4 +1,4 @@
-//! The real binary as a child process, and requests to it over plain sockets.
+//! Runs the real binary as a child process, and sends it requests over plain sockets.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -14,19 +14,19 @@ pub(crate) fn run(home: &TempDir, arguments: &[&str]) -> Output {
     command(home.path()).args(arguments).output().unwrap()
 }
 
-/// What it said on standard error.
+/// Returns a command's standard error.
 pub(crate) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What a command says on standard output, which must succeed.
+/// Runs a command that must succeed. Returns its standard output.
 pub(crate) fn said(home: &TempDir, arguments: &[&str]) -> String {
     let output = run(home, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a command complains of, which must end with this code.
+/// Runs a command that must fail with this exit code. Returns its standard error.
 pub(crate) fn refused(home: &TempDir, arguments: &[&str], code: i32) -> String {
     let output = run(home, arguments);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", errors(&output));
@@ -38,9 +38,9 @@ pub(crate) fn refused(home: &TempDir, arguments: &[&str], code: i32) -> String {
 /// A running proxy. Killed when dropped.
 pub(crate) struct Larder {
     child: Child,
-    /// Its standard error, unless nobody reads it.
+    /// Its standard error, unless nothing reads it.
     errors: Option<BufReader<ChildStderr>>,
-    /// The lines of standard error up to the one that says how to try it.
+    /// The lines of standard error up to the one with the command to try.
     pub(crate) start_lines: String,
     /// Where it listens.
     pub(crate) address: SocketAddr,
@@ -52,7 +52,7 @@ impl Larder {
         Self::start_in(home, &[], flags)
     }
 
-    /// As [`Larder::start`], with more in its environment.
+    /// As [`Larder::start`], with additional variables in its environment.
     pub(crate) fn start_in(home: &TempDir, environment: &[(&str, &str)], flags: &[&str]) -> Self {
         let mut child = command(home.path())
             .envs(environment.iter().copied())
@@ -70,7 +70,7 @@ impl Larder {
         Self { child, errors: Some(errors), start_lines, address }
     }
 
-    /// Starts it in front of `origin`, with a store of 64 MiB in `home`.
+    /// Starts a proxy in front of `origin`, with a store of 64 MiB in `home`.
     pub(crate) fn start_reverse(home: &TempDir, origin: SocketAddr) -> Self {
         let store = home.path().join("store.larder");
         let origin = format!("http://{origin}");
@@ -79,7 +79,7 @@ impl Larder {
         Self::start(home, &flags)
     }
 
-    /// Reads standard error up to a line that contains `text`; gives what it read.
+    /// Reads standard error up to a line that contains `text`. Returns everything read.
     pub(crate) fn wait_for_line(&mut self, text: &str) -> String {
         read_until(self.errors.as_mut().expect("somebody reads it"), text)
     }
@@ -116,7 +116,7 @@ impl Larder {
         code
     }
 
-    /// One GET on a connection of its own.
+    /// Sends a GET on its own connection.
     pub(crate) fn get(&self, path: &str) -> Response {
         Response::get(self.address, path)
     }
@@ -143,17 +143,17 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// One GET on a connection of its own.
+    /// Sends a GET on its own connection.
     pub(crate) fn get(address: SocketAddr, path: &str) -> Self {
         Self::to(address, &format!("GET {path} HTTP/1.1\r\nHost: www.example.test\r\nConnection: close\r\n\r\n"))
     }
 
-    /// As [`Response::get`], from an admin listener, which is asked under its own address.
+    /// As [`Response::get`], but for an admin listener, with its own address as the Host.
     pub(crate) fn get_admin(address: SocketAddr, path: &str) -> Self {
         Self::to(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
     }
 
-    /// The response to `request`, read to the end of the connection.
+    /// Sends `request`, and reads the response to the end of the connection.
     fn to(address: SocketAddr, request: &str) -> Self {
         let mut connection = TcpStream::connect(address).unwrap();
         connection.write_all(request.as_bytes()).unwrap();
@@ -169,12 +169,12 @@ impl Response {
         Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 
-    /// Whether Cache-Status says that the answer came from the cache (RFC 9211 2.1).
+    /// Returns whether Cache-Status says that the response came from the cache (RFC 9211 2.1).
     pub(crate) fn is_hit(&self) -> bool {
         self.head.lines().any(|line| line.starts_with("cache-status:") && line.contains("; hit"))
     }

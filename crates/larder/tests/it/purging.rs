@@ -1,4 +1,5 @@
-//! At stake: that `larder purge` says purged, and a kill brings it back; that `larder ls` and `larder show` tell of something else than is served.
+//! At stake: a response that `larder purge` reported purged returns after a kill, or `larder ls` and `larder show`
+//! describe something other than what is served.
 
 use crate::{
     origin::Origin,
@@ -35,7 +36,7 @@ fn acknowledged_purges_hold_after_a_kill() {
         for path in tags.iter().flat_map(|tag| paths(tag)).chain(flushed.clone()) {
             assert_eq!(larder.get(&path).status, 200);
         }
-        // The removal of a URL is written with all that is dirty on its disk.
+        // The removal of a URL is written together with all dirty data of its disk.
         let admin = admin_of(&larder).to_string();
         let purge = |what: &[&str]| said(&home, &[&["purge", "--admin", &admin], what].concat());
         flushed.iter().for_each(|path| drop(purge(&[&format!("{SITE}{path}")])));

@@ -1,11 +1,11 @@
-//! At stake: somebody on a fresh machine, where something is missing or wrong, and a message that does not say what.
+//! At stake: a user on a new machine, where something is missing or wrong, and a message that does not name it.
 
 use crate::process::{command, errors};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::Path};
 use tempfile::TempDir;
 
-/// Runs larder in a home and with these variables; it must end with `code`, say `told`, and what to do.
+/// Runs larder in a home and with these variables. It must exit with `code`, print `told`, and say what to do.
 fn refused(home: &Path, variables: &[(&str, &str)], arguments: &[&str], (code, told): (i32, &str)) {
     let output = command(home).envs(variables.iter().copied()).args(arguments).output().unwrap();
     let said = errors(&output).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -34,7 +34,7 @@ fn exec_says_what_it_cannot_have() {
     refused(home.path(), &[], &["exec", "--summary", "xml", "--", "/bin/true"], (2, "--summary"));
     let taken = home.path().join("cache/larder");
     let socket = taken.join("control.sock");
-    // The Larders of the commands above may have been started, and remove theirs when they end.
+    // Larders started by the commands above remove their sockets when they end.
     let _ = fs::remove_file(&socket);
     fs::create_dir_all(&socket).unwrap();
     refused(home.path(), &[], &exec, (1, "cannot start larder: Is a directory"));

@@ -1,4 +1,5 @@
-//! At stake: that a change of configuration costs a restart, or a connection, or is said to be in force when it is not.
+//! At stake: a changed configuration must not cost a restart or a connection, and must not be reported as active when
+//! it is not.
 
 use crate::{
     origin::Origin,
@@ -13,7 +14,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A proxy of this user, on the default store, in front of `origin`, with a configuration file.
+/// Starts a proxy of this user, on the default store, in front of `origin`, with a configuration file.
 fn start(home: &TempDir, origin: &Origin, text: &str) -> (Larder, PathBuf) {
     let (file, origin) = (home.path().join("larder.toml"), format!("http://{}", origin.address));
     fs::write(&file, text).unwrap();
@@ -26,7 +27,7 @@ fn reload(home: &TempDir) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output))
 }
 
-/// One GET on a connection that stays open; returns the head.
+/// Sends a GET on a connection that stays open. Returns the head of the response.
 fn ask(connection: &mut TcpStream, path: &str) -> String {
     write!(connection, "GET {path} HTTP/1.1\r\nHost: www.example.test\r\n\r\n").unwrap();
     let mut read = Vec::new();

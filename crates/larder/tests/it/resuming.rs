@@ -1,4 +1,4 @@
-//! At stake: hours of a slow line, for a process that was killed in the middle of a long download.
+//! At stake: hours of download over a slow uplink, if the process is killed in the middle of a long body.
 
 use crate::process::Larder;
 use std::{
@@ -18,7 +18,7 @@ const LEN: usize = 8 * MIB;
 const ARRIVED: usize = 5 * MIB + 300_000;
 const TAG: &str = "\"resumed-after-a-kill\"";
 
-/// Eight mebibytes, each of which begins by saying which it is.
+/// Returns eight mebibytes, each of which begins with its number.
 fn body() -> Vec<u8> {
     let mebibyte = |number: usize| {
         let mut bytes = format!("mebibyte {number} of the body").into_bytes();
@@ -28,8 +28,8 @@ fn body() -> Vec<u8> {
     (0..LEN / MIB).flat_map(mebibyte).collect()
 }
 
-/// An origin that stops in the middle of the whole body, and knows ranges. Returns its address and the ranges it
-/// was asked for.
+/// Starts an origin that supports ranges, and stops in the middle of the whole body. Returns its address and the ranges
+/// it receives.
 fn start_origin() -> (SocketAddr, Arc<Mutex<Vec<Option<usize>>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ fn serve(mut connection: TcpStream, asked: &Mutex<Vec<Option<usize>>>) {
         let head = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {LEN}\r\n\r\n");
         connection.write_all(head.as_bytes()).unwrap();
         connection.write_all(&body()[..ARRIVED]).unwrap();
-        // The line is silent from here on, until the other end is gone.
+        // The connection is silent from here on, until the other end closes it.
         let _ = connection.read(&mut [0]);
         return;
     };
@@ -72,7 +72,7 @@ fn serve(mut connection: TcpStream, asked: &Mutex<Vec<Option<usize>>>) {
     connection.write_all(&body()[first..]).unwrap();
 }
 
-/// Waits until the store's file has a text: it was written, not only taken.
+/// Waits until the store's file contains a text, which shows that it was written.
 fn wait_until_stored(store: &Path, text: &str) {
     let has_it = || {
         let bytes = fs::read(store).unwrap();
@@ -106,7 +106,7 @@ fn what_arrived_of_a_long_download_outlives_a_kill_and_only_the_remainder_is_fet
     let whole = larder.get("/long");
     assert_eq!(whole.status, 200);
     assert!(whole.body.as_bytes() == body(), "{} bytes", whole.body.len());
-    // The last mebibyte may not have been written to its end.
+    // The last mebibyte may have been written incompletely.
     let asked = asked.lock().unwrap().clone();
     assert!(
         [5, 4].iter().any(|&stored| asked == [None, Some(stored * MIB)]),

@@ -1,4 +1,5 @@
-//! At stake: a service that is taken for started, well or stopped when it is not, and connections lost over its restart.
+//! At stake: a service that is wrongly reported as started, healthy or stopped, and connections lost during its
+//! restart.
 
 use crate::{
     origin::Origin,
@@ -15,7 +16,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// What a service manager is told, message by message.
+/// The messages that a service manager receives.
 struct Manager {
     socket: UnixDatagram,
     path: String,
@@ -35,7 +36,7 @@ impl Manager {
         String::from_utf8_lossy(&buffer[..count]).into_owned()
     }
 
-    /// Reads on to the first message that has this line.
+    /// Waits for the first message with this line.
     fn wait_for(&self, line: &str) -> String {
         loop {
             let message = self.next();
@@ -77,7 +78,7 @@ fn watchdog_is_told_again_and_again_that_all_is_well() {
     assert_eq!(larder.stop(), Some(0));
 }
 
-/// At stake: a service that is restarted, or killed by its watchdog, because nobody knows which process it is.
+/// At stake: a service that is restarted or killed by its watchdog, because the manager does not know its new process.
 #[test]
 fn service_manager_is_told_which_process_goes_on_after_an_upgrade() {
     let (home, origin) = (TempDir::new().unwrap(), Origin::start());
@@ -101,10 +102,10 @@ fn service_manager_is_told_which_process_goes_on_after_an_upgrade() {
     manager.wait_for("STOPPING=1");
 }
 
-/// A larder that is handed `socket` as a service manager does.
+/// Starts a larder that receives `socket` as from a service manager.
 fn start_on(home: &TempDir, socket: &TcpListener, listen: SocketAddr, origin: &Origin) -> Child {
     let larder = env!("CARGO_BIN_EXE_larder");
-    // The number of the process is known to itself alone, and stays what it is over `exec`.
+    // Only the shell knows its own process number, and `exec` keeps it.
     let script = format!(
         "LISTEN_PID=$$ LISTEN_FDS=1 exec {larder} run --disk none --origin http://{} --listen {listen} 3<&0 </dev/null 2>{}",
         origin.address,
@@ -116,7 +117,7 @@ fn start_on(home: &TempDir, socket: &TcpListener, listen: SocketAddr, origin: &O
     shell.stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// What it says.
+/// Returns the path of its log.
 fn log(home: &TempDir) -> PathBuf {
     home.path().join("log")
 }
@@ -127,7 +128,7 @@ fn socket_of_the_service_manager_keeps_who_waits_over_a_restart() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     for _ in 0..2 {
-        // Nobody accepts yet: it waits.
+        // Nothing accepts this connection yet, so it waits.
         let waiting = std::thread::spawn(move || Response::get(address, "/a"));
         let mut larder = start_on(&home, &socket, address, &origin);
         assert_eq!(waiting.join().unwrap().status, 200);

@@ -1,4 +1,4 @@
-//! At stake: that the program, as it is started by a newcomer, proxies, caches and remembers.
+//! At stake: the program, started as a new user would, must proxy, cache, and keep its cache.
 
 use crate::{
     origin::Origin,
@@ -181,7 +181,7 @@ pub(crate) fn admin_of(larder: &Larder) -> std::net::SocketAddr {
     rest.split_once('/').expect("its page").0.parse().unwrap()
 }
 
-/// Asks for `path` from the cache alone (RFC 9111 5.2.1.7) until it is loaded.
+/// Requests `path` from the cache only (RFC 9111 5.2.1.7) until it is loaded.
 fn until_stored(larder: &Larder, path: &str) -> Response {
     let fields = "Host: www.example.test\r\nCache-Control: only-if-cached\r\nConnection: close";
     let request = format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n");

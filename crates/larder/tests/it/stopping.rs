@@ -1,4 +1,4 @@
-//! At stake: that a signal ends the program in order, whatever is going on.
+//! At stake: a signal must end the program in an orderly way, whatever it is doing.
 
 use crate::{origin::Origin, process::Larder};
 use rustix::process::Signal;
@@ -77,7 +77,7 @@ fn health_checks_fail_before_connections_are_refused() {
     assert_eq!(larder.get("/-/ready").status, 200);
     larder.signal(Signal::TERM);
     larder.wait_for_line("health checks fail from now on");
-    // Whatever balancers still send is answered.
+    // Requests that load balancers still send are answered.
     assert_eq!((larder.get("/-/ready").status, larder.get("/a").status), (503, 200));
     larder.wait_for_line("stopping");
     larder.signal(Signal::TERM);
@@ -85,7 +85,7 @@ fn health_checks_fail_before_connections_are_refused() {
     assert_eq!(start("10ms").stop(), Some(0));
 }
 
-/// A proxy with a drain of this time, and a connection on which the rest of an answer will never come.
+/// Starts a proxy with this drain time, and a connection with an incomplete response whose remainder never arrives.
 fn waiting(home: &TempDir, drain: &str) -> (Larder, TcpStream) {
     let origin = format!("http://{}", Origin::start_halting().address);
     let log = home.path().join("access.log");

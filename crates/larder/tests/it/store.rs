@@ -1,4 +1,4 @@
-//! At stake: a store destroyed by a command that was only to look, or damage that nobody is told of.
+//! At stake: a store destroyed by a command that should only read it, or damage that is not reported.
 
 use crate::{
     origin::Origin,
@@ -11,7 +11,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Runs `larder store`; gives the exit code and everything it says, on one line.
+/// Runs `larder store`. Returns the exit code, and the output on one line.
 fn store(home: &TempDir, arguments: &[&str]) -> (i32, String) {
     let Output { status, stdout, stderr } = run(home, &[&["store"], arguments].concat());
     let said = [stdout, stderr].concat();
@@ -29,7 +29,7 @@ fn check(home: &TempDir, arguments: &[&str], code: i32, expected: &[&str]) {
     }
 }
 
-/// How many entries the command says there are.
+/// Returns the number of entries that the command reports.
 #[track_caller]
 fn entries(home: &TempDir, arguments: &[&str]) -> u64 {
     let (_, said) = store(home, arguments);
@@ -77,7 +77,7 @@ fn a_formatted_store_is_used_as_it_is() {
     }
     check(&home, &["check", shown], 1, &["in use by another process"]);
     assert_eq!(larder.stop(), Some(0));
-    // On a machine that is busy elsewhere the proxy may go without storing.
+    // On a busy machine, the proxy may have skipped storing.
     let entries = entries(&home, &["info", shown]);
     assert!((10..=20).contains(&entries), "{entries}");
     check(&home, &["check", shown], 0, &[&format!("entries {entries} whole"), "damaged nothing"]);
@@ -118,7 +118,7 @@ fn check_finds_damage_and_its_exit_code_says_so() {
     check(&home, &["check", path.to_str().unwrap()], 1, &[&place, "1 damaged place in"]);
 }
 
-/// At stake: a policy that exists in the table and not in the program.
+/// At stake: a policy that is in the table but does not work in the program.
 #[test]
 fn every_policy_proxies_and_remembers() {
     let origin = Origin::start();
@@ -135,7 +135,7 @@ fn every_policy_proxies_and_remembers() {
             assert_eq!((larder.get(&page).body, larder.get(&page).body), (page.clone(), page));
         }
         assert_eq!(larder.stop(), Some(0));
-        // What was said is in the store.
+        // The responses are in the store.
         let larder = Larder::start(&home, &["--disk", shown, "--memory-cache", "1MB", "--origin", &address]);
         assert!(larder.start_lines.contains(&format!(", policy {policy}\n")), "{}", larder.start_lines);
         assert_eq!(larder.get(&format!("/{policy}/0")).body, format!("/{policy}/0"));
@@ -162,13 +162,13 @@ fn several_disks_are_one_store() {
     assert!(counts[0] > 0 && counts[1] > counts[0], "each takes a share by its size: {counts:?}");
 }
 
-/// A command line of `larder run` with these disks.
+/// Returns a command line of `larder run` with these disks.
 fn run_with<'a>(disks: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     let disks = disks.iter().flat_map(|disk| ["--disk", disk]);
     ["run", "--listen", "127.0.0.1:0"].into_iter().chain(disks).chain(more.iter().copied()).collect()
 }
 
-/// Runs larder, which must fail with 1, say all of `expected`, and make nothing in `home`.
+/// Runs larder, which must fail with 1, print all of `expected`, and create nothing in `home`.
 #[track_caller]
 fn check_refused(home: &TempDir, arguments: &[&str], expected: &[&str]) {
     let names = || {
@@ -254,13 +254,13 @@ fn what_is_not_there_is_told_by_the_commands_that_look() {
     }
 }
 
-/// At stake: a cache that somebody relied on, for a command that was to improve it.
+/// At stake: a cache that is lost to a command that should improve it.
 #[test]
 fn upgrade_keeps_entries_where_it_can_and_says_first_where_it_cannot() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("store.larder");
     let shown = path.to_str().unwrap();
-    // A fixture has the sectors of a closed store that are not zero, each behind its number.
+    // A fixture has the non-zero sectors of a closed store, each preceded by its number.
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/format-1/log.sectors");
     let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path).unwrap();
     for piece in fs::read(fixture).unwrap().chunks_exact(4 + 512) {

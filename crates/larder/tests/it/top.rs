@@ -1,4 +1,4 @@
-//! At stake: that who asks what a proxy does is told, in a terminal or not, and over a kill.
+//! At stake: `larder top` must show the proxy's activity, in a terminal or not, and also after a kill.
 
 use crate::{
     origin::Origin,
@@ -72,7 +72,7 @@ fn figures_outlive_a_kill() {
         std::thread::park_timeout(Duration::from_millis(10));
     }
     assert!(kept(), "nothing was written down");
-    // It is killed.
+    // This kills it.
     drop(larder);
     let larder = start(&home, &origin, &[]);
     let frame = said(&home, &["top", "--once"]);

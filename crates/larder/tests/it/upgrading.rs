@@ -16,14 +16,14 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A home in which commands find whoever runs, whatever its store.
+/// Creates a home in which commands find the running proxy, whatever its store.
 fn home() -> TempDir {
     let home = TempDir::new().unwrap();
     fs::create_dir_all(home.path().join("cache/larder")).unwrap();
     home
 }
 
-/// The process that went on, as `larder upgrade` tells of it. Ended when dropped.
+/// The new process, as reported by `larder upgrade`. Ended when dropped.
 struct Successor(Pid);
 
 impl Successor {
@@ -48,13 +48,14 @@ impl Drop for Successor {
     }
 }
 
-/// Whether a process that nobody waited for has ended.
+/// Returns whether a process ended, even if its parent has not waited for it.
 fn is_ended(id: Pid) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/stat", id.as_raw_nonzero())).unwrap_or_default();
     status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
 }
 
-/// Asks for one thing after the other on connections that are kept while the proxy keeps them, and never repeats a request.
+/// Sends one request after another on connections that stay open as long as the proxy keeps them. Never repeats a
+/// request.
 fn ask_on(address: SocketAddr, ends: &AtomicBool, count: &AtomicUsize) {
     let mut number = 0;
     while !ends.load(Relaxed) {
@@ -71,7 +72,7 @@ fn ask_on(address: SocketAddr, ends: &AtomicBool, count: &AtomicUsize) {
     }
 }
 
-/// Reads an answer, which must be the one for this path; says whether the connection is kept.
+/// Reads a response, which must be the one for this path. Returns whether the connection stays open.
 fn read_answer(connection: &mut BufReader<TcpStream>, path: &str) -> bool {
     let (mut length, mut is_kept, mut first) = (None, true, true);
     loop {
@@ -104,7 +105,7 @@ fn upgrade_under_load_loses_no_request_and_keeps_what_is_stored() {
         }
         let begun = scope.spawn(|| {
             let first = Successor::of(&said(&home, &["upgrade"]));
-            // The one that went on can be upgraded too.
+            // The new process can be upgraded too.
             let second = Successor::of(&said(&home, &["upgrade"]));
             let passed = count.load(Relaxed);
             while count.load(Relaxed) < passed + 100 {
@@ -116,7 +117,7 @@ fn upgrade_under_load_loses_no_request_and_keeps_what_is_stored() {
         ends.store(true, Relaxed);
         successors.unwrap()
     });
-    // The one that went on has it open too.
+    // The new process has it open too.
     larder.close_errors();
     assert_eq!(larder.wait(), Some(0));
     let kept = Response::get(larder.address, "/kept");
@@ -127,7 +128,7 @@ fn upgrade_under_load_loses_no_request_and_keeps_what_is_stored() {
     assert!(TcpStream::connect(larder.address).is_err());
 }
 
-/// At stake: a client that sends a request on a connection that was idle during the upgrade, just when it is closed.
+/// At stake: a client that sends a request on an idle connection just when the upgrade closes it.
 #[test]
 fn connections_without_a_request_go_over_and_changes_on_them_count() {
     let (home, origin) = (home(), Origin::start());
@@ -139,7 +140,7 @@ fn connections_without_a_request_go_over_and_changes_on_them_count() {
         assert!(read_answer(&mut kept, path), "the connection is kept");
     };
     ask("GET", "/a");
-    // Nothing has been sent on this one yet.
+    // No request has been sent on this one yet.
     let mut fresh = BufReader::new(TcpStream::connect(larder.address).unwrap());
     let first = Successor::of(&said(&home, &["upgrade"]));
     ask("GET", "/a");
@@ -171,7 +172,7 @@ fn answer_that_has_begun_goes_on_after_an_upgrade() {
     successor.stop();
 }
 
-/// Makes a program of a script.
+/// Creates a program from a script.
 fn program(path: &Path, script: &str) -> String {
     fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
@@ -202,7 +203,8 @@ fn program_that_fails_once_the_store_is_free_has_the_old_one_go_on() {
     let (home, origin) = (home(), Origin::start());
     let mut larder = Larder::start_reverse(&home, origin.address);
     assert_eq!(larder.get("/a").status, 200);
-    // It says that it could take over, and ends when it is its turn. Its standard input is a socket, which python reads packet by packet.
+    // It reports that it can take over, and ends when it should. Its standard input is a socket, which python reads
+    // packet by packet.
     let script = "exec python3 -c 'import socket\ns = socket.socket(fileno=0)\nwhile s.recv(65536) != b\"\\\"AllSockets\\\"\": pass\ns.send(b\"\\\"Ready\\\"\")\ns.recv(65536)'";
     let program = program(&home.path().join("failing"), script);
     let output = command(home.path())

@@ -1,4 +1,4 @@
-//! A connection against an origin that sends exactly the octets that a test gives it, piece by piece.
+//! A connection to an origin that sends exactly the octets of a test, piece by piece.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -26,7 +26,7 @@ struct Link {
     connection: Http1Connection,
     requests: Arc<RequestCount>,
     origin: TcpStream,
-    /// The proxy's socket again, to see what was not read.
+    /// A second handle of the proxy's socket, to see which bytes were not read.
     unread: TcpStream,
 }
 
@@ -38,7 +38,7 @@ struct Received {
     fields: HeaderMap,
     body: Vec<u8>,
     trailers: HeaderMap,
-    /// `None` if the exchange still waits.
+    /// The result; `None` if the exchange still waits.
     ended: Option<Result<(), String>>,
     is_free: bool,
 }
@@ -60,7 +60,7 @@ impl Link {
         Self { connection: Http1Connection::new(stream, LIMITS), requests, origin, unread }
     }
 
-    /// Sends a request, to which the origin sends these pieces, and then closes if `closes`.
+    /// Sends a request. The origin then sends these pieces, and closes if `closes`.
     async fn exchange(&mut self, method: Method, pieces: &[&[u8]], closes: bool) -> Received {
         let interim = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&interim);
@@ -87,7 +87,7 @@ impl Link {
         received
     }
 
-    /// Returns what the origin has received.
+    /// Returns the octets that the origin has received.
     fn read_requests(&mut self) -> String {
         self.origin.set_nonblocking(true).unwrap();
         let mut text = Vec::new();
@@ -97,7 +97,7 @@ impl Link {
         String::from_utf8(text).unwrap()
     }
 
-    /// Returns whether the connection is free, once the runtime has seen all that was sent.
+    /// Returns whether the connection is free, once the runtime has processed all sent data.
     async fn is_free(&mut self) -> bool {
         settle().await;
         self.connection.is_free()
@@ -122,7 +122,7 @@ async fn receive(connection: &mut Http1Connection, mut exchange: Http1Exchange, 
     received.ended = Some(ended.map_err(|fault| fault.to_string()));
 }
 
-/// Polls until everything that has arrived is read.
+/// Polls until all received data is read.
 async fn drive(receiving: &mut Option<Pin<Box<impl Future<Output = ()>>>>, unread: &TcpStream) {
     for _ in 0..TURN_COUNT_MAX {
         settle().await;
@@ -137,7 +137,7 @@ async fn drive(receiving: &mut Option<Pin<Box<impl Future<Output = ()>>>>, unrea
     panic!("octets are left unread");
 }
 
-/// Lets the runtime see what has arrived.
+/// Lets the runtime process received data.
 async fn settle() {
     for _ in 0..3 {
         tokio::task::yield_now().await;

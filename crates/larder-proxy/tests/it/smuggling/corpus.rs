@@ -1,4 +1,4 @@
-//! The form of the corpus: see the head of each file.
+//! Parses the corpus. The head of each file describes its format.
 
 /// One case.
 pub(crate) struct Case {
@@ -6,15 +6,15 @@ pub(crate) struct Case {
     /// The request's method, where the case is about its response.
     pub(crate) method: Option<String>,
     pub(crate) sent: Vec<u8>,
-    /// Whether the sender ends the connection behind it.
+    /// Whether the sender closes the connection after it.
     pub(crate) ends: bool,
     pub(crate) outcomes: Vec<Outcome>,
-    /// What must come of it instead by some ways in, and why not the same.
+    /// The outcome by some ways in that differ, and the reasons.
     pub(crate) others: Vec<(String, Outcome)>,
 }
 
 impl Case {
-    /// What must come of it by the way in of this name.
+    /// Returns the expected outcomes by the way in with this name.
     pub(crate) fn outcomes_by(&self, way: &str) -> Vec<&Outcome> {
         match self.others.iter().find(|(name, _)| name == way) {
             Some((_, outcome)) => vec![outcome],
@@ -23,14 +23,14 @@ impl Case {
     }
 }
 
-/// What must come of a case, in the order in which it comes.
+/// The expected outcome of a case, in order of arrival.
 pub(crate) struct Outcome {
     pub(crate) words: String,
     /// Fields that must be there with their values, or must not.
     pub(crate) fields: Vec<(String, Option<Vec<u8>>)>,
 }
 
-/// The cases of a file.
+/// Parses the cases of a file.
 pub(crate) fn cases(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {

@@ -1,4 +1,4 @@
-//! Requests over HTTP/2 that would be read in two ways once they are sent on over HTTP/1.1 (RFC 9113 8.2, 8.3, 10.3).
+//! HTTP/2 requests that would be ambiguous when forwarded over HTTP/1.1 (RFC 9113 8.2, 8.3, 10.3).
 
 use super::recording::Recording;
 use crate::support::{
@@ -8,10 +8,10 @@ use crate::support::{
 
 type Fields = &'static [(&'static str, &'static str)];
 
-/// Changes to a POST of `/`: pseudo-fields that are replaced, then fields that are added, then its body.
+/// Changes to a POST of `/`: replaced pseudo-fields, then added fields, then the body.
 type Case = (&'static str, Fields, Fields, &'static str);
 
-/// All of them are refused: with 400, or by the HTTP library with a reset.
+/// Requests that must all be refused, with 400 or with a reset by the HTTP library.
 const REFUSED: &[Case] = &[
     ("transfer-encoding", &[], &[("transfer-encoding", "chunked")], "0\r\n\r\nGET /x HTTP/1.1\r\n\r\n"),
     ("transfer-encoding in upper case", &[], &[("Transfer-Encoding", "chunked")], "0\r\n\r\n"),
@@ -81,7 +81,7 @@ const SENT_ON: &[Case] = &[
     ("host alone", &[(":authority", "-")], &[("host", "a")], ""),
 ];
 
-/// Returns the fields of a case; a pseudo-field whose value is `-` is left out.
+/// Returns the fields of a case, without pseudo-fields whose value is `-`.
 fn fields_of(changed: Fields, added: Fields) -> Vec<(&'static str, &'static str)> {
     let usual = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
     let pseudo = usual

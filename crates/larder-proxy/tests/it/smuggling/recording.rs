@@ -1,4 +1,4 @@
-//! An origin that keeps what it gets, octet by octet, and reads it as narrowly as can be.
+//! An origin that records every octet it receives, and parses it as strictly as possible.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -18,7 +18,7 @@ pub(crate) struct Recorded {
     pub(crate) body: Vec<u8>,
 }
 
-/// A listening origin that answers everything with 200.
+/// A listening origin that answers every request with 200.
 pub(crate) struct Recording {
     pub(crate) address: SocketAddr,
     got: Arc<Mutex<Vec<Result<Recorded, String>>>>,
@@ -43,7 +43,7 @@ impl Recording {
         Self { address, got, stopped }
     }
 
-    /// What has come since the last time; what is not one plain request is an error.
+    /// Returns what was received since the last call. Anything but a plain request is an error.
     pub(crate) fn take(&self) -> Vec<Result<Recorded, String>> {
         std::mem::take(&mut *self.got.lock().unwrap())
     }
@@ -60,7 +60,7 @@ fn serve(mut socket: TcpStream, got: &Mutex<Vec<Result<Recorded, String>>>) {
     let mut reader = BufReader::new(socket.try_clone().unwrap());
     loop {
         match read(&mut reader) {
-            // A request that was cut off was not made.
+            // A truncated request was not made.
             Ok(None) => return,
             Ok(Some(recorded)) => {
                 let body = if recorded.method == "HEAD" { "" } else { "ok" };
@@ -80,7 +80,7 @@ fn serve(mut socket: TcpStream, got: &Mutex<Vec<Result<Recorded, String>>>) {
 
 type Reader = BufReader<TcpStream>;
 
-/// The next request; none when the connection ends before it is complete.
+/// Reads the next request. Returns `None` if the connection ends before it is complete.
 fn read(reader: &mut Reader) -> Result<Option<Recorded>, String> {
     let Some(first) = read_line(reader)? else { return Ok(None) };
     let first = String::from_utf8(first).map_err(|_| "a request line that is no text")?;
@@ -144,7 +144,7 @@ fn read_chunks(reader: &mut Reader) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// A line that ends in CR and LF, without them; none at the connection's end.
+/// Reads a line that ends in CR and LF, and returns it without them, or `None` at the end of the connection.
 fn read_line(reader: &mut Reader) -> Result<Option<Vec<u8>>, String> {
     let mut line = Vec::new();
     match reader.read_until(b'\n', &mut line) {

@@ -1,4 +1,4 @@
-//! The ways by which a request gets to the proxy: the corpus has the same outcome by each.
+//! The ways in which a request can reach the proxy. The corpus has the same outcome by each of them.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::support::{
     client::Stream,
 };
 
-/// A way in.
+/// A way in which a request reaches the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Plain,
@@ -42,13 +42,13 @@ impl Way {
         }
     }
 
-    /// Returns a target as it is requested this way.
+    /// Returns a target in the form requested by this way.
     pub(crate) fn target(self, target: &str) -> String {
         if self == Self::Mirror { format!("{MIRROR}{target}") } else { target.to_owned() }
     }
 
-    /// Returns a case's octets as they are sent this way: a mirror's path goes before the target of the first request, if that is a
-    /// path.
+    /// Returns a case's octets as sent by this way. For a mirror, its path is inserted before the first request's
+    /// target if that is a path.
     pub(crate) fn sent(self, octets: &[u8]) -> Vec<u8> {
         let start = octets.iter().position(|octet| !b"\r\n".contains(octet)).unwrap_or(octets.len());
         let method_len = octets[start..].iter().position(|octet| !octet.is_ascii_alphabetic()).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Way {
 pub(crate) struct Stage {
     pub(crate) way: Way,
     proxy: RunningProxy,
-    /// What clients trust, where there is TLS.
+    /// The certificates that clients trust, if this way uses TLS.
     trusted: Option<Arc<ClientConfig>>,
     _directory: TempDir,
 }
@@ -108,7 +108,7 @@ impl Stage {
     }
 }
 
-/// Has the proxy intercept the corpus' host, which a site leads to the origin; returns our CA.
+/// Configures the proxy to intercept the corpus' host, which a site maps to the origin. Returns Larder's CA.
 fn intercept(config: &mut ProxyConfig, origin: OriginUrl, directory: &TempDir) -> CertificateDer<'static> {
     let hosts = HostRules { hosts: vec![HOST.parse().unwrap()], except: Vec::new() };
     let authority = Authority::generate(&hosts.hosts, Duration::from_hours(1)).unwrap();
@@ -121,7 +121,7 @@ fn intercept(config: &mut ProxyConfig, origin: OriginUrl, directory: &TempDir) -
     CertificateDer::from(authority.certificate_der().to_vec())
 }
 
-/// Has the proxy listen with TLS, with a certificate for the corpus' hosts; returns it.
+/// Configures the proxy to listen with TLS, with a certificate for the corpus' hosts. Returns the certificate.
 fn listen_with_tls(config: &mut ProxyConfig, directory: &TempDir) -> CertificateDer<'static> {
     let made = Made::new(directory.path(), "own", &[HOST, "b"]);
     config.listeners = vec![Listener::tls("127.0.0.1:0".parse().unwrap())];

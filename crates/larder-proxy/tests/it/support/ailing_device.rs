@@ -1,4 +1,4 @@
-//! A device in memory that can be made to fail, and to recover.
+//! A memory device that can be made to fail and to recover.
 
 use std::{
     io,
@@ -11,27 +11,27 @@ use std::{
 
 use larder_store::device::{Device, MemoryDevice, Transfer};
 
-/// What is wrong with a device.
+/// The kinds of failure of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ailment {
     Nothing,
-    /// Writes find no room.
+    /// Writes fail because there is no room.
     Full,
     /// Writes are refused.
     ReadOnly,
     /// Reads fail, writes do not.
     Unreadable,
-    /// Everything fails.
+    /// All operations fail.
     Dead,
-    /// Nothing is answered until it recovers.
+    /// No operation completes until the device recovers.
     Hung,
-    /// Only what lies at the very ends, where superblocks are, is answered until it recovers.
+    /// Only operations at both ends, where the superblocks are, complete until the device recovers.
     HungInside,
-    /// Writes are done one at a time, each some while after the last, see [`Ailing::slow_down`].
+    /// Writes complete one at a time, with a pause between them, see [`Ailing::slow_down`].
     Slow,
 }
 
-/// At each end, room for a superblock.
+/// Length of each end, which has room for a superblock.
 const ENDS_BYTES: u64 = 64 << 10;
 
 /// A device with an [`Ailment`].
@@ -47,7 +47,7 @@ impl Ailing {
         Self { memory, written_bytes: AtomicU64::new(0), state: Mutex::new((Ailment::Nothing, Vec::new())) }
     }
 
-    /// Changes what is wrong; what waited is then done, or fails.
+    /// Changes the failure. Waiting operations then complete or fail.
     pub(crate) fn set(&self, ailment: Ailment) {
         let waiting = {
             let mut state = self.state.lock().unwrap();
@@ -57,7 +57,7 @@ impl Ailing {
         waiting.into_iter().for_each(|transfer| self.submit(transfer));
     }
 
-    /// Makes it do one write every `pause` until it is set to something else.
+    /// Makes the device complete one write every `pause`, until another failure is set.
     pub(crate) fn slow_down(self: &Arc<Self>, pause: Duration) {
         self.set(Ailment::Slow);
         let device = Arc::clone(self);
@@ -93,7 +93,8 @@ impl Ailing {
         self.state.lock().unwrap().1.len()
     }
 
-    /// Recovers when dropped, so that a store can be closed also when its test has failed.
+    /// Returns a guard that recovers the device when dropped, so that a store can be closed even if its test has
+    /// failed.
     pub(crate) fn recovering(self: &Arc<Self>) -> Recovering {
         Recovering(Arc::clone(self))
     }

@@ -1,6 +1,7 @@
 //! Bodies of any length.
 
-/// Bytes of which no megabyte within 16 is like another. Made eight at a time, because tests make gigabytes of them.
+/// Returns bytes in which no megabyte equals another one within 16. Generated eight at a time, because tests need
+/// gigabytes.
 pub(crate) fn body(len: usize) -> Vec<u8> {
     let words = (0..len.div_ceil(8) as u64).map(|word| {
         let index = word * 8;

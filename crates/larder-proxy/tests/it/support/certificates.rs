@@ -1,4 +1,4 @@
-//! Certificates made for a test, and clients that trust nothing else.
+//! Certificates created for a test, and clients that trust only these.
 
 use std::{path::Path, sync::Arc};
 
@@ -12,7 +12,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Makes a certificate for `names`, in files whose names begin with `file`, in place of any that are there.
+    /// Creates a certificate for `names`, in files whose names begin with `file`. Replaces existing files.
     pub(crate) fn new(directory: &Path, file: &str, names: &[&str]) -> Self {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -26,7 +26,7 @@ impl Made {
     }
 }
 
-/// What a client needs that trusts these certificates and offers these protocols.
+/// Returns the configuration of a client that trusts only these certificates and offers these protocols.
 pub(crate) fn client_config(trusted: &[&CertificateDer<'static>], alpn: &[&str]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in trusted {

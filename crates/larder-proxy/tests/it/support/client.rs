@@ -1,4 +1,4 @@
-//! A client that sends exactly what it is told and says exactly what came back.
+//! A client that sends exactly the given octets and returns exactly what it receives.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -29,7 +29,7 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// What Cache-Status says of it, without the cache's name.
+    /// Returns the member of Cache-Status, without the cache's name.
     pub(crate) fn cache_status(&self) -> &str {
         self.field("cache-status").and_then(|value| value.split_once("; ")).map_or("", |(_, status)| status)
     }
@@ -39,9 +39,9 @@ impl Response {
     }
 }
 
-/// What a connection goes over.
+/// The transport of a connection.
 pub(crate) trait Stream: Read + Write {
-    /// Says that nothing more will come.
+    /// Signals that nothing more will be sent.
     fn end(&mut self);
 }
 
@@ -83,7 +83,7 @@ impl Connection {
         Self { host: "localhost", ..Self::open(address) }
     }
 
-    /// As another client: from another loopback address than the usual one.
+    /// Connects as another client, from another loopback address than the usual one.
     pub(crate) fn open_from(source: IpAddr, address: SocketAddr) -> Self {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
@@ -98,7 +98,7 @@ impl Connection {
         Self { reader: BufReader::with_capacity(64 << 10, socket), host: "site.example" }
     }
 
-    /// Goes on over what `wrap` makes of the socket, with requests for `host`.
+    /// Continues over the stream that `wrap` creates from the socket, with requests for `host`.
     pub(crate) fn wrapped<S: Stream>(self, host: &'static str, wrap: impl FnOnce(TcpStream) -> S) -> Connection<S> {
         assert!(self.reader.buffer().is_empty(), "all that came is read");
         Connection { reader: BufReader::with_capacity(64 << 10, wrap(self.reader.into_inner())), host }
@@ -110,12 +110,12 @@ impl<S: Stream> Connection<S> {
         self.reader.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends as much as is taken: the proxy may have closed.
+    /// Sends as many bytes as possible: the proxy may have closed the connection.
     pub(crate) fn send_if_open(&mut self, bytes: &[u8]) {
         let _ = self.reader.get_mut().write_all(bytes);
     }
 
-    /// Says that nothing more will come.
+    /// Signals that nothing more will be sent.
     pub(crate) fn end_sending(&mut self) {
         self.reader.get_mut().end();
     }
@@ -126,12 +126,12 @@ impl<S: Stream> Connection<S> {
         self.read_response(method)
     }
 
-    /// A request for the fixture's site, and the response, if one comes.
+    /// Sends a request for the fixture's site. Returns the response, if one arrives.
     pub(crate) fn try_request(&mut self, method: &str, target: &str) -> Option<Response> {
         self.try_request_with(method, target, &[])
     }
 
-    /// As [`PooledConnection::try_request`], with more fields.
+    /// As [`PooledConnection::try_request`], with additional fields.
     pub(crate) fn try_request_with(&mut self, method: &str, target: &str, fields: &[&str]) -> Option<Response> {
         self.send_if_open(request_text_for(self.host, method, target, fields).as_bytes());
         let mut response = self.try_read_head_or_end()?;
@@ -142,7 +142,7 @@ impl<S: Stream> Connection<S> {
         Some(response)
     }
 
-    /// As [`PooledConnection::request`], with the interim responses that came before.
+    /// As [`PooledConnection::request`]. Also returns the interim responses.
     pub(crate) fn request_with_interim(
         &mut self,
         method: &str,
@@ -170,7 +170,7 @@ impl<S: Stream> Connection<S> {
         self.try_read_head().expect("a response was expected")
     }
 
-    /// The next response's head; `None` when the connection has ended.
+    /// Reads the head of the next response. Returns `None` when the connection has ended.
     pub(crate) fn try_read_head(&mut self) -> Option<Response> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
@@ -191,7 +191,8 @@ impl<S: Stream> Connection<S> {
         Some(Response { status, fields, body: Vec::new(), complete: false })
     }
 
-    /// As [`PooledConnection::try_read_head`], where the end may come as a reset too, or over TLS without a word.
+    /// As [`PooledConnection::try_read_head`], but also accepts an end by a reset, or over TLS without a close
+    /// notification.
     pub(crate) fn try_read_head_or_end(&mut self) -> Option<Response> {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self.reader.fill_buf() {
@@ -211,7 +212,7 @@ impl<S: Stream> Connection<S> {
             }
         } else if let Some(length) = response.field("content-length") {
             let length: u64 = length.parse().unwrap();
-            // A reset in the middle is an incomplete body like any other.
+            // A reset in the middle leaves an incomplete body like any other.
             let _ = (&mut self.reader).take(length).read_to_end(&mut response.body);
             response.complete = response.body.len() as u64 == length;
         } else {
@@ -219,14 +220,14 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// So many bytes of a body.
+    /// Reads `count` bytes of a body.
     pub(crate) fn read_exact(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.reader.read_exact(&mut bytes).unwrap();
         bytes
     }
 
-    /// Whether the proxy closes the connection without another byte.
+    /// Returns whether the proxy closes the connection without sending another byte.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut byte = [0];
         match self.reader.read(&mut byte) {
@@ -236,7 +237,7 @@ impl<S: Stream> Connection<S> {
     }
 }
 
-/// A request for the fixture's site.
+/// Returns the text of a request for the fixture's site.
 pub(crate) fn request_text(method: &str, target: &str, fields: &[&str]) -> String {
     request_text_for("site.example", method, target, fields)
 }
@@ -250,7 +251,7 @@ fn request_text_for(host: &str, method: &str, target: &str, fields: &[&str]) -> 
     text + "\r\n"
 }
 
-/// A chunked body to its last chunk.
+/// Reads a chunked body up to its last chunk.
 pub(crate) fn read_chunked(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {

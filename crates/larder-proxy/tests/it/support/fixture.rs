@@ -15,7 +15,7 @@ use super::{Ailing, Connection, Gate, Origin, Received, Reply, Response, gate::P
 
 /// A proxy and its origin.
 pub(crate) struct Fixture {
-    // Dropped in this order: first what serves, last what it serves from.
+    // Dropped in this order: the proxy first, then what it uses.
     pub(crate) proxy: RunningProxy,
     pub(crate) store: Option<Store>,
     pub(crate) origin: Origin,
@@ -23,7 +23,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// A reverse proxy with two workers and a store.
+    /// Starts a reverse proxy with two workers and a store.
     pub(crate) fn new(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::with(handle, |_| {})
     }
@@ -51,7 +51,7 @@ impl Fixture {
         Self::start(Origin::start(handle), tempfile::tempdir().unwrap(), None, change)
     }
 
-    /// As [`Fixture::new`], in front of an origin whose body is `0123456789`, of which the second half waits for the gate.
+    /// As [`Fixture::new`], in front of an origin whose body is `0123456789`. The second half waits for the gate.
     pub(crate) fn held_halfway() -> (Self, Gate) {
         let gate = Gate::default();
         let held = gate.clone();
@@ -85,8 +85,8 @@ impl Fixture {
         Self::start(Origin::start(handle), directory, Some(store), change)
     }
 
-    /// As [`Fixture::with`], on a store in memory whose device can be made to fail, and with a tier of memory too small to
-    /// help unless `change` makes it larger.
+    /// As [`Fixture::with`], on a store in memory whose device can be made to fail. The memory cache is too small to
+    /// help, unless `change` enlarges it.
     pub(crate) fn ailing(
         handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
         change: impl FnOnce(&mut ProxyConfig),
@@ -94,7 +94,7 @@ impl Fixture {
         Self::ailing_of(64 << 20, handle, change)
     }
 
-    /// As [`Fixture::ailing`], with a store of so many bytes.
+    /// As [`Fixture::ailing`], with a store of this size.
     pub(crate) fn ailing_of(
         bytes: u64,
         handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
@@ -120,14 +120,14 @@ impl Fixture {
         Self { proxy, store, origin, directory }
     }
 
-    /// A proxy in memory, in front of an origin of another kind.
+    /// Starts a proxy in memory in front of an origin of another kind.
     pub(crate) fn proxy_to(address: SocketAddr, change: impl FnOnce(&mut ProxyConfig)) -> RunningProxy {
         let mut config = Self::config_to(address);
         change(&mut config);
         Proxy::start(config, None).unwrap()
     }
 
-    /// The configuration the fixtures start from.
+    /// Returns the initial configuration of the fixtures.
     pub(crate) fn config(origin: &Origin) -> ProxyConfig {
         Self::config_to(origin.address)
     }
@@ -145,7 +145,7 @@ impl Fixture {
         }
     }
 
-    /// Stops the proxy and starts it anew on the same store.
+    /// Stops the proxy and starts it again on the same store.
     pub(crate) fn restart(self) -> Self {
         self.restart_with(|_| {})
     }
@@ -159,13 +159,13 @@ impl Fixture {
         Self::start(origin, directory, Some(store), change)
     }
 
-    /// The key under which the fixture's origin answers for a target at `site.example`.
+    /// Returns the key of the fixture's origin for a target at `site.example`.
     pub(crate) fn key(&self, target: &str) -> Vec<u8> {
         let url = larder_http::key::primary_key("http", "site.example", target).unwrap();
         [&url[..], format!(" @http://{}", self.origin.address).as_bytes()].concat()
     }
 
-    /// The path of a file that is kept besides the store.
+    /// Returns the path of a file that is kept next to the store.
     pub(crate) fn state_file(&self, kind: &str) -> PathBuf {
         self.directory.path().join(format!("state.{kind}"))
     }
@@ -174,12 +174,13 @@ impl Fixture {
         Connection::open(self.proxy.local_addrs()[0])
     }
 
-    /// GET on a connection of its own.
+    /// Sends a GET on its own connection.
     pub(crate) fn get(&self, target: &str, fields: &[&str]) -> Response {
         self.connect().request("GET", target, fields)
     }
 
-    /// GET until the answer is a hit: what was fetched becomes visible just after its last byte is sent.
+    /// Sends GETs until the response is a hit, because a fetched response becomes visible shortly after its last byte
+    /// is sent.
     pub(crate) fn get_hit(&self, target: &str, fields: &[&str]) -> Response {
         let mut response = self.get(target, fields);
         eventually("the response is a hit", || {

@@ -1,4 +1,4 @@
-//! A client of HTTP/2, plain or TLS, whose calls wait.
+//! A blocking HTTP/2 client, plain or over TLS.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -23,7 +23,7 @@ pub(crate) struct Http2 {
 #[derive(Default)]
 pub(crate) struct Sent {
     pieces: std::collections::VecDeque<Frame<Bytes>>,
-    /// Whether nothing more comes after the pieces, nor the end.
+    /// Set if neither data nor an end follows the pieces.
     is_endless: bool,
 }
 
@@ -89,7 +89,7 @@ impl Http2 {
         Self { sender, runtime }
     }
 
-    /// As [`Http2::tls`], through a tunnel that is open.
+    /// As [`Http2::tls`], through an open tunnel.
     pub(crate) fn inside(tunnel: std::net::TcpStream, name: &str, config: Arc<ClientConfig>) -> Self {
         let runtime = runtime();
         let name = ServerName::try_from(name.to_owned()).unwrap();
@@ -104,7 +104,7 @@ impl Http2 {
         Self { sender, runtime }
     }
 
-    /// GET without further ado.
+    /// Sends a plain GET.
     pub(crate) fn get(&mut self, url: &str, fields: &[(&str, &str)]) -> Response {
         self.request(head("GET", url, fields).body(Sent::default()).unwrap()).0
     }
@@ -115,7 +115,7 @@ impl Http2 {
         self.runtime.block_on(async { tokio::time::timeout(PATIENCE, read(answer.await.unwrap())).await.unwrap() })
     }
 
-    /// Why the stream of a request was reset; none if it was answered.
+    /// Returns why the stream of a request was reset, or `None` if it was answered.
     pub(crate) fn reset_of(&mut self, request: Request<Sent>) -> Option<h2::Reason> {
         let answer = self.sender.send_request(request);
         let error = self.runtime.block_on(answer).err()?;
@@ -137,11 +137,11 @@ impl Http2 {
         })
     }
 
-    /// Gives up a request as soon as it is sent. `false`: the connection has ended.
+    /// Abandons a request as soon as it is sent. Returns `false` if the connection has ended.
     pub(crate) fn abandon(&mut self, url: &str) -> bool {
         let answer = self.sender.send_request(head("GET", url, &[]).body(Sent::default()).unwrap());
         self.runtime.block_on(async {
-            // Long enough for the request to be written, not for its answer.
+            // Long enough for the request to be written, but not for its response.
             let _ = tokio::time::timeout(std::time::Duration::from_millis(1), answer).await;
             tokio::task::yield_now().await;
         });
@@ -164,7 +164,7 @@ impl Http2 {
     }
 }
 
-/// A request's head.
+/// Returns the head of a request.
 pub(crate) fn head(method: &str, url: &str, fields: &[(&str, &str)]) -> http::request::Builder {
     fields.iter().fold(Request::builder().method(method).uri(url), |head, (name, value)| head.header(*name, *value))
 }

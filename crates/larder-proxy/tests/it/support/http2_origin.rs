@@ -1,4 +1,4 @@
-//! An origin of HTTP/2, plain or TLS, that refuses and goes away when it is told to.
+//! An HTTP/2 origin, plain or over TLS, that can be made to refuse streams and to end connections.
 
 use std::{
     net::SocketAddr,
@@ -18,12 +18,12 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// What an origin does with a request, by its number.
+/// The origin's reaction to a request, chosen by the request's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     /// Answers with the target as the body, and trailers.
     Answer,
-    /// Says that it did not process it.
+    /// Reports that it did not process the request.
     Refuse,
     /// Takes no more requests on this connection, this one among them.
     GoAway,

@@ -1,4 +1,4 @@
-//! An origin that does what a test tells it to, and remembers what it was asked.
+//! A scripted origin that records the requests it receives.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -26,7 +26,7 @@ impl Received {
     }
 }
 
-/// What the origin sends, step by step.
+/// The steps of the origin's reply.
 #[derive(Clone, Default)]
 pub(crate) struct Reply(Vec<Step>);
 
@@ -39,12 +39,12 @@ enum Step {
 }
 
 impl Reply {
-    /// 200 with these field lines and this body, with its length.
+    /// Returns a 200 with these field lines and this body, and its length.
     pub(crate) fn ok(fields: &[&str], body: impl AsRef<[u8]>) -> Self {
         Self::status("200 OK", fields, body)
     }
 
-    /// A status with these field lines and this body, with its length.
+    /// Returns a response with this status, these field lines and this body, and its length.
     pub(crate) fn status(status: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Self {
         let length = format!("Content-Length: {}", body.as_ref().len());
         let mut lines = fields.to_vec();
@@ -54,7 +54,7 @@ impl Reply {
         Self::head(status, &lines).send(body)
     }
 
-    /// A head alone.
+    /// Returns a head without a body.
     pub(crate) fn head(status: &str, fields: &[&str]) -> Self {
         let mut text = format!("HTTP/1.1 {status}\r\n");
         for field in fields {
@@ -74,7 +74,7 @@ impl Reply {
         self
     }
 
-    /// Sends back what comes from now on, whatever it is.
+    /// Echoes all bytes received from now on.
     pub(crate) fn echo(mut self) -> Self {
         self.0.push(Step::Echo);
         self
@@ -120,7 +120,7 @@ impl Origin {
                 }
                 accepting.connections.fetch_add(1, Ordering::SeqCst);
                 let serving = Arc::clone(&accepting);
-                // A connection that breaks is what many tests are about.
+                // Many tests are about connections that break.
                 std::thread::spawn(move || drop(serving.serve(socket.unwrap())));
             }
         });
@@ -156,7 +156,7 @@ impl Origin {
 impl Drop for Origin {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread; if it is gone already there is nothing to wake.
+        // Wakes the accepting thread. If it has already ended, there is nothing to wake.
         drop(TcpStream::connect(self.address));
     }
 }

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that sends any octets as a field's name or value, which no HTTP library would (RFC 9113, RFC 7541).
+//! An HTTP/2 client that sends any octets as a field's name or value, which no HTTP library would (RFC 9113, RFC 7541).
 
 use std::net::SocketAddr;
 
@@ -24,12 +24,12 @@ impl RawHttp2 {
     pub(crate) fn open(address: SocketAddr) -> Self {
         let mut connection = Connection::open(address);
         connection.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        // No table for fields, so that each stands for itself in what comes back.
+        // No dynamic table, so that every field in a response is written out.
         connection.send(frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]));
         Self { connection, last_stream: 0 }
     }
 
-    /// Sends a request with these fields, pseudo-fields among them, and this body; waits for the outcome.
+    /// Sends a request with these fields, including pseudo-fields, and this body. Waits for the outcome.
     pub(crate) fn request(&mut self, fields: &[(&str, &str)], body: &str) -> Outcome {
         let stream = if self.last_stream == 0 { 1 } else { self.last_stream + 2 };
         self.last_stream = stream;
@@ -74,15 +74,15 @@ impl RawHttp2 {
     }
 }
 
-/// Returns the status in a block of fields, which begins with it. One that is not in the static table of HPACK is written out, or
-/// in Huffman's code.
+/// Returns the status in a block of fields, which begins with it. A status that is not in the static table of HPACK is
+/// written out, possibly in Huffman's code.
 fn status_of(block: &[u8]) -> u16 {
-    // A change of the table's size may come first (RFC 7541 6.3).
+    // A change of the table's size may precede it (RFC 7541 6.3).
     let block = if block[0] & 0xe0 == 0x20 { &block[1..] } else { block };
     match block {
         [first, ..] if first & 0x80 != 0 => [200, 204, 206, 304, 400, 404, 500][usize::from(first & 0x7f) - 8],
         [0x08 | 0x18 | 0x48, 3, digits @ ..] => std::str::from_utf8(&digits[..3]).unwrap().parse().unwrap(),
-        // Digits have codes of five bits, but for 0, 1 and 2, whose codes are their values (RFC 7541 B).
+        // Digits have codes of five bits. Those of 0, 1 and 2 are their values (RFC 7541 B).
         [0x08 | 0x18 | 0x48, 0x82 | 0x83, coded @ ..] => huffman_digits(coded),
         _ => panic!("no status begins the block {block:02x?}"),
     }

@@ -1,4 +1,4 @@
-//! An origin over TLS with a certificate of any kind, and the authority that signs for it.
+//! An origin over TLS with a certificate of any kind, and the CA that signs it.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -25,7 +25,7 @@ pub(crate) struct OriginAuthority {
 }
 
 impl OriginAuthority {
-    /// Makes one, with its certificate in a file of this name in `directory`.
+    /// Creates a CA, with its certificate in a file of this name in `directory`.
     pub(crate) fn new(directory: &Path, name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -37,7 +37,8 @@ impl OriginAuthority {
         Self { der: certificate.der().clone(), issuer: Issuer::new(params, key), file }
     }
 
-    /// What an origin needs whose certificate for `localhost` is signed by this, and is different in one way.
+    /// Returns the configuration of an origin whose certificate for `localhost` is signed by this CA and changed by
+    /// `change`.
     pub(crate) fn sign(&self, change: impl FnOnce(&mut CertificateParams)) -> ServerConfig {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -46,7 +47,7 @@ impl OriginAuthority {
         server_config((vec![leaf.der().clone()], &key.serialize_der()), None)
     }
 
-    /// As [`OriginAuthority::sign`], where clients are asked for a certificate, and may do without.
+    /// As [`OriginAuthority::sign`], but the origin requests an optional client certificate.
     pub(crate) fn sign_asking(&self) -> ServerConfig {
         let key = KeyPair::generate().unwrap();
         let leaf = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
@@ -59,7 +60,7 @@ impl OriginAuthority {
     }
 }
 
-/// What an origin needs that shows this chain.
+/// Returns the configuration of an origin that presents this chain.
 pub(crate) fn server_config(
     (chain, key): (Vec<CertificateDer<'static>>, &[u8]),
     asking: Option<Arc<dyn ClientCertVerifier>>,
@@ -74,7 +75,8 @@ pub(crate) fn server_config(
     builder.with_single_cert(chain, key).unwrap()
 }
 
-/// A listening origin. Answers every request with its target, storable for a minute, and echoes what comes after an upgrade.
+/// A listening origin. It answers every request with its target, storable for a minute, and echoes all bytes after an
+/// upgrade.
 pub(crate) struct TlsOrigin {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -82,7 +84,7 @@ pub(crate) struct TlsOrigin {
 }
 
 impl TlsOrigin {
-    /// Starts one, whose threads end with the process.
+    /// Starts an origin, whose threads end with the process.
     pub(crate) fn start(config: ServerConfig) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -107,7 +109,7 @@ impl TlsOrigin {
         self.connections.load(SeqCst)
     }
 
-    /// The heads of the requests it got.
+    /// Returns the heads of the received requests.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }

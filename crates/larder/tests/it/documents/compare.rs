@@ -7,7 +7,7 @@
 const UNITS: [&str; 17] =
     ["s", "ms", "us", "µs", "ns", "%", "B", "KB", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "bits", "bytes"];
 
-/// Whether `actual` is what the page shows as `expected`.
+/// Returns whether `actual` is what the page shows as `expected`.
 pub(crate) fn is_as_shown(expected: &[String], actual: &[String]) -> bool {
     let normalize = |lines: &[String]| lines.iter().map(|line| without_figures(line.trim_end())).collect::<Vec<_>>();
     lines_match(trimmed(&normalize(expected)), trimmed(&normalize(actual)))
@@ -39,7 +39,7 @@ fn text_matches(expected: &str, actual: &str) -> bool {
     ends.into_iter().any(|at| text_matches(after, &remainder[at..]))
 }
 
-/// Replaces figures that differ from run to run by `#`, and runs of spaces, which align them, by one.
+/// Replaces figures that differ between runs with `#`, and runs of spaces, which align them, with one space.
 fn without_figures(line: &str) -> String {
     let (mut result, mut rest) = (String::new(), line);
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {

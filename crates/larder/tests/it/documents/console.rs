@@ -1,7 +1,7 @@
 //! Runs every console block of the documentation.
 //!
 //! Each page has a stage of its own: namespaces for the network, the mounts and the processes, an empty home, and an
-//! origin that stands in for example.com and the package registries. Nothing that a page does outlives it.
+//! origin that stands in for example.com and the package registries. All of it is removed with the stage.
 
 use super::{
     documents,
@@ -30,7 +30,7 @@ const IGNORED_MAX: usize = 10;
 /// Blocks that are run at least.
 const RUN_MIN: usize = 71;
 
-/// Makes the stage: an address for the origin, one for the machine, and copies of /etc and /var that end with it.
+/// Creates the stage: an address for the origin, one for the machine, and private copies of /etc and /var.
 const STAGE: &str = r#"
 set -e
 ip link set lo up
@@ -51,7 +51,7 @@ fn every_console_block_in_the_documentation_prints_what_it_shows() {
     }
     let only = env::var(ONLY).unwrap_or_default();
     if let Err(lack) = find_stage() {
-        // The test command passes on a machine that has a compiler and nothing else.
+        // The tests must pass on a machine that has only a compiler.
         assert!(only.is_empty(), "{lack}");
         return eprintln!("no block was run: {lack}");
     }
@@ -82,7 +82,7 @@ fn in_namespaces() -> Command {
     command
 }
 
-/// Makes a stage and the programs in it answer, or says what this machine lacks.
+/// Starts a stage and checks that the programs in it work. Otherwise, returns what this machine lacks.
 fn find_stage() -> Result<(), String> {
     let probe = format!("curl --version && python3 --version || exit 3\n{STAGE}");
     let output = in_namespaces()
@@ -141,7 +141,7 @@ fn run_page(page: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Writes the file that a block shows, or runs its commands; returns what is wrong.
+/// Writes the file that a block shows, or runs its commands. Returns the differences from the page.
 fn run_block(session: &mut Session, home: &Path, block: &Fence) -> Vec<String> {
     if block.reason_to_ignore().is_some() {
         return Vec::new();
@@ -174,7 +174,7 @@ fn run_block(session: &mut Session, home: &Path, block: &Fence) -> Vec<String> {
     wrong
 }
 
-/// Makes everything on the stage trust the origin's certificate.
+/// Makes every program on the stage trust the origin's certificate.
 fn trust(certificate: &str) {
     let bundle = "/etc/ssl/certs/ca-certificates.crt";
     let all = fs::read_to_string(bundle).unwrap_or_default() + certificate;

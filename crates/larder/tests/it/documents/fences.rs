@@ -14,22 +14,22 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// Whether `word` stands after the fence.
+    /// Returns whether `word` follows the opening fence.
     pub(crate) fn is_marked(&self, word: &str) -> bool {
         self.words.iter().any(|found| found == word)
     }
 
-    /// The reason why the block is not run, if it is marked with one.
+    /// Returns the reason why the block is not run, if it is marked with one.
     pub(crate) fn reason_to_ignore(&self) -> Option<&str> {
         self.words.iter().find_map(|word| word.strip_prefix("ignore-"))
     }
 
-    /// The name of the file that the block shows, if it is marked with one.
+    /// Returns the name of the file that the block shows, if it is marked with one.
     pub(crate) fn file_name(&self) -> Option<&str> {
         self.words.iter().map(String::as_str).find(|word| word.contains(['.', '/']))
     }
 
-    /// The block's text.
+    /// Returns the block's text.
     pub(crate) fn text(&self) -> String {
         self.lines.iter().map(|line| format!("{line}\n")).collect()
     }

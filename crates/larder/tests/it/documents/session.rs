@@ -1,4 +1,4 @@
-//! A shell that runs a page's commands one after the other, as its reader does.
+//! A shell that runs a page's commands in sequence, as a reader would.
 //!
 //! Variables and the current folder last from one command to the next. `larder run` and the commands of a block marked
 //! `background` continue while the next ones run, as in a terminal of their own.
@@ -44,12 +44,12 @@ impl Session {
         let input = shell.stdin.take().unwrap();
         let output = BufReader::new(shell.stdout.take().unwrap());
         let mut session = Self { shell, input, output, folder, command_count: 0, background: Vec::new() };
-        // Jobs get process groups of their own, so that one can be ended as a whole.
+        // Each job gets its own process group, so that it can be ended as a whole.
         session.tell("set -m; umask 022; echo ready");
         session
     }
 
-    /// Runs a command to its end and compares what it printed; returns what is wrong.
+    /// Runs a command to its end and compares its output. Returns the differences.
     pub(crate) fn run(&mut self, command: &str, expected: Option<&[String]>, should_fail: bool) -> Option<String> {
         let script = self.write_script(command);
         let code = self.tell(&format!(". {script} >{script}.out 2>&1 </dev/null; echo $?"));
@@ -63,7 +63,8 @@ impl Session {
             .then(|| format!("$ {command}\nprinted:\n{printed}and not:\n{}", expected.unwrap_or_default().join("\n")))
     }
 
-    /// Starts a command that continues in the background, once it has printed what the page shows; returns what is wrong.
+    /// Starts a command that continues in the background, and waits until it has printed what the page shows. Returns
+    /// the differences.
     pub(crate) fn start_in_background(&mut self, command: &str, expected: Option<&[String]>) -> Option<String> {
         if is_proxy(command) {
             self.interrupt_proxy();
@@ -90,7 +91,7 @@ impl Session {
             }
         }
         let differs = expected.is_some_and(|expected| !is_as_shown(expected, &lines));
-        // Nobody needs the rest of its output, but a full pipe would stop it.
+        // The rest of its output is not needed, but a full pipe would block it.
         thread::spawn(move || reader.lines().map_while(Result::ok).for_each(drop));
         differs.then(|| {
             format!(
@@ -107,7 +108,7 @@ impl Session {
         self.tell(&format!("kill -INT -- -{job}; wait {job}; echo ended"));
     }
 
-    /// Ends the proxy that runs: a page that starts another one means this instead.
+    /// Ends the running proxy. A page that starts another one expects the reader to do so.
     fn interrupt_proxy(&mut self) {
         if let Some(at) = self.background.iter().position(|(_, command)| is_proxy(command)) {
             let last = self.background.remove(at);
@@ -140,7 +141,7 @@ impl Drop for Session {
     }
 }
 
-/// Whether a command starts a proxy and does not end by itself.
+/// Returns whether a command starts a proxy and does not end by itself.
 pub(crate) fn is_proxy(command: &str) -> bool {
     let command = command.strip_prefix("sudo ").unwrap_or(command);
     (command == "larder run" || command.starts_with("larder run ")) && !command.contains("--help")

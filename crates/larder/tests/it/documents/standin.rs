@@ -66,7 +66,7 @@ fn listen(port: u16) -> TcpListener {
     TcpListener::bind((ADDRESS, port)).unwrap()
 }
 
-/// Answers the requests of one connection. A client that breaks off ends it.
+/// Answers the requests of one connection, until the client closes it.
 fn serve(stream: impl Read + Write) {
     let mut stream = BufReader::new(stream);
     loop {

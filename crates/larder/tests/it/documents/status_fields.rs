@@ -25,7 +25,7 @@ fn tokens(source: &str) -> BTreeMap<String, String> {
     arms.map(|(variant, rest)| (variant.to_owned(), rest.split('"').next().unwrap().to_owned())).collect()
 }
 
-/// Whether a source file below `folder` contains `text`.
+/// Returns whether a source file below `folder` contains `text`.
 fn occurs(folder: &Path, text: &str) -> bool {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|path| {
         if path.is_dir() {
@@ -41,7 +41,7 @@ fn every_error_and_reason_in_responses_is_documented() {
     let page = read("docs/reference/cache-status.md");
     let errors = tokens(&read("crates/larder-http/src/proxy_status.rs"));
     let sources = root().join("crates/larder-proxy/src");
-    // The limit on connections to an origin only names a line of the log. The response to a waiting request is a 503.
+    // The limit on connections to an origin appears only in a log line. The response to a waiting request is a 503.
     let sent = errors.iter().filter(|(variant, _)| *variant != "ConnectionLimitReached");
     let used = sent.filter(|(variant, _)| occurs(&sources, &format!("ProxyError::{variant}")));
     let documented = listed(&page, "Proxy-Status");

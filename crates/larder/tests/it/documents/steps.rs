@@ -13,7 +13,7 @@ pub(crate) enum Step {
 
 /// Returns the steps of a console block.
 ///
-/// Where the block has prompts (`$ `), lines after `> ` continue a command and all others are output. Where it has none,
+/// If the block has prompts (`$ `), lines after `> ` continue a command and all others are output. Without prompts,
 /// every line is a command, and a backslash at its end continues it.
 pub(crate) fn steps(block: &Fence) -> Vec<Step> {
     if block.lines.iter().any(|line| line.starts_with("$ ")) { with_prompts(block) } else { without_prompts(block) }
