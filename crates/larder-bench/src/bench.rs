@@ -73,10 +73,10 @@ pub struct BenchResult {
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(&str, f64, RequestCounts);
 
 impl BenchJob {
-    /// Measures, with `origin` behind the proxy.
+    /// Runs the measurement, with `origin` behind the proxy.
     ///
     /// # Errors
-    /// When the proxy does not answer, or the system refuses what is needed.
+    /// If the proxy does not respond, or the system refuses a resource that is needed.
     pub fn run(&self, origin: &Origin, progress: Progress<'_>) -> io::Result<BenchResult> {
         let early = EndsEarly::begin();
         let requests = Requests::new(self.load.workload, self.options, self.trace.clone());

@@ -374,7 +374,7 @@ mod tests {
         assert!(lists.reload().unwrap_err().starts_with("cannot read a list of hosts: "));
     }
 
-    /// Memory of this process in bytes, as the system counts it.
+    /// Returns the resident memory of this process in bytes.
     fn resident_bytes() -> u64 {
         let pages = fs::read_to_string("/proc/self/statm").unwrap();
         pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096

@@ -41,7 +41,7 @@ impl Sizes {
         }
     }
 
-    /// PolyMix-4's kinds of content: 65% images, 15% pages, 0.5% downloads, and others.
+    /// Draws a size from PolyMix-4's kinds of content: 65% images, 15% pages, 0.5% downloads, and others.
     fn draw(self, dice: &mut Dice) -> u64 {
         let Self::PolyMix = self else {
             let Self::Fixed(bytes) = self else { unreachable!("there are two kinds") };

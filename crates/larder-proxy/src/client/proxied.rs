@@ -65,7 +65,7 @@ pub(crate) async fn is_next(socket: &TcpStream) -> io::Result<bool> {
         if count == START_BYTES || count == 0 {
             return Ok(count > 0);
         }
-        // A letter that both could begin with, alone: peeking returns at once until more has come.
+        // Only one letter has arrived, with which both could begin. Peeking would return at once until more arrives.
         tokio::time::sleep(PEEK_INTERVAL).await;
     }
 }

@@ -24,7 +24,8 @@ pub(crate) struct ClientStream {
     socket: ClientSocket,
     /// Bytes that were already read. They are returned first.
     first: Bytes,
-    /// A request in place of one that was read before. It is returned even before that, and is none of the client's.
+    /// A request to be replayed, in place of one that was already read. It is returned before everything that the
+    /// client sends.
     replayed: Bytes,
     client: Arc<Client>,
 }

@@ -1,8 +1,8 @@
 //! A connection of HTTP/1.1 that waits for the response to a plain request, without the HTTP library.
 //!
 //! The library keeps two buffers of 8 KiB and its own state while a request waits for an origin. After a second of
-//! waiting, the connection parts with it. When the response is there, a new instance of the library reads a short
-//! request that frames its response in the same way, and gets the response for it.
+//! waiting, the connection drops that state. When the response arrives, a new instance of the library reads a short
+//! request whose response is framed in the same way, and is given the response.
 //!
 //! Owns: the detection of a client that leaves. Invariant: the library has read nothing of another request. Cost: a
 //! response after more than a second costs one more instance of the library.

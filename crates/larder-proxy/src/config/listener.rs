@@ -18,8 +18,8 @@ pub struct Listener {
     /// Networks of load balancers that name their clients with the PROXY protocol (version 1 or 2). Connections from
     /// these networks must begin with its header; connections from other networks must not. Default none.
     pub proxied_by: Vec<IpNet>,
-    /// Takes a request that names its target by Host alone for one to a proxy, as balancers send it that are made for
-    /// origin servers. Requires forward mode. Sites keep their hosts. Default no.
+    /// Whether a request that names its target only by Host counts as a request to a proxy. Load balancers that are
+    /// made for origin servers send such requests. Requires forward mode. Sites keep their hosts. Default no.
     pub origin_form: bool,
 }
 

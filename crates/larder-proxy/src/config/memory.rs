@@ -20,12 +20,12 @@ pub(super) fn waiting_count_max() -> usize {
 
 /// Returns the default limit on connections to one origin.
 pub(super) fn origin_connection_count_max() -> usize {
-    // The program raises its limit as far as it may.
+    // The program raises its limit on open files as far as it may.
     connections_of(getrlimit(Resource::Nofile).maximum, waiting_count_max())
 }
 
-/// Returns half of the descriptors, the other half being for clients, but no more than requests may wait: a request
-/// that cannot wait needs no connection.
+/// Returns half of the descriptors, because clients need the other half. The number is at most that of waiting
+/// requests: a request that cannot wait needs no connection.
 fn connections_of(descriptor_count_max: Option<u64>, waiting_count_max: usize) -> usize {
     let half = usize::try_from(descriptor_count_max.unwrap_or(u64::MAX) / 2).unwrap_or(usize::MAX);
     half.min(waiting_count_max).clamp(CONNECTION_COUNT_MIN, CONNECTION_COUNT_MAX)

@@ -61,7 +61,8 @@ fn bytes_of(status: &str, name: &str) -> Option<f64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| (kib << 10) as f64)
 }
 
-/// proc_pid_stat(5): these are the 12th and 13th fields after the name, which may contain any characters.
+/// Returns the processor time of this process. In proc_pid_stat(5), these are the 12th and 13th fields after the name,
+/// which may contain any characters.
 fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);

@@ -244,7 +244,7 @@ mod tests {
             }
             let head = String::from_utf8(head).unwrap();
             let nonce = head.split(' ').skip_while(|word| !word.ends_with("Larder-Fleet")).nth(3).unwrap();
-            // The reader may have had enough before the end.
+            // The reader may disconnect before the end.
             let _ = socket.write_all(&answer(nonce)).await;
         });
         let peers = Arc::new(FleetPeers::default());

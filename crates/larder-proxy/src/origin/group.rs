@@ -132,7 +132,7 @@ impl OriginChoice {
         chosen.map_or_else(|| self.group.members[0].origin.clone(), |member| member.origin.clone())
     }
 
-    /// Another origin than those that were tried, if one is well.
+    /// Returns a healthy origin that is not among those tried, if there is one.
     pub(crate) fn other(&self, tried: &[Origin]) -> Option<Origin> {
         self.pick(tried, true).map(|member| member.origin.clone())
     }
@@ -205,7 +205,7 @@ mod tests {
         primary_key("http", "a.example", target).unwrap()
     }
 
-    /// How many of 1000 targets go to each origin.
+    /// Returns how many of 1000 targets go to each origin.
     fn shares(group: &Arc<OriginGroup>) -> Vec<usize> {
         let mut counts = vec![0; group.members.len()];
         for target in 0..1000 {

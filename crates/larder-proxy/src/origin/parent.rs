@@ -24,15 +24,15 @@ use crate::{
     },
 };
 
-/// The address of a parent.
+/// Returns the address of a parent.
 pub(crate) fn origin_of(parent: &Parent) -> Origin {
     Origin { trusted: true, way: OriginWay::Direct, ..Origin::of_client(&parent.host, parent.port) }
 }
 
-/// Whether a client may have itself led to an origin whose address is not looked up here.
+/// Checks whether a client may reach an origin through a parent, which resolves the origin's name.
 ///
 /// # Errors
-/// It names an address that the rules refuse.
+/// The target names an address that the rules refuse.
 pub(crate) fn check_target(rules: &TargetRules, origin: &Origin) -> Result<(), Failure> {
     let Ok(address) = origin.host.parse::<IpAddr>() else { return Ok(()) };
     let denied = |why| Failure::TargetDenied { host: origin.host.to_string(), address, why };
@@ -63,7 +63,7 @@ pub(crate) fn address<'a, B>(
     Some(parent)
 }
 
-/// The error in a parent's answer to a request in absolute form, if the answer is the parent's own.
+/// Returns the error in a response to a request in absolute form, if the response is the parent's own.
 pub(crate) fn refusal(status: StatusCode, parent: &Parent) -> Option<Failure> {
     (status == StatusCode::PROXY_AUTHENTICATION_REQUIRED).then(|| refused(parent, status))
 }

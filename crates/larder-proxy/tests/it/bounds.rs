@@ -11,7 +11,7 @@ use crate::support::{Connection, Fixture, Gate, Reply, eventually, request_text}
 struct Raw(Connection);
 
 impl Raw {
-    /// Connects, with these settings.
+    /// Connects with these settings.
     fn open(fixture: &Fixture, settings: &[u8]) -> Self {
         let mut raw = Self(fixture.connect());
         raw.0.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");

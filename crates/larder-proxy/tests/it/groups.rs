@@ -80,7 +80,7 @@ fn site_is_the_host_for_heads_markers_and_chunks_alike() {
     assert_eq!(fixture.origin.count(), asked_before + 3);
 }
 
-/// Every response is storable; a path that ends in `.html` is a page.
+/// Starts a fixture in which every response is storable, and a path that ends in `.html` is a page.
 fn fixture(window: Duration) -> Fixture {
     let answer = |received: &Received, _: usize| {
         let kind = if received.target.ends_with(".html") { "text/html; charset=utf-8" } else { "image/png" };

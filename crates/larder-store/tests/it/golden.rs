@@ -43,7 +43,7 @@ fn version(key: u64) -> u64 {
     key + 10
 }
 
-/// Key 5 was removed, and key 4 has another head than it was stored with.
+/// Returns a volume written in this format. Key 5 was removed, and key 4 has another head than it was stored with.
 fn written_by(format: u32, policy: &'static Policy) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
     let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options_of(format, policy)).unwrap();

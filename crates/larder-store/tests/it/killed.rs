@@ -22,7 +22,7 @@ fn options(row: &str, path: &Path) -> StoreOptions {
     StoreOptions { policy, mean_entry_bytes: 4096, ..StoreOptions::new(path, 24 << 20) }
 }
 
-/// Stores, replaces and removes entries, reports that, and goes on storing until it is killed.
+/// Stores, replaces and removes entries, reports that, and then stores more until it is killed.
 fn run_until_killed(row: &str, path: &Path) -> ! {
     let store = Store::open(options(row, path)).unwrap();
     block_on(store.ready());

@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(listen(&mut near, &mut BytesMut::new(), None).await.unwrap(), FirstBytes::Nothing);
     }
 
-    /// On a busy machine, a client's first bytes arrive late. Its host must be cached nevertheless.
+    /// At stake: on a busy machine, a client's first bytes arrive late, and its host must be cached even then.
     #[tokio::test]
     async fn silent_client_is_waited_for_on_ports_of_https_and_tunnelled_on_others() {
         assert_eq!([443, 8443, 22, 9418].map(silence_limit), [None, None, Some(SILENCE), Some(SILENCE)]);

@@ -141,7 +141,8 @@ impl LogEngine {
         Ok(Some(HeadRenewal::without_body(reader, hints, kind)))
     }
 
-    /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
+    /// Appends a record, waiting for room for a bounded time. Returns `None` if the key's entry is no longer the one at
+    /// `still_at`.
     async fn append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,

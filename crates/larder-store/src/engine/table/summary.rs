@@ -15,7 +15,7 @@ use crate::{
     units::SetNumber,
 };
 
-/// Summaries that are kept: enough that an insertion right after its miss need not read the set again.
+/// Number of summaries kept: enough that an insertion right after its miss rarely has to read the set again.
 const REMEMBERED_COUNT: usize = 64;
 
 /// The content of one bin.

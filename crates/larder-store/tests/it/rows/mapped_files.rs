@@ -89,7 +89,7 @@ impl Bench {
         Self { device, directory, options, store }
     }
 
-    /// Opens again; without closing first that is a crash.
+    /// Opens the store again. Without closing it first, this is a crash.
     fn open_again(&mut self) {
         self.store = open(&self.device, &self.directory, &self.options);
     }
