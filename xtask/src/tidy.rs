@@ -12,6 +12,7 @@ mod imports;
 mod manifests;
 mod names;
 mod prose;
+pub(crate) mod questions;
 mod ratchet;
 mod reasons;
 mod rings;
@@ -89,6 +90,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     findings.extend(reasons::check(&tree.sources));
     findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
+    findings.extend(questions::check(tree));
     findings.extend(conformance::check(tree));
     findings.extend(ratchet::check(tree, &counted(tree)));
     findings

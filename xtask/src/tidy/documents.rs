@@ -45,7 +45,7 @@ fn missing_from_the_summary(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Returns the targets of the Markdown links in `line`.
-fn links(line: &str) -> impl Iterator<Item = &str> {
+pub(super) fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
 
@@ -75,7 +75,7 @@ fn leads_somewhere(tree: &Tree, from: &str, link: &str) -> bool {
 }
 
 /// Returns the path that a relative `link` in the document at `from` leads to. `None` if it is outside the tree.
-fn resolve(from: &str, link: &str) -> Option<String> {
+pub(super) fn resolve(from: &str, link: &str) -> Option<String> {
     let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in link.trim_end_matches('/').split('/') {
@@ -88,15 +88,16 @@ fn resolve(from: &str, link: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Returns the anchors of a document's headings, as GitHub and mdBook generate them.
+/// Returns the anchors of a document's headings.
 fn headings(text: &str) -> impl Iterator<Item = String> {
-    let titles = text
-        .lines()
-        .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')));
-    titles.map(|title| {
-        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-        kept.collect::<String>().to_lowercase().trim().replace(' ', "-")
-    })
+    text.lines().filter_map(heading)
+}
+
+/// Returns the anchor of a line that is a heading, as GitHub and mdBook generate it.
+pub(super) fn heading(line: &str) -> Option<String> {
+    let title = line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))?;
+    let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    Some(kept.collect::<String>().to_lowercase().trim().replace(' ', "-"))
 }
 
 #[cfg(test)]

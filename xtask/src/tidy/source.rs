@@ -3,7 +3,7 @@
 //!
 //! Invariant: paths are relative to the root, with `/`.
 
-use super::ratchet;
+use super::{questions, ratchet};
 use crate::{
     conformance,
     scan::{self, Line},
@@ -33,7 +33,8 @@ pub(crate) struct Tree {
     pub(crate) sources: Vec<Source>,
     pub(crate) manifests: Vec<Text>,
     pub(crate) documents: Vec<Text>,
-    /// The lists from which docs/reference/conformance.md is generated, and the counts that may only fall.
+    /// The lists from which docs/reference/conformance.md is generated, the counts that may only fall, and the readers'
+    /// questions.
     pub(crate) texts: Vec<Text>,
     /// The paths of all files, for checking links.
     pub(crate) paths: Vec<String>,
@@ -109,7 +110,9 @@ impl Tree {
             self.manifests.push(Text { path: path.to_owned(), text: read()? });
         } else if path.ends_with(".md") {
             self.documents.push(Text { path: path.to_owned(), text: read()? });
-        } else if [conformance::REQUIREMENTS, conformance::DIFFERENCES, ratchet::ALLOWED].contains(&path) {
+        } else if [conformance::REQUIREMENTS, conformance::DIFFERENCES, ratchet::ALLOWED, questions::QUESTIONS]
+            .contains(&path)
+        {
             self.texts.push(Text { path: path.to_owned(), text: read()? });
         }
         Ok(())
