@@ -5,7 +5,7 @@
 //! that one that was popular long ago looks less so with each round. Ideas: the order of GDSF (Cherkasova, 1998), hits
 //! learned from evicted entries as in LHD (NSDI 2018).
 
-use super::{EvictionCandidate, EvictionStandard, KeptEntry};
+use super::{EvictionCandidate, EvictionStandard, KeptEntry, learned::EntryClass};
 use crate::Dice;
 
 /// Greatest factor, up or down, by which an entry's price differs from another's: entries of one class would otherwise
@@ -15,12 +15,21 @@ const SPREAD: f64 = 1.28;
 /// Hits below which no entry is written again, however cheap that is: of 200 such writes, one saves a hit.
 const HITS_MIN: f64 = 0.005;
 
+/// Least worth of an entry without hits, as a share of the worth of an entry of mean length that was hit once. The price
+/// alone would fall until writes that nobody needs are spent on entries without hits, and new ones have less room then.
+const UNHIT_SHARE: f64 = 0.6;
+
 /// Returns what is worth keeping, most wanted first.
 pub(super) fn rank(live: Vec<EvictionCandidate>, standard: &EvictionStandard) -> Vec<KeptEntry> {
-    let cost = |entry: &EvictionCandidate| (entry.listing.sectors().max(1) as f64).powf(standard.length_exponent);
-    let worth = |entry: &EvictionCandidate| standard.expected.of(standard.class(entry)) / cost(entry);
+    let cost = |sectors: u64| (sectors.max(1) as f64).powf(standard.length_exponent);
+    let worth = |entry: &EvictionCandidate| standard.expected.of(standard.class(entry)) / cost(entry.listing.sectors());
+    let mean_sectors = live.iter().map(|entry| entry.listing.sectors()).sum::<u64>() / live.len().max(1) as u64;
+    let hit_once = EntryClass::of(standard.generation, 1, mean_sectors);
+    let least_unhit = UNHIT_SHARE * standard.expected.of(hit_once) / cost(mean_sectors);
     let is_kept = |worth: f64, entry: &EvictionCandidate| {
-        worth >= standard.price * spread(entry, standard.epoch) && worth * cost(entry) >= HITS_MIN
+        worth >= standard.price * spread(entry, standard.epoch)
+            && worth * cost(entry.listing.sectors()) >= HITS_MIN
+            && (entry.hits > 0 || worth >= least_unhit)
     };
     let mut kept: Vec<(f64, EvictionCandidate)> =
         live.into_iter().map(|entry| (worth(&entry), entry)).filter(|(worth, entry)| is_kept(*worth, entry)).collect();
@@ -41,7 +50,7 @@ mod tests {
     use super::*;
     use crate::{
         engine::log::eviction::{
-            learned::{EntryClass, HitsByClass},
+            learned::HitsByClass,
             tests::{kept_by, live, standard},
         },
         format::SegmentRow,
@@ -62,6 +71,18 @@ mod tests {
         let all = [live(0, 40, 3, 0), live(40, 1, 0, 0), live(50, 10, 1, 0), live(60, 2, 1, 0)];
         let standard = EvictionStandard { length_exponent: 0.0, price: 0.3, ..standard() };
         assert_eq!(kept_by(standard, &all, 44), [(0, 2), (60, 0)], "most hit first, and nothing that was not");
+    }
+
+    #[test]
+    fn what_was_never_hit_is_kept_only_if_it_is_short() {
+        let kept = |sectors, length_exponent| {
+            let all = [live(0, 40, 3, 0), live(40, sectors, 0, 0)];
+            let standard = EvictionStandard { length_exponent, price: 1e-6, ..standard() };
+            kept_by(standard, &all, 100).len() == 2
+        };
+        assert!(kept(5, 1.0), "as much worth for its length as a long one that was hit once");
+        assert!(!kept(15, 1.0));
+        assert!(!kept(5, 0.0), "length does not count");
     }
 
     #[test]
