@@ -1,20 +1,12 @@
 //! Decides which clients may use the admin listener, and with which commands.
 //!
-//! Owns: the tokens of a file, and the role that each request requires. Invariants: a token is kept as its digest and
-//! never shown. Comparing digests instead of tokens keeps the comparison's duration from revealing a token. Cost: one
-//! digest per request.
+//! Owns: the roles, and the role that each request requires. Files of tokens are read in `tokens`.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::{self, Read as _},
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-};
+use std::path::Path;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use http::{HeaderMap, Method, header, request};
-use ring::digest::{SHA256, digest};
+use http::{Method, request};
+
+use crate::tokens::TokenRoles;
 
 /// A role. Each role includes the lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,96 +30,30 @@ pub(crate) enum TokenAccess {
 }
 
 /// The tokens of a file, and their roles.
-pub(crate) struct AdminTokens {
-    roles: HashMap<Vec<u8>, TokenRole>,
-}
+pub(crate) struct AdminTokens(TokenRoles<TokenRole>);
 
 impl AdminTokens {
-    /// Reads a file with a role and a token on each line, such as `read 3f9a...`. Empty lines and lines that begin with
-    /// `#` are ignored.
+    /// Reads a file of tokens with the roles `read`, `purge` and `control`.
     ///
     /// # Errors
     /// The error names the bad line and the reason, but shows no token.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
-        let name = path.display();
-        let text = read_own(path).map_err(|error| format!("admin tokens {name}: {error}"))?;
-        Self::parse(&text).map_err(|why| format!("admin tokens {name}: {why}"))
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut roles = HashMap::new();
-        for (number, line) in (1..).zip(text.lines()) {
-            let mut words = line.split_whitespace();
-            let role = match words.next() {
-                None => continue,
-                Some(word) if word.starts_with('#') => continue,
-                Some("read") => TokenRole::Read,
-                Some("purge") => TokenRole::Purge,
-                Some("control") => TokenRole::Control,
-                Some(_) => return Err(format!("line {number} does not begin with read, purge or control")),
-            };
-            let (Some(token), None) = (words.next(), words.next()) else {
-                return Err(format!("line {number} is not a role with a token"));
-            };
-            if token.len() < TOKEN_LEN_MIN {
-                return Err(format!(
-                    "line {number}: a token needs at least {TOKEN_LEN_MIN} characters (openssl rand -hex 16)"
-                ));
-            }
-            roles.insert(digest(&SHA256, token.as_bytes()).as_ref().to_vec(), role);
-        }
-        if roles.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self { roles }) }
+        TokenRoles::load(path, "admin tokens", ROLES).map(Self)
     }
 
     /// Returns whether the request's sender has the required role.
     pub(crate) fn judge(&self, request: &request::Parts) -> TokenAccess {
-        match (needed(request), self.role_of(&request.headers)) {
+        match (needed(request), self.0.role_of(&request.headers)) {
             (None, _) => TokenAccess::Granted,
             (Some(needed), Some(role)) if role >= needed => TokenAccess::Granted,
             (Some(_), Some(_)) => TokenAccess::TooLittle,
             (Some(_), None) => TokenAccess::Unknown,
         }
     }
-
-    /// Returns the role of a request's token. The token is a bearer token or, for browsers, the password of any user.
-    fn role_of(&self, fields: &HeaderMap) -> Option<TokenRole> {
-        let (scheme, said) = fields.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-        let said = said.trim();
-        let token = if scheme.eq_ignore_ascii_case("bearer") {
-            said.as_bytes().to_vec()
-        } else if scheme.eq_ignore_ascii_case("basic") {
-            let pair = BASE64_STANDARD.decode(said).ok()?;
-            let colon = pair.iter().position(|octet| *octet == b':')?;
-            pair[colon + 1..].to_vec()
-        } else {
-            return None;
-        };
-        self.roles.get(digest(&SHA256, &token).as_ref()).copied()
-    }
 }
 
-/// Reads a file that only its owner may read.
-///
-/// # Errors
-/// The file cannot be read, or others may read it.
-pub(crate) fn read_own(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mode = file.metadata()?.permissions().mode();
-    if mode & OTHERS != 0 {
-        let why = format!(
-            "other users may read it (mode {:o}): chmod 600 {}, make larder's user its owner, and replace its tokens",
-            mode & 0o777,
-            path.display()
-        );
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    Ok(text)
-}
-
-/// Permissions of the file's group and of all others.
-const OTHERS: u32 = 0o077;
+const ROLES: &[(&str, TokenRole)] =
+    &[("read", TokenRole::Read), ("purge", TokenRole::Purge), ("control", TokenRole::Control)];
 
 /// Returns the role that a request requires, or `None` if it is open to all.
 fn needed(request: &request::Parts) -> Option<TokenRole> {
@@ -146,10 +72,10 @@ fn needed(request: &request::Parts) -> Option<TokenRole> {
     })
 }
 
-const TOKEN_LEN_MIN: usize = 16;
-
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, prelude::BASE64_STANDARD};
+
     use super::*;
 
     const FILE: &str = "# who\nread  0123456789abcdef\n\npurge fedcba9876543210\ncontrol 00112233445566778899\n";
@@ -169,7 +95,7 @@ mod tests {
 
     #[test]
     fn each_token_is_good_for_its_role_and_less() {
-        let tokens = AdminTokens::parse(FILE).unwrap();
+        let tokens = AdminTokens(TokenRoles::parse(FILE, ROLES).unwrap());
         let (reader, purger, operator) =
             (Some("Bearer 0123456789abcdef"), Some("bearer fedcba9876543210"), Some("Bearer 00112233445566778899"));
         for (method, target, least) in [
@@ -200,19 +126,5 @@ mod tests {
         let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
         assert_eq!(status(&tokens, "GET", "/", Some(&basic("me:0123456789abcdef"))), 200);
         assert_eq!(status(&tokens, "GET", "/", Some(&basic("0123456789abcdef:"))), 401);
-    }
-
-    #[test]
-    fn wrong_files_are_told_by_their_lines_and_no_token_is_shown() {
-        for (text, told) in [
-            ("", "no token"),
-            ("read 0123456789abcdef\nwrite secret-secret-secret", "line 2"),
-            ("read", "line 1"),
-            ("read a b", "line 1"),
-            ("purge short-secret", "at least 16"),
-        ] {
-            let why = AdminTokens::parse(text).err().unwrap();
-            assert!(why.contains(told) && !why.contains("secret"), "{why}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns: the options, their defaults and their limits. Files and arguments are read elsewhere.
 
+mod build_cache;
 mod delay;
 mod fleet;
 mod intercept;
@@ -17,6 +18,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 
+pub use build_cache::BuildCache;
 pub use delay::{Delay, RateSharing};
 pub use fleet::{ClientField, Fleet, FleetNode, InvalidFleetNode};
 pub(crate) use intercept::normal as normal_host;
@@ -50,6 +52,9 @@ pub struct ProxyConfig {
     pub default_origin: Option<OriginUrl>,
     /// Paths of this proxy that stand for other servers. They take precedence over the default origin. Default none.
     pub mirrors: Vec<Mirror>,
+    /// Paths of this proxy below which build tools keep their results. They take precedence over mirrors and the default
+    /// origin. Default none.
+    pub build_caches: Vec<BuildCache>,
     /// Whether absolute-form requests and CONNECT are served for any target the rules allow. Default on.
     pub forward: bool,
     /// The parent proxy for origins that clients and mirrors name. Default none.
@@ -143,6 +148,7 @@ impl Default for ProxyConfig {
             sites: Vec::new(),
             default_origin: None,
             mirrors: Vec::new(),
+            build_caches: Vec::new(),
             forward: true,
             parents: Parents::default(),
             targets: TargetRules::default(),
@@ -219,11 +225,11 @@ impl ProxyConfig {
         if !(1..=WORKER_COUNT_MAX).contains(&self.worker_count) {
             return refuse(format!("worker count must be from 1 to {WORKER_COUNT_MAX}: {}", self.worker_count));
         }
-        let is_reverse = self.default_origin.is_some() || self.has_site_origins() || !self.mirrors.is_empty();
-        if !self.forward && !is_reverse {
+        let has_paths = !self.mirrors.is_empty() || !self.build_caches.is_empty();
+        if !self.forward && self.default_origin.is_none() && !self.has_site_origins() && !has_paths {
             return refuse("nothing to serve: forward mode is off and no site, mirror or origin is configured".into());
         }
-        if let Some(fault) = self.mirrors.iter().find_map(Mirror::fault) {
+        if let Some(fault) = self.mirrors.iter().find_map(Mirror::fault).or_else(|| self.build_caches_fault()) {
             return refuse(fault);
         }
         if !(HEADER_BYTES_MIN..=HEADER_BYTES_MAX).contains(&self.limits.header_bytes_max) {

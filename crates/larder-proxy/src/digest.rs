@@ -37,6 +37,12 @@ impl NamedDigest {
         Some(Self { algorithm, octets })
     }
 
+    /// Returns the SHA-256 digest with these hexadecimal digits, which must be in lower case.
+    pub(crate) fn of_sha256(digits: &str) -> Option<Self> {
+        let octets = octets_of(digits).filter(|octets| octets.len() == SHA256.output_len())?;
+        Some(Self { algorithm: &SHA256, octets })
+    }
+
     /// Returns the digest in a label: `sha256:HEX`, or `sha1:` followed by base32 (RFC 4648), as in web archives.
     pub(crate) fn of_label(label: &str) -> Option<Self> {
         let (name, digits) = label.trim().split_once(':')?;

@@ -23,6 +23,7 @@ mod admin_tokens;
 mod asked;
 mod authority;
 mod body_budget;
+mod build_caches;
 mod cache;
 mod caretaker;
 mod client;
@@ -66,6 +67,7 @@ mod shared;
 mod site_figures;
 mod state_file;
 mod times;
+mod tokens;
 mod unfinished;
 mod watch;
 mod worker;
@@ -74,10 +76,10 @@ pub use authority::Authority;
 pub use client::handed::ClientConnection;
 pub use client::intercept::bypass::BypassReason;
 pub use config::{
-    AccessLogTarget, Balance, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetNode, GroupRules,
-    HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern, InvalidOriginUrl, InvalidParent,
-    Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, Site,
-    TargetRules, TlsIdentity,
+    AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetNode,
+    GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern, InvalidOriginUrl,
+    InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig,
+    RateSharing, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;

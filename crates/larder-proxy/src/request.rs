@@ -3,6 +3,7 @@
 pub(crate) mod access;
 mod accounting;
 mod admission;
+mod build_cache;
 pub(crate) mod change;
 mod encode;
 pub(crate) mod exchange;

@@ -14,6 +14,7 @@ use http::{Request, Uri, Version};
 use larder_http::{fields::accepted_authority, key::normal_authority};
 
 use crate::{
+    build_caches,
     cache::mark::{KeyMarks, OriginMark},
     config::{Mirror, Origins, ProxyConfig, Site},
     errors::Failure,
@@ -35,6 +36,8 @@ pub(crate) struct SiteRoutes {
     /// Whether any site has its own cache settings.
     has_manners: bool,
     mirrored: Vec<MirroredServer>,
+    /// The paths of build caches.
+    build_caches: Vec<String>,
 }
 
 /// A server behind a mirror, in the form of keys.
@@ -107,6 +110,7 @@ impl SiteRoutes {
             }),
             forward: config.forward,
             mirrored: config.mirrors.iter().map(MirroredServer::new).collect(),
+            build_caches: config.build_caches.iter().map(|cache| cache.path.clone()).collect(),
         }
     }
 
@@ -236,7 +240,10 @@ impl KeyMarks for SiteRoutes {
         // The key rules may give a mirrored server other names, or the mirror may be the only way to the host, so the
         // plain key is included.
         let otherwise = (routed.is_none() || !self.mirrored.is_empty()).then_some(OriginMark::NONE);
-        let marks = is_forwarded.into_iter().chain(mirrored).chain(routed).chain(otherwise);
+        let is_built = named.as_deref() == Some(build_caches::AUTHORITY)
+            && self.build_caches.iter().any(|prefix| build_caches::is_below(path, prefix));
+        let built = is_built.then_some(build_caches::MARK);
+        let marks = is_forwarded.into_iter().chain(mirrored).chain(routed).chain(built).chain(otherwise);
         let mut marks: Vec<OriginMark<'_>> = marks.collect();
         let mut seen = HashSet::new();
         marks.retain(|mark| seen.insert(mark.name()));

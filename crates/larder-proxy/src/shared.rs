@@ -13,6 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     access_log::AccessLog,
     admin_tokens::AdminTokens,
+    build_caches::BuildCacheTable,
     cache::{CacheShared, SitePolicy},
     client::{certificates::CertificateSet, intercept::Interceptor, passwords::PasswordList},
     config::ProxyConfig,
@@ -32,6 +33,7 @@ pub(crate) struct ProxyState {
     pub(crate) config: ProxyConfig,
     pub(crate) routes: Arc<SiteRoutes>,
     pub(crate) mirrors: MirrorTable,
+    pub(crate) build_caches: BuildCacheTable,
     pub(crate) cache: Arc<CacheShared>,
     /// The cache settings of the sites that have their own, by index of the site.
     pub(crate) manners: Vec<Option<SitePolicy>>,

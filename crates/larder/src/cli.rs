@@ -9,7 +9,7 @@ mod usage_error;
 use crate::{
     ca_command::CaCommand,
     cluster_command::ClusterCommand,
-    config::{LISTENERS, ORIGINS, STORE},
+    config::{self, LISTENERS, ORIGINS, STORE},
     env_command::EnvFlags,
     exec_command::{ExecFlags, isolated::IsolatedFlags},
     exec_server::{EXEC_SERVER, ExecServerFlags},
@@ -33,7 +33,7 @@ use crate::{
     warm_command::WarmFlags,
 };
 use clap::{Args, Parser, Subcommand};
-use larder_proxy::{Listener, TlsIdentity};
+use larder_proxy::{BuildCache, Listener, TlsIdentity};
 use setting_flags::SettingFlags;
 use std::{net::SocketAddr, path::PathBuf};
 pub(crate) use usage_error::failure;
@@ -200,6 +200,11 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "NAME=URL", value_parser = mirrors::parse_origin_of, help_heading = ORIGINS)]
     origin_of: Vec<OriginOf>,
 
+    /// Path of a build cache for ccache, sccache, Bazel, Gradle, Turborepo or Nix [default: /cache] (repeatable)
+    #[arg(long, value_name = "PATH", value_parser = config::build_cache::parse, num_args = 0..=1,
+        default_missing_value = "/cache", help_heading = ORIGINS)]
+    build_cache: Vec<BuildCache>,
+
     /// Take over from a running proxy. `larder upgrade` sets this flag.
     #[arg(long, hide = true)]
     pub(crate) take_over: bool,
@@ -219,6 +224,7 @@ impl RunFlags {
         set_list(&mut proxy.identities, self.certificate);
         set_list(&mut settings.registry_mirrors.names, self.mirror);
         settings.registry_mirrors.origins.extend(self.origin_of);
+        config::build_cache::add(&mut proxy.build_caches, self.build_cache);
         if self.settings.values("disk") == ["none"] {
             // The sizes in the file belong to the disks that the flags replace.
             settings.store.sizes.clear();

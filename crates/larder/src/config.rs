@@ -4,6 +4,7 @@
 //! on each other have readers of their own. Defaults and rules between settings are in `settings`. Invariant: a file
 //! with an unknown key, a value of the wrong type or a value out of range is refused, and the error marks the place.
 
+pub(crate) mod build_cache;
 mod delay;
 mod fleet;
 mod key;
@@ -111,6 +112,7 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
     proxy.delays = top.numbered_tables("delay", delay::read)?;
     proxy.cache.http.key_rules = KeyRules::new(top.tables("key", key::read)?);
     proxy.rules = Rules::new(top.numbered_tables("rule", rule::read)?);
+    proxy.build_caches = top.tables("build_cache", build_cache::read)?;
     top.tables("mirror", |section| mirror::read(section, settings))?;
     top.finish()
 }

@@ -83,6 +83,11 @@ impl fmt::Display for Report<'_> {
         for mirror in &self.config.mirrors {
             writeln!(f, "  mirror   {} is {}", mirror.path, mirror.origin)?;
         }
+        for cache in &self.config.build_caches {
+            let writers = if cache.tokens.is_some() { "clients with a token" } else { "programs on this machine" };
+            let upstream = cache.upstream.as_ref().map(|url| format!(", reads from {url}")).unwrap_or_default();
+            writeln!(f, "  builds   {}: writable for {writers}{upstream}", cache.path)?;
+        }
         for site in &self.config.sites {
             write!(f, "  site     {}", about(site))?;
             if let Some(origins) = &site.origins {
@@ -138,15 +143,17 @@ impl fmt::Display for Report<'_> {
 }
 
 impl Report<'_> {
-    fn role(&self) -> &'static str {
+    fn role(&self) -> String {
         let reverse = self.config.default_origin.is_some() || self.config.has_site_origins();
-        match (self.config.forward, reverse) {
-            (false, false) => "mirror",
-            (true, false) if !self.config.mirrors.is_empty() => "forward proxy and mirror",
-            (true, false) => "forward proxy",
-            (true, true) => "forward and reverse proxy",
-            (false, _) => "reverse proxy",
-        }
+        let proxy = match (self.config.forward, reverse) {
+            (false, false) => None,
+            (true, false) => Some("forward proxy"),
+            (true, true) => Some("forward and reverse proxy"),
+            (false, true) => Some("reverse proxy"),
+        };
+        let mirror = (!self.config.mirrors.is_empty() && !reverse).then_some("mirror");
+        let build_cache = (!self.config.build_caches.is_empty()).then_some("build cache");
+        [proxy, mirror, build_cache].into_iter().flatten().collect::<Vec<_>>().join(" and ")
     }
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

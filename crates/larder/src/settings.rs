@@ -234,10 +234,12 @@ impl RunSettings {
             let help = format!("mirror it too, such as with --mirror {name}");
             return Err(Failure::usage(format!("a server is given for a mirror that is off: {name}"), help));
         }
-        if !self.forwards() && !self.reverses() && !self.mirrors() {
+        self.check_build_caches()?;
+        let has_paths = self.mirrors() || !self.proxy.build_caches.is_empty();
+        if !self.forwards() && !self.reverses() && !has_paths {
             return Err(Failure::usage(
-                "nothing to do: forward mode is off and there is no origin and no mirror",
-                "give --origin URL, --mirror NAME, a [[site]], or `[forward] enabled = true`",
+                "nothing to do: forward mode is off and there is no origin, no mirror and no build cache",
+                "give --origin URL, --mirror NAME, --build-cache PATH, a [[site]], or `[forward] enabled = true`",
             ));
         }
         Ok(())
@@ -333,6 +335,12 @@ impl RunSettings {
         let help = "list all nodes in [fleet], also this one by its `node`, and give all the same `secret_file`; see \
                     docs/how-to/fleet.md";
         Err(Failure::usage(fault, help))
+    }
+
+    /// Refuses build caches that have one path together, or that of a mirror.
+    fn check_build_caches(&self) -> Result<(), Failure> {
+        let Some(fault) = self.proxy_config().build_caches_fault() else { return Ok(()) };
+        Err(Failure::usage(fault, "give each [[build_cache]] and each [[mirror]] a `path` of its own"))
     }
 
     /// Returns whether this is a forward proxy. By default it is, unless an origin or a site is configured.

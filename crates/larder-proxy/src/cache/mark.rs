@@ -25,6 +25,11 @@ impl<'a> OriginMark<'a> {
         Self(Some(name))
     }
 
+    /// Returns the mark of content that no origin sends. Its name is not a URL, so no origin has it.
+    pub(crate) const fn of_own(name: &'a str) -> Self {
+        Self(Some(name))
+    }
+
     /// Returns the mark in a resource's key.
     pub(crate) fn of_key(primary: &'a [u8]) -> Self {
         let at = primary.windows(BEGINNING.len()).position(|window| window == BEGINNING);

@@ -49,9 +49,7 @@ impl Mirror {
 
     /// Returns the error in the settings, if there is one.
     pub fn fault(&self) -> Option<String> {
-        let segments = self.path.strip_prefix('/').unwrap_or_default();
-        let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.~:/".contains(&octet);
-        if segments.split('/').any(str::is_empty) || !segments.bytes().all(is_plain) {
+        if !is_plain_path(&self.path) {
             return Some(format!(
                 "a mirror's path must begin with a slash and consist of letters, digits and -_.~: {}",
                 self.path
@@ -61,6 +59,13 @@ impl Mirror {
         let link = self.links.iter().find(is_link);
         link.map(|link| format!("a mirror's link must be a URL without query and fragment: {}", link.url))
     }
+}
+
+/// Returns whether a path of this proxy has whole segments only, of characters that are never encoded.
+pub(super) fn is_plain_path(path: &str) -> bool {
+    let segments = path.strip_prefix('/').unwrap_or_default();
+    let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.~:/".contains(&octet);
+    !segments.split('/').any(str::is_empty) && segments.bytes().all(is_plain)
 }
 
 /// Shortest prefix of a link, which is that of `http://a`.

@@ -10,7 +10,7 @@ use ring::{
     rand::{SecureRandom as _, SystemRandom},
 };
 
-use crate::{admin_tokens::read_own, digest::hex};
+use crate::{digest::hex, tokens::read_own};
 
 /// The secret of a fleet.
 pub(crate) struct FleetSecret(Key);

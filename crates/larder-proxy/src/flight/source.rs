@@ -60,8 +60,8 @@ impl BodySource {
         entry: &CachedEntry,
     ) -> Option<Self> {
         let chunks = ChunkedBody::of(&means.cache, asked.key.as_ref()?, key, entry)?;
-        let chunks =
-            if asked.before.digest.is_some() || asked.question.is_some() { chunks.without_rest() } else { chunks };
+        let is_alone = asked.before.digest.is_some() || asked.question.is_some() || asked.line.is_down();
+        let chunks = if is_alone { chunks.without_rest() } else { chunks };
         Some(Self::new(means, asked, Arc::new(chunks)))
     }
 

@@ -11,6 +11,7 @@ use larder_http::fields::media_type;
 
 use crate::{
     access_log::OpenLogLine,
+    build_caches::BuildCacheRequest,
     cache::mark::OriginMark,
     client::{
         peer::Client,
@@ -80,6 +81,9 @@ pub(super) fn name_of<'a>(
     worker: &'a Worker,
     request: &'a Request<Incoming>,
 ) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
+    if BuildCacheRequest::of(request).is_some() {
+        return Some(BuildCacheRequest::name());
+    }
     match MirrorRequest::of(request) {
         Some(mirrored) => Some(mirrored.name()),
         None => worker.shared.routes.name(client.scheme(), request),

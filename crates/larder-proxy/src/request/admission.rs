@@ -17,19 +17,21 @@ use larder_http::{
     fields::{self, BodyLength, check_request, count_down, strip_named, via},
     interim::{expects_continue, expects_unknown},
     key,
+    reuse::StaleAllowed,
     rules::{RuledRequest, Rules},
 };
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
     asked::{RequestHead, RequestRules, accept_of, has_body},
+    build_caches::{self, BuildCacheRequest},
     client::{http2, interim::InterimQueue, peer::Client},
     digest::NamedDigest,
     dots::may_climb,
     errors::Failure,
     git,
     mirrors::MirrorRequest,
-    origin::{http1::InterimTaker, target::path_of},
+    origin::{http1::InterimTaker, target::path_of, uplink::UplinkState},
     request::gate::AboutServer,
     routes::Destination,
     shared::ProxyState,
@@ -98,9 +100,11 @@ pub(crate) fn take_apart(
     }
     let mirrored = MirrorRequest::of(request).cloned();
     let mirrored = mirrored.as_ref();
-    let destination = match mirrored {
-        Some(mirrored) => mirrored.destination(),
-        None => {
+    let built = BuildCacheRequest::of(request).cloned();
+    let destination = match (&built, mirrored) {
+        (Some(built), _) => built.destination(),
+        (None, Some(mirrored)) => mirrored.destination(),
+        (None, None) => {
             let (uri, authority) = (request.uri(), fields::accepted_authority(request.uri(), &fields));
             shared.routes.locate(client.scheme(), uri, request.version(), authority)?
         }
@@ -119,7 +123,11 @@ pub(crate) fn take_apart(
     if !prefix.is_empty() && may_climb(path.path()) {
         return Err(Failure::BadRequest("its path leads outside the site's folder at its origin"));
     }
-    let target = target(prefix, &path).ok_or(Failure::BadRequest("the target is not a URI"))?;
+    let target = match &built {
+        Some(built) => built.target(&path),
+        None => target(prefix, &path),
+    };
+    let target = target.ok_or(Failure::BadRequest("the target is not a URI"))?;
     let normal = key::normal_authority(scheme.as_str(), &authority);
     let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;
     let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
@@ -130,7 +138,11 @@ pub(crate) fn take_apart(
     let (method, version) = (request.method().clone(), request.version());
     let goes_on = count_down(&method, &mut fields);
     let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
-    let (line, key) = (client.line_to(&origin), key.map(Arc::from));
+    let line = match &built {
+        Some(built) if !built.has_upstream() => UplinkState::Down(StaleAllowed::HoweverOld),
+        _ => client.line_to(&origin),
+    };
+    let key = key.map(Arc::from);
     let (peer, client) = (client.peer.ip(), client.address_of(request));
     // A client of HTTP/1.0 cannot wait for a 100.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
@@ -138,7 +150,10 @@ pub(crate) fn take_apart(
     let is_anybodys = mirrored.is_some_and(MirrorRequest::is_anybodys);
     let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
     let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
-    let before = RequestRules { is_anybodys, ..before };
+    let mut before = RequestRules { is_anybodys, ..before };
+    if built.is_some() {
+        before.digest = build_caches::digest_of(path.as_str())?;
+    }
     let (interim, expectation) = (None, expects.then(Arc::default));
     Ok(RequestHead {
         method,

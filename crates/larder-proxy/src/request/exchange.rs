@@ -16,6 +16,7 @@ use larder_http::{CacheStatus, Reuse, cache_status::Tier, coding::CodingWish, in
 
 use crate::{
     asked::RequestHead,
+    build_caches::BuildCacheRequest,
     cache::{entry::EntryBody, lookup, mark::OriginMark},
     client::{
         answer::{ClientAnswer, HeldAnswer},
@@ -39,7 +40,7 @@ use crate::{
     readiness::Readiness,
     request::{
         accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
-        admission, change, encode, gate,
+        admission, build_cache, change, encode, gate,
         hit::{self, HitRequest},
         intercept, pac, question,
         refusal::RefusalForm,
@@ -158,13 +159,14 @@ fn subject_of(
     }
 }
 
-/// Rewrites a request to a mirror to one for its server. A site's own paths are left unchanged.
+/// Marks a request to a build cache, and rewrites one to a mirror to one for its server. A site's own paths are left
+/// unchanged.
 ///
 /// # Errors
-/// The path leads out of the mirror.
+/// The path leads out of the build cache or the mirror.
 fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> Result<(), Failure> {
     let shared = &worker.shared;
-    if shared.mirrors.is_empty() {
+    if shared.mirrors.is_empty() && shared.build_caches.is_empty() {
         return Ok(());
     }
     let (version, host) = (request.version(), request.headers().get(header::HOST).cloned());
@@ -175,6 +177,9 @@ fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> 
             && client.is_server_for(version, uri)
             && !authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)))
     };
+    if shared.build_caches.mark(request, is_ours)? {
+        return Ok(());
+    }
     shared.mirrors.divert(client.scheme(), request, is_ours)
 }
 
@@ -273,9 +278,12 @@ async fn respond(
     let is_change = !invalidate::is_safe(request.method());
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
     let (mirrored, form) = (MirrorRequest::of(&request).cloned(), RefusalForm::for_request(&request));
-    let answered = match request.extensions().get::<RegistryAsk>().copied() {
-        Some(ask) => Box::pin(registry::answer(client, worker, &request, ask)).await,
-        None => serve_request(client, worker, request).await,
+    let answered = if let Some(cache) = BuildCacheRequest::of(&request).cloned() {
+        Box::pin(build_cache::answer(client, worker, request, cache)).await
+    } else if let Some(ask) = request.extensions().get::<RegistryAsk>().copied() {
+        Box::pin(registry::answer(client, worker, &request, ask)).await
+    } else {
+        serve_request(client, worker, request).await
     };
     let served = answered.unwrap_or_else(|failure| {
         // If the client's body broke off, the client is at fault for the origin's reaction.

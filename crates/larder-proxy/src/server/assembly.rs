@@ -23,6 +23,7 @@ use crate::{
     access_log::AccessLog,
     admin_tokens::AdminTokens,
     body_budget::BodyBudget,
+    build_caches::{BuildCacheTable, BuildCacheTokens},
     cache::{
         CacheShared, SitePolicy,
         arrivals::Arrivals,
@@ -79,6 +80,7 @@ pub(super) struct ConfigFiles {
     lists: Option<Arc<ActiveLists>>,
     interceptor: Option<Arc<Interceptor>>,
     fleet_secret: Option<FleetSecret>,
+    build_cache_tokens: BuildCacheTokens,
     caretakers: Vec<FileWatcher>,
 }
 
@@ -121,6 +123,7 @@ impl ConfigFiles {
         let passwords = config.passwords.as_deref().map(PasswordList::load).transpose().map_err(refused)?.map(Arc::new);
         let admin_tokens = config.admin_tokens.as_deref().map(AdminTokens::load).transpose().map_err(refused)?;
         let fleet_secret = read_fleet_secret(config).map_err(refused)?;
+        let build_cache_tokens = BuildCacheTokens::load(config).map_err(refused)?;
         let mut caretakers = Vec::new();
         let certificates = open_certificates(config, &mut caretakers)?;
         let acceptor =
@@ -137,6 +140,7 @@ impl ConfigFiles {
             lists,
             interceptor,
             fleet_secret,
+            build_cache_tokens,
             caretakers,
         })
     }
@@ -303,6 +307,7 @@ impl Assembly {
             cache: Arc::new(cache),
             routes,
             mirrors: MirrorTable::new(&config.mirrors),
+            build_caches: BuildCacheTable::new(&config.build_caches, files.build_cache_tokens),
             flights: lasting.flights,
             rests: lasting.rests,
             origins: Arc::new(origins),

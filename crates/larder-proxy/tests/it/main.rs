@@ -9,6 +9,7 @@ mod bodies;
 mod body_memory;
 mod bounds;
 mod breaks;
+mod build_caches;
 mod caching;
 mod chunks;
 mod clauses;

@@ -164,7 +164,8 @@ impl Setting {
 }
 
 /// Sections that a file can have several times.
-const REPEATED: [&str; 10] = [
+const REPEATED: [&str; 11] = [
+    "build_cache",
     "certificate",
     "delay",
     "key",
@@ -338,6 +339,7 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
             "mirror" => "name = \"pypi\"\n",
             "delay" => "rate = \"1MB\"\n",
             "listener" => "address = \"127.0.0.1:1\"\n",
+            "build_cache" => "path = \"/a\"\n",
             "certificate" => "file = \"a\"\nkey = \"b\"\n",
             "parents.members" | "site.origins" => "url = \"http://b\"\n",
             _ => "",

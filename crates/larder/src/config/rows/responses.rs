@@ -156,6 +156,14 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Follows redirects of that server; see [Redirects](../configuration.md#redirects)."),
     row!("mirror.documents", "", List, "", Prose("none"), Reload, "[\"text/html\"]",
         "Media types of documents in which links to the origin's URL are rewritten to the mirror."),
+    row!("build_cache.path", "--build-cache", Text, "", Required, Reload, "\"/cache\"",
+        "The path below which build tools keep their results, for ccache, sccache, Bazel, Gradle, Turborepo and Nix. See \
+         [Build caches](../how-to/build-cache.md)."),
+    row!("build_cache.tokens", "", Text, "", Prose("none: programs on this machine may write"), Reload, "\"/etc/larder/build-tokens\"",
+        "A file with a line `write TOKEN` for each writer, readable by Larder's user only. All other clients may only read."),
+    row!("build_cache.upstream", "", Text, "", Prose("none"), Reload, "\"http://cache-1.example:3128/cache\"",
+        "Another build cache, which is asked for results that are missing here. It is never written to, and while it does \
+         not respond, they are misses."),
     row!("delay.rate", "", Rate, "at least 1KiB", Required, Reload, "\"1MB\"",
         "Bytes per second that clients receive. See [Rate limits](../configuration.md#rate-limits)."),
     row!("delay.for", "", Text, "all, each network, each client", Toml("\"all\""), Reload, "\"each client\"",

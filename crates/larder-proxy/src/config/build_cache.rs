@@ -1,0 +1,51 @@
+//! Build caches: paths of this proxy below which build tools keep their results.
+
+use std::path::PathBuf;
+
+use super::{OriginUrl, ProxyConfig, mirrors::is_plain_path};
+
+/// A path of this proxy below which build tools keep their results.
+///
+/// They are kept apart from all responses of origins. They never become stale, and are removed only by their clients,
+/// by purges, or for space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildCache {
+    /// The path, such as `/cache`. It begins with a slash and does not end with one.
+    pub path: String,
+    /// A file of tokens, one of which a client must send to write. Default none: only clients on this machine may
+    /// write.
+    pub tokens: Option<PathBuf>,
+    /// Another build cache, which is asked for results that this one does not have. It is never written to. Default
+    /// none.
+    pub upstream: Option<OriginUrl>,
+}
+
+impl BuildCache {
+    /// Returns a build cache under a path, which only clients on this machine may write.
+    pub fn at(path: impl Into<String>) -> Self {
+        Self { path: path.into(), tokens: None, upstream: None }
+    }
+
+    /// Returns the error in the settings, if there is one.
+    pub fn fault(&self) -> Option<String> {
+        (!is_plain_path(&self.path)).then(|| {
+            format!(
+                "a build cache's path must begin with a slash and consist of letters, digits and -_.~: {}",
+                self.path
+            )
+        })
+    }
+}
+
+impl ProxyConfig {
+    /// Returns the error in the build caches, if there is one.
+    pub fn build_caches_fault(&self) -> Option<String> {
+        let mut paths: Vec<&str> = self.mirrors.iter().map(|mirror| mirror.path.as_str()).collect();
+        self.build_caches.iter().find_map(|cache| {
+            let is_twice = paths.contains(&cache.path.as_str());
+            paths.push(&cache.path);
+            let why = || format!("two build caches or mirrors have the same path: {}", cache.path);
+            cache.fault().or_else(|| is_twice.then(why))
+        })
+    }
+}

@@ -1,0 +1,338 @@
+//! Stores the body of a PUT as it arrives, and makes it visible when it is complete.
+//!
+//! Owns: the pieces that are not stored yet, the check of the digest, and the head of the entry. Invariants: the head is
+//! committed last, so a body that breaks off, is too long or has a wrong digest leaves nothing that a lookup finds. Of
+//! two uploads of one entry the one that ends later stays; their chunks have keys of their own, so they never mix.
+//!
+//! Memory: one chunk. If memory is short, uploads fill their chunks in turn; one that does not fill its chunk in its
+//! turn is refused. Cost: the hash of each byte below `/cas/`.
+
+use std::{fmt, future::poll_fn, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED},
+};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use larder_http::{
+    BodyPlace, Precondition, ReceivedHead, Ruling, SelectingFields, StoredHead, conditional, date::format_http_date,
+};
+use tokio::time::timeout_at;
+
+use crate::{
+    asked::RequestHead,
+    body_budget::{FillTurn, SHARE_BYTES_MIN},
+    cache::{
+        Cache,
+        chunks::{BodyKeys, ChunkedBody},
+        entry::{CHUNK_BYTES, random},
+        lookup::FoundResponse,
+        purges::WorkStart,
+        storing::{self, StoreAdmission, StorePlace},
+    },
+    clock,
+    digest::{DigestCheck, NamedDigest},
+    errors::Failure,
+    origin::request_body::{ClientBody, RequestBody},
+    request::served::ServedResponse,
+    worker::Worker,
+};
+
+/// The body of a request to a build cache.
+pub(super) struct UploadBody(RequestBody);
+
+/// An upload whose body is arriving.
+pub(super) struct Upload {
+    cache: Arc<Cache>,
+    primary: Arc<[u8]>,
+    head: StoredHead,
+    began: WorkStart,
+    max_bytes: u64,
+    check: Option<DigestCheck>,
+    representation: u64,
+    /// The body in chunks, once it is longer than one.
+    chunks: Option<ChunkedBody>,
+    chunk_count: u64,
+    /// The bytes that are not stored yet, and their number.
+    pieces: Vec<Bytes>,
+    pending_bytes: u64,
+    len: u64,
+    told_len: Option<u64>,
+    turn: Option<FillTurn>,
+}
+
+/// Why an upload is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UploadRefusal {
+    /// The request sends a part of the entry.
+    Partial,
+    TooLong {
+        max_bytes: u64,
+    },
+    WrongDigest,
+    /// The entry was removed while the upload was running.
+    Removed,
+    MemoryShort,
+    /// The store accepts nothing, or there is none for long bodies.
+    NotStored,
+}
+
+/// Returns the response to a PUT whose preconditions do not hold (RFC 9110 13.2).
+pub(super) fn precondition(fields: &HeaderMap, before: Option<&FoundResponse>) -> Option<ServedResponse> {
+    let holds = match before {
+        Some(found) => conditional::evaluate(fields, &found.entry.head) == Precondition::Pass,
+        None => !fields.contains_key(http::header::IF_MATCH),
+    };
+    (!holds).then(|| super::failed(StatusCode::PRECONDITION_FAILED, "the precondition of the request does not hold\n"))
+}
+
+impl UploadBody {
+    pub(super) fn new(worker: &Worker, body: Incoming) -> Self {
+        let limits = &worker.shared.config.limits;
+        Self(RequestBody::of_client(ClientBody::Arriving(body), None, limits, &worker.watches))
+    }
+
+    /// Returns whether nothing more arrives.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    /// Reads the rest of the body and drops it. Returns whether it has ended.
+    pub(super) async fn skip(&mut self) -> bool {
+        let mut left = SKIPPED_BYTES_MAX;
+        while left > 0 {
+            match self.next().await {
+                Ok(Some(bytes)) => left = left.saturating_sub(bytes.len() as u64),
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+        self.is_over()
+    }
+
+    /// Returns the next bytes, or `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let Some(frame) = poll_fn(|context| Pin::new(&mut self.0).poll_frame(context)).await else {
+                return Ok(None);
+            };
+            // Trailers are not stored.
+            if let Ok(bytes) = frame?.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+}
+
+impl Upload {
+    /// Begins an upload to the entry `primary`.
+    ///
+    /// # Errors
+    /// It is refused whatever its body is.
+    pub(super) fn begin(worker: &Worker, asked: &RequestHead, primary: &Arc<[u8]>) -> Result<Self, UploadRefusal> {
+        let cache = Arc::clone(&worker.cache);
+        if asked.fields.contains_key(CONTENT_RANGE) {
+            return Err(UploadRefusal::Partial);
+        }
+        let told_len = asked.fields.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
+        let max_bytes = worker.flights.entry_bytes_max;
+        if told_len.is_some_and(|len| len > max_bytes) {
+            return Err(UploadRefusal::TooLong { max_bytes });
+        }
+        let digest = asked.before.digest.as_ref();
+        let (began, representation) = (cache.shared.begin(), random());
+        let head = head_of(&cache, &asked.fields, digest.is_some(), representation);
+        Ok(Self {
+            cache,
+            primary: Arc::clone(primary),
+            head,
+            began,
+            max_bytes,
+            check: digest.map(NamedDigest::check),
+            representation,
+            chunks: None,
+            chunk_count: 0,
+            pieces: Vec::new(),
+            pending_bytes: 0,
+            len: 0,
+            told_len,
+            turn: None,
+        })
+    }
+
+    /// Returns the next bytes of the body, or `None` at its end. While memory is short, waits for a turn.
+    ///
+    /// # Errors
+    /// The body does not arrive, or is refused because its turn is over.
+    pub(super) async fn next_piece(
+        &mut self,
+        body: &mut UploadBody,
+    ) -> Result<Result<Option<Bytes>, UploadRefusal>, Failure> {
+        let bodies = Arc::clone(&self.cache.shared.bodies);
+        while self.turn.is_none() && bodies.is_used_up() && self.pending_bytes > SHARE_BYTES_MIN {
+            self.turn = bodies.take_turn().await;
+        }
+        loop {
+            let Some(turn) = &self.turn else { return body.next().await.map(Ok) };
+            match timeout_at(turn.end, body.next()).await {
+                Ok(next) => return next.map(Ok),
+                Err(_) if bodies.is_used_up() => return Ok(Err(UploadRefusal::MemoryShort)),
+                Err(_) => self.turn = None,
+            }
+        }
+    }
+
+    /// Adds the next bytes, and stores chunks that are full.
+    ///
+    /// # Errors
+    /// The body is too long, or cannot be stored.
+    pub(super) async fn push(&mut self, bytes: Bytes) -> Result<(), UploadRefusal> {
+        self.len += bytes.len() as u64;
+        if self.len > self.max_bytes {
+            return Err(UploadRefusal::TooLong { max_bytes: self.max_bytes });
+        }
+        if let Some(check) = &mut self.check {
+            check.push(&bytes);
+        }
+        self.pending_bytes += bytes.len() as u64;
+        self.pieces.push(self.cache.shared.bodies.count(bytes));
+        // A body of exactly one chunk is stored in one piece, so a full chunk waits for the next byte.
+        while self.pending_bytes > CHUNK_BYTES {
+            let pieces = self.take_pieces(CHUNK_BYTES);
+            self.store_chunk(pieces).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the entry visible, and returns its entity tag. With `has_upstream`, a fetch of the entry that is running
+    /// does not replace it.
+    ///
+    /// # Errors
+    /// The body has a wrong digest, or cannot be stored.
+    pub(super) async fn finish(mut self, has_upstream: bool) -> Result<HeaderValue, UploadRefusal> {
+        if self.check.take().is_some_and(|check| !check.matches()) {
+            // The chunks stored so far are never found without a head.
+            return Err(UploadRefusal::WrongDigest);
+        }
+        let (len, representation) = (self.len, self.representation);
+        let place = if self.chunks.is_some() {
+            let pieces = self.take_pieces(self.pending_bytes);
+            self.store_chunk(pieces).await?;
+            BodyPlace::Chunks { len, representation }
+        } else {
+            BodyPlace::Whole { len }
+        };
+        let epochs = &self.cache.shared.epochs;
+        if !epochs.is_unchanged(&self.primary, self.began.moment) {
+            return Err(UploadRefusal::Removed);
+        }
+        let mut began = self.began;
+        if has_upstream {
+            epochs.advance(&self.primary);
+            began = WorkStart { moment: epochs.now(), ..began };
+        }
+        let head = self.head.with_body(place).detached().after_purges(began.purge_count);
+        let (primary, key) = (Arc::clone(&self.primary), Arc::clone(&self.primary));
+        let place = StorePlace { primary, key, marker: None, group: 0, admission: StoreAdmission::Granted };
+        if storing::commit(&self.cache, &place, &head, self.pieces, began).await {
+            return Ok(tag_of(representation));
+        }
+        let is_removed = !self.cache.shared.epochs.is_unchanged(&self.primary, began.moment);
+        Err(if is_removed { UploadRefusal::Removed } else { UploadRefusal::NotStored })
+    }
+
+    async fn store_chunk(&mut self, pieces: Vec<Bytes>) -> Result<(), UploadRefusal> {
+        let chunks = self.chunks.get_or_insert_with(|| {
+            let (primary, key) = (Arc::clone(&self.primary), Arc::clone(&self.primary));
+            let keys = BodyKeys { primary, key, representation: self.representation };
+            ChunkedBody::new(&self.cache, keys, &self.head, self.told_len)
+        });
+        let number = self.chunk_count;
+        self.chunk_count += 1;
+        let is_stored = chunks.store_chunk(number, pieces).await;
+        self.turn = None;
+        is_stored.then_some(()).ok_or(UploadRefusal::NotStored)
+    }
+
+    /// Takes the first `len` of the bytes that are not stored yet.
+    fn take_pieces(&mut self, len: u64) -> Vec<Bytes> {
+        debug_assert!(len <= self.pending_bytes, "{len} of {} bytes", self.pending_bytes);
+        let (mut taken, mut left) = (Vec::new(), len);
+        let mut rest = Vec::new();
+        for mut piece in std::mem::take(&mut self.pieces) {
+            let count = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+            left -= count as u64;
+            if count > 0 {
+                taken.push(piece.split_to(count));
+            }
+            if !piece.is_empty() {
+                rest.push(piece);
+            }
+        }
+        self.pieces = rest;
+        self.pending_bytes -= len;
+        taken
+    }
+}
+
+impl UploadRefusal {
+    pub(super) fn status(self) -> StatusCode {
+        match self {
+            Self::Partial | Self::WrongDigest => StatusCode::BAD_REQUEST,
+            Self::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Removed => StatusCode::CONFLICT,
+            Self::MemoryShort => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotStored => StatusCode::INSUFFICIENT_STORAGE,
+        }
+    }
+}
+
+impl fmt::Display for UploadRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Partial => f.write_str("an entry must be sent whole, without Content-Range"),
+            Self::TooLong { max_bytes } => {
+                write!(f, "the entry is longer than cache.object_size_max, which is {max_bytes} bytes")
+            }
+            Self::WrongDigest => f.write_str("the content does not have the SHA-256 digest in its path"),
+            Self::Removed => f.write_str("the entry was removed while it was sent"),
+            Self::MemoryShort => f.write_str("memory is short and the entry arrives slowly, retry in 1 s"),
+            Self::NotStored => f.write_str("the store does not accept the entry: it is off, full or does not respond"),
+        }
+    }
+}
+
+/// Returns the head of an entry that a client sent with these fields.
+fn head_of(cache: &Cache, sent: &HeaderMap, is_immutable: bool, representation: u64) -> StoredHead {
+    let mut fields = HeaderMap::new();
+    for name in &KEPT {
+        fields.extend(sent.get_all(name).iter().map(|value| (Some(name.clone()), value.clone())));
+    }
+    fields.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/octet-stream"));
+    let now = clock::now();
+    fields.insert(LAST_MODIFIED, format_http_date(now));
+    fields.insert(ETAG, tag_of(representation));
+    // For caches on the way. Here the ruling applies.
+    let lifetime = if is_immutable { "max-age=31536000, immutable" } else { "no-cache" };
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static(lifetime));
+    Ruling { name: "build cache".to_owned(), immutable: true, ..Ruling::default() }.put(&mut fields);
+    let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+    StoredHead::new(received, BodyPlace::Whole { len: 0 }, SelectingFields::default(), &cache.http.targets)
+}
+
+/// Returns the entity tag of an entry. Each upload has another.
+fn tag_of(representation: u64) -> HeaderValue {
+    HeaderValue::try_from(format!("\"{representation:016x}\"")).expect("it is hexadecimal digits in quotes")
+}
+
+/// The fields that are stored with an entry. The last two are Turborepo's.
+static KEPT: [HeaderName; 4] = [
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    HeaderName::from_static("x-artifact-duration"),
+    HeaderName::from_static("x-artifact-tag"),
+];
+/// Most bytes of a refused body that are read, so that the client sees the response.
+const SKIPPED_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,36 @@
+//! Reads a `[[build_cache]]` section of the configuration file, and the flag `--build-cache`.
+//!
+//! Owns: the section's keys, and how sections and flags go together.
+
+use super::{
+    origin, path,
+    section::{ConfigProblem, ConfigSection},
+};
+use crate::value::BadValue;
+use larder_proxy::BuildCache;
+
+const HELP: &str = "give a path such as path = \"/cache\"";
+
+/// Reads a section.
+pub(super) fn read(section: &mut ConfigSection<'_>) -> Result<BuildCache, ConfigProblem> {
+    let at = section.take("path", |value| value.parsed("a path", parse))?;
+    let mut cache = at.ok_or_else(|| section.missing("path", HELP))?;
+    cache.tokens = section.take("tokens", path)?;
+    cache.upstream = section.take("upstream", origin)?;
+    Ok(cache)
+}
+
+/// Parses the path of a build cache.
+pub(crate) fn parse(text: &str) -> Result<BuildCache, BadValue> {
+    let cache = BuildCache::at(text);
+    cache.fault().map_or(Ok(cache), |fault| Err(BadValue::new(fault, HELP)))
+}
+
+/// Adds the build caches of flags to those of the file. A path that is in the file keeps its settings.
+pub(crate) fn add(caches: &mut Vec<BuildCache>, flags: Vec<BuildCache>) {
+    for flag in flags {
+        if caches.iter().all(|known| known.path != flag.path) {
+            caches.push(flag);
+        }
+    }
+}
