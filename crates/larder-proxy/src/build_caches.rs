@@ -9,7 +9,7 @@ use std::{net::IpAddr, sync::Arc};
 use http::{
     HeaderMap, Method, Request, Uri,
     header::{AUTHORIZATION, HOST},
-    uri::{Authority, PathAndQuery},
+    uri::Authority,
 };
 
 use crate::{
@@ -46,7 +46,7 @@ struct KnownBuildCache {
     path: String,
     tokens: Option<WriterTokens>,
     /// The build cache to ask for missing entries, and its path there.
-    upstream: Option<(Origin, String)>,
+    origin: Option<(Origin, String)>,
 }
 
 /// The build cache that a request is for. Kept in the request's extensions.
@@ -80,11 +80,11 @@ impl BuildCacheTokens {
 impl BuildCacheTable {
     pub(crate) fn new(caches: &[BuildCache], tokens: BuildCacheTokens) -> Self {
         let known = |(cache, tokens): (&BuildCache, _)| {
-            let upstream = cache.upstream.as_ref().map(|url| {
+            let origin = cache.origin.as_ref().map(|url| {
                 let origin = Origin::of_mirror(&url.clone().with_host(HostSent::Origin));
                 (origin, url.prefix.clone())
             });
-            Arc::new(KnownBuildCache { path: cache.path.clone(), tokens, upstream })
+            Arc::new(KnownBuildCache { path: cache.path.clone(), tokens, origin })
         };
         let mut all: Vec<_> = caches.iter().zip(tokens.0).map(known).collect();
         // If several paths match, the longest wins.
@@ -135,22 +135,17 @@ impl BuildCacheRequest {
     }
 
     /// Returns whether missing entries are requested elsewhere.
-    pub(crate) fn has_upstream(&self) -> bool {
-        self.0.upstream.is_some()
+    pub(crate) fn has_origin(&self) -> bool {
+        self.0.origin.is_some()
     }
 
-    /// Returns the destination of the request. Without an upstream it is never contacted.
+    /// Returns the destination of the request. Without an origin it is never contacted.
     pub(crate) fn destination(&self) -> Destination<'_> {
         let (scheme, authority, mark) = Self::name();
         let nowhere = || Origin { trusted: true, ..Origin::of_client(AUTHORITY, 80) };
-        let origin = self.0.upstream.as_ref().map_or_else(nowhere, |(origin, _)| origin.clone());
-        Destination { scheme, authority: authority.into(), origin, group: None, prefix: "", mark }
-    }
-
-    /// Returns the request target at the upstream for a path and query here.
-    pub(crate) fn target(&self, path: &PathAndQuery) -> Option<Uri> {
-        let prefix = self.0.upstream.as_ref().map_or("", |(_, prefix)| prefix);
-        format!("{prefix}{}", self.rest(path.as_str())).parse().ok()
+        let origin = self.0.origin.as_ref().map_or_else(nowhere, |(origin, _)| origin.clone());
+        let prefix = self.0.origin.as_ref().map_or("", |(_, prefix)| prefix);
+        Destination { scheme, authority: authority.into(), origin, group: None, prefix, mark }
     }
 
     /// Returns the part of a path below the build cache.

@@ -52,8 +52,8 @@ pub struct ProxyConfig {
     pub default_origin: Option<OriginUrl>,
     /// Paths of this proxy that stand for other servers. They take precedence over the default origin. Default none.
     pub mirrors: Vec<Mirror>,
-    /// Paths of this proxy below which build tools keep their results. They take precedence over mirrors and the default
-    /// origin. Default none.
+    /// Paths of this proxy below which build tools keep their results. They take precedence over mirrors and the
+    /// default origin. Default none.
     pub build_caches: Vec<BuildCache>,
     /// Whether absolute-form requests and CONNECT are served for any target the rules allow. Default on.
     pub forward: bool,

@@ -85,8 +85,8 @@ impl fmt::Display for Report<'_> {
         }
         for cache in &self.config.build_caches {
             let writers = if cache.tokens.is_some() { "clients with a token" } else { "programs on this machine" };
-            let upstream = cache.upstream.as_ref().map(|url| format!(", reads from {url}")).unwrap_or_default();
-            writeln!(f, "  builds   {}: writable for {writers}{upstream}", cache.path)?;
+            let origin = cache.origin.as_ref().map(|url| format!(", reads from {url}")).unwrap_or_default();
+            writeln!(f, "  builds   {}: writable for {writers}{origin}", cache.path)?;
         }
         for site in &self.config.sites {
             write!(f, "  site     {}", about(site))?;

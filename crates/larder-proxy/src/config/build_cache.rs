@@ -17,13 +17,13 @@ pub struct BuildCache {
     pub tokens: Option<PathBuf>,
     /// Another build cache, which is asked for results that this one does not have. It is never written to. Default
     /// none.
-    pub upstream: Option<OriginUrl>,
+    pub origin: Option<OriginUrl>,
 }
 
 impl BuildCache {
     /// Returns a build cache under a path, which only clients on this machine may write.
     pub fn at(path: impl Into<String>) -> Self {
-        Self { path: path.into(), tokens: None, upstream: None }
+        Self { path: path.into(), tokens: None, origin: None }
     }
 
     /// Returns the error in the settings, if there is one.

@@ -31,7 +31,11 @@ use crate::{
     errors::Failure,
     git,
     mirrors::MirrorRequest,
-    origin::{http1::InterimTaker, target::path_of, uplink::UplinkState},
+    origin::{
+        http1::InterimTaker,
+        target::{Origin, path_of},
+        uplink::UplinkState,
+    },
     request::gate::AboutServer,
     routes::Destination,
     shared::ProxyState,
@@ -98,17 +102,8 @@ pub(crate) fn take_apart(
     if via::loops(&fields, &shared.marks.pseudonym) {
         return Err(Failure::Loop);
     }
-    let mirrored = MirrorRequest::of(request).cloned();
-    let mirrored = mirrored.as_ref();
-    let built = BuildCacheRequest::of(request).cloned();
-    let destination = match (&built, mirrored) {
-        (Some(built), _) => built.destination(),
-        (None, Some(mirrored)) => mirrored.destination(),
-        (None, None) => {
-            let (uri, authority) = (request.uri(), fields::accepted_authority(request.uri(), &fields));
-            shared.routes.locate(client.scheme(), uri, request.version(), authority)?
-        }
-    };
+    let way = RequestWay::of(request);
+    let destination = way.destination(client, shared, request, &fields)?;
     shared.origins.check_listed(&destination.origin)?;
     let rules = &shared.config.cache.http.key_rules;
     let key = rules.key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
@@ -123,11 +118,8 @@ pub(crate) fn take_apart(
     if !prefix.is_empty() && may_climb(path.path()) {
         return Err(Failure::BadRequest("its path leads outside the site's folder at its origin"));
     }
-    let target = match &built {
-        Some(built) => built.target(&path),
-        None => target(prefix, &path),
-    };
-    let target = target.ok_or(Failure::BadRequest("the target is not a URI"))?;
+    let target =
+        target(prefix, &path, way.rest(path.as_str())).ok_or(Failure::BadRequest("the target is not a URI"))?;
     let normal = key::normal_authority(scheme.as_str(), &authority);
     let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;
     let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
@@ -138,22 +130,15 @@ pub(crate) fn take_apart(
     let (method, version) = (request.method().clone(), request.version());
     let goes_on = count_down(&method, &mut fields);
     let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
-    let line = match &built {
-        Some(built) if !built.has_upstream() => UplinkState::Down(StaleAllowed::HoweverOld),
-        _ => client.line_to(&origin),
-    };
-    let key = key.map(Arc::from);
+    let (line, key) = (way.line(client, &origin), key.map(Arc::from));
     let (peer, client) = (client.peer.ip(), client.address_of(request));
     // A client of HTTP/1.0 cannot wait for a 100.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let named = host.to_str().unwrap_or_default();
-    let is_anybodys = mirrored.is_some_and(MirrorRequest::is_anybodys);
+    let is_anybodys = way.mirror.as_ref().is_some_and(MirrorRequest::is_anybodys);
     let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
     let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
-    let mut before = RequestRules { is_anybodys, ..before };
-    if built.is_some() {
-        before.digest = build_caches::digest_of(path.as_str())?;
-    }
+    let before = RequestRules { is_anybodys, digest: way.digest(path.as_str())?.or(before.digest), ..before };
     let (interim, expectation) = (None, expects.then(Arc::default));
     Ok(RequestHead {
         method,
@@ -176,6 +161,54 @@ pub(crate) fn take_apart(
         session_rules,
         question: None,
     })
+}
+
+/// The mirror or the build cache that a request came through, if any.
+struct RequestWay {
+    mirror: Option<MirrorRequest>,
+    build_cache: Option<BuildCacheRequest>,
+}
+
+impl RequestWay {
+    fn of<B>(request: &Request<B>) -> Self {
+        Self { mirror: MirrorRequest::of(request).cloned(), build_cache: BuildCacheRequest::of(request).cloned() }
+    }
+
+    fn destination<'a, B>(
+        &'a self,
+        client: &'a Client,
+        shared: &'a ProxyState,
+        request: &'a Request<B>,
+        fields: &'a HeaderMap,
+    ) -> Result<Destination<'a>, Failure> {
+        match (&self.build_cache, &self.mirror) {
+            (Some(build_cache), _) => Ok(build_cache.destination()),
+            (None, Some(mirror)) => Ok(mirror.destination()),
+            (None, None) => {
+                let authority = fields::accepted_authority(request.uri(), fields);
+                shared.routes.locate(client.scheme(), request.uri(), request.version(), authority)
+            }
+        }
+    }
+
+    /// Returns the part of a path and query that is appended to the prefix of the origin.
+    fn rest<'a>(&self, path: &'a str) -> &'a str {
+        self.build_cache.as_ref().map_or(path, |build_cache| build_cache.rest(path))
+    }
+
+    /// Returns the state of the uplink. A build cache without an origin is always disconnected, and its entries never
+    /// become stale.
+    fn line(&self, client: &Client, origin: &Origin) -> UplinkState {
+        match &self.build_cache {
+            Some(build_cache) if !build_cache.has_origin() => UplinkState::Down(StaleAllowed::HoweverOld),
+            _ => client.line_to(origin),
+        }
+    }
+
+    /// Returns the digest that a build cache requires of the body.
+    fn digest(&self, path: &str) -> Result<Option<NamedDigest>, Failure> {
+        self.build_cache.as_ref().map_or(Ok(None), |_| build_caches::digest_of(path))
+    }
 }
 
 /// Returns the overrides of the first matching rule that apply before there is a response. Removes ignored fields from
@@ -211,12 +244,14 @@ pub(crate) fn detach(request: &mut Request<impl Sized>) {
 }
 
 /// Returns the request target for an origin whose paths begin with `prefix`.
-fn target(prefix: &str, path: &PathAndQuery) -> Option<Uri> {
-    let text = path.as_str();
-    if prefix.is_empty() && (text.starts_with('/') || text == "*") {
+///
+/// `rest` is the part of the client's path that is appended to it.
+fn target(prefix: &str, path: &PathAndQuery, rest: &str) -> Option<Uri> {
+    let is_whole = prefix.is_empty() && rest.len() == path.as_str().len();
+    if is_whole && (rest.starts_with('/') || rest == "*") {
         return Some(Uri::from(path.clone()));
     }
     // A target of only an authority and a query lacks a path.
-    let slash = if text.starts_with('/') { "" } else { "/" };
-    format!("{prefix}{slash}{text}").parse().ok()
+    let slash = if rest.starts_with('/') { "" } else { "/" };
+    format!("{prefix}{slash}{rest}").parse().ok()
 }

@@ -51,7 +51,7 @@ pub(crate) async fn answer(
     let mut asked = admission::admit(client, worker, &mut request).await?;
     let access = cache.judge_writer(&asked.fields, asked.client);
     let head = Arc::get_mut(&mut asked).expect("a request that was just admitted has one owner");
-    // The upstream must not learn the token, and an entry is the same for all clients.
+    // The origin must not learn the token, and an entry is the same for all clients.
     head.fields.remove(AUTHORIZATION);
     head.fields.remove(COOKIE);
     let mut body = UploadBody::new(worker, request.into_body());
@@ -81,13 +81,13 @@ pub(crate) async fn answer(
     Ok(served)
 }
 
-/// Answers from a stored entry, or from the upstream.
+/// Answers from a stored entry, or from the origin.
 async fn read(worker: &Arc<Worker>, asked: &Arc<RequestHead>) -> Result<ServedResponse, Failure> {
     let Some(key) = &asked.key else { return Ok(absent("it is not in this build cache\n")) };
     match Box::pin(serve::from_cache(worker, asked, key)).await {
         Err(Failure::Offline { .. }) => Ok(absent("it is not in this build cache\n")),
         Err(failure) if failure.is_origin_failure() => {
-            Ok(absent("it is not in this build cache, and its upstream does not respond\n"))
+            Ok(absent("it is not in this build cache, and its origin does not respond\n"))
         }
         served => served,
     }
@@ -125,7 +125,7 @@ async fn put(
             Err(refusal) => return refused(refusal),
         }
     }
-    match upload.finish(cache.has_upstream()).await {
+    match upload.finish(cache.has_origin()).await {
         Ok(tag) => {
             let status = if before.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
             let mut served = written(status, "");

@@ -368,14 +368,14 @@ fn clients_of_turborepo_keep_their_teams_apart_and_their_fields() {
 fn reading_through(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Fixture {
     Fixture::with(handle, |config| {
         let url = format!("{}/up", config.default_origin.take().unwrap().to_short_string());
-        let upstream = Some(url.parse().unwrap());
-        config.build_caches.push(BuildCache { upstream, ..BuildCache::at("/c") });
+        let origin = Some(url.parse().unwrap());
+        config.build_caches.push(BuildCache { origin, ..BuildCache::at("/c") });
     })
 }
 
 #[test]
-fn what_is_missing_here_comes_from_the_upstream_and_is_kept_if_it_never_changes() {
-    let content: &'static [u8] = b"content of the upstream";
+fn what_is_missing_here_comes_from_the_origin_and_is_kept_if_it_never_changes() {
+    let content: &'static [u8] = b"content of the origin";
     let digest = sha256(content);
     let fixture = reading_through(move |received, _| {
         let sent = if received.target.ends_with('0') { &b"wrong"[..] } else { content };
@@ -387,16 +387,16 @@ fn what_is_missing_here_comes_from_the_upstream_and_is_kept_if_it_never_changes(
             _ => Reply::status("404 Not Found", &[], "none"),
         }
     });
-    let upstream = fixture.origin.address.to_string();
+    let host = fixture.origin.address.to_string();
     let found = get(&fixture, &format!("/c/cas/{digest}"), &["Authorization: Bearer secret"]);
     assert_eq!(found.body, content);
     let received = &fixture.origin.received()[0];
-    assert_eq!((received.field("authorization"), received.field("host")), (None, Some(upstream.as_str())));
+    assert_eq!((received.field("authorization"), received.field("host")), (None, Some(host.as_str())));
     fixture.get_hit(&format!("/c/cas/{digest}"), &[]);
     assert_eq!(fixture.origin.count(), 1);
     assert_eq!(get(&fixture, "/c/ac/1", &[]).text(), "action");
     assert_eq!(get(&fixture, "/c/ac/2", &[]).status, 404);
-    // What was put here stays, and the upstream is not asked again.
+    // What was put here stays, and the origin is not asked again.
     put(&fixture, "/c/ac/1", &[], b"mine");
     let count = fixture.origin.count();
     assert_eq!(get(&fixture, "/c/ac/1", &[]).text(), "mine");
@@ -409,11 +409,11 @@ fn what_is_missing_here_comes_from_the_upstream_and_is_kept_if_it_never_changes(
 }
 
 #[test]
-fn upstream_that_does_not_respond_is_a_miss() {
+fn origin_that_does_not_respond_is_a_miss() {
     let fixture = reading_through(|_, _| Reply::default().close());
     let missing = get(&fixture, "/c/ac/1", &[]);
     assert_eq!(missing.status, 404);
-    assert!(missing.text().contains("upstream does not respond"), "{}", missing.text());
+    assert!(missing.text().contains("origin does not respond"), "{}", missing.text());
 }
 
 #[test]

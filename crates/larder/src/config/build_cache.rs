@@ -16,7 +16,7 @@ pub(super) fn read(section: &mut ConfigSection<'_>) -> Result<BuildCache, Config
     let at = section.take("path", |value| value.parsed("a path", parse))?;
     let mut cache = at.ok_or_else(|| section.missing("path", HELP))?;
     cache.tokens = section.take("tokens", path)?;
-    cache.upstream = section.take("upstream", origin)?;
+    cache.origin = section.take("origin", origin)?;
     Ok(cache)
 }
 

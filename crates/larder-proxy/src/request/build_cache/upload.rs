@@ -1,8 +1,8 @@
 //! Stores the body of a PUT as it arrives, and makes it visible when it is complete.
 //!
-//! Owns: the pieces that are not stored yet, the check of the digest, and the head of the entry. Invariants: the head is
-//! committed last, so a body that breaks off, is too long or has a wrong digest leaves nothing that a lookup finds. Of
-//! two uploads of one entry the one that ends later stays; their chunks have keys of their own, so they never mix.
+//! Owns: the pieces that are not stored yet, the check of the digest, and the head of the entry. Invariants: the head
+//! is committed last, so a body that breaks off, is too long or has a wrong digest leaves nothing that a lookup finds.
+//! Of two uploads of one entry the one that ends later stays; their chunks have keys of their own, so they never mix.
 //!
 //! Memory: one chunk. If memory is short, uploads fill their chunks in turn; one that does not fill its chunk in its
 //! turn is refused. Cost: the hash of each byte below `/cas/`.
@@ -206,12 +206,12 @@ impl Upload {
         Ok(())
     }
 
-    /// Makes the entry visible, and returns its entity tag. With `has_upstream`, a fetch of the entry that is running
+    /// Makes the entry visible, and returns its entity tag. With `has_origin`, a fetch of the entry that is running
     /// does not replace it.
     ///
     /// # Errors
     /// The body has a wrong digest, or cannot be stored.
-    pub(super) async fn finish(mut self, has_upstream: bool) -> Result<HeaderValue, UploadRefusal> {
+    pub(super) async fn finish(mut self, has_origin: bool) -> Result<HeaderValue, UploadRefusal> {
         if self.check.take().is_some_and(|check| !check.matches()) {
             // The chunks stored so far are never found without a head.
             return Err(UploadRefusal::WrongDigest);
@@ -229,7 +229,7 @@ impl Upload {
             return Err(UploadRefusal::Removed);
         }
         let mut began = self.began;
-        if has_upstream {
+        if has_origin {
             epochs.advance(&self.primary);
             began = WorkStart { moment: epochs.now(), ..began };
         }

@@ -161,7 +161,7 @@ pub(super) const SETTINGS: &[Setting] = &[
          [Build caches](../how-to/build-cache.md)."),
     row!("build_cache.tokens", "", Text, "", Prose("none: programs on this machine may write"), Reload, "\"/etc/larder/build-tokens\"",
         "A file with a line `write TOKEN` for each writer, readable by Larder's user only. All other clients may only read."),
-    row!("build_cache.upstream", "", Text, "", Prose("none"), Reload, "\"http://cache-1.example:3128/cache\"",
+    row!("build_cache.origin", "", Text, "", Prose("none"), Reload, "\"http://cache-1.example:3128/cache\"",
         "Another build cache, which is asked for results that are missing here. It is never written to, and while it does \
          not respond, they are misses."),
     row!("delay.rate", "", Rate, "at least 1KiB", Required, Reload, "\"1MB\"",
