@@ -80,14 +80,7 @@ impl fmt::Display for Report<'_> {
                 if self.config.has_site_origins() { " not below" } else { "" }
             )?;
         }
-        for mirror in &self.config.mirrors {
-            writeln!(f, "  mirror   {} is {}", mirror.path, mirror.origin)?;
-        }
-        for cache in &self.config.build_caches {
-            let writers = if cache.tokens.is_some() { "clients with a token" } else { "programs on this machine" };
-            let origin = cache.origin.as_ref().map(|url| format!(", reads from {url}")).unwrap_or_default();
-            writeln!(f, "  builds   {}: writable for {writers}{origin}", cache.path)?;
-        }
+        self.write_paths(f)?;
         for site in &self.config.sites {
             write!(f, "  site     {}", about(site))?;
             if let Some(origins) = &site.origins {
@@ -154,6 +147,19 @@ impl Report<'_> {
         let mirror = (!self.config.mirrors.is_empty() && !reverse).then_some("mirror");
         let build_cache = (!self.config.build_caches.is_empty()).then_some("build cache");
         [proxy, mirror, build_cache].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    }
+
+    /// Writes the paths of this proxy that are mirrors or build caches.
+    fn write_paths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for mirror in &self.config.mirrors {
+            writeln!(f, "  mirror   {} is {}", mirror.path, mirror.origin)?;
+        }
+        for cache in &self.config.build_caches {
+            let writers = if cache.tokens.is_some() { "clients with a token" } else { "programs on this machine" };
+            let origin = cache.origin.as_ref().map(|url| format!(", reads from {url}")).unwrap_or_default();
+            writeln!(f, "  builds   {}: writable for {writers}{origin}", cache.path)?;
+        }
+        Ok(())
     }
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
