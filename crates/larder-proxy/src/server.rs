@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     admin,
+    build_caches::BuildCacheTokens,
     client::{certificates::CertificateSet, intercept::Interceptor, passwords::PasswordList},
     config::ProxyConfig,
     exposition::{MetricsSource, ProxyStats},
@@ -145,6 +146,7 @@ impl ProxyConfig {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         self.passwords.as_deref().map_or(Ok(()), |path| PasswordList::load(path).map(drop)).map_err(refused)?;
         assembly::read_fleet_secret(self).map(drop).map_err(refused)?;
+        BuildCacheTokens::load(self).map(drop).map_err(refused)?;
         let loaded = if self.identities.is_empty() { Ok(()) } else { CertificateSet::load(&self.identities).map(drop) };
         loaded.map_err(refused)
     }

@@ -16,13 +16,15 @@ use std::{
 /// # Errors
 /// A failure that names the file.
 pub(crate) fn check(settings: &RunSettings) -> Result<(), Failure> {
-    let ProxyConfig { identities, origin_ca_file, passwords, access_log, .. } = &settings.proxy;
+    let ProxyConfig { identities, origin_ca_file, passwords, build_caches, access_log, .. } = &settings.proxy;
     for identity in identities {
         check_readable("certificate", &identity.certificate)?;
         check_readable("private key", &identity.key)?;
     }
     origin_ca_file.iter().try_for_each(|path| check_readable("certificate authorities", path))?;
     passwords.iter().try_for_each(|path| check_readable("passwords", path))?;
+    let mut tokens = build_caches.iter().filter_map(|cache| cache.tokens.as_ref());
+    tokens.try_for_each(|path| check_readable("build cache tokens", path))?;
     settings.proxy.check_files().map_err(|error| {
         Failure::usage(
             format!("cannot start: {error}"),

@@ -30,7 +30,7 @@ impl BuildCache {
     pub fn fault(&self) -> Option<String> {
         (!is_plain_path(&self.path)).then(|| {
             format!(
-                "a build cache's path must begin with a slash and consist of letters, digits and -_.~: {}",
+                "a build cache's path must begin with a slash and consist of letters, digits and -_.~: `{}`",
                 self.path
             )
         })

@@ -136,6 +136,13 @@ fn wrong_configuration_is_pointed_at() {
         ("[intercept]\nhosts = [\"pypy\"]\n", &["larder.toml:2:10", "did you mean `pypi`?"]),
         ("listen = [\"0.0.0.0:1\"]\n", &["requires a list of clients: 0.0.0.0:1"]),
         ("[store]\nsize = \"1MB\"\n", &["these settings make no store: ", "--size is 1 MB and can be from 64MiB"]),
+        ("[[build_cache]]\n", &["larder.toml:1:1", "[[build_cache]] has no `path`", "path = \"/cache\""]),
+        ("[[build_cache]]\npath = \"cache\"\n", &["larder.toml:2:8", "must begin with a slash", "`cache`"]),
+        ("[[build_cache]]\npath = \"/a\"\norigin = \"b\"\n", &["larder.toml:3:10", "http://"]),
+        (
+            "[[build_cache]]\npath = \"/pypi\"\n[[mirror]]\nname = \"pypi\"\n",
+            &["two build caches or mirrors have the same path: /pypi", "a `path` of its own"],
+        ),
         (
             "[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\n[[site]]\nhosts = [\"A\"]\norigin = \"http://c\"\n",
             &["larder.toml:5:10", "two sites have the same host: `a`"],
@@ -186,9 +193,13 @@ fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_
     let log = ["run", "--access-log", "/nonexistent/access.log"];
     check(&home, &log, 1, &["no such directory for the access log: /nonexistent", "mkdir -p"]);
     for (certificate, code) in [("/nonexistent/file", 1), (letter, 2)] {
-        let text = format!("[[certificate]]\nfile = \"{certificate}\"\nkey = \"{certificate}\"\n");
-        fs::write(&file, text).unwrap();
-        check(&home, &["config", "check", path], code, &[certificate]);
+        for text in [
+            format!("[[certificate]]\nfile = \"{certificate}\"\nkey = \"{certificate}\"\n"),
+            format!("[[build_cache]]\npath = \"/a\"\ntokens = \"{certificate}\"\n"),
+        ] {
+            fs::write(&file, text).unwrap();
+            check(&home, &["config", "check", path], code, &[certificate]);
+        }
     }
 }
 

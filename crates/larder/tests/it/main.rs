@@ -5,6 +5,7 @@
 
 mod authority;
 mod bench;
+mod build_cache;
 mod cluster;
 mod control;
 mod documents;
