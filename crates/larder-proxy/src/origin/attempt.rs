@@ -1,9 +1,9 @@
 //! One attempt to send a request on a connection.
 //!
-//! Owns: which part of the program speaks on the connection. Requests of HTTP/1.1 whose body is present go out on our
-//! own connection. The HTTP library takes over a connection for a body that a client is still sending, because the
-//! origin may respond before it has arrived. Retries are decided elsewhere. Invariant: the origin's deadline runs until
-//! its response has begun.
+//! Owns: the choice between our own HTTP/1.1 code and the HTTP library. HTTP/1.1 requests whose body is present use our
+//! own code. The library takes over a connection for a body that a client is still sending, because the origin may
+//! respond before it has arrived. Retries are decided elsewhere. Invariant: the origin's deadline runs until its
+//! response has begun.
 
 use std::{future::poll_fn, sync::Arc, task::Poll};
 
@@ -27,14 +27,14 @@ use crate::{
     watch::WatchOrder,
 };
 
-/// Sends a request to leave HTTP, on a connection of its own (RFC 9110 7.8).
+/// Sends an upgrade request, on a connection of its own (RFC 9110 7.8).
 pub(crate) async fn send_upgrade(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
     request: Request<RequestBody>,
 ) -> Result<(Response<ArrivingBody>, Lease), Failure> {
     let sent = async {
-        // A connection that leaves HTTP is not given to waiting requests.
+        // A connection that is upgraded cannot be given to waiting requests.
         let NewLink { stream, watched, requests, .. } = connect::connect(origins, origin, false).await?;
         let sender = library::start_upgradeable(origins, origin, stream, &watched).await?;
         let speaker = Http1Speaker::Library(sender);
@@ -75,7 +75,7 @@ pub(super) async fn attempt(
             (response, PooledConnection::Own(own))
         }
         PooledConnection::Shared(mut stream) => {
-            // The HTTP library shows no interim response of HTTP/2: none can be waited for.
+            // The HTTP library does not report interim responses over HTTP/2, so the body cannot wait for one.
             if let Some(expectation) = &expectation {
                 expectation.grant();
             }

@@ -26,14 +26,14 @@ use crate::{
 pub(crate) enum ArrivingBody {
     /// Over our own connection of HTTP/1.1.
     Own(Http1Body),
-    /// Over one that the HTTP library drives.
+    /// Over a connection that the HTTP library drives.
     Library(Incoming),
 }
 
 /// The body of an origin's response.
 pub(crate) struct OriginBody {
     incoming: ArrivingBody,
-    /// Gone once the body has ended.
+    /// `None` once the body has ended.
     lease: Option<Lease>,
     metrics: Arc<WorkerMetrics>,
 }
@@ -126,7 +126,7 @@ impl OriginBody {
         }
     }
 
-    /// Bytes still to come, if the origin said.
+    /// Returns the number of bytes still to come, if the origin announced the length.
     pub(crate) fn remaining(&self) -> Option<u64> {
         match &self.incoming {
             ArrivingBody::Own(body) => body.remaining(),

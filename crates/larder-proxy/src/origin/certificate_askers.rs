@@ -32,7 +32,7 @@ impl CertificateAskers {
         if !known.insert(origin.clone()) {
             return;
         }
-        tracing::info!(%origin, "an origin requests a client certificate: it is no longer intercepted");
+        tracing::info!(%origin, "an origin requests a client certificate: tunnels to it are no longer decrypted");
         order.push_back(origin);
         if order.len() > ORIGIN_COUNT_MAX {
             order.pop_front().map(|oldest| known.remove(&oldest));
@@ -61,9 +61,9 @@ impl ResolvesClientCert for CertificateNoter {
     }
 }
 
-/// Performs a handshake, and returns whether it asked [`CertificateNoter`] for a certificate. All handshakes share one
-/// configuration, so that sessions can be resumed; the request belongs to this handshake if it came while this one was
-/// polled.
+/// Performs a handshake, and returns whether the origin requested a certificate. All handshakes share one
+/// [`CertificateNoter`], because sessions can be resumed only within one configuration. A certificate request that
+/// arrives while this handshake is polled belongs to it.
 pub(super) async fn note<T>(handshake: impl Future<Output = T>) -> (T, bool) {
     let mut handshake = pin!(handshake);
     let mut asked = false;

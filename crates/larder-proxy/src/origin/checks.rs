@@ -1,6 +1,6 @@
-//! Health checks of the members of a group: a path that is requested from each at intervals.
+//! Health checks of a group's members: requests a path from each of them at intervals.
 //!
-//! Owns: the requests. Does not: leave anything out, see `group`. Cost: one request for each member, interval and
+//! Owns: the requests. `group` decides which members are excluded. Cost: one request for each member, interval and
 //! worker.
 
 use std::{sync::Arc, time::Duration};
@@ -40,7 +40,7 @@ async fn is_well(origins: &Arc<OriginRouter>, origin: &Origin, path: &str) -> bo
     };
     let outgoing = ReplayableRequest { origin: origin.clone(), choice: None, key: None, repeat: RetryRule::Safe, make };
     let asking = tokio::time::timeout(CHECK_PATIENCE, outgoing.send(origins));
-    // The body is of no interest; its connection ends with it.
+    // The body is not needed. Dropping it closes the connection.
     matches!(asking.await, Ok(Ok((response, _))) if response.status().as_u16() < 400)
 }
 

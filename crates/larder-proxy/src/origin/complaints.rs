@@ -1,8 +1,8 @@
-//! Logs failing origins at `warn`, but not one line per request.
+//! Logs failing origins at `warn`, at a limited rate.
 //!
-//! Owns: the decision which failures are logged, and the count of the others. The text comes from elsewhere.
-//! Invariants: the same fault of the same origin is logged at most once in [`TELL_EVERY`], and at most
-//! [`TOLD_COUNT_MAX`] faults in that time, whatever clients request. Cost: one lock per failure, none for a success.
+//! Owns: the decision which failures are logged, and the count of those that are not. The text comes from elsewhere.
+//! Invariants: the same fault of the same origin is logged at most once in [`TELL_EVERY`]. At most [`TOLD_COUNT_MAX`]
+//! faults are logged in that time, whatever clients request. Cost: one lock per failure, none for a success.
 
 use std::{
     collections::HashMap,
@@ -39,8 +39,8 @@ impl ComplaintLog {
         if let Some(untold_count) = self.admit(OriginFault { origin: host.to_owned(), error }, Instant::now()) {
             let error = error.token();
             match untold_count {
-                0 => tracing::warn!(origin = host, error, why, "an origin fails"),
-                more => tracing::warn!(origin = host, error, why, more, "an origin still fails"),
+                0 => tracing::warn!(origin = host, error, why, "an origin failed"),
+                more => tracing::warn!(origin = host, error, why, more, "an origin keeps failing"),
             }
         }
     }
@@ -55,12 +55,12 @@ impl ComplaintLog {
                 origin,
                 waiting,
                 "limits.origin_connections" = count_max,
-                "an origin's limit of connections is reached: requests wait for one"
+                "all connections to an origin are in use: raise limits.origin_connections if it can serve more"
             );
         }
     }
 
-    /// Returns `None` if a fault is not to be logged now; otherwise how often it occurred since it was last logged.
+    /// Returns how often a fault has occurred since it was last logged, or `None` if the rate limit forbids logging it.
     fn admit(&self, fault: OriginFault, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |told: &ComplaintCount| now.saturating_duration_since(told.at) < TELL_EVERY;

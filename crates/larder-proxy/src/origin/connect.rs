@@ -1,8 +1,8 @@
 //! Opens connections to origins: resolves names, applies rules, tries addresses, and negotiates TLS.
 //!
-//! Connections are kept in `pool`. Invariant: the address connected to is one that was checked. Several addresses are
-//! tried as RFC 8305 says: families in turn, the next address [`STAGGER`] after the last or once that failed. The first
-//! that connects is used.
+//! `pool` keeps the connections. Invariant: only addresses that were checked are connected to. Several addresses are
+//! tried as RFC 8305 describes: the families alternate, and the next address is tried when the previous one has failed
+//! or after [`STAGGER`]. The first connection to succeed is used.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,21 +23,21 @@ use crate::{
     watch::WatchedConnection,
 };
 
-/// A connection on which nothing was sent yet.
+/// A connection on which nothing has been sent.
 pub(crate) struct NewLink {
     pub(crate) stream: OriginStream,
     /// The deadline of the connection.
     pub(crate) watched: Arc<WatchedConnection>,
-    /// Requests over HTTP/1.1 that are begun on it.
+    /// Counts the HTTP/1.1 requests that have begun on it.
     pub(crate) requests: Arc<RequestCount>,
-    /// Set if HTTP/2 is to be spoken.
+    /// Whether the connection uses HTTP/2.
     pub(crate) http2: bool,
 }
 
-/// Opens a connection to an origin, with its handshakes. `http2`: whether HTTP/2 may be agreed on.
+/// Opens a connection to an origin, and performs its handshakes. `http2`: whether to offer HTTP/2.
 pub(crate) async fn connect(origins: &Arc<OriginRouter>, origin: &Origin, http2: bool) -> Result<NewLink, Failure> {
     let stream = match origins.shared.parent_of(origin) {
-        // The parent may see requests that are not secret themselves.
+        // Requests that are not encrypted may be visible to the parent, so they need no tunnel.
         Some(parent) if parent::takes_absolute_form(origin) => open_to_parent(origins, origin, parent).await?,
         _ => open(origins, origin).await?,
     };
@@ -61,7 +61,7 @@ pub(crate) async fn connect(origins: &Arc<OriginRouter>, origin: &Origin, http2:
             Ok(Err(error)) => {
                 return Err(Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_tls(&error) });
             }
-            Err(_) => return Err(not_in_time(origin, "TLS takes too long")),
+            Err(_) => return Err(not_in_time(origin, "the TLS handshake took too long")),
         }
     } else {
         Transport::Plain(stream)
@@ -74,7 +74,7 @@ pub(crate) async fn connect(origins: &Arc<OriginRouter>, origin: &Origin, http2:
     Ok(NewLink { stream, watched, requests, http2: agreed })
 }
 
-/// Opens a connection to an origin by one of the ways to it.
+/// Opens a connection to an origin, directly or through one of its parents.
 pub(crate) async fn connect_by_a_way(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
@@ -89,7 +89,7 @@ pub(crate) async fn connect_by_a_way(
     }
 }
 
-/// Opens a connection to an origin by one of the ways to it, without handshakes.
+/// Opens a connection to an origin, directly or through one of its parents, without handshakes.
 pub(crate) async fn open_by_a_way(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
     let Some(mut ways) = origins.shared.ways(origin, None) else { return open(origins, origin).await };
     loop {
@@ -107,7 +107,7 @@ async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream,
     if let Some(parent) = origins.shared.parent_of(origin) {
         let mut stream = open_to_parent(origins, origin, parent).await?;
         let opening = parent::open_tunnel(&mut stream, origin, parent);
-        let late = || Err(not_in_time(&parent::origin_of(parent), "the parent opens no tunnel in time"));
+        let late = || Err(not_in_time(&parent::origin_of(parent), "the parent did not open a tunnel in time"));
         tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| late())?;
         return Ok(stream);
     }
@@ -132,7 +132,7 @@ async fn connect_to_origin(origins: &Arc<OriginRouter>, origin: &Origin) -> Resu
     };
     match tokio::time::timeout(limit, connecting).await {
         Ok(connected) => connected,
-        Err(_) => Err(not_in_time(origin, "it takes no connection in time")),
+        Err(_) => Err(not_in_time(origin, "it did not accept a connection in time")),
     }
 }
 
@@ -204,7 +204,7 @@ async fn connect_to(address: SocketAddr) -> Result<TcpStream, FaultReport> {
     })
 }
 
-/// Addresses of both families in turn, beginning with that of the first (RFC 8305 4).
+/// Returns the addresses with both families alternating, starting with the family of the first address (RFC 8305 4).
 fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
     let (mut these, mut those): (Vec<_>, Vec<_>) =
@@ -219,8 +219,9 @@ fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     ordered
 }
 
-/// Returns whether a connection ends at one of our own listeners: both its ends are on this machine, and the far end is
-/// an address we listen on. The check is on the connection itself, so no name or address notation evades it.
+/// Returns whether a connection ends at one of our own listeners: both its ends are on this machine, and we listen on
+/// the address of the far end. The check looks at the connection itself, so no name or notation of an address evades
+/// it.
 fn leads_to_us(origins: &OriginRouter, stream: &TcpStream) -> bool {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return true };
     origins.shared.own_addresses.iter().any(|own| {
@@ -255,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn address_that_does_not_answer_is_not_waited_for() {
-        // A listener whose backlog is full drops what comes besides.
+        // A listener whose backlog is full drops further connection attempts.
         let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         full.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
         full.listen(0).unwrap();
@@ -264,7 +265,7 @@ mod tests {
             .map(|_| {
                 let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
                 socket.set_nonblocking(true).unwrap();
-                // It stays in progress, on purpose.
+                // This connection attempt must stay in progress.
                 let _ = socket.connect(&silent.into());
                 socket
             })

@@ -53,7 +53,7 @@ fn build() -> Result<TokioResolver, NetError> {
     match TokioResolver::builder_tokio().and_then(|builder| builder.build()) {
         Ok(resolver) => Ok(resolver),
         Err(error) => {
-            tracing::info!(%error, "no usable resolver configuration, asking the resolver on this host");
+            tracing::info!(%error, "no usable resolver configuration: using the resolver on this host");
             let local = NameServerConfig::udp_and_tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let config = ResolverConfig::from_name_servers(vec![local]);
             TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).build()

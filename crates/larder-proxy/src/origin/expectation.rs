@@ -25,7 +25,7 @@ pub(crate) enum OriginWord {
     /// No reply yet.
     #[default]
     Awaited,
-    /// A 100, or silence for so long that the body is sent without one.
+    /// The body may be sent: a 100 arrived, or the wait for one timed out.
     Go,
     /// A final response, which is being read.
     Refused,
@@ -33,7 +33,7 @@ pub(crate) enum OriginWord {
     Over,
 }
 
-/// A final response in place of a 100. Dropped when it has been read.
+/// A final response that came instead of a 100. Dropped when it has been read.
 pub(crate) struct ExpectationRefusal(Arc<Expectation>);
 
 impl Expectation {
@@ -42,7 +42,7 @@ impl Expectation {
         self.say(OriginWord::Awaited, OriginWord::Go);
     }
 
-    /// Notes a final answer. `None`: the body has been let go.
+    /// Notes a final response. Returns `None` if the body was already released.
     pub(crate) fn refuse(self: &Arc<Self>) -> Option<ExpectationRefusal> {
         self.say(OriginWord::Awaited, OriginWord::Refused).then(|| ExpectationRefusal(Arc::clone(self)))
     }
@@ -59,7 +59,7 @@ impl Expectation {
         state.word
     }
 
-    /// Changes the reply from `last` to `next`. Returns `false` if it was another.
+    /// Changes the reply from `last` to `next`. Returns `false` if the reply was not `last`.
     fn say(&self, last: OriginWord, next: OriginWord) -> bool {
         let mut state = self.lock();
         if state.word != last {

@@ -21,7 +21,7 @@ pub(crate) struct FaultReport {
     pub(crate) reason: Option<&'static str>,
     /// Set if a name server reported it, which means that a name server is reachable.
     pub(crate) is_said_by_dns: bool,
-    /// Whether a parent says so, which is then there to be asked: nobody else is asked in its place.
+    /// Whether a parent reported the fault. The parent is then reachable, so no other way is tried.
     pub(crate) is_said_by_parent: bool,
 }
 
@@ -33,8 +33,8 @@ impl FaultReport {
     /// Creates the report of a failed name lookup.
     pub(crate) fn of_name(error: &NetError) -> Self {
         match error {
-            NetError::Timeout => Self::new(ProxyError::DnsTimeout, "the name servers do not answer"),
-            _ if error.is_nx_domain() => Self::said_by_dns("there is no such name"),
+            NetError::Timeout => Self::new(ProxyError::DnsTimeout, "the name servers did not respond"),
+            _ if error.is_nx_domain() => Self::said_by_dns("the name does not exist"),
             _ if error.is_no_records_found() => Self::said_by_dns("the name has no address"),
             _ => Self::new(ProxyError::DnsError, error.to_string()),
         }
@@ -64,19 +64,19 @@ impl FaultReport {
         match inner {
             Some(rustls::Error::InvalidCertificate(bad)) => {
                 let (reason, more) = certificate_fault(bad);
-                let why = format!("its certificate is refused: {reason}{more}");
+                let why = format!("its certificate was rejected: {reason}{more}");
                 Self { reason: Some(reason), ..Self::new(ProxyError::TlsCertificateError, why) }
             }
             Some(rustls::Error::NoCertificatesPresented) => {
-                Self::new(ProxyError::TlsCertificateError, "it shows no certificate")
+                Self::new(ProxyError::TlsCertificateError, "it presented no certificate")
             }
             Some(rustls::Error::AlertReceived(alert)) => {
-                Self::new(ProxyError::TlsAlertReceived, format!("it ends the handshake with the alert {alert:?}"))
+                Self::new(ProxyError::TlsAlertReceived, format!("it ended the handshake with the alert {alert:?}"))
             }
             Some(rustls::Error::InvalidMessage(_)) => {
-                Self::new(ProxyError::TlsProtocolError, "what it sends is not TLS")
+                Self::new(ProxyError::TlsProtocolError, "it did not respond with TLS")
             }
-            _ => Self::new(ProxyError::TlsProtocolError, format!("TLS with it fails: {error}")),
+            _ => Self::new(ProxyError::TlsProtocolError, format!("the TLS handshake failed: {error}")),
         }
     }
 
@@ -105,15 +105,17 @@ impl FaultReport {
 fn certificate_fault(bad: &CertificateError) -> (&'static str, String) {
     let reason = match bad {
         CertificateError::UnknownIssuer => {
-            let more = "; one of your own goes into origin_ca_file";
-            return ("no authority that is trusted here has signed it", more.to_owned());
+            let more = "; add your own CA to origin_ca_file";
+            return ("no trusted CA has signed it", more.to_owned());
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired",
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "it is not valid yet",
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => "it is for other names",
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it does not cover the host's name"
+        }
         CertificateError::Revoked => "it was revoked",
         CertificateError::BadSignature => "its signature is wrong, or made with a key that is too weak",
-        other => return ("it is not as it has to be", format!(": {other}")),
+        other => return ("it is invalid", format!(": {other}")),
     };
     (reason, String::new())
 }

@@ -1,8 +1,8 @@
-//! Several origins of one site: which one a request goes to, and which are left out for a time.
+//! Several origins of one site: the choice among them, and which are excluded for a time.
 //!
-//! Owns: each origin's health, for all workers. Does not: connect. Invariants: an origin that is left out
-//! gets requests only when all are; no origin gets a request twice; by hash, requests of one key go where every other
-//! Larder with the same origins sends them (`larder_http::owner`). Cost: choosing is a few loads.
+//! Owns: each origin's health, for all workers. Connecting is elsewhere. Invariants: an excluded origin gets requests
+//! only when all are excluded. No origin gets a request twice. With `consistent_hash`, requests of one key go to the
+//! same origin from every Larder with the same origins (`larder_http::owner`). Cost: a choice takes a few loads.
 
 use std::{
     sync::{
@@ -22,10 +22,10 @@ use crate::{
 /// The origins of a site.
 pub(crate) struct OriginGroup {
     members: Vec<GroupMember>,
-    /// Members by their weights, spread out.
+    /// Indices of the members, repeated by weight and evenly spread.
     turns: Vec<usize>,
     next_turn: AtomicUsize,
-    /// The owners of keys, if those decide.
+    /// The owners of keys, if keys decide.
     owners: Option<OwnerTable>,
     rules: GroupRules,
 }
@@ -38,16 +38,16 @@ struct GroupMember {
     unwell: AtomicBool,
 }
 
-/// A request's way to one of the origins, and to the others.
+/// The origins that one request can go to: the first choice, and those to try next.
 #[derive(Clone)]
 pub(crate) struct OriginChoice {
     group: Arc<OriginGroup>,
-    /// The slot of the request's key, where keys decide.
+    /// The slot of the request's key, if keys decide.
     slot: u32,
 }
 
 impl OriginGroup {
-    /// Returns the group of these origins. `nodes` has the name and weight of each.
+    /// Creates the group of these origins. `nodes` has the name and weight of each.
     pub(crate) fn new(origins: Vec<Origin>, nodes: &[OwnerNode], rules: &GroupRules) -> Self {
         assert_eq!(origins.len(), nodes.len(), "each origin has a weight");
         let weights: Vec<u32> = nodes.iter().map(|node| node.weight).collect();
@@ -68,8 +68,8 @@ impl OriginGroup {
         }
     }
 
-    /// Returns where a request goes whose resource has this primary key, and how it finds another way, if there is
-    /// another.
+    /// Chooses an origin for a resource with this primary key. Also returns the choice among the others, if there are
+    /// several origins.
     pub(crate) fn choose(self: &Arc<Self>, key: Option<&[u8]>) -> (Origin, Option<OriginChoice>) {
         if let [only] = &self.members[..] {
             return (only.origin.clone(), None);
@@ -78,40 +78,40 @@ impl OriginGroup {
         (choice.first(), Some(choice))
     }
 
-    /// Returns the choice among its origins for a request whose resource has this primary key. A request without a key
-    /// counts as one whose key is empty.
+    /// Returns the choice of origins for a resource with this primary key. A request without a key counts as one whose
+    /// key is empty.
     pub(crate) fn choice(self: &Arc<Self>, key: Option<&[u8]>) -> OriginChoice {
         let slot = if self.owners.is_some() { owner::slot_of(key.unwrap_or_default()) } else { 0 };
         self.next_turn.fetch_add(1, Relaxed);
         OriginChoice { group: Arc::clone(self), slot }
     }
 
-    /// Returns whether none of its origins is asked at the moment unless all are.
+    /// Returns whether all origins are excluded at the moment.
     pub(crate) fn is_out(&self) -> bool {
         !self.members.iter().any(GroupMember::is_in)
     }
 
-    /// Returns the place of an origin in the list that the group was made from.
+    /// Returns the index of an origin in the list that the group was made from.
     pub(crate) fn place_of(&self, origin: &Origin) -> Option<usize> {
         self.members.iter().position(|member| member.origin == *origin)
     }
 
-    /// Returns the first of its origins.
+    /// Returns the first origin of the list.
     pub(crate) fn first(&self) -> &Origin {
         &self.members[0].origin
     }
 
-    /// Its origins, and whether they are asked.
+    /// Returns the origins' names, each with whether it gets requests.
     pub(crate) fn health(&self) -> Vec<(String, bool)> {
         self.members.iter().map(|member| (member.origin.to_string(), member.is_in())).collect()
     }
 
-    /// Returns the path that its origins are requested for at intervals, and the interval, if they are checked.
+    /// Returns the path that health checks request, and their interval, if there are checks.
     pub(crate) fn check(&self) -> Option<(String, Duration)> {
         self.rules.check.clone()
     }
 
-    /// Returns its origins.
+    /// Returns the origins of the group.
     pub(crate) fn origins(&self) -> impl Iterator<Item = &Origin> {
         self.members.iter().map(|member| &member.origin)
     }
@@ -120,13 +120,13 @@ impl OriginGroup {
     pub(crate) fn note_check(&self, place: usize, well: bool) {
         let member = &self.members[place];
         if member.unwell.swap(!well, Relaxed) == well {
-            tracing::info!(origin = %member.origin, well, "an origin's health changed");
+            tracing::info!(origin = %member.origin, well, "the health of an origin changed");
         }
     }
 }
 
 impl OriginChoice {
-    /// Returns the origin that has the request first: one that is well, if any is.
+    /// Returns the origin to try first: a healthy one, if there is one.
     pub(crate) fn first(&self) -> Origin {
         let chosen = self.pick(&[], true).or_else(|| self.pick(&[], false));
         chosen.map_or_else(|| self.group.members[0].origin.clone(), |member| member.origin.clone())
@@ -137,7 +137,7 @@ impl OriginChoice {
         self.pick(tried, true).map(|member| member.origin.clone())
     }
 
-    /// Notes how an origin did.
+    /// Notes whether an origin served a request well.
     pub(crate) fn note(&self, origin: &Origin, well: bool) {
         let Some(member) = self.group.members.iter().find(|member| member.origin == *origin) else { return };
         if well {
@@ -145,7 +145,7 @@ impl OriginChoice {
         } else if member.failure_count.fetch_add(1, Relaxed) + 1 >= self.group.rules.failure_count_max {
             member.failure_count.store(0, Relaxed);
             *member.lock() = Some(Instant::now() + self.group.rules.out);
-            tracing::info!(%origin, "an origin is left out for a time");
+            tracing::info!(%origin, "an origin is excluded after repeated failures");
         }
     }
 
@@ -172,7 +172,7 @@ impl GroupMember {
     }
 }
 
-/// Indices by their weights, each as evenly spread as may be.
+/// Returns indices repeated by weight, each spread as evenly as possible.
 fn spread(weights: &[u32]) -> Vec<usize> {
     let total: u32 = weights.iter().sum();
     let mut credits = vec![0_i64; weights.len()];

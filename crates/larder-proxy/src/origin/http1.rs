@@ -318,7 +318,7 @@ impl Http1Body {
         }
     }
 
-    /// Returns whether nothing more of the body is to be read from the connection.
+    /// Returns whether the rest of the body no longer needs the connection.
     pub(crate) fn is_off_the_wire(&self) -> bool {
         self.decoder.has_ended()
     }
@@ -328,7 +328,7 @@ impl Http1Body {
         self.decoder.has_ended() && !self.is_decoded
     }
 
-    /// Returns the number of bytes that are still to be returned, if the origin said it.
+    /// Returns the number of bytes that are still to be returned, if the origin announced the length.
     pub(crate) fn remaining(&self) -> Option<u64> {
         let decoded = if self.is_decoded { self.received.len() as u64 } else { 0 };
         self.decoder.remaining().map(|left| left + decoded)
@@ -343,7 +343,8 @@ impl Http1Body {
         }
     }
 
-    /// Notes the end of a body: the connection needs no buffer, and is given up if octets arrived after the end.
+    /// Notes the end of a body: frees the connection's buffer, and marks the connection unusable if octets arrived
+    /// after the end.
     fn note_end(&self, connection: &mut Http1Connection) {
         if self.decoder.has_ended() {
             connection.spare = BytesMut::new();

@@ -1,8 +1,8 @@
-//! Connections of HTTP/1.1 to origins that the HTTP library drives, each in a task of its own.
+//! HTTP/1.1 connections to origins that the HTTP library drives, each in a task of its own.
 //!
-//! The library carries what our own connection does not: bodies that a client is still sending, because the origin may
-//! respond before they have arrived, and requests to leave HTTP. Owns: that task, and the translation of the library's
-//! errors. Cost: a read and a write buffer for as long as the connection lives.
+//! The library carries the exchanges that our own code does not: upgrade requests, and bodies that a client is still
+//! sending, because the origin may respond before they have arrived. Owns: that task, and the translation of the
+//! library's errors. Cost: a read and a write buffer for as long as the connection lives.
 
 use std::{
     future::Future,
@@ -31,7 +31,7 @@ use crate::{
     watch::{WatchOrder, WatchedConnection},
 };
 
-/// Opens a connection that can leave HTTP. It has no place in the origin's limit.
+/// Opens a connection for an upgrade request. It does not count towards the origin's limit.
 pub(super) async fn start_upgradeable(
     origins: &OriginRouter,
     origin: &Origin,
@@ -44,7 +44,7 @@ pub(super) async fn start_upgradeable(
     Ok(sender)
 }
 
-/// Sends a request on a connection of HTTP/1.1. The library takes the connection over if it was our own.
+/// Sends a request on an HTTP/1.1 connection. The library takes the connection over if our own code drives it.
 pub(super) async fn send(
     origins: &OriginRouter,
     origin: &Origin,
@@ -78,7 +78,7 @@ pub(super) async fn send(
     }
 }
 
-/// Starts the library on a connection of our own that is between two exchanges.
+/// Hands a connection that our own code drives to the library, between two exchanges.
 async fn take_over(origins: &OriginRouter, origin: &Origin, own: &mut OwnConnection) -> Result<(), Failure> {
     let (connection, place) = match std::mem::replace(&mut own.speaker, Http1Speaker::Nobody) {
         Http1Speaker::Own { connection, place } => (connection, place),
@@ -94,7 +94,7 @@ async fn take_over(origins: &OriginRouter, origin: &Origin, own: &mut OwnConnect
     Ok(())
 }
 
-/// Returns the failure of an exchange: the origin's fault, unless the client's own body did not arrive.
+/// Returns the failure of an exchange. The origin is at fault, unless the client's own body did not arrive.
 pub(super) fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
     match fate.and_then(|fate| fate.fault()) {
         Some(fault @ (BodyFault::BrokenOff | BodyFault::TooSlow)) => fault.into(),

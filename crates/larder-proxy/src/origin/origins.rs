@@ -24,7 +24,7 @@ use crate::{
     watch::WorkerDeadlines,
 };
 
-/// A worker's way to origins.
+/// A worker's connections to origins, and the resolver of their names.
 pub(crate) struct OriginRouter {
     pub(crate) shared: Arc<OriginsShared>,
     /// The worker's number.
@@ -46,25 +46,25 @@ pub(crate) struct OriginsShared {
     pub(crate) http2: bool,
     /// Hosts that clients may not reach.
     pub(crate) lists: Option<Arc<ActiveLists>>,
-    /// The proxies that lead out.
+    /// The parent proxies, if there are any.
     pub(crate) parents: Option<Arc<ParentGroup>>,
-    /// Our own listeners, which nothing may be proxied to.
+    /// The addresses of our own listeners. Requests to them would loop, so they are refused.
     pub(crate) own_addresses: Vec<SocketAddr>,
     pub(crate) tls: OriginTls,
     /// Origins that request client certificates.
     pub(crate) certificate_askers: Arc<CertificateAskers>,
-    /// Room for connections.
+    /// Limits the connections to each origin.
     pub(crate) rooms: OriginRooms<OwnConnection>,
     /// Recently logged faults, for rate limiting.
     pub(crate) complaints: Arc<ComplaintLog>,
     /// The state of the uplink.
     pub(crate) uplink: Arc<Uplink>,
-    /// The memory for bodies on their way.
+    /// The memory budget of bodies in flight.
     pub(crate) bodies: Arc<BodyBudget>,
 }
 
 impl OriginRouter {
-    /// Returns the way of the worker with this number.
+    /// Creates the router of the worker with this number.
     pub(crate) fn new(
         worker: usize,
         shared: &Arc<OriginsShared>,
@@ -77,12 +77,12 @@ impl OriginRouter {
 }
 
 impl OriginsShared {
-    /// Returns the ways to an origin for a request with this key, or `None` if the usual way is the only one.
+    /// Returns the ways to an origin for a request with this key, or `None` if only the usual way exists.
     pub(crate) fn ways(&self, origin: &Origin, key: Option<&[u8]>) -> Option<OriginWays> {
         OriginWays::new(self.parents.as_ref(), origin, key)
     }
 
-    /// Returns the parents through which an origin is asked.
+    /// Returns the parents that lead to an origin, in the order in which they are tried.
     pub(crate) fn parents_of<'a>(&'a self, origin: &'a Origin) -> &'a [Arc<Parent>] {
         match (&origin.way, &self.parents) {
             (OriginWay::By(parent), _) => std::slice::from_ref(parent),
@@ -91,15 +91,15 @@ impl OriginsShared {
         }
     }
 
-    /// Returns the parent through which an origin is asked by the way that was taken.
+    /// Returns the parent through which the origin was contacted, if it was.
     pub(crate) fn parent_of<'a>(&'a self, origin: &'a Origin) -> Option<&'a Parent> {
         self.parents_of(origin).first().map(|parent| &**parent)
     }
 
-    /// Checks that no list of hosts is against a target that a client named.
+    /// Checks that no host list blocks a target that a client named.
     ///
     /// # Errors
-    /// One is.
+    /// A list blocks it.
     pub(crate) fn check_listed(&self, origin: &Origin) -> Result<(), Failure> {
         match &self.lists {
             Some(lists) if !origin.trusted && lists.block(&origin.host) => {

@@ -1,10 +1,10 @@
-//! Asking an origin through a parent, which is another proxy: by a tunnel (RFC 9110 9.3.6), or in absolute form
-//! (RFC 9112 3.2.2).
+//! Contacts an origin through a parent, which is another proxy: by a tunnel (RFC 9110 9.3.6), or in absolute form (RFC
+//! 9112 3.2.2).
 //!
-//! Owns: what is said to a parent, and what it makes of it. Does not: connect to it, see `connect`. Invariants:
-//! what a parent wants to know of us goes to it alone, never to an origin, a client or a log; what it says of us
-//! (407) never gets to a client as if it were said of it. Rules for targets hold for addresses; the addresses of
-//! names are the parent's to look up.
+//! Owns: the requests to a parent, and the meaning of its responses. `connect` opens the connection. Invariants: our
+//! credentials for a parent go to it alone, never to an origin, a client or a log. A parent's 407 is about our
+//! credentials, so it is never passed to a client as if it were about the client's. The rules for targets apply to
+//! addresses; the parent resolves names.
 
 use std::net::IpAddr;
 
@@ -39,12 +39,12 @@ pub(crate) fn check_target(rules: &TargetRules, origin: &Origin) -> Result<(), F
     if origin.trusted { Ok(()) } else { rules.check(address).map_err(denied) }
 }
 
-/// Returns whether a parent gets requests for an origin in absolute form, rather than a tunnel to it.
+/// Returns whether a parent gets requests for an origin in absolute form, rather than through a tunnel.
 pub(crate) fn takes_absolute_form(origin: &Origin) -> bool {
     !origin.https && !origin.prior_http2
 }
 
-/// Makes a request for an origin one to its parent, if it goes there in absolute form. Returns the parent then.
+/// If a request for an origin goes to its parent in absolute form, rewrites the request and returns the parent.
 pub(crate) fn address<'a, B>(
     parent: Option<&'a Parent>,
     origin: &Origin,
@@ -52,7 +52,7 @@ pub(crate) fn address<'a, B>(
 ) -> Option<&'a Parent> {
     let parent = parent.filter(|_| takes_absolute_form(origin))?;
     let path = request.uri().path_and_query().filter(|path| path.as_str().starts_with('/')).cloned();
-    // A request about the server as a whole has no path in this form (RFC 9112 3.2.4).
+    // In this form, an OPTIONS request about the server as a whole has no path (RFC 9112 3.2.4).
     let path = path.map_or_else(String::new, |path| path.to_string());
     if let Ok(uri) = format!("http://{origin}{path}").parse::<Uri>() {
         *request.uri_mut() = uri;
@@ -71,7 +71,7 @@ pub(crate) fn refusal(status: StatusCode, parent: &Parent) -> Option<Failure> {
 /// Opens a tunnel to an origin on a connection to its parent.
 ///
 /// # Errors
-/// The parent opens none.
+/// The parent refuses the tunnel.
 pub(crate) async fn open_tunnel(stream: &mut TcpStream, origin: &Origin, parent: &Parent) -> Result<(), Failure> {
     let mut head = format!("CONNECT {origin} HTTP/1.1\r\nHost: {origin}\r\n").into_bytes();
     if let Some(credentials) = &parent.credentials {
@@ -86,16 +86,16 @@ pub(crate) async fn open_tunnel(stream: &mut TcpStream, origin: &Origin, parent:
     if status.is_success() { Ok(()) } else { Err(refused(parent, status)) }
 }
 
-/// Reads the head of a parent's answer, and nothing behind it: that is the origin's.
+/// Reads the head of a parent's response, and not a byte after it, because those belong to the origin.
 async fn read_status(stream: &mut TcpStream, parent: &Parent) -> Result<StatusCode, Failure> {
     let broken = |error: std::io::Error| unusable(parent, FaultReport::of_socket(&error));
     let odd =
-        || unusable(parent, FaultReport::new(ProxyError::HttpProtocolError, "what the parent answers is no HTTP"));
+        || unusable(parent, FaultReport::new(ProxyError::HttpProtocolError, "the parent did not respond with HTTP"));
     let (mut head, mut piece) = (Vec::new(), [0; 1024]);
     loop {
         let seen = stream.peek(&mut piece).await.map_err(broken)?;
         if seen == 0 {
-            let why = "the parent closes the connection when it is asked for a tunnel";
+            let why = "the parent closed the connection instead of opening a tunnel";
             return Err(unusable(parent, FaultReport::new(ProxyError::ConnectionTerminated, why)));
         }
         let before = head.len();
@@ -117,12 +117,12 @@ async fn read_status(stream: &mut TcpStream, parent: &Parent) -> Result<StatusCo
 
 fn refused(parent: &Parent, status: StatusCode) -> Failure {
     let (error, why) = match status.as_u16() {
-        407 => (ProxyError::ProxyConfigurationError, "the parent wants another user and password"),
-        403 => (ProxyError::HttpRequestDenied, "the parent refuses the tunnel"),
-        504 => (ProxyError::ConnectionTimeout, "the parent has no answer in time"),
-        _ => (ProxyError::DestinationUnavailable, "the parent opens no tunnel"),
+        407 => (ProxyError::ProxyConfigurationError, "the parent rejected the user and password"),
+        403 => (ProxyError::HttpRequestDenied, "the parent refused the tunnel"),
+        504 => (ProxyError::ConnectionTimeout, "the parent did not respond in time"),
+        _ => (ProxyError::DestinationUnavailable, "the parent did not open a tunnel"),
     };
-    let fault = FaultReport::new(error, format!("{why} (its status is {})", status.as_u16()));
+    let fault = FaultReport::new(error, format!("{why} (status {})", status.as_u16()));
     unusable(parent, FaultReport { is_said_by_parent: true, ..fault })
 }
 
@@ -130,5 +130,5 @@ fn unusable(parent: &Parent, fault: FaultReport) -> Failure {
     Failure::Unusable { host: parent.to_string(), fault }
 }
 
-/// Longest head of a parent's answer.
+/// Longest head of a parent's response.
 const HEAD_BYTES_MAX: usize = 64 << 10;

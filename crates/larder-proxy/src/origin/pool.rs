@@ -1,4 +1,4 @@
-//! A worker's connections to origins: keeping, reusing and returning them.
+//! A worker's connections to origins: keeps, reuses and returns them.
 //!
 //! Owns: the unused connections of HTTP/1.1, last in first out; the shared connections of HTTP/2; and the rules of the
 //! one retry. Invariant: a request reaches the origin once. It is sent again, without a body, only if the origin did
@@ -37,7 +37,7 @@ pub(crate) struct ConnectionPool {
     idle: Mutex<IdleConnections>,
 }
 
-/// Unused connections by origin, their number, and the shared ones.
+/// Unused HTTP/1.1 connections by origin, their number, and the shared HTTP/2 connections.
 #[derive(Default)]
 struct IdleConnections {
     kept: HashMap<Origin, Vec<OwnConnection>>,
@@ -45,7 +45,7 @@ struct IdleConnections {
     shared: HashMap<Origin, Vec<SharedConnection>>,
 }
 
-/// A connection of HTTP/1.1 to an origin, in use or kept.
+/// An HTTP/1.1 connection to an origin, in use or unused.
 pub(crate) struct OwnConnection {
     pub(super) room: Arc<OriginRoom<OwnConnection>>,
     pub(super) speaker: Http1Speaker,
@@ -53,13 +53,13 @@ pub(crate) struct OwnConnection {
     pub(super) requests: Arc<RequestCount>,
 }
 
-/// The part of the program that speaks HTTP/1.1 on a connection.
+/// The code that drives an HTTP/1.1 connection.
 pub(super) enum Http1Speaker {
-    /// Our own, with the connection's place in the origin's limit.
+    /// Our own code. It holds the connection's place in the origin's limit.
     Own { connection: Box<Http1Connection>, place: RoomPlace<OwnConnection> },
-    /// The HTTP library, in a task of its own, which has the place.
+    /// The HTTP library, in a task of its own. The task holds the place.
     Library(SendRequest<RequestBody>),
-    /// Nobody: the library could not take the connection over, and it is closed.
+    /// None: the library failed to take the connection over, which is closed.
     Nobody,
 }
 
@@ -69,29 +69,30 @@ pub(super) enum PooledConnection {
     Shared(SharedStream),
 }
 
-/// A connection whose response is being read. Dropped early, the connection closes, or the stream is reset.
+/// A connection whose response is being read. If the lease is dropped before the end, the connection closes, or the
+/// stream is reset.
 pub(crate) struct Lease {
     pub(super) connection: PooledConnection,
     pub(super) origin: Origin,
     pub(super) origins: Arc<OriginRouter>,
-    /// Set if the origin did not read the body that the connection still owes it.
+    /// Set if the origin responded without reading the body that its request announced.
     pub(super) refusal: Option<ExpectationRefusal>,
 }
 
-/// A request that can be made again, should it have to be.
+/// A request that can be created again for a retry.
 pub(crate) struct ReplayableRequest<M> {
     /// The request's destination.
     pub(crate) origin: Origin,
     /// The choice of another origin, if there are several.
     pub(crate) choice: Option<OriginChoice>,
-    /// The key of the resource, by which one of several parents is chosen.
+    /// The key of the resource, which selects one of several parents.
     pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) repeat: RetryRule,
-    /// Makes it. Called again only if `repeat` allows it.
+    /// Creates the request. Called again only if `repeat` allows it.
     pub(crate) make: M,
 }
 
-/// A request on its way. Boxed, because each step of sending would otherwise have room for it while it waits.
+/// A request being sent. Boxed, because otherwise the future of each step would reserve space for it.
 pub(super) type OutgoingRequest = Box<Request<RequestBody>>;
 
 /// When a request may be sent again.
@@ -101,18 +102,18 @@ pub(crate) enum RetryRule {
     Safe,
     /// The request has no body, so it may be repeated if the origin did not process it.
     IfUnprocessed,
-    /// The request has a body, which is gone once it was sent.
+    /// The request has a body, which can be sent only once.
     Never,
 }
 
-/// Why an attempt came to nothing.
+/// Why an attempt failed.
 pub(super) struct SendFailure {
     pub(super) failure: Failure,
-    /// The request, if it never left.
+    /// The request, if none of it was sent.
     pub(super) unsent: Option<OutgoingRequest>,
-    /// Whether the origin says that it did not process the request.
+    /// Whether the origin reported that it did not process the request.
     pub(super) unprocessed: bool,
-    /// Set if bytes of a response came, but no valid ones.
+    /// Whether bytes of an invalid response arrived.
     pub(super) answered: bool,
 }
 
@@ -186,10 +187,10 @@ impl OwnConnection {
         }
     }
 
-    /// Returns whether an unused connection need not be kept any longer.
+    /// Returns whether an unused connection can be dropped.
     fn is_over(&mut self) -> bool {
         match &mut self.speaker {
-            // The library's task closes its connection when the deadline has passed. Ours is closed by being dropped.
+            // When the deadline has passed, the library's task closes its connection. Ours closes when it is dropped.
             Http1Speaker::Own { connection, .. } => self.watched.order() == WatchOrder::Expire || !connection.is_free(),
             Http1Speaker::Library(sender) => sender.is_closed(),
             Http1Speaker::Nobody => true,
@@ -198,13 +199,13 @@ impl OwnConnection {
 }
 
 impl Lease {
-    /// Says that the response has been read to its end: the connection is kept for the next request.
+    /// Returns the connection to the pool after its response has been read to the end.
     pub(crate) fn release(self) {
         let Self { connection, origin, origins, refusal } = self;
         if refusal.is_some() {
             return;
         }
-        // A stream ends with its response.
+        // A stream ends with its response, so only HTTP/1.1 connections are returned.
         let PooledConnection::Own(mut connection) = connection else { return };
         connection.watched.disarm();
         match &mut connection.speaker {
@@ -229,7 +230,7 @@ impl Lease {
         }
     }
 
-    /// Returns our own connection of HTTP/1.1, if the response comes over one.
+    /// Returns the HTTP/1.1 connection that our own code drives, if the response arrives on one.
     pub(super) fn http1(&mut self) -> Option<&mut Http1Connection> {
         match &mut self.connection {
             PooledConnection::Own(OwnConnection { speaker: Http1Speaker::Own { connection, .. }, .. }) => {
@@ -239,14 +240,14 @@ impl Lease {
         }
     }
 
-    /// Says that bytes are being waited for: from now on the origin's silence counts.
+    /// Starts the origin's deadline, because its bytes are being waited for.
     pub(crate) fn await_origin(&self, context: &Context<'_>) {
         match &self.connection {
             PooledConnection::Shared(stream) => stream.deadline().remember(context),
             PooledConnection::Own(OwnConnection { speaker: Http1Speaker::Own { .. }, watched, .. }) => {
                 watched.remember(context);
             }
-            // The library's own task is woken.
+            // The connection's task wakes the reader.
             PooledConnection::Own(_) => {}
         }
         if !self.watched().is_armed() {
@@ -254,7 +255,7 @@ impl Lease {
         }
     }
 
-    /// Notes that nothing is expected from the origin at the moment.
+    /// Stops the origin's deadline, because nothing is expected from it at the moment.
     pub(crate) fn origin_delivered(&self) {
         self.watched().disarm();
     }
@@ -280,8 +281,8 @@ impl Lease {
     }
 }
 
-/// Opens a connection, or waits for one that is given back if there is no room. Returns whether it is such a reused
-/// one.
+/// Opens a connection, or waits for one that another request returns if the limit is reached. Returns whether the
+/// connection is reused.
 pub(super) async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<(PooledConnection, bool), Failure> {
     let room = origins.shared.rooms.of(origin);
     let turn = match room.enter(origins.worker) {
@@ -290,7 +291,7 @@ pub(super) async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Resu
             origins.metrics.origin_waits.add(1);
             let limits = &origins.shared.limits;
             origins.shared.complaints.note_full(origin, limits.origin_connection_count_max);
-            // The same limit as for a slow origin: a waiting client sees no difference.
+            // The time limit of a slow origin, because a waiting client sees no difference.
             let waited = tokio::time::timeout(limits.origin_response, turn).await;
             waited.ok().and_then(Result::ok).ok_or(Failure::Overloaded)?
         }
@@ -318,7 +319,7 @@ async fn connect(
         let connection = connection.map_err(broken)?;
         let stream = connection.open_stream();
         origins.pool.share(origin, connection);
-        let refused = || Failure::Broken { host: origin.to_string(), why: "it takes no requests".into() };
+        let refused = || Failure::Broken { host: origin.to_string(), why: "it accepts no requests".into() };
         return stream.map(PooledConnection::Shared).ok_or_else(refused);
     }
     let limits = &origins.shared.limits;
@@ -327,5 +328,5 @@ async fn connect(
     Ok(PooledConnection::Own(OwnConnection { room, speaker, watched, requests }))
 }
 
-/// Most unused connections a worker keeps, to all origins together.
+/// Most unused connections that a worker keeps, over all origins.
 const IDLE_COUNT_MAX: usize = 4096;

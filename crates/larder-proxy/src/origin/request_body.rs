@@ -1,9 +1,9 @@
-//! Bodies of requests on their way to an origin: none, or the client's, passed on as it arrives.
+//! Bodies of requests to an origin: none, or the client's, forwarded as it arrives.
 //!
 //! Owns: the lowest rate at which a client may send, and the reason why a body did not arrive whole. Invariants: while
-//! the proxy waits for the client, the client's deadline runs and the origin's is paused, so that no client makes an
-//! origin look silent. Once the origin has begun to answer, a client may take its time, as in a conversation. Cost:
-//! nothing without a body; one deadline for a body that has to be waited for.
+//! the proxy waits for the client, the client's deadline runs and the origin's is paused, so a slow client never makes
+//! an origin look silent. Once the origin has begun its response, the client has no deadline, because the two may be in
+//! a conversation. Cost: nothing without a body; one deadline for a body that must be waited for.
 
 use std::{
     fmt,
@@ -31,7 +31,7 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct RequestBody(RequestBodySource);
 
-/// A client's body, on its way or here.
+/// A client's body: still arriving, or present in full.
 pub(crate) enum ClientBody {
     Arriving(Incoming),
     Read(Bytes),
@@ -53,11 +53,11 @@ struct StreamedBody {
     fate: Arc<BodyFate>,
     pace: BodyPace,
     watches: Arc<WorkerDeadlines>,
-    /// When the client will have been too slow; there once it was waited for.
+    /// The deadline for the client, created when the proxy first waits for it.
     own: Option<WatchedConnection>,
-    /// The origin's deadline, and for how long a piece that is sent puts it off.
+    /// The origin's deadline, and the time by which each piece sent extends it.
     origins: Option<(Arc<WatchedConnection>, Duration)>,
-    /// The expectation that must be granted before the body is read, and the deadline of that wait.
+    /// The expectation that the origin must grant before the body is read, and the deadline of that wait.
     expected: Option<(Arc<Expectation>, WatchedConnection)>,
 }
 
@@ -171,7 +171,7 @@ impl BodyFate {
         self.fault.get().copied()
     }
 
-    /// Says that the origin has begun to answer.
+    /// Notes that the origin has begun its response.
     pub(crate) fn note_answered(&self) {
         self.answered.store(true, Relaxed);
     }
@@ -306,7 +306,7 @@ impl fmt::Display for BodyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::BrokenOff => "its body broke off",
-            Self::TooSlow => "its body came too slowly",
+            Self::TooSlow => "its body arrived too slowly",
             Self::NotWanted => "its body is not wanted",
         })
     }
@@ -318,7 +318,7 @@ impl std::error::Error for BodyFault {}
 /// received bytes extend.
 #[derive(Debug)]
 struct BodyPace {
-    /// Least bytes a second; 0 is none.
+    /// Least bytes per second; 0 means no limit.
     rate: u64,
     /// The largest credit, in bytes.
     grace_bytes: u64,
@@ -333,12 +333,12 @@ impl BodyPace {
         Self { rate, grace_bytes, left_bytes: grace_bytes, waiting_since: None }
     }
 
-    /// Deducts one second in which nothing arrived.
+    /// Notes that the client sends nothing from `tick` on.
     fn wait(&mut self, tick: u32) {
         self.waiting_since.get_or_insert(tick);
     }
 
-    /// Notes received bytes. Returns whether they came in time.
+    /// Notes received bytes. Returns whether they arrived in time.
     fn take(&mut self, tick: u32, bytes: u64) -> bool {
         let waited = self.waiting_since.take().map_or(0, |since| u64::from(tick.saturating_sub(since)));
         let left = self.left_bytes.saturating_add(bytes).checked_sub(waited.saturating_mul(self.rate));
@@ -346,7 +346,7 @@ impl BodyPace {
         left.is_some()
     }
 
-    /// Returns the time for which nothing need arrive, or `None` if the rate is unlimited.
+    /// Returns how long the client may still send nothing, or `None` if there is no lowest rate.
     fn left(&self) -> Option<Duration> {
         self.left_bytes.checked_div(self.rate).map(Duration::from_secs)
     }

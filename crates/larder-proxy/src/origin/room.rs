@@ -18,14 +18,14 @@ use tokio::sync::oneshot;
 
 use crate::{config::Limits, origin::target::Origin};
 
-/// The rooms of all origins that have connections of the kind `C`.
+/// Limits the connections to each origin. `C` is the type of a connection.
 pub(crate) struct OriginRooms<C> {
     rooms: Mutex<HashMap<Origin, Arc<OriginRoom<C>>>>,
     place_count_max: usize,
     waiting_count_max: usize,
 }
 
-/// Room for connections to one origin.
+/// Limits the connections to one origin.
 pub(crate) struct OriginRoom<C> {
     place_count_max: usize,
     waiting_count_max: usize,
@@ -44,7 +44,7 @@ struct RoomWaiter<C> {
     turn: oneshot::Sender<RoomTurn<C>>,
 }
 
-/// The right to have a connection.
+/// The right to have one connection.
 pub(crate) struct RoomPlace<C>(Option<Arc<OriginRoom<C>>>);
 
 /// The outcome for a request that waited for a connection.
@@ -57,7 +57,7 @@ pub(crate) enum RoomTurn<C> {
 
 /// The immediate outcome for a request that needs a connection.
 pub(crate) enum RoomEntry<C> {
-    /// Room.
+    /// A place is free.
     Now(RoomPlace<C>),
     /// A place in the queue.
     Wait(oneshot::Receiver<RoomTurn<C>>),
@@ -74,7 +74,7 @@ impl<C> OriginRooms<C> {
         }
     }
 
-    /// Returns the room of an origin.
+    /// Returns the limiter of an origin.
     pub(crate) fn of(&self, origin: &Origin) -> Arc<OriginRoom<C>> {
         let mut rooms = self.lock();
         if let Some(room) = rooms.get(origin) {
@@ -90,12 +90,12 @@ impl<C> OriginRooms<C> {
         room
     }
 
-    /// Forgets the origins that have no connections.
+    /// Removes the origins without connections.
     pub(crate) fn sweep(&self) {
         self.lock().retain(|_, room| Arc::strong_count(room) > 1);
     }
 
-    /// Returns how many wait for a connection, to whichever origin.
+    /// Returns how many requests wait for a connection, over all origins.
     pub(crate) fn waiting_count(&self) -> usize {
         self.lock().values().map(|room| room.waiting_count.load(Relaxed)).sum()
     }
@@ -106,7 +106,7 @@ impl<C> OriginRooms<C> {
 }
 
 impl<C> OriginRoom<C> {
-    /// Takes a place, or one in the queue.
+    /// Takes a place, or joins the queue.
     pub(crate) fn enter(self: &Arc<Self>, worker: usize) -> RoomEntry<C> {
         let mut state = self.lock();
         if state.place_count < self.place_count_max {
@@ -125,8 +125,8 @@ impl<C> OriginRoom<C> {
         entered
     }
 
-    /// Gives an unused connection of `worker` to a request that waits there. Returns the connection if it may be kept.
-    /// A connection that only other workers wait for is closed, so that they can have its place.
+    /// Gives an unused connection of `worker` to a request that waits there. Returns the connection if nobody waits. If
+    /// only other workers' requests wait, closes the connection, so that they can have its place.
     pub(crate) fn offer(&self, worker: usize, mut connection: C) -> Option<C> {
         while self.waiting_count.load(Relaxed) > 0 {
             let mut state = self.lock();
@@ -166,7 +166,7 @@ impl<C> Drop for RoomPlace<C> {
             drop(state);
             match waiter.turn.send(RoomTurn::Open(RoomPlace(Some(Arc::clone(&room))))) {
                 Ok(()) => return,
-                // The waiting request has gone: the place is free for the next one.
+                // The waiting request was cancelled: its place is free for the next one.
                 Err(RoomTurn::Open(mut place)) => place.0 = None,
                 Err(RoomTurn::Kept(_)) => {}
             }
@@ -200,7 +200,7 @@ mod tests {
         drop(place);
         let Ok(RoomTurn::Open(place)) = next.try_recv() else { panic!("it is its turn") };
         assert_eq!(room.lock().place_count, 1);
-        // A turn that nobody took up is passed on too.
+        // A turn that its receiver never read is passed on too.
         let (unread, mut last) = (wait(&room, 0), wait(&room, 0));
         drop(place);
         drop(unread);

@@ -1,9 +1,9 @@
-//! Sending a request: over a kept or a new connection, by one way to its origin after the other, to one origin of a
-//! group after the other.
+//! Sends a request: over a kept or a new connection, then by the other ways to the origin, then to the other origins of
+//! its group.
 //!
-//! Owns: what is tried next, and whether it may be. Does not: keep connections, see `pool`. Invariant: a request is
-//! sent again only if it never left, if the origin says that it did not process it, or if it is safe to repeat;
-//! credentials for a parent go to that parent alone.
+//! Owns: what is tried next, and whether a retry is allowed. `pool` keeps the connections. Invariants: a request is
+//! sent again only if it was never sent, if the origin reported that it did not process it, or if it is safe to repeat.
+//! A parent's credentials go to that parent alone.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ where
         }
     }
 
-    /// Sends a request to the chosen origin, by one way to it after the other.
+    /// Sends a request to the chosen origin, directly or through its parents in turn.
     async fn send_by_ways(
         &mut self,
         origins: &Arc<OriginRouter>,
@@ -75,7 +75,7 @@ where
             };
             request = match failed.unsent {
                 Some(mut unsent) => {
-                    // The parent's credentials are for it alone.
+                    // The credentials are for the failed parent alone.
                     unsent.headers_mut().remove(PROXY_AUTHORIZATION);
                     *unsent.uri_mut() = target.clone();
                     unsent
@@ -85,7 +85,7 @@ where
         }
     }
 
-    /// Sends a request to the chosen origin: by the way that `by` names, or else as usual.
+    /// Sends a request to the chosen origin, through the parent in `by` if it is set.
     async fn send_to(
         &mut self,
         origins: &Arc<OriginRouter>,
@@ -132,7 +132,7 @@ impl RetryRule {
     fn allows(self, failed: &SendFailure) -> bool {
         match self {
             _ if failed.unsent.is_some() => true,
-            // A request that has waited once until the server's time was up does not wait again.
+            // A request that has already waited for the whole time-out is not sent again.
             Self::Safe => failed.unprocessed || !matches!(failed.failure, Failure::Timeout { .. }),
             Self::IfUnprocessed => failed.unprocessed,
             Self::Never => false,
@@ -140,5 +140,5 @@ impl RetryRule {
     }
 }
 
-/// Most origins of a group that one request is tried with.
+/// Most origins of a group that are tried for one request.
 const ORIGIN_COUNT_MAX: usize = 3;

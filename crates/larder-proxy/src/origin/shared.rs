@@ -64,7 +64,7 @@ pub(crate) struct StreamRefusal {
     pub(crate) error: hyper::Error,
     /// The request, if it never left.
     pub(crate) unsent: Option<Request<RequestBody>>,
-    /// Whether the origin says that it did not process the request (RFC 9113 8.7).
+    /// Whether the origin reported that it did not process the request (RFC 9113 8.7).
     pub(crate) unprocessed: bool,
 }
 
@@ -115,7 +115,7 @@ impl SharedConnection {
 }
 
 impl SharedStream {
-    /// Sends a request and waits for the head of its response. `None`: the origin was silent for too long.
+    /// Sends a request and waits for the head of its response. Returns `None` if the origin was silent for too long.
     pub(crate) async fn send(
         &mut self,
         request: Request<RequestBody>,
@@ -154,7 +154,7 @@ impl Drop for SharedStream {
             state.retired.store(true, Relaxed);
         }
         if state.stream_count.fetch_sub(1, Relaxed) == 1 {
-            // A connection that takes no more requests is not kept.
+            // A retired connection takes no more requests, so it closes at once.
             state.watched.arm(if state.retired.load(Relaxed) { Duration::ZERO } else { state.idle });
         }
     }
@@ -186,7 +186,8 @@ impl Future for SharedConnectionTask {
     }
 }
 
-/// Gives a request the form of HTTP/2: the whole target, and nothing of HTTP/1.1's framing (RFC 9113 8.2.2, 8.3.1).
+/// Converts a request to HTTP/2: gives it the whole target, and removes the fields of HTTP/1.1's framing (RFC 9113
+/// 8.2.2, 8.3.1).
 fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestBody> {
     let fields = request.headers_mut();
     fields.remove(TRANSFER_ENCODING);
@@ -206,7 +207,7 @@ fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestB
     request
 }
 
-/// Takes that back.
+/// Converts the request back to HTTP/1.1.
 fn to_http1(mut request: Request<RequestBody>) -> Request<RequestBody> {
     let mut parts = request.uri().clone().into_parts();
     parts.scheme = None;

@@ -1,9 +1,9 @@
-//! Rewrites versions in the status lines of an origin: a later minor version of HTTP/1 is treated as 1.1 (RFC 9110
-//! 2.5); the HTTP library would refuse it.
+//! Rewrites the version in an origin's status lines. RFC 9110 2.5 treats a later minor version of HTTP/1 as 1.1, but
+//! the HTTP library refuses it.
 //!
 //! Owns: the position in a connection's octets, as far as needed to find the next status line. Heads are not checked,
-//! bodies not followed. Invariant: only the digit after `HTTP/1.` at the very beginning of a response's head is
-//! changed, never an octet of a body. After a final head nothing is examined until the next request has begun. Cost:
+//! and bodies are not parsed. Invariant: only the digit after `HTTP/1.` at the very beginning of a response's head is
+//! changed, never an octet of a body. After a final head, nothing is examined until the next request has begun. Cost:
 //! twelve octets per response; the whole heads of interim responses.
 
 use std::sync::{
@@ -25,23 +25,23 @@ pub(crate) struct StatusLines {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StatusLinePlace {
-    /// This many octets into a status line.
+    /// In a status line, after this many octets.
     Line { octets: usize, is_interim: bool },
-    /// In the fields of an interim response. `is_line_empty`: the line has no octets before its end.
+    /// In the fields of an interim response. `is_line_empty`: no octet of the present line has arrived.
     Fields { is_line_empty: bool },
-    /// After the examined part of this response.
+    /// After the examined part of the response.
     Behind,
 }
 
 impl RequestCount {
-    /// Says that a request is about to be sent.
+    /// Counts a request that is about to be sent.
     pub(crate) fn note(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 }
 
 impl StatusLines {
-    /// Returns the status lines of a connection on which nothing was sent yet.
+    /// Creates the state of a connection on which nothing has been sent.
     pub(crate) fn new(requests: Arc<RequestCount>) -> Self {
         let seen = requests.0.load(Relaxed);
         Self { requests, seen, place: StatusLinePlace::Behind }

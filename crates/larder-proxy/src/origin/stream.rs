@@ -31,7 +31,7 @@ pub(crate) struct OriginStream {
     watched: Arc<WatchedConnection>,
     /// Deadline after each piece sent: a long upload is progress.
     patience: Duration,
-    /// Whether a piece received is progress too. Not so for HTTP: a head that drips in is none.
+    /// Whether received bytes also extend the deadline. False for HTTP: a head that arrives slowly is no progress.
     both_ways: bool,
     /// Bytes received since the last send.
     received: u64,
@@ -78,7 +78,7 @@ impl OriginStream {
         matches!(self.transport, Transport::Tls(_))
     }
 
-    /// Receives octets that have arrived, at most as many as fit into `buffer`.
+    /// Receives octets that have arrived, at most as many as `buffer` can take.
     pub(super) fn poll_receive(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let received = ready!(match &mut self.transport {

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 
 use crate::config::{HostSent, OriginUrl, Parent, TargetRules};
 
-/// An origin: the identity by which connections are kept.
+/// An origin. Connections are kept by this identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub(crate) https: bool,
@@ -24,9 +24,9 @@ pub(crate) struct Origin {
     pub(crate) port: u16,
     /// Set if the origin speaks HTTP/2 without negotiation.
     pub(crate) prior_http2: bool,
-    /// Whether the operator named it (a site's origin), so that the rules for clients' targets do not apply.
+    /// Whether the configuration named it (a site's origin), so that the rules for clients' targets do not apply.
     pub(crate) trusted: bool,
-    /// The Host it gets, if not the client's.
+    /// The Host field to send, if it is not the client's.
     pub(crate) host_field: Option<HeaderValue>,
     pub(crate) way: OriginWay,
 }
@@ -43,7 +43,7 @@ pub(crate) enum OriginWay {
 }
 
 impl Origin {
-    /// Returns the origin that a mirror stands for.
+    /// Returns the origin of a mirror.
     pub(crate) fn of_mirror(url: &OriginUrl) -> Self {
         Self { way: OriginWay::Usual, ..Self::of_site(url) }
     }
@@ -66,7 +66,7 @@ impl Origin {
         }
     }
 
-    /// Returns the origin's name in keys: its URL, and the Host that it gets if that is not the client's.
+    /// Returns the origin's name in keys: its URL, and its Host field if that is not the client's.
     pub(crate) fn name(&self, url: &OriginUrl) -> String {
         let scheme = if self.https { "https" } else { "http" };
         let host = self.host_field.as_ref().and_then(|host| host.to_str().ok());
@@ -74,7 +74,7 @@ impl Origin {
         format!("{scheme}://{}{}{host}", url.authority(), url.prefix)
     }
 
-    /// Returns the origin's name in keys if it gets another Host than its URL has, so that its URL does not name it.
+    /// Returns the origin's name in keys if its Host field differs from its URL. Otherwise the URL is its name.
     pub(crate) fn name_of_another(&self, url: &OriginUrl) -> Option<String> {
         self.host_field.as_ref().filter(|host| *host != url.authority().as_str()).map(|_| self.name(url))
     }
@@ -112,12 +112,12 @@ impl fmt::Display for Origin {
 }
 
 impl TargetRules {
-    /// Checks whether a client may reach `address`; if not, returns the kind of address.
+    /// Checks whether a client may reach `address`. The error is the kind of the address.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), &'static str> {
         let address = address.to_canonical();
         let within = |networks: &[IpNet]| is_within(networks, address);
         if within(&self.deny) {
-            return Err("an address that the operator refuses");
+            return Err("an address that the operator has denied");
         }
         match special(address) {
             Some(what) if !within(&self.allow) => Err(what),
@@ -184,9 +184,9 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
 
 fn special_v6_by_two(segments: [u16; 8]) -> Option<&'static str> {
     match segments {
-        // The network's own translator delivers where it pleases (RFC 8215).
+        // The network's own translator chooses the destination (RFC 8215).
         [0x64, 0xff9b, 1, ..] => Some("an address of the network's own translator"),
-        // A relay delivers to the IPv4 address within (RFC 4380), which is any host's.
+        // A relay forwards to the IPv4 address inside (RFC 4380), which may be any host's.
         [0x2001, 0, ..] => Some("an address of a Teredo tunnel"),
         [0x100, 0, 0, 0, ..] => Some("a discarded address"),
         _ => None,
@@ -203,16 +203,16 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
         [0x2002, high, low, ..] => Some(join(high, low)),
         [0, 0, 0, 0, 0xffff, 0, high, low] => Some(join(high, low)),
         [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => Some(join(high, low)),
-        // IPv4-compatible addresses are long deprecated, but some stacks still route them; ::1 and :: are no such
-        // addresses.
+        // IPv4-compatible addresses have long been deprecated, but some stacks still route them. ::1 and :: are not
+        // among them.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(join(high, low)),
         _ => None,
     }
 }
 
 /// Returns whether a host that a client named is a name, or an address in its standard form (RFC 3986 3.2.2). The
-/// system's resolver also takes `127.1`, `2130706433`, `0x7f000001` and `::1%lo` for addresses; rules by name, above
-/// all those of others, do not recognize them.
+/// system's resolver also accepts `127.1`, `2130706433`, `0x7f000001` and `::1%lo` as addresses. Rules by name, those
+/// of other proxies above all, do not recognize these forms.
 pub(crate) fn is_plain_host(host: &str) -> bool {
     if let Some(inner) = host.strip_prefix('[') {
         return inner.strip_suffix(']').is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
@@ -226,10 +226,10 @@ pub(crate) fn is_plain_host(host: &str) -> bool {
 }
 
 /// Error text for a client whose host is not plain.
-pub(crate) const ODD_HOST: &str = "its host is an address, and not in the form that addresses have";
+pub(crate) const ODD_HOST: &str = "its host is an address in an invalid form";
 
-/// Returns the port of an authority, or the scheme's default, or `None` if the port is invalid (the `http` crate treats
-/// a number that is too large as no port at all).
+/// Returns the port of an authority, or the scheme's default. Returns `None` if the port is invalid: the `http` crate
+/// treats a number that is too large as if there were no port.
 pub(crate) fn port_of(authority: &Authority, https: bool) -> Option<u16> {
     let after_host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, rest)| rest);
     match after_host.get(authority.host().len()..)? {

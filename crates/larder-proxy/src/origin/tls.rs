@@ -25,8 +25,8 @@ pub(crate) struct OriginTls {
 }
 
 impl OriginTls {
-    /// Performs the handshake with `host`, whose certificate must be valid for it; HTTP/2 is offered if `http2`. Also
-    /// returns whether the origin requested a certificate.
+    /// Performs the handshake with `host`, whose certificate must be valid for it. Offers HTTP/2 if `http2` is set.
+    /// Also returns whether the origin requested a certificate.
     pub(crate) async fn connect(
         &self,
         stream: TcpStream,
@@ -46,8 +46,7 @@ impl OriginTls {
 
 /// Adds the certificates of a PEM file to `roots`.
 pub(crate) fn load_ca_file(path: &Path, roots: &mut RootCertStore) -> Result<(), String> {
-    let say =
-        |error: &dyn std::fmt::Display| format!("cannot read certificate authorities: {error}: {}", path.display());
+    let say = |error: &dyn std::fmt::Display| format!("cannot read CA certificates: {error}: {}", path.display());
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| say(&error))? {
         let certificate = certificate.map_err(|error| say(&error))?;
         roots.add(certificate).map_err(|error| say(&error))?;

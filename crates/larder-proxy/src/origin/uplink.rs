@@ -39,7 +39,7 @@ pub(crate) enum UplinkState {
 /// The state of the uplink to the origins. All workers share it.
 pub(crate) struct Uplink {
     mode: AtomicU8,
-    /// Whether the judge says that the line is down.
+    /// Whether the judge considers the uplink down.
     is_down: AtomicBool,
     answers: RecentAnswers,
     judge: Mutex<SilenceJudge>,
@@ -80,7 +80,7 @@ impl Uplink {
     /// Changes the mode.
     pub(crate) fn set_mode(&self, mode: Offline) {
         self.mode.store(mode as u8, Relaxed);
-        // Observations from another mode say nothing about the present.
+        // Observations made in another mode do not apply in this one.
         *self.judge() = SilenceJudge::default();
         self.is_down.store(false, Relaxed);
     }
@@ -167,7 +167,7 @@ impl Uplink {
     }
 }
 
-/// Looks whether the uplink is up again, for as long as the worker runs.
+/// Probes until the worker ends whether the uplink is up again.
 pub(crate) async fn probe(origins: Arc<OriginRouter>) {
     let mut interval = tokio::time::interval(PROBE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -187,13 +187,13 @@ pub(crate) async fn probe(origins: Arc<OriginRouter>) {
     }
 }
 
-/// Looks whether an origin takes a connection.
+/// Probes whether an origin accepts a connection.
 async fn look_for(origins: &Arc<OriginRouter>, origin: &Origin) {
     let uplink = &origins.shared.uplink;
     match connect::connect_by_a_way(origins, origin, origins.shared.http2).await {
         Ok(_) => uplink.note(origin, None),
         Err(failure) if is_of_the_line(&failure) => uplink.note(origin, Some(&failure)),
-        // The origin responds, but repeated probes would tell nothing more.
+        // The origin responds, so further probes of it would show nothing new.
         Err(_) => uplink.judge().forget(origin),
     }
 }
@@ -215,7 +215,7 @@ fn is_of_the_line(failure: &Failure) -> bool {
     }
 }
 
-/// Time between two looks whether the uplink is up again.
+/// Time between two probes of an uplink that is down.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for which an origin that responded is still contacted after the uplink went down, because it may be on the near
 /// side.

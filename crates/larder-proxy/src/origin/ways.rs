@@ -1,8 +1,9 @@
-//! The ways to an origin: through one of several parents, or past them.
+//! The ways to an origin: through one of several parents, or directly.
 //!
-//! Owns: which parent a request goes through, and what it tries next. Does not: connect. Invariants: a parent that
-//! answers and refuses is not bypassed; origins are contacted directly only where the operator said so and no
-//! parent can be reached; what a parent did wrong is not noted of the origin. Cost: without parents, a comparison.
+//! Owns: which parent a request goes through, and what it tries next. Connecting is elsewhere. Invariants: a parent
+//! that responds with a refusal is not bypassed. An origin is contacted directly only where the configuration allows it
+//! and no parent can be reached. A parent's failure never counts against the origin. Cost: without parents, a
+//! comparison.
 
 use std::sync::Arc;
 
@@ -18,16 +19,16 @@ use crate::{
     },
 };
 
-/// The parents through which origins are asked that clients and mirrors name.
+/// The parents for origins that clients and mirrors name.
 pub(crate) struct ParentGroup {
     pub(crate) group: Arc<OriginGroup>,
     parents: Vec<Arc<Parent>>,
     config: Parents,
 }
 
-/// A request's way to its origin, and the others that it can still try.
+/// The way that a request takes to its origin, and the ways that are left.
 pub(crate) struct OriginWays {
-    /// The origin by the way that is tried now.
+    /// The origin, with the way that is in use.
     origin: Origin,
     choice: Option<ParentChoice>,
 }
@@ -35,12 +36,12 @@ pub(crate) struct OriginWays {
 struct ParentChoice {
     parents: Arc<ParentGroup>,
     choice: OriginChoice,
-    /// The parents that were tried, the one that is tried now among them.
+    /// The parents tried so far, including the present one.
     tried: Vec<Origin>,
 }
 
 impl ParentGroup {
-    /// Returns the group of the parents that a configuration has, if it has any.
+    /// Creates the group of the configured parents, if there are any.
     pub(crate) fn new(config: &Parents) -> Option<Arc<Self>> {
         if config.members.is_empty() {
             return None;
@@ -51,7 +52,7 @@ impl ParentGroup {
         Some(Arc::new(Self { group, parents, config: config.clone() }))
     }
 
-    /// Returns the parents that lead to an origin, as the configuration lists them.
+    /// Returns the parents that lead to an origin, in the configuration's order.
     pub(crate) fn leading_to(&self, origin: &Origin) -> &[Arc<Parent>] {
         if self.config.lead_to(&origin.host) { &self.parents } else { &[] }
     }
@@ -67,13 +68,13 @@ impl ParentGroup {
 }
 
 impl OriginWays {
-    /// Returns the ways to an origin for a request with this key, or `None` if the usual way is the only one.
+    /// Returns the ways to an origin for a request with this key, or `None` if only the usual way exists.
     pub(crate) fn new(parents: Option<&Arc<ParentGroup>>, origin: &Origin, key: Option<&[u8]>) -> Option<Self> {
         if origin.way != OriginWay::Usual {
             return None;
         }
         let parents = parents.filter(|parents| !parents.leading_to(origin).is_empty())?;
-        // Tunnels to one host go through one parent. No other machine knows what is behind the URL in a key.
+        // All tunnels to one host go through the same parent. No other machine knows the URL in a key.
         let key =
             key.and_then(KeyOf::parse).and_then(|key| key.url()).map_or_else(|| origin.to_string(), str::to_owned);
         let choice = parents.group.choice(Some(key.as_bytes()));
@@ -86,13 +87,13 @@ impl OriginWays {
         Some(Self { origin, choice: Some(ParentChoice { parents, choice, tried: vec![first] }) })
     }
 
-    /// Returns the origin by the way that is tried now.
+    /// Returns the origin, with the way that is in use.
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Notes how the way did, and takes the next one if its parent failed and the request `may_repeat`. Returns whether
-    /// it took one.
+    /// Notes the result of this way. If its parent failed and the request `may_repeat`, takes the next way and returns
+    /// true.
     pub(crate) fn note<T>(&mut self, outcome: Result<T, &Failure>, may_repeat: bool) -> bool {
         let (Some(ParentChoice { choice, tried, .. }), OriginWay::By(parent)) = (&self.choice, &self.origin.way) else {
             return false;
@@ -100,14 +101,14 @@ impl OriginWays {
         let is_good = match outcome {
             Ok(_) => true,
             Err(failure) if is_parents(failure, &self.origin, parent) => false,
-            // The parent did its part; it is the origin that failed.
+            // The parent did its part: the origin failed.
             Err(_) => return false,
         };
         choice.note(tried.last().expect("a parent is tried"), is_good);
         !is_good && may_repeat && self.advance()
     }
 
-    /// Takes the next way. Returns whether there is one.
+    /// Takes the next way. Returns false if none is left.
     fn advance(&mut self) -> bool {
         let Some(ParentChoice { parents, choice, tried }) = &mut self.choice else { return false };
         let other = choice.other(tried).filter(|_| tried.len() < PARENT_COUNT_MAX);
@@ -126,16 +127,16 @@ impl OriginWays {
     }
 }
 
-/// Returns whether a failure is the parent's, not that of the origin behind it.
+/// Returns whether the parent failed, rather than the origin behind it.
 fn is_parents(failure: &Failure, origin: &Origin, parent: &Parent) -> bool {
     match failure {
         Failure::Unusable { fault, .. } if fault.is_said_by_parent => false,
         Failure::Unusable { host, .. } if *host == parent.to_string() => true,
-        // Without a tunnel all that comes over the connection is the parent's.
+        // Without a tunnel, everything that arrives on the connection is the parent's.
         Failure::Unusable { .. } | Failure::Broken { .. } => parent::takes_absolute_form(origin),
         _ => false,
     }
 }
 
-/// Most parents that one request is tried with.
+/// Most parents that are tried for one request.
 const PARENT_COUNT_MAX: usize = 3;

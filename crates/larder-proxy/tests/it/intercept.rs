@@ -314,11 +314,11 @@ fn bad_certificate_of_an_origin_is_told_with_its_reason() {
     let other = |theirs: &OriginAuthority| {
         theirs.sign(|leaf| leaf.subject_alt_names = vec![rcgen::SanType::DnsName("other.example".try_into().unwrap())])
     };
-    check(other, None, "it is for other names");
-    check(|_| self_signed(), None, "no authority that is trusted here has signed it");
+    check(other, None, "it does not cover the host's name");
+    check(|_| self_signed(), None, "no trusted CA has signed it");
     let unknown =
         |_: &OriginAuthority| OriginAuthority::new(tempfile::tempdir().unwrap().path(), "unknown.pem").sign(|_| {});
-    check(unknown, None, "no authority that is trusted here has signed it");
+    check(unknown, None, "no trusted CA has signed it");
     check(|_| signed_weakly(), Some("weak-ca.pem"), "is too weak");
 }
 

@@ -14,7 +14,7 @@ use super::head::{HeadLimits, ResponseFault, ResponseHead, parse_trailers};
 /// The framing of a body, and the position in it.
 #[derive(Debug)]
 pub(crate) enum BodyDecoder {
-    /// This many octets are still to come.
+    /// The body has a known length; this many octets are still to come.
     Length(u64),
     Chunked(Box<ChunkDecoder>),
     /// The body ends with the connection.
@@ -156,7 +156,9 @@ impl ChunkDecoder {
             (ChunkPlace::Size | ChunkPlace::Space, b' ' | b'\t') => Ok(ChunkPlace::Space),
             (ChunkPlace::Size | ChunkPlace::Space, b';') => Ok(ChunkPlace::Extension),
             (ChunkPlace::Size | ChunkPlace::Space | ChunkPlace::Extension, b'\r') => Ok(ChunkPlace::SizeLf),
-            (ChunkPlace::Extension, b'\n') => Err(ResponseFault::Malformed("a line of a chunk has no CR")),
+            (ChunkPlace::Extension, b'\n') => {
+                Err(ResponseFault::Malformed("a line of its chunked body does not end in CR LF"))
+            }
             (ChunkPlace::Extension, _) => {
                 self.extension_bytes += 1;
                 if self.extension_bytes < EXTENSION_BYTES_MAX {
@@ -178,14 +180,14 @@ impl ChunkDecoder {
                 }
                 Ok(ChunkPlace::End)
             }
-            _ => Err(ResponseFault::Malformed("its chunks are not framed as they should be")),
+            _ => Err(ResponseFault::Malformed("its chunked body is malformed")),
         }
     }
 
     fn take_digit(&mut self, digit: u8) -> Result<ChunkPlace, ResponseFault> {
         let value = char::from(digit).to_digit(16).expect("a hexadecimal digit is one");
         let size = self.chunk_bytes.checked_mul(16).and_then(|size| size.checked_add(u64::from(value)));
-        self.chunk_bytes = size.ok_or(ResponseFault::Malformed("the size of a chunk is too large"))?;
+        self.chunk_bytes = size.ok_or(ResponseFault::Malformed("a chunk is too large"))?;
         Ok(ChunkPlace::Size)
     }
 

@@ -1,8 +1,8 @@
 //! Parses the heads of responses.
 //!
-//! Owns: the limits on a head, and the rule whether the connection persists after it. `larder_http::fields` decides the
-//! framing of the body. Invariant: no part of a refused head is passed on. Memory: the values share one copy of the
-//! head, of exactly its length. Cost: one pass over the octets, one allocation for all values, and one for each unusual
+//! Owns: the limits on a head, and whether the connection persists after it. `larder_http::fields` decides the framing
+//! of the body. Invariant: no part of a refused head is passed on. Memory: all values share one copy of the head, which
+//! has exactly its length. Cost: one pass over the octets, one allocation for all values, and one for each unusual
 //! name.
 
 use std::mem::MaybeUninit;
@@ -41,8 +41,8 @@ pub(crate) enum ResponseFault {
 impl ResponseHead {
     /// Returns whether the connection can carry another exchange after this one (RFC 9112 9.3).
     ///
-    /// A server of HTTP/1.0 gets a new connection for each request: whether it would keep this one depends on how it
-    /// read the request.
+    /// A server of HTTP/1.0 gets a new connection for each request, because it may have misunderstood the request and
+    /// closed the connection.
     pub(super) fn persists(&self) -> bool {
         self.version == Version::HTTP_11 && !has_token(&self.fields, &CONNECTION, "close")
     }
@@ -81,7 +81,7 @@ pub(crate) fn parse(
         Err(error) => return Err(error.into()),
     };
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.ok_or(ResponseFault::Malformed("its status is no number from 100 on"))?;
+    let status = status.ok_or(ResponseFault::Malformed("its status code is below 100"))?;
     let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
     let fields = read_fields(octets, len, response.headers)?;
     Ok(Some((ResponseHead { status, version, fields }, len)))
@@ -90,12 +90,12 @@ pub(crate) fn parse(
 /// Parses the trailers after a chunked body: field lines up to an empty line.
 ///
 /// # Errors
-/// The octets are no fields.
+/// The octets are not valid field lines.
 pub(super) fn parse_trailers(octets: &[u8], field_count: usize) -> Result<HeaderMap, ResponseFault> {
     let mut slots = vec![httparse::EMPTY_HEADER; field_count];
     match httparse::parse_headers(octets, &mut slots) {
         Ok(Status::Complete((len, fields))) if len == octets.len() => read_fields(octets, len, fields),
-        Ok(_) => Err(ResponseFault::Malformed("its trailers do not end where they seem to")),
+        Ok(_) => Err(ResponseFault::Malformed("the end of its trailers is ambiguous")),
         Err(error) => Err(error.into()),
     }
 }
@@ -107,13 +107,13 @@ fn read_fields(octets: &[u8], len: usize, parsed: &[httparse::Header<'_>]) -> Re
     let mut fields = HeaderMap::with_capacity(parsed.len());
     for field in parsed {
         let name = HeaderName::from_bytes(field.name.as_bytes());
-        let name = name.map_err(|_| ResponseFault::Malformed("the name of a field is no token"))?;
+        let name = name.map_err(|_| ResponseFault::Malformed("a field name contains an invalid character"))?;
         let value = if field.value.is_empty() {
             HeaderValue::from_static("")
         } else {
             let at = field.value.as_ptr() as usize - base;
             let value = HeaderValue::from_maybe_shared(copy.slice(at..at + field.value.len()));
-            value.map_err(|_| ResponseFault::Malformed("the value of a field has a control character"))?
+            value.map_err(|_| ResponseFault::Malformed("a field value contains a control character"))?
         };
         fields.append(name, value);
     }
@@ -134,12 +134,12 @@ impl From<httparse::Error> for ResponseFault {
     fn from(error: httparse::Error) -> Self {
         Self::Malformed(match error {
             httparse::Error::TooManyHeaders => return Self::TooLarge,
-            httparse::Error::HeaderName => "the name of a field is no token",
-            httparse::Error::HeaderValue => "the value of a field has a control character",
-            httparse::Error::NewLine => "a line does not end as it should",
-            httparse::Error::Status => "its status is not three digits and a phrase",
-            httparse::Error::Token => "it has an octet that does not belong there",
-            httparse::Error::Version => "its version is not of HTTP/1",
+            httparse::Error::HeaderName => "a field name contains an invalid character",
+            httparse::Error::HeaderValue => "a field value contains a control character",
+            httparse::Error::NewLine => "a line does not end in CR LF",
+            httparse::Error::Status => "its status line is malformed",
+            httparse::Error::Token => "it contains an invalid octet",
+            httparse::Error::Version => "its version is not HTTP/1",
         })
     }
 }

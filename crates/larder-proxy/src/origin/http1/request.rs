@@ -1,7 +1,7 @@
 //! Encodes requests.
 //!
 //! Owns: the request line, the fields as they are sent, and the framing of a body that is present. Invariant: a request
-//! has one framing, which fits its body (RFC 9112 6). Cost: one buffer of the right length, dropped once it is sent.
+//! has one framing, which matches its body (RFC 9112 6). Cost: one buffer of the right length, dropped once it is sent.
 
 use std::io::Write as _;
 
@@ -11,7 +11,7 @@ use http::{
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
 
-/// A request as it is sent: the octets of the head, and those of the body that do not follow in the same buffer.
+/// An encoded request: a buffer with the head and possibly the body, and the body if it is in a separate buffer.
 pub(super) struct EncodedRequest {
     pub(super) head: Vec<u8>,
     pub(super) body: Bytes,
@@ -54,7 +54,7 @@ pub(super) fn encode(request: Request<Bytes>) -> EncodedRequest {
     EncodedRequest { head, body }
 }
 
-/// Gives the fields the framing of a body of this length. Returns whether it is sent in chunks.
+/// Sets the fields that frame a body of this length. Returns whether the body is sent in chunks.
 fn settle_framing(fields: &mut HeaderMap, body_len: usize) -> bool {
     if body_len == 0 {
         fields.remove(TRANSFER_ENCODING);

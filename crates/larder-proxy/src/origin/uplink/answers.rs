@@ -1,4 +1,4 @@
-//! Approximately the origins that responded recently.
+//! An approximate set of the origins that responded recently.
 //!
 //! Owns: a table of fixed size, in which one origin may displace another. Invariant: an origin that did not respond is
 //! mistaken for one that did only if 32 bits of a keyed hash agree. Cost: one store per response, no lock.
@@ -13,7 +13,7 @@ use crate::origin::target::Origin;
 
 /// The origins that responded recently.
 pub(super) struct RecentAnswers {
-    /// 32 bits of a hash, and the second after the start; 0 is nothing.
+    /// Each slot: 32 bits of a hash, and the second of the response since the start. 0 means empty.
     slots: Box<[AtomicU64]>,
     hashes: RandomState,
     start: Instant,

@@ -1,9 +1,9 @@
-//! Judges from origins that do not respond whether the uplink is down: plain data, no clock and no sockets.
+//! Infers from origins that do not respond whether the uplink is down: plain data, no clock and no sockets.
 //!
 //! Owns: the decision. Probing and logging are elsewhere. Invariants: one failing origin never means that the uplink is
 //! down, whatever its ports, nor do a few failing origins while others respond. The memory is bounded. An uplink that
-//! was down counts as up as soon as one of the failing origins responds. Idea: the quorum of a failure detector;
-//! browsers' "network changed" asks one host, which may itself be the one that fails.
+//! was down counts as up as soon as one of the failing origins responds. The idea is the quorum of a failure detector.
+//! Browsers' "network changed" check contacts a single host, which may itself be the one that fails.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,7 +15,7 @@ use crate::origin::target::Origin;
 /// The origins that do not respond.
 #[derive(Default)]
 pub(super) struct SilenceJudge {
-    /// When each began not to answer.
+    /// The failing origins, each with the time of its first failure.
     failing: HashMap<Origin, Silence>,
     /// Requested origins that were not contacted because the uplink is down, and whose state is unknown.
     wanted: VecDeque<Origin>,
@@ -34,7 +34,7 @@ struct Silence {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SilenceVerdict {
     Unchanged,
-    /// The line is down; which origins say so.
+    /// The uplink is down. Lists the failing servers.
     Down(String),
     /// The uplink is up again: the origin that responded, and the time for which the uplink was down.
     Up(String, Duration),
