@@ -1,4 +1,4 @@
-//! Anything as what `larder_http::fuzzing` calls `cache_control`.
+//! Fuzzes the target `cache_control` of `larder_http::fuzzing`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_http::fuzzing::run("cache_control", bytes));

@@ -1,4 +1,4 @@
-//! Anything as an origin's response, however it is split.
+//! Fuzzes the parser of an origin's response, which arrives in pieces.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_proxy::fuzzing::receive(bytes));

@@ -1,4 +1,4 @@
-//! A store against the model: the bytes choose row, faults and operations.
+//! Fuzzes a store against the model. The bytes select the policy, the faults and the operations.
 #![no_main]
 
 use larder_store::Policy;

@@ -1,4 +1,4 @@
-//! Anything as a stub: see `larder_store::fuzzing`.
+//! Fuzzes the decoder of a stub, see `larder_store::fuzzing`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_store::fuzzing::run("stub", bytes));

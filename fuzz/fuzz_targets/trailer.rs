@@ -1,4 +1,4 @@
-//! Anything as a trailer: see `larder_store::fuzzing`.
+//! Fuzzes the decoder of a trailer, see `larder_store::fuzzing`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_store::fuzzing::run("trailer", bytes));

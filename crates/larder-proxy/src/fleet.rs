@@ -1,14 +1,15 @@
-//! The other nodes of this node's fleet: what is known of each, and whether purges made on them may be unknown here.
+//! The other nodes of this node's fleet: the state of each, and whether purges made on them may be unknown here.
 //!
-//! Owns: that state, and the decision. `reading` reads the others' logs of purges, `serving` sends them this node's,
-//! `message` has the texts, and `cache::purges` applies and keeps the purges.
+//! Owns: that state, and the decision. `reading` reads the others' logs of purges, `serving` sends this node's log,
+//! `message` has the formats, and `cache::purges` applies and keeps the purges.
 //!
-//! Invariant: no response is served without validation that was purged on another node more than
-//! [`crate::Fleet::node_timeout`] ago, unless the origin has confirmed it since. While a node is silent for longer, the
-//! moment before which everything must be validated is renewed at that interval. At a start, everything stored before
-//! must be validated until all nodes that respond have been read.
+//! Invariant: a response that was purged on another node more than [`crate::Fleet::node_timeout`] ago is served only
+//! after validation. While a node is silent for longer than that, everything stored until now must be validated, and
+//! the moment that counts as now advances at that interval. After a start, everything stored before must be validated
+//! until all nodes that respond have been read.
 //!
-//! No consensus and no gossip: each purge is in the log of one node, and each node reads all others.
+//! There is neither consensus nor gossip: each purge is in the log of one node, and each node reads the logs of all
+//! others.
 
 mod message;
 mod reading;
@@ -41,15 +42,15 @@ pub(crate) struct FleetPeers {
     changed: Notify,
 }
 
-/// Another node, as this one sees it.
+/// The state of another node, as far as this one knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerState {
     pub(crate) name: Box<str>,
-    /// The last time at which all purges made there were known here.
+    /// The last time when all purges made there were known here.
     pub(crate) contact: Option<Instant>,
-    /// Whether the node has responded, or failed to, since this one started.
+    /// Whether the node has responded, or has failed to respond, since this one started.
     is_tried: bool,
-    /// Whether some of its purges are known to be missing here.
+    /// Whether purges made there are known to be missing here.
     is_behind: bool,
     /// The reason why the node cannot be read, if it cannot.
     pub(crate) fault: Option<String>,
@@ -57,7 +58,8 @@ pub(crate) struct PeerState {
     pub(crate) position: u64,
     /// The end of its log when it last responded.
     pub(crate) end: u64,
-    /// The position in the log of this node that it has asked for last: what is before it is applied there.
+    /// The position in this node's log after which the other node last requested purges. It has applied everything up
+    /// to there.
     pub(crate) applied: Option<u64>,
 }
 
@@ -105,12 +107,12 @@ impl FleetPeers {
         self.lock().clone()
     }
 
-    /// Returns whether purges of a node that may respond are still being read.
+    /// Returns whether purges are still being read from a node that may respond.
     pub(crate) fn is_catching_up(&self) -> bool {
         self.lock().iter().any(|peer| peer.is_behind || !peer.is_tried)
     }
 
-    /// Returns whether purges may have been made that are unknown here.
+    /// Returns whether purges unknown here may have been made.
     fn is_unsure(&self, timeout: Duration, now: Instant) -> bool {
         let is_known = |peer: &PeerState| peer.contact.is_some_and(|at| now.saturating_duration_since(at) <= timeout);
         !self.lock().iter().all(is_known)
@@ -142,7 +144,7 @@ pub(crate) fn follow_all(link: &Arc<FleetLink>, fleet: &Fleet, purges: &Arc<Purg
     }
 }
 
-/// Keeps this node in doubt while purges may have been made that are unknown here, for as long as the worker runs.
+/// Keeps this node in doubt while purges unknown here may have been made, for as long as the worker runs.
 async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
     let mut renewed = Instant::now();
     loop {
@@ -167,7 +169,7 @@ async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
                 tracing::warn!(%error, "the moment of doubt is not recorded: more is validated than necessary");
             }
         }
-        // A node falls silent without a change that would be noted.
+        // A node can fall silent without a notification, so the state is also checked at intervals.
         let _ = tokio::time::timeout(DOUBT_INTERVAL, link.peers.changed.notified()).await;
     }
 }
@@ -185,7 +187,7 @@ mod tests {
         peers.is_unsure(TIMEOUT, Instant::now() + after)
     }
 
-    /// A node that starts must not serve before it knows what was purged meanwhile, and must not wait for the dead.
+    /// A node that starts must not serve before it knows what was purged meanwhile, and must not wait for dead nodes.
     #[test]
     fn node_is_ready_once_all_that_respond_are_read_and_sure_once_all_are() {
         let peers = FleetPeers::default();
@@ -199,7 +201,7 @@ mod tests {
         assert!(!peers.is_catching_up() && is_unsure(&peers, Duration::ZERO), "c may have purged anything");
         peers.note_read("c", 0, 0);
         assert!(!is_unsure(&peers, TIMEOUT / 2) && is_unsure(&peers, TIMEOUT * 2));
-        // A silent node counts from its last word on, not from the first failure.
+        // A node is silent from its last response on, not from the first failure.
         peers.note_failed("c", "no route");
         assert!(!peers.is_catching_up() && !is_unsure(&peers, TIMEOUT / 2) && is_unsure(&peers, TIMEOUT * 2));
     }

@@ -1,9 +1,9 @@
-//! The fields in which proxies name their clients: X-Forwarded-For and its kin, and Forwarded (RFC 7239).
+//! The fields in which proxies name their clients: X-Forwarded-For, its relatives, and Forwarded (RFC 7239).
 //!
 //! Owns: adding the address that a request came from, for origins, and finding the client that trusted proxies name.
-//! Invariant: of what a client says about itself nothing is believed. It stays in front of the proxies' own members, as
-//! users of these fields expect, so the list is read from its end, and the first address that is no trusted proxy's is
-//! the client.
+//! Invariant: nothing that a client says about itself is believed. Clients write their members at the front of the
+//! list, and proxies append theirs. So the list is read from its end, and the first address that does not belong to a
+//! trusted proxy is the client.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,8 +14,8 @@ use crate::{
     origin::target::is_within,
 };
 
-/// Returns the client of a request that came from `peer`. Members that name no address (`unknown`, and names that hide
-/// one) end the search: then the nearest known proxy counts as the client.
+/// Returns the client of a request that came from `peer`. The search ends at a member without an address (`unknown`, or
+/// an obfuscated name); the nearest known proxy then counts as the client.
 pub(crate) fn client_of(peer: IpAddr, fleet: &Fleet, fields: &HeaderMap) -> IpAddr {
     let name = match fleet.client_field {
         ClientField::XForwardedFor => &X_FORWARDED_FOR,
@@ -34,7 +34,7 @@ pub(crate) fn client_of(peer: IpAddr, fleet: &Fleet, fields: &HeaderMap) -> IpAd
     client
 }
 
-/// Returns the members of a list, the last first. A comma within quotes does not separate.
+/// Returns the members of a list, starting with the last. A comma within quotes does not separate members.
 fn members_from_end(list: &str) -> impl Iterator<Item = &str> {
     let mut is_quoted = false;
     let parts = list.rsplit(move |letter| {
@@ -63,7 +63,7 @@ pub(crate) struct ForwardedRequest<'a> {
     pub(crate) peer: IpAddr,
     pub(crate) scheme: &'a str,
     pub(crate) host: &'a HeaderValue,
-    /// Whether the peer is a trusted proxy, whose own statement about scheme and host stays.
+    /// Whether the peer is a trusted proxy. If so, its own statement about scheme and host is kept.
     pub(crate) is_by_proxy: bool,
 }
 
@@ -71,7 +71,7 @@ impl ForwardedRequest<'_> {
     /// Appends the peer to X-Forwarded-For, and describes its request in the related fields.
     pub(crate) fn append_x_forwarded(&self, fields: &mut HeaderMap) {
         let peer = self.peer.to_canonical().to_string();
-        // One field in order: programs that read only the first, or the last, see the same as all others.
+        // All lines are joined into one, so that programs that read only the first or the last line see the whole list.
         let before = fields.get_all(&X_FORWARDED_FOR).iter().map(HeaderValue::as_bytes).filter(|line| !line.is_empty());
         let nodes: Vec<&[u8]> = before.chain([peer.as_bytes()]).collect();
         if let Ok(nodes) = HeaderValue::try_from(nodes.join(&b", "[..])) {
@@ -93,7 +93,7 @@ impl ForwardedRequest<'_> {
             IpAddr::V6(address) => format!("\"[{address}]\""),
         };
         let Ok(host) = self.host.to_str() else { return };
-        // A host with a port is no token, and one that was checked needs no escapes.
+        // A host with a port is not a token, so it is quoted. The host was checked and needs no escapes.
         let member = format!("for={node};host=\"{host}\";proto={}", self.scheme);
         if let Ok(member) = HeaderValue::try_from(member) {
             fields.append(FORWARDED, member);
@@ -157,7 +157,7 @@ mod tests {
             ("192.0.2.7", &["203.0.113.9"], "192.0.2.7"),
         ] {
             check(peer, plain, "x-forwarded-for", lines, client);
-            // What the field that was not chosen says is nothing.
+            // The field that was not chosen has no effect.
             check(peer, ClientField::Forwarded, "x-forwarded-for", lines, peer);
         }
         for (lines, client) in [

@@ -1,9 +1,9 @@
-//! The memory that machine and control groups leave to this process, from the files of the kernel.
+//! Reads from the kernel's files how much memory the machine and the control groups leave to this process.
 //!
-//! Owns: finding the control groups of this process, and reading their limits, use and stalls. Deciding what to do with
-//! the figures is in `memory_yield`. Both versions of control groups count: a machine may have the memory controller
-//! in either. Invariant: a file that is missing or unreadable is no limit, never an error. Cost of a look: three small
-//! files, and five for each level of groups.
+//! Owns: finding the control groups of this process, and reading their limits, use and stalls. `memory_yield` decides
+//! what to do with the figures. Both versions of control groups count, because a machine may have the memory controller
+//! in either. Invariant: a file that is missing or unreadable means no limit, never an error. Cost of one reading:
+//! three small files, and five for each level of groups.
 
 use std::{
     fs::{self, File},
@@ -32,9 +32,10 @@ struct MemoryGroup {
 struct GroupFiles {
     limits: &'static [&'static str],
     used: &'static str,
-    /// Lines of `memory.stat` with memory that the kernel takes back before it runs short: pages of files.
+    /// Lines of `memory.stat` that count memory the kernel reclaims before it runs short: file pages.
     reclaimable: &'static [&'static str],
-    /// A file, and the line of it that counts how often a limit was reached; the first if it has one line.
+    /// A file, and the line in it that counts how often a limit was reached. The line is the empty string if the file
+    /// has only one.
     reached: (&'static str, &'static str),
 }
 
@@ -152,7 +153,7 @@ fn group_folders(mounts: &str, own: &str) -> Vec<(PathBuf, &'static GroupFiles)>
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
             controllers.split(',').any(|named| named == controller).then_some(path)
         });
-        // Inside a container the path may be that of outside. The mount is then the container's own group.
+        // Inside a container, the path may be the one seen outside it. The mount is then the container's own group.
         let inner = Path::new(group.unwrap_or("/")).strip_prefix(mount_root).unwrap_or(Path::new(""));
         let inner = if inner.starts_with("..") { Path::new("") } else { inner };
         folders.extend(inner.ancestors().map(|inner| (Path::new(mount_point).join(inner), files)));
@@ -160,13 +161,13 @@ fn group_folders(mounts: &str, own: &str) -> Vec<(PathBuf, &'static GroupFiles)>
     folders
 }
 
-/// Asks for an alarm once threads waited for memory for some time within a second.
+/// Requests an alarm that goes off when threads have waited for memory for [`TRIGGER`]'s share of a second.
 fn open_trigger(path: &Path) -> io::Result<File> {
     let open = || File::options().read(true).write(true).open(path);
     let file = open()?;
     match io::Write::write_all(&mut &file, TRIGGER) {
         Ok(()) => Ok(file),
-        // Without privileges the kernel takes windows of two seconds only.
+        // Without privileges, the kernel accepts only windows that are a multiple of two seconds.
         Err(_) => {
             let file = open()?;
             io::Write::write_all(&mut &file, TRIGGER_UNPRIVILEGED)?;
@@ -175,14 +176,14 @@ fn open_trigger(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns the time for which some thread waited, from a file in the format of `/proc/pressure`.
+/// Returns the time for which some thread was stalled, from a file in the format of `/proc/pressure`.
 fn stalled_us(path: &Path) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     let some = text.lines().find_map(|line| line.strip_prefix("some "));
     some.and_then(|some| some.rsplit_once("total=")?.1.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Reads a file that is one number. `max` is none.
+/// Reads a file that contains one number. `max` means that there is no limit.
 fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -215,7 +216,7 @@ pub(crate) mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Files of a machine, as a test wants them.
+    /// The files of a machine, with the contents that a test needs.
     pub(crate) struct Files(TempDir);
 
     impl Files {

@@ -101,16 +101,16 @@ pub(crate) struct WorkerMetrics {
     pub(crate) collapsed: Counter,
     pub(crate) connections: Counter,
     pub(crate) connections_open: Counter,
-    /// Open connections that are kept as a socket only, because they have been between two requests for a second.
+    /// Open connections that are reduced to their socket, because they have been between two requests for a second.
     pub(crate) connections_parked: Counter,
-    /// Requests that have waited for a second, whose connection does without the HTTP library meanwhile.
+    /// Requests that have waited for a second, during which the HTTP library's state of their connections is released.
     pub(crate) exchanges_parked: Counter,
     pub(crate) connections_refused: Counter,
-    /// Open tunnels, each of which is also a connection.
+    /// Open tunnels. Each also counts as a connection.
     pub(crate) tunnels_open: Counter,
     /// Tunnels to hosts listed for interception that were not intercepted, by reason.
     pub(crate) bypassed: [Counter; BypassReason::ALL.len()],
-    /// Open connections that cannot be handed over to another process, or may prove so.
+    /// Open connections that cannot, or may turn out not to, be handed over to another process.
     pub(crate) connections_unmovable: Counter,
     /// 1 once the worker accepts no more connections and has notified the open ones.
     pub(crate) has_left: Counter,

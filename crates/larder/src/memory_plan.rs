@@ -1,8 +1,8 @@
-//! How much memory the process has, by `--memory`, and how it is divided among its parts.
+//! The memory of the process (`--memory`), and its division among the parts of the program.
 //!
-//! Owns: the choice of `--memory auto`, the size of each part, and the refusal of a memory that is too small. Does not:
-//! hold the process to it while it runs: the proxy does, whose memory cache gives way when other parts grow, and with
-//! `auto` when other programs need memory. Invariant: the parts add up to the memory of the process.
+//! Owns: the choice of `--memory auto`, the size of each part, and the refusal of a size that is too small. The proxy
+//! keeps the process within this memory while it runs: its memory cache shrinks when other parts grow and, with `auto`,
+//! when other programs need memory. Invariant: the parts add up to the memory of the process.
 
 use crate::{failure::Failure, machine, settings::RunSettings, size, value::BadValue, volumes};
 use larder_proxy::{MachineMemory, MemoryLevel};
@@ -15,7 +15,7 @@ pub(crate) struct MemoryPlan {
     pub(crate) volume_count: u64,
     /// The program itself, and its threads.
     program: u64,
-    /// The index, with as many entries as are expected.
+    /// The index, when it has the expected number of entries.
     pub(crate) index: u64,
     /// Entries that wait to be written to disk.
     dirty: u64,
@@ -27,22 +27,22 @@ pub(crate) struct MemoryPlan {
     cache: u64,
 }
 
-/// The basis of a plan.
+/// The inputs of a plan.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
     worker_count: u64,
     volume_count: u64,
     index: u64,
-    /// The memory cache, if its size was given.
+    /// The memory cache, if its size is configured.
     cache: Option<u64>,
-    /// Bodies in transfer, if their memory was given.
+    /// Bodies in transfer, if their memory is configured.
     bodies: Option<u64>,
 }
 
-/// The memory of the whole process, as given.
+/// The memory of the whole process, as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TotalMemory {
-    /// A part of the free memory, of which some is given back while others need it.
+    /// A share of the free memory. Some of it is given back while other programs need it.
     #[default]
     Auto,
     Bytes(u64),
@@ -60,7 +60,7 @@ impl TotalMemory {
     }
 }
 
-/// The memory of a process as it was divided.
+/// The memory of a process, after it was divided.
 #[derive(Clone, Debug)]
 pub(crate) struct FittedMemory {
     pub(crate) plan: MemoryPlan,
@@ -68,36 +68,36 @@ pub(crate) struct FittedMemory {
     pub(crate) basis: Option<String>,
 }
 
-/// Divides the memory for the process, and sets what follows from it. A process with the number `predecessor` ends once
-/// this one serves.
+/// Divides the memory of the process, and adjusts the settings that depend on it. Counts the memory of the process
+/// `predecessor` as free, because that process ends once this one serves.
 ///
 /// # Errors
-/// The memory that was given is too small: says how much is needed.
+/// The configured memory is too small. The failure says how much is needed.
 pub(crate) fn fit(settings: &mut RunSettings, predecessor: Option<u32>) -> Result<FittedMemory, Failure> {
     let total = total_of(settings, predecessor)?;
     let (volume_count, index) = index_of(settings, total.bytes)?;
     divide(settings, total, volume_count, index)
 }
 
-/// As [`fit`], for a store that is open.
+/// Does the same as [`fit`] for a store that is open.
 ///
 /// # Errors
-/// As [`fit`].
+/// The same as for [`fit`].
 pub(crate) fn fit_with_index(settings: &mut RunSettings, volume_count: u64, index: u64) -> Result<(), Failure> {
     let total = total_of(settings, None)?;
     divide(settings, total, volume_count, index).map(drop)
 }
 
-/// Returns the memory that index and memory cache have together.
+/// Returns the sum of the memory for the index and the memory cache.
 ///
 /// # Errors
-/// A place of the store that cannot be.
+/// The path of the store is unusable.
 pub(crate) fn index_and_cache_bytes(settings: &RunSettings) -> Result<u64, Failure> {
     let total = total_of(settings, None)?.bytes;
     let proxy = &settings.proxy;
     let worker_count = proxy.worker_count as u64;
     let needs = Needs { worker_count, volume_count: 1, index: 0, cache: None, bodies: proxy.window_bytes };
-    // One that is too small is refused elsewhere, with what would do.
+    // `fit` refuses a memory that is too small, and says how much is needed.
     Ok(MemoryPlan::new(total, &needs).map_or(total, |plan| plan.cache))
 }
 
@@ -113,7 +113,7 @@ fn divide(
     let needs = Needs { worker_count, volume_count, index, cache: settings.memory_cache, bodies: proxy.window_bytes };
     let plan = match (MemoryPlan::new(bytes, &needs), &mut basis) {
         (Ok(plan), _) => plan,
-        // It works as well as it can on a small machine.
+        // With `auto`, a small machine gets the best division that is possible.
         (Err(needed), Some(basis)) => {
             bytes = needed;
             *basis = format!("{basis}, which is less than these settings need: the minimum is used");
@@ -141,7 +141,7 @@ fn too_small(total: u64, needed: u64) -> Failure {
     )
 }
 
-/// A memory for the process, with the reason if the program chose it.
+/// The memory chosen for the process, with the reason if the program chose it.
 #[derive(Debug)]
 struct ChosenTotal {
     bytes: u64,
@@ -153,20 +153,20 @@ fn total_of(settings: &RunSettings, predecessor: Option<u32>) -> Result<ChosenTo
         return Ok(ChosenTotal { bytes, basis: None });
     }
     let levels = MachineMemory::of_this_process().levels();
-    // What this process has, and the one before, is free for it.
+    // The memory of this process and of its predecessor counts as free.
     let own = [Some(process::id()), predecessor].into_iter().flatten().filter_map(machine::resident_bytes).sum();
     let sizes = volumes::wanted(&settings.store)?.into_iter().map(|options| options.size_bytes);
     Ok(automatic_total(&levels, own, sizes.reduce(u64::saturating_add)))
 }
 
-/// Returns a part of the free memory, where this process has `own` bytes and a store of `store_bytes`.
+/// Returns a share of the free memory, for a process that has `own` bytes already and a store of `store_bytes`.
 fn automatic_total(levels: &[MemoryLevel], own: u64, store_bytes: Option<u64>) -> ChosenTotal {
     let Some(least) = levels.iter().min_by_key(|level| level.available_bytes) else {
         let basis = "auto: the free memory is unknown".to_owned();
         return ChosenTotal { bytes: AUTOMATIC_BYTES_MIN, basis: Some(basis) };
     };
     let free = least.available_bytes.saturating_add(own);
-    // A memory cache beyond the store's size would have nothing to hold.
+    // A memory cache larger than the store could not be filled.
     let useful = store_bytes.map_or(u64::MAX, |bytes| bytes.max(AUTOMATIC_BYTES_MIN));
     let (free_shown, name) = (size::show(free / 1_000_000 * 1_000_000), &least.name);
     let basis = if free / AUTOMATIC_SHARE > useful {
@@ -177,7 +177,7 @@ fn automatic_total(levels: &[MemoryLevel], own: u64, store_bytes: Option<u64>) -
     ChosenTotal { bytes: (free / AUTOMATIC_SHARE).min(useful), basis: Some(basis) }
 }
 
-/// Returns how many volumes there are, and what the index of all of them takes.
+/// Returns the number of volumes, and the memory that all their indexes take.
 fn index_of(settings: &RunSettings, total: u64) -> Result<(u64, u64), Failure> {
     let (mut count, mut index) = (0, 0);
     for options in volumes::wanted(&settings.store)? {
@@ -193,7 +193,7 @@ fn index_of(settings: &RunSettings, total: u64) -> Result<(u64, u64), Failure> {
 }
 
 impl MemoryPlan {
-    /// Divides `total`; or returns how much is enough.
+    /// Divides `total`. If it is too small, returns the size that suffices.
     fn new(total: u64, needs: &Needs) -> Result<Self, u64> {
         let plan = Self::without_remainder(total, needs);
         if plan.sum() > total {
@@ -203,7 +203,7 @@ impl MemoryPlan {
         Ok(Self { cache, ..plan })
     }
 
-    /// Returns the parts with the least memory cache.
+    /// Returns the parts, with the smallest memory cache.
     fn without_remainder(total: u64, needs: &Needs) -> Self {
         let Needs { worker_count, volume_count, index, cache, bodies } = *needs;
         let has_store = volume_count > 0;
@@ -219,7 +219,7 @@ impl MemoryPlan {
         }
     }
 
-    /// Returns a memory that is enough, even when it is shown rounded. Some parts grow with the whole.
+    /// Returns a sufficient size that stays sufficient when it is rounded for display. Some parts grow with the whole.
     fn enough(mut total: u64, needs: &Needs) -> u64 {
         loop {
             let needed = Self::without_remainder(total, needs).sum();
@@ -259,27 +259,28 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-/// Divisor of the free memory that gives the memory of `auto`, and the least that a store does not lower it below.
+/// Divisor of the free memory that gives the memory of `auto`, and the size below which a small store does not lower
+/// it.
 const AUTOMATIC_SHARE: u64 = 2;
 const AUTOMATIC_BYTES_MIN: u64 = 256 << 20;
 /// The memory of a program that has just started, without its workers: most of it is code.
 const PROGRAM_BYTES: u64 = 14 << 20;
 /// The memory of a worker: its stack, its rings, and the allocator's cache for it.
 const WORKER_BYTES: u64 = 512 << 10;
-/// The buffers that a worker keeps to read into.
+/// The read buffers that a worker keeps.
 const READ_BYTES: u64 = 5 << 19;
-/// The part of the memory for entries that wait to be written, and its bounds.
+/// The divisor for entries that wait to be written, with the bounds of their part.
 const DIRTY_SHARE: u64 = 16;
 const DIRTY_BYTES_MIN: u64 = 2 << 20;
 const DIRTY_BYTES_MAX: u64 = 32 << 20;
-/// The part for bodies in transfer, and the least of it.
+/// The divisor for bodies in transfer, and their least memory.
 const BODIES_SHARE: u64 = 8;
 const BODIES_BYTES_MIN: u64 = 2 << 20;
-/// The part for connections and exchanges; the memory cache gives way to more.
+/// The divisor for connections and exchanges. If they need more, the memory cache shrinks.
 const CONNECTIONS_SHARE: u64 = 16;
-/// The most that the index may grow to, at the cost of the memory cache, as a part of the whole.
+/// The divisor for the most memory of the index. The memory cache gets correspondingly less.
 const INDEX_SHARE_MAX: u64 = 4;
-/// The least that is worth to be called a memory cache.
+/// The smallest useful memory cache.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 
 #[cfg(test)]

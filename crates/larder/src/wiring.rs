@@ -333,7 +333,7 @@ enum StopEnd {
     Stopped(Result<(), Failure>),
     /// Another signal arrived first.
     Signal,
-    /// The time was over, because the disk does not respond.
+    /// The time limit passed, because the disk does not respond.
     Overdue,
 }
 

@@ -7,7 +7,7 @@
 //! - A response that was requested before a purge is judged by it even if it arrives later, from memory, the store or
 //!   the origin.
 //! - The clock decides only how long a response has been stale.
-//! - A count is on record before a head can carry it.
+//! - A count is recorded before a head can carry it.
 //! - A record that cannot be read, or that belongs to another store (see [`Store::set_label`]), empties the store: any
 //!   of its responses may have been purged.
 //!
@@ -247,10 +247,10 @@ impl Purges {
 
     /// Returns the purges made here after a position, for another node.
     pub(crate) fn slice(&self, log: u64, position: u64) -> LogSlice {
-        // A purge that is not recorded may lose its number to another one in a crash.
+        // A crash may give the number of an unrecorded purge to another one.
         let recorded = self.recorded.load(Acquire);
         let known = self.known();
-        // No position of another log is in this one.
+        // A position in another log is invalid in this one.
         let position = if log == self.log_id { position } else { u64::MAX };
         known.log.slice(self.log_id, position, recorded)
     }
@@ -265,12 +265,12 @@ impl Purges {
         self.log_end.subscribe()
     }
 
-    /// Makes everything stored so far unusable without validation, until [`Self::trust`] is called: purges made on
+    /// Requires the validation of everything stored so far, until [`Self::trust`] is called, because purges made on
     /// other nodes may be unknown here. Blocks until the moment is recorded.
     ///
     /// # Errors
-    /// The moment could not be recorded, with the reason for the operator. It holds nevertheless, and what is stored
-    /// until it is recorded must be validated, too.
+    /// The moment could not be recorded. The text gives the operator the reason. The requirement applies nevertheless,
+    /// and also to everything that is stored until the moment is recorded.
     pub(crate) fn doubt(&self) -> Result<(), String> {
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
@@ -292,7 +292,7 @@ impl Purges {
         self.known().doubt > 0
     }
 
-    /// Returns whether some purges are not on record yet.
+    /// Returns whether some purges are not recorded yet.
     pub(crate) fn are_unsaved(&self) -> bool {
         let known = self.known();
         known.must_rewrite || !known.unrecorded.is_empty()
@@ -379,7 +379,7 @@ impl PurgeCheck {
         self.note_added();
     }
 
-    /// Returns the lines of a record of everything.
+    /// Returns the lines of a complete record.
     fn lines(&self) -> Vec<RecordLine> {
         let mut lines: Vec<RecordLine> = self.index.purges().into_iter().map(RecordLine::Judged).collect();
         lines.push(RecordLine::Number(self.index.last_number()));

@@ -1,7 +1,7 @@
-//! The exchange of an HTTP/1.1 client while its response is not complete, held by the client's connection.
+//! The exchange of an HTTP/1.1 client whose response is not complete. The client's connection owns it.
 //!
-//! Owns: the exchange, and the properties of its request that its response depends on. `waiting` lets the connection do
-//! without the HTTP library. Invariant: the request has no body, and does not leave HTTP.
+//! Owns: the exchange, and the properties of its request that its response depends on. `waiting` releases the HTTP
+//! library while the exchange waits. Invariant: the request has no body and is not an upgrade.
 
 use std::{future::Future, pin::Pin};
 
@@ -21,7 +21,7 @@ pub(super) enum HeldState {
     #[default]
     Nothing,
     Waiting(HeldExchange),
-    /// The response to a request that has waited without the HTTP library.
+    /// The response to a request that waited without the HTTP library.
     Answered(Box<Response<ResponseBody>>),
 }
 

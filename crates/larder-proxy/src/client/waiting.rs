@@ -1,11 +1,11 @@
-//! A connection of HTTP/1.1 that waits for the response to a plain request, without the HTTP library.
+//! An HTTP/1.1 connection that waits for the response to a plain request, without the HTTP library.
 //!
 //! The library keeps two buffers of 8 KiB and its own state while a request waits for an origin. After a second of
-//! waiting, the connection drops that state. When the response arrives, a new instance of the library reads a short
-//! request whose response is framed in the same way, and is given the response.
+//! waiting, the connection drops that state. When the response arrives, a new instance of the library is created. It
+//! reads a short request whose response has the same framing, and is given the response.
 //!
-//! Owns: the detection of a client that leaves. Invariant: the library has read nothing of another request. Cost: a
-//! response after more than a second costs one more instance of the library.
+//! Owns: detecting a client that leaves. Invariant: the library has read no part of another request. Cost: a response
+//! after more than a second costs one more instance of the library.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! The place of a proxy among others: the balancers in front of it, its name, where they check its health, and the
+//! A proxy's relations to other machines: the balancers in front of it, its name, the path of health checks, and the
 //! other nodes of its fleet.
 
 use std::{fmt, net::Ipv6Addr, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
@@ -6,31 +6,32 @@ use std::{fmt, net::Ipv6Addr, path::PathBuf, str::FromStr, sync::Arc, time::Dura
 use ipnet::IpNet;
 use larder_http::fields::via::Pseudonym;
 
-/// The place of a proxy among others. By default no proxy is trusted, the node has no name, and there are no others.
+/// A proxy's relations to other machines. By default no proxy is trusted, the node has no name, and there are no other
+/// nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fleet {
     /// Networks of proxies whose statements about their client are believed: the field [`Self::client_field`], and a
     /// PROXY header at the start of a connection. Default none.
     pub trusted_proxies: Vec<IpNet>,
-    /// The field in which those proxies name the client. The other field is ignored: most balancers pass on a field
-    /// that they do not write, so a client could name any address in it.
+    /// The field in which trusted proxies name the client. The other field is ignored. Most balancers forward a field
+    /// that they do not write, so a client could put any address there.
     pub client_field: ClientField,
-    /// Path at which this proxy answers whether it should receive requests: 200 or 503. It takes precedence over sites
-    /// and mirrors. Default none.
+    /// Path of health checks, which say whether this proxy should receive requests: 200 or 503. It takes precedence
+    /// over sites and mirrors. Default none.
     pub ready_path: Option<String>,
     /// Name of this node in metrics and JSON log lines. Default none.
     pub node: Option<Arc<str>>,
     /// Whether the node's name is also in Via, CDN-Loop and Cache-Status, if there is no pseudonym. Default no: a
     /// host's name may be internal (RFC 9110 7.6.3).
     pub shows_node: bool,
-    /// All nodes of the fleet, including this one, which is found by [`Self::node`]. Each reads the purges of all
-    /// others. Default none: purges concern this node only.
+    /// All nodes of the fleet, including this one, which is found by [`Self::node`]. Each node reads the purges of all
+    /// others. Default none: purges apply to this node only.
     pub nodes: Vec<FleetNode>,
     /// A file with the secret that all nodes share. Required if there are nodes.
     pub secret_file: Option<PathBuf>,
-    /// Time that another node may be silent. After it, what was stored before must be validated before use, because
-    /// the other may have purged it. With more, nodes may restart more slowly without that cost, and purges made on a
-    /// node that cannot be reached may take effect that much later. Default one minute; at least one second.
+    /// Time that another node may be silent. After that, responses stored before must be validated before use, because
+    /// the other node may have purged them. A longer time lets nodes restart slowly without that cost, but purges made
+    /// on an unreachable node may take effect that much later. Default one minute; at least one second.
     pub node_timeout: Duration,
 }
 

@@ -1,8 +1,9 @@
-//! The texts by which one node reads another's log of purges: the target of the request, and the body of the response.
+//! The messages in which one node reads another's log of purges: the target of the request, and the body of the
+//! response.
 //!
-//! Owns: both forms, and the checks of what another node sent. Invariants: a part that was read is one that a log can
-//! have: it begins after the reader's position, its numbers do not fall, and its end is where it says. A text that is
-//! no such part is refused as a whole.
+//! Owns: both formats, and the checks of what another node sent. Invariants: a part of a log is accepted only if it
+//! begins after the reader's position, its numbers never fall, and its stated end is right. Otherwise the whole part is
+//! refused.
 //!
 //! ```text
 //! GET /-/purges?log=0123456789abcdef&after=7&wait=10000
@@ -30,7 +31,7 @@ pub(crate) struct LogQuery {
     /// The identity of the log, or 0 if the reader knows none.
     pub(crate) log: u64,
     pub(crate) after: u64,
-    /// Time for which the response may wait for a purge.
+    /// Longest time that the response may wait for a purge.
     pub(crate) wait: Duration,
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn encode(slice: &LogSlice) -> String {
 /// Reads the body of the response to `query`.
 ///
 /// # Errors
-/// It is not a part of a log after the reader's position, with the reason.
+/// It is not a part of a log after the reader's position. The text says why.
 pub(crate) fn decode(text: &str, query: LogQuery) -> Result<LogSlice, String> {
     let mut lines = text.strip_suffix('\n').ok_or("its text is cut off")?.split('\n');
     if lines.next() != Some(TITLE) {
@@ -104,7 +105,7 @@ pub(crate) fn decode(text: &str, query: LogQuery) -> Result<LogSlice, String> {
     Ok(LogSlice { log, is_reset, purges, position, end })
 }
 
-/// Returns whether an operator can have made a purge.
+/// Returns whether an operator could have made this purge.
 fn is_possible(purge: &Purge) -> bool {
     let name = purge.scope.name();
     let is_named = match purge.scope {
@@ -116,9 +117,9 @@ fn is_possible(purge: &Purge) -> bool {
 }
 
 const TITLE: &str = "larder purges 1";
-/// Longest URL, prefix or host of a purge, in bytes. The head of a request that names one is not longer.
+/// Longest URL, prefix or host of a purge, in bytes: the longest that the head of a request can name.
 const NAME_SIZE_MAX: usize = 1 << 20;
-/// Longest wait for a purge, whatever the reader asks for.
+/// Longest wait for a purge, whatever the reader requests.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    /// A node that took such a part for one of a log would skip purges, or purge what nobody named.
+    /// A node that accepted such a part would skip purges, or purge what no operator named.
     #[test]
     fn what_no_log_can_have_sent_is_refused() {
         for (text, why) in [

@@ -1,8 +1,8 @@
-//! Reads the log of purges of another node, and applies what it reads.
+//! Reads the log of purges of another node, and applies its purges.
 //!
-//! Owns: the connection, the order of steps, and the pauses after failures. Invariants: the position moves only when
-//! the purges before it are recorded here. A response counts only if its code proves that a node with the secret made
-//! it for this very request, and if it is a part of a log (`message`).
+//! Owns: the connection, the order of steps, and the pauses after failures. Invariants: the position advances only when
+//! the purges before it are recorded here. A response is accepted only if its code proves that a node with the secret
+//! made it for this request, and if it is a valid part of a log (`message`).
 //!
 //! Cost: one connection per node, and one request per purge or per [`WAIT_MAX`].
 
@@ -61,8 +61,8 @@ struct LogReader {
     link: Arc<FleetLink>,
     purges: Arc<Purges>,
     connection: Option<PeerConnection>,
-    /// Whether the node has responded since the connection was opened. Until then, its response must not wait, because
-    /// readiness does.
+    /// Whether the node has responded since the connection was opened. The first response must not wait for a purge,
+    /// because this node's readiness depends on it.
     has_read: bool,
 }
 
@@ -75,7 +75,8 @@ struct PeerConnection {
 impl LogReader {
     /// Reads and applies one part of the log.
     async fn step(&mut self) -> Result<(), String> {
-        // Purges that could not be recorded stay in effect, but a crash would lose them, and the position with them.
+        // Purges that could not be recorded stay in effect. A crash would lose them, so the position must not advance
+        // before they are recorded.
         self.apply(|purges, _| purges.save()).await?;
         let position = self.purges.position(&self.node.name);
         let wait = if self.has_read { WAIT_MAX.min(self.link.timeout / 3) } else { Duration::ZERO };
@@ -132,7 +133,7 @@ impl LogReader {
         message::decode(&body, query).map_err(|why| format!("its log of purges is unusable: {why}"))
     }
 
-    /// Sends a request over the connection, which it opens if there is none. Returns the status, the code and the body.
+    /// Sends a request over the connection. Opens one if there is none. Returns the status, the code and the body.
     async fn exchange(&mut self, request: Request<RequestBody>) -> Result<(StatusCode, String, String), String> {
         let connection = match self.connection.take().filter(|connection| !connection.sender.is_closed()) {
             Some(connection) => connection,
@@ -192,19 +193,19 @@ async fn whole(mut body: Incoming) -> Result<String, String> {
     String::from_utf8(octets).map_err(|_| "its response is no text".to_owned())
 }
 
-/// Longest wait of a response for a purge. A node that is silent for longer is noticed.
+/// Longest time that a response may wait for a purge. A node that is silent for longer is noticed.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Time in which a node must accept a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// Time in which a node must respond, in addition to its wait for a purge.
 const RESPONSE_PATIENCE: Duration = Duration::from_secs(5);
-/// Pauses after failures. The longest bounds how late a node that returned is noticed.
+/// Pauses after failures. The longest determines how soon the return of a node is noticed.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Longest response. The purges of one command are sent together; their tags fit in the head of a request.
 const BODY_BYTES_MAX: usize = 8 << 20;
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Length of a refusal as it is shown to the operator.
+/// Number of characters of a refusal that are shown to the operator.
 const SHOWN_CHARS: usize = 120;
 
 #[cfg(test)]
@@ -228,7 +229,7 @@ mod tests {
         LogSlice { log: 7, is_reset: false, purges: numbers.iter().map(purge).collect(), position, end }
     }
 
-    /// Reads once from a node that answers with what `answer` makes of the request's nonce. Returns the outcome and the
+    /// Reads once from a node whose response `answer` makes from the request's nonce. Returns the outcome and the
     /// position after it.
     async fn read(
         purges: &Arc<Purges>,
@@ -273,7 +274,7 @@ mod tests {
         response("200 OK", &FleetSecret::new(secret).sign(&response_parts(nonce, body)), body)
     }
 
-    /// At stake: a node that purges, or skips purges, on the word of a stranger or of a node gone mad.
+    /// At stake: a node that purges or skips purges because of a message from a stranger or a faulty node.
     #[tokio::test]
     async fn only_parts_of_a_log_from_nodes_with_the_secret_are_applied() {
         let purges = Arc::new(Purges::open(None, None, &["b".into()]));

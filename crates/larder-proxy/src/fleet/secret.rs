@@ -56,7 +56,7 @@ pub(crate) fn nonce() -> Option<String> {
     Some(hex(&octets))
 }
 
-/// Joins parts so that no other parts give the same octets.
+/// Joins parts unambiguously: no other parts give the same octets.
 fn joined(parts: &[&str]) -> Vec<u8> {
     let mut octets = Vec::new();
     for part in parts {

@@ -1,8 +1,8 @@
 //! Sends the purges that were made on this node to the other nodes of its fleet.
 //!
-//! Owns: the check of the asking node, and the wait for a purge. The form is in `message`. Invariants: nobody without
-//! the secret learns or delays anything here. A node that asks for what is after a position has applied and recorded
-//! everything up to it.
+//! Owns: the check of the requesting node, and the wait for a purge. `message` has the formats. Invariants: without the
+//! secret, a client learns nothing here and delays nothing. A node that requests the purges after a position has
+//! applied and recorded all purges up to it.
 //!
 //! Cost: one open connection per node.
 
@@ -24,7 +24,7 @@ use crate::{
     watch::{OrderWatch, WatchOrder},
 };
 
-/// The scheme of the credentials of one node to another.
+/// The scheme of the credentials that one node sends to another.
 const SCHEME: &str = "Larder-Fleet";
 /// The field with the code of a response.
 pub(super) const CODE_FIELD: &str = "larder-code";
@@ -67,7 +67,7 @@ impl<'a> FleetCredentials<'a> {
     }
 }
 
-/// Returns the parts of a response over which its code is made.
+/// Returns the parts of a response that its code covers.
 pub(super) fn response_parts<'a>(nonce: &'a str, body: &'a str) -> [&'a str; 3] {
     ["response", nonce, body]
 }
@@ -105,7 +105,7 @@ pub(crate) async fn answer(
     let mut slice = purges.slice(query.log, query.after);
     if !slice.is_reset && slice.purges.is_empty() && query.wait > Duration::ZERO {
         let waiting = tokio::time::timeout(query.wait, end.wait_for(|end| *end > query.after));
-        // Ended early by a stop of this proxy: its connections close once they have no request.
+        // The wait ends early when this proxy stops, because a connection closes once it has no request.
         let _ = OrderWatch::new(waiting, &client.watched, &[WatchOrder::Leave, WatchOrder::Drain]).await;
         slice = purges.slice(query.log, query.after);
     }

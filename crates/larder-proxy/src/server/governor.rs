@@ -79,7 +79,7 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     }
 }
 
-/// Publishes the limit, and gives bodies on their way their part of it.
+/// Publishes the limit, and sets the share of bodies in flight.
 fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     let before = shared.counts.memory_bytes.swap(limit, Relaxed);
     if limit == before {
@@ -95,8 +95,8 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     shared.cache.bodies.set_max_bytes(bodies);
 }
 
-/// Notifies `alarm` whenever the kernel reports that memory is short. Without such reports, looks once a second
-/// suffice.
+/// Notifies `alarm` whenever the kernel reports that memory is short. Without such reports, one check per second
+/// suffices.
 fn watch_alarms(source: &MachineMemory, alarm: &Arc<Notify>) -> JoinSet<()> {
     let mut watching = JoinSet::new();
     for file in source.open_alarms() {
@@ -116,7 +116,7 @@ async fn watch_alarm(file: AsyncFd<File>, alarm: Arc<Notify>) {
     loop {
         let Ok(mut ready) = file.ready(Interest::PRIORITY).await else { return };
         ready.clear_ready();
-        // A file of events gives no further alarm until it is read. Its figures are read by the look.
+        // A file of events sends no further alarm until it is read. The check reads its figures.
         if file.get_ref().read_at(&mut [0; 256], 0).is_err() {
             return;
         }

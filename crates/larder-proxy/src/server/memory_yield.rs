@@ -1,11 +1,12 @@
-//! The memory limit of a process that gives way to others: it falls when memory is short, and rises again slowly.
+//! The memory limit of a process that yields memory to other programs: it falls when memory is short, and rises again
+//! slowly.
 //!
-//! Owns: the decision, from figures that are passed in. Reading them is in `machine_memory`, shrinking the memory cache
-//! in `governor`. Design: like a TCP sender, it falls by a large part at once and rises by a small step, so that
-//! several programs that do the same come to rest. Stalls alone do not count: a group at a limit of its own makes
-//! threads of the machine wait although the machine has memory left, and giving way would not help it.
+//! Owns: the decision, from figures that are passed in. `machine_memory` reads them, and `governor` shrinks the memory
+//! cache. Design: like the window of a TCP sender, the limit falls by a large part at once and rises in small steps, so
+//! that several such programs converge. Stalls alone do not lower it. A group at its own limit stalls threads of the
+//! machine although the machine has memory left, and yielding would not help that group.
 //!
-//! Invariant: the limit never falls below everything but the memory cache, so that no index or connection has to go.
+//! Invariant: the limit never falls below the memory of all other parts, so only the memory cache shrinks.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use tokio::time::Instant;
 
 use crate::machine_memory::MemoryLevel;
 
-/// The present limit, and what it was decided from.
+/// The present limit, and the facts for the next decision.
 #[derive(Debug)]
 pub(super) struct YieldingLimit {
     limit: u64,
     limit_max: u64,
-    /// The figures of the last look.
+    /// The figures of the last check.
     levels: Vec<MemoryLevel>,
     /// The time of the last shortage.
     short_at: Option<Instant>,
@@ -30,17 +31,17 @@ pub(super) struct YieldingLimit {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessMemory {
     pub(super) resident: u64,
-    /// The bytes among them in the memory cache.
+    /// The bytes of these that are in the memory cache.
     pub(super) cached: u64,
 }
 
 impl YieldingLimit {
-    /// Returns a limit of `limit_max`, which it never exceeds.
+    /// Creates a limit of `limit_max`, which is also the most that it can become.
     pub(super) fn new(limit_max: u64) -> Self {
         Self { limit: limit_max, limit_max, levels: Vec::new(), short_at: None, changed_at: None }
     }
 
-    /// Returns the limit until the next look.
+    /// Returns the limit until the next check.
     pub(super) fn next_limit(&mut self, levels: Vec<MemoryLevel>, process: ProcessMemory, now: Instant) -> u64 {
         let wanted = levels.iter().filter_map(|level| shortage(level, self.before(level))).max();
         let has_room = levels.iter().all(|level| level.available_bytes > ROOM_RESERVES * reserve_bytes(level));
@@ -48,7 +49,7 @@ impl YieldingLimit {
         let changed_since = |limit: &Self, time| limit.changed_at.is_some_and(|at| now.duration_since(at) < time);
         if let Some(wanted) = wanted {
             self.short_at = Some(now);
-            // Memory that the cache has let go of is on its way back to the system: do not count it twice.
+            // Memory that the cache has freed may not have reached the system yet, so it is not subtracted twice.
             if !changed_since(self, SETTLING) {
                 self.yield_bytes(wanted, process);
                 self.changed_at = Some(now);
@@ -65,7 +66,7 @@ impl YieldingLimit {
         self.limit
     }
 
-    /// Lowers the limit by `wanted` bytes, but by half of the memory cache at least.
+    /// Lowers the limit by `wanted` bytes or half of the memory cache, whichever is more.
     fn yield_bytes(&mut self, wanted: u64, process: ProcessMemory) {
         let ProcessMemory { resident, cached } = process;
         let limit = self.limit.min(resident).saturating_sub(wanted.max(cached / 2));
@@ -76,18 +77,18 @@ impl YieldingLimit {
         self.short_at.is_some_and(|at| now.duration_since(at) < CALM)
     }
 
-    /// Returns the figures of `level` in the last look; its present ones if it is new.
+    /// Returns the figures of `level` from the last check, or its present ones if it is new.
     fn before<'a>(&'a self, level: &'a MemoryLevel) -> &'a MemoryLevel {
         self.levels.iter().find(|before| before.name == level.name).unwrap_or(level)
     }
 }
 
-/// Returns the bytes that are missing in `level` if memory is short there, or will be before the next look.
+/// Returns the bytes that are missing in `level`, if memory is short there or will be before the next check.
 fn shortage(level: &MemoryLevel, before: &MemoryLevel) -> Option<u64> {
     let (reserve, available) = (reserve_bytes(level), level.available_bytes);
     let stalled_us = level.stalled_us.saturating_sub(before.stalled_us);
     let is_strained = stalled_us >= STALL_US_MIN || level.reached_count > before.reached_count;
-    // Without swap, a group at its limit has no time left: what takes memory fast is met before it gets there.
+    // Without swap, a group that reaches its limit has no time left, so a fast fall counts before that.
     let is_scarce = available < level.total_bytes / SCARCE_SHARE;
     let fall = if is_scarce { before.available_bytes.saturating_sub(available) } else { 0 };
     let expected = available.saturating_sub(LOOKS_AHEAD * fall);
@@ -95,27 +96,28 @@ fn shortage(level: &MemoryLevel, before: &MemoryLevel) -> Option<u64> {
     is_short.then(|| (2 * reserve).saturating_sub(expected))
 }
 
-/// Returns the memory that is to stay free.
+/// Returns the memory that should stay free.
 fn reserve_bytes(level: &MemoryLevel) -> u64 {
     (level.total_bytes / RESERVE_SHARE).min(RESERVE_BYTES_MAX)
 }
 
-/// The part of all memory that is to stay free, and the most of it.
+/// The divisor of all memory that gives the memory that should stay free, and the most of such memory.
 const RESERVE_SHARE: u64 = 20;
 const RESERVE_BYTES_MAX: u64 = 512 << 20;
 /// The limit rises while this many reserves are free.
 const ROOM_RESERVES: u64 = 3;
-/// The fall of the available memory counts while less than this part is available.
+/// A fall of the available memory counts while less than this share (1/n) of the memory is available.
 const SCARCE_SHARE: u64 = 2;
-/// Waiting for memory counts as a shortage while less than this part is available.
+/// Waiting for memory counts as a shortage while less than this share (1/n) of the memory is available.
 const STRAINED_SHARE: u64 = 4;
-/// The time that threads must have waited since the last look.
+/// Least time that threads must have waited since the last check.
 const STALL_US_MIN: u64 = 15_000;
-/// The looks for which the present fall is expected to go on: those of a second, in which the cache can free memory.
+/// Number of checks for which a fall is assumed to continue: those of a second, in which the cache can free memory.
 const LOOKS_AHEAD: u64 = 4;
-/// The time until freed memory is back with the system.
+/// Time until freed memory has reached the system.
 const SETTLING: Duration = Duration::from_secs(1);
-/// The time without a shortage after which the limit rises, the part of the most by which it does, and how often.
+/// The time without a shortage after which the limit rises, the step as a share (1/n) of the highest limit, and the
+/// time between steps.
 const CALM: Duration = Duration::from_secs(10);
 const STEP_SHARE: u64 = 64;
 const STEP_EACH: Duration = Duration::from_millis(900);

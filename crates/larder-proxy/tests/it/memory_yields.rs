@@ -1,5 +1,5 @@
-//! At stake: a proxy that uses a machine's free memory must return it when other programs need it, and lose nothing by
-//! that.
+//! At stake: a proxy that uses a machine's free memory must return it when other programs need it, without losing
+//! responses.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn write_machine(root: &TempDir, available_mib: usize) {
     fs::create_dir_all(&folder).unwrap();
     let text = format!("MemTotal: 1048576 kB\nMemAvailable: {} kB\n", available_mib << 10);
     fs::write(folder.join("new"), text).unwrap();
-    // In one step, so that no half is read.
+    // Renamed in one step, so that the proxy never reads half a file.
     fs::rename(folder.join("new"), folder.join("meminfo")).unwrap();
 }
 
@@ -31,7 +31,7 @@ fn memory_cache_shrinks_when_others_need_memory_and_the_store_still_has_every_en
     let fixture = Fixture::with(
         move |_, _| Reply::ok(&["Cache-Control: max-age=600", "ETag: \"v1\""], &sent),
         |config| {
-            // All tests share this process, so the limit must not affect the others.
+            // All tests share this process, so the limit must be too high to affect the others.
             (config.memory_bytes, config.hot_bytes) = (Some(1 << 40), 64 << 20);
             config.memory_yields = Some(MachineMemory::below(root.path()));
             config.admin = Some("127.0.0.1:0".parse().unwrap());

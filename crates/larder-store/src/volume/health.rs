@@ -103,7 +103,8 @@ impl VolumeHealth {
         true
     }
 
-    /// Returns the right to probe an excluded volume, if a probe is due or with `insists`, and no other task has it.
+    /// Returns the right to probe an excluded volume, if a probe is due or if `insists` is set, and no other task has
+    /// it.
     pub(crate) fn begin_probe(&self, now: Duration, insists: bool) -> Option<TaskTurn<'_>> {
         let turn = TaskTurn::take(&self.is_probing)?;
         let mut probes = self.probes();

@@ -1,7 +1,7 @@
 //! `larder cluster config`: the configuration of a balancer that sends each key to one of several Larders.
 //!
-//! Owns: the flags, and the places whose keys rules change, as all balancers need them. Each balancer's module has its
-//! text. Invariant: requests with one key under Larder's rules have one input for the balancer's hash. The
+//! Owns: the flags, and the places whose keys are changed by rules, in a form for all balancers. Each balancer's module
+//! writes its text. Invariant: requests with one key under Larder's rules have one input for the balancer's hash. The
 //! reverse need not hold: keys that share an input only share a node.
 
 use super::{envoy, haproxy, nginx};
@@ -61,7 +61,7 @@ pub(super) struct BalancerPlan {
     pub(super) ready_path: Option<String>,
     /// Whether clients use Larder as a forward proxy.
     pub(super) forwards: bool,
-    /// The places whose keys rules change; the first that matches counts.
+    /// The places whose keys are changed by rules. The first match counts.
     pub(super) places: Vec<KeyPlace>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct KeyPlace {
     pub(super) host: String,
     /// Path without a slash at its end; matches whole segments.
     pub(super) path: String,
-    /// Host and path that replace these in keys, if a rule says so.
+    /// Host and path that replace these in keys, if a rule requires it.
     pub(super) stands: Option<(String, String)>,
     /// A regular expression of the names of query arguments that keys leave out.
     pub(super) stripped: Option<String>,
@@ -129,8 +129,8 @@ impl BalancerPlan {
     }
 }
 
-/// Returns the places that the rules change. Balancers speak plain HTTP with the nodes, so rules for `https://` have no
-/// effect there.
+/// Returns the places whose keys are changed by the rules. Balancers speak plain HTTP with the nodes, so rules for
+/// `https://` have no effect there.
 fn places(rules: &KeyRules) -> Result<Vec<KeyPlace>, Failure> {
     let mut places = Vec::new();
     for rule in rules.rules() {
@@ -162,7 +162,7 @@ fn stripped(rule: &KeyRule) -> Result<Option<String>, Failure> {
     Ok(Some(names.join("|")).filter(|_| !names.is_empty()))
 }
 
-/// Refuses texts with characters that mean something in one of the files.
+/// Refuses texts with characters that are special in one of the files.
 fn check(whole: &str, text: &str) -> Result<(), Failure> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_~.%+,:@!*()[]".contains(&byte);
     if text.bytes().all(is_plain) {
@@ -184,9 +184,9 @@ pub(super) fn pattern(text: &str) -> String {
     parts.collect()
 }
 
-/// Returns a regular expression of separators and of the arguments that keys leave out. Without what it matches,
-/// queries with one key are equal, however many such arguments they have and wherever. It does without a look ahead,
-/// which not every balancer has: an argument is matched with the separator behind it.
+/// Returns a regular expression of separators, and of the arguments that keys leave out. When its matches are removed,
+/// queries of one key become equal, whatever the number and order of such arguments. Each argument is matched with the
+/// separator after it, because not every balancer supports lookahead.
 pub(super) fn queries(stripped: &str) -> String {
     format!("[?&](({stripped})(=[^&]*)?(&|$))+|[?&]")
 }

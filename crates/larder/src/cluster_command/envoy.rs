@@ -1,7 +1,8 @@
 //! The configuration of Envoy in front of several Larders.
 //!
-//! Owns: the text. Invariants: a GET or HEAD is sent to another node if one dies, other requests only if they did not
-//! reach it. The budget of retries is far above Envoy's default of 3 at once, by which a dying node loses requests.
+//! Owns: the text. Invariants: if a node dies, a GET or HEAD is sent to another one. Other requests are sent again only
+//! if they did not reach the node. Envoy allows 3 concurrent retries by default, with which a dying node loses
+//! requests, so the limit is raised far above that.
 
 use super::balancer::{BalancerPlan, KeyPlace, pattern, queries};
 use std::{collections::BTreeSet, fmt::Write as _};
@@ -40,7 +41,7 @@ pub(super) fn text(plan: &BalancerPlan) -> String {
             let is_shared = place.stands.is_some() || standing.contains(&(place.host.clone(), place.path.clone()));
             push_routes(&mut text, &place.path, Some(&hash_of(place, is_shared)), is_shared);
         }
-        // URLs that others stand for are hashed as those are: by their paths below the prefix.
+        // URLs that replace others in keys are hashed as those are: by their paths below the prefix.
         for (_, path) in standing.iter().filter(|(standing, _)| standing == host) {
             push_routes(&mut text, path, Some(&below(path)), true);
         }

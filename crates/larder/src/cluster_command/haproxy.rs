@@ -1,7 +1,7 @@
 //! The configuration of HAProxy in front of several Larders.
 //!
-//! Owns: the text. Invariants: a request that may be repeated is sent to another node if one dies, and no other is. A
-//! node that returns gets its whole share at once: its store is warm.
+//! Owns: the text. Invariants: if a node dies, only requests that may be repeated are sent to another one. A node that
+//! returns gets its whole share at once, because its store is warm.
 
 use super::balancer::{BalancerPlan, pattern, queries};
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 //! The configuration of nginx in front of several Larders.
 //!
-//! Owns: the text. Invariants: a request that may be repeated is sent to another node if one dies, and no other is.
-//! `map` alone computes the key, because every build of nginx has it. A map replaces once, so there is one for each
-//! argument that is left out, up to [`STRIPPED_MAX`].
+//! Owns: the text. Invariants: if a node dies, only requests that may be repeated are sent to another one. The key is
+//! computed with `map` only, because every build of nginx has it. A map replaces a pattern once, so there is one map
+//! for each argument that is left out, up to [`STRIPPED_MAX`].
 
 use super::balancer::{BalancerPlan, KeyPlace, pattern};
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
-//! The proxies through which origins are asked: `parent`, `[parents]` and `no_parent`.
+//! Reads the keys about parent proxies: `parent`, `[parents]` and `no_parent`.
 //!
-//! Owns: how these go together. Invariant: `parent` and `[parents] members` are not both there, so that nothing written
-//! is ignored.
+//! Owns: how these keys combine. Invariant: `parent` and `[parents] members` exclude each other, so that no key is
+//! ignored.
 
 use super::{
     section::{ConfigProblem, ConfigSection},
@@ -10,7 +10,7 @@ use super::{
 use crate::value::{self, BadValue};
 use larder_proxy::{DirectFallback, Parent, Parents};
 
-/// Reads `[parents]` into `parents`, which has the members of `parent` already.
+/// Reads `[parents]` into `parents`, which already contains the members from `parent`.
 pub(super) fn read(top: &mut ConfigSection<'_>, parents: &mut Parents) -> Result<(), ConfigProblem> {
     let is_given = !parents.members.is_empty();
     top.table("parents", |section| {

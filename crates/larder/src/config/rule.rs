@@ -1,4 +1,5 @@
-//! Reads a `[[rule]]` section of the configuration file, which overrides what origins say about some responses.
+//! Reads a `[[rule]]` section of the configuration file, which overrides the caching rules that origins give some
+//! responses.
 //!
 //! Owns: the section's keys. `larder_http::ruling` has their effect. Invariant: an error marks the place of the invalid
 //! text.

@@ -1,13 +1,13 @@
-//! The purges that were made on this node, for the other nodes of its fleet, and the positions in their logs.
+//! The purges made on this node, kept for the other nodes of its fleet, and the positions in the logs of those nodes.
 //!
-//! Owns: the entries in memory and their bound. `journal` keeps them on disk, `crate::fleet` sends and reads them.
+//! Owns: the entries in memory, and their limit. `journal` keeps them on disk, `crate::fleet` sends and reads them.
 //!
-//! Invariants: the log contains every purge made here after [`PurgeLog::start`], each under the number under which it
-//! is judged here. Purges read from other nodes are not in it: each node reads all others, so none is sent twice, and
-//! none travels in a circle.
+//! Invariants: the log contains every purge made here after [`PurgeLog::start`], with the number that it has in this
+//! node's own checks. It contains no purges read from other nodes. Each node reads the logs of all others, so no purge
+//! is sent twice or comes back.
 //!
-//! Cost: memory per purge up to a bound; the oldest are dropped beyond it. A node whose position was dropped has to
-//! validate everything that it stored before. Idea: Kafka's consumers and their offsets.
+//! Cost: memory per purge, up to a limit, above which the oldest purges are dropped. A node whose position was dropped
+//! must validate everything that it stored before. The idea is that of Kafka's consumers and their offsets.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use super::index::Purge;
 pub(crate) struct LogPosition {
     /// The other node's name.
     pub(crate) peer: Box<str>,
-    /// The identity of its log. A node whose store was lost begins a log with another one.
+    /// The identity of its log. A node that lost its store begins a log with another identity.
     pub(crate) log: u64,
     pub(crate) number: u64,
 }
@@ -28,7 +28,7 @@ pub(crate) struct LogPosition {
 pub(crate) struct LogSlice {
     /// The identity of the log.
     pub(crate) log: u64,
-    /// Whether the reader's position is not in the log, so that it cannot learn what was purged since then.
+    /// Whether the reader's position is not in the log, so that the purges since then are unavailable to it.
     pub(crate) is_reset: bool,
     /// The purges, in the order of their numbers. Purges with one number are never separated.
     pub(crate) purges: Vec<Purge>,
@@ -62,7 +62,7 @@ impl PurgeLog {
         self.trim(COUNT_MAX, BYTES_MAX);
     }
 
-    /// Restores the log from a file, whose lines are in no certain order.
+    /// Restores the log from a file, whose lines may be in any order.
     pub(super) fn restore(&mut self, start: u64, mut purges: Vec<Purge>) {
         purges.retain(|purge| purge.number > start);
         purges.sort_by_key(|purge| purge.number);
@@ -70,9 +70,9 @@ impl PurgeLog {
         purges.iter().for_each(|purge| self.append(purge));
     }
 
-    /// Starts or stops keeping purges. What was purged before is not in the log.
+    /// Starts or stops keeping purges. Earlier purges are not in the log.
     ///
-    /// Returns whether that is a change.
+    /// Returns whether this is a change.
     pub(super) fn set_kept(&mut self, is_kept: bool, last_number: u64) -> bool {
         let is_change = self.is_kept != is_kept;
         if is_change {
@@ -137,7 +137,7 @@ impl PurgeLog {
         LogSlice { log, is_reset: false, purges, position, end }
     }
 
-    /// Drops the oldest purges beyond the bounds, with all that have the same number.
+    /// Drops the oldest purges above the limits, with all others that have the same numbers.
     fn trim(&mut self, count_max: usize, bytes_max: usize) {
         while self.entries.len() > count_max || self.bytes > bytes_max || self.is_cut() {
             let Some(purge) = self.entries.pop_front() else { return };
@@ -146,7 +146,7 @@ impl PurgeLog {
         }
     }
 
-    /// Returns whether a purge is left whose number is that of a dropped one.
+    /// Returns whether a remaining purge has the number of a dropped one.
     fn is_cut(&self) -> bool {
         self.entries.front().is_some_and(|purge| purge.number <= self.start)
     }
@@ -202,11 +202,11 @@ mod tests {
             assert_eq!((numbers(&slice), slice.end, slice.is_reset), (expected.to_vec(), end, false));
             assert_eq!(slice.position, end, "{position}");
         }
-        // A position of another life of this log.
+        // A position from before the log was restarted.
         assert!(log.slice(7, 10, 9).is_reset && log.slice(7, 6, 5).is_reset);
     }
 
-    /// A reader that stops in the middle of one command's purges would take the rest for applied.
+    /// A reader that stopped in the middle of one command's purges would treat the others as applied.
     #[test]
     fn purges_with_one_number_are_sent_and_dropped_together() {
         let mut log = PurgeLog::default();
