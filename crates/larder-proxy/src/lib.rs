@@ -98,3 +98,4 @@ pub use server::{
     reload::{NeedsRestart, ReloadOutcome},
 };
 pub use session::{Session, SessionOptions, SessionStats};
+pub use worker::CONNECTIONS_SHARE;

@@ -5,7 +5,7 @@
 //! when other programs need memory. Invariant: the parts add up to the memory of the process.
 
 use crate::{failure::Failure, machine, settings::RunSettings, size, value::BadValue, volumes};
-use larder_proxy::{MachineMemory, MemoryLevel};
+use larder_proxy::{CONNECTIONS_SHARE, MachineMemory, MemoryLevel};
 use larder_store::plan::{DeviceFigures, Plan, PlanWishes, Sizes};
 use std::{fmt, num::NonZeroU64, process};
 
@@ -276,8 +276,6 @@ const DIRTY_BYTES_MAX: u64 = 32 << 20;
 /// The divisor for bodies in transfer, and their least memory.
 const BODIES_SHARE: u64 = 8;
 const BODIES_BYTES_MIN: u64 = 2 << 20;
-/// The divisor for connections and exchanges. If they need more, the memory cache shrinks.
-const CONNECTIONS_SHARE: u64 = 16;
 /// The divisor for the most memory of the index. The memory cache gets correspondingly less.
 const INDEX_SHARE_MAX: u64 = 4;
 /// The smallest useful memory cache.

@@ -154,10 +154,10 @@ impl Client {
         }
     }
 
-    /// Returns whether the connection can wait without the HTTP library: its exchange has waited for a second, nothing
-    /// of another request was read, and nothing is being written.
+    /// Returns whether the connection can wait without the HTTP library: its exchange has waited for a while, nothing of
+    /// another request was read, and nothing is being written.
     pub(super) fn can_wait(&self) -> bool {
-        self.watched.is_at_rest()
+        self.has_rested()
             && !self.is_http2()
             && self.inside.is_none()
             && !self.is_unsent.load(Relaxed)
@@ -247,10 +247,16 @@ impl Client {
         self.is_for_successor() && self.is_between_requests()
     }
 
-    /// Returns whether the connection can be parked: it has been between two requests for a second, so only its socket
+    /// Returns whether the connection can be parked: it has been between two requests for a while, so only its socket
     /// must be kept.
     pub(super) fn can_park(&self) -> bool {
-        self.watched.is_at_rest() && !self.is_http2() && self.inside.is_none() && self.is_between_requests()
+        self.has_rested() && !self.is_http2() && self.inside.is_none() && self.is_between_requests()
+    }
+
+    /// Returns whether nothing happened for so long that the HTTP library's state is not worth its memory: a second, or
+    /// no time at all if connections take more memory than they may.
+    fn has_rested(&self) -> bool {
+        self.watched.is_at_rest() || self.worker.has_many_connections()
     }
 
     fn is_between_requests(&self) -> bool {

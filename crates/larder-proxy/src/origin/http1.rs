@@ -172,7 +172,9 @@ impl Http1Exchange {
         }
         loop {
             let received = ready!(ARRIVALS.with_borrow_mut(|arrivals| {
-                let mut buffer = ReadBuf::new(&mut arrivals[..]);
+                // What arrives with the head is the first piece of the body.
+                let read_len = connection.stream.read_len().min(ARRIVALS_BYTES);
+                let mut buffer = ReadBuf::new(&mut arrivals[..read_len]);
                 ready!(connection.stream.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
                 Poll::Ready(self.take(buffer.filled(), connection))
             }));

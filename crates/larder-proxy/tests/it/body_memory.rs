@@ -131,3 +131,26 @@ fn idle_connections_serve_further_requests_however_long_they_were_idle() {
     eventually("its end is seen", || fixture.proxy.stats().connections_open == 0);
     assert_eq!(fixture.proxy.stats().connections_parked, 0);
 }
+
+#[test]
+fn many_connections_in_use_keep_no_state_between_requests_when_memory_is_short() {
+    const COUNT: usize = 100;
+    const FULL_MAX: u64 = 32;
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&["Cache-Control: max-age=600"], "x"),
+        |config| (config.memory_bytes, config.worker_count) = (Some(1 << 20), 1),
+    );
+    let mut clients: Vec<Connection> = (0..COUNT).map(|_| fixture.connect()).collect();
+    for _ in 0..5 {
+        for client in &mut clients {
+            assert_eq!(client.request("GET", "/", &[]).text(), "x");
+        }
+        // None was idle for a second. Those of the last requests may not be parked yet.
+        let parked = fixture.proxy.stats().connections_parked;
+        assert!(parked >= COUNT as u64 - FULL_MAX - 10, "{parked}");
+    }
+    for client in &mut clients {
+        client.send(request_text("GET", "/", &[]).repeat(2));
+        assert!(client.read_response("GET").is_hit() && client.read_response("GET").is_hit());
+    }
+}
