@@ -154,8 +154,8 @@ impl Client {
         }
     }
 
-    /// Returns whether the connection can wait without the HTTP library: its exchange has waited for a while, nothing of
-    /// another request was read, and nothing is being written.
+    /// Returns whether the connection can wait without the HTTP library: its exchange has waited for a while, no byte
+    /// of another request was read, and nothing is being written.
     pub(super) fn can_wait(&self) -> bool {
         self.has_rested()
             && !self.is_http2()
