@@ -31,6 +31,8 @@
 //! The futures need no particular runtime: they work with tokio, with others, and with a plain `block_on`. The store
 //! below the cache is the crate `larder-store`.
 
+#![warn(missing_debug_implementations)]
+
 mod builder;
 mod cache;
 mod counters;

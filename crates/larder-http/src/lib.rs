@@ -37,6 +37,8 @@
 //! | [`validate`] | validation towards the origin (RFC 9111 4.3.1, 4.3.4, 4.3.5, 3.2) |
 //! | [`vary`] | selecting among variants (RFC 9111 4.1) |
 
+#![warn(missing_debug_implementations)]
+
 pub mod cache_control;
 pub mod cache_status;
 pub mod chain;
@@ -96,3 +98,8 @@ pub use targeted::TargetList;
 pub use time::Timestamp;
 pub use url_patterns::{BadUrlPattern, UrlPattern, UrlPatterns};
 pub use vary::{SelectingFields, VaryMarker, VaryRule};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

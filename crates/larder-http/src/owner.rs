@@ -40,6 +40,12 @@ pub struct OwnerTable {
     owners: Box<[u16]>,
 }
 
+impl fmt::Debug for OwnerTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnerTable").finish_non_exhaustive()
+    }
+}
+
 /// Why a list of nodes is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerError {

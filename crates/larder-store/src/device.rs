@@ -70,6 +70,7 @@ pub trait Device: Send + Sync + 'static {
 }
 
 /// An operation for a device. The device owns the buffer until completion.
+#[derive(Debug)]
 pub enum Transfer {
     /// Fills the whole buffer from `offset_bytes`.
     Read {
@@ -122,6 +123,8 @@ impl dyn Device {
 
 /// The sending half of an operation's outcome. If it is dropped without an outcome, it delivers a broken pipe error.
 pub struct Completion<T>(Option<CompletionTarget<T>>);
+
+impl_debug!(Completion<T> {});
 
 enum CompletionTarget<T> {
     Future(Arc<OutcomeSlot<T>>),
@@ -180,6 +183,8 @@ impl<T> Drop for Completion<T> {
 /// A future for the outcome of an operation. Dropping it does not cancel the operation.
 pub struct PendingTransfer<T>(Arc<OutcomeSlot<T>>);
 
+impl_debug!(PendingTransfer<T> {});
+
 impl<T> Future for PendingTransfer<T> {
     type Output = io::Result<T>;
 
@@ -205,6 +210,8 @@ impl<T> Future for PendingTransfer<T> {
 pub struct ThreadDriver {
     turn: Box<dyn DriverTurn + Send>,
 }
+
+impl_debug!(ThreadDriver {});
 
 /// The interface between a ring and [`ThreadDriver`].
 pub(crate) trait DriverTurn {

@@ -5,6 +5,19 @@
 //!
 //! The engine knows nothing about HTTP and needs no async runtime: its futures run on any executor. Start at [`Store`].
 
+#![warn(missing_debug_implementations)]
+
+/// Implements `Debug` with these fields, and `..` in place of the others.
+macro_rules! impl_debug {
+    ($type:ident $(<$generic:ident>)? { $($field:ident),* }) => {
+        impl $(<$generic>)? std::fmt::Debug for $type $(<$generic>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type))$(.field(stringify!($field), &self.$field))*.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 pub mod device;
 
 mod clock;

@@ -25,6 +25,8 @@ pub struct Reader {
     decoded: Arc<DecodedRecord>,
 }
 
+impl_debug!(Reader {});
+
 /// The source of the body's remainder, if it was not read with the head.
 #[derive(Clone)]
 enum BodyRest {

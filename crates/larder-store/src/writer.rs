@@ -29,6 +29,8 @@ pub struct Writer {
     len_bytes: u64,
 }
 
+impl_debug!(Writer { key, hints, len_bytes });
+
 impl Writer {
     /// Longest body of one entry: 1 MiB. The caller must split a longer body into several entries.
     pub const BODY_MAX_BYTES: u64 = BODY_BYTES_MAX;

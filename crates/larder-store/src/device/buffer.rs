@@ -50,6 +50,8 @@ pub struct AlignedBuffer {
     len_bytes: usize,
 }
 
+impl_debug!(AlignedBuffer { len_bytes });
+
 enum Memory {
     Blocks(Vec<Block>),
     Mapped(MmapMut),

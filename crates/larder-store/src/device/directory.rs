@@ -30,6 +30,7 @@ pub trait Directory: Send + Sync + 'static {
 }
 
 /// An operation for a directory. The directory owns the buffer until completion.
+#[derive(Debug)]
 pub enum FileWork {
     /// Fills the whole buffer from `offset_bytes` of a file.
     Read {

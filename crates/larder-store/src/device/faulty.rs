@@ -35,6 +35,8 @@ pub struct FaultyDevice {
     state: Mutex<FaultyState>,
 }
 
+impl_debug!(FaultyDevice {});
+
 struct FaultyState {
     plan: FaultPlan,
     dice: Dice,

@@ -19,6 +19,8 @@ pub struct MemoryDevice {
     bounds: TransferBounds,
 }
 
+impl_debug!(MemoryDevice {});
+
 /// A page, shared with snapshots; always [`PAGE_SIZE_BYTES`] long.
 type Page = Option<Arc<Vec<u8>>>;
 

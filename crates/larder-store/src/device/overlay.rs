@@ -19,6 +19,8 @@ pub struct OverlayDevice {
     written: Arc<Mutex<Blocks>>,
 }
 
+impl_debug!(OverlayDevice {});
+
 /// Written blocks by number, each as long as the device's alignment.
 type Blocks = BTreeMap<u64, Box<[u8]>>;
 

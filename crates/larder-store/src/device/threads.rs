@@ -19,6 +19,8 @@ pub struct ThreadsDevice {
     pool: ThreadPool<InFlight>,
 }
 
+impl_debug!(ThreadsDevice {});
+
 impl ThreadsDevice {
     /// Default number of threads, which is the number of simultaneous operations. More threads make better use of a
     /// fast disk, but each costs a stack.

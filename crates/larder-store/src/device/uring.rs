@@ -35,6 +35,8 @@ pub struct UringDevice {
     background: BackgroundRing,
 }
 
+impl_debug!(UringDevice {});
+
 impl UringDevice {
     /// Creates a device on `file`.
     ///

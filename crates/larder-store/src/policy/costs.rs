@@ -34,6 +34,16 @@ pub struct CostAssumptions<'a> {
     pub tuning: &'a Tuning,
 }
 
+impl std::fmt::Debug for CostAssumptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CostAssumptions")
+            .field("size_bytes", &self.size_bytes)
+            .field("mean_entry_bytes", &self.mean_entry_bytes)
+            .field("group_size", &self.group_size)
+            .finish_non_exhaustive()
+    }
+}
+
 /// I/O operations per request. A count can be below one, because not every request performs the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]

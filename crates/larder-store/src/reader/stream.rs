@@ -26,6 +26,8 @@ pub struct BodyStream {
     step: Option<Step>,
 }
 
+impl_debug!(BodyStream { reader, position });
+
 impl BodyStream {
     pub(super) fn new(reader: Reader) -> Self {
         Self { reader, position: 0, ready: Bytes::new(), step: None }

@@ -33,6 +33,8 @@ pub struct HeldKey {
     place: Option<(Arc<Volume>, KeyHash)>,
 }
 
+impl_debug!(HeldKey {});
+
 impl HeldKeys {
     /// Creates the list for a volume of this size.
     pub(crate) fn new(size_bytes: u64) -> Self {

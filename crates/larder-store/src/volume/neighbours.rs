@@ -4,6 +4,7 @@ use crate::Reader;
 use bytes::Bytes;
 
 /// An entry that was read along with a requested one, see [`crate::Store::set_neighbours`].
+#[derive(Debug)]
 pub struct NeighbourEntry {
     /// The entry's key.
     pub key: Bytes,

@@ -28,6 +28,8 @@ pub struct FilesDirectory {
     pool: ThreadPool<FileWork>,
 }
 
+impl_debug!(FilesDirectory {});
+
 /// The folder of the files, locked.
 struct LockedFolder {
     path: PathBuf,

@@ -17,6 +17,8 @@ pub struct MemoryDirectory {
     files: Mutex<BTreeMap<FileName, Vec<u8>>>,
 }
 
+impl_debug!(MemoryDirectory { size_bytes_max });
+
 impl MemoryDirectory {
     /// Creates an empty directory. A write that would make all files together longer than `size_bytes_max` fails as on
     /// a full disk.
