@@ -3,7 +3,9 @@
 //!
 //! `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
 
-use larder_sim::{MODELS, Model, PAPERS, Paper, PaperOptions, Report, RequestSource, SpeedTest, jobs_default};
+use larder_sim::{
+    KnownRuns, MODELS, Model, PAPERS, Paper, PaperOptions, Report, RequestSource, SpeedTest, jobs_default,
+};
 use larder_store::Policy;
 use std::{error::Error, fmt::Write as _, fs, path::Path};
 
@@ -73,12 +75,21 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         )?;
     }
     let machines = std::mem::take(&mut text);
+    let known = KnownRuns::default();
     let mut reports = Vec::new();
     // The speed is measured first, because its table reports the peak memory of this process.
     let speed = if names.is_empty() { speed()? } else { String::new() };
     for paper in PAPERS.iter().filter(|paper| names.is_empty() || names.iter().any(|name| name == paper.name)) {
-        let options =
-            PaperOptions { seed: 11, jobs: jobs_default(), share, model: None, progress: &|_| {}, dry_run: false };
+        let options = PaperOptions {
+            seed: 11,
+            jobs: jobs_default(),
+            share,
+            model: None,
+            varies_assumptions: true,
+            known: &known,
+            progress: &|_| {},
+            dry_run: false,
+        };
         let report = paper.simulate(&options)?;
         eprintln!("{}", report.to_text());
         text.push_str(&report.to_text());

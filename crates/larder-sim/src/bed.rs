@@ -5,7 +5,7 @@
 //! nothing waits, so the same requests take the same time on every machine. Cost: the engine's processor time for a
 //! request; bodies are zeros and take no memory.
 
-use crate::model::{DiskWork, Model, ModelDevice, ModelDirectory};
+use crate::model::{DiskOperation, DiskWork, Model, ModelDevice, ModelDirectory, PieceReads};
 use bytes::Bytes;
 use larder_store::{
     Clock, Hints, NeighbourSink, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer,
@@ -39,6 +39,8 @@ pub struct SimStoreOptions {
     pub mean_entry_bytes: Option<u64>,
     /// Size of a segment. `None`: the engine's default.
     pub segment_bytes: Option<u64>,
+    /// The reads by which the simulated program reads an entry.
+    pub reads: PieceReads,
     /// Whether policies with one file use it as a raw device, instead of through the page cache of a file system.
     pub is_raw: bool,
     /// The policy's constants.
@@ -55,6 +57,7 @@ impl SimStoreOptions {
             size_bytes,
             mean_entry_bytes: None,
             segment_bytes: None,
+            reads: PieceReads::default(),
             is_raw: true,
             tuning: Tuning::default(),
             flush_interval: Duration::from_millis(500),
@@ -83,6 +86,8 @@ pub struct SimStore {
     clock: Clock,
     place: EntryPlace,
     cpu_ns: u64,
+    /// Time in which nothing was requested.
+    idle_ns: u64,
     told_ms: u64,
     maintained_ns: u64,
     begun_ns: u64,
@@ -134,12 +139,12 @@ impl SimStore {
         let (store, place) = if options.policy.layout.keeps_files() {
             // Data other than entries costs no time: it is read at start and written at the end.
             let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(options.size_bytes));
-            let directory = Arc::new(ModelDirectory::new(model));
+            let directory = Arc::new(ModelDirectory::new(model).reading(options.reads));
             let store = Store::open_on_files(device, Arc::clone(&directory) as _, &store_options)?;
             (store, EntryPlace::Directory(directory))
         } else {
             let make = if options.is_raw { ModelDevice::raw } else { ModelDevice::file };
-            let device = Arc::new(make(model, options.size_bytes));
+            let device = Arc::new(make(model, options.size_bytes).reading(options.reads));
             (Store::open_on(Arc::clone(&device) as _, &store_options)?, EntryPlace::Device(device))
         };
         let neighbours = Arc::<Mutex<Vec<(u64, u64)>>>::default();
@@ -153,6 +158,7 @@ impl SimStore {
             clock,
             place,
             cpu_ns,
+            idle_ns: 0,
             told_ms,
             maintained_ns,
             begun_ns: 0,
@@ -164,6 +170,13 @@ impl SimStore {
         };
         bed.begun_ns = bed.disk_ns();
         Ok(bed)
+    }
+
+    /// Waits until this time has passed since the store was opened; returns at once if it has.
+    pub fn wait_until(&mut self, passed: Duration) {
+        let now_ns = self.now_ns();
+        self.idle_ns += u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now_ns);
+        self.note_time();
     }
 
     /// Adds the processor time of `count` requests.
@@ -267,13 +280,29 @@ impl SimStore {
         }
     }
 
+    /// Starts recording the disk's operations.
+    pub fn record_operations(&self) {
+        match &self.place {
+            EntryPlace::Device(device) => device.record_operations(),
+            EntryPlace::Directory(directory) => directory.record_operations(),
+        }
+    }
+
+    /// Returns the disk's operations that were recorded since the last call.
+    pub fn take_operations(&self) -> Vec<DiskOperation> {
+        match &self.place {
+            EntryPlace::Device(device) => device.take_operations(),
+            EntryPlace::Directory(directory) => directory.take_operations(),
+        }
+    }
+
     /// Returns the store's statistics.
     pub fn stats(&self) -> Stats {
         self.store.stats()
     }
 
     fn now_ns(&self) -> u64 {
-        self.cpu_ns + self.disk_ns() - self.begun_ns
+        self.cpu_ns + self.idle_ns + self.disk_ns() - self.begun_ns
     }
 
     fn disk_ns(&self) -> u64 {

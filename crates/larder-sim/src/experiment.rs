@@ -4,9 +4,10 @@
 //! in memory, then in the store; misses are stored, long bodies in entries of 1 MiB. Callers choose the requests.
 //! Invariant: the store is the shipping engine; this module never decides what the store keeps.
 
-use crate::{DiskWork, Model, SimStore, SimStoreOptions, pipeline::Lru};
+use crate::{DiskWork, Model, PieceReads, SimStore, SimStoreOptions, pipeline::Lru};
 use larder_store::{Error, Policy, Tuning, Writer};
 use larder_workload::{Request, WorkloadRequest};
+use std::time::Duration;
 
 /// Bytes of a response in addition to its body.
 const HEAD_BYTES: u64 = 256;
@@ -32,6 +33,10 @@ pub struct Experiment {
     pub tuning: Tuning,
     /// Whether policies with one file go through a file system's page cache.
     pub is_on_file_system: bool,
+    /// The reads by which the simulated program reads an entry.
+    pub reads: PieceReads,
+    /// Whether requests come at their own times, or each after the one before.
+    pub is_timed: bool,
     /// Share of the store that entries may take, as in Markatos' method: beyond it, the least recently used entries are
     /// removed. `None`: as much as the policy can hold.
     pub utilization: Option<f64>,
@@ -83,6 +88,8 @@ impl Experiment {
             requests: u64::MAX,
             tuning: Tuning::default(),
             is_on_file_system: false,
+            reads: PieceReads::default(),
+            is_timed: false,
             utilization: None,
             sample: 1,
         }
@@ -107,7 +114,7 @@ impl Experiment {
         let mut options = SimStoreOptions::new(self.policy, self.disk_bytes);
         options.mean_entry_bytes = self.mean_entry_bytes;
         options.tuning = self.tuning.clone();
-        options.is_raw = !self.is_on_file_system;
+        (options.is_raw, options.reads) = (!self.is_on_file_system, self.reads);
         let mut bed = SimStore::new(&self.model, &options)?;
         let kept = self.utilization.map(|share| Lru::new((self.disk_bytes as f64 * share) as u64));
         let mut memory = MemoryTier { lru: Lru::new(self.memory_bytes), neighbours: Vec::new(), kept };
@@ -137,6 +144,9 @@ impl Experiment {
 
     fn ask(&self, bed: &mut SimStore, memory: &mut MemoryTier, asked: WorkloadRequest, counted: &mut Outcome) {
         let WorkloadRequest { request, is_storable, group } = asked;
+        if self.is_timed {
+            bed.wait_until(Duration::from_millis(request.time_ms));
+        }
         bed.handle_requests(1);
         counted.requests += 1;
         counted.bytes += request.size_bytes;

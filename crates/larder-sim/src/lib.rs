@@ -24,10 +24,10 @@ pub use evictions::Evictions;
 pub use experiment::{Experiment, Outcome};
 pub use figure::{DrawError, Figure, FigureContent, FigureLine, Hue, Scale, colour_of};
 pub use model::{
-    Arm, Disk, DiskParameters, DiskWork, FileParameters, Flash, MODELS, Model, ModelDevice, ModelDirectory, ModelError,
-    Note, SystemParameters,
+    Arm, Disk, DiskOperation, DiskParameters, DiskWork, FileParameters, Flash, MODELS, Model, ModelDevice,
+    ModelDirectory, ModelError, Note, PieceReads, SystemParameters,
 };
-pub use paper::{MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
+pub use paper::{KnownRuns, MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
 pub use parallel::jobs_default;
 pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
 pub use reference::{NextUses, Reference};

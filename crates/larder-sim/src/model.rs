@@ -18,11 +18,11 @@ mod tree;
 
 pub use device::ModelDevice;
 pub use directory::ModelDirectory;
-pub use disk::{Disk, DiskWork};
+pub use disk::{Disk, DiskOperation, DiskWork, PieceReads};
 pub use parameters::{Arm, DiskParameters, FileParameters, Flash, Model, ModelError, Note, SystemParameters};
 
 /// The machines included in Larder: name and file.
-pub const MODELS: [(&str, &str); 14] = [
+pub const MODELS: [(&str, &str); 15] = [
     ("st15150wc-ufs", include_str!("../models/st15150wc-ufs.toml")),
     ("st15150wc-ext2", include_str!("../models/st15150wc-ext2.toml")),
     ("hdd-7200", include_str!("../models/hdd-7200.toml")),
@@ -30,6 +30,7 @@ pub const MODELS: [(&str, &str); 14] = [
     ("nvme", include_str!("../models/nvme.toml")),
     ("hashcache-sata", include_str!("../models/hashcache-sata.toml")),
     ("hashcache-scsi", include_str!("../models/hashcache-scsi.toml")),
+    ("hashcache-scsi-15k", include_str!("../models/hashcache-scsi-15k.toml")),
     ("hashcache-usb", include_str!("../models/hashcache-usb.toml")),
     ("esp-ide", include_str!("../models/esp-ide.toml")),
     ("squid-scsi", include_str!("../models/squid-scsi.toml")),

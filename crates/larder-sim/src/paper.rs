@@ -10,10 +10,10 @@ mod markatos;
 mod queue;
 mod squid;
 
-use crate::{Comparison, Model, Report, parallel};
+use crate::{Comparison, Model, Report, Table, parallel};
 use larder_store::{Error, Policy, Tuning};
 
-pub use markatos::{MarkatosOutcome, MarkatosRun};
+pub use markatos::{KnownRuns, MarkatosOutcome, MarkatosRun};
 
 /// A table or figure of a paper.
 pub struct Paper {
@@ -34,6 +34,10 @@ pub struct PaperOptions<'a> {
     pub share: f64,
     /// A machine to use instead of the paper's.
     pub model: Option<Model>,
+    /// Whether tables that vary an assumption are simulated too. No line depends on them.
+    pub varies_assumptions: bool,
+    /// Runs that other reports have made already.
+    pub known: &'a KnownRuns,
     /// Called after each simulation with the number of simulations done.
     pub progress: &'a (dyn Fn(u64) + Sync),
     /// Builds the report without simulating. All its lines are present, but their values are meaningless.
@@ -148,7 +152,16 @@ impl Paper {
 
     /// Returns the comparisons of a simulation without simulating. Their simulated values are meaningless.
     pub fn lines(&self) -> Vec<Comparison> {
-        let options = PaperOptions { seed: 1, jobs: 1, share: 1.0, model: None, progress: &|_| {}, dry_run: true };
+        let options = PaperOptions {
+            seed: 1,
+            jobs: 1,
+            share: 1.0,
+            model: None,
+            varies_assumptions: false,
+            known: &KnownRuns::default(),
+            progress: &|_| {},
+            dry_run: true,
+        };
         self.simulate(&options).expect("a dry run opens no store").comparisons
     }
 
@@ -175,6 +188,11 @@ impl PaperOptions<'_> {
             outcome
         });
         outcomes.into_iter().collect()
+    }
+
+    /// Returns a table that varies an assumption, if those are wanted.
+    fn varied(&self, table: impl FnOnce() -> Result<Table, Error>) -> Result<Option<Table>, Error> {
+        self.varies_assumptions.then(table).transpose()
     }
 
     /// Returns the requested machine, or the one with this name if none was requested.

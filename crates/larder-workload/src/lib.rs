@@ -12,6 +12,6 @@ pub use random::{Random, Zipf, mix};
 pub use request::Request;
 pub use trace::{Format, Progress, Trace, TraceError, write_compact};
 pub use workload::{
-    Document, Markatos, PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests,
-    PolyMixVersion, RequestKind, Workload, WorkloadRequest, ZipfRequests,
+    Document, Markatos, PolyMix, PolyMixClass, PolyMixLoad, PolyMixNature, PolyMixObject, PolyMixRequest,
+    PolyMixRequests, PolyMixRobots, PolyMixVersion, RequestKind, Workload, WorkloadRequest, ZipfRequests,
 };

@@ -8,7 +8,8 @@ mod polymix;
 use crate::{Random, Request, random::Zipf};
 pub use markatos::{Document, Markatos};
 pub use polymix::{
-    PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests, PolyMixVersion, RequestKind,
+    PolyMix, PolyMixClass, PolyMixLoad, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests, PolyMixRobots,
+    PolyMixVersion, RequestKind,
 };
 
 /// Median size of the synthetic objects of [`Workload::Zipf`], in bytes. The spread is that of Markatos' documents.

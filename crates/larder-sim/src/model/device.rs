@@ -4,7 +4,7 @@
 //! (a raw device). Nothing waits. Invariant: every operation completes inside `submit`; bytes read are bytes written.
 
 use super::{
-    disk::{Disk, DiskWork},
+    disk::{Disk, DiskOperation, DiskWork, PieceReads},
     one_file::OneFile,
     parameters::Model,
     sparse::SparseBytes,
@@ -26,6 +26,7 @@ pub struct ModelDevice {
 struct State {
     disk: Disk,
     file: Option<OneFile>,
+    reads: PieceReads,
     contents: SparseBytes,
     passed_ns: u64,
 }
@@ -44,12 +45,33 @@ impl ModelDevice {
     fn new(model: &Model, len_bytes: u64, file: Option<OneFile>) -> Self {
         let mut disk = Disk::new(&model.disk);
         disk.set_used_share(len_bytes as f64 / model.disk.capacity_bytes());
-        Self { len_bytes, state: Mutex::new(State { disk, file, contents: SparseBytes::default(), passed_ns: 0 }) }
+        let reads = PieceReads::default();
+        Self {
+            len_bytes,
+            state: Mutex::new(State { disk, file, reads, contents: SparseBytes::default(), passed_ns: 0 }),
+        }
+    }
+
+    /// Returns the device with these reads of entries.
+    #[must_use]
+    pub fn reading(self, reads: PieceReads) -> Self {
+        self.lock().reads = reads;
+        self
     }
 
     /// Returns the time that I/O has taken so far.
     pub fn passed_ns(&self) -> u64 {
         self.lock().passed_ns
+    }
+
+    /// Starts recording the disk's operations.
+    pub fn record_operations(&self) {
+        self.lock().disk.record_operations();
+    }
+
+    /// Returns the operations that were recorded since the last call.
+    pub fn take_operations(&self) -> Vec<DiskOperation> {
+        self.lock().disk.take_operations()
     }
 
     /// Returns the work of the disk.
@@ -109,9 +131,13 @@ impl Device for ModelDevice {
 impl State {
     fn read(&mut self, offset_bytes: u64, to: &mut [u8]) {
         let len_bytes = to.len() as u64;
-        self.passed_ns += match &mut self.file {
-            Some(file) => file.read(&mut self.disk, offset_bytes, len_bytes),
-            None => self.disk.read(offset_bytes, len_bytes),
+        let Self { disk, file, reads, .. } = self;
+        let others = disk.head();
+        self.passed_ns += match file {
+            Some(file) => {
+                reads.perform(disk, (offset_bytes, len_bytes), others, |disk, at, len| file.read(disk, at, len))
+            }
+            None => reads.perform(disk, (offset_bytes, len_bytes), others, Disk::read),
         };
         self.contents.read(offset_bytes, to);
     }

@@ -5,7 +5,7 @@
 //! places. Nothing waits. Invariant: all work completes inside `submit`; bytes read are bytes written.
 
 use super::{
-    disk::{Disk, DiskWork},
+    disk::{Disk, DiskOperation, DiskWork, PieceReads},
     open_files::OpenFiles,
     parameters::Model,
     sparse::{SECTOR_BYTES, SparseBytes},
@@ -56,6 +56,13 @@ impl ModelDirectory {
         Self { fragment_bytes: model.files.fragment_bytes as u32, state: Mutex::new(state) }
     }
 
+    /// Returns the directory with these reads of entries.
+    #[must_use]
+    pub fn reading(self, reads: PieceReads) -> Self {
+        self.lock().tree.set_reads(reads);
+        self
+    }
+
     /// Returns the time that all work has taken so far, including searches of directories.
     pub fn passed_ns(&self) -> u64 {
         self.lock().passed_ns
@@ -67,6 +74,16 @@ impl ModelDirectory {
         let State { disk, tree, .. } = &mut *state;
         let ns = tree.write_delayed(disk, now_ns);
         state.passed_ns += ns;
+    }
+
+    /// Starts recording the disk's operations.
+    pub fn record_operations(&self) {
+        self.lock().disk.record_operations();
+    }
+
+    /// Returns the operations that were recorded since the last call.
+    pub fn take_operations(&self) -> Vec<DiskOperation> {
+        self.lock().disk.take_operations()
     }
 
     /// Returns the work of the disk.

@@ -38,11 +38,24 @@ impl DiskWork {
     }
 }
 
+/// A read or a write of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskOperation {
+    /// The first byte.
+    pub at: u64,
+    /// The number of bytes.
+    pub len_bytes: u64,
+    /// Whether nobody waits for it.
+    pub is_late: bool,
+}
+
 /// A disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
     kind: DiskKind,
     served: DiskWork,
+    /// Operations since they were taken last, if they are recorded.
+    recorded: Option<Vec<DiskOperation>>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,11 +71,28 @@ impl Disk {
             DiskParameters::Spinning(arm) => DiskKind::Spinning { arm: arm.clone(), head: 0 },
             DiskParameters::Flash(flash) => DiskKind::Flash { flash: flash.clone(), next_write: 0, used_share: 0.0 },
         };
-        Self { kind, served: DiskWork::default() }
+        Self { kind, served: DiskWork::default(), recorded: None }
+    }
+
+    /// Starts recording operations, for [`Self::take_operations`].
+    pub fn record_operations(&mut self) {
+        self.recorded.get_or_insert_default();
+    }
+
+    /// Returns the operations that were recorded since the last call, in their order.
+    pub fn take_operations(&mut self) -> Vec<DiskOperation> {
+        self.recorded.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn record(&mut self, at: u64, len_bytes: u64) {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push(DiskOperation { at, len_bytes, is_late: false });
+        }
     }
 
     /// Reads, and returns the time taken.
     pub fn read(&mut self, at: u64, len_bytes: u64) -> u64 {
+        self.record(at, len_bytes);
         let ns = match &mut self.kind {
             DiskKind::Spinning { arm, head } => {
                 let ns = arm.transfer_ns(*head, at, len_bytes);
@@ -78,6 +108,7 @@ impl Disk {
 
     /// Writes, and returns the time taken.
     pub fn write(&mut self, at: u64, len_bytes: u64) -> u64 {
+        self.record(at, len_bytes);
         let (ns, media_bytes) = match &mut self.kind {
             DiskKind::Spinning { arm, head } => {
                 let ns = arm.transfer_ns(*head, at, len_bytes);
@@ -106,11 +137,15 @@ impl Disk {
     pub fn write_late(&mut self, at: u64, len_bytes: u64) -> u64 {
         let ns = self.write(at, len_bytes);
         self.served.late_ns += ns;
+        if let Some(last) = self.recorded.as_mut().and_then(|recorded| recorded.last_mut()) {
+            last.is_late = true;
+        }
         ns
     }
 
     /// Moves the arm without a transfer, and returns the time taken.
     pub fn seek(&mut self, at: u64) -> u64 {
+        self.record(at, 0);
         let ns = match &mut self.kind {
             DiskKind::Spinning { arm, head } => {
                 let ns = arm.transfer_ns(*head, at, 0);
@@ -122,8 +157,24 @@ impl Disk {
         self.spend(ns)
     }
 
+    /// Returns where the head is.
+    pub fn head(&self) -> u64 {
+        match self.kind {
+            DiskKind::Spinning { head, .. } => head,
+            DiskKind::Flash { .. } => 0,
+        }
+    }
+
+    /// Puts the head where the requests of others have taken it, on their time.
+    pub fn leave_to_others(&mut self, at: u64) {
+        if let DiskKind::Spinning { head, .. } = &mut self.kind {
+            *head = at;
+        }
+    }
+
     /// Passes over bytes that follow the arm, as when read-ahead has read what lies between two writes.
     pub fn pass(&mut self, len_bytes: u64) -> u64 {
+        self.record(self.head(), len_bytes);
         let rate = match &self.kind {
             DiskKind::Spinning { arm, .. } => arm.sequential_bytes_per_s,
             DiskKind::Flash { flash, .. } => flash.read_bytes_per_s,
@@ -153,7 +204,7 @@ impl Disk {
 
 impl Arm {
     /// Returns the time of an operation of `len_bytes` at `at` when the head is at `head`.
-    fn transfer_ns(&self, head: u64, at: u64, len_bytes: u64) -> u64 {
+    pub(crate) fn transfer_ns(&self, head: u64, at: u64, len_bytes: u64) -> u64 {
         if at == head {
             return ns(len_bytes as f64 / self.sequential_bytes_per_s * 1e9);
         }
@@ -166,6 +217,12 @@ impl Arm {
         }
         let before_ms = self.overhead_ms + self.seek_ms(distance) + self.revolution_ms / 2.0;
         ns(before_ms * 1e6 + len_bytes as f64 / media_rate * 1e9)
+    }
+
+    /// Returns the time of an operation that follows the last one on the disk, but comes after its end: the platter has
+    /// turned on.
+    pub(crate) fn late_transfer_ns(&self, at: u64, len_bytes: u64) -> u64 {
+        ns((self.overhead_ms + self.revolution_ms / 2.0) * 1e6 + len_bytes as f64 / self.media_rate(at) * 1e9)
     }
 
     /// Returns the mean time of a random seek, as data sheets state it.
@@ -211,11 +268,65 @@ fn ns(ns: f64) -> u64 {
     libm::round(ns) as u64
 }
 
+/// The reads by which a program reads an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PieceReads {
+    /// The longest read; none if an entry is read at once.
+    pub piece_bytes: Option<u64>,
+}
+
+impl PieceReads {
+    /// Performs the reads of `len_bytes` at `at` with `read`, which returns the time of one. The program asks for the
+    /// next piece when it has the one before, and the disk serves others in between: the head is where `others` is.
+    pub(super) fn perform(
+        self,
+        disk: &mut Disk,
+        (at, len_bytes): (u64, u64),
+        others: u64,
+        mut read: impl FnMut(&mut Disk, u64, u64) -> u64,
+    ) -> u64 {
+        let piece_bytes = self.piece_bytes.unwrap_or(len_bytes).max(1);
+        let mut ns = 0;
+        let mut done = 0;
+        while done < len_bytes {
+            if done > 0 {
+                disk.leave_to_others(others);
+            }
+            let part = (len_bytes - done).min(piece_bytes);
+            ns += read(disk, at + done, part);
+            done += part;
+        }
+        ns
+    }
+
+    /// Returns the reads with pieces of at least `bytes`: those of a file system's blocks, which stay in memory.
+    pub(super) fn of_at_least(self, bytes: u64) -> Self {
+        Self { piece_bytes: self.piece_bytes.map(|piece| piece.max(bytes)) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::Model;
     use larder_workload::Random;
+
+    /// At stake: hits that look faster than a program's that reads an entry piece by piece among others.
+    #[test]
+    fn each_piece_moves_the_head_again() {
+        let time = |piece_bytes| {
+            let mut disk = Disk::new(&Model::open("squid-scsi").unwrap().disk);
+            disk.read(0, 4096);
+            let others = disk.head();
+            let reads = PieceReads { piece_bytes };
+            let ns = reads.perform(&mut disk, (1 << 30, 12 << 10), others, Disk::read);
+            (ns, disk.served().reads)
+        };
+        let ((whole_ns, one), (pieces_ns, three)) = (time(None), time(Some(4096)));
+        assert_eq!((one, three), (2, 4));
+        assert!(pieces_ns > whole_ns * 2 && pieces_ns < whole_ns * 3, "{pieces_ns} for {whole_ns}");
+        assert_eq!(PieceReads { piece_bytes: Some(4096) }.of_at_least(8192).piece_bytes, Some(8192));
+    }
 
     /// At stake: everything that is computed with the disk. Section 7.2 gives 9 ms on average and 19 ms for a full
     /// stroke.

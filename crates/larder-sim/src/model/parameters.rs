@@ -232,6 +232,12 @@ impl Model {
         smaller(&mut self.files.directory_cache_blocks);
         smaller(&mut self.files.one_directory_cache_blocks);
         smaller(&mut self.files.dirty_pages);
+        // As many cylinder groups as on the whole disk. With fewer, directories would share groups, and their files
+        // would lie closer together than on the whole disk.
+        let files = &mut self.files;
+        for bytes in [&mut files.group_bytes, &mut files.group_inode_bytes, &mut files.group_directory_bytes] {
+            *bytes = (*bytes / times).max(files.block_bytes);
+        }
         // With a longer delay, the same share of the blocks is touched between two writes, so that as few are touched
         // twice.
         self.files.delay_s /= times;

@@ -6,7 +6,11 @@
 //! whatever the directories' size, because the linear search of a directory is computed, not executed. Source: McKusick
 //! et al. (FFS, 1984).
 
-use super::{disk::Disk, parameters::FileParameters, recent::Recent};
+use super::{
+    disk::{Disk, PieceReads},
+    parameters::FileParameters,
+    recent::Recent,
+};
 use larder_workload::Random;
 use std::{
     cmp::Reverse,
@@ -34,6 +38,7 @@ pub(super) struct Tree {
     filling: usize,
     filled_bytes: u64,
     made_in_a_row: usize,
+    reads: PieceReads,
     random: Random,
     inodes: Recent,
     blocks: Recent,
@@ -67,6 +72,7 @@ impl Tree {
             filling: 0,
             filled_bytes: 0,
             made_in_a_row: 0,
+            reads: PieceReads::default(),
             random: Random::new(0x7265_6531),
             inodes: Recent::new(parameters.inode_cache_blocks as u64),
             blocks: Recent::new(parameters.directory_cache_blocks as u64),
@@ -74,6 +80,11 @@ impl Tree {
             delayed_since_ns: 0,
             parameters: parameters.clone(),
         }
+    }
+
+    /// Sets the reads by which files are read.
+    pub(super) fn set_reads(&mut self, reads: PieceReads) {
+        self.reads = reads;
     }
 
     /// Creates a file of `len_bytes` at `path` and writes its data. Returns its inode and the time taken.
@@ -124,8 +135,10 @@ impl Tree {
 
     /// Finds an existing file, and reads `len_bytes` of its data from `offset_bytes`. Returns the time taken.
     pub(super) fn read(&mut self, disk: &mut Disk, inode: Inode, offset_bytes: u64, len_bytes: u64) -> u64 {
+        let others = disk.head();
         let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
-        ns += disk.read(inode.data + offset_bytes, len_bytes);
+        let reads = self.reads.of_at_least(self.parameters.block_bytes as u64);
+        ns += reads.perform(disk, (inode.data + offset_bytes, len_bytes), others, Disk::read);
         if self.parameters.access_times > 0.0 {
             self.delay(&[self.inode_block(inode.group, inode.index)]);
         }

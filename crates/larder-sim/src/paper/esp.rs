@@ -3,21 +3,22 @@
 //! Invariant: all comparisons are of the disk's time for the same requests, by shipping policies on one disk. The
 //! papers' own traces are lost; the workload is the benchmark they used (ESP) or the Markatos trace (UCFS).
 
-use super::queue::{CHANGES, Demand, Origin, Proxy, disk_ms, hits_percent, peak};
+use super::queue::{
+    CHANGES, Demands, ONE_AT_A_TIME, Origin, Proxy, SAMPLE as QUEUE_SAMPLE, SQUID_READS, THREADS, peak,
+};
 use crate::{
-    Comparison, Experiment, Model, Outcome, Report, Table,
+    Comparison, Experiment, Model, Outcome, PieceReads, Report, Table,
     figure::{Figure, FigureContent, FigureLine, Scale},
     paper::{PaperOptions, row},
 };
 use larder_store::{Error, TuningValue};
-use larder_workload::Workload;
+use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, Workload};
 
 const SAMPLE: u64 = 16;
 const OBJECT_BYTES: u64 = 11 << 10;
 
 /// One policy on one machine.
 struct EspCase {
-    label: &'static str,
     row: &'static str,
     machine: &'static str,
     workload: &'static str,
@@ -51,9 +52,25 @@ impl EspCase {
 
 /// Response times at which the paper compares the systems, and a much longer one.
 const RESPONSES_S: [f64; 3] = [1.5, 2.0, 3.0];
-fn demands_of(row: &'static str, model: &Model, seed: u64) -> Result<Vec<Demand>, Error> {
-    let (workload, disk_bytes, memory_bytes) = ("polymix-3", ESP_DISK_BYTES, 256 << 20);
-    Origin { row, model, is_raw: false, workload, disk_bytes, memory_bytes, seed }.demands()
+fn demands_of(row: &'static str, model: &Model, seed: u64) -> Result<Demands, Error> {
+    Origin {
+        row,
+        model,
+        is_raw: false,
+        reads: SQUID_READS,
+        version: PolyMixVersion::Three,
+        requests_per_s: ESP_REQUESTS_PER_S,
+        disk_count: ESP_DISK_COUNT,
+        disk_bytes: ESP_DISK_BYTES,
+        memory_bytes: 256 << 20,
+        seed,
+        sample: QUEUE_SAMPLE,
+    }
+    .demands()
+}
+
+fn esp_proxy(waits: bool, cpu_s: f64) -> Proxy {
+    Proxy { waits, cpu_s, disk_count: ESP_DISK_COUNT, disk_depth: if waits { ONE_AT_A_TIME } else { THREADS } }
 }
 
 /// Creates a table of the gain of ESP over Squid at the first of [`RESPONSES_S`], on machines that differ in one
@@ -77,11 +94,11 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
         for row in ["esp", "squid"] {
             let mut demands = demands_of(row, &model, options.seed)?;
             if change.stores_late {
-                demands.iter_mut().for_each(|demand| *demand = demand.storing_late());
+                demands.store_late();
             }
-            squid_ms = disk_ms(&demands);
+            squid_ms = demands.disk_ms();
             rates.extend([true, false].map(|waits| {
-                let proxy = Proxy { waits, cpu_s, disk_count: ESP_DISK_COUNT };
+                let proxy = esp_proxy(waits, cpu_s);
                 peak(&demands, &proxy, RESPONSES_S[0], options.seed)
             }));
         }
@@ -93,6 +110,8 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
 
 /// Loads below the disk's limit, at which ESP evicts as many entries per second as are stored.
 const ESP_LOADS_PER_S: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 60.0];
+/// Requests per second of the robots, between those of Squid and those of ESP. The paper's axis is lost.
+const ESP_REQUESTS_PER_S: f64 = 100.0;
 const ESP_DISK_COUNT: usize = 2;
 const ESP_DISK_BYTES: u64 = 10_000_000_000;
 
@@ -110,7 +129,7 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     let mut rates = Vec::new();
     for (name, at, waits) in cases {
-        let proxy = Proxy { waits, cpu_s: model.system.request_us / 1e6, disk_count: ESP_DISK_COUNT };
+        let proxy = esp_proxy(waits, model.system.request_us / 1e6);
         let of = RESPONSES_S.map(|accepted_s| peak(&demands[at], &proxy, accepted_s, options.seed));
         table.push(name, of.to_vec());
         rates.push((name, of));
@@ -134,10 +153,10 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
             .to_owned(),
         format!(
             "A request takes {:.1} ms of disk time with Squid and {:.1} ms with ESP; {:.1} and {:.1}% are hits.",
-            disk_ms(&demands[0]),
-            disk_ms(&demands[1]),
-            hits_percent(&demands[0]),
-            hits_percent(&demands[1])
+            demands[0].disk_ms(),
+            demands[1].disk_ms(),
+            demands[0].hits_percent(),
+            demands[1].hits_percent()
         ),
     ];
     let bars = rates.iter().map(|(name, of)| ((*name).to_owned(), vec![of[0]]));
@@ -148,7 +167,8 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
         content: FigureContent::Bars(vec!["simulated".to_owned()], bars.collect()),
         ..Figure::default()
     });
-    report.tables.extend([table, sensitivity(options, &model)?]);
+    report.tables.push(table);
+    report.tables.extend(options.varied(|| sensitivity(options, &model))?);
     Ok(report)
 }
 
@@ -157,7 +177,6 @@ const THRESHOLDS_KB: [u64; 7] = [64, 256, 1024, 4096, 16_384, 65_536, 262_144];
 pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let cases = |load_per_s| {
         THRESHOLDS_KB.map(|kilobytes| EspCase {
-            label: "ESP",
             row: "esp",
             machine: "esp-ide",
             workload: "polymix-3",
@@ -232,20 +251,42 @@ fn spread(values: &[f64]) -> f64 {
     (most - least) / most
 }
 
+/// A system on the disk of UCFS's simulations.
+struct UcfsCase {
+    label: &'static str,
+    row: &'static str,
+    machine: &'static str,
+    reads: PieceReads,
+}
+
+impl UcfsCase {
+    fn run(&self, options: &PaperOptions<'_>) -> Result<Outcome, Error> {
+        let mut experiment =
+            Experiment::new(row(self.row), options.machine(self.machine), UCFS_DISK_BYTES, UCFS_MEMORY_BYTES);
+        experiment.mean_entry_bytes = Some(OBJECT_BYTES / 2);
+        experiment.tuning = super::paper_tuning();
+        (experiment.reads, experiment.is_timed) = (self.reads, true);
+        let mut experiment = experiment.sampled(UCFS_SAMPLE);
+        let objects = (experiment.disk_bytes / OBJECT_BYTES) as f64;
+        (experiment.warm_up, experiment.requests) = ((6.0 * objects) as u64, (objects * options.share) as u64);
+        let mut load = PolyMixLoad::of_peak(PolyMixVersion::Three, UCFS_REQUESTS_PER_S);
+        load.working_set_bytes /= UCFS_SAMPLE;
+        experiment.run(PolyMixRobots::new(load, options.seed))
+    }
+}
+
+const UCFS_DISK_BYTES: u64 = 8 << 30;
+const UCFS_MEMORY_BYTES: u64 = 256 << 20;
+/// The printed peak of a Squid of that time. The rates of the paper's traces are not known.
+const UCFS_REQUESTS_PER_S: f64 = 60.0;
+const UCFS_SAMPLE: u64 = 4;
+
 pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
-    let case = |label, row, machine| EspCase {
-        label,
-        row,
-        machine,
-        workload: "polymix-3",
-        disk_bytes: 8 << 30,
-        tuned: Vec::new(),
-        load_per_s: None,
-    };
+    let case = |label, row, machine, reads| UcfsCase { label, row, machine, reads };
     let cases = [
-        case("Squid on FFS", "squid", "atlas-10k-ufs"),
-        case("Squid on asynchronous FFS", "squid", "atlas-10k-async"),
-        case("UCFS", "ucfs", "atlas-10k-ufs"),
+        case("Squid on FFS", "squid", "atlas-10k-ufs", SQUID_READS),
+        case("Squid on asynchronous FFS", "squid", "atlas-10k-async", SQUID_READS),
+        case("UCFS", "ucfs", "atlas-10k-ufs", PieceReads::default()),
     ];
     let outcomes = options.each(&cases, |case| case.run(options))?;
     let mut report = Report::new("UCFS against Squid on FFS and on asynchronous FFS: time of the disk");

@@ -13,7 +13,11 @@ use crate::{
     DiskWork, Model, Operation, OperationCounts, Pipeline, PipelineAssumptions, SimStore, SimStoreOptions, StoreEvents,
 };
 use larder_store::{Error, LayoutAxis, Policy, TuningValue};
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 pub(super) use figures::{figure_2, figure_4, figure_5, figure_6, figure_7, figure_8};
 pub(super) use operations::figure_3;
@@ -62,6 +66,29 @@ pub struct MarkatosOutcome {
     pub happened: StoreEvents,
     /// The work of the disk.
     pub served: DiskWork,
+}
+
+/// The runs that were made so far: several tables and figures have the same ones.
+#[derive(Debug, Default)]
+pub struct KnownRuns(Mutex<HashMap<String, MarkatosOutcome>>);
+
+impl KnownRuns {
+    /// Returns the outcome of `run` on `model`, which is simulated if it is not known.
+    fn run(&self, run: &MarkatosRun, model: &Model) -> Result<MarkatosOutcome, Error> {
+        let mut key = run.clone();
+        if run.policy.layout.keeps_files() {
+            // Such a store does not depend on the size of one file.
+            key.utilization_percent = 0.0;
+        }
+        let key = format!("{key:?} {model:?}");
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&key) {
+            return Ok(*known);
+        }
+        let outcome = run.run(model)?;
+        lock().insert(key, outcome);
+        Ok(outcome)
+    }
 }
 
 impl MarkatosOutcome {

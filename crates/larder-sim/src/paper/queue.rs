@@ -1,32 +1,53 @@
 //! A proxy as queues: one process and some disks, with random arrivals.
 //!
-//! Owns: the demands of each request on the machine ([`Demand`], from a shipping policy on the paper's disk), the
-//! queues, and the search for a peak. The network is not modelled, except for the servers' think time at a miss.
-//! Invariant: arrivals and demands follow from the seed; the process and the disks serve in order of arrival.
+//! Owns: the demands of each request on the machine ([`Demands`], from a shipping policy on the paper's disk), and the
+//! search for a peak. The queues are in [`service`]. The network is not modelled, except for the servers' think time at
+//! a miss. Invariant: arrivals and demands follow from the seed.
 
-use crate::{Model, SimStore, SimStoreOptions, paper::row, pipeline::Lru};
+mod service;
+
+use crate::{
+    Arm, DiskOperation, DiskParameters, Model, PieceReads, SimStore, SimStoreOptions, paper::row, pipeline::Lru,
+};
 use larder_store::Error;
-use larder_workload::{Random, Workload, WorkloadRequest};
+use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, WorkloadRequest, mix};
+pub(super) use service::{Service, serve};
+use std::time::Duration;
 
-const SAMPLE: u64 = 16;
+/// Factor by which disk, caches and working set are smaller than in the papers. The robots are all there.
+pub(super) const SAMPLE: u64 = 8;
+/// The longest read of Squid (`SM_PAGE_SIZE`): it reads a stored object piece by piece, whatever the storage scheme,
+/// except COSS.
+pub(super) const SQUID_READS: PieceReads = PieceReads { piece_bytes: Some(4096) };
+/// Requests of one disk whose demands are measured.
 const REQUESTS: usize = 60_000;
+/// Number of times that those are served in a run. A short run would end before an overload shows.
+const ROUNDS: usize = 2;
 /// Warm-up requests per entry of the store, enough to fill it.
 const FILLS: f64 = 6.0;
 /// Mean bytes of an entry.
 const ENTRY_BYTES: u64 = 11 << 10;
-/// Think time of the origin at a miss: mean and standard deviation (PolyMix).
-const THINK_S: (f64, f64) = (2.5, 1.0);
 
 /// The demand of one request on the machine.
-#[derive(Clone, Copy)]
+#[derive(Clone, Default)]
 pub(super) struct Demand {
     is_hit: bool,
-    /// Disk time that the response waits for.
-    read_s: f64,
-    /// Disk time that storing waits for, including reads of directories and inodes.
-    store_s: f64,
-    /// Disk time of background writes.
-    late_s: f64,
+    /// Disk operations that the response waits for, one after the other.
+    reads: Vec<DiskOperation>,
+    /// Disk operations that storing waits for, including reads of directories and inodes.
+    stores: Vec<DiskOperation>,
+    /// Background writes.
+    late: Vec<DiskOperation>,
+    /// Time of the disk, if it served these requests one after the other.
+    disk_s: f64,
+}
+
+/// The demands of requests on one disk.
+#[derive(Clone, Default)]
+pub(super) struct Demands {
+    /// The disk; none if nothing was simulated.
+    arm: Option<Arm>,
+    requests: Vec<Demand>,
 }
 
 /// A machine with one property changed, to measure its effect.
@@ -88,10 +109,27 @@ fn forget(model: &mut Model) {
     (files.inode_cache_blocks, files.directory_cache_blocks) = (0.0, 0.0);
 }
 
-impl Demand {
-    /// Returns the demand with storing in the background.
-    pub(super) fn storing_late(self) -> Self {
-        Self { store_s: 0.0, late_s: self.late_s + self.store_s, ..self }
+impl Demands {
+    /// Turns stores into operations that nobody waits for.
+    pub(super) fn store_late(&mut self) {
+        for demand in &mut self.requests {
+            demand.stores.iter_mut().for_each(|operation| operation.is_late = true);
+            demand.late.append(&mut demand.stores);
+        }
+    }
+
+    /// Returns the share of requests that are hits, in percent.
+    pub(super) fn hits_percent(&self) -> f64 {
+        self.mean(|demand| f64::from(demand.is_hit) * 100.0)
+    }
+
+    /// Returns the mean time that a disk works for a request, in ms, if it serves one after the other.
+    pub(super) fn disk_ms(&self) -> f64 {
+        self.mean(|demand| demand.disk_s * 1e3)
+    }
+
+    fn mean(&self, of: impl Fn(&Demand) -> f64) -> f64 {
+        self.requests.iter().map(of).sum::<f64>() / self.requests.len().max(1) as f64
     }
 }
 
@@ -104,131 +142,105 @@ pub(super) struct Proxy {
     pub(super) cpu_s: f64,
     /// Number of disks.
     pub(super) disk_count: usize,
+    /// Operations that the program gives a disk at a time.
+    pub(super) disk_depth: usize,
 }
 
-/// The source of demands.
+/// Operations that a program gives a disk at a time, if it waits for each, or has one other process do so for each disk
+/// (Squid's diskd).
+pub(super) const ONE_AT_A_TIME: usize = 1;
+/// The same with threads that wait (Squid's aufs: 16 for a directory of the cache).
+pub(super) const THREADS: usize = 16;
+/// The same without waiting (POSIX aio on a raw device).
+pub(super) const ASYNCHRONOUS: usize = usize::MAX;
+
+/// The source of demands: one of the disks of a machine.
+#[derive(Clone, Copy)]
 pub(super) struct Origin<'a> {
     pub(super) row: &'static str,
     pub(super) model: &'a Model,
     /// Whether policies with one file use a raw device instead of a file.
     pub(super) is_raw: bool,
-    pub(super) workload: &'static str,
+    pub(super) reads: PieceReads,
+    pub(super) version: PolyMixVersion,
+    /// Requests per second to all disks.
+    pub(super) requests_per_s: f64,
+    pub(super) disk_count: usize,
     pub(super) disk_bytes: u64,
     /// Size of the memory cache, for each disk's share of the requests.
     pub(super) memory_bytes: u64,
     pub(super) seed: u64,
-}
-
-/// The service at a given request rate: mean times, and the rate of responses.
-pub(super) struct Service {
-    pub(super) hit_s: f64,
-    pub(super) miss_s: f64,
-    pub(super) response_s: f64,
-    pub(super) responses_per_s: f64,
+    /// Factor by which everything but the robots is smaller than in the paper.
+    pub(super) sample: u64,
 }
 
 impl Origin<'_> {
     /// Returns the demand of each request on one disk, once the store is full.
-    pub(super) fn demands(&self) -> Result<Vec<Demand>, Error> {
-        let model = self.model.clone().smaller(SAMPLE as f64);
-        let disk_bytes = (self.disk_bytes / SAMPLE).next_multiple_of(1 << 20);
+    pub(super) fn demands(&self) -> Result<Demands, Error> {
+        let model = self.model.clone().smaller(self.sample as f64);
+        let DiskParameters::Spinning(arm) = &model.disk else { return Ok(Demands::default()) };
+        let disk_bytes = (self.disk_bytes / self.sample).next_multiple_of(1 << 20);
         let mut options = SimStoreOptions::new(row(self.row), disk_bytes);
         options.mean_entry_bytes = Some(8 << 10);
         options.tuning = super::paper_tuning();
-        options.is_raw = self.is_raw;
+        (options.is_raw, options.reads) = (self.is_raw, self.reads);
         let mut bed = SimStore::new(&model, &options)?;
-        let mut memory = Lru::new(self.memory_bytes / SAMPLE);
-        let requests =
-            Workload::named(self.workload, self.seed, 1 << 20, disk_bytes).expect("papers name workloads there are");
+        let mut memory = Lru::new(self.memory_bytes / self.sample);
         let warm_up = (FILLS * (disk_bytes / ENTRY_BYTES) as f64) as usize;
-        let mut demands = Vec::with_capacity(REQUESTS);
-        for (number, WorkloadRequest { request, is_storable, group }) in requests.take(warm_up + REQUESTS).enumerate() {
-            bed.handle_requests(1);
-            let mut demand = Demand { is_hit: false, read_s: 0.0, store_s: 0.0, late_s: 0.0 };
-            if is_storable {
-                let len_bytes = request.size_bytes.min(1_000_000);
-                let before = bed.served();
-                let in_memory = memory.touch(request.key);
-                demand.is_hit = in_memory || bed.look_up(request.key).unwrap_or(true);
-                let looked_up = bed.served();
-                if !demand.is_hit {
-                    bed.store(request.key, len_bytes, request.site, group);
-                }
-                if !in_memory {
-                    memory.insert(request.key, len_bytes, |_| {});
-                }
-                let (read, stored) = (looked_up.since(before), bed.served().since(looked_up));
-                let seconds = |ns: u64| ns as f64 / 1e9;
-                demand.read_s = seconds(read.busy_ns - read.late_ns);
-                demand.store_s = seconds(stored.busy_ns - stored.late_ns);
-                demand.late_s = seconds(read.late_ns + stored.late_ns);
+        let mut requests = Vec::with_capacity(REQUESTS);
+        for (number, asked) in self.requests().take(warm_up + REQUESTS).enumerate() {
+            if number == warm_up {
+                bed.record_operations();
             }
+            let demand = demand_of(&mut bed, &mut memory, asked);
             if number >= warm_up {
-                demands.push(demand);
+                requests.push(demand);
             }
         }
-        Ok(demands)
+        Ok(Demands { arm: Some(arm.clone()), requests })
+    }
+
+    /// Returns the requests of all robots for the objects on one of the disks. The working set is the benchmark's.
+    fn requests(&self) -> impl Iterator<Item = WorkloadRequest> {
+        let mut load = PolyMixLoad::of_peak(self.version, self.requests_per_s);
+        load.working_set_bytes /= self.sample;
+        let disk_count = self.disk_count as u64;
+        PolyMixRobots::new(load, self.seed).filter(move |asked| mix(asked.request.key).is_multiple_of(disk_count))
     }
 }
 
-/// Returns the share of requests that are hits, in percent.
-pub(super) fn hits_percent(demands: &[Demand]) -> f64 {
-    demands.iter().filter(|demand| demand.is_hit).count() as f64 / demands.len().max(1) as f64 * 100.0
-}
-
-/// Returns the mean disk time of a request, in ms.
-pub(super) fn disk_ms(demands: &[Demand]) -> f64 {
-    let sum: f64 = demands.iter().map(|demand| demand.read_s + demand.store_s + demand.late_s).sum();
-    sum / demands.len().max(1) as f64 * 1e3
-}
-
-/// Simulates the service of requests that arrive at random, `rate` per second on average.
-pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> Service {
-    let mut random = Random::new(seed ^ 0x0071_7565);
-    let (mut now, mut process_free) = (0.0_f64, 0.0_f64);
-    let mut disks_free = vec![0.0_f64; proxy.disk_count];
-    let (mut hit_s, mut hits, mut miss_s, mut last_s) = (0.0, 0_u32, 0.0, 0.0_f64);
-    for demand in demands {
-        now += random.exponential(1.0 / rate);
-        let disk = &mut disks_free[random.below(proxy.disk_count as u64) as usize];
-        let mut done = now.max(process_free) + proxy.cpu_s * random.exponential(1.0);
-        if proxy.waits && demand.read_s + demand.store_s > 0.0 {
-            // The process blocks while this disk works, including the background work that the disk does first.
-            *disk = disk.max(done) + demand.read_s + demand.store_s;
-            done = *disk;
-            *disk += demand.late_s;
-            process_free = done;
-        } else {
-            process_free = done;
-            if demand.read_s + demand.store_s + demand.late_s > 0.0 {
-                *disk = disk.max(done) + demand.read_s;
-                done = if demand.is_hit { *disk } else { done };
-                *disk += demand.store_s + demand.late_s;
-            }
+/// Handles a request. Returns what it demands of the machine.
+fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest) -> Demand {
+    let WorkloadRequest { request, is_storable, group } = asked;
+    let mut demand = Demand::default();
+    let before = bed.served();
+    bed.wait_until(Duration::from_millis(request.time_ms));
+    bed.handle_requests(1);
+    if is_storable {
+        let len_bytes = request.size_bytes.min(1_000_000);
+        let in_memory = memory.touch(request.key);
+        demand.is_hit = in_memory || bed.look_up(request.key).unwrap_or(true);
+        (demand.late, demand.reads) = bed.take_operations().into_iter().partition(|operation| operation.is_late);
+        if !demand.is_hit {
+            bed.store(request.key, len_bytes, request.site, group);
         }
-        last_s = last_s.max(done);
-        if demand.is_hit {
-            hit_s += done - now;
-            hits += 1;
-        } else {
-            miss_s += done - now + (THINK_S.0 + THINK_S.1 * random.normal()).max(0.0);
+        if !in_memory {
+            memory.insert(request.key, len_bytes, |_| {});
         }
     }
-    let count = demands.len() as f64;
-    Service {
-        hit_s: hit_s / f64::from(hits.max(1)),
-        miss_s: miss_s / (count - f64::from(hits)).max(1.0),
-        response_s: (hit_s + miss_s) / count.max(1.0),
-        responses_per_s: count / last_s.max(f64::MIN_POSITIVE),
-    }
+    let (late, stores): (Vec<_>, _) = bed.take_operations().into_iter().partition(|operation| operation.is_late);
+    demand.late.extend(late);
+    demand.stores = stores;
+    demand.disk_s = bed.served().since(before).busy_ns as f64 / 1e9;
+    demand
 }
 
-/// Returns the highest rate whose mean response time is at most `accepted_s`.
-pub(super) fn peak(demands: &[Demand], proxy: &Proxy, accepted_s: f64, seed: u64) -> f64 {
+/// Returns the greatest rate with a mean response time up to `accepted_s`, to half a percent.
+pub(super) fn peak(demands: &Demands, proxy: &Proxy, accepted_s: f64, seed: u64) -> f64 {
     let (mut low, mut high) = (1.0, 4000.0);
-    while high - low > 0.25 {
-        let rate = (low + high) / 2.0;
-        if serve(demands, proxy, rate, seed).response_s < accepted_s { low = rate } else { high = rate }
+    while high / low > 1.005 {
+        let rate = f64::sqrt(low * high);
+        if service::is_accepted(demands, proxy, rate, (accepted_s, seed)) { low = rate } else { high = rate }
     }
     low
 }

@@ -5,13 +5,17 @@
 //! constant was chosen for a single scheme. The processor time of a request is the one that the book measured without a
 //! cache.
 
-use super::queue::{CHANGES, Demand, Origin, Proxy, Service, disk_ms, gather, hits_percent, peak, serve};
+use super::queue::{
+    ASYNCHRONOUS, CHANGES, Demands, ONE_AT_A_TIME, Origin, Proxy, SAMPLE, SQUID_READS, Service, THREADS, gather, peak,
+    serve,
+};
 use crate::{
-    Comparison, ComparisonBasis, Model, Report, Table, ValueKind,
+    Comparison, ComparisonBasis, Model, PieceReads, Report, Table, ValueKind,
     figure::{Figure, FigureContent, FigureLine, Hue, Scale},
     paper::PaperOptions,
 };
 use larder_store::Error;
+use larder_workload::PolyMixVersion;
 
 const MACHINE: &str = "squid-scsi";
 const DISK_COUNT: usize = 6;
@@ -81,25 +85,26 @@ const VERSIONS: [Version; 4] = [
 
 /// The rates of Table 6.6, requests per second.
 const RATES: [f64; 11] = [200.0, 240.0, 280.0, 300.0, 320.0, 340.0, 360.0, 380.0, 400.0, 420.0, 450.0];
-/// Machines of the versions: the policy, and whether metadata are gathered.
-const MACHINES: [(&str, bool); 3] = [("squid", false), ("squid", true), ("large-file", false)];
+/// Machines of the versions: the policy, whether metadata are gathered, and the requests per second.
+const MACHINES: [(&str, bool, f64); 3] = [("squid", false, 60.0), ("squid", true, 140.0), ("large-file", false, 400.0)];
 
 pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let model = options.machine(MACHINE);
-    let demands = options.each(&MACHINES, |(row, gathers)| {
+    let demands = options.each(&MACHINES, |(row, gathers, requests_per_s)| {
         let mut model = model.clone();
         if *gathers {
             gather(&mut model);
         }
-        demands_of(row, &model, options.seed)
+        demands_of(row, &model, *requests_per_s, options.seed)
     })?;
     let proxy = |version: &Version| Proxy {
         waits: version.waits,
         cpu_s: model.system.request_us / 1e6 * version.cpu_share,
         disk_count: DISK_COUNT,
+        disk_depth: if version.waits { ONE_AT_A_TIME } else { ASYNCHRONOUS },
     };
     let of = |version: &Version| {
-        let at = MACHINES.iter().position(|(row, gathers)| *row == version.row && *gathers == version.gathers);
+        let at = MACHINES.iter().position(|(row, gathers, _)| *row == version.row && *gathers == version.gathers);
         &demands[at.expect("every version's machine is run")]
     };
     let mut report = Report::new("Performance Issues in Squid: rates and times of four versions");
@@ -122,7 +127,7 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report
         .comparisons
         .push(Comparison::new(what, "times", ValueKind::Derived, 18.0, rise).on(ComparisonBasis::Repeated));
-    report.tables.push(sensitivity(options, &model)?);
+    report.tables.extend(options.varied(|| sensitivity(options, &model))?);
     report.remarks = remarks(&demands, peaks[3]);
     report.figures = figures(&report, points);
     Ok(report)
@@ -133,7 +138,7 @@ fn published(what: &str, simulated: f64) -> Comparison {
 }
 
 /// Returns the lines of a version: its peak, and what clients see at the rate of its table.
-fn version_lines(name: &str, peak: f64, service: &Service, demands: &[Demand]) -> Vec<Comparison> {
+fn version_lines(name: &str, peak: f64, service: &Service, demands: &Demands) -> Vec<Comparison> {
     let mut lines = vec![
         published(&format!("{name}: peak"), peak),
         published(&format!("{name}: throughput"), service.responses_per_s),
@@ -143,17 +148,17 @@ fn version_lines(name: &str, peak: f64, service: &Service, demands: &[Demand]) -
 }
 
 /// Returns the lines of what clients see.
-fn service_lines(name: &str, service: &Service, demands: &[Demand]) -> [Comparison; 4] {
+fn service_lines(name: &str, service: &Service, demands: &Demands) -> [Comparison; 4] {
     [
         published(&format!("{name}: response"), service.response_s * 1e3),
         published(&format!("{name}: misses"), service.miss_s * 1e3),
         published(&format!("{name}: hits"), service.hit_s * 1e3),
-        published(&format!("{name}: hit ratio"), hits_percent(demands)),
+        published(&format!("{name}: hit ratio"), demands.hits_percent()),
     ]
 }
 
 /// Returns the remarks on the study's tables. `peak` is the simulated peak of the last version.
-fn remarks(demands: &[Vec<Demand>], peak: f64) -> Vec<String> {
+fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
     let versions = VERSIONS.map(|version| format!("{} ({})", version.name, version.about)).join(", ");
     vec![
         format!("Versions: {versions}. The rates without a version are of the last one."),
@@ -164,9 +169,9 @@ fn remarks(demands: &[Vec<Demand>], peak: f64) -> Vec<String> {
             .to_owned(),
         format!(
             "A request takes {:.1} ms of disk time with files, {:.1} with soft updates, and {:.1} ms in one file.",
-            disk_ms(&demands[0]),
-            disk_ms(&demands[1]),
-            disk_ms(&demands[2]),
+            demands[0].disk_ms(),
+            demands[1].disk_ms(),
+            demands[2].disk_ms(),
         ),
         "The paper does not say how its two plain versions did their I/O, nor how the disks were mounted. Both are \
          assumed to wait for the disk, Squid's default: 2.3 on FreeBSD's default FFS, 2.4 with soft updates. The \
@@ -183,9 +188,21 @@ fn remarks(demands: &[Vec<Demand>], peak: f64) -> Vec<String> {
     ]
 }
 
-fn demands_of(row: &'static str, model: &Model, seed: u64) -> Result<Vec<Demand>, Error> {
-    let (workload, memory_bytes) = ("polymix-3", MEMORY_BYTES / DISK_COUNT as u64);
-    Origin { row, model, is_raw: true, workload, disk_bytes: DISK_BYTES, memory_bytes, seed }.demands()
+fn demands_of(row: &'static str, model: &Model, requests_per_s: f64, seed: u64) -> Result<Demands, Error> {
+    Origin {
+        row,
+        model,
+        is_raw: true,
+        reads: SQUID_READS,
+        version: PolyMixVersion::Three,
+        requests_per_s,
+        disk_count: DISK_COUNT,
+        disk_bytes: DISK_BYTES,
+        memory_bytes: MEMORY_BYTES / DISK_COUNT as u64,
+        seed,
+        sample: SAMPLE,
+    }
+    .demands()
 }
 
 /// Creates a table of the versions with files, on machines that differ in one property.
@@ -196,14 +213,17 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
     let lines = options.each(&CHANGES, |change| {
         let mut model = model.clone();
         (change.model)(&mut model);
-        let mut demands = demands_of("squid", &model, options.seed)?;
+        let mut demands = demands_of("squid", &model, MACHINES[0].2, options.seed)?;
         if change.stores_late {
-            demands.iter_mut().for_each(|demand| *demand = demand.storing_late());
+            demands.store_late();
         }
         let cpu_s = model.system.request_us / 1e6;
-        let peak = |waits| peak(&demands, &Proxy { waits, cpu_s, disk_count: DISK_COUNT }, ACCEPTED_S, options.seed);
-        let (waiting, not_waiting) = (peak(true), peak(false));
-        Ok(vec![waiting, not_waiting, not_waiting / waiting, disk_ms(&demands)])
+        let peak = |waits, disk_depth| {
+            let proxy = Proxy { waits, cpu_s, disk_count: DISK_COUNT, disk_depth };
+            peak(&demands, &proxy, ACCEPTED_S, options.seed)
+        };
+        let (waiting, not_waiting) = (peak(true, ONE_AT_A_TIME), peak(false, THREADS));
+        Ok(vec![waiting, not_waiting, not_waiting / waiting, demands.disk_ms()])
     })?;
     CHANGES.iter().zip(lines).for_each(|(change, values)| table.push(change.label, values));
     Ok(table)
@@ -246,19 +266,20 @@ struct Scheme {
     /// Whether metadata are gathered (soft updates) and reads are not noted (noatime) whatever the machine says.
     is_relaxed: bool,
     waits: bool,
+    disk_depth: usize,
     /// Requests per second, tables D-1 and D-2.
     printed: f64,
 }
 
 const SCHEMES: [Scheme; 8] = [
-    scheme("ufs on FFS", ("squid", "guide-ffs"), (false, true), 24.4),
-    scheme("ufs on FFS, soft updates, async, noatime", ("squid", "guide-ffs"), (true, true), 38.0),
-    scheme("ufs on ext2", ("squid", "guide-ext2"), (false, true), 54.9),
-    scheme("diskd on FFS", ("squid", "guide-ffs"), (false, false), 77.4),
-    scheme("diskd on FFS, soft updates, async, noatime", ("squid", "guide-ffs"), (true, false), 129.0),
-    scheme("aufs on ext2", ("squid", "guide-ext2"), (false, false), 110.0),
-    scheme("aufs on ext2, noatime", ("squid", "guide-ext2"), (true, false), 168.5),
-    scheme("coss (one file)", ("large-file", "guide-ffs"), (false, false), 330.7),
+    scheme("ufs on FFS", ("squid", "guide-ffs"), (false, true, ONE_AT_A_TIME), 24.4),
+    scheme("ufs on FFS, soft updates, async, noatime", ("squid", "guide-ffs"), (true, true, ONE_AT_A_TIME), 38.0),
+    scheme("ufs on ext2", ("squid", "guide-ext2"), (false, true, ONE_AT_A_TIME), 54.9),
+    scheme("diskd on FFS", ("squid", "guide-ffs"), (false, false, ONE_AT_A_TIME), 77.4),
+    scheme("diskd on FFS, soft updates, async, noatime", ("squid", "guide-ffs"), (true, false, ONE_AT_A_TIME), 129.0),
+    scheme("aufs on ext2", ("squid", "guide-ext2"), (false, false, THREADS), 110.0),
+    scheme("aufs on ext2, noatime", ("squid", "guide-ext2"), (true, false, THREADS), 168.5),
+    scheme("coss (one file)", ("large-file", "guide-ffs"), (false, false, THREADS), 330.7),
 ];
 const GUIDE_DISK_COUNT: usize = 3;
 /// 7,500 MB of each disk.
@@ -271,10 +292,10 @@ const GUIDE_ACCEPTED_S: f64 = 1.6;
 const fn scheme(
     name: &'static str,
     (row, machine): (&'static str, &'static str),
-    (is_relaxed, waits): (bool, bool),
+    (is_relaxed, waits, disk_depth): (bool, bool, usize),
     printed: f64,
 ) -> Scheme {
-    Scheme { name, row, machine, is_relaxed, waits, printed }
+    Scheme { name, row, machine, is_relaxed, waits, disk_depth, printed }
 }
 
 pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
@@ -283,15 +304,25 @@ pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
         if scheme.is_relaxed {
             relax(&mut model);
         }
-        let memory_bytes = GUIDE_MEMORY_BYTES / GUIDE_DISK_COUNT as u64;
-        let (row, workload, disk_bytes) = (scheme.row, "polymix-4", GUIDE_DISK_BYTES);
-        let origin =
-            Origin { row, model: &model, is_raw: true, workload, disk_bytes, memory_bytes, seed: options.seed };
+        let origin = Origin {
+            row: scheme.row,
+            model: &model,
+            is_raw: true,
+            // COSS reads an object at once (storeCossRead of Squid 2.5).
+            reads: if scheme.row == "squid" { SQUID_READS } else { PieceReads::default() },
+            version: PolyMixVersion::Four,
+            requests_per_s: scheme.printed,
+            disk_count: GUIDE_DISK_COUNT,
+            disk_bytes: GUIDE_DISK_BYTES,
+            memory_bytes: GUIDE_MEMORY_BYTES / GUIDE_DISK_COUNT as u64,
+            seed: options.seed,
+            sample: SAMPLE,
+        };
         let demands = origin.demands()?;
         let cpu_s = model.system.request_us / 1e6;
-        let proxy = Proxy { waits: scheme.waits, cpu_s, disk_count: GUIDE_DISK_COUNT };
+        let proxy = Proxy { waits: scheme.waits, cpu_s, disk_count: GUIDE_DISK_COUNT, disk_depth: scheme.disk_depth };
         let peak = peak(&demands, &proxy, GUIDE_ACCEPTED_S, options.seed);
-        Ok((peak, disk_ms(&demands), hits_percent(&demands)))
+        Ok((peak, demands.disk_ms(), demands.hits_percent()))
     })?;
     let mut report = Report::new("Squid: The Definitive Guide, appendix D: storage schemes on three SCSI disks");
     let mut table = Table::new("", &["scheme", "disk, ms a request", "hits, %"]);

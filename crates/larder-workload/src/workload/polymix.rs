@@ -8,11 +8,14 @@
 //! Invariant: images come only with their page, and those of a revisited page are revisited too. Source: the workload
 //! files of Polygraph 4.9.0.
 
+mod robots;
+
 use super::WorkloadRequest;
 use crate::{
     Random, Request,
     random::{Zipf, mix},
 };
+pub use robots::{PolyMixLoad, PolyMixRobots};
 
 /// The version of PolyMix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::{
 };
 use clap::{Args, Subcommand, ValueEnum};
 use larder_sim::{
-    Evictions, MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default,
+    Evictions, KnownRuns, MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default,
 };
 use larder_store::{Policy, Tuning};
 use source::{SourceFlags, SourcesFlags, parse_count};
@@ -323,6 +323,7 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
     let is_requested =
         |paper: &&Paper| is_counting || flags.names.iter().any(|name| name == "all" || name == paper.name);
     let model = flags.model.as_deref().map(model).transpose()?;
+    let known = KnownRuns::default();
     let mut reports = Vec::new();
     for paper in PAPERS.iter().filter(is_requested) {
         let shown = Progress::new(paper.name);
@@ -333,6 +334,8 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
             jobs,
             share: flags.share,
             model: model.clone(),
+            varies_assumptions: !is_counting,
+            known: &known,
             progress: &progress,
             dry_run: false,
         };
@@ -341,7 +344,10 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
         let report = simulated.map_err(|error| {
             Failure::runtime(format!("cannot simulate {}: {error}", paper.name), "remove --model and --share")
         })?;
-        if !is_counting {
+        if is_counting {
+            let met = report.comparisons.iter().filter(|line| line.is_met()).count();
+            tell!("{}: {met} of {} lines within 25%", paper.name, report.comparisons.len());
+        } else {
             show(&report, &flags.output)?;
         }
         reports.push(report);

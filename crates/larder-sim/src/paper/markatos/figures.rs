@@ -71,7 +71,8 @@ pub(crate) fn figure_4(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let model = options.machine(MACHINE);
     let outcomes = options.each(&ROWS, |(_, name, _)| {
         let run = MarkatosRun::table_2(row(name), options.seed);
-        MarkatosRun { operations: (run.operations as f64 * options.share) as u64, ..run }.run(&model)
+        let run = MarkatosRun { operations: (run.operations as f64 * options.share) as u64, ..run };
+        options.known.run(&run, &model)
     })?;
     let mut report =
         Report::new("Markatos et al., Figure 4: 300,000 operations on 1 GB by the policies with many files");
@@ -109,7 +110,7 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
         let mut run = MarkatosRun::table_2(row("buddy"), options.seed);
         run.operations = (400_000.0 * options.share) as u64;
         run.tuned.push(("buddy_threshold_bytes", TuningValue::Number(blocks * 512)));
-        run.run(&model)
+        options.known.run(&run, &model)
     })?;
     let mut report = Report::new("Markatos et al., Figure 5: BUDDY against its threshold");
     let mut table = Table::new("400,000 operations on 1 GB", &["threshold, blocks", "completion time, s", "gets/s"]);
@@ -189,7 +190,7 @@ fn against_utilization(options: &PaperOptions<'_>, curves: &[Curve]) -> Result<V
         (run.operations, run.disk_bytes) = ((1e6 * options.share) as u64, 2 << 30);
         run.utilization_percent = *percent;
         run.tuned.clone_from(&curve.tuned);
-        run.run(&model).map(|outcome| outcome.passed.as_secs_f64())
+        options.known.run(&run, &model).map(|outcome| outcome.passed.as_secs_f64())
     })?;
     Ok(seconds.chunks(UTILIZATIONS.len()).map(<[f64]>::to_vec).collect())
 }
@@ -234,7 +235,7 @@ pub(crate) fn figure_6(options: &PaperOptions<'_>) -> Result<Report, Error> {
         over_buddy("STREAM over BUDDY at 95%", 1, 95.0),
         over_buddy("STREAM-PACK over BUDDY at 95%", 2, 95.0),
     ];
-    report.tables.push(sensitivity::of_figure_6(options)?);
+    report.tables.extend(options.varied(|| sensitivity::of_figure_6(options))?);
     report.remarks = vec![
         "Missed: the fall of STREAM towards BUDDY at 95% does not appear in a run that begins with an empty disk and \
          deletes by an exact LRU. More than half of its writes go to unused space, and documents written together \
@@ -283,7 +284,7 @@ pub(crate) fn figure_8(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     let seconds = against_utilization(options, &curves)?;
     let mut report = utilization_report(8, "Locality buffers against utilization", &curves, &seconds);
-    report.tables.push(sensitivity::of_figure_8(options)?);
+    report.tables.extend(options.varied(|| sensitivity::of_figure_8(options))?);
     let gain = |at: usize| seconds[0][at] / seconds[4][at];
     let least = (0..UTILIZATIONS.len()).map(gain).fold(f64::INFINITY, f64::min);
     let percent = |gain: f64| (gain - 1.0) * 100.0;

@@ -33,7 +33,8 @@ pub(crate) fn table_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let model = options.machine(MACHINE);
     let outcomes = options.each(&TABLE_2, |(_, name)| {
         let run = MarkatosRun::table_2(row(name), options.seed);
-        MarkatosRun { operations: (run.operations as f64 * options.share) as u64, ..run }.run(&model)
+        let run = MarkatosRun { operations: (run.operations as f64 * options.share) as u64, ..run };
+        options.known.run(&run, &model)
     })?;
     let mut report = Report::new("Markatos et al., Table 2: requests per second of eight file-space policies");
     let simulated: Vec<f64> = outcomes.iter().map(|outcome| outcome.gets_per_s()).collect();
@@ -123,7 +124,7 @@ pub(crate) fn table_1(options: &PaperOptions<'_>) -> Result<Report, Error> {
         if *reads_alone {
             run.tuned.push(("read_batch_count", TuningValue::Number(1)));
         }
-        run.run(&model)
+        options.known.run(&run, &model)
     })?;
     let mut report = Report::new("Markatos et al., Table 1: completion time at 71% utilization");
     let printed = |what: &str, simulated: f64| Comparison::published("markatos-table1", what, simulated);
@@ -158,20 +159,33 @@ pub(crate) fn table_1(options: &PaperOptions<'_>) -> Result<Report, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Paper;
+    use crate::{KnownRuns, Paper};
 
     /// At stake: the claim that the shipping policies behave like the paper's. Runs the policies of Table 2 with one
     /// file on a tenth of the paper's operations; neighbours must be in the right order.
     #[test]
     fn neighbours_in_table_2_stand_on_the_right_sides() {
-        let options = PaperOptions { seed: 11, jobs: 2, share: 0.1, model: None, progress: &|_| {}, dry_run: false };
+        let known = [KnownRuns::default(), KnownRuns::default()];
+        let options = PaperOptions {
+            seed: 11,
+            jobs: 2,
+            share: 0.1,
+            model: None,
+            varies_assumptions: false,
+            known: &known[0],
+            progress: &|_| {},
+            dry_run: false,
+        };
         let report = Paper::named("markatos-table2").unwrap().simulate(&options).unwrap();
         println!("{}", report.to_text());
         let rates: Vec<f64> = report.comparisons[..8].iter().map(|line| line.simulated).collect();
         // With a tenth of the operations, SIMPLE's only directory is too short to be slow, so its rate is not compared.
         assert!(rates[1..].is_sorted(), "{rates:?}");
         assert!(rates[3] > 4.0 * rates[2], "{rates:?}");
-        let again = Paper::named("markatos-table2").unwrap().simulate(&PaperOptions { jobs: 1, ..options }).unwrap();
+        let again = Paper::named("markatos-table2")
+            .unwrap()
+            .simulate(&PaperOptions { jobs: 1, known: &known[1], ..options })
+            .unwrap();
         assert_eq!(again, report, "one seed, one table");
     }
 }

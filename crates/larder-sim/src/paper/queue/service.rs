@@ -1,0 +1,339 @@
+//! The service of a proxy at a rate: one process, and disks that sort what waits for them.
+//!
+//! A request visits the process when it arrives and after each of its reads. Owns: the queues of the process and of the
+//! disks, and the times of the requests. A disk serves its operations in the order of addresses, from the head to the
+//! end and then from the beginning, as the systems of that time do (`disksort` of BSD, Linux's elevator). The program
+//! gives it a bounded number of operations at a time, and the others wait in order. Operations that nobody waits for
+//! come from the system, and are not counted. The process serves in order of arrival.
+//!
+//! Invariant: time does not go back; everything follows from the seed. Cost: a few events for each operation of a disk.
+
+use super::{Demand, Demands, Proxy, ROUNDS};
+use crate::{Arm, DiskOperation};
+use larder_workload::Random;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, VecDeque},
+};
+
+/// Wait of a miss for the origin, and its standard deviation (PolyMix).
+const THINK_S: (f64, f64) = (2.5, 1.0);
+
+/// The service that clients get at a rate of requests: mean times, and the rate of responses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Service {
+    pub(crate) hit_s: f64,
+    pub(crate) miss_s: f64,
+    pub(crate) response_s: f64,
+    pub(crate) responses_per_s: f64,
+}
+
+/// Serves requests that arrive at random, `rate` a second on average.
+pub(crate) fn serve(demands: &Demands, proxy: &Proxy, rate: f64, seed: u64) -> Service {
+    let Some(mut machine) = machine(demands, proxy, rate, seed) else { return Service::default() };
+    while machine.step() {}
+    machine.totals.service()
+}
+
+/// Returns whether the mean response time at `rate` is at most `accepted_s`. Ends as soon as it cannot be.
+pub(super) fn is_accepted(demands: &Demands, proxy: &Proxy, rate: f64, (accepted_s, seed): (f64, u64)) -> bool {
+    let Some(mut machine) = machine(demands, proxy, rate, seed) else { return false };
+    let sum_max_s = accepted_s * machine.arrivals_left as f64;
+    while machine.totals.sum_s() <= sum_max_s {
+        if !machine.step() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns the machine before the first request, unless there are no demands.
+fn machine<'a>(demands: &'a Demands, proxy: &'a Proxy, rate: f64, seed: u64) -> Option<ServingMachine<'a>> {
+    let arm = demands.arm.as_ref().filter(|_| !demands.requests.is_empty())?;
+    let count = demands.requests.len();
+    // Each disk goes through the demands from another place, so that what follows each other on a disk still does.
+    let disk = |number: usize| DiskQueue {
+        next_demand: number * count / proxy.disk_count,
+        head: 0,
+        free_ns: 0,
+        waiting: BTreeMap::new(),
+        given: 0,
+        later: VecDeque::new(),
+        serving: None,
+    };
+    let mut machine = ServingMachine {
+        demands: &demands.requests,
+        arm,
+        proxy,
+        rate,
+        random: Random::new(seed ^ 0x0071_7565),
+        events: BinaryHeap::new(),
+        event_count: 0,
+        requests: Vec::with_capacity(count * ROUNDS),
+        arrivals_left: count * ROUNDS,
+        queue: VecDeque::new(),
+        visiting: None,
+        disks: (0..proxy.disk_count).map(disk).collect(),
+        totals: ServiceTotals::default(),
+    };
+    machine.schedule(0, EventKind::Arrival);
+    Some(machine)
+}
+
+/// The process and the disks at work.
+struct ServingMachine<'a> {
+    demands: &'a [Demand],
+    arm: &'a Arm,
+    proxy: &'a Proxy,
+    rate: f64,
+    random: Random,
+    events: BinaryHeap<Reverse<Event>>,
+    event_count: u64,
+    requests: Vec<ServedRequest>,
+    arrivals_left: usize,
+    /// Requests that wait for the process.
+    queue: VecDeque<usize>,
+    /// The request that the process works for, or for which it is blocked.
+    visiting: Option<usize>,
+    disks: Vec<DiskQueue>,
+    totals: ServiceTotals,
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    time_ns: u64,
+    /// Orders the events of one time.
+    number: u64,
+    kind: EventKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum EventKind {
+    Arrival,
+    VisitEnd,
+    DiskDone(usize),
+}
+
+/// A request that is served.
+struct ServedRequest {
+    arrived_ns: u64,
+    demand: usize,
+    disk: usize,
+    /// Processor time of each visit.
+    visit_ns: u64,
+    visits: usize,
+    /// Operations for which the process is blocked, the next one first.
+    blocking: VecDeque<DiskOperation>,
+}
+
+/// A disk with what waits for it.
+struct DiskQueue {
+    next_demand: usize,
+    head: u64,
+    /// End of the last operation.
+    free_ns: u64,
+    /// The operations that the disk was given, by address and number.
+    waiting: BTreeMap<(u64, u64), QueuedOperation>,
+    /// Number of the program's operations among those, and being served.
+    given: usize,
+    /// The program's operations that the disk was not given yet.
+    later: VecDeque<QueuedOperation>,
+    serving: Option<QueuedOperation>,
+}
+
+#[derive(Clone, Copy)]
+struct QueuedOperation {
+    operation: DiskOperation,
+    /// The request that waits for it.
+    request: Option<usize>,
+}
+
+impl ServingMachine<'_> {
+    /// Handles the next event. Returns whether there was one.
+    fn step(&mut self) -> bool {
+        let Some(Reverse(Event { time_ns, kind, .. })) = self.events.pop() else { return false };
+        match kind {
+            EventKind::Arrival => self.arrive(time_ns),
+            EventKind::VisitEnd => self.end_visit(time_ns),
+            EventKind::DiskDone(disk) => self.end_operation(time_ns, disk),
+        }
+        true
+    }
+
+    fn schedule(&mut self, time_ns: u64, kind: EventKind) {
+        self.event_count += 1;
+        self.events.push(Reverse(Event { time_ns, number: self.event_count, kind }));
+    }
+
+    fn arrive(&mut self, now_ns: u64) {
+        let disk = self.random.below(self.disks.len() as u64) as usize;
+        let next_demand = &mut self.disks[disk].next_demand;
+        let demand = *next_demand % self.demands.len();
+        *next_demand += 1;
+        let visits = self.demands[demand].reads.len() + 1;
+        let cpu_ns = self.proxy.cpu_s * self.random.exponential(1e9);
+        self.requests.push(ServedRequest {
+            arrived_ns: now_ns,
+            demand,
+            disk,
+            visit_ns: (cpu_ns / visits as f64) as u64,
+            visits: 0,
+            blocking: VecDeque::new(),
+        });
+        self.enter(now_ns, self.requests.len() - 1);
+        self.arrivals_left -= 1;
+        if self.arrivals_left > 0 {
+            let wait_ns = self.random.exponential(1e9 / self.rate) as u64;
+            self.schedule(now_ns + wait_ns, EventKind::Arrival);
+        }
+    }
+
+    /// Queues a request for the process.
+    fn enter(&mut self, now_ns: u64, request: usize) {
+        self.queue.push_back(request);
+        if self.visiting.is_none() {
+            self.begin_visit(now_ns);
+        }
+    }
+
+    fn begin_visit(&mut self, now_ns: u64) {
+        self.visiting = self.queue.pop_front();
+        if let Some(request) = self.visiting {
+            self.schedule(now_ns + self.requests[request].visit_ns, EventKind::VisitEnd);
+        }
+    }
+
+    fn end_visit(&mut self, now_ns: u64) {
+        let Some(number) = self.visiting else { return };
+        let demands = self.demands;
+        let request = &mut self.requests[number];
+        let (demand, disk, visit) = (&demands[request.demand], request.disk, request.visits);
+        request.visits += 1;
+        let read = demand.reads.get(visit).copied();
+        let stores: &[DiskOperation] = if visit == 0 { &demand.stores } else { &[] };
+        if self.proxy.waits {
+            request.blocking.extend(stores.iter().copied().chain(read));
+        } else {
+            stores.iter().for_each(|operation| self.submit(now_ns, disk, *operation, None));
+            read.into_iter().for_each(|operation| self.submit(now_ns, disk, operation, Some(number)));
+        }
+        if visit == 0 {
+            demand.late.iter().for_each(|operation| self.submit(now_ns, disk, *operation, None));
+        }
+        if let Some(operation) = self.requests[number].blocking.pop_front() {
+            self.submit(now_ns, disk, operation, Some(number));
+            return;
+        }
+        if visit == demand.reads.len() {
+            self.finish(now_ns, number);
+        }
+        self.begin_visit(now_ns);
+    }
+
+    fn submit(&mut self, now_ns: u64, number: usize, operation: DiskOperation, request: Option<usize>) {
+        let disk = &mut self.disks[number];
+        let queued = QueuedOperation { operation, request };
+        if !operation.is_late && disk.given == self.proxy.disk_depth {
+            disk.later.push_back(queued);
+            return;
+        }
+        self.give(queued, number);
+        if self.disks[number].serving.is_none() {
+            self.begin_operation(now_ns, number);
+        }
+    }
+
+    /// Gives a disk an operation.
+    fn give(&mut self, queued: QueuedOperation, number: usize) {
+        self.event_count += 1;
+        let disk = &mut self.disks[number];
+        disk.given += usize::from(!queued.operation.is_late);
+        disk.waiting.insert((queued.operation.at, self.event_count), queued);
+    }
+
+    fn begin_operation(&mut self, now_ns: u64, number: usize) {
+        let disk = &mut self.disks[number];
+        let ahead = disk.waiting.range((disk.head, 0)..).next().or_else(|| disk.waiting.iter().next());
+        let Some(place) = ahead.map(|(place, _)| *place) else { return };
+        disk.serving = disk.waiting.remove(&place);
+        let DiskOperation { at, len_bytes, .. } = disk.serving.expect("its place was found").operation;
+        let took_ns = if at == disk.head && now_ns > disk.free_ns {
+            self.arm.late_transfer_ns(at, len_bytes)
+        } else {
+            self.arm.transfer_ns(disk.head, at, len_bytes)
+        };
+        (disk.head, disk.free_ns) = (at + len_bytes, now_ns + took_ns);
+        self.schedule(now_ns + took_ns, EventKind::DiskDone(number));
+    }
+
+    fn end_operation(&mut self, now_ns: u64, disk: usize) {
+        let Some(QueuedOperation { operation, request }) = self.disks[disk].serving.take() else { return };
+        if !operation.is_late {
+            self.disks[disk].given -= 1;
+            if let Some(queued) = self.disks[disk].later.pop_front() {
+                self.give(queued, disk);
+            }
+        }
+        self.begin_operation(now_ns, disk);
+        let Some(number) = request else { return };
+        if !self.proxy.waits {
+            self.enter(now_ns, number);
+            return;
+        }
+        if let Some(operation) = self.requests[number].blocking.pop_front() {
+            self.submit(now_ns, disk, operation, Some(number));
+            return;
+        }
+        // The process goes on. The request comes back to it, if a read was made.
+        let ServedRequest { demand, visits, .. } = self.requests[number];
+        if visits <= self.demands[demand].reads.len() {
+            self.queue.push_back(number);
+        } else {
+            self.finish(now_ns, number);
+        }
+        self.begin_visit(now_ns);
+    }
+
+    fn finish(&mut self, now_ns: u64, number: usize) {
+        let request = &self.requests[number];
+        let service_s = (now_ns - request.arrived_ns) as f64 / 1e9;
+        self.totals.add(self.demands[request.demand].is_hit, service_s, now_ns as f64 / 1e9, &mut self.random);
+    }
+}
+
+/// Sums over all requests of a run.
+#[derive(Default)]
+struct ServiceTotals {
+    hit_s: f64,
+    hits: u64,
+    miss_s: f64,
+    misses: u64,
+    last_s: f64,
+}
+
+impl ServiceTotals {
+    fn add(&mut self, is_hit: bool, service_s: f64, done_s: f64, random: &mut Random) {
+        self.last_s = self.last_s.max(done_s);
+        if is_hit {
+            (self.hit_s, self.hits) = (self.hit_s + service_s, self.hits + 1);
+        } else {
+            let think_s = (THINK_S.0 + THINK_S.1 * random.normal()).max(0.0);
+            (self.miss_s, self.misses) = (self.miss_s + service_s + think_s, self.misses + 1);
+        }
+    }
+
+    fn sum_s(&self) -> f64 {
+        self.hit_s + self.miss_s
+    }
+
+    fn service(&self) -> Service {
+        let count = (self.hits + self.misses) as f64;
+        Service {
+            hit_s: self.hit_s / self.hits.max(1) as f64,
+            miss_s: self.miss_s / self.misses.max(1) as f64,
+            response_s: self.sum_s() / count.max(1.0),
+            responses_per_s: count / self.last_s.max(f64::MIN_POSITIVE),
+        }
+    }
+}

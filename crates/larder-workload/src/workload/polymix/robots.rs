@@ -1,0 +1,182 @@
+//! The requests of PolyMix's robots in order of time: the pages of many robots at once.
+//!
+//! Owns: when a robot sends each request. A page's images follow its HTML, over four connections, each of which waits
+//! for its response. Objects are chosen in [`PolyMix`]. Invariant: times do not fall, and all robots are there: a
+//! simulation of a part of the objects leaves requests out instead of robots, so that as many requests of others lie
+//! between two of a page as in the benchmark. Cost: a heap of the requests of a few seconds.
+
+use super::{MEAN_BYTES, OBJECTS_MIN, PolyMix, PolyMixNature, PolyMixRequest, PolyMixVersion, SERVERS, key};
+use crate::{Random, Request, WorkloadRequest, random::mix};
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+/// The load of PolyMix's robots.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PolyMixLoad {
+    /// The version.
+    pub version: PolyMixVersion,
+    /// Bytes of the objects that are requested again.
+    pub working_set_bytes: u64,
+    /// Requests per second of all robots together.
+    pub requests_per_s: f64,
+}
+
+/// The requests of all robots, endless and with their times.
+pub struct PolyMixRobots {
+    random: Random,
+    polymix: PolyMix,
+    arrivals_per_s: f64,
+    robots: u64,
+    next_arrival_s: f64,
+    waiting: BinaryHeap<Reverse<TimedRequest>>,
+    count: u64,
+}
+
+/// A request that a robot will send.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct TimedRequest {
+    time_us: u64,
+    /// Orders the requests of one time.
+    count: u64,
+    key: u64,
+    client: u64,
+    group: u64,
+    size_bytes: u64,
+    is_storable: bool,
+}
+
+/// A page or another object, requested by a robot.
+struct RobotView {
+    client: u64,
+    group: u64,
+    is_revisit: bool,
+}
+
+impl PolyMixLoad {
+    /// Returns the benchmark's load at a peak rate. Its working set is what is stored during a plateau at that rate.
+    pub fn of_peak(version: PolyMixVersion, requests_per_s: f64) -> Self {
+        let storable_share = match version {
+            PolyMixVersion::Three => 0.75,
+            PolyMixVersion::Four => 0.80,
+        };
+        let objects = requests_per_s * NEW_SHARE * storable_share * PLATEAU_S;
+        Self { version, working_set_bytes: (objects * MEAN_BYTES) as u64, requests_per_s }
+    }
+}
+
+impl PolyMixRobots {
+    /// Creates the requests of the robots of `load`.
+    pub fn new(load: PolyMixLoad, seed: u64) -> Self {
+        let objects = (load.working_set_bytes as f64 / MEAN_BYTES).max(OBJECTS_MIN) as u64;
+        Self {
+            random: Random::new(seed),
+            polymix: PolyMix::new(load.version, objects),
+            arrivals_per_s: load.requests_per_s / PolyMix::requests_per_arrival(),
+            robots: (load.requests_per_s / ROBOT_REQUESTS_PER_S).max(1.0) as u64,
+            next_arrival_s: 0.0,
+            waiting: BinaryHeap::new(),
+            count: 0,
+        }
+    }
+
+    /// Draws the next page or other object, and schedules its requests.
+    fn arrive(&mut self) {
+        let start_s = self.next_arrival_s;
+        self.next_arrival_s += self.random.exponential(1.0 / self.arrivals_per_s);
+        let made: u64 = self.polymix.made.iter().sum();
+        let (first, embedded) = self.polymix.arrival(&mut self.random, 1.0, 0.0);
+        let is_revisit = self.polymix.made.iter().sum::<u64>() == made;
+        let view = RobotView { client: self.random.below(self.robots), group: key(first.object), is_revisit };
+        let mut connections = [self.send(&view, first, start_s); CONNECTIONS];
+        for request in embedded {
+            let free = connections.iter_mut().min_by(|a, b| a.total_cmp(b)).expect("there are several");
+            *free = self.send(&view, request, *free);
+        }
+    }
+
+    /// Schedules a request. Returns the time of its response.
+    fn send(&mut self, view: &RobotView, request: PolyMixRequest, time_s: f64) -> f64 {
+        let PolyMixNature { len_bytes, is_storable, .. } = request.object.nature();
+        self.count += 1;
+        self.waiting.push(Reverse(TimedRequest {
+            time_us: (time_s * 1e6) as u64,
+            count: self.count,
+            key: key(request.object),
+            client: view.client,
+            group: view.group,
+            size_bytes: len_bytes,
+            is_storable,
+        }));
+        let think_s = (THINK_S.0 + THINK_S.1 * self.random.normal()).max(0.0);
+        time_s + if view.is_revisit && is_storable { HIT_S } else { think_s }
+    }
+}
+
+impl Iterator for PolyMixRobots {
+    type Item = WorkloadRequest;
+
+    fn next(&mut self) -> Option<WorkloadRequest> {
+        let is_next = |waiting: &BinaryHeap<Reverse<TimedRequest>>, arrival_s: f64| {
+            waiting.peek().is_some_and(|Reverse(first)| first.time_us as f64 <= arrival_s * 1e6)
+        };
+        while !is_next(&self.waiting, self.next_arrival_s) {
+            self.arrive();
+        }
+        let Reverse(TimedRequest { time_us, key, client, group, size_bytes, is_storable, .. }) = self.waiting.pop()?;
+        let site = mix(group) % SERVERS;
+        let request = Request { time_ms: time_us / 1000, key, size_bytes, site, client };
+        Some(WorkloadRequest { request, is_storable, group })
+    }
+}
+
+/// Share of requests that are for new objects.
+const NEW_SHARE: f64 = 0.45;
+/// Length of a plateau.
+const PLATEAU_S: f64 = 4.0 * 3600.0;
+/// Connections of a robot.
+const CONNECTIONS: usize = 4;
+/// Requests per second of a robot.
+const ROBOT_REQUESTS_PER_S: f64 = 0.4;
+/// Wait for the origin, and its standard deviation.
+const THINK_S: (f64, f64) = (2.5, 1.0);
+/// Time of a hit: between those of a cache without load and at its limit.
+const HIT_S: f64 = 0.1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashMap, HashSet};
+
+    const LOAD: PolyMixLoad =
+        PolyMixLoad { version: PolyMixVersion::Four, working_set_bytes: 1 << 30, requests_per_s: 200.0 };
+
+    /// At stake: stores that look better than in the benchmark, because a page's objects arrive one after the other.
+    #[test]
+    fn requests_of_other_robots_lie_between_those_of_a_page() {
+        let requests: Vec<_> = PolyMixRobots::new(LOAD, 3).take(100_000).collect();
+        assert!(requests.is_sorted_by_key(|asked| asked.request.time_ms));
+        let mut last: HashMap<u64, usize> = HashMap::new();
+        let (mut gaps, mut count) = (0, 0);
+        for (at, asked) in requests.iter().enumerate() {
+            if let Some(before) = last.insert(asked.group, at).filter(|before| at - before < 5000) {
+                (gaps, count) = (gaps + at - before, count + 1);
+            }
+        }
+        assert!(count > 20_000 && gaps / count > 20, "{gaps} requests between {count} pairs");
+    }
+
+    /// At stake: another load than was asked for.
+    #[test]
+    fn robots_send_as_many_requests_as_the_load_says() {
+        let mut seen = HashSet::new();
+        let mut hits = 0;
+        let mut last_ms = 0;
+        for WorkloadRequest { request, is_storable, .. } in PolyMixRobots::new(LOAD, 5).take(200_000) {
+            hits += u32::from(is_storable && !seen.insert(request.key));
+            last_ms = request.time_ms;
+        }
+        let rate = 200_000.0 / (last_ms as f64 / 1e3);
+        assert!((rate / LOAD.requests_per_s - 1.0).abs() < 0.05, "{rate} requests/s");
+        let share = f64::from(hits) / 200_000.0;
+        assert!((share - 0.55).abs() < 0.03, "{share} are for objects requested before");
+    }
+}
