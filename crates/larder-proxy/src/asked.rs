@@ -65,6 +65,8 @@ pub(crate) struct RequestHead {
     pub(crate) target: Uri,
     pub(crate) host: HeaderValue,
     pub(crate) scheme: Scheme,
+    /// Whether another node of the fleet sent the request, so that no further node is asked.
+    pub(crate) is_by_sibling: bool,
     /// The rules that apply before there is a response.
     pub(crate) before: RequestRules,
     /// The rules of its client's session, which apply after those of the configuration.

@@ -37,6 +37,8 @@ pub(crate) enum Failure {
     NoPassword,
     /// Too many requests wait for a response.
     Overloaded,
+    /// Another node of the fleet knows purges that are unknown here.
+    PurgesUnknown,
     /// CONNECT to a port that is not allowed.
     PortDenied { port: u16 },
     /// The request has passed this proxy before, or leads to one of its own listeners.
@@ -66,7 +68,7 @@ impl Failure {
                 StatusCode::FORBIDDEN
             }
             Self::NoPassword => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded | Self::PurgesUnknown => StatusCode::SERVICE_UNAVAILABLE,
             Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Unusable { fault, .. } => match fault.error {
                 ProxyError::DnsTimeout | ProxyError::ConnectionTimeout => StatusCode::GATEWAY_TIMEOUT,
@@ -123,7 +125,7 @@ impl Failure {
             Self::Timeout { .. } => ProxyError::ConnectionReadTimeout,
             Self::Broken { .. } => ProxyError::ConnectionTerminated,
             Self::Offline { .. } => ProxyError::DestinationUnavailable,
-            Self::OnlyIfCached | Self::Overloaded => ProxyError::ProxyInternalResponse,
+            Self::OnlyIfCached | Self::Overloaded | Self::PurgesUnknown => ProxyError::ProxyInternalResponse,
         }
     }
 
@@ -171,6 +173,7 @@ impl fmt::Display for Failure {
                 "blocked: {host} is on a block list of this proxy's operator. If it should be served, ask the operator to allow it."
             ),
             Self::Overloaded => f.write_str("too many requests are waiting, retry in 1 s"),
+            Self::PurgesUnknown => f.write_str("purges that the asking node knows are not applied here yet"),
             Self::TargetDenied { host, address, why } => write!(
                 f,
                 "target not allowed: {host} is at {address}, {why}. The operator can allow its network with the \

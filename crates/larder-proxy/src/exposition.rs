@@ -83,6 +83,10 @@ pub struct ProxyStats {
     pub bypassed: [u64; BypassReason::ALL.len()],
     /// Fetches of the missing parts of stored bodies.
     pub rests_fetched: u64,
+    /// Responses of other nodes of the fleet.
+    pub sibling_answers: u64,
+    /// Requests that went past the node of the fleet that owns the resource.
+    pub siblings_passed_by: u64,
     /// Responses not stored because the store could not keep up.
     pub storing_given_up: u64,
     /// Access log lines dropped because the log's disk was too slow.
@@ -142,6 +146,8 @@ impl ProxyStats {
                 *total += count.value();
             }
             sum.rests_fetched += worker.rests_fetched.value();
+            sum.sibling_answers += worker.sibling_answers.value();
+            sum.siblings_passed_by += worker.siblings_passed_by.value();
             sum.storing_given_up += worker.storing_given_up.value();
             sum.log_lines_dropped += worker.log_lines_dropped.value();
         }
@@ -291,7 +297,7 @@ fn encode_counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, v
 
 type Figure = (&'static str, &'static str, u64);
 
-fn counters(stats: &ProxyStats) -> [Figure; 19] {
+fn counters(stats: &ProxyStats) -> [Figure; 21] {
     let hits = Outcome::ALL.iter().filter(|outcome| outcome.is_hit()).map(|outcome| stats.outcome(*outcome)).sum();
     [
         ("hits", "Exchanges whose body came from the cache", hits),
@@ -315,6 +321,12 @@ fn counters(stats: &ProxyStats) -> [Figure; 19] {
             "range_fills",
             "Fetches of missing parts of stored bodies, or of bodies that their origin cut off",
             stats.rests_fetched,
+        ),
+        ("sibling_responses", "Responses of other nodes of the fleet", stats.sibling_answers),
+        (
+            "sibling_bypasses",
+            "Requests that went past the node of the fleet that owns the resource",
+            stats.siblings_passed_by,
         ),
         ("store_aborts", "Responses not stored because the store could not keep up", stats.storing_given_up),
     ]

@@ -30,7 +30,7 @@ use crate::{cache::purges::Purges, config::Fleet};
 pub(crate) struct FleetLink {
     /// The name of this node.
     pub(crate) own_name: Arc<str>,
-    pub(crate) secret: FleetSecret,
+    pub(crate) secret: Arc<FleetSecret>,
     pub(crate) peers: Arc<FleetPeers>,
     pub(crate) timeout: Duration,
 }

@@ -14,6 +14,7 @@ pub(crate) mod presence;
 pub(crate) mod reader;
 pub(crate) mod rest;
 pub(crate) mod shared;
+mod sibling;
 pub(crate) mod source;
 pub(crate) mod stage;
 pub(crate) mod table;

@@ -64,6 +64,7 @@ mod routes;
 mod server;
 mod session;
 mod shared;
+mod siblings;
 mod site_figures;
 mod state_file;
 mod times;

@@ -122,6 +122,9 @@ pub(crate) struct WorkerMetrics {
     pub(crate) aborted: Counter,
     pub(crate) broken: [Counter; BodyError::ALL.len()],
     pub(crate) rests_fetched: Counter,
+    /// Responses of other nodes of the fleet, and requests that went past the node that owns the resource.
+    pub(crate) sibling_answers: Counter,
+    pub(crate) siblings_passed_by: Counter,
     pub(crate) storing_given_up: Counter,
     pub(crate) log_lines_dropped: Counter,
     /// Responses by kind, and within each kind by class of status.

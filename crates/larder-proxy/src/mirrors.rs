@@ -175,6 +175,28 @@ impl MirrorTable {
     }
 }
 
+impl MirrorTable {
+    /// Returns the mirrored server with this scheme, authority and name in keys as a destination.
+    pub(crate) fn destination_of(&self, scheme: &str, authority: &str, name: Option<&str>) -> Option<Destination<'_>> {
+        let is_it = |known: &&Arc<KnownMirror>| {
+            (known.scheme, &*known.authority, known.name.as_deref()) == (scheme, authority, name)
+        };
+        self.known.iter().find(is_it).map(|known| known.destination())
+    }
+}
+
+impl KnownMirror {
+    /// Returns the server's scheme and authority, and the mark in its keys.
+    fn name(&self) -> (&str, &str, OriginMark<'_>) {
+        (self.scheme, &self.authority, self.name.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
+    }
+
+    fn destination(&self) -> Destination<'_> {
+        let (scheme, authority, mark) = self.name();
+        Destination { scheme, authority: authority.into(), origin: self.origin.clone(), group: None, prefix: "", mark }
+    }
+}
+
 impl MirrorRequest {
     /// Returns the kind of a registry request that the mirror itself answers. `None` for other requests.
     fn registry_ask(&self, target: &Uri) -> Option<RegistryAsk> {
@@ -217,15 +239,12 @@ impl MirrorRequest {
 
     /// Returns the server's scheme and authority, and the mark in its keys.
     pub(crate) fn name(&self) -> (&str, &str, OriginMark<'_>) {
-        let KnownMirror { scheme, authority, name, .. } = &*self.mirror;
-        (scheme, authority, name.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
+        self.mirror.name()
     }
 
     /// Returns the destination of the request.
     pub(crate) fn destination(&self) -> Destination<'_> {
-        let (scheme, authority, mark) = self.name();
-        let origin = self.mirror.origin.clone();
-        Destination { scheme, authority: authority.into(), origin, group: None, prefix: "", mark }
+        self.mirror.destination()
     }
 
     /// Returns whether links are rewritten in some of the server's documents.

@@ -26,6 +26,7 @@ use crate::{
     missing::MissingList,
     origin::origins::OriginsShared,
     routes::SiteRoutes,
+    siblings::Siblings,
 };
 
 /// The state that all workers share.
@@ -63,6 +64,8 @@ pub(crate) struct ProxyState {
     pub(crate) admin_tokens: Option<AdminTokens>,
     /// The other nodes of the fleet, if there are any.
     pub(crate) fleet: Option<Arc<FleetLink>>,
+    /// The same nodes, if they share their entries.
+    pub(crate) siblings: Option<Arc<Siblings>>,
     /// The rate limits for responses to clients.
     pub(crate) delays: DelayTable,
     pub(crate) counts: Arc<BoundedCounts>,

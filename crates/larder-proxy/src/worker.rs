@@ -77,6 +77,7 @@ impl Worker {
                 origins: Arc::clone(&origins),
                 marks: Arc::clone(&shared.marks),
                 rests: Arc::clone(&shared.rests),
+                siblings: shared.siblings.clone(),
             });
             let flights = Arc::new(Flights {
                 table: Arc::clone(&shared.flights),

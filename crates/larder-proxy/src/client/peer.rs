@@ -35,6 +35,7 @@ use crate::{
     },
     outcome::Outcome,
     session::SessionState,
+    siblings::PeerRequest,
     watch::{WatchOrder, WatchedConnection},
     worker::Worker,
 };
@@ -302,7 +303,7 @@ impl Client {
     /// Returns whether the address of a request's client is outside the networks that are served.
     pub(crate) fn is_denied<B>(&self, worker: &Worker, request: &Request<B>) -> bool {
         let networks = &worker.shared.config.clients;
-        !networks.is_empty() && !is_within(networks, self.address_of(request))
+        !networks.is_empty() && !is_within(networks, self.address_of(request)) && PeerRequest::of(request).is_none()
     }
 
     /// Returns whether the client needs no credentials. It gave them when it opened its tunnel, or its session belongs

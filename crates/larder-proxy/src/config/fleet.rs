@@ -29,6 +29,9 @@ pub struct Fleet {
     pub nodes: Vec<FleetNode>,
     /// A file with the secret that all nodes share. Required if there are nodes.
     pub secret_file: Option<PathBuf>,
+    /// Whether the nodes share their entries: a node that lacks a response asks the node that owns its key before the
+    /// origin. Default no.
+    pub shares_entries: bool,
     /// Time that another node may be silent. After that, responses stored before must be validated before use, because
     /// the other node may have purged them. A longer time lets nodes restart slowly without that cost, but purges made
     /// on an unreachable node may take effect that much later. Default one minute; at least one second.
@@ -70,6 +73,7 @@ impl Default for Fleet {
             shows_node: false,
             nodes: Vec::new(),
             secret_file: None,
+            shares_entries: false,
             node_timeout: Duration::from_mins(1),
         }
     }

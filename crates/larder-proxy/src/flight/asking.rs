@@ -66,6 +66,12 @@ impl FetchContext {
         asked: &RequestHead,
         edits: &RequestEdits,
     ) -> Result<(response::Parts, OriginBody), Failure> {
+        if self.siblings.is_some()
+            && let Some((mut head, body)) = Box::pin(self.ask_sibling(asked, edits)).await
+        {
+            asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
+            return Ok((head, body));
+        }
         let request_time = clock::now();
         let outgoing = ReplayableRequest {
             origin: asked.origin.clone(),

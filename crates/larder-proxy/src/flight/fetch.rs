@@ -271,7 +271,10 @@ impl Fetch {
                 // stored.
                 let behind = is_long && self.cache().shared.patience.is_behind();
                 let unstored = behind.then_some(Reason::StoreBehind);
-                if !behind {
+                if body.is_from_sibling {
+                    // The sibling stores it for all nodes. Here it is kept in memory only, as long as it is in use.
+                    place.admission = StoreAdmission::Refused;
+                } else if !behind {
                     place.admission = storing::admission(self.cache(), &place, &head, total_len);
                 }
                 let is_admitted = place.admission == StoreAdmission::Granted;

@@ -19,6 +19,7 @@ use crate::{
     flight::{reader::FlightReader, rest::TailFetches},
     marks::ResponseMarkers,
     origin::origins::OriginRouter,
+    siblings::Siblings,
 };
 
 /// The settings and shared state that one worker's fetches use.
@@ -28,6 +29,8 @@ pub(crate) struct FetchContext {
     pub(crate) marks: Arc<ResponseMarkers>,
     /// The running fetches of missing parts of stored bodies.
     pub(crate) rests: Arc<TailFetches>,
+    /// The nodes that are asked before origins.
+    pub(crate) siblings: Option<Arc<Siblings>>,
 }
 
 /// A stored body as a request reads it.

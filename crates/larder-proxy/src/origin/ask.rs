@@ -51,6 +51,22 @@ impl OriginRouter {
         self.count(answered.and_then(|(response, lease)| self.settle(&host, response, lease)))
     }
 
+    /// Sends a request to another node of the fleet. It is not counted as one to an origin.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(crate) async fn ask_sibling<M>(
+        self: &Arc<Self>,
+        outgoing: ReplayableRequest<M>,
+    ) -> Result<(response::Parts, OriginBody), Failure>
+    where
+        M: FnMut() -> Request<RequestBody> + Send,
+    {
+        let host = outgoing.origin.clone();
+        let (response, lease) = outgoing.send(self).await?;
+        self.settle(&host, response, lease)
+    }
+
     /// Asks an origin to leave HTTP.
     ///
     /// # Errors

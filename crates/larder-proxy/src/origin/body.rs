@@ -19,7 +19,7 @@ use larder_http::fields::strip_hop_by_hop;
 use crate::{
     errors::BodyError,
     metrics::WorkerMetrics,
-    origin::{http1::Http1Body, pool::Lease},
+    origin::{http1::Http1Body, pool::Lease, target::OriginWay},
 };
 
 /// The body of a response as it arrives over a connection.
@@ -36,11 +36,14 @@ pub(crate) struct OriginBody {
     /// `None` once the body has ended.
     lease: Option<Lease>,
     metrics: Arc<WorkerMetrics>,
+    /// Whether another node of the fleet sends it.
+    pub(crate) is_from_sibling: bool,
 }
 
 impl OriginBody {
     pub(crate) fn new(incoming: ArrivingBody, lease: Lease, metrics: Arc<WorkerMetrics>) -> Self {
-        let mut body = Self { incoming, lease: Some(lease), metrics };
+        let is_from_sibling = lease.origin.way == OriginWay::Sibling;
+        let mut body = Self { incoming, lease: Some(lease), metrics, is_from_sibling };
         body.release_if_ended();
         body
     }
@@ -88,7 +91,7 @@ impl OriginBody {
                 if let Some(lease) = &self.lease {
                     lease.origin_delivered();
                 }
-                if let Some(bytes) = frame.data_ref() {
+                if let Some(bytes) = frame.data_ref().filter(|_| !self.is_from_sibling) {
                     self.metrics.origin_bytes.add(bytes.len() as u64);
                 }
                 if let Some(trailers) = frame.trailers_mut() {

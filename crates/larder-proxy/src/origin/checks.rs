@@ -28,7 +28,8 @@ pub(crate) async fn check_all(group: Arc<OriginGroup>, origins: Arc<OriginRouter
     }
 }
 
-async fn is_well(origins: &Arc<OriginRouter>, origin: &Origin, path: &str) -> bool {
+/// Returns whether an origin answers a request for this path without an error.
+pub(crate) async fn is_well(origins: &Arc<OriginRouter>, origin: &Origin, path: &str) -> bool {
     let (Ok(target), Ok(host)) = (path.parse::<http::Uri>(), HeaderValue::try_from(origin.to_string())) else {
         return false;
     };

@@ -87,7 +87,7 @@ impl OriginsShared {
         match (&origin.way, &self.parents) {
             (OriginWay::By(parent), _) => std::slice::from_ref(parent),
             (OriginWay::Usual, Some(parents)) => parents.leading_to(origin),
-            (OriginWay::Direct, _) | (OriginWay::Usual, None) => &[],
+            (OriginWay::Direct | OriginWay::Sibling, _) | (OriginWay::Usual, None) => &[],
         }
     }
 
@@ -111,6 +111,10 @@ impl OriginsShared {
 
     /// Records the result of a request to an origin: logs a fault, and updates the state of the uplink.
     pub(crate) fn note<T>(&self, origin: &Origin, outcome: Result<T, &Failure>) {
+        // A sibling says nothing about the uplink, and `siblings` logs its faults.
+        if origin.way == OriginWay::Sibling {
+            return;
+        }
         let failure = outcome.err();
         if let Some(failure) = failure {
             self.complaints.note(failure);

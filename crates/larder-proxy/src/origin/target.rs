@@ -40,6 +40,8 @@ pub(crate) enum OriginWay {
     Direct,
     /// Through this parent.
     By(Arc<Parent>),
+    /// Directly, because it is another node of the fleet.
+    Sibling,
 }
 
 impl Origin {

@@ -23,6 +23,7 @@ use crate::{
     origin::target::{host_of, path_of},
     popular::PopularitySubject,
     request::served::ServedResponse,
+    siblings::PeerRequest,
     worker::Worker,
 };
 
@@ -81,6 +82,9 @@ pub(super) fn name_of<'a>(
     worker: &'a Worker,
     request: &'a Request<Incoming>,
 ) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
+    if let Some(peer) = PeerRequest::of(request) {
+        return Some(peer.name());
+    }
     if BuildCacheRequest::of(request).is_some() {
         return Some(BuildCacheRequest::name());
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Uri, Version,
+    HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{self, HOST},
     uri::{PathAndQuery, Scheme},
 };
@@ -39,6 +39,7 @@ use crate::{
     request::gate::AboutServer,
     routes::Destination,
     shared::ProxyState,
+    siblings::{PEER_FIELD, PeerRequest},
     worker::Worker,
 };
 
@@ -70,9 +71,13 @@ pub(crate) async fn admit(
         http2::frame_body(request);
     }
     let sink = InterimQueue::open(client, request.version());
+    if PeerRequest::of(request).is_some() {
+        // The sign of life that another node waits for, however long the origin takes.
+        sink.push(StatusCode::PROCESSING, &HeaderMap::new());
+    }
     let asked = take_apart(client, shared, request)?;
     // Every client that may connect may use sites.
-    if !asked.origin.trusted && !may_forward(client, shared, &asked.fields).await {
+    if !asked.origin.trusted && !asked.is_by_sibling && !may_forward(client, shared, &asked.fields).await {
         return Err(Failure::NoPassword);
     }
     let interim =
@@ -99,6 +104,7 @@ pub(crate) fn take_apart(
 ) -> Result<RequestHead, Failure> {
     let mut fields = std::mem::take(request.headers_mut());
     strip_named(&mut fields);
+    fields.remove(&PEER_FIELD);
     if via::loops(&fields, &shared.marks.pseudonym) {
         return Err(Failure::Loop);
     }
@@ -140,6 +146,7 @@ pub(crate) fn take_apart(
     let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
     let before = RequestRules { is_anybodys, digest: way.digest(path.as_str())?.or(before.digest), ..before };
     let (interim, expectation) = (None, expects.then(Arc::default));
+    let is_by_sibling = way.peer.is_some();
     Ok(RequestHead {
         method,
         fields,
@@ -159,19 +166,25 @@ pub(crate) fn take_apart(
         scheme,
         before,
         session_rules,
+        is_by_sibling,
         question: None,
     })
 }
 
-/// The mirror or the build cache that a request came through, if any.
+/// The node, mirror or build cache that a request came through, if any.
 struct RequestWay {
+    peer: Option<PeerRequest>,
     mirror: Option<MirrorRequest>,
     build_cache: Option<BuildCacheRequest>,
 }
 
 impl RequestWay {
     fn of<B>(request: &Request<B>) -> Self {
-        Self { mirror: MirrorRequest::of(request).cloned(), build_cache: BuildCacheRequest::of(request).cloned() }
+        Self {
+            peer: PeerRequest::of(request).cloned(),
+            mirror: MirrorRequest::of(request).cloned(),
+            build_cache: BuildCacheRequest::of(request).cloned(),
+        }
     }
 
     fn destination<'a, B>(
@@ -181,6 +194,9 @@ impl RequestWay {
         request: &'a Request<B>,
         fields: &'a HeaderMap,
     ) -> Result<Destination<'a>, Failure> {
+        if let Some(peer) = &self.peer {
+            return destination_of_peer(peer, shared, request.uri());
+        }
         match (&self.build_cache, &self.mirror) {
             (Some(build_cache), _) => Ok(build_cache.destination()),
             (None, Some(mirror)) => Ok(mirror.destination()),
@@ -209,6 +225,25 @@ impl RequestWay {
     fn digest(&self, path: &str) -> Result<Option<NamedDigest>, Failure> {
         self.build_cache.as_ref().map_or(Ok(None), |_| build_caches::digest_of(path))
     }
+}
+
+/// Returns the destination of a request of another node, which has the same sites and mirrors.
+///
+/// # Errors
+/// It is unknown here, or another origin answers for it.
+fn destination_of_peer<'a>(
+    peer: &'a PeerRequest,
+    shared: &'a ProxyState,
+    uri: &'a Uri,
+) -> Result<Destination<'a>, Failure> {
+    let PeerRequest { scheme, authority, path, mark, .. } = peer;
+    if let Some(mirrored) = shared.mirrors.destination_of(scheme, authority, mark.as_deref()) {
+        return Ok(mirrored);
+    }
+    // A configured origin is found as if the client had asked the server itself.
+    let target = if mark.is_some() { path } else { uri };
+    let found = shared.routes.locate(scheme, target, Version::HTTP_11, Some(authority))?;
+    if found.mark.name() == mark.as_deref() { Ok(found) } else { Err(Failure::NoSite) }
 }
 
 /// Returns the overrides of the first matching rule that apply before there is a response. Removes ignored fields from

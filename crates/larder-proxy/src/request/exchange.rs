@@ -33,7 +33,7 @@ use crate::{
     mirrors::{MirrorRequest, RegistryAsk},
     origin::{
         request_body::ClientBody,
-        target::{host_of, is_within, path_of},
+        target::{host_of, path_of},
     },
     outcome::Outcome,
     popular::PopularitySubject,
@@ -42,13 +42,14 @@ use crate::{
         accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
         admission, build_cache, change, encode, gate,
         hit::{self, HitRequest},
-        intercept, pac, question,
+        intercept, nodes, pac, question,
         refusal::RefusalForm,
         registry, serve,
         served::ServedResponse,
         tunnel::{self, TunnelTarget},
         upgrade::{self, SwitchedConnection, UpgradeReply},
     },
+    siblings::PeerRequest,
     worker::Worker,
 };
 
@@ -60,12 +61,13 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
     }
     // Determined once, so that a request sees one configuration.
     let worker = client.worker.latest();
-    let is_health_check = is_health_check(client, &worker, &request);
+    let is_health_check = nodes::is_health_check(client, &worker, &request);
+    nodes::note_sibling(client, &worker, &mut request);
     let passed = gate::pass(client, &worker, fault, &mut request);
     if let Err(failure) = passed {
         return refuse(client, &worker, &request, &failure);
     }
-    if is_health_check && may_check_health(client, &worker, &request) {
+    if is_health_check && nodes::may_check_health(client, &worker, &request) {
         let response = Readiness::of(&worker.shared).response();
         return ClientAnswer::Ready(Some(finish_health_check(client, response)));
     }
@@ -74,7 +76,8 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
         return ClientAnswer::Later(Box::pin(send_purges(client, worker, link, request)));
     }
     // Read here, because a mirror changes the coding that the request accepts.
-    let wish = if worker.shared.compresses { CodingWish::of(&request) } else { None };
+    let is_by_sibling = PeerRequest::of(&request).is_some();
+    let wish = if worker.shared.compresses && !is_by_sibling { CodingWish::of(&request) } else { None };
     if let Err(failure) = divert(client, &worker, &mut request) {
         return refuse(client, &worker, &request, &failure);
     }
@@ -84,6 +87,7 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
     match answer_from_memory(client, worker, &request, name) {
         Some(served) => {
             let served = encoded(worker, wish.as_ref(), served);
+            let served = nodes::proved(worker, PeerRequest::of(&request), served);
             ClientAnswer::Ready(Some(finish(client, RequestStart::new(client, worker, &request, met), served)))
         }
         None => {
@@ -97,22 +101,6 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
             }
         }
     }
-}
-
-/// Returns whether a request is a health check: for the path of these, and addressed to this proxy itself.
-fn is_health_check<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
-    let (path, uri) = (worker.shared.config.fleet.ready_path.as_deref(), request.uri());
-    path == Some(uri.path())
-        && matches!(*request.method(), Method::GET | Method::HEAD)
-        && client.is_server_for(request.version(), uri)
-        && client.inside.is_none()
-        && client.session.is_none()
-}
-
-/// Returns whether a client gets an answer to a health check: balancers do, even if they may not use this proxy.
-fn may_check_health<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
-    let balancers = &worker.shared.config.fleet.trusted_proxies;
-    !client.is_denied(worker, request) || is_within(balancers, client.peer.ip())
 }
 
 /// Answers another node of the fleet that reads the log of purges.
@@ -215,7 +203,11 @@ fn answer_from_memory(
     {
         return None;
     }
-    let passwords = worker.shared.passwords.as_ref().filter(|_| !client.is_admitted());
+    let peer = PeerRequest::of(request);
+    if !nodes::knows_its_purges(worker, peer) {
+        return None;
+    }
+    let passwords = worker.shared.passwords.as_ref().filter(|_| !client.is_admitted() && peer.is_none());
     if passwords.is_some_and(|passwords| !passwords.knows(fields)) {
         return None;
     }
@@ -278,6 +270,7 @@ async fn respond(
     let is_change = !invalidate::is_safe(request.method());
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
     let (mirrored, form) = (MirrorRequest::of(&request).cloned(), RefusalForm::for_request(&request));
+    let peer = PeerRequest::of(&request).cloned();
     let answered = if let Some(cache) = BuildCacheRequest::of(&request).cloned() {
         Box::pin(build_cache::answer(client, worker, request, cache)).await
     } else if let Some(ask) = request.extensions().get::<RegistryAsk>().copied() {
@@ -285,6 +278,7 @@ async fn respond(
     } else {
         serve_request(client, worker, request).await
     };
+    let answered = answered.map(|served| nodes::proved(worker, peer.as_ref(), served));
     let served = answered.unwrap_or_else(|failure| {
         // If the client's body broke off, the client is at fault for the origin's reaction.
         let failure = client.fatal_fault().map_or(failure, Failure::BadRequest);
@@ -349,6 +343,7 @@ async fn serve_request(
     mut request: Box<Request<Incoming>>,
 ) -> Result<ServedResponse, Failure> {
     let asked = admission::admit(client, worker, &mut request).await?;
+    nodes::await_purges(worker, &request).await?;
     // The head must have no second owner, because a git question may be made from it.
     let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
     let served = serve_admitted(client, worker, asked, request.into_body()).await;

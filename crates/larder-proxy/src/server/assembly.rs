@@ -61,6 +61,7 @@ use crate::{
     },
     routes::SiteRoutes,
     shared::{BoundedCounts, ProxyState},
+    siblings::Siblings,
 };
 
 /// The state built from a configuration.
@@ -296,10 +297,7 @@ impl Assembly {
         let manners: Vec<_> = config.sites.iter().map(settings).collect();
         let manner = SitePolicy::new(&config.cache, &config.cache, &lasting.groups);
         let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
-        let fleet = files.fleet_secret.zip(config.fleet.node.clone()).map(|(secret, own_name)| {
-            let timeout = config.fleet.node_timeout;
-            Arc::new(FleetLink { own_name, secret, peers: lasting.fleet_peers, timeout })
-        });
+        let (fleet, siblings) = fleet_of(&config, files.fleet_secret, lasting.fleet_peers);
         let shared = Arc::new(ProxyState {
             manners,
             manner,
@@ -321,12 +319,25 @@ impl Assembly {
             passwords: files.passwords,
             admin_tokens: files.admin_tokens,
             fleet,
+            siblings,
             delays: DelayTable::new(&config.delays),
             counts: lasting.counts,
             config,
         });
         Self { shared, caretakers: files.caretakers }
     }
+}
+
+/// Returns the other nodes of the fleet, for their purges and for their entries.
+fn fleet_of(
+    config: &ProxyConfig,
+    secret: Option<FleetSecret>,
+    peers: Arc<FleetPeers>,
+) -> (Option<Arc<FleetLink>>, Option<Arc<Siblings>>) {
+    let Some((secret, own_name)) = secret.map(Arc::new).zip(config.fleet.node.clone()) else { return (None, None) };
+    let siblings = Siblings::new(&config.fleet, &own_name, &secret);
+    let timeout = config.fleet.node_timeout;
+    (Some(Arc::new(FleetLink { own_name, secret, peers, timeout })), siblings)
 }
 
 /// Refuses a file of CAs that is unusable. Otherwise only the first TLS connection to an origin would show the error.

@@ -46,6 +46,7 @@ use crate::{
         sockets::WorkerSockets,
     },
     shared::ProxyState,
+    siblings,
     watch::WatchOrder,
     worker::{ConnectionPresence, Worker, WorkerThread},
 };
@@ -242,6 +243,9 @@ impl OpenListeners {
         self.looking_after.spawn(keep_purges(Arc::clone(&cache.shared.purges)));
         if let Some(link) = &shared.fleet {
             fleet::follow_all(link, &shared.config.fleet, &cache.shared.purges, &mut self.looking_after);
+        }
+        if let Some(siblings) = &shared.siblings {
+            self.looking_after.spawn(siblings::probe_all(Arc::clone(siblings), Arc::clone(origins)));
         }
         let parents = origins.shared.parents.iter().map(|parents| Arc::clone(&parents.group));
         for group in shared.routes.groups().into_iter().chain(parents) {

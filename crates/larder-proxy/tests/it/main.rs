@@ -50,6 +50,7 @@ mod registries;
 mod reloads;
 mod rules;
 mod secure;
+mod siblings;
 mod sites;
 mod smuggling;
 mod support;

@@ -225,6 +225,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         "A file with the secret by which the nodes recognize each other, at least 16 characters, readable by Larder's \
          user only. Required with `nodes`, and the same on all of them."
         => run |s, v| s.proxy.fleet.secret_file = Some(path(v)?)),
+    row!("fleet.siblings", "", Boolean, "", Toml("false"), Reload, "true",
+        "Whether the nodes share what they store: a node that lacks a response asks the node that owns its key before the \
+         origin. See [Siblings](../how-to/fleet.md#siblings-without-a-balancer)."
+        => run |s, v| s.proxy.fleet.shares_entries = v.boolean()?),
     row!("fleet.node_timeout", "", Duration, "at least 1s", Toml("\"1m\""), Reload, "\"5m\"",
         "Time that another node may be silent. While one is silent for longer, stored responses are validated at the \
          origin before use, at least once per this time, because the other may have purged them. With more, a node may \

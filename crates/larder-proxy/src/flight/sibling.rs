@@ -1,0 +1,121 @@
+//! Asks the node of the fleet that owns a resource before its origin.
+//!
+//! Owns: which requests are put to a sibling, and when it is passed by. Invariants: a request goes through one sibling
+//! at most. Whatever a sibling does, the origin can still be asked: a sibling that is silent, unreachable, or answers
+//! with an error of its own is passed by.
+//!
+//! A sibling sends a sign of life at once (102), so a slow origin does not make it look silent.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use http::{Method, Request, header, response};
+use larder_http::cache_control::RequestDirectives;
+
+use crate::{
+    asked::{RequestEdits, RequestHead},
+    cache::mark::OriginMark,
+    errors::Failure,
+    flight::source::FetchContext,
+    origin::{
+        body::OriginBody,
+        http1::InterimListener,
+        pool::{ReplayableRequest, RetryRule},
+        request_body::RequestBody,
+    },
+    siblings::{PeerWords, SiblingNode, SiblingOutcome},
+};
+
+impl FetchContext {
+    /// Asks the sibling that owns the resource, if another node does and the request is one for shared responses.
+    /// Returns `None` if the origin is to be asked.
+    pub(super) async fn ask_sibling(
+        &self,
+        asked: &RequestHead,
+        edits: &RequestEdits,
+    ) -> Option<(response::Parts, OriginBody)> {
+        let siblings = self.siblings.as_ref()?;
+        let key = asked.key.as_ref().filter(|_| may_be_shared(asked))?;
+        if self.cache.shared.lonely.contains(key) {
+            return None;
+        }
+        let sibling = siblings.owner(key)?;
+        let words = PeerWords::new()?;
+        let url = asked.uri()?;
+        let mark = OriginMark::of_key(key).name();
+        let is_alive = Arc::new(AtomicBool::new(false));
+        let make = || {
+            let mut request = asked.outgoing(&self.marks, edits);
+            *request.uri_mut() = url.clone();
+            let purges = &self.cache.shared.purges;
+            words.put(siblings, (&sibling.name, mark), (&url, purges), request.headers_mut());
+            listen(asked, &is_alive, &mut request);
+            request
+        };
+        let (origin, repeat) = (sibling.origin.clone(), RetryRule::Safe);
+        let asking = self.origins.ask_sibling(ReplayableRequest { origin, choice: None, key: None, repeat, make });
+        let answered = tokio::select! {
+            biased;
+            answered = asking => answered,
+            () = silence(&is_alive) => Err(Failure::Timeout { host: sibling.name.to_string() }),
+        };
+        let (mut head, body) = self.judge(sibling, answered)?;
+        if !words.take_proof(siblings, &mut head.headers) {
+            sibling.note(SiblingOutcome::Failed);
+            let (node, status) = (&*sibling.name, head.status.as_u16());
+            tracing::debug!(node, status, "a node of the fleet cannot answer for a resource that it owns");
+            return None;
+        }
+        sibling.note(SiblingOutcome::Answered);
+        self.cache.metrics.sibling_answers.add(1);
+        Some((head, body))
+    }
+
+    fn judge<T>(&self, sibling: &SiblingNode, answered: Result<T, Failure>) -> Option<T> {
+        let failure = match answered {
+            Ok(answered) => return Some(answered),
+            Err(failure) => failure,
+        };
+        let is_refused = matches!(failure, Failure::Unusable { .. });
+        sibling.note(if is_refused { SiblingOutcome::Unreachable } else { SiblingOutcome::Failed });
+        tracing::debug!(node = &*sibling.name, %failure, "a node of the fleet is passed by");
+        self.cache.metrics.siblings_passed_by.add(1);
+        None
+    }
+}
+
+/// Returns whether responses to a request can be shared between nodes.
+fn may_be_shared(asked: &RequestHead) -> bool {
+    let is_plain = asked.method == Method::GET && asked.question.is_none() && !asked.has_body();
+    let has = |name| asked.fields.contains_key(name);
+    let is_kept_by_none = has(header::CACHE_CONTROL) && RequestDirectives::from_fields(&asked.fields).no_store;
+    is_plain && !asked.is_by_sibling && !has(header::AUTHORIZATION) && !is_kept_by_none
+}
+
+/// Notes interim responses as signs of life. Those of the origin go on to the client.
+fn listen(asked: &RequestHead, is_alive: &Arc<AtomicBool>, request: &mut Request<RequestBody>) {
+    let (is_alive, sink) = (Arc::clone(is_alive), asked.interim.clone());
+    let listener = InterimListener(Arc::new(move |status, fields| {
+        is_alive.store(true, Relaxed);
+        if let Some(sink) = sink.as_ref().filter(|_| status != http::StatusCode::PROCESSING) {
+            sink(status, fields);
+        }
+    }));
+    request.extensions_mut().insert(listener);
+}
+
+/// Ends if a sibling gives no sign of life in time.
+async fn silence(is_alive: &AtomicBool) {
+    tokio::time::sleep(PATIENCE).await;
+    if is_alive.load(Relaxed) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Time in which a sibling must give a sign of life.
+const PATIENCE: Duration = Duration::from_millis(50);

@@ -1,0 +1,67 @@
+//! Requests of balancers, and of other nodes of the fleet.
+//!
+//! Owns: recognizing them, and the proof in responses to other nodes. Invariant: a request counts as another node's
+//! only on a connection of its own, and with a code that needs the fleet's secret.
+
+use http::{Method, Request};
+use hyper::body::Incoming;
+
+use crate::{
+    client::peer::Client,
+    errors::Failure,
+    origin::target::is_within,
+    request::served::ServedResponse,
+    siblings::{PEER_FIELD, PeerRequest},
+    worker::Worker,
+};
+
+/// Returns whether a request is a health check: for the path of these, and addressed to this proxy itself.
+pub(super) fn is_health_check<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
+    let (path, uri) = (worker.shared.config.fleet.ready_path.as_deref(), request.uri());
+    path == Some(uri.path())
+        && matches!(*request.method(), Method::GET | Method::HEAD)
+        && client.is_server_for(request.version(), uri)
+        && client.inside.is_none()
+        && client.session.is_none()
+}
+
+/// Returns whether a client gets an answer to a health check: balancers do, even if they may not use this proxy.
+pub(super) fn may_check_health<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
+    let balancers = &worker.shared.config.fleet.trusted_proxies;
+    !client.is_denied(worker, request) || is_within(balancers, client.peer.ip())
+}
+
+/// Notes in a request that another node of the fleet sent it, if that is so.
+pub(super) fn note_sibling(client: &Client, worker: &Worker, request: &mut Request<Incoming>) {
+    let Some(siblings) = worker.shared.siblings.as_ref().filter(|_| request.headers().contains_key(&PEER_FIELD)) else {
+        return;
+    };
+    let is_direct = client.inside.is_none() && client.session.is_none();
+    if let Some(peer) = PeerRequest::verify(siblings, request).filter(|_| is_direct) {
+        request.extensions_mut().insert(peer);
+    }
+}
+
+/// Returns whether all purges are applied here that the node knows that sent a request, if one did.
+pub(super) fn knows_its_purges(worker: &Worker, peer: Option<&PeerRequest>) -> bool {
+    let Some((peer, siblings)) = peer.zip(worker.shared.siblings.as_ref()) else { return true };
+    peer.knows_its_purges(siblings, &worker.shared.cache.purges)
+}
+
+/// Adds to a response for another node of the fleet the proof that this node gave it.
+pub(super) fn proved(worker: &Worker, peer: Option<&PeerRequest>, mut served: ServedResponse) -> ServedResponse {
+    if let Some((peer, siblings)) = peer.zip(worker.shared.siblings.as_ref()) {
+        peer.prove(siblings, served.response.headers_mut());
+    }
+    served
+}
+
+/// Waits for a moment until the purges are applied here that the node knows that sent a request, if one did.
+///
+/// # Errors
+/// They are not.
+pub(super) async fn await_purges(worker: &Worker, request: &Request<Incoming>) -> Result<(), Failure> {
+    let Some((peer, siblings)) = PeerRequest::of(request).zip(worker.shared.siblings.as_ref()) else { return Ok(()) };
+    let is_known = Box::pin(peer.await_purges(siblings, &worker.shared.cache.purges)).await;
+    if is_known { Ok(()) } else { Err(Failure::PurgesUnknown) }
+}

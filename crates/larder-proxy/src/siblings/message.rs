@@ -1,0 +1,159 @@
+//! The field by which one node asks another for a resource, and by which the other proves that it answered.
+//!
+//! Owns: the form of the field, and its codes. Invariants: a request counts as a sibling's only if its code proves that
+//! the sender knows the secret and means this node. A response counts only with the code for this very request. The
+//! field never reaches an origin or a client.
+//!
+//! ```text
+//! larder-peer: FROM TO NONCE MARK PURGES CODE        in a request, whose target is the resource's URL
+//! larder-peer: CODE                                  in a response that is not an error of the node itself
+//! ```
+//!
+//! `MARK` names the origin in the key, or is `-`. `PURGES` has the position up to which the sender has applied each log
+//! of purges, as `NAME:LOG:NUMBER,...`.
+
+use std::{fmt::Write as _, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
+
+use super::Siblings;
+use crate::{
+    cache::{mark::OriginMark, purges::Purges},
+    fleet::secret,
+};
+
+/// The field.
+pub(crate) static PEER_FIELD: HeaderName = HeaderName::from_static("larder-peer");
+
+/// A request of another node, in the request's extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerRequest {
+    pub(crate) scheme: &'static str,
+    /// The host in the key.
+    pub(crate) authority: String,
+    /// The path and query, as the target of a request to a server.
+    pub(crate) path: Uri,
+    /// The name of the origin in the key, if the URL's own server is not meant.
+    pub(crate) mark: Option<String>,
+    nonce: String,
+    purges: String,
+}
+
+/// The words of one request to another node.
+pub(crate) struct PeerWords {
+    nonce: String,
+}
+
+impl PeerWords {
+    /// Returns the words for one request. `None` if the system has no random numbers.
+    pub(crate) fn new() -> Option<Self> {
+        secret::nonce().map(|nonce| Self { nonce })
+    }
+
+    /// Adds the field to a request for `url`.
+    pub(crate) fn put(
+        &self,
+        siblings: &Siblings,
+        (to, mark): (&str, Option<&str>),
+        (url, purges): (&Uri, &Purges),
+        fields: &mut HeaderMap,
+    ) {
+        let (from, nonce, mark) = (&*siblings.own_name, &*self.nonce, mark.unwrap_or("-"));
+        let positions = positions(siblings, purges);
+        let code = siblings.secret.sign(&[REQUEST, from, to, nonce, mark, &positions, &url.to_string()]);
+        let value = HeaderValue::try_from(format!("{from} {to} {nonce} {mark} {positions} {code}"));
+        fields.insert(&PEER_FIELD, value.expect("names and codes are printable"));
+    }
+
+    /// Takes the field out of a response. Returns whether a node that knows the secret gave this response.
+    pub(crate) fn take_proof(&self, siblings: &Siblings, fields: &mut HeaderMap) -> bool {
+        let code = fields.remove(&PEER_FIELD);
+        let code = code.as_ref().and_then(|code| code.to_str().ok());
+        code.is_some_and(|code| siblings.secret.verify(&[RESPONSE, &self.nonce], code))
+    }
+}
+
+impl PeerRequest {
+    /// Reads the field of a request. Returns `None` if it is not one of a node of the fleet to this node.
+    pub(crate) fn verify<B>(siblings: &Siblings, request: &Request<B>) -> Option<Self> {
+        let mut words = request.headers().get(&PEER_FIELD)?.to_str().ok()?.split(' ');
+        let mut next = || words.next();
+        let (from, to, nonce, mark, purges, code) = (next()?, next()?, next()?, next()?, next()?, next()?);
+        let is_plain = words.next().is_none() && matches!(*request.method(), Method::GET | Method::HEAD);
+        let url = request.uri().to_string();
+        let is_right = || siblings.secret.verify(&[REQUEST, from, to, nonce, mark, purges, &url], code);
+        if !is_plain || to != &*siblings.own_name || !is_right() {
+            return None;
+        }
+        let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Some(Self {
+            scheme: if request.uri().scheme_str()? == "https" { "https" } else { "http" },
+            authority: request.uri().authority()?.to_string(),
+            path: path.into(),
+            mark: (mark != "-").then(|| mark.to_owned()),
+            nonce: nonce.to_owned(),
+            purges: purges.to_owned(),
+        })
+    }
+
+    /// Returns the request of another node that a request is, if any.
+    pub(crate) fn of<B>(request: &Request<B>) -> Option<&Self> {
+        request.extensions().get()
+    }
+
+    /// Returns the scheme, authority and mark in the key of the resource.
+    pub(crate) fn name(&self) -> (&str, &str, OriginMark<'_>) {
+        (self.scheme, &self.authority, self.mark.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
+    }
+
+    /// Returns whether all purges are applied here that the other node has applied. If not, an answer from this cache
+    /// could be one that was purged there.
+    pub(crate) fn knows_its_purges(&self, siblings: &Siblings, purges: &Purges) -> bool {
+        self.purges.split(',').all(|position| {
+            let mut parts = position.rsplitn(3, ':');
+            let (Some(number), Some(log), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
+                return false;
+            };
+            let (Ok(number), Ok(log)) = (number.parse::<u64>(), u64::from_str_radix(log, 16)) else { return false };
+            if name == &*siblings.own_name {
+                // A position in another log than the present one is of no consequence: that log is lost.
+                return true;
+            }
+            log == 0 || purges.position(name).is_some_and(|known| known.log == log && known.number >= number)
+        })
+    }
+
+    /// Waits for a moment until these purges are applied. Returns whether they are.
+    pub(crate) async fn await_purges(&self, siblings: &Siblings, purges: &Purges) -> bool {
+        for _ in 0..CATCH_UP_STEPS {
+            if self.knows_its_purges(siblings, purges) {
+                return true;
+            }
+            tokio::time::sleep(CATCH_UP_INTERVAL).await;
+        }
+        self.knows_its_purges(siblings, purges)
+    }
+
+    /// Adds to a response the proof that this node gave it.
+    pub(crate) fn prove(&self, siblings: &Siblings, fields: &mut HeaderMap) {
+        let code = siblings.secret.sign(&[RESPONSE, &self.nonce]);
+        fields.insert(&PEER_FIELD, HeaderValue::try_from(code).expect("a code is hexadecimal digits"));
+    }
+}
+
+/// Returns the positions up to which this node has applied the purges of all nodes.
+fn positions(siblings: &Siblings, purges: &Purges) -> String {
+    let mut text = format!("{}:{:x}:{}", siblings.own_name, purges.log_id(), *purges.log_end().borrow());
+    for sibling in siblings.others() {
+        let (log, number) = purges.position(&sibling.name).map_or((0, 0), |known| (known.log, known.number));
+        write!(text, ",{}:{log:x}:{number}", sibling.name).expect("a string takes what is written to it");
+    }
+    text
+}
+
+const REQUEST: &str = "sibling request";
+const RESPONSE: &str = "sibling response";
+/// Number of intervals for which a request waits for purges that its sender knows. Between nodes that run, a purge
+/// takes a fraction of that time.
+const CATCH_UP_STEPS: u32 = 50;
+const CATCH_UP_INTERVAL: Duration = Duration::from_millis(10);

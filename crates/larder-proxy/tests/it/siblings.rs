@@ -1,0 +1,334 @@
+//! Nodes that share what they store. At stake: that two nodes fetch the same resource, that a node that fails takes
+//! requests with it, and that a purged response comes back from another node.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
+    thread,
+    time::{Duration, Instant},
+};
+
+use larder_http::{
+    key::primary_key,
+    owner::{OwnerNode, OwnerTable, slot_of},
+};
+use larder_proxy::{Fleet, Listener, Mirror, Proxy, ProxyConfig, RunningProxy};
+use larder_store::{Store, StoreOptions};
+use tempfile::TempDir;
+
+use crate::support::{Connection, Gate, Origin, Received, Reply, Response, eventually};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Three nodes of a fleet on one origin, of which each runs or does not.
+struct Nodes {
+    running: Vec<Option<RunningProxy>>,
+    addresses: Vec<SocketAddr>,
+    origin: Origin,
+    directory: TempDir,
+    owners: OwnerTable,
+    change: Box<dyn Fn(&mut ProxyConfig)>,
+}
+
+impl Nodes {
+    fn new(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::with(handle, |_| {})
+    }
+
+    fn with(
+        handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+        change: impl Fn(&mut ProxyConfig) + 'static,
+    ) -> Self {
+        let sockets: Vec<_> = NAMES.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+        let directory = tempfile::tempdir().unwrap();
+        let secret = directory.path().join("secret");
+        fs::write(&secret, "0123456789abcdef").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let (running, origin) = (NAMES.map(|_| None).into(), Origin::start(handle));
+        drop(sockets);
+        let named = NAMES.map(|name| OwnerNode { name: name.to_owned(), weight: 1 });
+        let owners = OwnerTable::new(&named).unwrap();
+        let mut nodes = Self { owners, running, addresses, origin, directory, change: Box::new(change) };
+        (0..NAMES.len()).for_each(|node| nodes.start(node));
+        (0..NAMES.len()).for_each(|node| nodes.until_sure(node));
+        nodes
+    }
+
+    fn start(&mut self, node: usize) {
+        let name = NAMES[node];
+        let listed =
+            NAMES.iter().zip(&self.addresses).map(|(name, address)| format!("{name}={address}").parse().unwrap());
+        let mut config = ProxyConfig {
+            listeners: vec![Listener::plain(self.addresses[node])],
+            worker_count: 2,
+            default_origin: Some(format!("http://{}", self.origin.address).parse().unwrap()),
+            forward: false,
+            fleet: Fleet {
+                node: Some(name.into()),
+                shows_node: true,
+                nodes: listed.collect(),
+                secret_file: Some(self.directory.path().join("secret")),
+                shares_entries: true,
+                ready_path: Some("/-/ready".to_owned()),
+                node_timeout: Duration::from_secs(5),
+                ..Fleet::default()
+            },
+            state_base: Some(self.directory.path().join(format!("{name}.state"))),
+            admin: Some("127.0.0.1:0".parse().unwrap()),
+            ..ProxyConfig::default()
+        };
+        config.targets.allow.push("127.0.0.0/8".parse().unwrap());
+        (self.change)(&mut config);
+        let store = Store::open(StoreOptions::new(self.directory.path().join(name), 256 << 20)).unwrap();
+        eventually("the store has loaded", || store.stats().loaded);
+        self.running[node] = Some(Proxy::start(config, Some(store)).unwrap());
+        eventually("it is ready", || self.get(node, "/-/ready", &[]).status == 200);
+    }
+
+    fn stop(&mut self, node: usize) {
+        self.running[node].take().unwrap().shutdown(Duration::ZERO);
+    }
+
+    fn get(&self, node: usize, target: &str, fields: &[&str]) -> Response {
+        // From another address than that of the nodes.
+        Connection::open_from([127, 0, 0, 2].into(), self.addresses[node]).request("GET", target, fields)
+    }
+
+    fn admin(&self, node: usize) -> Connection {
+        Connection::open_admin(self.running[node].as_ref().unwrap().admin_addr().unwrap())
+    }
+
+    /// Waits until a node knows the purges of all others, so that it serves what it has without validation.
+    fn until_sure(&self, node: usize) {
+        let figures = || self.admin(node).request("GET", "/metrics", &[]).text();
+        eventually("it is sure", || figures().contains("larder_fleet_doubt 0"));
+    }
+
+    /// The Cache-Status of a response, by the node that wrote each member.
+    fn member<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
+        let all = response.fields.iter().filter(|(field, _)| field == "cache-status");
+        all.flat_map(|(_, value)| value.split(", ")).find_map(|member| member.strip_prefix(name)?.strip_prefix("; "))
+    }
+
+    fn purge(&self, node: usize, target: &str) {
+        let url = format!("http://site.example{target}");
+        assert_eq!(self.admin(node).request("PURGE", &url, &[]).status, 200);
+    }
+
+    /// A target that this node owns, which was not requested before.
+    fn target_of(&self, node: usize, kind: &str) -> String {
+        (0..).map(|number| format!("/{kind}/{number}")).find(|target| self.owner_of(target) == node).unwrap()
+    }
+
+    fn owner_of(&self, target: &str) -> usize {
+        let key = primary_key("http", "site.example", target).unwrap();
+        self.owners.owner(slot_of(&key))
+    }
+}
+
+fn fresh(received: &Received, number: usize) -> Reply {
+    Reply::ok(&["Cache-Control: max-age=600", "ETag: \"1\""], format!("{} {number}", received.target))
+}
+
+#[test]
+fn each_resource_is_fetched_once_and_stored_by_its_owner() {
+    let nodes = Nodes::new(fresh);
+    let targets: Vec<String> = (0..60).map(|number| format!("/{number}")).collect();
+    for target in &targets {
+        let first = nodes.get(0, target, &[]);
+        for node in [1, 2, 0] {
+            let found = nodes.get(node, target, &[]);
+            assert_eq!((found.status, &found.body), (200, &first.body), "{target}");
+            assert_eq!(found.field("larder-peer"), None);
+        }
+    }
+    assert_eq!(nodes.origin.count(), targets.len());
+    assert!(nodes.origin.received().iter().all(|received| received.field("larder-peer").is_none()));
+    let target = nodes.target_of(1, "own");
+    let asked = nodes.get(0, &target, &[]);
+    assert!(Nodes::member(&asked, "a").unwrap().starts_with("fwd=uri-miss; fwd-status=200"), "{:?}", asked.fields);
+    assert!(!Nodes::member(&asked, "a").unwrap().contains("stored"), "{:?}", asked.fields);
+    assert!(Nodes::member(&asked, "b").unwrap().contains("stored"), "{:?}", asked.fields);
+    assert!(Nodes::member(&nodes.get(2, &target, &[]), "b").unwrap().starts_with("hit"));
+    // The node that is asked again has it in memory.
+    assert!(Nodes::member(&nodes.get(0, &target, &[]), "a").unwrap().starts_with("hit"));
+}
+
+#[test]
+fn misses_of_all_nodes_at_once_are_one_fetch_however_slow_the_origin() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let nodes = Nodes::new(move |_, _| {
+        let head = Reply::default().wait(&held);
+        head.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 4\r\n\r\nslow")
+    });
+    let target = nodes.target_of(1, "slow");
+    let (addresses, started) = (nodes.addresses.clone(), Instant::now());
+    let asking = (0..9).map(|number| {
+        let (address, target) = (addresses[number % 3], target.clone());
+        thread::spawn(move || Connection::open(address).request("GET", &target, &[]))
+    });
+    let asking: Vec<_> = asking.collect();
+    // Much longer than a sibling may be silent.
+    eventually("all have waited", || nodes.origin.count() == 1 && started.elapsed() > Duration::from_millis(300));
+    gate.open();
+    asking.into_iter().for_each(|one| assert_eq!(one.join().unwrap().text(), "slow"));
+    assert_eq!(nodes.origin.count(), 1);
+}
+
+#[test]
+fn node_that_is_gone_costs_no_request_and_its_entries_are_there_when_it_is_back() {
+    let mut nodes = Nodes::new(fresh);
+    let targets: Vec<String> = (0..60).map(|number| format!("/{number}")).collect();
+    targets.iter().for_each(|target| drop(nodes.get(0, target, &[])));
+    let before = nodes.origin.count();
+    nodes.stop(1);
+    for target in &targets {
+        for node in [2, 0] {
+            assert_eq!(nodes.get(node, target, &[]).status, 200, "{target}");
+        }
+    }
+    // Only what the lost node owned was fetched again, and only once.
+    let lost = targets.iter().filter(|target| nodes.owner_of(target) == 1).count();
+    assert!(nodes.origin.count() - before <= lost, "{} of {lost}", nodes.origin.count() - before);
+    let new = nodes.target_of(1, "new");
+    assert_eq!(nodes.get(0, &new, &[]).text(), nodes.get(2, &new, &[]).text());
+    let before = nodes.origin.count();
+    nodes.start(1);
+    nodes.until_sure(1);
+    targets.iter().for_each(|target| assert_eq!(nodes.get(1, target, &[]).status, 200));
+    assert_eq!(nodes.origin.count(), before, "its entries are still there");
+    let target = nodes.target_of(1, "later");
+    eventually("it is asked again", || {
+        let number = nodes.origin.count();
+        Nodes::member(&nodes.get(0, &format!("{target}?{number}"), &[]), "b").is_some()
+            || Nodes::member(&nodes.get(0, &nodes.target_of(1, &format!("later{number}")), &[]), "b").is_some()
+    });
+}
+
+#[test]
+fn node_that_is_silent_is_passed_by() {
+    let mut nodes = Nodes::new(fresh);
+    nodes.stop(1);
+    // Something accepts its connections and says nothing.
+    let silent = TcpListener::bind(nodes.addresses[1]).unwrap();
+    let target = nodes.target_of(1, "silent");
+    let started = Instant::now();
+    assert_eq!(nodes.get(0, &target, &[]).status, 200);
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    drop(silent);
+}
+
+#[test]
+fn answer_of_anybody_else_is_not_taken() {
+    let mut nodes = Nodes::new(fresh);
+    nodes.stop(1);
+    let listener = TcpListener::bind(nodes.addresses[1]).unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let Ok(mut socket) = socket else { return };
+            let mut request = [0; 4096];
+            let _ = std::io::Read::read(&mut socket, &mut request);
+            let text =
+                b"HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nLarder-Peer: 00\r\nContent-Length: 5\r\n\r\nwrong";
+            let _ = std::io::Write::write_all(&mut socket, text);
+        }
+    });
+    let target = nodes.target_of(1, "wrong");
+    for node in [0, 2, 0] {
+        assert!(nodes.get(node, &target, &[]).text().starts_with(&target));
+    }
+}
+
+#[test]
+fn only_a_node_with_the_secret_passes_for_one() {
+    let nodes = Nodes::with(fresh, |config| config.clients.push("127.0.0.2/32".parse().unwrap()));
+    let target = nodes.target_of(1, "x");
+    assert!(Nodes::member(&nodes.get(0, &target, &[]), "b").is_some(), "nodes are no clients");
+    let count = nodes.origin.count();
+    let field = format!("Larder-Peer: b a 00 - a:0:0 {}", "0".repeat(64));
+    let url = format!("http://site.example{target}");
+    for field in [&*field, "Larder-Peer: b a", "Larder-Peer:"] {
+        assert_eq!(Connection::open(nodes.addresses[0]).request("GET", &url, &[field]).status, 403, "{field}");
+        // A client's field goes nowhere.
+        assert_eq!(nodes.get(0, "/y", &[field]).field("larder-peer"), None);
+    }
+    assert!(nodes.origin.received()[count..].iter().all(|received| received.field("larder-peer").is_none()));
+}
+
+#[test]
+fn purged_response_does_not_come_back_from_another_node() {
+    let nodes = Nodes::new(fresh);
+    for round in 0..5 {
+        for owner in 0..3 {
+            let target = nodes.target_of(owner, &format!("purged{round}"));
+            let old = nodes.get((owner + 1) % 3, &target, &[]).text();
+            nodes.purge((owner + 2) % 3, &target);
+            // At once, perhaps before the owner knows.
+            let new = nodes.get((owner + 2) % 3, &target, &[]).text();
+            assert_ne!(old, new, "{target}");
+        }
+    }
+}
+
+#[test]
+fn private_responses_and_those_to_credentials_go_past_the_other_nodes() {
+    let nodes = Nodes::new(|received, number| {
+        let text = format!("{} {number}", received.field("authorization").unwrap_or("-"));
+        match received.target.starts_with("/private") {
+            true => Reply::ok(&["Cache-Control: private"], text),
+            false => Reply::ok(&["Cache-Control: max-age=600"], text),
+        }
+    });
+    let target = nodes.target_of(1, "private");
+    let texts: Vec<String> = (0..4).map(|_| nodes.get(0, &target, &[]).text()).collect();
+    assert_eq!(texts.iter().collect::<std::collections::HashSet<_>>().len(), 4, "{texts:?}");
+    let target = nodes.target_of(1, "credentials");
+    let asked = nodes.get(0, &target, &["Authorization: Bearer x"]);
+    assert!(asked.text().starts_with("Bearer x") && Nodes::member(&asked, "b").is_none(), "{:?}", asked.fields);
+}
+
+#[test]
+fn long_bodies_and_parts_of_them_come_from_the_owner() {
+    let body = crate::support::body(3_000_000);
+    let sent = body.clone();
+    let nodes = Nodes::new(move |_, _| Reply::ok(&["Cache-Control: max-age=600", "ETag: \"1\""], &sent));
+    let target = nodes.target_of(1, "long");
+    assert!(nodes.get(0, &target, &[]).body == body);
+    for node in [2, 0, 1] {
+        assert!(nodes.get(node, &target, &[]).body == body, "{node}");
+        let part = nodes.get(node, &target, &["Range: bytes=1500000-1500009"]);
+        assert_eq!((part.status, part.body.as_slice()), (206, &body[1_500_000..1_500_010]), "{node}");
+    }
+    assert_eq!(nodes.origin.count(), 1);
+}
+
+#[test]
+fn forward_requests_and_mirrors_go_to_the_owner_too() {
+    let nodes = Nodes::with(
+        |received, number| {
+            let text = format!("{}/link {number}", received.field("host").unwrap());
+            Reply::ok(&["Cache-Control: max-age=600", "Content-Type: text/html"], format!("http://{text}"))
+        },
+        |config| {
+            let origin = config.default_origin.take().unwrap();
+            let link = larder_proxy::MirrorLink { url: origin.to_short_string(), path: "/m".to_owned() };
+            let mirror = Mirror::of_files("/m", origin);
+            config.mirrors.push(Mirror { documents: vec!["text/html".to_owned()], links: vec![link], ..mirror });
+            config.forward = true;
+        },
+    );
+    let url = |number: usize| format!("http://{}/f/{number}", nodes.origin.address);
+    for number in 0..20 {
+        let texts: Vec<String> = (0..3).map(|node| nodes.get(node, &url(number), &[]).text()).collect();
+        assert!(texts.iter().all(|text| text == &texts[0]), "{texts:?}");
+        // The mirror of the same server has the same entry, with its links rewritten by the node that the client asked.
+        for node in 0..3 {
+            let mirrored = nodes.get(node, &format!("/m/f/{number}"), &[]).text();
+            assert!(mirrored.starts_with("http://site.example/m/link"), "{mirrored}");
+        }
+    }
+    assert_eq!(nodes.origin.count(), 20);
+}
