@@ -1,7 +1,8 @@
 """What cluster.sh stands on: an origin that counts its fetches, and a client that checks every byte.
 
   cluster.py origin PORT            serves; /count tells fetches and distinct paths since the last /reset
-  cluster.py load PORT KIND ...     requests, and prints one JSON object
+  cluster.py load PORT,... KIND ... requests, and prints one JSON object; of several ports each connection uses one, and
+                                    another one if that does not answer, as clients of a name with several addresses do
 
 The body of a path follows from the path without its utm_ arguments, so that each spelling of a key has the same. The
 first part of a path is the tag of its response; bodies of paths below /purge and /kept are short.
@@ -60,18 +61,24 @@ class Client:
     """One connection. A request on a connection that was used before and is closed without a byte of an answer is
     repeated on a new one, as every client does (RFC 9112 9.3.1)."""
 
-    def __init__(self, port, host, form):
-        self.port, self.host, self.form, self.open = port, host, form, None
+    def __init__(self, ports, host, form):
+        self.ports, self.host, self.form, self.open = ports, host, form, None
         self.hits = 0
 
-    async def get(self, path):
+    async def get(self, path, others=None):
+        others = len(self.ports) - 1 if others is None else others
         is_used = self.open is not None
         try:
             return await asyncio.wait_for(self.attempt(path), 20)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             self.open = None
-            if is_used and not getattr(error, "partial", b""):
-                return await self.get(path)
+            if getattr(error, "partial", b""):
+                return repr(error)
+            if is_used:
+                return await self.get(path, others)
+            if others > 0:
+                self.ports = self.ports[1:] + self.ports[:1]
+                return await self.get(path, others - 1)
             return repr(error)
         except asyncio.TimeoutError:
             self.open = None
@@ -79,7 +86,7 @@ class Client:
 
     async def attempt(self, path):
         if self.open is None:
-            self.open = await asyncio.open_connection("127.0.0.1", self.port)
+            self.open = await asyncio.open_connection("127.0.0.1", self.ports[0])
         reader, writer = self.open
         target = f"http://{self.host}{path}" if self.form == "absolute" else path
         writer.write(f"GET {target} HTTP/1.1\r\nHost: {self.host}\r\n\r\n".encode())
@@ -109,9 +116,12 @@ async def load(options):
     begun, requests, hits, failures, wrong = time.monotonic(), 0, 0, [], 0
     next_at = 0
 
-    async def work():
+    ports = [int(port) for port in options.port.split(",")]
+
+    async def work(number):
         nonlocal requests, hits, wrong, next_at
-        client = Client(options.port, options.host, options.form)
+        first = number % len(ports)
+        client = Client(ports[first:] + ports[:first], options.host, options.form)
         while True:
             at = next_at
             next_at += 1
@@ -129,13 +139,13 @@ async def load(options):
             if told is not None:
                 failures.append(told)
 
-    await asyncio.gather(*(work() for _ in range(options.connections)))
+    await asyncio.gather(*(work(number) for number in range(options.connections)))
     print(json.dumps({"requests": requests, "hits": hits, "failed": len(failures), "wrong": wrong, "failures": failures[:5]}))
 
 
 parser = argparse.ArgumentParser()
 parser.add_argument("command", choices=["origin", "load"])
-parser.add_argument("port", type=int)
+parser.add_argument("port")
 parser.add_argument("--delay", type=float, default=0.003)
 parser.add_argument("--prefix", default="a")
 parser.add_argument("--host", default="www.example.test")
@@ -147,4 +157,4 @@ parser.add_argument("--rate", type=float, default=600)
 parser.add_argument("--time", type=float, default=0)
 parser.add_argument("--connections", type=int, default=32)
 parsed = parser.parse_args()
-asyncio.run(origin(parsed.port, parsed.delay) if parsed.command == "origin" else load(parsed))
+asyncio.run(origin(int(parsed.port), parsed.delay) if parsed.command == "origin" else load(parsed))

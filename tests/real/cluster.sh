@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Three Larders that share a load behind a balancer, with the configuration that `larder cluster config` writes, and
-# behind a Larder of their own: each URL is fetched once, whichever of its spellings is requested; a node that is killed
+# behind a Larder of their own, and as siblings without a balancer: each URL is fetched once, whichever of its spellings is requested; a node that is killed
 # or restarted loses no request; when it is back nothing is fetched again; a fourth node takes its share; no byte is
 # wrong. Then three nodes of a fleet without a balancer: a purge of 100,000 responses reaches the nodes that run, and one
 # that was killed before it.
 #
-#   tests/real/cluster.sh                     haproxy, nginx, edge, and envoy if ENVOY is a program
+#   tests/real/cluster.sh                     haproxy, nginx, edge, siblings, and envoy if ENVOY is a program
 #   FRONTS="haproxy" tests/real/cluster.sh    only this one
 #   FRONTS="purges" tests/real/cluster.sh     only the purges
 #   ENVOY=/path/to/envoy tests/real/cluster.sh
 . "$(dirname "$0")/stage.sh"
 PATH=$PATH:/usr/sbin
-[ "${FRONTS:-}" = purges ] && need python3:python3 curl:curl || need python3:python3 curl:curl haproxy:haproxy nginx:nginx
+case "${FRONTS:-}" in
+  purges | siblings) need python3:python3 curl:curl ;;
+  *) need python3:python3 curl:curl haproxy:haproxy nginx:nginx ;;
+esac
 ENVOY=${ENVOY:-$(command -v envoy || true)}
-fronts=${FRONTS:-haproxy nginx edge ${ENVOY:+envoy} purges}
+fronts=${FRONTS:-haproxy nginx edge siblings ${ENVOY:+envoy} purges}
 client="$here/cluster.py"
 export HOME=$stage XDG_RUNTIME_DIR=$stage/run
 mkdir -p -m 0700 "$XDG_RUNTIME_DIR"
@@ -37,18 +40,39 @@ request() { python3 "$client" load "$front_port" "$@"; }
 # right JSON: no request failed and no byte was wrong
 right() { [ "$(field "$1" failed)" -eq 0 ] && [ "$(field "$1" wrong)" -eq 0 ] || { echo "$1" >&2; return 1; }; }
 is_ready() { [ "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$1/-/ready")" = 200 ]; }
-works() { [ "$(curl -s -o /dev/null -m 2 -w '%{http_code}' -H 'Host: www.example.test' "http://127.0.0.1:$front_port/works")" = 200 ]; }
+works() { [ "$(curl -s -o /dev/null -m 2 -w '%{http_code}' -H 'Host: www.example.test' "http://127.0.0.1:${front_port%%,*}/works")" = 200 ]; }
 
 # node NAME: starts a node, with the store that it had before
 node() {
-  LISTEN_PORT=${port[$1]} launch "$front-$1" --config "$stage/key.toml" --disk "$stage/$front-$1.larder" --size 256MiB \
+  local config=$stage/key.toml
+  [ "$front" = siblings ] && config=$stage/node-$1.toml
+  LISTEN_PORT=${port[$1]} launch "$front-$1" --config "$config" --disk "$stage/$front-$1.larder" --size 256MiB \
     --memory-cache 8MB --workers 1 --origin "http://127.0.0.1:$origin"
   node_pid[$1]=$larder_pid
   await 20 is_ready "${port[$1]}" || { echo "node $1 is not ready" >&2; exit 1; }
 }
 
+# siblings NAME...: writes the configuration of each of these nodes, in which all of them are siblings
+siblings() {
+  local name nodes=()
+  (umask 077; echo "the secret of all nodes" > "$stage/siblings.secret")
+  for name; do nodes+=("\"$name=127.0.0.1:${port[$name]}\""); done
+  for name; do
+    { echo "node = \"$name\""; cat "$stage/key.toml"; } > "$stage/node-$name.toml"
+    cat >> "$stage/node-$name.toml" <<T
+[fleet]
+nodes = [$(IFS=,; echo "${nodes[*]}")]
+secret_file = "$stage/siblings.secret"
+siblings = true
+T
+    "$LARDER_BIN" config check "$stage/node-$name.toml" >/dev/null || return 1
+  done
+  front_port=$(for name; do echo "${port[$name]}"; done | paste -sd,)
+}
+
 # configure NAME...: writes the front's configuration for these nodes, and has the front's own program check it
 configure() {
+  if [ "$front" = siblings ]; then siblings "$@"; return; fi
   local name nodes=() urls=()
   for name; do
     nodes+=("$name=127.0.0.1:${port[$name]}")
@@ -81,6 +105,7 @@ T
 
 # start_front, reload_front: with the configuration written last
 start_front() {
+  if [ "$front" = siblings ]; then sleep 2; return; fi # until every node knows the purges of the others
   case $front in
     haproxy) haproxy -W -db -f "$stage/haproxy.conf" 2>"$stage/haproxy.log" & ;;
     nginx) nginx -e "$stage/nginx.log" -g "daemon off; pid $stage/nginx.pid;" -c "$stage/nginx.conf" & ;;
@@ -92,10 +117,12 @@ start_front() {
   sleep 2 # until every node has passed its first health checks
 }
 reload_front() {
+  local name
   case $front in
     haproxy) kill -USR2 "$front_pid"; sleep 2 ;;
     nginx | edge) kill -HUP "$front_pid"; sleep 2 ;;
     envoy) end TERM "$front_pid"; start_front; sleep 2 ;;
+    siblings) for name in a b c; do kill -HUP "${node_pid[$name]}"; done; sleep 4 ;;
   esac
 }
 
@@ -104,6 +131,7 @@ check_front() {
   local name told before extra again moved
   front_port=$(free_port)
   for name in a b c d; do port[$name]=$(free_port); done
+  [ "$front" = siblings ] && siblings a b c
   for name in a b c; do node "$name"; done
   verdict "$front: the configuration is accepted" configure a b c
   start_front
@@ -150,17 +178,18 @@ check_front() {
 
   sleep 4
   request --urls 2000 --prefix many >/dev/null
+  configure a b c d
   node d
-  configure a b c d && reload_front
+  reload_front
   reset
   told=$(request --urls 2000 --prefix many)
   moved=$(fetches)
   verdict "$front: 2,000 URLs are right with a fourth node" right "$told"
   # Rings of HAProxy and nginx are not exact; the owner of a key is.
-  local share=31; [ "$front" = edge ] && share=27
+  local share=31; [[ "$front" = edge || "$front" = siblings ]] && share=27
   verdict "$front: $moved moved to it ($((moved / 20))%)" at_most "$moved" $((share * 20))
 
-  end TERM "$front_pid"
+  [ "$front" = siblings ] || end TERM "$front_pid"
   for name in a b c d; do end KILL "${node_pid[$name]}"; done
 }
 

@@ -7,6 +7,7 @@
 //!
 //! Cost: one hash of the key and one load. The table has two bytes for each of 2^20 slots.
 
+mod changes;
 mod message;
 
 use std::{
@@ -22,6 +23,7 @@ use larder_http::{
     owner::{OwnerNode, OwnerTable, slot_of},
 };
 
+use self::changes::ChangedResources;
 pub(crate) use self::message::{PEER_FIELD, PeerRequest, PeerWords};
 use crate::{
     config::{Fleet, FleetNode},
@@ -43,6 +45,8 @@ pub(crate) struct Siblings {
     own_place: usize,
     /// The path at which nodes are probed, if they answer health checks.
     ready_path: Option<String>,
+    /// Resources that clients changed through this node and that others store.
+    changed: ChangedResources,
 }
 
 /// A node of the fleet.
@@ -78,19 +82,38 @@ impl Siblings {
             nodes: fleet.nodes.iter().map(SiblingNode::new).collect(),
             own_place,
             ready_path: fleet.ready_path.clone(),
+            changed: ChangedResources::default(),
         }))
     }
 
     /// Returns the node to ask for the resource with this key; `None` if it is this node.
     pub(crate) fn owner(&self, key: &[u8]) -> Option<&SiblingNode> {
-        // No other program knows what is behind the URL in a key.
-        let url = KeyOf::parse(key).and_then(|key| key.url()).map_or(key, str::as_bytes);
         let may = |place: usize| place == self.own_place || !self.nodes[place].is_out.load(Relaxed);
-        let owner = self.table.owner_among(slot_of(url), may)?;
+        let owner = self.table.owner_among(slot_of_url(key), may)?;
         (owner != self.own_place).then(|| &self.nodes[owner])
     }
 
-    /// Returns the names of the nodes other than this one.
+    /// Notes that a client changed the resource with this key, so that its owner must drop what it stored.
+    pub(crate) fn note_change(&self, key: &[u8]) {
+        if self.home(key) != self.own_place {
+            self.changed.note(key);
+        }
+    }
+
+    /// Notes that a node has dropped what it stored of a changed resource. If it stands in for the owner, the owner must
+    /// still do so.
+    fn settle_change(&self, key: &[u8], node: &str) {
+        if *self.nodes[self.home(key)].name == *node {
+            self.changed.settle(key);
+        }
+    }
+
+    /// Returns the place of the node that owns a key while all nodes respond.
+    fn home(&self, key: &[u8]) -> usize {
+        self.table.owner(slot_of_url(key))
+    }
+
+    /// Returns the nodes other than this one.
     pub(crate) fn others(&self) -> impl Iterator<Item = &SiblingNode> {
         self.nodes.iter().enumerate().filter(|(place, _)| *place != self.own_place).map(|(_, node)| node)
     }
@@ -138,6 +161,11 @@ pub(crate) async fn probe_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter
             }
         }
     }
+}
+
+/// Returns the slot of the URL in a key. No other program knows what is behind it.
+fn slot_of_url(key: &[u8]) -> u32 {
+    slot_of(KeyOf::parse(key).and_then(|key| key.url()).map_or(key, str::as_bytes))
 }
 
 /// Consecutive failures after which a node is left out.

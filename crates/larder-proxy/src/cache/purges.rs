@@ -215,14 +215,25 @@ impl Purges {
 
     /// Applies a part of the log of another node, and notes the position after it. Blocks until both are recorded.
     ///
+    /// If the node's purges since a position cannot be known, demands the validation of everything that is stored. A log
+    /// of a node that was never read before, and in which there never was a purge, misses nothing.
+    ///
     /// # Errors
     /// The same as for [`Self::purge`].
     pub(crate) fn follow(&self, peer: &str, slice: LogSlice, now: Timestamp) -> Result<(), String> {
         let LogSlice { log, is_reset, purges, position, .. } = slice;
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
-        let demand = is_reset.then_some(Purge { number, mode: PurgeMode::Validate, at: now, scope: PurgeScope::All });
+        let is_read = known.log.positions().iter().any(|position| &*position.peer == peer);
+        let is_lost = is_reset && (is_read || position > 0);
+        let demand = is_lost.then_some(Purge { number, mode: PurgeMode::Validate, at: now, scope: PurgeScope::All });
         let purges = purges.into_iter().map(|purge| Purge { number, at: purge.at.min(now), ..purge });
+        if is_lost {
+            tracing::warn!(
+                node = peer,
+                "purges of a node cannot be known: what was stored before is validated before use"
+            );
+        }
         for purge in demand.into_iter().chain(purges) {
             known.index.apply(&purge);
             known.unrecorded.push(RecordLine::Judged(purge));

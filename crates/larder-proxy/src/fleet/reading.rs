@@ -85,12 +85,8 @@ impl LogReader {
         if slice.log == self.purges.log_id() {
             return Err("its address leads to this node itself".to_owned());
         }
-        let (position, end, is_reset) = (slice.position, slice.end, slice.is_reset);
+        let (position, end) = (slice.position, slice.end);
         self.apply(move |purges, peer| purges.follow(peer, slice, clock::now())).await?;
-        if is_reset {
-            let node = &self.node.name;
-            tracing::warn!(node, "purges of a node cannot be known: what was stored before is validated before use");
-        }
         self.has_read = true;
         self.link.peers.note_read(&self.node.name, position, end);
         Ok(())
@@ -252,7 +248,7 @@ mod tests {
         peers.set(&["b".into()]);
         let link = FleetLink {
             own_name: "a".into(),
-            secret: FleetSecret::new(SECRET),
+            secret: Arc::new(FleetSecret::new(SECRET)),
             peers,
             timeout: Duration::from_mins(1),
         };

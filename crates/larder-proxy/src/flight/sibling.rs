@@ -45,7 +45,7 @@ impl FetchContext {
             return None;
         }
         let sibling = siblings.owner(key)?;
-        let words = PeerWords::new()?;
+        let words = PeerWords::new(siblings, key)?;
         let url = asked.uri()?;
         let mark = OriginMark::of_key(key).name();
         let is_alive = Arc::new(AtomicBool::new(false));
@@ -72,6 +72,7 @@ impl FetchContext {
             return None;
         }
         sibling.note(SiblingOutcome::Answered);
+        words.settle(siblings, key, &sibling.name);
         self.cache.metrics.sibling_answers.add(1);
         Some((head, body))
     }

@@ -55,6 +55,10 @@ pub(crate) async fn change(
     let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
     let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
     for target in target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields)) {
+        if let Some(siblings) = &worker.shared.siblings {
+            let keys = invalidation::primaries_of(&worker.cache, &target).unwrap_or_default();
+            keys.iter().for_each(|key| siblings.note_change(key));
+        }
         // An error is ignored, because a removal takes effect even if the store cannot write it.
         drop(invalidation::invalidate(&worker.cache, &target).await);
     }

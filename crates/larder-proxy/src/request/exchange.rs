@@ -204,7 +204,7 @@ fn answer_from_memory(
         return None;
     }
     let peer = PeerRequest::of(request);
-    if !nodes::knows_its_purges(worker, peer) {
+    if !nodes::is_up_to_date(worker, peer) {
         return None;
     }
     let passwords = worker.shared.passwords.as_ref().filter(|_| !client.is_admitted() && peer.is_none());
@@ -343,7 +343,7 @@ async fn serve_request(
     mut request: Box<Request<Incoming>>,
 ) -> Result<ServedResponse, Failure> {
     let asked = admission::admit(client, worker, &mut request).await?;
-    nodes::await_purges(worker, &request).await?;
+    nodes::catch_up(worker, &request, asked.key.as_deref()).await?;
     // The head must have no second owner, because a git question may be made from it.
     let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
     let served = serve_admitted(client, worker, asked, request.into_body()).await;

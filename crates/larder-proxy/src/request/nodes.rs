@@ -7,6 +7,7 @@ use http::{Method, Request};
 use hyper::body::Incoming;
 
 use crate::{
+    cache::storing,
     client::peer::Client,
     errors::Failure,
     origin::target::is_within,
@@ -42,10 +43,10 @@ pub(super) fn note_sibling(client: &Client, worker: &Worker, request: &mut Reque
     }
 }
 
-/// Returns whether all purges are applied here that the node knows that sent a request, if one did.
-pub(super) fn knows_its_purges(worker: &Worker, peer: Option<&PeerRequest>) -> bool {
+/// Returns whether nothing stored here is outdated as far as the node knows that sent a request, if one did.
+pub(super) fn is_up_to_date(worker: &Worker, peer: Option<&PeerRequest>) -> bool {
     let Some((peer, siblings)) = peer.zip(worker.shared.siblings.as_ref()) else { return true };
-    peer.knows_its_purges(siblings, &worker.shared.cache.purges)
+    !peer.is_changed && peer.knows_its_purges(siblings, &worker.shared.cache.purges)
 }
 
 /// Adds to a response for another node of the fleet the proof that this node gave it.
@@ -56,12 +57,17 @@ pub(super) fn proved(worker: &Worker, peer: Option<&PeerRequest>, mut served: Se
     served
 }
 
-/// Waits for a moment until the purges are applied here that the node knows that sent a request, if one did.
+/// Drops what another node that sent a request knows to be outdated, if one did. For its purges, waits for a moment.
 ///
 /// # Errors
-/// They are not.
-pub(super) async fn await_purges(worker: &Worker, request: &Request<Incoming>) -> Result<(), Failure> {
+/// They are not applied here by then.
+pub(super) async fn catch_up(worker: &Worker, request: &Request<Incoming>, key: Option<&[u8]>) -> Result<(), Failure> {
     let Some((peer, siblings)) = PeerRequest::of(request).zip(worker.shared.siblings.as_ref()) else { return Ok(()) };
+    if let Some(key) = key.filter(|_| peer.is_changed) {
+        worker.cache.shared.epochs.advance(key);
+        // An error is ignored, because a removal takes effect even if the store cannot write it.
+        drop(Box::pin(storing::remove(&worker.cache, key)).await);
+    }
     let is_known = Box::pin(peer.await_purges(siblings, &worker.shared.cache.purges)).await;
     if is_known { Ok(()) } else { Err(Failure::PurgesUnknown) }
 }

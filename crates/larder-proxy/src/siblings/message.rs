@@ -5,11 +5,11 @@
 //! field never reaches an origin or a client.
 //!
 //! ```text
-//! larder-peer: FROM TO NONCE MARK PURGES CODE        in a request, whose target is the resource's URL
+//! larder-peer: FROM TO NONCE MARK STATE PURGES CODE  in a request, whose target is the resource's URL
 //! larder-peer: CODE                                  in a response that is not an error of the node itself
 //! ```
 //!
-//! `MARK` names the origin in the key, or is `-`. `PURGES` has the position up to which the sender has applied each log
+//! `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`. `PURGES` has the position up to which the sender has applied each log
 //! of purges, as `NAME:LOG:NUMBER,...`.
 
 use std::{fmt::Write as _, time::Duration};
@@ -35,6 +35,8 @@ pub(crate) struct PeerRequest {
     pub(crate) path: Uri,
     /// The name of the origin in the key, if the URL's own server is not meant.
     pub(crate) mark: Option<String>,
+    /// Whether a client changed the resource through the other node, so that what is stored here is outdated.
+    pub(crate) is_changed: bool,
     nonce: String,
     purges: String,
 }
@@ -42,12 +44,21 @@ pub(crate) struct PeerRequest {
 /// The words of one request to another node.
 pub(crate) struct PeerWords {
     nonce: String,
+    is_changed: bool,
 }
 
 impl PeerWords {
-    /// Returns the words for one request. `None` if the system has no random numbers.
-    pub(crate) fn new() -> Option<Self> {
-        secret::nonce().map(|nonce| Self { nonce })
+    /// Returns the words of a request for the resource with this key. `None` if the system has no random numbers.
+    pub(crate) fn new(siblings: &Siblings, key: &[u8]) -> Option<Self> {
+        let is_changed = siblings.changed.contains(key);
+        secret::nonce().map(|nonce| Self { nonce, is_changed })
+    }
+
+    /// Notes that a node answered, and thus dropped an outdated response.
+    pub(crate) fn settle(&self, siblings: &Siblings, key: &[u8], node: &str) {
+        if self.is_changed {
+            siblings.settle_change(key, node);
+        }
     }
 
     /// Adds the field to a request for `url`.
@@ -59,9 +70,9 @@ impl PeerWords {
         fields: &mut HeaderMap,
     ) {
         let (from, nonce, mark) = (&*siblings.own_name, &*self.nonce, mark.unwrap_or("-"));
-        let positions = positions(siblings, purges);
-        let code = siblings.secret.sign(&[REQUEST, from, to, nonce, mark, &positions, &url.to_string()]);
-        let value = HeaderValue::try_from(format!("{from} {to} {nonce} {mark} {positions} {code}"));
+        let (state, positions) = (if self.is_changed { CHANGED } else { "-" }, positions(siblings, purges));
+        let code = siblings.secret.sign(&[REQUEST, from, to, nonce, mark, state, &positions, &url.to_string()]);
+        let value = HeaderValue::try_from(format!("{from} {to} {nonce} {mark} {state} {positions} {code}"));
         fields.insert(&PEER_FIELD, value.expect("names and codes are printable"));
     }
 
@@ -78,10 +89,11 @@ impl PeerRequest {
     pub(crate) fn verify<B>(siblings: &Siblings, request: &Request<B>) -> Option<Self> {
         let mut words = request.headers().get(&PEER_FIELD)?.to_str().ok()?.split(' ');
         let mut next = || words.next();
-        let (from, to, nonce, mark, purges, code) = (next()?, next()?, next()?, next()?, next()?, next()?);
+        let (from, to, nonce, mark) = (next()?, next()?, next()?, next()?);
+        let (state, purges, code) = (next()?, next()?, next()?);
         let is_plain = words.next().is_none() && matches!(*request.method(), Method::GET | Method::HEAD);
         let url = request.uri().to_string();
-        let is_right = || siblings.secret.verify(&[REQUEST, from, to, nonce, mark, purges, &url], code);
+        let is_right = || siblings.secret.verify(&[REQUEST, from, to, nonce, mark, state, purges, &url], code);
         if !is_plain || to != &*siblings.own_name || !is_right() {
             return None;
         }
@@ -91,6 +103,7 @@ impl PeerRequest {
             authority: request.uri().authority()?.to_string(),
             path: path.into(),
             mark: (mark != "-").then(|| mark.to_owned()),
+            is_changed: state == CHANGED,
             nonce: nonce.to_owned(),
             purges: purges.to_owned(),
         })
@@ -153,6 +166,7 @@ fn positions(siblings: &Siblings, purges: &Purges) -> String {
 
 const REQUEST: &str = "sibling request";
 const RESPONSE: &str = "sibling response";
+const CHANGED: &str = "changed";
 /// Number of intervals for which a request waits for purges that its sender knows. Between nodes that run, a purge
 /// takes a fraction of that time.
 const CATCH_UP_STEPS: u32 = 50;

@@ -332,3 +332,21 @@ fn forward_requests_and_mirrors_go_to_the_owner_too() {
     }
     assert_eq!(nodes.origin.count(), 20);
 }
+
+/// At stake: a client that changes a resource and then gets the old one from another node's store.
+#[test]
+fn resource_that_was_changed_through_a_node_is_not_served_from_what_its_owner_stored() {
+    let nodes = Nodes::new(fresh);
+    for owner in 0..3 {
+        let target = nodes.target_of(owner, "changed");
+        for node in 0..3 {
+            let old = nodes.get(node, &target, &[]).text();
+            let changed = Connection::open(nodes.addresses[node]).request("POST", &target, &["Content-Length: 0"]);
+            assert_eq!(changed.status, 200);
+            let new = nodes.get(node, &target, &[]).text();
+            assert_ne!(old, new, "{target} through {node}");
+            // The owner has the new one.
+            assert_eq!(nodes.get(owner, &target, &[]).text(), new);
+        }
+    }
+}
