@@ -100,8 +100,8 @@ impl Siblings {
         }
     }
 
-    /// Notes that a node has dropped what it stored of a changed resource. If it stands in for the owner, the owner must
-    /// still do so.
+    /// Notes that a node has dropped what it stored of a changed resource. If it stands in for the owner, the owner
+    /// must still do so.
     fn settle_change(&self, key: &[u8], node: &str) {
         if *self.nodes[self.home(key)].name == *node {
             self.changed.settle(key);

@@ -215,8 +215,8 @@ impl Purges {
 
     /// Applies a part of the log of another node, and notes the position after it. Blocks until both are recorded.
     ///
-    /// If the node's purges since a position cannot be known, demands the validation of everything that is stored. A log
-    /// of a node that was never read before, and in which there never was a purge, misses nothing.
+    /// If the node's purges since a position cannot be known, demands the validation of everything that is stored. If
+    /// the node was never read before, and there never was a purge in its log, nothing is missing.
     ///
     /// # Errors
     /// The same as for [`Self::purge`].

@@ -106,7 +106,8 @@ impl Fleet {
     fn nodes_fault(&self) -> Option<String> {
         let nodes = &self.nodes;
         if nodes.is_empty() {
-            return None;
+            let is_alone = self.shares_entries;
+            return is_alone.then(|| "the fleet has siblings, and no nodes are listed".to_owned());
         }
         if nodes.len() > NODE_COUNT_MAX {
             return Some(format!("a fleet has at most {NODE_COUNT_MAX} nodes: {}", nodes.len()));

@@ -9,8 +9,8 @@
 //! larder-peer: CODE                                  in a response that is not an error of the node itself
 //! ```
 //!
-//! `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`. `PURGES` has the position up to which the sender has applied each log
-//! of purges, as `NAME:LOG:NUMBER,...`.
+//! `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`.
+//! `PURGES` has the position up to which the sender has applied each log of purges, as `NAME:LOG:NUMBER,...`.
 
 use std::{fmt::Write as _, time::Duration};
 

@@ -136,6 +136,11 @@ fn wrong_configuration_is_pointed_at() {
         ("[intercept]\nhosts = [\"pypy\"]\n", &["larder.toml:2:10", "did you mean `pypi`?"]),
         ("listen = [\"0.0.0.0:1\"]\n", &["requires a list of clients: 0.0.0.0:1"]),
         ("[store]\nsize = \"1MB\"\n", &["these settings make no store: ", "--size is 1 MB and can be from 64MiB"]),
+        (
+            "[fleet]\nsiblings = true\n",
+            &["the fleet has siblings, and no nodes are listed", "list all nodes in [fleet]"],
+        ),
+        ("[fleet]\nsiblings = \"yes\"\n", &["larder.toml:2:12", "expected true or false, found: string"]),
         ("[[build_cache]]\n", &["larder.toml:1:1", "[[build_cache]] has no `path`", "path = \"/cache\""]),
         ("[[build_cache]]\npath = \"cache\"\n", &["larder.toml:2:8", "must begin with a slash", "`cache`"]),
         ("[[build_cache]]\npath = \"/a\"\norigin = \"b\"\n", &["larder.toml:3:10", "http://"]),

@@ -226,7 +226,7 @@ pub(super) const SETTINGS: &[Setting] = &[
          user only. Required with `nodes`, and the same on all of them."
         => run |s, v| s.proxy.fleet.secret_file = Some(path(v)?)),
     row!("fleet.siblings", "", Boolean, "", Toml("false"), Reload, "true",
-        "Whether the nodes share what they store: a node that lacks a response asks the node that owns its key before the \
+        "Whether the nodes share their entries: a node that lacks a response asks the node that owns its key before the \
          origin. See [Siblings](../how-to/fleet.md#siblings-without-a-balancer)."
         => run |s, v| s.proxy.fleet.shares_entries = v.boolean()?),
     row!("fleet.node_timeout", "", Duration, "at least 1s", Toml("\"1m\""), Reload, "\"5m\"",
