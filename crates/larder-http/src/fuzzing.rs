@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A parser to fuzz.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Name of the parser and of its fuzz target.
     pub name: &'static str,

@@ -78,6 +78,8 @@ pub mod vary;
 mod codec;
 mod decimal;
 mod list;
+#[cfg(doctest)]
+mod readme;
 mod reason;
 mod reference;
 mod settings;
@@ -98,8 +100,3 @@ pub use targeted::TargetList;
 pub use time::Timestamp;
 pub use url_patterns::{BadUrlPattern, UrlPattern, UrlPatterns};
 pub use vary::{SelectingFields, VaryMarker, VaryRule};
-
-/// Compiles the examples of the README.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct ReadmeExamples;

@@ -27,7 +27,7 @@ use crate::{
 use bytes::Bytes;
 
 /// One structure that is read from a volume.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct FuzzTarget {
     /// The name of the fuzz target and of its corpus.
     pub name: &'static str,

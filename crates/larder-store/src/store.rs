@@ -63,8 +63,6 @@ pub struct Store {
     maintenance: Arc<[MaintenanceThread]>,
 }
 
-impl_debug!(Store {});
-
 /// One volume of a store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -25,6 +25,8 @@ pub enum ScanSummary<'a> {
     },
 }
 
+impl_debug!(Store {});
+
 impl Store {
     /// Returns whether all its policies can list their keys while the store is open.
     pub fn can_scan(&self) -> bool {

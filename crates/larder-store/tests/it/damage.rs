@@ -73,7 +73,7 @@ fn both_superblocks_gone_is_an_error_that_touches_nothing() {
         image[at] ^= 1;
     }
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_contents(image));
-    let error = Store::open_on(device, &options()).err().expect("a damaged volume is refused");
+    let error = Store::open_on(device, &options()).expect_err("a damaged volume is refused");
     assert_eq!(error.kind(), larder_store::ErrorKind::Corrupt);
 }
 
@@ -114,7 +114,7 @@ fn a_foreign_device_is_refused() {
     let mut image = vec![0; SIZE_BYTES as usize];
     image[5] = 7;
     let device: Arc<dyn Device> = Arc::new(larder_store::device::MemoryDevice::from_contents(image));
-    let error = Store::open_on(device, &options()).err().expect("a foreign device is refused");
+    let error = Store::open_on(device, &options()).expect_err("a foreign device is refused");
     assert_eq!(error.kind(), larder_store::ErrorKind::Invalid);
 }
 

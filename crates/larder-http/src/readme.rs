@@ -1,0 +1,3 @@
+//! Compiles the examples of the README.
+
+#![doc = include_str!("../README.md")]
