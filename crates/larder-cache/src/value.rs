@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use futures_io::AsyncRead;
-use larder_store::{HeldKey, Reader, Store};
+use larder_store::{Reader, ReclaimGuard, Store};
 use std::{
     fmt,
     future::Future,
@@ -44,12 +44,12 @@ pub(crate) struct ChunkedBody {
     id: ChunksId,
     len_bytes: u64,
     /// Protects the chunks from eviction while the value is being read, as far as the store's limits allow.
-    _held: Vec<HeldKey>,
+    _held: Vec<ReclaimGuard>,
 }
 
 impl ChunkedBody {
     pub(crate) fn new(store: &Store, key: &[u8], id: ChunksId, len_bytes: u64) -> Self {
-        let held = (0..chunk_count(len_bytes)).map(|number| store.hold(&chunk_key(key, id, number))).collect();
+        let held = (0..chunk_count(len_bytes)).map(|number| store.protect(&chunk_key(key, id, number))).collect();
         Self { store: store.clone(), key: key.into(), id, len_bytes, _held: held }
     }
 

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use larder_store::{
-    Clock, Dice, Hints, Policy, Store, StoreOptions, Tuning, TuningValue,
+    Clock, Hints, Policy, SplitMix64, Store, StoreOptions, Tuning, TuningValue,
     device::{MemoryDevice, MemoryDirectory},
 };
 use std::{env, error::Error, sync::Arc, time::Duration};
@@ -90,7 +90,7 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
     let body = Bytes::from(vec![7; BODY_BYTES_MAX]);
     let head = Bytes::from(vec![b'h'; HEAD_BYTES]);
     let trace = Zipf::new(keys, settings.alpha);
-    let mut random = Dice::new(settings.seed);
+    let mut random = SplitMix64::new(settings.seed);
     let (mut misses, mut hit_reads, mut miss_reads, mut counted) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut before = store.stats();
     for request in 0..settings.requests {
@@ -140,7 +140,7 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
 
 /// Returns the length of a key's body: lognormal, and always the same for the same key.
 fn size_of(rank: u64, mean_bytes: u64) -> usize {
-    let mut random = Dice::new(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
+    let mut random = SplitMix64::new(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
     let (first, second) = (random.share().max(1e-12), random.share());
     let normal = (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos();
     let median = mean_bytes as f64 * (-SIGMA * SIGMA / 2.0).exp();
@@ -160,7 +160,7 @@ impl Zipf {
         Self(sums.collect())
     }
 
-    fn draw(&self, random: &mut Dice) -> u64 {
+    fn draw(&self, random: &mut SplitMix64) -> u64 {
         let total = self.0.last().copied().unwrap_or(1.0);
         let at = random.share() * total;
         self.0.partition_point(|&sum| sum < at) as u64

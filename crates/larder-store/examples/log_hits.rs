@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use futures_executor::block_on;
-use larder_store::{Clock, Dice, Hints, Policy, Stats, Store, StoreOptions, device::MemoryDevice};
+use larder_store::{Clock, Hints, Policy, SplitMix64, Stats, Store, StoreOptions, device::MemoryDevice};
 use std::{
     collections::{BTreeMap, HashMap},
     env,
@@ -113,8 +113,8 @@ fn lru(trace: &[u32]) -> f64 {
 
 /// Returns the length of a body: most are short, up to 16 KiB.
 fn size_bytes(key: u32) -> u64 {
-    let mut dice = Dice::new(u64::from(key));
-    512 << dice.below(6) | dice.below(512)
+    let mut random = SplitMix64::new(u64::from(key));
+    512 << random.below(6) | random.below(512)
 }
 
 /// A distribution in which the n-th most popular key has a probability proportional to 1 / n^exponent.
@@ -134,12 +134,12 @@ impl Zipf {
     }
 
     fn trace(&self, requests: u64) -> Vec<u32> {
-        let mut dice = Dice::new(SEED);
+        let mut random = SplitMix64::new(SEED);
         let whole = self.sums[self.sums.len() - 1];
-        let draw = |dice: &mut Dice| whole * (dice.roll() >> 11) as f64 / (1_u64 << 53) as f64;
+        let draw = |random: &mut SplitMix64| whole * (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         (0..requests)
             .map(|_| {
-                let drawn = draw(&mut dice);
+                let drawn = draw(&mut random);
                 self.sums.partition_point(|&sum| sum < drawn) as u32
             })
             .collect()

@@ -23,7 +23,7 @@ mod linux {
     use super::event_loop::{EventLoop, cpu_seconds};
     use futures_executor::block_on;
     use futures_util::{StreamExt, stream};
-    use larder_store::{Dice, Hints, Stats, Store, StoreOptions};
+    use larder_store::{Hints, SplitMix64, Stats, Store, StoreOptions};
     use std::{
         env,
         error::Error,
@@ -82,17 +82,19 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
         }
 
         fn len(&self, number: u64) -> usize {
-            (self.lens.0 + Dice::new(number).roll() % (self.lens.1 - self.lens.0 + 1)) as usize
+            (self.lens.0 + SplitMix64::new(number).next_u64() % (self.lens.1 - self.lens.0 + 1)) as usize
         }
 
         fn fill(&self, crash: bool) -> Outcome<()> {
-            let pool: bytes::Bytes =
-                (0..(2 << 20) / 8).flat_map(|word| Dice::new(word).roll().to_le_bytes()).collect::<Vec<_>>().into();
+            let pool: bytes::Bytes = (0..(2 << 20) / 8)
+                .flat_map(|word| SplitMix64::new(word).next_u64().to_le_bytes())
+                .collect::<Vec<_>>()
+                .into();
             let (begun, before) = (Instant::now(), resident_bytes()?);
             let store = Store::open(self.options())?;
             for number in 0..self.entries {
                 let mut writer = store.insert(key(number).as_bytes(), head(number), Hints::default())?;
-                let from = (Dice::new(number).roll() >> 40) as usize % (1 << 20);
+                let from = (SplitMix64::new(number).next_u64() >> 40) as usize % (1 << 20);
                 writer.write(pool.slice(from..from + self.len(number)))?;
                 block_on(writer.commit())?;
             }
@@ -141,7 +143,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
             let sample = 20_000;
             let mut found = 0;
             for at in 0..sample {
-                found += u64::from(self.check(&store, Dice::new(at).roll() % self.entries)?);
+                found += u64::from(self.check(&store, SplitMix64::new(at).next_u64() % self.entries)?);
             }
             let in_ms = |time: Duration| time.as_secs_f64() * 1e3;
             println!(
@@ -174,7 +176,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
                 let (begun, cpu_begun) = (Instant::now(), cpu_seconds()?);
                 let span = numbers.end - numbers.start;
                 let gets = stream::iter(0..count).map(|at| {
-                    let (store, number) = (&store, numbers.start + Dice::new(at ^ 0x5eed).roll() % span);
+                    let (store, number) = (&store, numbers.start + SplitMix64::new(at ^ 0x5eed).next_u64() % span);
                     async move {
                         let Ok(Some(reader)) = store.get(key(number).as_bytes()).await else { return 0 };
                         let body = reader.read(0..reader.len()).await;

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use futures_executor::block_on;
-use larder_store::{Clock, Dice, Hints, Store, StoreOptions, device::MemoryDevice, segment_bytes_default};
+use larder_store::{Clock, Hints, SplitMix64, Store, StoreOptions, device::MemoryDevice, segment_bytes_default};
 use std::{env, fmt, sync::Arc, time::Duration};
 
 const MIB: u64 = 1 << 20;
@@ -42,24 +42,24 @@ impl Sizes {
     }
 
     /// Draws a size from PolyMix-4's kinds of content: 65% images, 15% pages, 0.5% downloads, and others.
-    fn draw(self, dice: &mut Dice) -> u64 {
+    fn draw(self, random: &mut SplitMix64) -> u64 {
         let Self::PolyMix = self else {
             let Self::Fixed(bytes) = self else { unreachable!("there are two kinds") };
             return bytes;
         };
-        let exponential = |mean: f64, dice: &mut Dice| -mean * (1.0 - unit(dice)).ln();
-        let bytes = match dice.below(1000) {
-            0..650 => exponential(4500.0, dice),
-            650..800 => exponential(8500.0, dice),
-            800..805 => exponential(300_000.0, dice),
-            _ => exponential(25_000.0, dice),
+        let exponential = |mean: f64, random: &mut SplitMix64| -mean * (1.0 - unit(random)).ln();
+        let bytes = match random.below(1000) {
+            0..650 => exponential(4500.0, random),
+            650..800 => exponential(8500.0, random),
+            800..805 => exponential(300_000.0, random),
+            _ => exponential(25_000.0, random),
         };
         (bytes as u64).clamp(64, MIB)
     }
 }
 
-fn unit(dice: &mut Dice) -> f64 {
-    (dice.roll() >> 11) as f64 / (1_u64 << 53) as f64
+fn unit(random: &mut SplitMix64) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn main() -> larder_store::Result<()> {
@@ -114,11 +114,11 @@ fn fill(volume_bytes: u64, sizes: Sizes) -> larder_store::Result<Row> {
     };
     let store = Store::open_on(Arc::new(MemoryDevice::new(volume_bytes)), &options)?;
     let pool = Bytes::from(vec![7; MIB as usize]);
-    let mut dice = Dice::new(1);
+    let mut random = SplitMix64::new(1);
     let mut lengths = Vec::new();
     let (mut stored_bytes, mut unmaintained_bytes) = (0, 0);
     while (stored_bytes as f64) < volume_bytes as f64 * ROUNDS {
-        let bytes = sizes.draw(&mut dice);
+        let bytes = sizes.draw(&mut random);
         let key = key_of(lengths.len());
         let mut writer = store.insert(key.as_bytes(), Bytes::from_static(HEAD), Hints::default())?;
         writer.write(pool.slice(..bytes as usize))?;

@@ -41,7 +41,7 @@ pub(crate) struct EngineGauges {
 }
 
 /// The location of an entry. With it, the store can check repeatedly and without I/O that the entry is still there; see
-/// [`crate::Store::sight`].
+/// [`crate::Store::locate`].
 ///
 /// The entry was found there under exactly its key (in policies that index all their entries, under its 64-bit hash).
 /// It is still there unless it was moved, replaced, removed or reclaimed. Damage is found only when the entry is read.
@@ -75,14 +75,14 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 
     /// Returns the location of `key`'s entry, if there is one. The default is for policies whose index holds the full
     /// hash of every entry.
-    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
+    async fn locate(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
         self.volume().check_open()?;
         Ok(self.may_contain(self.volume().hash(key).0).then_some(Location::Known))
     }
 
     /// Returns whether an entry is still at this location. Returns `false` if the index cannot tell.
-    fn is_in_sight(&self, key_hash: KeyHash, sight: Location) -> bool {
-        sight == Location::Known && self.may_contain(key_hash)
+    fn is_at(&self, key_hash: KeyHash, location: Location) -> bool {
+        location == Location::Known && self.may_contain(key_hash)
     }
 
     /// Returns whether an entry of this length is worth evicting others for. Counts as a request for it. Policies that

@@ -3,7 +3,7 @@
 //! Owns: [`AnyEngine`], and what every engine does for its volume (pending removals, syncs). Nothing is decided here.
 //! Cost: one match per call, no allocation.
 
-mod arrears;
+mod pending_removals;
 
 pub(crate) use crate::engine::mapped::listed_count;
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     },
     format::{record::RecordParts, superblock::VolumeShape},
     hash::KeyHash,
-    volume::{Volume, arrears::RemovalGuard},
+    volume::{Volume, pending_removals::RemovalGuard},
 };
 use bytes::Bytes;
 use std::{
@@ -97,33 +97,33 @@ impl AnyEngine {
     }
 
     pub(crate) async fn get(&self, key: &[u8], extent: ReadExtent) -> Result<Option<Reader>> {
-        if self.volume().arrears.hides(key) {
+        if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
         each!(self, engine => engine.get(key, extent).await)
     }
 
-    pub(crate) async fn sight(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
-        if self.volume().arrears.hides(key) {
+    pub(crate) async fn locate(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
+        if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
-        let sight = each!(self, engine => engine.sight(key).await)?;
-        Ok(sight.map(LocatedEntry))
+        let location = each!(self, engine => engine.locate(key).await)?;
+        Ok(location.map(LocatedEntry))
     }
 
-    pub(crate) fn is_in_sight(&self, key_hash: KeyHash, sight: Location) -> bool {
-        each!(self, engine => engine.is_in_sight(key_hash, sight))
+    pub(crate) fn is_at(&self, key_hash: KeyHash, location: Location) -> bool {
+        each!(self, engine => engine.is_at(key_hash, location))
     }
 
     pub(crate) async fn commit(&self, record: RecordParts<'_>) -> Result<()> {
-        if let Err(error) = self.check_arrears().await {
+        if let Err(error) = self.check_pending().await {
             // An entry that cannot be replaced must not resurface either.
             if self.may_contain(record.meta.hash.key_hash()) {
-                self.volume().owe_removal(record.key);
+                self.volume().defer_removal(record.key);
             }
             return Err(error);
         }
-        self.volume().arrears.note_commit(record.key);
+        self.volume().pending_removals.note_commit(record.key);
         each!(self, engine => engine.commit(record).await)
     }
 
@@ -138,32 +138,32 @@ impl AnyEngine {
     /// Removes an entry. If the write fails, the removal becomes pending.
     pub(crate) async fn remove(&self, key: &[u8]) -> Result<()> {
         let removal = RemovalGuard::new(self.volume(), key);
-        let outcome = self.remove_owed(key).await;
+        let outcome = self.remove_pending(key).await;
         removal.end(&outcome);
         outcome
     }
 
     /// Removes an entry whose removal is already pending.
-    pub(super) async fn remove_owed(&self, key: &[u8]) -> Result<()> {
+    pub(super) async fn remove_pending(&self, key: &[u8]) -> Result<()> {
         each!(self, engine => engine.remove(key).await)
     }
 
     pub(crate) async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        if self.volume().arrears.hides(key) {
+        if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| false);
         }
-        self.check_arrears().await?;
+        self.check_pending().await?;
         each!(self, engine => engine.update_head(key, head, hints).await)
     }
 
     /// Retries pending removals before a store operation. Nothing is stored while any removal is pending, and a store
     /// without a maintenance thread has no other place to retry them.
-    async fn check_arrears(&self) -> Result<()> {
+    async fn check_pending(&self) -> Result<()> {
         let volume = self.volume();
-        if !volume.arrears.is_clear() && !volume.options.background {
-            self.pay_arrears(true).await;
+        if !volume.pending_removals.is_clear() && !volume.options.background {
+            self.retry_pending(true).await;
         }
-        volume.check_arrears()
+        volume.check_pending()
     }
 
     pub(crate) fn may_contain(&self, key_hash: KeyHash) -> bool {
@@ -188,7 +188,7 @@ impl AnyEngine {
         let probe_due = volume.health.probe_due(volume.clock.now());
         let work_due = || {
             let due = each!(self, engine => engine.next_due());
-            due.into_iter().chain(volume.arrears_due()).min()
+            due.into_iter().chain(volume.pending_due()).min()
         };
         probe_due.or_else(work_due)
     }
@@ -196,7 +196,7 @@ impl AnyEngine {
     /// Runs one round of the work that is due now, including the sync of written data.
     pub(crate) async fn maintain(&self) {
         each!(self, engine => engine.maintain().await);
-        self.pay_arrears(false).await;
+        self.retry_pending(false).await;
         let volume = self.volume();
         if volume.wakeup.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
             submit_sync(volume);

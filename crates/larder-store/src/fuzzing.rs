@@ -8,7 +8,7 @@
 mod rows;
 
 use crate::{
-    Dice, Hints,
+    Hints, SplitMix64,
     format::{
         SegmentUse, VolumeId,
         checkpoint::{CheckpointRoot, ImageAt, ImageOf, SegmentState, frame_bytes, image_of, root_bytes},
@@ -360,21 +360,21 @@ fn image_samples() -> Vec<Vec<u8>> {
 }
 
 /// Mutates `bytes` at random.
-pub fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
-    for _ in 0..=dice.below(4) {
+pub fn mutate(random: &mut SplitMix64, bytes: &mut Vec<u8>) {
+    for _ in 0..=random.below(4) {
         if bytes.is_empty() {
             return;
         }
-        let at = dice.below(bytes.len() as u64) as usize;
+        let at = random.below(bytes.len() as u64) as usize;
         // Prefers the start, where the lengths are.
-        let at = if dice.below(2) == 0 { at } else { at % 96.min(bytes.len()) };
-        match dice.below(6) {
-            0 => bytes[at] ^= 1 << dice.below(8),
-            1 => bytes[at] = dice.roll() as u8,
+        let at = if random.below(2) == 0 { at } else { at % 96.min(bytes.len()) };
+        match random.below(6) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.next_u64() as u8,
             2 => {
                 let extreme =
-                    [0, 1, u64::MAX, 1 << 31, u64::from(u16::MAX), 4096][dice.below(6) as usize].to_le_bytes();
-                let len = (bytes.len() - at).min([2, 4, 8][dice.below(3) as usize]);
+                    [0, 1, u64::MAX, 1 << 31, u64::from(u16::MAX), 4096][random.below(6) as usize].to_le_bytes();
+                let len = (bytes.len() - at).min([2, 4, 8][random.below(3) as usize]);
                 bytes[at..at + len].copy_from_slice(&extreme[..len]);
             }
             3 => bytes.truncate(at),
@@ -383,7 +383,7 @@ pub fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
                 bytes.extend(more);
             }
             _ => {
-                let from = dice.below(bytes.len() as u64) as usize;
+                let from = random.below(bytes.len() as u64) as usize;
                 let len = (bytes.len() - at.max(from)).min(16);
                 bytes.copy_within(from..from + len, at);
             }

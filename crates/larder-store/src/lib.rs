@@ -13,7 +13,6 @@ mod debug;
 pub mod device;
 
 mod clock;
-mod dice;
 mod engine;
 mod error;
 mod families;
@@ -25,6 +24,7 @@ mod hash;
 mod options;
 mod policy;
 mod reader;
+mod split_mix;
 mod stats;
 mod store;
 mod sync;
@@ -34,7 +34,6 @@ mod volume;
 mod writer;
 
 pub use clock::Clock;
-pub use dice::Dice;
 pub use engine::LocatedEntry;
 pub use error::{Error, ErrorKind, Result};
 pub use options::{
@@ -46,6 +45,7 @@ pub use policy::{
     MappedRow, Policy, PolicyCosts, ReadAxis, SlotSchedule, TableRow, TransferWork, WriteAxis,
 };
 pub use reader::{BodyStream, Reader};
+pub use split_mix::SplitMix64;
 pub use stats::Stats;
 pub use store::{
     CheckFindings, PathContent, ScanSummary, Store, StoreDamage, StoreInfo, UpgradePlan, VolumeStats, check, format,
@@ -53,8 +53,8 @@ pub use store::{
 };
 pub use tuning::{Objective, Tuning, TuningField, TuningKind, TuningValue};
 pub use volume::{
-    holds::HeldKey,
     neighbours::{NeighbourEntry, NeighbourSink},
+    protected_keys::ReclaimGuard,
     superblocks::Invalidation,
 };
 pub use writer::Writer;

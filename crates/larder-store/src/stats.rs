@@ -86,7 +86,7 @@ macro_rules! stats {
                     device: volume.device.name(),
                     volumes: 1,
                     volumes_out: u64::from(volume.health.is_out()),
-                    removals_waiting: volume.arrears.count(),
+                    removals_waiting: volume.pending_removals.count(),
                     pinned_entries: volume.pins.count(),
                     pinned_bytes: volume.pins.bytes(),
                     pinned_bytes_max: volume.pins.bytes_max(),

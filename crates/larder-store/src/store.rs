@@ -22,9 +22,9 @@ use crate::{
     stats::Stats,
     volume::{
         Volume,
-        holds::HeldKey,
         membership::reconcile,
         neighbours::NeighbourSink,
+        protected_keys::ReclaimGuard,
         superblocks::{self, Invalidation},
     },
 };
@@ -221,17 +221,17 @@ impl Store {
     ///
     /// # Errors
     /// Like [`Store::get`].
-    pub async fn sight(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
+    pub async fn locate(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
         match self.volumes.sound_of(key) {
-            Some(engine) => engine.sight(key).await,
+            Some(engine) => engine.locate(key).await,
             None => self.check_open().map(|()| None),
         }
     }
 
     /// Returns whether `key`'s entry is still at this location (no I/O). Returns `false` if the index in memory cannot
     /// tell.
-    pub fn is_in_sight(&self, key: &[u8], sighting: LocatedEntry) -> bool {
-        self.volumes.sound_of(key).is_some_and(|engine| engine.is_in_sight(engine.volume().hash(key).0, sighting.0))
+    pub fn is_at(&self, key: &[u8], location: LocatedEntry) -> bool {
+        self.volumes.sound_of(key).is_some_and(|engine| engine.is_at(engine.volume().hash(key).0, location.0))
     }
 
     /// Starts writing an entry. It is stored when [`Writer::commit`] is called.
@@ -305,7 +305,7 @@ impl Store {
         if which == Invalidation::All {
             self.volumes.all().for_each(|engine| engine.volume().pins.clear());
         }
-        let is_in_use = |engine: &&AnyEngine| !engine.volume().defers(|volume| volume.owe_rule(which));
+        let is_in_use = |engine: &&AnyEngine| !engine.volume().defers(|volume| volume.defer_rule(which));
         let owing = self.volumes.all().filter(is_in_use);
         let done = join_all(owing.map(|engine| superblocks::invalidate(engine.volume(), which))).await;
         done.into_iter().collect()
@@ -338,7 +338,7 @@ impl Store {
     pub fn may_contain(&self, key: &[u8]) -> bool {
         self.volumes.sound_of(key).is_some_and(|engine| {
             let volume = engine.volume();
-            engine.may_contain(volume.hash(key).0) && !volume.arrears.ends(key)
+            engine.may_contain(volume.hash(key).0) && !volume.pending_removals.ends(key)
         })
     }
 
@@ -348,13 +348,13 @@ impl Store {
         engine.touch(engine.volume().hash(key).0);
     }
 
-    /// Protects `key`'s entry, if there is one, from reclaim until the returned [`HeldKey`] is dropped.
+    /// Protects `key`'s entry, if there is one, from reclaim until the returned [`ReclaimGuard`] is dropped.
     ///
     /// Use this for the parts of a body that is being read from start to end. Only `log` supports it, for up to a
     /// quarter of the volume and at most 32,768 keys. The entry can still be replaced, removed or invalidated.
-    pub fn hold(&self, key: &[u8]) -> HeldKey {
+    pub fn protect(&self, key: &[u8]) -> ReclaimGuard {
         let volume = self.volumes.of(key).volume();
-        HeldKey::new(volume, volume.hash(key).0)
+        ReclaimGuard::new(volume, volume.hash(key).0)
     }
 
     /// Returns whether all policies of this store can pin entries. If not, [`Store::pin`] fails.

@@ -6,15 +6,15 @@
 //! accepts only a whole record of this volume under exactly that key, not expired and not invalidated. Cost: one pass
 //! of CRC32C over the record.
 
-pub(crate) mod arrears;
 pub(crate) mod counters;
 pub(crate) mod health;
-pub(crate) mod holds;
 pub(crate) mod journal_marks;
 pub(crate) mod loading;
 pub(crate) mod membership;
 pub(crate) mod neighbours;
+pub(crate) mod pending_removals;
 pub(crate) mod pins;
+pub(crate) mod protected_keys;
 pub(crate) mod superblocks;
 pub(crate) mod turn;
 pub(crate) mod waiters;
@@ -35,15 +35,15 @@ use crate::{
     sync::atomic::AtomicBool,
     units::{BLOCK_BYTES, Site},
 };
-use arrears::PendingRemovals;
 use bytes::Bytes;
 use counters::{Counters, add};
 use health::VolumeHealth;
-use holds::HeldKeys;
 use journal_marks::JournalMarks;
 use loading::LoadWaiters;
 use neighbours::{NeighbourEntry, NeighbourSink};
+use pending_removals::PendingRemovals;
 use pins::PinnedKeys;
+use protected_keys::ProtectedKeys;
 use std::{
     io,
     sync::{
@@ -83,10 +83,10 @@ pub(crate) struct Volume {
     pub(crate) health: VolumeHealth,
     /// `None` if there is no limit.
     pub(crate) wear: Option<WearLimit>,
-    pub(crate) holds: HeldKeys,
+    pub(crate) protected_keys: ProtectedKeys,
     pub(crate) pins: PinnedKeys,
     /// Removals and invalidations that are not yet durable.
-    pub(crate) arrears: PendingRemovals,
+    pub(crate) pending_removals: PendingRemovals,
     /// Progress of the journal: written and durable pages, in policies that have a journal.
     pub(crate) journal: JournalMarks,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
@@ -144,13 +144,13 @@ impl Volume {
             wakeup: MaintenanceWakeup::default(),
             health: VolumeHealth::default(),
             wear: WearLimit::new(superblock.shape.size_bytes, options.tuning.writes_per_day, options.clock.now()),
-            holds: HeldKeys::new(superblock.shape.size_bytes),
+            protected_keys: ProtectedKeys::new(superblock.shape.size_bytes),
             pins: PinnedKeys::new(
                 superblock.shape.size_bytes,
                 superblock.shape.segment_bytes,
                 if policy.can_pin() { options.tuning.pin_share } else { 0.0 },
             ),
-            arrears: PendingRemovals::default(),
+            pending_removals: PendingRemovals::default(),
             journal: JournalMarks::default(),
             begin_neighbours: OnceLock::new(),
             waiting: LoadWaiters::default(),
@@ -244,7 +244,7 @@ impl Volume {
 
     /// Returns whether no invalidation covers an entry of `site` written in `epoch`.
     pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
-        self.superblock().epochs.admits(site, epoch) && !self.arrears.hides_site(site)
+        self.superblock().epochs.admits(site, epoch) && !self.pending_removals.hides_site(site)
     }
 
     /// Returns the part of a key's hash that the index uses, and the full hash.
@@ -318,7 +318,7 @@ impl Volume {
     pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: DecodedRecord) -> Option<NeighbourEntry> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
         let key = record.slice(decoded.key.clone());
-        (is_entry && !self.arrears.hides(&key))
+        (is_entry && !self.pending_removals.hides(&key))
             .then(|| NeighbourEntry { key, reader: Reader::whole(Arc::clone(self), record, decoded) })
     }
 
@@ -353,13 +353,13 @@ impl Volume {
         self.wakeup.wake();
     }
 
-    /// Calls `owe` to defer a change if the volume is excluded; the change is written before the volume is used again.
+    /// Calls `defer` to defer a change if the volume is excluded; the change is written before the volume is used again.
     /// Returns whether the change survives a kill, because the next start empties the volume.
-    pub(crate) fn defers(&self, owe: impl FnOnce(&Self)) -> bool {
+    pub(crate) fn defers(&self, defer: impl FnOnce(&Self)) -> bool {
         if !self.health.is_out() {
             return false;
         }
-        owe(self);
+        defer(self);
         self.health.is_out_and_safe()
     }
 

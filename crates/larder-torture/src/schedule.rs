@@ -8,7 +8,7 @@ use crate::{
     faults::Faults,
     trial::{Crash, ModelWork, Operation, SITE_COUNT, Tally, Task, Trial, varied_options},
 };
-use larder_store::{Dice, Policy, StoreOptions};
+use larder_store::{Policy, SplitMix64, StoreOptions};
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -50,7 +50,7 @@ impl SchedulePlan {
             options: varied_options(policy, seed),
             faults: faults.clone(),
             operations,
-            steps_clock: Dice::new(seed.rotate_left(16)).below(CLOCK_STEPS_ONE_IN) == 0,
+            steps_clock: SplitMix64::new(seed.rotate_left(16)).below(CLOCK_STEPS_ONE_IN) == 0,
             tell: None,
         }
     }
@@ -64,19 +64,19 @@ const CLOCK_STEPS_ONE_IN: u64 = 3;
 /// # Errors
 /// A description of the broken law.
 pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
-    let mut dice = Dice::new(plan.seed);
+    let mut random = SplitMix64::new(plan.seed);
     let mut faults = plan.faults.clone();
     if faults.fails_once {
-        faults.plan.error_at = Some(Dice::new(!plan.seed).below(ONE_FAILS_WITHIN));
+        faults.plan.error_at = Some(SplitMix64::new(!plan.seed).below(ONE_FAILS_WITHIN));
     }
-    let mut trial = Trial::new(plan.options.clone(), &faults, dice.roll())?;
+    let mut trial = Trial::new(plan.options.clone(), &faults, random.next_u64())?;
     if let Some(tell) = plan.tell {
         trial.tell(tell);
     }
-    let character = Character::draw(&mut dice);
+    let character = Character::draw(&mut random);
     // A separate sequence, so that changing the clock does not change the rest of the schedule.
-    let clock_dice = plan.steps_clock.then(|| Dice::new(plan.seed.rotate_left(32)));
-    let mut schedule = Schedule { trial, dice, clock_dice, character, running: Vec::new() };
+    let clock_dice = plan.steps_clock.then(|| SplitMix64::new(plan.seed.rotate_left(32)));
+    let mut schedule = Schedule { trial, random, clock_dice, character, running: Vec::new() };
     for _ in 0..plan.operations {
         schedule.next()?;
     }
@@ -107,29 +107,29 @@ struct Character {
 }
 
 impl Character {
-    fn draw(dice: &mut Dice) -> Self {
+    fn draw(random: &mut SplitMix64) -> Self {
         Self {
-            key_count: [3, 20, 200][dice.below(3) as usize],
-            running_max: [1, 3, 8][dice.below(3) as usize],
-            body_bytes_max: [2_000, 30_000, 150_000][dice.below(3) as usize],
-            crashes: [0, 5, 30][dice.below(3) as usize],
-            removals: [20, 100][dice.below(2) as usize],
-            syncs: [5, 50][dice.below(2) as usize],
-            waits: [30, 100][dice.below(2) as usize],
+            key_count: [3, 20, 200][random.below(3) as usize],
+            running_max: [1, 3, 8][random.below(3) as usize],
+            body_bytes_max: [2_000, 30_000, 150_000][random.below(3) as usize],
+            crashes: [0, 5, 30][random.below(3) as usize],
+            removals: [20, 100][random.below(2) as usize],
+            syncs: [5, 50][random.below(2) as usize],
+            waits: [30, 100][random.below(2) as usize],
         }
     }
 
-    fn operation(&self, dice: &mut Dice) -> Operation {
-        let mut left = dice.below(1000);
+    fn operation(&self, random: &mut SplitMix64) -> Operation {
+        let mut left = random.below(1000);
         let mut is_next = |share: u64| {
             let is_it = left < share;
             left = left.saturating_sub(share);
             is_it
         };
-        let key = dice.below(self.key_count);
+        let key = random.below(self.key_count);
         if is_next(self.crashes) {
-            let how = if dice.below(2) == 0 { Crash::Kill } else { Crash::PowerCut };
-            let again_after = (dice.below(3) == 0).then(|| dice.below(60));
+            let how = if random.below(2) == 0 { Crash::Kill } else { Crash::PowerCut };
+            let again_after = (random.below(3) == 0).then(|| random.below(60));
             return Operation::Crash { how, again_after };
         }
         if is_next(self.removals) {
@@ -139,7 +139,7 @@ impl Character {
             return Operation::Sync;
         }
         if is_next(self.waits) {
-            return Operation::Wait { milliseconds: [100, 700, 6_500, 70_000][dice.below(4) as usize] };
+            return Operation::Wait { milliseconds: [100, 700, 6_500, 70_000][random.below(4) as usize] };
         }
         if is_next(60) {
             return Operation::UpdateHead { key };
@@ -148,26 +148,26 @@ impl Character {
             return Operation::Reopen;
         }
         if is_next(4) {
-            return Operation::Invalidate { site: (dice.below(3) > 0).then(|| 1 + dice.below(SITE_COUNT)) };
+            return Operation::Invalidate { site: (random.below(3) > 0).then(|| 1 + random.below(SITE_COUNT)) };
         }
         if is_next(10) {
             return Operation::Abandon { key };
         }
         if is_next(350) {
-            let bound = 1 + dice.below(self.body_bytes_max);
-            let body_bytes = dice.below(bound);
-            return Operation::Insert { key, body_bytes, short_lived: dice.below(10) == 0 };
+            let bound = 1 + random.below(self.body_bytes_max);
+            let body_bytes = random.below(bound);
+            return Operation::Insert { key, body_bytes, short_lived: random.below(10) == 0 };
         }
-        if is_next(150) { Operation::ReadPart { key, part: dice.roll() } } else { Operation::Read { key } }
+        if is_next(150) { Operation::ReadPart { key, part: random.next_u64() } } else { Operation::Read { key } }
     }
 }
 
 /// A running schedule.
 struct Schedule {
     trial: Trial,
-    dice: Dice,
+    random: SplitMix64,
     /// Decides when and by how much the time of day is changed.
-    clock_dice: Option<Dice>,
+    clock_dice: Option<SplitMix64>,
     character: Character,
     running: Vec<(Task, Arc<Flag>)>,
 }
@@ -175,12 +175,13 @@ struct Schedule {
 impl Schedule {
     /// Draws an operation and starts it. Sometimes advances the running ones first.
     fn next(&mut self) -> Result<(), String> {
-        while self.running.len() >= self.character.running_max || (!self.running.is_empty() && self.dice.below(2) == 0)
+        while self.running.len() >= self.character.running_max
+            || (!self.running.is_empty() && self.random.below(2) == 0)
         {
             self.go_on()?;
         }
         self.step_clock()?;
-        let operation = self.character.operation(&mut self.dice);
+        let operation = self.character.operation(&mut self.random);
         match operation {
             // The callers end with the process.
             Operation::Crash { .. } => self.running.clear(),
@@ -198,12 +199,12 @@ impl Schedule {
 
     /// Sometimes changes the time of day, by seconds up to days, forward or back.
     fn step_clock(&mut self) -> Result<(), String> {
-        let Some(dice) = &mut self.clock_dice else { return Ok(()) };
-        if dice.below(CLOCK_STEPS_WITHIN) > 0 {
+        let Some(random) = &mut self.clock_dice else { return Ok(()) };
+        if random.below(CLOCK_STEPS_WITHIN) > 0 {
             return Ok(());
         }
-        let by_s = CLOCK_STEPS_S[dice.below(CLOCK_STEPS_S.len() as u64) as usize];
-        let by_s = if dice.below(2) == 0 { by_s } else { -by_s };
+        let by_s = CLOCK_STEPS_S[random.below(CLOCK_STEPS_S.len() as u64) as usize];
+        let by_s = if random.below(2) == 0 { by_s } else { -by_s };
         self.finish_running()?;
         self.trial.begin(Operation::StepClock { by_s }).map(drop)
     }
@@ -211,7 +212,7 @@ impl Schedule {
     /// Advances one operation that can continue, or the device, by one step.
     fn go_on(&mut self) -> Result<(), String> {
         let ready: Vec<usize> = (0..self.running.len()).filter(|&at| self.running[at].1.is_raised()).collect();
-        let is_device = ready.is_empty() || self.dice.below(3) == 0;
+        let is_device = ready.is_empty() || self.random.below(3) == 0;
         if is_device && self.trial.device().turn() {
             return Ok(());
         }
@@ -221,7 +222,7 @@ impl Schedule {
             let works = || self.running.iter().map(|(task, _)| task.work).collect::<Vec<_>>();
             return if waits { Ok(()) } else { Err(format!("nobody goes on: {:?}", works())) };
         }
-        let at = ready[self.dice.below(ready.len() as u64) as usize];
+        let at = ready[self.random.below(ready.len() as u64) as usize];
         let (task, flag) = &mut self.running[at];
         let flag = Arc::clone(flag);
         if let Poll::Ready(outcome) = flag.poll(task.future.as_mut()) {

@@ -11,7 +11,7 @@ mod task;
 use crate::{History, SeenEntry, content, drive, faults::Faults};
 use debt::Debt;
 use larder_store::{
-    Clock, Dice, Error, IndexAxis, Policy, Store, StoreOptions, Tuning,
+    Clock, Error, IndexAxis, Policy, SplitMix64, Store, StoreOptions, Tuning,
     device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
@@ -194,8 +194,8 @@ const SEGMENT_BYTES: u64 = 256 << 10;
 
 /// Returns options like [`options`], with sizes and constants that depend on the seed as well.
 pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
-    let mut dice = Dice::new(!seed);
-    let mut pick = |values: &[u64]| values[dice.below(values.len() as u64) as usize];
+    let mut random = SplitMix64::new(!seed);
+    let mut pick = |values: &[u64]| values[random.below(values.len() as u64) as usize];
     let mut options = options(policy, seed);
     // Either a dozen segments, so that reclaim is never far, or so many that nothing is reclaimed.
     options.size_bytes = pick(&[SIZE_BYTES, SIZE_BYTES, (20 << 18) + (68 << 10), 12 << 20]);

@@ -1,23 +1,23 @@
 //! Random numbers that are the same for one seed on every machine.
 //!
-//! It uses the store's [`Dice`] (SplitMix64), with logarithms and exponentials from a software library, because those
+//! It uses the store's [`SplitMix64`] (SplitMix64), with logarithms and exponentials from a software library, because those
 //! of processors and systems differ in the last bit.
 
-use larder_store::Dice;
+use larder_store::SplitMix64;
 
 /// A random number generator.
 #[derive(Clone, Debug)]
-pub struct Random(Dice);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// Creates the generator of `seed`.
     pub fn new(seed: u64) -> Self {
-        Self(Dice::new(seed))
+        Self(SplitMix64::new(seed))
     }
 
     /// Returns a random 64-bit number.
     pub fn bits(&mut self) -> u64 {
-        self.0.roll()
+        self.0.next_u64()
     }
 
     /// Returns a number in [0, 1).
@@ -75,7 +75,7 @@ impl Random {
 
 /// Mixes the bits of a number: each input bit changes about half of the output bits.
 pub fn mix(number: u64) -> u64 {
-    Dice::mix(number)
+    SplitMix64::mix(number)
 }
 
 /// Ranks from 0 distributed by Zipf's law: the greater the rank, the rarer.

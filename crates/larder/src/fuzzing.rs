@@ -62,8 +62,8 @@ mod tests {
         let example =
             document.split("```").nth(1).expect("the documentation has an example").trim_start_matches("toml");
         let samples = [example, SAMPLES[0], SAMPLES[1], SAMPLES[2]];
-        let mut random = larder_store::Dice::new(1);
-        let mut next = || (random.roll() >> 16) as usize;
+        let mut random = larder_store::SplitMix64::new(1);
+        let mut next = || (random.next_u64() >> 16) as usize;
         for round in 0..ROUNDS {
             let mut bytes = samples[round % samples.len()].as_bytes().to_vec();
             for _ in 0..=next() % 3 {

@@ -223,7 +223,7 @@ impl ChunkedBody {
     /// Returns whether chunk `number` was seen and has not moved since.
     pub(crate) fn was_seen(&self, number: u64) -> bool {
         let Some((store, known)) = self.cache.shared.store.as_ref().zip(self.known()) else { return false };
-        matches!(known.known(number), ChunkSighting::Seen(sighting) if store.is_in_sight(&self.chunk_key(number), sighting))
+        matches!(known.known(number), ChunkSighting::Seen(sighting) if store.is_at(&self.chunk_key(number), sighting))
     }
 
     /// Stores chunk `number`, and remembers its location.
@@ -235,7 +235,7 @@ impl ChunkedBody {
         if let (Some(store), Some(known)) = (&self.cache.shared.store, self.known()) {
             // The new entry is still in memory, so one poll is usually enough. If not, a later reader finds the
             // location.
-            let mut looking = pin!(store.sight(&key));
+            let mut looking = pin!(store.locate(&key));
             let seen = poll_fn(|context| Poll::Ready(looking.as_mut().poll(context))).await;
             let seen = if let Poll::Ready(Ok(Some(sighting))) = seen {
                 ChunkSighting::Seen(sighting)

@@ -21,7 +21,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use larder_store::HeldKey;
+use larder_store::ReclaimGuard;
 
 use crate::{
     cache::{
@@ -42,7 +42,7 @@ pub(crate) struct ChunkReader {
     next: u64,
     ahead: VecDeque<ChunkRead>,
     /// The guards of the unsent chunks, in order.
-    held: VecDeque<HeldKey>,
+    held: VecDeque<ReclaimGuard>,
     /// The first chunk without a guard.
     held_end: u64,
     rest: OriginTail,
@@ -163,7 +163,7 @@ impl ChunkReader {
         let current = self.span.start / CHUNK_BYTES;
         let end = self.span.end.div_ceil(CHUNK_BYTES).min(current + HELD_COUNT_MAX);
         for number in self.held_end..end {
-            self.held.push_back(store.hold(&self.source.chunks.chunk_key(number)));
+            self.held.push_back(store.protect(&self.source.chunks.chunk_key(number)));
         }
         self.held_end = self.held_end.max(end);
         let still_to_come = usize::try_from(self.held_end - current).unwrap_or(usize::MAX);

@@ -225,7 +225,8 @@ async fn look_at(
             let key = body.chunk_key(number);
             if store.may_contain(&key) {
                 let (cache, store) = (Arc::clone(&body.cache), store.clone());
-                looks.spawn(async move { (number, lookup::ask(&cache, ReadPatience::Short, store.sight(&key)).await) });
+                looks
+                    .spawn(async move { (number, lookup::ask(&cache, ReadPatience::Short, store.locate(&key)).await) });
             } else {
                 known.note(number, ChunkSighting::Absent);
                 missing.push(number);

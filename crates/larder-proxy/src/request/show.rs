@@ -74,7 +74,7 @@ async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundRespons
         line(text, "lies", format_args!("in memory, with {} hits since it was read", found.entry.hits()));
     }
     let Some(store) = &cache.shared.store else { return };
-    let is_on_disk = lookup::ask(cache, crate::cache::patience::ReadPatience::Short, store.sight(&found.key)).await;
+    let is_on_disk = lookup::ask(cache, crate::cache::patience::ReadPatience::Short, store.locate(&found.key)).await;
     let mut volumes = store.volumes().map(|volume| format!("{} ({})", volume.path.display(), volume.policy.name));
     match is_on_disk {
         Ok(Some(_)) if store.volumes().count() == 1 => line(text, "lies", volumes.next().unwrap_or_default()),

@@ -7,7 +7,7 @@
 //! sample for each eviction.
 
 use crate::lists::{Lists, NodeId};
-use larder_store::Dice;
+use larder_store::SplitMix64;
 
 const CLASSES: usize = 16;
 /// Number of age steps; all older objects are in the last one.
@@ -37,7 +37,7 @@ pub struct Lhd {
     step: u64,
     clock: u64,
     lessons: u64,
-    dice: Dice,
+    random: SplitMix64,
     size_bytes: u64,
 }
 
@@ -70,7 +70,7 @@ impl Lhd {
             step: 1,
             clock: 0,
             lessons: 0,
-            dice: Dice::new(1),
+            random: SplitMix64::new(1),
             size_bytes,
         }
     }
@@ -109,7 +109,7 @@ impl Lhd {
 
     /// Evicts the worst object of a sample. The cache must not be empty.
     fn evict(&mut self) {
-        let sampled = (0..SAMPLE).map(|_| self.drawn_from[self.dice.below(self.drawn_from.len() as u64) as usize]);
+        let sampled = (0..SAMPLE).map(|_| self.drawn_from[self.random.below(self.drawn_from.len() as u64) as usize]);
         let mut sampled: Vec<_> = sampled.collect();
         let admitted = &self.admitted[..self.admitted_count.min(ADMITTED)];
         // One of the newest may be gone and its number reused by another object, which is as good a candidate.

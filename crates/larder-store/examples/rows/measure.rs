@@ -6,7 +6,7 @@
 use crate::trace::{Object, page, popular_page};
 use futures_executor::block_on;
 use futures_util::future::join_all;
-use larder_store::{Dice, ErrorKind, Policy, Store, StoreOptions};
+use larder_store::{ErrorKind, Policy, SplitMix64, Store, StoreOptions};
 use std::{
     collections::{HashSet, VecDeque},
     error::Error,
@@ -92,7 +92,7 @@ pub(crate) fn trace(policy: &'static Policy, directory: &Path) -> Result<Measure
     let options = StoreOptions { policy, mean_entry_bytes: 6 << 10, ..StoreOptions::new(path, TRACE_STORE_BYTES) };
     let near = Near::default();
     let store = open(&options, &near)?;
-    let mut random = Dice::new(11);
+    let mut random = SplitMix64::new(11);
     for view in 1..=TRACE_VIEWS {
         view_page(&store, &near, popular_page(&mut random, TRACE_PAGES), view);
     }
@@ -108,7 +108,7 @@ pub(crate) fn trace(policy: &'static Policy, directory: &Path) -> Result<Measure
     let near = Near::default();
     let store = open(&options, &near)?;
     wait_until_loaded(&store)?;
-    let (mut reads, mut hits, mut random) = (0, 0, Dice::new(12));
+    let (mut reads, mut hits, mut random) = (0, 0, SplitMix64::new(12));
     for _ in 0..HIT_VIEWS {
         let objects: Vec<_> = page(popular_page(&mut random, TRACE_PAGES)).collect();
         let before = store.stats();
@@ -162,12 +162,12 @@ pub(crate) fn growth(policy: &'static Policy, directory: &Path, entries: u64) ->
     measured.resident_bytes = resident_bytes()? as f64;
     let stats = store.stats();
     measured.table_bits = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
-    let mut random = Dice::new(13);
+    let mut random = SplitMix64::new(13);
     let (sample, at_once) = (5000, 50);
     let mut found = 0;
     for _ in 0..sample / at_once {
         let objects: Vec<_> = (0..at_once)
-            .map(|_| Object::new(random.roll() % (entries / GROWTH_BATCH), random.roll() % GROWTH_BATCH))
+            .map(|_| Object::new(random.next_u64() % (entries / GROWTH_BATCH), random.next_u64() % GROWTH_BATCH))
             .collect();
         let outcomes = block_on(join_all(objects.iter().map(async |object| store.get(&object.key()).await)));
         found += outcomes.iter().filter(|outcome| matches!(outcome, Ok(Some(_)))).count();

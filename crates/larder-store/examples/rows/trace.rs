@@ -4,7 +4,7 @@
 //! spread of the synthetic trace of Markatos et al. (3,000 B, sigma 1.05; mean 5.2 KB).
 
 use bytes::Bytes;
-use larder_store::{Dice, Hints};
+use larder_store::{Hints, SplitMix64};
 
 /// Objects of a page, at most.
 const PAGE_OBJECTS_MAX: u64 = 12;
@@ -37,22 +37,22 @@ impl Object {
 
     /// Returns the body, `median` bytes long half of the time or more.
     pub(crate) fn body(self, median: f64) -> Bytes {
-        let mut dice = Dice::new(self.page << 8 | self.number);
+        let mut random = SplitMix64::new(self.page << 8 | self.number);
         // Twelve uniform numbers are normal enough.
-        let normal = (0..12).map(|_| dice.share()).sum::<f64>() - 6.0;
+        let normal = (0..12).map(|_| random.share()).sum::<f64>() - 6.0;
         let len = (median * (SIGMA * normal).exp()).clamp(80.0, BODY_BYTES_MAX) as usize;
-        let word = dice.roll().to_le_bytes();
+        let word = random.next_u64().to_le_bytes();
         word.iter().copied().cycle().take(len).collect::<Vec<_>>().into()
     }
 }
 
 /// Returns the objects of a page.
 pub(crate) fn page(page: u64) -> impl Iterator<Item = Object> {
-    let count = 1 + Dice::new(page ^ 0xA5A5).roll() % PAGE_OBJECTS_MAX;
+    let count = 1 + SplitMix64::new(page ^ 0xA5A5).next_u64() % PAGE_OBJECTS_MAX;
     (0..count).map(move |number| Object { page, number })
 }
 
 /// Returns a page by popularity, of `count`.
-pub(crate) fn popular_page(dice: &mut Dice, count: u64) -> u64 {
-    ((count as f64).powf(dice.share()) as u64).saturating_sub(1)
+pub(crate) fn popular_page(random: &mut SplitMix64, count: u64) -> u64 {
+    ((count as f64).powf(random.share()) as u64).saturating_sub(1)
 }

@@ -23,7 +23,7 @@ use super::{
     Device, MemoryDevice, Transfer,
     in_flight::{InFlight, SystemCall, TransferBounds},
 };
-use crate::Dice;
+use crate::SplitMix64;
 pub use plan::{FaultPlan, FaultStats};
 use plan::{PlannedFault, TransferFate, TransferKind};
 
@@ -39,7 +39,7 @@ impl_debug!(FaultyDevice {});
 
 struct FaultyState {
     plan: FaultPlan,
-    dice: Dice,
+    random: SplitMix64,
     stats: FaultStats,
     /// The bytes certain to survive a power loss.
     durable: MemoryDevice,
@@ -75,12 +75,12 @@ struct WaitingTransfer {
 impl FaultyDevice {
     /// Creates a device of `len_bytes` zeros whose faults follow from `seed`.
     pub fn new(len_bytes: u64, seed: u64, plan: FaultPlan) -> Self {
-        Self::on(MemoryDevice::new(len_bytes), Dice::new(seed), plan)
+        Self::on(MemoryDevice::new(len_bytes), SplitMix64::new(seed), plan)
     }
 
     /// Creates a device that durably holds the content of `medium`.
     pub fn with_contents(medium: &MemoryDevice, seed: u64, plan: FaultPlan) -> Self {
-        Self::on(medium.snapshot(), Dice::new(seed), plan)
+        Self::on(medium.snapshot(), SplitMix64::new(seed), plan)
     }
 
     /// Replaces the plan of faults. Its limits count from the device's first operation.
@@ -95,7 +95,7 @@ impl FaultyDevice {
             return false;
         }
         let count = state.waiting.len() as u64;
-        let at = state.dice.below(count) as usize;
+        let at = state.random.below(count) as usize;
         let mut waiting = state.waiting.swap_remove(at);
         match self.step(&mut state, &mut waiting) {
             ControlFlow::Continue(()) => state.waiting.push(waiting),
@@ -124,9 +124,9 @@ impl FaultyDevice {
     pub fn kill(&self) -> Self {
         let mut state = self.lock();
         let contents = self.seen.snapshot();
-        let FaultyState { dice, waiting, last_gasp, .. } = &mut *state;
+        let FaultyState { random, waiting, last_gasp, .. } = &mut *state;
         let pending = waiting.iter_mut().filter_map(pending_write).chain(last_gasp.take());
-        pending.for_each(|landed| land_in_part(&contents, landed, dice));
+        pending.for_each(|landed| land_in_part(&contents, landed, random));
         self.successor(contents, &mut state)
     }
 
@@ -135,12 +135,12 @@ impl FaultyDevice {
     pub fn power_cut(&self) -> Self {
         let mut state = self.lock();
         let contents = state.durable.snapshot();
-        let FaultyState { dice, cached, waiting, last_gasp, .. } = &mut *state;
+        let FaultyState { random, cached, waiting, last_gasp, .. } = &mut *state;
         let pending = waiting.iter_mut().filter_map(pending_write).chain(last_gasp.take());
         let mut loose: Vec<LandedWrite> = cached.drain(..).chain(pending).collect();
         while !loose.is_empty() {
-            let next = dice.below(loose.len() as u64) as usize;
-            land_in_part(&contents, loose.swap_remove(next), dice);
+            let next = random.below(loose.len() as u64) as usize;
+            land_in_part(&contents, loose.swap_remove(next), random);
         }
         self.successor(contents, &mut state)
     }
@@ -156,11 +156,11 @@ impl FaultyDevice {
         self.lock().stats
     }
 
-    fn on(contents: MemoryDevice, dice: Dice, plan: FaultPlan) -> Self {
+    fn on(contents: MemoryDevice, random: SplitMix64, plan: FaultPlan) -> Self {
         let bounds = TransferBounds { len_bytes: contents.len_bytes(), alignment_bytes: contents.alignment_bytes() };
         let state = FaultyState {
             plan,
-            dice,
+            random,
             stats: FaultStats::default(),
             durable: contents.snapshot(),
             cached: VecDeque::new(),
@@ -173,7 +173,7 @@ impl FaultyDevice {
     }
 
     fn successor(&self, contents: MemoryDevice, state: &mut FaultyState) -> Self {
-        let next = Self::on(contents, state.dice.fork(), state.plan.clone());
+        let next = Self::on(contents, state.random.fork(), state.plan.clone());
         next.lock().stats = state.stats;
         next
     }
@@ -188,24 +188,24 @@ impl FaultyDevice {
         }
         let moved_bytes = match in_flight.call() {
             SystemCall::Read(to, offset_bytes) => {
-                let len = piece(to.len(), *is_short, &mut state.dice);
+                let len = piece(to.len(), *is_short, &mut state.random);
                 let to = &mut to[..len];
                 self.seen.read_at(offset_bytes.wrapping_add(*shift_bytes), to);
                 if *fault == Some(PlannedFault::Flipped) {
-                    flip(to, &mut state.dice);
+                    flip(to, &mut state.random);
                     *fault = None;
                 }
                 to.len()
             }
             SystemCall::Write(from, offset_bytes) => {
-                let from = &from[..piece(from.len(), *is_short, &mut state.dice)];
+                let from = &from[..piece(from.len(), *is_short, &mut state.random)];
                 let mut bytes: Box<[u8]> = match fault {
                     Some(PlannedFault::Lost) => Box::default(),
-                    Some(PlannedFault::Torn) => from[..sectors_below(from.len(), &mut state.dice)].into(),
+                    Some(PlannedFault::Torn) => from[..sectors_below(from.len(), &mut state.random)].into(),
                     _ => from.into(),
                 };
                 if *fault == Some(PlannedFault::Flipped) {
-                    flip(&mut bytes, &mut state.dice);
+                    flip(&mut bytes, &mut state.random);
                     *fault = None;
                 }
                 let moved_bytes = from.len();
@@ -233,10 +233,10 @@ impl FaultyDevice {
     }
 
     /// Returns the distance by which an operation of `len_bytes` at `offset_bytes` is misdirected.
-    fn astray(&self, offset_bytes: u64, len_bytes: usize, dice: &mut Dice) -> u64 {
+    fn astray(&self, offset_bytes: u64, len_bytes: usize, random: &mut SplitMix64) -> u64 {
         let alignment_bytes = u64::from(self.bounds.alignment_bytes);
         let places = (self.bounds.len_bytes - len_bytes as u64) / alignment_bytes + 1;
-        (dice.below(places) * alignment_bytes).wrapping_sub(offset_bytes)
+        (random.below(places) * alignment_bytes).wrapping_sub(offset_bytes)
     }
 
     fn lock(&self) -> MutexGuard<'_, FaultyState> {
@@ -253,10 +253,10 @@ impl Device for FaultyDevice {
         };
         let Some(in_flight) = self.bounds.admit(transfer) else { return };
         let mut state = self.lock();
-        let FaultyState { plan, dice, stats, .. } = &mut *state;
-        let TransferFate { fault, is_short, is_slow } = plan.draw(motion, dice, stats);
+        let FaultyState { plan, random, stats, .. } = &mut *state;
+        let TransferFate { fault, is_short, is_slow } = plan.draw(motion, random, stats);
         let is_astray = fault == Some(PlannedFault::Misdirected);
-        let shift_bytes = if is_astray { self.astray(offset_bytes, in_flight.len_bytes(), dice) } else { 0 };
+        let shift_bytes = if is_astray { self.astray(offset_bytes, in_flight.len_bytes(), random) } else { 0 };
         let mut waiting = WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below: state.next_landed };
         if state.plan.dead_after.is_some_and(|last| state.stats.transfers == last + 1) {
             state.last_gasp = rest_of_write(&mut waiting);
@@ -314,10 +314,10 @@ fn rest_of_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
 }
 
 /// Applies a write that was never completed: not at all, whole, or only its first sectors.
-fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, dice: &mut Dice) {
-    let len = match dice.below(4) {
+fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, random: &mut SplitMix64) {
+    let len = match random.below(4) {
         0 => 0,
-        1 => sectors_below(landed.bytes.len(), dice),
+        1 => sectors_below(landed.bytes.len(), random),
         _ => landed.bytes.len(),
     };
     medium.write_at(landed.offset_bytes, &landed.bytes[..len]);
@@ -325,19 +325,19 @@ fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, dice: &mut Dice) {
 
 /// Returns how many of `len` bytes the next call moves. For a short operation that is usually not a whole number of
 /// sectors, and sometimes all of them, so that the operation ends.
-fn piece(len: usize, is_short: bool, dice: &mut Dice) -> usize {
-    if !is_short || dice.below(3) == 0 { len } else { 1 + dice.below(len as u64) as usize }
+fn piece(len: usize, is_short: bool, random: &mut SplitMix64) -> usize {
+    if !is_short || random.below(3) == 0 { len } else { 1 + random.below(len as u64) as usize }
 }
 
 /// Returns the length in bytes of some whole sectors, less than `len_bytes`.
-fn sectors_below(len_bytes: usize, dice: &mut Dice) -> usize {
+fn sectors_below(len_bytes: usize, random: &mut SplitMix64) -> usize {
     let sectors = (len_bytes / SECTOR_BYTES) as u64;
-    if sectors == 0 { 0 } else { dice.below(sectors) as usize * SECTOR_BYTES }
+    if sectors == 0 { 0 } else { random.below(sectors) as usize * SECTOR_BYTES }
 }
 
-fn flip(bytes: &mut [u8], dice: &mut Dice) {
+fn flip(bytes: &mut [u8], random: &mut SplitMix64) {
     if !bytes.is_empty() {
-        let bit = dice.below(bytes.len() as u64 * 8) as usize;
+        let bit = random.below(bytes.len() as u64 * 8) as usize;
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
 }

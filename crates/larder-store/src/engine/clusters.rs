@@ -7,7 +7,7 @@
 //! recently, so these entries are dropped (the memory cache may still have them).
 //!
 //! Invariants: every table is in memory. After a crash it is restored from the last snapshot and the journal of later
-//! changes (`engine::kit::ledger`); on volumes without a journal, only the snapshot of a clean close restores it. A
+//! changes (`engine::kit::map_checkpoint`); on volumes without a journal, only the snapshot of a clean close restores it. A
 //! cluster's sequence differs from that of any earlier use, even in earlier runs, because sequences are reserved in the
 //! header before they are used. No lock is held across I/O.
 //!
@@ -27,7 +27,7 @@ mod walk;
 use super::{
     Engine, EngineGauges, ReadExtent,
     kit::{
-        ledger::{self, LedgerArea, MapCheckpoint},
+        map_checkpoint::{self, CheckpointArea, MapCheckpoint},
         numbers::RunNumbers,
         snapshot,
         state_lock::{CheckedState, LockedState, StateLock},
@@ -59,7 +59,7 @@ const CLUSTERS_PER_GROUP: u32 = 8;
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let cluster_bytes = options.tuning.ucfs_cluster_bytes;
     let (index_bytes, journal_pages) = if options.tuning.map_journal {
-        LedgerArea::lengths(recovery::listings_max(entries_of(options)), true)
+        CheckpointArea::lengths(recovery::listings_max(entries_of(options)), true)
     } else {
         let words = session::word_count_max(options.size_bytes / cluster_bytes, entries_of(options));
         (snapshot::area_bytes(words), 0)
@@ -105,7 +105,7 @@ pub(crate) struct ClustersState {
     /// Clusters that could not be written.
     failed: u64,
     /// The snapshot and journal with which the tables survive a kill.
-    ledger: MapCheckpoint,
+    checkpoint: MapCheckpoint,
     /// Set during recovery after a crash: data that is still to be read may remove any entry.
     is_recovering: bool,
     /// The location of the clusters.
@@ -129,7 +129,7 @@ impl ClustersEngine {
             groups,
             ready: false,
             failed: 0,
-            ledger: MapCheckpoint::new(&volume),
+            checkpoint: MapCheckpoint::new(&volume),
             is_recovering: false,
             area,
             volume: Arc::clone(&volume),
@@ -227,7 +227,7 @@ impl Engine for ClustersEngine {
         if !ready {
             return Err(cannot_begin());
         }
-        ledger::write_down(self).await
+        map_checkpoint::write_down(self).await
     }
 
     fn may_contain(&self, key_hash: KeyHash) -> bool {
@@ -244,10 +244,10 @@ impl Engine for ClustersEngine {
     async fn maintain(self: &Arc<Self>) {
         session::keep(self).await;
         self.write_waiting();
-        ledger::flush_due(self);
-        ledger::keep_snapshot(self, false, || ()).await;
+        map_checkpoint::flush_due(self);
+        map_checkpoint::keep_snapshot(self, false, || ()).await;
         if !self.volume.options.background {
-            ledger::await_room(self).await;
+            map_checkpoint::await_room(self).await;
         }
         let woken = self.lock().waiting.take();
         woken.wake();
@@ -256,7 +256,7 @@ impl Engine for ClustersEngine {
     fn next_due(&self) -> Option<Duration> {
         let (is_ready, is_awaited) = {
             let state = self.lock();
-            (state.ready, !state.waiting.is_empty() || state.ledger.is_due())
+            (state.ready, !state.waiting.is_empty() || state.checkpoint.is_due())
         };
         let reservation = session::reservation_is_due(self).then_some(if is_ready { TICK } else { START_RETRY_PAUSE });
         is_awaited.then_some(TICK).or(reservation).into_iter().chain(self.waiting_due()).min()

@@ -308,7 +308,7 @@ impl LogEngine {
     fn reclaim_only_segments(&self) -> usize {
         // On a volume of few segments, the reserve would cost more than the protected entries are worth.
         let SegmentGeometry { segment_count, segment_bytes, .. } = self.geometry;
-        let spares_held = segment_count >= SPARING_SEGMENTS_MIN && !self.volume.holds.is_empty();
+        let spares_held = segment_count >= SPARING_SEGMENTS_MIN && !self.volume.protected_keys.is_empty();
         if !spares_held && self.volume.pins.is_empty() {
             return 0;
         }
@@ -340,14 +340,14 @@ impl Engine for LogEngine {
         Ok(self.look_up(key, extent).await?.map(|(_, reader)| reader))
     }
 
-    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
+    async fn locate(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
         let found = self.look_up(key, ReadExtent::Key).await?;
-        Ok(found.map(|(position, _)| self.sight_at(position)))
+        Ok(found.map(|(position, _)| self.location_at(position)))
     }
 
-    fn is_in_sight(&self, key_hash: KeyHash, sight: Location) -> bool {
-        let Location::At { position, .. } = sight else { return false };
-        self.still_at(key_hash, position) && self.sight_at(position) == sight
+    fn is_at(&self, key_hash: KeyHash, location: Location) -> bool {
+        let Location::At { position, .. } = location else { return false };
+        self.still_at(key_hash, position) && self.location_at(position) == location
     }
 
     fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {

@@ -8,7 +8,7 @@
 //!
 //! A reader does not protect its entry's place: if the place was reassigned during the read, the bytes do not match and
 //! the lookup is repeated. After a clean stop the map is restored from a snapshot; after a crash, from the last
-//! snapshot and the journal of later changes (`engine::kit::ledger`).
+//! snapshot and the journal of later changes (`engine::kit::map_checkpoint`).
 //!
 //! Cost: one read per hit, none per miss, a write of the journal per removal, at most 288 bits per entry
 //! (`a_hit_is_one_read_a_miss_none_a_removal_one_write_and_the_index_costs_at_most_288_bits_an_entry`). Policies that
@@ -35,7 +35,7 @@ mod walk;
 use super::{
     Engine, EngineGauges, ReadExtent,
     kit::{
-        ledger::{self, LedgerArea},
+        map_checkpoint::{self, CheckpointArea},
         state_lock::{CheckedState, LockedState, StateLock},
     },
 };
@@ -67,7 +67,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     }
     let StoreOptions { size_bytes, mean_entry_bytes, policy, .. } = *options;
     let listing_count = (size_bytes / mean_entry_bytes).min(ENTRY_COUNT_MAX);
-    let (index_bytes, journal_pages) = LedgerArea::lengths(listing_count, options.tuning.map_journal);
+    let (index_bytes, journal_pages) = CheckpointArea::lengths(listing_count, options.tuning.map_journal);
     let fixed_bytes = DATA_START_BYTES + index_bytes + SUPERBLOCK_BYTES + BLOCK_BYTES;
     let needed_bytes = fixed_bytes + LONGEST_RECORD_COUNT_MIN * RECORD_SECTORS_MAX * SECTOR_BYTES;
     if size_bytes < needed_bytes {
@@ -167,13 +167,13 @@ impl Engine for MappedEngine {
     async fn maintain(self: &Arc<Self>) {
         self.retry_start().await;
         let numbers_are_scarce = self.do_what_is_due();
-        ledger::flush_due(self);
+        map_checkpoint::flush_due(self);
         if numbers_are_scarce {
             self.reserve_numbers().await;
         }
-        ledger::keep_snapshot(self, false, || _ = self.do_what_is_due()).await;
+        map_checkpoint::keep_snapshot(self, false, || _ = self.do_what_is_due()).await;
         if !self.volume.options.background {
-            ledger::await_room(self).await;
+            map_checkpoint::await_room(self).await;
         }
         self.remove_unknown_files().await;
     }

@@ -17,7 +17,6 @@
 //! `setmem_reads_for_three_percent_of_misses_in_full_sets`). A removal is one write. Source: HashCache (NSDI 2009), 3.
 
 mod check;
-mod doubted;
 pub(crate) mod layout;
 pub(crate) mod memory;
 mod read;
@@ -25,16 +24,17 @@ pub(crate) mod resident;
 pub(crate) mod ring;
 mod session;
 pub(crate) mod summary;
+mod suspects;
 mod walk;
 mod write;
 
 use super::{
     Engine, EngineGauges, Location, ReadExtent,
     kit::{
-        doubts::SuspectSets,
         numbers::RunNumbers,
         sets::{self, PackedSets, SetPlace, WAYS_MAX, set_of},
         state_lock::{CheckedState, LockedState, StateLock},
+        suspects::SuspectSets,
     },
 };
 use crate::{
@@ -122,7 +122,7 @@ struct TableState {
     memory: SetMemory,
     recent: RecentSummaries,
     /// Sets whose bytes on the volume may be older than acknowledged changes.
-    doubts: SuspectSets,
+    suspects: SuspectSets,
     /// When the next attempt to wipe a suspect set is due.
     wipe_at: Option<Duration>,
     ring: RingState,
@@ -176,7 +176,7 @@ impl TableEngine {
             phase: TablePhase::Loading,
             memory: SetMemory::Nothing,
             recent: RecentSummaries::new(),
-            doubts: SuspectSets::new(layout.set_count),
+            suspects: SuspectSets::new(layout.set_count),
             wipe_at: None,
             ring: session::ring(&layout, 0),
             session: RunSession::default(),
@@ -308,7 +308,7 @@ impl Engine for TableEngine {
         self.look_up(key).await
     }
 
-    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
+    async fn locate(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
         Ok(self.sees(key).await?.then_some(Location::Passing))
     }
 
@@ -329,7 +329,7 @@ impl Engine for TableEngine {
     fn may_contain(&self, key_hash: KeyHash) -> bool {
         let (state, set) = (self.lock(), self.set_of(key_hash));
         let known = state.memory.shape().zip(state.memory.peek(set));
-        !state.doubts.contains(set)
+        !state.suspects.contains(set)
             && known.is_none_or(|(shape, contents)| contents.find(shape.tag(key_hash)).is_some())
     }
 
@@ -339,29 +339,29 @@ impl Engine for TableEngine {
 
     async fn maintain(self: &Arc<Self>) {
         self.keep_session().await;
-        self.wipe_doubted().await;
+        self.wipe_suspects().await;
     }
 
     fn next_due(&self) -> Option<Duration> {
-        let (phase, doubts) = {
+        let (phase, suspects) = {
             let state = self.lock();
-            (state.phase, !state.doubts.is_empty())
+            (state.phase, !state.suspects.is_empty())
         };
         match phase {
             TablePhase::Failed => Some(START_RETRY_PAUSE),
-            _ => self.session_is_due().then_some(TICK).or_else(|| doubts.then_some(RETRY_PAUSE)),
+            _ => self.session_is_due().then_some(TICK).or_else(|| suspects.then_some(RETRY_PAUSE)),
         }
     }
 
     /// Waits until nothing is left to write. Commits write through, so only suspect sets remain to be wiped.
     async fn flush(self: &Arc<Self>) -> Result<()> {
         self.volume.check_open()?;
-        self.wipe_all_doubted().await
+        self.wipe_all_suspects().await
     }
 
     async fn finish(self: &Arc<Self>) -> Result<()> {
         self.wait(|state| state.held.is_empty().then_some(())).await;
-        let wiped = self.wipe_all_doubted().await;
+        let wiped = self.wipe_all_suspects().await;
         self.end_session().await.and(wiped)
     }
 
@@ -375,7 +375,7 @@ impl Engine for TableEngine {
             entries: state.memory.entries(),
             counts_all: state.memory.counts_all(),
             entries_max: self.layout.bin_count(),
-            index_bytes: state.memory.memory_bytes() + state.doubts.memory_bytes(),
+            index_bytes: state.memory.memory_bytes() + state.suspects.memory_bytes(),
             dirty_bytes: state.dirty_bytes,
             segments_in_use: 0,
         }

@@ -35,8 +35,8 @@ mod walk;
 use super::{
     Engine, EngineGauges, Location, ReadExtent,
     kit::{
-        doubts::SuspectSets,
         state_lock::{CheckedState, LockedState, StateLock},
+        suspects::SuspectSets,
     },
 };
 use crate::{
@@ -124,7 +124,7 @@ struct TinyState {
     /// Sets that are being written.
     set_writes: HashMap<SetNumber, SetWrite>,
     /// Sets whose bytes on the volume may be older than acknowledged changes.
-    doubts: SuspectSets,
+    suspects: SuspectSets,
     /// Whether sets were written since the last sync.
     sets_unsynced: bool,
     /// Entries in sets.
@@ -141,7 +141,7 @@ struct TinyState {
     retry_at: Option<Duration>,
     /// Whether refused packs were moved to new places and the device has accepted nothing since. It may accept nothing
     /// at all.
-    is_device_doubted: bool,
+    is_device_suspect: bool,
     /// Number of successive moves of the oldest segment that failed because the device refused sets.
     failed_moves: u32,
     /// Number of packs of the long ring that could not be written.
@@ -167,7 +167,7 @@ impl TinyEngine {
             index: FrontIndex::new(front_slots(&plan, &volume.options)),
             sets: summaries_of(&plan, &volume.options),
             set_writes: HashMap::new(),
-            doubts: SuspectSets::new(u64::from(plan.set_count)),
+            suspects: SuspectSets::new(u64::from(plan.set_count)),
             sets_unsynced: false,
             set_entries: 0,
             ready: false,
@@ -175,7 +175,7 @@ impl TinyEngine {
             appended_again_until: 0,
             given_up_count: 0,
             retry_at: None,
-            is_device_doubted: false,
+            is_device_suspect: false,
             failed_moves: 0,
             failed_packs: 0,
             reported_failures: 0,
@@ -217,12 +217,12 @@ impl TinyState {
         if let Some(write) = self.set_writes.get_mut(&set) {
             write.is_believed = false;
         }
-        self.doubts.insert(set);
-        debug_assert!(self.sets.holds_nothing(set), "what is doubted is hidden");
+        self.suspects.insert(set);
+        debug_assert!(self.sets.holds_nothing(set), "what is suspect is hidden");
     }
 
-    fn is_doubted(&self, set: SetNumber) -> bool {
-        self.doubts.contains(set)
+    fn is_suspect(&self, set: SetNumber) -> bool {
+        self.suspects.contains(set)
     }
 }
 
@@ -258,7 +258,7 @@ impl Engine for TinyEngine {
         self.look_up(key).await
     }
 
-    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
+    async fn locate(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
         Ok(self.sees(key).await?.then_some(Location::Passing))
     }
 
@@ -291,7 +291,7 @@ impl Engine for TinyEngine {
         let woken = self.flush_due(now);
         if self.retry_is_due(now) {
             self.retry_failed();
-            self.wipe_doubted().await;
+            self.wipe_suspects().await;
         }
         while self.move_may_begin(now) {
             if !self.move_oldest().await {
@@ -305,7 +305,7 @@ impl Engine for TinyEngine {
         let state = self.lock();
         let dirty = state.front.opened_at().is_some() || state.long.opened_at().is_some();
         let is_busy = dirty || !state.waiting.is_empty() || state.move_is_due();
-        let has_failed = !state.front.failed_packs().is_empty() || !state.doubts.is_empty();
+        let has_failed = !state.front.failed_packs().is_empty() || !state.suspects.is_empty();
         is_busy.then_some(TICK).or_else(|| has_failed.then_some(retry::PAUSE))
     }
 
@@ -316,8 +316,8 @@ impl Engine for TinyEngine {
     async fn finish(self: &Arc<Self>) -> Result<()> {
         self.flush_all().await?;
         self.volume.sync().await?;
-        while self.wipe_doubted().await {}
-        if !self.lock().doubts.is_empty() {
+        while self.wipe_suspects().await {}
+        if !self.lock().suspects.is_empty() {
             // The next start reads all sets. A snapshot would state that suspect sets are empty, without marking them
             // as suspect.
             return Ok(());
@@ -337,7 +337,7 @@ impl Engine for TinyEngine {
             counts_all: true,
             entries_max: front_slots(&self.plan, &self.volume.options)
                 + u64::from(self.plan.set_count) * entries_per_set,
-            index_bytes: state.index.memory_bytes() + state.sets.memory_bytes() + state.doubts.memory_bytes(),
+            index_bytes: state.index.memory_bytes() + state.sets.memory_bytes() + state.suspects.memory_bytes(),
             dirty_bytes: state.front.dirty_bytes() + state.long.dirty_bytes(),
             segments_in_use: 0,
         }

@@ -35,11 +35,11 @@ fn no_decoder_panics_on_its_corpus_or_on_mutated_samples() {
         for entry in fs::read_dir(corpus(target)).unwrap() {
             (target.run)(&fs::read(entry.unwrap().path()).unwrap());
         }
-        let mut dice = Dice::new(seed);
+        let mut random = SplitMix64::new(seed);
         let (samples, mut refused) = ((target.samples)(), 0);
         for round in 0..MUTATIONS {
             let mut bytes = samples[round as usize % samples.len()].clone();
-            mutate(&mut dice, &mut bytes);
+            mutate(&mut random, &mut bytes);
             refused += u64::from(!(target.run)(&bytes));
         }
         assert!(refused > MUTATIONS / 10, "{}: {refused} of {MUTATIONS} refused", target.name);

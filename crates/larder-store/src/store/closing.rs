@@ -27,14 +27,14 @@ impl StoreClosing {
 async fn close(volumes: EngineVolumes) -> Result<()> {
     let end = async |engine| {
         volumes.take_back(engine, true).await;
-        engine.pay_arrears(true).await;
+        engine.retry_pending(true).await;
     };
     join_all(volumes.all().map(end)).await;
     for engine in volumes.all() {
         engine.volume().close();
     }
     volumes.record_outages().await;
-    let emptied = join_all(volumes.all().map(AnyEngine::empty_if_in_arrears)).await;
+    let emptied = join_all(volumes.all().map(AnyEngine::empty_if_pending)).await;
     let sound = volumes.all().filter(|engine| !engine.volume().health.is_out());
     let finished = join_all(sound.map(AnyEngine::finish)).await;
     emptied.into_iter().chain(finished).collect()

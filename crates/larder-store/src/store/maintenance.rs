@@ -55,8 +55,8 @@ fn run(volumes: &EngineVolumes, engine: &AnyEngine) {
     }
     if !engine.volume().is_closed() {
         block_on(volumes.take_back(engine, true));
-        block_on(engine.pay_arrears(true));
-        if let Err(error) = block_on(engine.empty_if_in_arrears()) {
+        block_on(engine.retry_pending(true));
+        if let Err(error) = block_on(engine.empty_if_pending()) {
             tracing::error!("{error}");
         }
         engine.finish_blocking();

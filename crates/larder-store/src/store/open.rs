@@ -4,7 +4,7 @@
 //! is complete.
 
 use crate::{
-    Dice, Error, ErrorKind, Policy, Result, StoreOptions,
+    Error, ErrorKind, Policy, Result, SplitMix64, StoreOptions,
     device::{
         AlignedBuffer, Device, Directory, FilesDirectory, UnfinishedFile, VolumeFile, block_on,
         open_device as device_of,
@@ -339,10 +339,12 @@ pub(super) fn refused(refusal: ReadRefusal, path: &Path) -> Error {
 /// Writes the superblocks of a new volume.
 fn format(device: &Arc<dyn Device>, shape: VolumeShape, identity_seed: Option<u64>) -> Result<Superblock> {
     let (mut id, mut hash_key) = ([0; 16], [0; 16]);
-    let mut dice = identity_seed.map(Dice::new);
+    let mut random = identity_seed.map(SplitMix64::new);
     for secret in [&mut id, &mut hash_key] {
-        match &mut dice {
-            Some(dice) => secret.as_chunks_mut().0.iter_mut().for_each(|word| *word = dice.roll().to_le_bytes()),
+        match &mut random {
+            Some(random) => {
+                secret.as_chunks_mut().0.iter_mut().for_each(|word| *word = random.next_u64().to_le_bytes())
+            }
             None => getrandom::fill(secret).map_err(|error| {
                 Error::io(
                     ErrorKind::Unavailable,

@@ -1,6 +1,6 @@
 //! Excludes a volume that fails while the store is open, and takes it back later.
 //!
-//! Owns: the order of both. While a volume is excluded, removals from it are deferred (`volume::arrears`), and the
+//! Owns: the order of both. While a volume is excluded, removals from it are deferred (`volume::pending_removals`), and the
 //! other volumes record the exclusion, so that a start after a crash empties it. When a probe finds that it works
 //! again, the record stops counting, the deferred removals are written, all volumes note its return, and only then is
 //! it used. When to exclude or probe a volume is decided elsewhere (`volume::health`).
@@ -45,11 +45,11 @@ impl EngineVolumes {
         }
     }
 
-    /// Probes an excluded volume, if a probe is due or with `insists`, and takes it back if it works. Returns whether
+    /// Probes an excluded volume, if a probe is due or with `is_forced`, and takes it back if it works. Returns whether
     /// the volume is in use.
-    pub(super) async fn take_back(&self, engine: &AnyEngine, insists: bool) -> bool {
+    pub(super) async fn take_back(&self, engine: &AnyEngine, is_forced: bool) -> bool {
         let volume = engine.volume();
-        let Some(_turn) = volume.health.begin_probe(volume.clock.now(), insists) else {
+        let Some(_turn) = volume.health.begin_probe(volume.clock.now(), is_forced) else {
             return !volume.health.is_out();
         };
         let probed = superblocks::probe(volume).await.map_err(cannot_probe);
@@ -85,8 +85,8 @@ impl EngineVolumes {
         let volume = engine.volume();
         // First the writes that the start could not do: nothing can be removed without them.
         engine.maintain().await;
-        engine.pay_arrears(true).await;
-        volume.check_arrears()?;
+        engine.retry_pending(true).await;
+        volume.check_pending()?;
         if self.is_lone() {
             return Ok(());
         }

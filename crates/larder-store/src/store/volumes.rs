@@ -83,7 +83,7 @@ impl EngineVolumes {
         for engine in self.all().filter(|engine| engine.volume().id != owner) {
             if engine.volume().health.is_out() {
                 if memory_may_have(engine, key) {
-                    engine.volume().defers(|volume| volume.owe_removal(key));
+                    engine.volume().defers(|volume| volume.defer_removal(key));
                 }
             } else if may_have(engine, key).await {
                 outcome = engine.remove(key).await.and(outcome);
@@ -95,7 +95,7 @@ impl EngineVolumes {
     /// Removes `key` from its volume. If the volume is excluded, the removal is deferred until it rejoins.
     pub(super) async fn remove(&self, key: &[u8]) -> Result<()> {
         let engine = self.of(key);
-        if engine.volume().defers(|volume| volume.owe_removal(key)) {
+        if engine.volume().defers(|volume| volume.defer_removal(key)) {
             return engine.volume().check_open();
         }
         engine.remove(key).await
@@ -106,7 +106,7 @@ impl EngineVolumes {
     pub(super) fn defer_replaced(&self, key: &[u8]) {
         let engine = self.of(key);
         if memory_may_have(engine, key) {
-            engine.volume().defers(|volume| volume.owe_removal(key));
+            engine.volume().defers(|volume| volume.defer_removal(key));
         }
     }
 }

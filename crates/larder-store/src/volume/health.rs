@@ -103,12 +103,12 @@ impl VolumeHealth {
         true
     }
 
-    /// Returns the right to probe an excluded volume, if a probe is due or if `insists` is set, and no other task has
+    /// Returns the right to probe an excluded volume, if a probe is due or if `is_forced` is set, and no other task has
     /// it.
-    pub(crate) fn begin_probe(&self, now: Duration, insists: bool) -> Option<TaskTurn<'_>> {
+    pub(crate) fn begin_probe(&self, now: Duration, is_forced: bool) -> Option<TaskTurn<'_>> {
         let turn = TaskTurn::take(&self.is_probing)?;
         let mut probes = self.probes();
-        let is_due = self.is_out() && (insists || now >= probes.due_at);
+        let is_due = self.is_out() && (is_forced || now >= probes.due_at);
         if is_due {
             probes.due_at = now + probes.pause;
         }

@@ -81,7 +81,7 @@ impl Drop for GatePass<'_> {
 pub(crate) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Result<()> {
     let owner = Arc::clone(volume);
     let done = apart(move || {
-        change_blocking(&owner, |superblock| apply(superblock, which)).inspect_err(|_| owner.owe_rule(which))
+        change_blocking(&owner, |superblock| apply(superblock, which)).inspect_err(|_| owner.defer_rule(which))
     });
     done.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
 }

@@ -2,7 +2,7 @@
 
 use crate::support::block_on;
 use bytes::Bytes;
-use larder_store::{Clock, Dice, Hints, Store, StoreOptions, device::MemoryDevice};
+use larder_store::{Clock, Hints, SplitMix64, Store, StoreOptions, device::MemoryDevice};
 use std::{sync::Arc, time::Duration};
 
 const SIZE_BYTES: u64 = 48 << 20;
@@ -27,7 +27,7 @@ const LENGTHS: [(&str, Length); 5] = [
     ("2,000 B", |_| 2_000),
     ("12 KiB", |_| 12 << 10),
     ("1 MiB", |_| 1 << 20),
-    ("mixed", |n| 1 << (6 + Dice::new(n).below(14))),
+    ("mixed", |n| 1 << (6 + SplitMix64::new(n).below(14))),
 ];
 
 /// Offers entries until `share` of the volume's bytes were stored. Returns their number.

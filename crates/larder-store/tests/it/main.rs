@@ -1,7 +1,6 @@
 //! Tests of the engine through its public API: contracts, the law, crashes, damage.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod arrears;
 mod block_device;
 mod clock;
 mod closing;
@@ -14,13 +13,14 @@ mod flips;
 mod golden;
 mod killed;
 mod law;
+mod locating;
 mod outage;
 mod parts;
+mod pending_removals;
 mod pins;
 mod refusals;
 mod rows;
 mod runtime;
-mod sighting;
 mod support;
 mod survey;
 mod volumes;

@@ -3,7 +3,7 @@
 
 use crate::support::{block_on, insert, key_bytes, options, version_of};
 use larder_store::{
-    Dice, Policy, Store, StoreOptions,
+    Policy, SplitMix64, Store, StoreOptions,
     device::{Completion, Device, MemoryDevice, Transfer},
 };
 use std::{
@@ -130,8 +130,8 @@ fn nothing_comes_back_although_half_of_the_sets_are_not_written() {
     let (device, store, options) = store_of("tiny");
     let kept: Vec<u64> = settled_keys(&store, &options).into_iter().step_by(4).collect();
     assert!(kept.len() > 300, "{}", kept.len());
-    let mut dice = Dice::new(7);
-    device.refuse(move |_, len| len == SET_BYTES && dice.below(2) == 0);
+    let mut random = SplitMix64::new(7);
+    device.refuse(move |_, len| len == SET_BYTES && random.below(2) == 0);
     for &key in &kept {
         // A change that is refused for lack of room succeeds once there is some.
         let change = || match key % 2 {

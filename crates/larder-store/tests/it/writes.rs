@@ -2,7 +2,7 @@
 
 use crate::support::block_on;
 use bytes::Bytes;
-use larder_store::{Clock, Dice, Hints, Store, StoreOptions, Tuning, device::MemoryDevice};
+use larder_store::{Clock, Hints, SplitMix64, Store, StoreOptions, Tuning, device::MemoryDevice};
 use std::{sync::Arc, time::Duration};
 
 const SIZE_BYTES: u64 = 32 << 20;
@@ -27,11 +27,11 @@ struct Trace {
 }
 
 fn mixed(key: u64) -> u64 {
-    1 << (7 + Dice::new(key).below(12))
+    1 << (7 + SplitMix64::new(key).below(12))
 }
 
 fn two_kinds(key: u64) -> u64 {
-    if Dice::new(key).below(10) == 0 { 200_000 } else { 1_500 }
+    if SplitMix64::new(key).below(10) == 0 { 200_000 } else { 1_500 }
 }
 
 const TRACES: [Trace; 10] = [
@@ -62,9 +62,9 @@ impl Trace {
         let store = Store::open_on(Arc::new(MemoryDevice::new(SIZE_BYTES)), &options).unwrap();
         let mean_bytes = (0..1_000).map(self.length).sum::<u64>() / 1_000;
         let keys = SIZE_BYTES as f64 * self.universe / mean_bytes as f64;
-        let mut dice = Dice::new(7);
+        let mut random = SplitMix64::new(7);
         for number in 0..ROUNDS * SIZE_BYTES / mean_bytes {
-            let uniform = (dice.roll() >> 11) as f64 / (1_u64 << 53) as f64;
+            let uniform = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
             let flat = 1.0 - self.exponent;
             let rank = ((keys.powf(flat) - 1.0) * uniform + 1.0).powf(1.0 / flat) as u64;
             let key = number.checked_div(self.drift).unwrap_or(0) << 32 | rank;

@@ -1,6 +1,6 @@
 //! The faults of a faulty device: how often they are to occur, and how often they occurred.
 
-use crate::Dice;
+use crate::SplitMix64;
 
 /// The faults of a device and their rates. `_ppm` means per million operations. The default is no faults.
 ///
@@ -106,7 +106,7 @@ pub(super) enum TransferKind {
 
 impl FaultPlan {
     /// Draws the fate of the next operation, and counts it. At most one fault strikes an operation.
-    pub(super) fn draw(&self, motion: TransferKind, dice: &mut Dice, stats: &mut FaultStats) -> TransferFate {
+    pub(super) fn draw(&self, motion: TransferKind, random: &mut SplitMix64, stats: &mut FaultStats) -> TransferFate {
         let reached = |limit: Option<u64>| limit.is_some_and(|limit| stats.transfers >= limit);
         let fault = if reached(self.dead_after) || self.error_at == Some(stats.transfers) {
             Some(PlannedFault::Error)
@@ -114,12 +114,12 @@ impl FaultPlan {
             Some(PlannedFault::Full)
         } else {
             let rates = self.rates(motion);
-            rates.into_iter().find(|&(per_million, _)| dice.happens(per_million)).map(|(_, fault)| fault)
+            rates.into_iter().find(|&(per_million, _)| random.happens(per_million)).map(|(_, fault)| fault)
         };
         // A torn write leaves a prefix, which a write in several pieces would not.
         let is_whole = motion == TransferKind::Sync || fault == Some(PlannedFault::Torn);
-        let is_short = !is_whole && dice.happens(self.short_transfers_ppm);
-        let fate = TransferFate { fault, is_short, is_slow: dice.happens(self.slow_transfers_ppm) };
+        let is_short = !is_whole && random.happens(self.short_transfers_ppm);
+        let fate = TransferFate { fault, is_short, is_slow: random.happens(self.slow_transfers_ppm) };
         stats.note(motion, fate);
         fate
     }

@@ -12,7 +12,7 @@ use crate::{
         Engine,
         kit::{
             effects::completion_for,
-            ledger,
+            map_checkpoint,
             pack::{PackRecord, SealedPack},
             room::{NoRoom, flushed},
         },
@@ -45,7 +45,7 @@ impl ClustersEngine {
         }
         if !self.volume.options.background {
             // Without a maintenance thread, no other task does this.
-            ledger::make_room(self).await;
+            map_checkpoint::make_room(self).await;
         }
         let too_long = "the entry is longer than the store has clusters for";
         self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
@@ -78,7 +78,7 @@ impl ClustersEngine {
         debug_assert!(outcome.is_err() || state.entries.find(key_hash).is_some(), "what is appended is found");
         drop(state);
         self.perform(sealed);
-        ledger::send(self);
+        map_checkpoint::send(self);
         if outcome.is_err() {
             self.volume.wakeup.wake();
         } else {
@@ -101,7 +101,7 @@ impl ClustersEngine {
         if !state.ready || state.clusters.numbers.are_spent() {
             return Err(NoRoom::Now);
         }
-        state.ledger.journal.check_room()?;
+        state.checkpoint.journal.check_room()?;
         if state.clusters.dirty_bytes() + len_bytes > self.volume.options.dirty_bytes_max {
             if !state.clusters.is_writing() {
                 state.seal_all(sealed);
@@ -159,7 +159,7 @@ impl ClustersEngine {
         self.perform(sealed);
         let failed = |state: &mut ClustersState| (!state.clusters.is_writing()).then_some(state.failed);
         let all_written = flushed(wait_for(|| self.lock(), failed).await == failed_before);
-        ledger::write_down(self).await.and(all_written)
+        map_checkpoint::write_down(self).await.and(all_written)
     }
 
     /// Writes the open clusters in which an entry has waited for [`OPEN_WAIT`]. They stay open.
@@ -189,7 +189,7 @@ impl ClustersEngine {
         }
         drop(state);
         self.perform(completed);
-        ledger::send(self);
+        map_checkpoint::send(self);
     }
 
     /// Submits the writes of clusters.
@@ -217,7 +217,7 @@ impl ClustersEngine {
         }
         let woken = state.waiting.take();
         drop(state);
-        ledger::send(self);
+        map_checkpoint::send(self);
         woken.wake();
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     engine::kit::{
-        ledger::{self, CheckpointSource, KeepsBooks, MapCheckpoint, MapPart},
+        map_checkpoint::{self, CheckpointEngine, CheckpointSource, MapCheckpoint, MapPart},
         numbers::RunNumbers,
         state_lock::LockedState,
     },
@@ -34,17 +34,17 @@ pub(super) fn listings_max(entries: u64) -> u64 {
     entries + entries / 2
 }
 
-impl KeepsBooks for ClustersEngine {
+impl CheckpointEngine for ClustersEngine {
     type State = ClustersState;
 
-    fn lock_books(&self) -> LockedState<'_, ClustersState> {
+    fn lock_map_state(&self) -> LockedState<'_, ClustersState> {
         self.lock()
     }
 }
 
 impl CheckpointSource for ClustersState {
-    fn ledger(&mut self) -> &mut MapCheckpoint {
-        &mut self.ledger
+    fn checkpoint(&mut self) -> &mut MapCheckpoint {
+        &mut self.checkpoint
     }
 
     fn numbers(&mut self) -> &mut RunNumbers {
@@ -89,7 +89,7 @@ impl ClustersState {
         debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry goes from where it stands");
         if self.clusters.is_with_device(place.cluster, place.offset_sectors) {
             let change = MapChange { listing: self.listing(key_hash, place), is_gone: true };
-            self.ledger.journal.note(change, self.volume.clock.now(), 0);
+            self.checkpoint.journal.note(change, self.volume.clock.now(), 0);
         }
     }
 
@@ -109,7 +109,7 @@ impl ClustersState {
         };
         assert!(listings.is_empty() || self.clusters.is_full(cluster), "what is written is with the device");
         for listing in listings {
-            self.ledger.journal.note(MapChange { listing, is_gone: false }, now, 0);
+            self.checkpoint.journal.note(MapChange { listing, is_gone: false }, now, 0);
         }
     }
 
@@ -122,7 +122,7 @@ impl ClustersState {
         let is_written = listings.is_empty() || self.clusters.is_with_device(cluster, sectors.start);
         assert!(is_written, "only what is written is noted");
         for listing in listings {
-            self.ledger.journal.note(MapChange { listing, is_gone: false }, now, 0);
+            self.checkpoint.journal.note(MapChange { listing, is_gone: false }, now, 0);
         }
     }
 
@@ -148,12 +148,12 @@ impl ClustersState {
         let (offset_sectors, sectors) = ((listing.place % per_cluster) as u16, listing.sectors as u16);
         let span = (u64::from(offset_sectors) + u64::from(listing.sectors)).div_ceil(per_cluster);
         if self.entries.find(listing.key_hash).is_some() || self.entries.is_full() || cluster >= self.area.count {
-            return self.ledger.note_outdated();
+            return self.checkpoint.note_outdated();
         }
         let is_there = self.clusters.is_full(cluster) && self.clusters.sequence(cluster) == listing.sequence;
         let Ok(span) = u8::try_from(span) else { return };
         if !is_there && !self.clusters.resume(cluster, listing.sequence, span) {
-            return self.ledger.note_outdated();
+            return self.checkpoint.note_outdated();
         }
         let first = self.clusters.first(cluster);
         let own = EntryPlace { cluster, offset_sectors, sectors };
@@ -194,7 +194,7 @@ impl ClustersEngine {
 
     /// Restores the tables from the data of an earlier run.
     pub(super) async fn recover(self: &Arc<Self>) {
-        let header = ledger::read_header(&self.volume).await;
+        let header = map_checkpoint::read_header(&self.volume).await;
         let next =
             header.as_ref().map_or(self.volume.clock.since_epoch().as_millis() as u32, |header| header.next_write);
         // The options may assume larger entries than the store has.
@@ -205,29 +205,29 @@ impl ClustersEngine {
             state.clusters.numbers = RunNumbers::new(next.into(), NUMBERS_PER_BATCH);
             state.clear(self.volume.id, capacity);
             if let Some(header) = &header {
-                state.ledger.take_over(header.clone());
+                state.checkpoint.take_over(header.clone());
                 state.is_recovering = !header.whole;
             }
         }
         let next_page = match &header {
-            Some(header) => self.read_books(header).await,
+            Some(header) => self.read_checkpoint(header).await,
             None => None,
         };
         let mut state = self.lock();
         state.is_recovering = false;
         match (header.and_then(|header| header.recovery), next_page) {
-            (Some(recovery), Some(next_page)) => state.ledger.journal.go_on(recovery.journal_from, next_page),
+            (Some(recovery), Some(next_page)) => state.checkpoint.journal.go_on(recovery.journal_from, next_page),
             _ => {
                 let capacity = state.entries.capacity() as u64;
                 state.clear(self.volume.id, capacity);
-                let next = state.ledger.first_page_never_used();
-                state.ledger.start_over(next);
+                let next = state.checkpoint.first_page_never_used();
+                state.checkpoint.start_over(next);
             }
         }
     }
 
     /// Fills the tables. Returns the number of the page after the journal's end, or `None` if nothing can be trusted.
-    async fn read_books(self: &Arc<Self>, header: &SnapshotHeader) -> Option<u64> {
+    async fn read_checkpoint(self: &Arc<Self>, header: &SnapshotHeader) -> Option<u64> {
         let recovery = header.recovery?;
         if recovery.epoch > self.volume.epoch() {
             // A superblock was lost, and its invalidations with it.
@@ -237,14 +237,14 @@ impl ClustersEngine {
             let mut state = self.lock();
             listings.iter().for_each(|listing| state.take_up(listing));
         };
-        let listed = ledger::read_snapshot(&self.volume, header, take, || ()).await;
+        let listed = map_checkpoint::read_snapshot(&self.volume, header, take, || ()).await;
         if listed != header.listing_count {
-            self.lock().ledger.note_outdated();
+            self.lock().checkpoint.note_outdated();
         }
         if header.whole {
             return Some(recovery.journal_from);
         }
-        let replayed = ledger::read_journal(&self.volume, recovery, |change| self.lock().replay(&change)).await;
+        let replayed = map_checkpoint::read_journal(&self.volume, recovery, |change| self.lock().replay(&change)).await;
         if replayed.is_broken {
             tracing::error!("the store's journal is damaged, nothing older than it can be believed: it begins empty");
             return None;

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Result,
     engine::kit::{
-        ledger,
+        map_checkpoint,
         numbers::RunNumbers,
         snapshot::{self, SnapshotPage},
     },
@@ -101,8 +101,8 @@ pub(super) fn reservation_is_due(engine: &ClustersEngine) -> bool {
 /// Reserves sequences. The store is ready once that is durable.
 async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
     if engine.keeps_journal() {
-        ledger::begin_run(engine).await?;
-        ledger::renew(engine).await?;
+        map_checkpoint::begin_run(engine).await?;
+        map_checkpoint::renew(engine).await?;
     } else {
         let end = engine.lock().clusters.numbers.next_end();
         snapshot::mark_used(&engine.volume, end as u32).await?;
@@ -124,7 +124,7 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
         return Ok(());
     }
     if engine.keeps_journal() {
-        return ledger::close(engine).await;
+        return map_checkpoint::close(engine).await;
     }
     let (number, words) = {
         let state = engine.lock();

@@ -18,7 +18,7 @@ mod seen;
 
 use super::index::IndexShape;
 use crate::{
-    Dice, Objective,
+    Objective, SplitMix64,
     format::{SegmentRow, SegmentUse},
     hash::KeyHash,
 };
@@ -73,7 +73,7 @@ pub(crate) struct LogAdmission {
     /// Mean length of evicted entries, in sectors.
     evicted_sectors: f64,
     evicted_count: u64,
-    dice: Dice,
+    random: SplitMix64,
     /// Addresses that the index dropped, each with the use of the segment that holds its record.
     dropped: HashMap<u64, SegmentUse>,
     /// Addresses of removed entries, each with the use of the segment that records the removal. Kept while that record
@@ -95,7 +95,7 @@ impl LogAdmission {
             offer_count: 0,
             evicted_sectors: 0.0,
             evicted_count: 0,
-            dice: Dice::new(scale.sectors),
+            random: SplitMix64::new(scale.sectors),
             dropped: HashMap::new(),
             removed: HashMap::new(),
             removed_max: REMOVED_MAX,
@@ -113,7 +113,7 @@ impl LogAdmission {
         if self.dropped.contains_key(&address) || has_room {
             return true;
         }
-        let is_admitted = (self.dice.below(DICE_SIDES) as f64) < self.odds(offer.sectors) * DICE_SIDES as f64;
+        let is_admitted = (self.random.below(DICE_SIDES) as f64) < self.odds(offer.sectors) * DICE_SIDES as f64;
         if !is_admitted {
             self.remember(offer.key_hash);
         }

@@ -76,7 +76,7 @@ impl LogEngine {
         let meta = RecordMeta::new(RecordKind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
         let mut record = RecordParts { meta, key, head: &[], parts: &[], checksums: &[], body: &[] };
         let failed_before = self.lock_log().failed_units();
-        // The key is hidden while its removal is pending (see `arrears`), so nothing has to be read first: a device
+        // The key is hidden while its removal is pending (see `pending_removals`), so nothing has to be read first: a device
         // that does not respond does not block the removal on reads.
         let beside = self.index.has_room_beside(hash.key_hash());
         let appended = if beside {
@@ -224,7 +224,7 @@ impl LogEngine {
             }
             // A pending removal may be newer than the record at that place. Appending would bring the key back.
             AppendCondition::StillAt(_) | AppendCondition::Reinserted { .. }
-                if self.volume.arrears.hides(record.key) =>
+                if self.volume.pending_removals.hides(record.key) =>
             {
                 return Ok(AppendAttempt::Changed);
             }
@@ -287,7 +287,7 @@ impl LogEngine {
             && matches!(record.meta.kind, RecordKind::Entry | RecordKind::InParts(_) | RecordKind::Part)
             && matches.is_empty()
             && !self.volume.pins.contains(key_hash)
-            && !self.volume.arrears.hides(record.key)
+            && !self.volume.pending_removals.hides(record.key)
             && self.volume.counters.loaded.load(Ordering::Acquire)
             && self.is_unknown(key_hash)
     }
@@ -358,7 +358,7 @@ impl LogEngine {
             let matches = self.index.peek(key_hash);
             // Without a newer entry, the replaced one must not come back at the next start.
             if matches.is_empty() || matches.at(position).is_some() {
-                self.volume.owe_removal(&key);
+                self.volume.defer_removal(&key);
             }
             self.forget_through(key_hash, position);
         }

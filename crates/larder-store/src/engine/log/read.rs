@@ -335,7 +335,7 @@ impl LogEngine {
     }
 
     /// Returns the location of a record found at `position`.
-    pub(super) fn sight_at(&self, position: Sector) -> Location {
+    pub(super) fn location_at(&self, position: Sector) -> Location {
         let segment = self.geometry.segment_of(position);
         Location::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }
     }

@@ -123,7 +123,7 @@ impl LogEngine {
 
     fn candidate(&self, needed: &NeededRecord) -> EvictionCandidate {
         let NeededRecord { listing, slot } = *needed;
-        let (held, pinned) = (&self.volume.holds, &self.volume.pins);
+        let (held, pinned) = (&self.volume.protected_keys, &self.volume.pins);
         let (held, pinned) = (held.contains(listing.key_hash), pinned.contains(listing.key_hash));
         EvictionCandidate { listing, hits: slot.hits, held, pinned }
     }

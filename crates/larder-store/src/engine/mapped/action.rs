@@ -5,7 +5,7 @@
 use super::{MappedEngine, map::MapPlace, schedule::packets::PacketTransfer, state::MappedState};
 use crate::{
     device::{AlignedBuffer, FileName, FileWork},
-    engine::kit::{effects::completion_for, ledger},
+    engine::kit::{effects::completion_for, map_checkpoint},
 };
 use std::{
     io,
@@ -35,11 +35,11 @@ impl MappedEngine {
         let mut state = self.lock();
         let answer = change(&mut state);
         let actions = std::mem::take(&mut state.outbox);
-        let has_changes = state.ledger.journal.has_sealed();
+        let has_changes = state.checkpoint.journal.has_sealed();
         drop(state);
         actions.into_iter().for_each(|action| self.perform(action));
         if has_changes {
-            ledger::send(self);
+            map_checkpoint::send(self);
         }
         answer
     }

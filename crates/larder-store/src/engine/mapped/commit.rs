@@ -15,7 +15,7 @@ use crate::{
     Error, ErrorKind, Result,
     device::{AlignedBuffer, Completion, PendingTransfer},
     engine::kit::{
-        ledger,
+        map_checkpoint,
         room::{NO_ROOM, NoRoom, ROOM_PATIENCE, flushed},
     },
     format::record::RecordParts,
@@ -78,7 +78,7 @@ impl MappedEngine {
                 StorePhase::Loading | StorePhase::Open => Ok(()),
             }
         })?;
-        ledger::write_down(self).await
+        map_checkpoint::write_down(self).await
     }
 
     /// Makes `record` its key's entry. With `still_by`, only if that write stored the present entry; returns `false` if
@@ -91,7 +91,7 @@ impl MappedEngine {
         record.meta.sequence = sequence;
         if !self.volume.options.background {
             // Without a maintenance thread, no other task does this.
-            ledger::make_room(self).await;
+            map_checkpoint::make_room(self).await;
         }
         let write = self.encode(&record);
         let waits = self.row.waits_for_device();
@@ -174,7 +174,7 @@ impl MappedEngine {
         let (ticket, failed_before) = self.send_all();
         let failed = |state: &mut MappedState| (!state.dirty.holds_up_to(ticket)).then_some(state.failed_writes);
         let all_written = flushed(wait_for(|| self.lock(), failed).await == failed_before);
-        ledger::write_down(self).await.and(all_written)
+        map_checkpoint::write_down(self).await.and(all_written)
     }
 
     /// Writes all buffers. Returns the last ticket, and the number of writes that had failed before.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     engine::kit::{
-        ledger::{self, CheckpointSource, KeepsBooks, MapCheckpoint, MapPart},
+        map_checkpoint::{self, CheckpointEngine, CheckpointSource, MapCheckpoint, MapPart},
         numbers::RunNumbers,
         state_lock::LockedState,
     },
@@ -53,17 +53,17 @@ pub(super) struct KnownFiles {
     first: u32,
 }
 
-impl KeepsBooks for MappedEngine {
+impl CheckpointEngine for MappedEngine {
     type State = MappedState;
 
-    fn lock_books(&self) -> LockedState<'_, MappedState> {
+    fn lock_map_state(&self) -> LockedState<'_, MappedState> {
         self.lock()
     }
 }
 
 impl CheckpointSource for MappedState {
-    fn ledger(&mut self) -> &mut MapCheckpoint {
-        &mut self.ledger
+    fn checkpoint(&mut self) -> &mut MapCheckpoint {
+        &mut self.checkpoint
     }
 
     fn numbers(&mut self) -> &mut RunNumbers {
@@ -113,7 +113,7 @@ impl MappedState {
     pub(super) fn note_gone(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         assert!(entry.sectors > 0, "a record has bytes");
         let change = MapChange { listing: entry.listing(key_hash), is_gone: true };
-        self.ledger.journal.note(change, self.volume.clock.now(), self.space.pointer());
+        self.checkpoint.journal.note(change, self.volume.clock.now(), self.space.pointer());
     }
 
     /// Notes that a write is done. Its entry is its key's entry from now on. If the entry was dropped in the meantime,
@@ -126,9 +126,9 @@ impl MappedState {
         let gone = MapEntry { place, sectors: dirty.sectors, sequence, expires_at: 0 };
         let change = MapChange { listing: entry.unwrap_or(gone).listing(dirty.key_hash), is_gone: entry.is_none() };
         let pointer = self.space.pointer();
-        self.ledger.journal.note(change, dirty.since, pointer);
+        self.checkpoint.journal.note(change, dirty.since, pointer);
         let now = self.volume.clock.now();
-        self.ledger.journal.seal_after(self.volume.options.flush_interval, now, pointer);
+        self.checkpoint.journal.seal_after(self.volume.options.flush_interval, now, pointer);
     }
 
     /// Adds an entry of a snapshot. Changes that are read later can replace or remove it.
@@ -137,7 +137,7 @@ impl MappedState {
         self.space.note_place(MapPlace(listing.place), listing.sectors.into());
         self.map.remove(listing.key_hash);
         if self.map.is_full() {
-            self.ledger.note_outdated();
+            self.checkpoint.note_outdated();
         } else {
             self.map.insert(listing.key_hash, MapEntry::of(listing));
         }
@@ -166,7 +166,7 @@ impl MappedState {
             }
         }
         if !displaced.is_empty() {
-            self.ledger.note_outdated();
+            self.checkpoint.note_outdated();
         }
         add(&self.volume.counters.corrupt, displaced.len() as u64);
         displaced.into_iter().for_each(|key_hash| _ = self.map.remove(key_hash));
@@ -200,11 +200,11 @@ impl MappedEngine {
             let mut state = self.lock();
             listings.iter().for_each(|listing| state.recover_listing(listing));
         };
-        let listed = ledger::read_snapshot(&self.volume, header, take, || self.wake_waiting()).await;
+        let listed = map_checkpoint::read_snapshot(&self.volume, header, take, || self.wake_waiting()).await;
         if listed != header.listing_count {
-            self.lock().ledger.note_outdated();
+            self.lock().checkpoint.note_outdated();
         }
-        let replayed = ledger::read_journal(&self.volume, recovery, |change| self.lock().replay(&change)).await;
+        let replayed = map_checkpoint::read_journal(&self.volume, recovery, |change| self.lock().replay(&change)).await;
         if replayed.is_broken {
             tracing::error!("the store's journal is damaged, nothing older than it can be believed: it begins empty");
             return RecoveryFindings::Nothing;
@@ -213,7 +213,7 @@ impl MappedEngine {
         let mut state = self.lock();
         state.settle();
         state.point_at(replayed.pointer.unwrap_or(header.pointer));
-        state.ledger.journal.go_on(recovery.journal_from, replayed.next);
+        state.checkpoint.journal.go_on(recovery.journal_from, replayed.next);
         state.is_recovering = false;
         RecoveryFindings::Most
     }

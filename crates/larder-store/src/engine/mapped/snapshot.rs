@@ -1,7 +1,7 @@
 //! Start and end of a run: the map is restored from the last close's snapshot, or from an older one and the journal.
 //!
 //! At start, the valid header names the snapshot. Its listings are loaded. Only then is the header replaced by one that
-//! marks the close's snapshot as outdated (`engine::kit::ledger`), and only after that is the store opened for writing.
+//! marks the close's snapshot as outdated (`engine::kit::map_checkpoint`), and only after that is the store opened for writing.
 //! The header also reserves the numbers of future writes. A run after a crash continues after them, so no number is
 //! used twice, and a record that the crashed run had not recorded is never trusted. Closing writes the pages, syncs,
 //! then writes the headers. Cost: 24 bytes read and written per entry. Until its entry is loaded, a lookup misses;
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    engine::kit::{ledger, numbers::RunNumbers},
+    engine::kit::{map_checkpoint, numbers::RunNumbers},
     format::snapshot::{SnapshotEntry, SnapshotHeader},
     volume::waiters::wait_for,
 };
@@ -23,14 +23,14 @@ use std::sync::Arc;
 
 impl MappedEngine {
     pub(super) async fn load_snapshot(self: &Arc<Self>) {
-        let header = ledger::read_header(&self.volume).await;
+        let header = map_checkpoint::read_header(&self.volume).await;
         let next_write =
             header.as_ref().map_or(self.volume.clock.since_epoch().as_millis() as u32, |header| header.next_write);
         {
             let mut state = self.lock();
             state.numbers = RunNumbers::new(next_write.into(), NUMBERS_PER_BATCH);
             if let Some(header) = &header {
-                state.ledger.take_over(header.clone());
+                state.checkpoint.take_over(header.clone());
             }
         }
         let found = self.load_entries(header.as_ref()).await;
@@ -62,8 +62,8 @@ impl MappedEngine {
 
     /// Writes everything that must be durable before an entry is stored.
     async fn begin(self: &Arc<Self>, found: RecoveryFindings) -> Result<()> {
-        ledger::begin_run(self).await?;
-        ledger::renew(self).await?;
+        map_checkpoint::begin_run(self).await?;
+        map_checkpoint::renew(self).await?;
         match (&self.volume.directory, found) {
             (None, _) | (Some(_), RecoveryFindings::All) => Ok(()),
             (Some(_), RecoveryFindings::Most) => {
@@ -95,8 +95,8 @@ impl MappedEngine {
         if found == RecoveryFindings::Nothing {
             let mut state = self.lock();
             state.forget_all();
-            let next = state.ledger.first_page_never_used();
-            state.ledger.start_over(next);
+            let next = state.checkpoint.first_page_never_used();
+            state.checkpoint.start_over(next);
         }
         found
     }
@@ -106,7 +106,7 @@ impl MappedEngine {
         let is_sound = {
             let mut state = self.lock();
             if let Some(recovery) = header.recovery {
-                state.ledger.journal.go_on(recovery.journal_from, recovery.journal_from);
+                state.checkpoint.journal.go_on(recovery.journal_from, recovery.journal_from);
             }
             state.set_slot_counts(&header.slot_counts)
         };
@@ -116,12 +116,12 @@ impl MappedEngine {
             let mut load = |listing: &SnapshotEntry| state.load(listing.key_hash, MapEntry::of(listing));
             loaded += listings.iter().filter(|listing| load(listing)).count() as u64;
         };
-        ledger::read_snapshot(&self.volume, header, take, || self.wake_waiting()).await;
+        map_checkpoint::read_snapshot(&self.volume, header, take, || self.wake_waiting()).await;
         let mut state = self.lock();
         state.point_at(header.pointer);
         let are_all = is_sound && loaded == header.listing_count;
         if !are_all {
-            state.ledger.note_outdated();
+            state.checkpoint.note_outdated();
         }
         match (&self.volume.directory, are_all) {
             (_, true) => RecoveryFindings::All,
@@ -135,7 +135,7 @@ impl MappedEngine {
     /// Reserves further numbers for writes.
     pub(super) async fn reserve_numbers(self: &Arc<Self>) {
         let Some(turn) = self.volume.head_turn() else { return };
-        if let Err(error) = ledger::begin_run(self).await {
+        if let Err(error) = map_checkpoint::begin_run(self).await {
             tracing::error!("{error}");
         }
         drop(turn);
@@ -153,7 +153,7 @@ impl MappedEngine {
         if !was_open {
             return flushed;
         }
-        ledger::close(self).await?;
+        map_checkpoint::close(self).await?;
         flushed
     }
 

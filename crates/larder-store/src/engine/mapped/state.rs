@@ -19,7 +19,7 @@ use crate::{
     clock::has_expired,
     device::Completion,
     engine::kit::{
-        ledger::{LedgerArea, MapCheckpoint},
+        map_checkpoint::{CheckpointArea, MapCheckpoint},
         numbers::RunNumbers,
         room::NoRoom,
     },
@@ -64,7 +64,7 @@ pub(crate) struct MappedState {
     pub(super) numbers: RunNumbers,
     pub(super) failed_writes: u64,
     /// The snapshot and journal with which the map survives a kill.
-    pub(super) ledger: MapCheckpoint,
+    pub(super) checkpoint: MapCheckpoint,
     /// The demand since eviction was last paced.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
@@ -114,7 +114,7 @@ impl MappedState {
             between_per_s: tuning.esp_evictions_per_s,
         };
         Self {
-            map: EntryMap::new(entries.min(LedgerArea::of(shape).listings_max()), volume.clock.now_s()),
+            map: EntryMap::new(entries.min(CheckpointArea::of(shape).listings_max()), volume.clock.now_s()),
             space: Allocator::new(volume, row),
             writes,
             reads: row.sorts_reads().then(|| ReadBatches::new(tuning.read_batch_count)),
@@ -127,7 +127,7 @@ impl MappedState {
             lost_sectors: 0,
             numbers: RunNumbers::new(0, NUMBERS_PER_BATCH),
             failed_writes: 0,
-            ledger: MapCheckpoint::new(volume),
+            checkpoint: MapCheckpoint::new(volume),
             unknown_files: None,
             demand: VolumeDemand::default(),
             waiting: TaskWaiters::default(),
@@ -172,7 +172,7 @@ impl MappedState {
             return Err(NoRoom::Now);
         }
         // Checked before anything is removed: an entry that cannot be recorded must not displace another.
-        self.ledger.journal.check_room()?;
+        self.checkpoint.journal.check_room()?;
         match still_by {
             // The old entry stays until the new one has room; other entries are evicted first.
             Some(_) => self.map.touch(write.key_hash),
@@ -363,7 +363,7 @@ impl MappedState {
             || !self.waiting.is_empty()
             || (self.pacer.is_some() && self.demand.is_any)
             || self.numbers_are_scarce()
-            || self.ledger.is_due()
+            || self.checkpoint.is_due()
             || self.unknown_files.is_some()
     }
 

@@ -218,7 +218,7 @@ impl TableState {
         {
             return record.clone().map_or(LookupPlan::Miss, LookupPlan::Dirty);
         }
-        if self.doubts.contains(target.set) {
+        if self.suspects.contains(target.set) {
             return LookupPlan::Miss;
         }
         let Some((shape, contents)) = self.memory.shape().zip(self.memory.read(target.set)) else {

@@ -149,7 +149,7 @@ impl TableEngine {
 
     /// Returns the known content of a set before an entry is added. For a set of one way, nothing has to be known.
     async fn view(&self, set: SetNumber) -> Result<SetView> {
-        if let Some(view) = self.view_of_doubted(set) {
+        if let Some(view) = self.view_of_suspect(set) {
             return Ok(view);
         }
         if self.layout.ways == 1 {
@@ -160,7 +160,7 @@ impl TableEngine {
 
     /// Returns the content of a set. Reads the set if it is unknown.
     async fn bins_of(&self, set: SetNumber) -> Result<SetView> {
-        if let Some(view) = self.view_of_doubted(set) {
+        if let Some(view) = self.view_of_suspect(set) {
             return Ok(view);
         }
         let (shape, known, changes) = {
@@ -358,11 +358,11 @@ impl TableState {
         if !ok {
             self.recent.forget(set);
             self.memory.forget(set);
-            self.doubts.insert(set);
+            self.suspects.insert(set);
             return;
         }
         // A change of a suspect set replaces all of it.
-        self.doubts.remove(set);
+        self.suspects.remove(set);
         let known = self.recent.find(set).copied();
         // For a set of one way, the last write is its whole content.
         if let Some(mut summary) = known.or_else(|| (ways == 1).then(|| SetSummary::empty(1))) {

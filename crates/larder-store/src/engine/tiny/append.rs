@@ -89,7 +89,7 @@ impl TinyEngine {
         };
         let offset_bytes = match unwritten {
             Some(offset_bytes) => offset_bytes,
-            // If there is no room, the removal becomes pending, and its key is hidden until it is done (see `arrears`).
+            // If there is no room, the removal becomes pending, and its key is hidden until it is done (see `pending_removals`).
             None => match self.append(FrontLoad::Tombstone(hash), None).await? {
                 Some(place) => place.offset_bytes,
                 None => return Ok(()),
@@ -381,7 +381,7 @@ impl TinyEngine {
     fn pack_written(&self, ring: PackRing, sequence: u32, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
         let mut state = self.lock();
-        state.is_device_doubted &= outcome.is_err();
+        state.is_device_suspect &= outcome.is_err();
         match (ring, outcome) {
             (PackRing::Front, Ok(())) => state.front.written(sequence),
             (PackRing::Front, Err(_)) => {
@@ -405,7 +405,7 @@ impl TinyEngine {
 impl TinyState {
     /// Returns whether the device refused all recent writes.
     fn takes_nothing_now(&self, now: Duration) -> bool {
-        self.is_device_doubted && !retry::is_over(self.retry_at, now)
+        self.is_device_suspect && !retry::is_over(self.retry_at, now)
     }
 
     /// Drops all entries with the prefix of this hash, in the front and in their set, because the newest record is

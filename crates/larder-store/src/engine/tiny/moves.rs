@@ -141,7 +141,7 @@ impl TinyEngine {
             // segment.
             let matters = |&(offset, key_hash): &(u64, KeyHash)| {
                 state.index.find(prefix_of(key_hash), self.granule(offset)).is_some()
-                    || state.is_doubted(state.sets.set_of(key_hash))
+                    || state.is_suspect(state.sets.set_of(key_hash))
             };
             sets.extend(listed().filter(matters).map(|(_, key_hash)| state.sets.set_of(key_hash)));
         }
@@ -224,14 +224,14 @@ impl TinyEngine {
     /// Moves the front's entries of a set into it, if that is worth a write. Drops entries in `outgoing` that are not
     /// moved.
     async fn move_set(self: &Arc<Self>, set: SetNumber, outgoing: &OutgoingSegment) -> SetOutcome {
-        let (slots, version, is_doubted) = {
+        let (slots, version, is_suspect) = {
             let state = self.lock();
             let (first, last) = state.sets.prefixes(set);
             // Only one write per set, because two could reach the device in either order, and the later one must win.
             if state.set_writes.contains_key(&set) {
                 return SetOutcome::Not;
             }
-            (state.index.range(first, last).collect::<Vec<_>>(), state.sets.version(set), state.is_doubted(set))
+            (state.index.range(first, last).collect::<Vec<_>>(), state.sets.version(set), state.is_suspect(set))
         };
         let (arrivals, broken) = self.arrivals(slots, outgoing).await;
         let worth = self.is_worth_a_write(set, &arrivals);
@@ -240,15 +240,15 @@ impl TinyEngine {
             let held = |key_hash| state.sets.may_hold(key_hash) != MayHold::No;
             let is_held = |arrival: &SetArrival| arrival.due && held(arrival.piece.hash().key_hash());
             // An entry may be dropped only if the set holds no older version of it, which would resurface.
-            is_doubted || !broken.is_empty() || arrivals.iter().any(is_held)
+            is_suspect || !broken.is_empty() || arrivals.iter().any(is_held)
         };
         if !worth && !may_hold {
             return self.drop_due(&arrivals);
         }
-        let found = if is_doubted { None } else { self.items_of(set, version).await };
-        let (items, version, is_doubted) = match found {
+        let found = if is_suspect { None } else { self.items_of(set, version).await };
+        let (items, version, is_suspect) = match found {
             Some(items) => (items, version, false),
-            None if is_doubted => (Vec::new(), version, true),
+            None if is_suspect => (Vec::new(), version, true),
             // An unreadable or outdated set may become readable later, so it is marked as suspect now.
             None => {
                 let mut state = self.lock();
@@ -262,7 +262,7 @@ impl TinyEngine {
                 || broken.iter().any(|slot| slot.prefix == prefix_of(hash.key_hash()))
         };
         // The Bloom filter can be wrong; the items decide. A write only to supersede an older version is rare.
-        let holds_older = is_doubted || items.iter().any(superseded);
+        let holds_older = is_suspect || items.iter().any(superseded);
         if !worth && !holds_older {
             self.leave(&broken);
             return self.drop_due(&arrivals);

@@ -54,7 +54,7 @@ impl TinyEngine {
     /// Returns whether a retry is due now.
     pub(super) fn retry_is_due(&self, now: Duration) -> bool {
         let state = self.lock();
-        let has_failed = !state.front.failed_packs().is_empty() || !state.doubts.is_empty();
+        let has_failed = !state.front.failed_packs().is_empty() || !state.suspects.is_empty();
         state.ready && has_failed && is_over(state.retry_at, now) && !self.volume.health.is_out()
     }
 
@@ -63,7 +63,7 @@ impl TinyEngine {
         let state = self.lock();
         // A device that refuses packs would refuse sets too, and their entries would be lost. But if the front is full,
         // only this write can show whether the device accepts writes again.
-        let may_take_sets = !state.is_device_doubted || state.front.free_count() == 0;
+        let may_take_sets = !state.is_device_suspect || state.front.free_count() == 0;
         state.move_is_due() && may_take_sets && is_over(state.move_at, now)
     }
 
@@ -87,7 +87,7 @@ impl TinyEngine {
     pub(super) fn retry_failed(self: &Arc<Self>) {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut state = self.lock();
-        let may_move_on = !state.is_device_doubted;
+        let may_move_on = !state.is_device_suspect;
         for pack in state.front.failed_packs().to_vec() {
             let moves_on = may_move_on && pack.failures >= FAILURES_IN_PLACE_MAX;
             if moves_on && self.append_pack_again(&mut state, &pack, &mut sealed).is_ok() {
@@ -95,7 +95,7 @@ impl TinyEngine {
                 state.appended_again_until = state.front.last_sequence();
                 // If none of its records was needed, no write is in flight whose outcome would clear the suspicion, so
                 // it is not raised.
-                state.is_device_doubted |= state.front.is_pending(state.front.last_sequence());
+                state.is_device_suspect |= state.front.is_pending(state.front.last_sequence());
                 state.given_up_count += 1;
                 state.front.give_up(pack.sequence);
             } else {
@@ -107,11 +107,11 @@ impl TinyEngine {
     }
 
     /// Writes suspect sets as empty ones. Returns whether more remain and none failed.
-    pub(super) async fn wipe_doubted(self: &Arc<Self>) -> bool {
+    pub(super) async fn wipe_suspects(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let (set, version) = {
                 let mut state = self.lock();
-                let Some(set) = state.doubts.next() else { return false };
+                let Some(set) = state.suspects.next() else { return false };
                 (set, state.sets.version(set))
             };
             let nothing = OldSet { set, version, count: 0, stay: Vec::new() };

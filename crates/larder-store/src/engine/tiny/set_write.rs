@@ -96,7 +96,7 @@ impl TinyEngine {
             return self.submit_set(writing);
         }
         let is_sound = is_believed && outcome.is_ok();
-        state.is_device_doubted &= outcome.is_err();
+        state.is_device_suspect &= outcome.is_err();
         state.end_set_write(&writing, is_sound);
         drop(state);
         if !is_sound {
@@ -116,7 +116,7 @@ impl TinyState {
             return self.forget_set(writing.set);
         }
         self.sets_unsynced = true;
-        self.doubts.remove(writing.set);
+        self.suspects.remove(writing.set);
         for slot in &writing.leaving {
             self.index.remove(slot.prefix, slot.granule);
         }

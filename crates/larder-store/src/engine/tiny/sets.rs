@@ -187,12 +187,12 @@ fn hit_place(key_hash: KeyHash, hit_bits: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dice;
+    use crate::SplitMix64;
 
     /// Returns hashes of one set, spread over their low half.
     fn key_hash(set: SetNumber, number: u64, summaries: &SetSummaries) -> KeyHash {
         let (first, _) = summaries.prefixes(set);
-        KeyHash(u64::from(first) << 32 | Dice::new(number + set.0 * 10_000).roll() >> 32)
+        KeyHash(u64::from(first) << 32 | SplitMix64::new(number + set.0 * 10_000).next_u64() >> 32)
     }
 
     #[test]

@@ -211,7 +211,7 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     // The first insertion goes to probation; the second, a replacement, to a main segment.
     let twice = |key| insert(&store, key, 1, 12_000) && insert(&store, key, 1, 12_000);
     let turn_over = |from: u64| (from..from + 1_200).for_each(|key| assert!(twice(key)));
-    let held: Vec<_> = wanted.iter().map(|&key| store.hold(&key_bytes(key))).collect();
+    let held: Vec<_> = wanted.iter().map(|&key| store.protect(&key_bytes(key))).collect();
     (1..4).for_each(|round| turn_over(round * 10_000));
     let found: Vec<_> = wanted.iter().map(|&key| version_of(&store, key)).collect();
     assert_eq!(found, [Some(1); 3]);
@@ -231,7 +231,7 @@ fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
     // Each takes one segment, and a volume of this size can protect this many.
     let wanted = 1..=12;
     wanted.clone().for_each(|key| assert!(insert(&store, key, 1, 230_000)));
-    let _held: Vec<_> = wanted.clone().map(|key| store.hold(&key_bytes(key))).collect();
+    let _held: Vec<_> = wanted.clone().map(|key| store.protect(&key_bytes(key))).collect();
     std::thread::scope(|scope| {
         for writer in 1..=4 {
             let store = &store;

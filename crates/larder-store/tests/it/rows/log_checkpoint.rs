@@ -3,7 +3,7 @@
 
 use crate::support::{HEAD_VERSION, block_on, head, insert, key_bytes, options, version_of};
 use larder_store::{
-    Dice, Hints, Store, StoreOptions,
+    Hints, SplitMix64, Store, StoreOptions,
     device::{AlignedBuffer, Device, MemoryDevice, Transfer},
 };
 use std::{
@@ -243,10 +243,10 @@ fn a_store_with_checkpoints_shows_nothing_old_whichever_writes_a_power_cut_loses
         applied = sync;
         let end = syncs.get(number + 1).copied().unwrap_or(events.len());
         for seed in 0..2 {
-            let mut dice = Dice::new((number as u64) << 8 | seed);
+            let mut random = SplitMix64::new((number as u64) << 8 | seed);
             let mut image = durable_image.clone();
             for event in &events[sync..end] {
-                if dice.below(2) == 0 {
+                if random.below(2) == 0 {
                     apply(&mut image, event);
                 }
             }

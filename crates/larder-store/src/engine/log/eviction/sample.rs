@@ -7,7 +7,7 @@
 //! entry of the sample; a load and a compare for each lookup, without a lock.
 
 use super::learned::EntryClass;
-use crate::{Dice, hash::KeyHash};
+use crate::{SplitMix64, hash::KeyHash};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Epochs for which the requests for an entry are counted.
@@ -120,7 +120,7 @@ impl RequestSample {
 
     fn place(&self, key_hash: KeyHash) -> Option<SamplePlace> {
         // The index uses the same hash for its own places, so the bits are mixed first.
-        let mixed = Dice::mix(key_hash.0);
+        let mixed = SplitMix64::mix(key_hash.0);
         if mixed as u32 & self.filter.load(Ordering::Relaxed) != 0 {
             return None;
         }
@@ -143,7 +143,7 @@ mod tests {
     const CLASS: fn(u8) -> EntryClass = |hits| EntryClass::of(SegmentRow::Probation, hits, 100);
 
     fn key(n: u64) -> KeyHash {
-        KeyHash(Dice::new(n).roll())
+        KeyHash(SplitMix64::new(n).next_u64())
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! learned from evicted entries as in LHD (NSDI 2018).
 
 use super::{EvictionCandidate, EvictionStandard, KeptEntry, learned::EntryClass};
-use crate::Dice;
+use crate::SplitMix64;
 
 /// Greatest factor, up or down, by which an entry's price differs from another's: entries of one class would otherwise
 /// all be kept or all dropped, and the writes that are left be spent on one segment.
@@ -41,7 +41,7 @@ pub(super) fn rank(live: Vec<EvictionCandidate>, standard: &EvictionStandard) ->
 
 /// Returns an entry's factor of the price in this epoch.
 fn spread(entry: &EvictionCandidate, epoch: u32) -> f64 {
-    let share = Dice::new(entry.listing.key_hash.0 ^ u64::from(epoch)).share();
+    let share = SplitMix64::new(entry.listing.key_hash.0 ^ u64::from(epoch)).share();
     SPREAD.powf(2.0 * share - 1.0)
 }
 

@@ -2,7 +2,7 @@
 //! entries must fit.
 
 use super::*;
-use crate::{Dice, hash::KeyHash};
+use crate::{SplitMix64, hash::KeyHash};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,7 @@ fn of_sectors(sectors: u64) -> VolumeIndex {
 
 /// Returns a well-mixed 64-bit number.
 fn key_hash(n: u64) -> KeyHash {
-    KeyHash(Dice::new(n).roll())
+    KeyHash(SplitMix64::new(n).next_u64())
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! At stake: the map returns the entry that was last stored, and its order is the order of use.
 
 use super::*;
-use crate::{Dice, hash::KeyHash};
+use crate::{SplitMix64, hash::KeyHash};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ fn entry(n: u32) -> MapEntry {
 
 /// Returns a well-mixed 64-bit number.
 fn key_hash(n: u64) -> KeyHash {
-    KeyHash(Dice::new(n).roll())
+    KeyHash(SplitMix64::new(n).next_u64())
 }
 
 #[test]

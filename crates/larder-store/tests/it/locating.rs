@@ -18,7 +18,7 @@ fn open(policy: &'static Policy) -> Store {
 }
 
 #[test]
-fn entry_is_in_sight_until_it_is_removed_and_no_other_is() {
+fn entry_is_located_until_it_is_removed_and_no_other_is() {
     for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
         let (store, name) = (open(policy), policy.name);
         block_on(store.maintain());
@@ -28,19 +28,19 @@ fn entry_is_in_sight_until_it_is_removed_and_no_other_is() {
         assert!(there.len() > 5, "{name}: {}", there.len());
         for key in there {
             let (read_bytes, key) = (store.stats().read_bytes, key_bytes(key));
-            let seen = block_on(store.sight(&key)).unwrap().expect(name);
+            let seen = block_on(store.locate(&key)).unwrap().expect(name);
             if policy.layout == LayoutAxis::Segments {
                 assert!(store.stats().read_bytes - read_bytes <= LOOK_BYTES_MAX, "{name}");
             }
             let reads = store.stats().reads;
             let is_known = matches!(policy.layout, LayoutAxis::Bins | LayoutAxis::Sets | LayoutAxis::FrontAndSets);
-            assert_eq!(store.is_in_sight(&key, seen), !is_known, "{name}: memory tells");
+            assert_eq!(store.is_at(&key, seen), !is_known, "{name}: memory tells");
             assert_eq!(store.stats().reads, reads, "{name}: for free");
             block_on(store.remove(&key)).unwrap();
-            assert!(!store.is_in_sight(&key, seen), "{name}");
-            assert!(block_on(store.sight(&key)).unwrap().is_none(), "{name}");
+            assert!(!store.is_at(&key, seen), "{name}");
+            assert!(block_on(store.locate(&key)).unwrap().is_none(), "{name}");
         }
-        assert!((1000..1100).all(|key| block_on(store.sight(&key_bytes(key))).unwrap().is_none()), "{name}");
+        assert!((1000..1100).all(|key| block_on(store.locate(&key_bytes(key))).unwrap().is_none()), "{name}");
     }
 }
 
@@ -48,8 +48,8 @@ fn entry_is_in_sight_until_it_is_removed_and_no_other_is() {
 fn entry_that_was_written_again_elsewhere_is_out_of_sight() {
     let store = open(Policy::default_row());
     assert!(insert(&store, 1, 1, BODY_BYTES));
-    let seen = block_on(store.sight(&key_bytes(1))).unwrap().unwrap();
-    assert!(store.is_in_sight(&key_bytes(1), seen));
+    let seen = block_on(store.locate(&key_bytes(1))).unwrap().unwrap();
+    assert!(store.is_at(&key_bytes(1), seen));
     assert!(insert(&store, 1, 2, BODY_BYTES));
-    assert!(!store.is_in_sight(&key_bytes(1), seen));
+    assert!(!store.is_at(&key_bytes(1), seen));
 }

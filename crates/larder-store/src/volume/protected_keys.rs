@@ -1,7 +1,7 @@
 //! Keys whose entries are about to be read: reclaim keeps them while there is room.
 //!
 //! Owns: the number of guards on each key. The engine keeps the entries when it reclaims. Invariant: a key is counted
-//! as long as one of its [`HeldKey`]s exists. Cost: about 32 bytes per protected key, and a lock. At most a quarter of
+//! as long as one of its [`ReclaimGuard`]s exists. Cost: about 32 bytes per protected key, and a lock. At most a quarter of
 //! the volume can be protected, so that reclaim always finds something.
 
 use super::Volume;
@@ -16,29 +16,29 @@ use std::{
 };
 
 /// Most keys protected at once on a volume: the chunks of 32 GiB of bodies, or 1 MiB of memory.
-const HOLDS_MAX: u64 = 1 << 15;
+const PROTECTED_MAX: u64 = 1 << 15;
 /// Protected entries may take this fraction (1/n) of a volume, counted as entries of the maximum length.
 const VOLUME_DIVISOR: u64 = 4;
 
 /// The protected keys of a volume.
-pub(crate) struct HeldKeys {
+pub(crate) struct ProtectedKeys {
     counts: Mutex<HashMap<KeyHash, u32>>,
     keys_max: usize,
 }
 
 /// Protects an entry from being reclaimed until this is dropped, as far as its policy and the room allow.
-#[must_use = "the entry is held as long as this lives"]
-pub struct HeldKey {
+#[must_use = "the entry is protected as long as this exists"]
+pub struct ReclaimGuard {
     /// `None` if too many keys are protected.
     place: Option<(Arc<Volume>, KeyHash)>,
 }
 
-impl_debug!(HeldKey {});
+impl_debug!(ReclaimGuard {});
 
-impl HeldKeys {
+impl ProtectedKeys {
     /// Creates the list for a volume of this size.
     pub(crate) fn new(size_bytes: u64) -> Self {
-        let keys_max = (size_bytes / VOLUME_DIVISOR / BODY_BYTES_MAX).min(HOLDS_MAX) as usize;
+        let keys_max = (size_bytes / VOLUME_DIVISOR / BODY_BYTES_MAX).min(PROTECTED_MAX) as usize;
         Self { counts: Mutex::new(HashMap::new()), keys_max }
     }
 
@@ -79,16 +79,16 @@ impl HeldKeys {
     }
 }
 
-impl HeldKey {
+impl ReclaimGuard {
     pub(crate) fn new(volume: &Arc<Volume>, key_hash: KeyHash) -> Self {
-        Self { place: volume.holds.take(key_hash).then(|| (Arc::clone(volume), key_hash)) }
+        Self { place: volume.protected_keys.take(key_hash).then(|| (Arc::clone(volume), key_hash)) }
     }
 }
 
-impl Drop for HeldKey {
+impl Drop for ReclaimGuard {
     fn drop(&mut self) {
         if let Some((volume, key_hash)) = &self.place {
-            volume.holds.release(*key_hash);
+            volume.protected_keys.release(*key_hash);
         }
     }
 }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_key_is_held_until_it_was_released_as_often_as_taken() {
-        let holds = HeldKeys::new(1 << 30);
+        let holds = ProtectedKeys::new(1 << 30);
         assert!(holds.take(KeyHash(7)) && holds.take(KeyHash(7)));
         holds.release(KeyHash(7));
         assert!(holds.contains(KeyHash(7)));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_number_of_keys_held_is_bounded() {
-        let holds = HeldKeys::new(1 << 30);
+        let holds = ProtectedKeys::new(1 << 30);
         assert!((0..256).all(|n| holds.take(KeyHash(n))));
         assert!(!holds.take(KeyHash(1 << 40)), "a quarter of a GiB is held already");
         assert!(holds.take(KeyHash(3)), "one that is held already can be held again");

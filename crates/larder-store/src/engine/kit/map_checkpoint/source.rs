@@ -14,16 +14,16 @@ use crate::{
 };
 
 /// An engine whose map has a checkpoint.
-pub(crate) trait KeepsBooks: Engine {
+pub(crate) trait CheckpointEngine: Engine {
     /// The state under its lock.
     type State: CheckpointSource;
 
-    fn lock_books(&self) -> LockedState<'_, Self::State>;
+    fn lock_map_state(&self) -> LockedState<'_, Self::State>;
 }
 
 /// The state of such an engine.
 pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
-    fn ledger(&mut self) -> &mut MapCheckpoint;
+    fn checkpoint(&mut self) -> &mut MapCheckpoint;
 
     fn numbers(&mut self) -> &mut RunNumbers;
 

@@ -15,8 +15,8 @@ mod reading;
 mod source;
 
 pub(crate) use self::{
-    reading::{LedgerArea, read_header, read_journal, read_snapshot},
-    source::{CheckpointSource, KeepsBooks, MapPart},
+    reading::{CheckpointArea, read_header, read_journal, read_snapshot},
+    source::{CheckpointEngine, CheckpointSource, MapPart},
 };
 use super::{
     effects::completion_for,
@@ -37,7 +37,7 @@ const STEP_PAGE_COUNT: u64 = 64;
 
 /// The snapshots and the journal of one volume.
 pub(crate) struct MapCheckpoint {
-    area: LedgerArea,
+    area: CheckpointArea,
     pub(crate) journal: MapJournal,
     /// The header that was written last.
     header: SnapshotHeader,
@@ -66,7 +66,7 @@ struct SnapshotWalk {
 
 impl MapCheckpoint {
     pub(crate) fn new(volume: &Volume) -> Self {
-        let area = LedgerArea::of(&volume.shape);
+        let area = CheckpointArea::of(&volume.shape);
         let header = SnapshotHeader {
             generation: 0,
             whole: false,
@@ -121,10 +121,10 @@ impl MapCheckpoint {
 }
 
 impl SnapshotWalk {
-    fn new(ledger: &MapCheckpoint, generation: u64) -> Option<Self> {
-        let recovery = ledger.header.recovery?;
-        let (place, journal_from) = ((recovery.place + 1) % PLACE_COUNT, ledger.journal.next());
-        let recovery = MapRecovery { generation, place, journal_from, run: ledger.journal.run(), epoch: 0 };
+    fn new(checkpoint: &MapCheckpoint, generation: u64) -> Option<Self> {
+        let recovery = checkpoint.header.recovery?;
+        let (place, journal_from) = ((recovery.place + 1) % PLACE_COUNT, checkpoint.journal.next());
+        let recovery = MapRecovery { generation, place, journal_from, run: checkpoint.journal.run(), epoch: 0 };
         Some(Self::of(recovery))
     }
 
@@ -135,43 +135,43 @@ impl SnapshotWalk {
 
 /// Marks the last close's snapshot as outdated, and reserves numbers for writes. What a start after a crash reads stays
 /// valid.
-pub(crate) async fn begin_run<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
+pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     let (header, end) = {
-        let mut state = engine.lock_books();
+        let mut state = engine.lock_map_state();
         let end = state.numbers().next_end();
-        let before = &state.ledger().header;
+        let before = &state.checkpoint().header;
         // The time makes generations increase even if both headers were lost.
         let generation = (before.generation + 1).max(volume.clock.since_epoch().as_millis() as u64);
         let mut header = SnapshotHeader { generation, whole: false, next_write: end as u32, ..before.clone() };
-        if let (Some(recovery), true) = (&mut header.recovery, state.ledger().starts_over) {
+        if let (Some(recovery), true) = (&mut header.recovery, state.checkpoint().starts_over) {
             (recovery.run, recovery.epoch) = (generation, volume.epoch());
         }
         (header, end)
     };
     write_headers(volume, &header).await?;
-    let mut state = engine.lock_books();
+    let mut state = engine.lock_map_state();
     state.numbers().reserve_until(end);
-    let ledger = state.ledger();
-    ledger.journal.begin(header.generation);
-    (ledger.header, ledger.unfinished, ledger.starts_over) = (header, None, false);
+    let checkpoint = state.checkpoint();
+    checkpoint.journal.begin(header.generation);
+    (checkpoint.header, checkpoint.unfinished, checkpoint.starts_over) = (header, None, false);
     Ok(())
 }
 
 /// Starts the journal's next write, if one is due.
-pub(crate) fn send<E: KeepsBooks>(engine: &Arc<E>) {
+pub(crate) fn send<E: CheckpointEngine>(engine: &Arc<E>) {
     let durable = engine.volume().journal.durable_until();
-    let due = engine.lock_books().ledger().journal.next_write(durable, engine.volume().epoch());
+    let due = engine.lock_map_state().checkpoint().journal.next_write(durable, engine.volume().epoch());
     let Some(JournalWrite { offset_bytes, buffer }) = due else { return };
     let written = completion_for(engine, |engine, outcome| handle_written(engine, &outcome));
     engine.volume().submit_write(offset_bytes, buffer, written);
 }
 
-fn handle_written<E: KeepsBooks>(engine: &Arc<E>, outcome: &io::Result<()>) {
+fn handle_written<E: CheckpointEngine>(engine: &Arc<E>, outcome: &io::Result<()>) {
     engine.volume().note_write(outcome);
     let woken = {
-        let mut state = engine.lock_books();
-        let journal = &mut state.ledger().journal;
+        let mut state = engine.lock_map_state();
+        let journal = &mut state.checkpoint().journal;
         journal.handle_written(outcome.is_ok(), engine.volume().clock.now());
         engine.volume().journal.note_written(journal.written_until());
         state.as_mut().take()
@@ -181,13 +181,13 @@ fn handle_written<E: KeepsBooks>(engine: &Arc<E>, outcome: &io::Result<()>) {
 }
 
 /// Seals changes that have waited for the flush interval, and retries failed writes.
-pub(crate) fn flush_due<E: KeepsBooks>(engine: &Arc<E>) {
+pub(crate) fn flush_due<E: CheckpointEngine>(engine: &Arc<E>) {
     {
         let volume = engine.volume();
         let now = volume.clock.now();
-        let mut state = engine.lock_books();
+        let mut state = engine.lock_map_state();
         let pointer = state.pointer();
-        let journal = &mut state.ledger().journal;
+        let journal = &mut state.checkpoint().journal;
         if volume.options.background {
             journal.try_again_at(now);
         } else {
@@ -203,11 +203,11 @@ pub(crate) fn flush_due<E: KeepsBooks>(engine: &Arc<E>) {
 ///
 /// # Errors
 /// `Unavailable` if a change could not be written.
-pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
+pub(crate) async fn write_down<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let (noted, failed_before) = {
-        let mut state = engine.lock_books();
+        let mut state = engine.lock_map_state();
         let pointer = state.pointer();
-        let journal = &mut state.ledger().journal;
+        let journal = &mut state.checkpoint().journal;
         if !journal.is_begun() {
             // Nothing may be written yet, and no insertion or removal was acknowledged.
             return Ok(());
@@ -221,9 +221,9 @@ pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
         send(engine);
         make_room(engine).await;
         let outcome = wait_for(
-            || engine.lock_books(),
+            || engine.lock_map_state(),
             |state: &mut E::State| {
-                let journal = &state.ledger().journal;
+                let journal = &state.checkpoint().journal;
                 if journal.is_written_until(noted) {
                     Some(Some(true))
                 } else if journal.failed() != failed_before {
@@ -248,16 +248,16 @@ pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
 ///
 /// # Errors
 /// If the snapshot could not be written, nothing may be stored or removed.
-pub(crate) async fn renew<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
-    while engine.lock_books().ledger().is_outdated {
+pub(crate) async fn renew<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
+    while engine.lock_map_state().checkpoint().is_outdated {
         step(engine).await?;
     }
     Ok(())
 }
 
 /// Completes the snapshot at once if the journal has no room otherwise.
-pub(crate) async fn make_room<E: KeepsBooks>(engine: &Arc<E>) {
-    let is_short = engine.lock_books().ledger().journal.is_short();
+pub(crate) async fn make_room<E: CheckpointEngine>(engine: &Arc<E>) {
+    let is_short = engine.lock_map_state().checkpoint().journal.is_short();
     if is_short {
         keep_snapshot(engine, true, || ()).await;
     }
@@ -265,16 +265,16 @@ pub(crate) async fn make_room<E: KeepsBooks>(engine: &Arc<E>) {
 
 /// Waits until there is room in the journal, or until changes cannot be written. For stores without a maintenance
 /// thread: when this returns, the caller knows that the due work was submitted, even if another task is making room.
-pub(crate) async fn await_room<E: KeepsBooks>(engine: &Arc<E>) {
+pub(crate) async fn await_room<E: CheckpointEngine>(engine: &Arc<E>) {
     loop {
         make_room(engine).await;
         let has_room = wait_for(
-            || engine.lock_books(),
+            || engine.lock_map_state(),
             |state: &mut E::State| {
-                let ledger = state.ledger();
-                let journal = &ledger.journal;
+                let checkpoint = state.checkpoint();
+                let journal = &checkpoint.journal;
                 let waits = journal.has_sealed() && journal.is_short() && !journal.is_stalled();
-                if !waits || !journal.is_begun() || ledger.is_closed {
+                if !waits || !journal.is_begun() || checkpoint.is_closed {
                     return Some(true);
                 }
                 engine.volume().head_is_free().then_some(false)
@@ -288,35 +288,35 @@ pub(crate) async fn await_room<E: KeepsBooks>(engine: &Arc<E>) {
 
 /// The right to write a snapshot. When it is dropped, tasks that wait for room check again, even if no snapshot was
 /// written.
-struct SnapshotGuard<'a, E: KeepsBooks> {
+struct SnapshotGuard<'a, E: CheckpointEngine> {
     engine: &'a Arc<E>,
     turn: Option<TaskTurn<'a>>,
 }
 
-impl<E: KeepsBooks> Drop for SnapshotGuard<'_, E> {
+impl<E: CheckpointEngine> Drop for SnapshotGuard<'_, E> {
     fn drop(&mut self) {
         assert!(self.turn.is_some(), "a right is given back once");
         self.turn = None;
         send(self.engine);
-        let woken = self.engine.lock_books().as_mut().take();
+        let woken = self.engine.lock_map_state().as_mut().take();
         woken.wake();
     }
 }
 
-/// Writes the part of a snapshot that is due, or all of it with `insists`. Does nothing if another task is writing it.
+/// Writes the part of a snapshot that is due, or all of it with `is_forced`. Does nothing if another task is writing it.
 /// Calls `pass` after each step.
-pub(crate) async fn keep_snapshot<E: KeepsBooks>(engine: &Arc<E>, insists: bool, pass: impl Fn()) {
-    if !engine.lock_books().ledger().is_walk_due(insists) {
+pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_forced: bool, pass: impl Fn()) {
+    if !engine.lock_map_state().checkpoint().is_walk_due(is_forced) {
         return;
     }
     let Some(turn) = engine.volume().head_turn() else { return };
     let walking = SnapshotGuard { engine, turn: Some(turn) };
-    while engine.lock_books().ledger().is_walk_due(insists) {
+    while engine.lock_map_state().checkpoint().is_walk_due(is_forced) {
         if let Err(error) = step(engine).await {
             engine.volume().note_failure(&error);
-            let mut state = engine.lock_books();
-            state.ledger().walk = None;
-            state.ledger().journal.note_failure(engine.volume().clock.now());
+            let mut state = engine.lock_map_state();
+            state.checkpoint().walk = None;
+            state.checkpoint().journal.note_failure(engine.volume().clock.now());
             break;
         }
         pass();
@@ -331,53 +331,53 @@ impl MapCheckpoint {
     }
 
     /// Returns whether the next step of a snapshot is due now.
-    fn is_walk_due(&self, insists: bool) -> bool {
-        if self.is_closed || !self.journal.is_begun() || (self.journal.is_stalled() && !insists) {
+    fn is_walk_due(&self, is_forced: bool) -> bool {
+        if self.is_closed || !self.journal.is_begun() || (self.journal.is_stalled() && !is_forced) {
             return false;
         }
-        let Some(due) = self.journal.snapshot_due() else { return self.walk.is_some() && insists };
+        let Some(due) = self.journal.snapshot_due() else { return self.walk.is_some() && is_forced };
         let Some(walk) = &self.walk else { return true };
-        insists || self.journal.is_short() || walk.page * 1000 <= due * self.area.snapshot_pages
+        is_forced || self.journal.is_short() || walk.page * 1000 <= due * self.area.snapshot_pages
     }
 }
 
 /// Writes the next pages of the snapshot. After the last pages, writes the header that puts the snapshot into effect.
-async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
+async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     // If the future that wrote a header was dropped, the header may be in one copy only. It is completed before
     // anything else.
-    let unfinished = engine.lock_books().ledger().unfinished.clone();
+    let unfinished = engine.lock_map_state().checkpoint().unfinished.clone();
     if let Some(header) = unfinished {
         return let_rule(engine, header).await;
     }
     let (walk, area) = {
-        let mut state = engine.lock_books();
-        let generation = state.ledger().header.generation + 1;
+        let mut state = engine.lock_map_state();
+        let generation = state.checkpoint().header.generation + 1;
         // Taken out of the state: if this future is dropped during the write, the snapshot starts over instead of
         // missing a page.
-        let begun = state.ledger().walk.take();
-        let Some(mut walk) = begun.or_else(|| SnapshotWalk::new(state.ledger(), generation)) else { return Ok(()) };
+        let begun = state.checkpoint().walk.take();
+        let Some(mut walk) = begun.or_else(|| SnapshotWalk::new(state.checkpoint(), generation)) else { return Ok(()) };
         if !walk.is_gathered {
             let count = (STEP_PAGE_COUNT * PAGE_LISTING_COUNT) as usize;
             let gathered = state.gather(walk.cursor, false, count);
             walk.carried.extend(gathered.listings);
             (walk.cursor, walk.is_gathered) = (gathered.next, gathered.next.is_none());
         }
-        (walk, state.ledger().area)
+        (walk, state.checkpoint().area)
     };
     let walk = write_listings(volume, area, walk).await?;
     if !walk.is_gathered {
-        engine.lock_books().ledger().walk = Some(walk);
+        engine.lock_map_state().checkpoint().walk = Some(walk);
         return Ok(());
     }
     // The pages must be durable before a header names them. Otherwise a power loss after the header would leave a
     // snapshot with holes.
     volume.sync().await?;
     let header = {
-        let mut state = engine.lock_books();
+        let mut state = engine.lock_map_state();
         // Read now, not when the snapshot began: later changes in the journal may be beyond the old pointer.
         let (pointer, slot_counts) = (state.pointer(), state.slot_counts());
-        let before = &state.ledger().header;
+        let before = &state.checkpoint().header;
         SnapshotHeader {
             generation: walk.recovery.generation.max(before.generation + 1),
             whole: false,
@@ -392,21 +392,21 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
 }
 
 /// Writes the header of a durable snapshot, which puts the snapshot into effect.
-async fn let_rule<E: KeepsBooks>(engine: &Arc<E>, header: SnapshotHeader) -> Result<()> {
+async fn let_rule<E: CheckpointEngine>(engine: &Arc<E>, header: SnapshotHeader) -> Result<()> {
     let recovery = header.recovery.expect("volumes with a journal have snapshots of a store in use");
-    engine.lock_books().ledger().unfinished = Some(header.clone());
+    engine.lock_map_state().checkpoint().unfinished = Some(header.clone());
     write_headers(engine.volume(), &header).await?;
-    let mut state = engine.lock_books();
-    let ledger = state.ledger();
-    assert!(header.generation > ledger.header.generation, "generations grow");
-    (ledger.header, ledger.unfinished, ledger.is_outdated) = (header, None, false);
-    ledger.journal.release_before(recovery.journal_from);
-    ledger.journal.begin(ledger.header.generation);
+    let mut state = engine.lock_map_state();
+    let checkpoint = state.checkpoint();
+    assert!(header.generation > checkpoint.header.generation, "generations grow");
+    (checkpoint.header, checkpoint.unfinished, checkpoint.is_outdated) = (header, None, false);
+    checkpoint.journal.release_before(recovery.journal_from);
+    checkpoint.journal.begin(checkpoint.header.generation);
     Ok(())
 }
 
 /// Writes the full pages, and at the end also the last one. Returns the updated walk.
-async fn write_listings(volume: &Volume, area: LedgerArea, mut walk: SnapshotWalk) -> Result<SnapshotWalk> {
+async fn write_listings(volume: &Volume, area: CheckpointArea, mut walk: SnapshotWalk) -> Result<SnapshotWalk> {
     let full = walk.carried.len() as u64 / PAGE_LISTING_COUNT * PAGE_LISTING_COUNT;
     let count = if walk.is_gathered { walk.carried.len() } else { full as usize };
     let page_count = (count as u64).div_ceil(PAGE_LISTING_COUNT);
@@ -432,18 +432,18 @@ async fn write_listings(volume: &Volume, area: LedgerArea, mut walk: SnapshotWal
 
 /// Writes the snapshot from which the next start loads the map. It is in the order of use, and the map no longer
 /// changes.
-pub(crate) async fn close<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
+pub(crate) async fn close<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
-    engine.lock_books().ledger().is_closed = true;
-    let turn = wait_for(|| engine.lock_books(), |_| volume.head_turn()).await;
-    let unfinished = engine.lock_books().ledger().unfinished.clone();
+    engine.lock_map_state().checkpoint().is_closed = true;
+    let turn = wait_for(|| engine.lock_map_state(), |_| volume.head_turn()).await;
+    let unfinished = engine.lock_map_state().checkpoint().unfinished.clone();
     if let Some(header) = unfinished {
         let_rule(engine, header).await?;
     }
     let (mut walk, mut header, area) = {
-        let mut state = engine.lock_books();
+        let mut state = engine.lock_map_state();
         let header = SnapshotHeader {
-            generation: state.ledger().header.generation + 1,
+            generation: state.checkpoint().header.generation + 1,
             whole: true,
             listing_count: state.entry_count(),
             next_write: state.numbers().next() as u32,
@@ -452,19 +452,20 @@ pub(crate) async fn close<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
             recovery: None,
         };
         let place = MapRecovery { generation: header.generation, ..MapRecovery::default() };
-        let mut walk = SnapshotWalk::new(state.ledger(), header.generation).unwrap_or_else(|| SnapshotWalk::of(place));
+        let mut walk =
+            SnapshotWalk::new(state.checkpoint(), header.generation).unwrap_or_else(|| SnapshotWalk::of(place));
         (walk.recovery.run, walk.recovery.epoch) = (header.generation, volume.epoch());
-        (walk, header, state.ledger().area)
+        (walk, header, state.checkpoint().area)
     };
     while !walk.is_gathered {
         let MapPart { listings, next } =
-            engine.lock_books().gather(walk.cursor, true, (STEP_PAGE_COUNT * PAGE_LISTING_COUNT) as usize);
+            engine.lock_map_state().gather(walk.cursor, true, (STEP_PAGE_COUNT * PAGE_LISTING_COUNT) as usize);
         walk.carried.extend(listings);
         (walk.cursor, walk.is_gathered) = (next, next.is_none());
         walk = write_listings(volume, area, walk).await?;
     }
     assert_eq!(walk.listing_count, header.listing_count, "a closed store does not change");
-    header.recovery = engine.lock_books().ledger().journal.is_kept().then_some(walk.recovery);
+    header.recovery = engine.lock_map_state().checkpoint().journal.is_kept().then_some(walk.recovery);
     volume.sync().await?;
     let outcome = write_headers(volume, &header).await;
     drop(turn);

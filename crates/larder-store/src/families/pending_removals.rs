@@ -4,34 +4,34 @@ use super::AnyEngine;
 use crate::{
     Error, ErrorKind, Result,
     volume::{
-        arrears::DueRemovals,
+        pending_removals::DueRemovals,
         superblocks::{self, Invalidation},
     },
 };
 use futures_util::future::join_all;
 
 impl AnyEngine {
-    /// Retries the pending removals if a retry is due, or at once with `insists`.
-    pub(crate) async fn pay_arrears(&self, insists: bool) {
+    /// Retries the pending removals if a retry is due, or at once with `is_forced`.
+    pub(crate) async fn retry_pending(&self, is_forced: bool) {
         let volume = self.volume();
-        while let Some(DueRemovals { rules, keys }) = volume.arrears.begin(volume.clock.now(), insists) {
-            let mut is_paid = true;
+        while let Some(DueRemovals { rules, keys }) = volume.pending_removals.begin(volume.clock.now(), is_forced) {
+            let mut is_done = true;
             for which in rules {
                 let written = superblocks::change(volume, |superblock| superblocks::apply(superblock, which)).await;
                 match written {
-                    Ok(()) => volume.arrears.pay_rule(which),
-                    Err(_) => is_paid = false,
+                    Ok(()) => volume.pending_removals.finish_rule(which),
+                    Err(_) => is_done = false,
                 }
             }
-            let removed = join_all(keys.iter().map(|(key, _)| self.remove_owed(key))).await;
+            let removed = join_all(keys.iter().map(|(key, _)| self.remove_pending(key))).await;
             for ((key, number), outcome) in keys.iter().zip(removed) {
                 match outcome {
-                    Ok(()) => volume.arrears.pay_key(key, *number),
-                    Err(_) => is_paid = false,
+                    Ok(()) => volume.pending_removals.finish_key(key, *number),
+                    Err(_) => is_done = false,
                 }
             }
-            volume.arrears.end(volume.clock.now(), is_paid);
-            if !is_paid {
+            volume.pending_removals.end(volume.clock.now(), is_done);
+            if !is_done {
                 return;
             }
         }
@@ -42,14 +42,14 @@ impl AnyEngine {
     ///
     /// # Errors
     /// `Unavailable` if the epoch cannot be written either. The entries may then come back at the next start.
-    pub(crate) async fn empty_if_in_arrears(&self) -> Result<()> {
+    pub(crate) async fn empty_if_pending(&self) -> Result<()> {
         let volume = self.volume();
         // An excluded volume is emptied before it rejoins, provided that the other volumes recorded the exclusion.
-        if volume.arrears.is_clear() || volume.health.is_out_and_safe() {
+        if volume.pending_removals.is_clear() || volume.health.is_out_and_safe() {
             return Ok(());
         }
         let emptied = superblocks::change(volume, |superblock| superblock.epochs.invalidate_all()).await;
-        emptied.inspect(|()| volume.arrears.pay_rule(Invalidation::All)).map_err(|source| {
+        emptied.inspect(|()| volume.pending_removals.finish_rule(Invalidation::All)).map_err(|source| {
             let place = "removals could not be written, so removed entries may return at the next start";
             Error::io(ErrorKind::Unavailable, place, source)
         })

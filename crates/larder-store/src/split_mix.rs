@@ -5,16 +5,16 @@
 
 /// A sequence of random numbers, determined by its seed.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     /// Creates the sequence for `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Returns the next number.
-    pub fn roll(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         Self::mix(self.0)
     }
@@ -28,13 +28,13 @@ impl Dice {
 
     /// Returns a number in [0, 1).
     pub fn share(&mut self) -> f64 {
-        (self.roll() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "there is no number below 0");
-        ((u128::from(self.roll()) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
     /// Returns `true` with a probability of `per_million` in a million. With 0 it takes no number from the sequence.
@@ -44,7 +44,7 @@ impl Dice {
 
     /// Creates an independent sequence. Numbers drawn from it do not change those drawn from `self`.
     pub fn fork(&mut self) -> Self {
-        Self(self.roll())
+        Self(self.next_u64())
     }
 }
 
@@ -54,21 +54,21 @@ mod tests {
 
     #[test]
     fn the_sequence_is_the_published_one() {
-        let mut dice = Dice::new(1_234_567);
-        assert_eq!(dice.roll(), 6_457_827_717_110_365_317);
-        assert_eq!(dice.roll(), 3_203_168_211_198_807_973);
+        let mut random = SplitMix64::new(1_234_567);
+        assert_eq!(random.next_u64(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next_u64(), 3_203_168_211_198_807_973);
     }
 
     #[test]
     fn numbers_keep_below_their_end_and_rates_are_met() {
-        let mut dice = Dice::new(7);
-        assert!((0..1000).all(|_| dice.below(3) < 3));
-        let sum: f64 = (0..10_000).map(|_| dice.share()).sum();
+        let mut random = SplitMix64::new(7);
+        assert!((0..1000).all(|_| random.below(3) < 3));
+        let sum: f64 = (0..10_000).map(|_| random.share()).sum();
         assert!((4_900.0..5_100.0).contains(&sum), "the mean of shares is not a half: {sum}");
-        let happened = (0..100_000).filter(|_| dice.happens(10_000)).count();
+        let happened = (0..100_000).filter(|_| random.happens(10_000)).count();
         assert!((800..1200).contains(&happened), "{happened} of 100,000 at one in a hundred");
-        let before = dice.clone().roll();
-        assert!(!dice.happens(0));
-        assert_eq!(dice.roll(), before, "what cannot happen draws no number");
+        let before = random.clone().next_u64();
+        assert!(!random.happens(0));
+        assert_eq!(random.next_u64(), before, "what cannot happen draws no number");
     }
 }

@@ -38,7 +38,7 @@ impl SuspectSets {
         if !self.contains(set) {
             return;
         }
-        assert!(self.count > 0, "a doubted set was counted");
+        assert!(self.count > 0, "a suspect set was counted");
         self.words[(set.0 / SETS_PER_WORD) as usize] &= !bit(set);
         self.count -= 1;
         if self.count == 0 {
@@ -57,7 +57,7 @@ impl SuspectSets {
     /// Returns a suspect set. Successive calls go through all of them.
     pub(crate) fn next(&mut self) -> Option<SetNumber> {
         let set = self.first_from(self.cursor).or_else(|| self.first_from(0))?;
-        assert!(set < self.set_count && self.count > 0, "set {set} of {} is doubted", self.set_count);
+        assert!(set < self.set_count && self.count > 0, "set {set} of {} is suspect", self.set_count);
         self.cursor = set + 1;
         Some(SetNumber(set))
     }
@@ -90,18 +90,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubted_sets_come_up_in_turn_until_they_are_written() {
-        let mut doubts = SuspectSets::new(1000);
-        assert_eq!((doubts.next(), doubts.memory_bytes()), (None, 0));
-        [999, 3, 64, 3].into_iter().for_each(|set| doubts.insert(SetNumber(set)));
-        assert_eq!(doubts.count, 3);
-        let turns: Vec<_> = (0..5).map(|_| doubts.next().unwrap().0).collect();
+    fn suspect_sets_come_up_in_turn_until_they_are_written() {
+        let mut suspects = SuspectSets::new(1000);
+        assert_eq!((suspects.next(), suspects.memory_bytes()), (None, 0));
+        [999, 3, 64, 3].into_iter().for_each(|set| suspects.insert(SetNumber(set)));
+        assert_eq!(suspects.count, 3);
+        let turns: Vec<_> = (0..5).map(|_| suspects.next().unwrap().0).collect();
         assert_eq!(turns, [3, 64, 999, 3, 64]);
-        doubts.remove(SetNumber(64));
-        doubts.remove(SetNumber(65));
-        assert!(doubts.contains(SetNumber(3)) && !doubts.contains(SetNumber(64)) && !doubts.is_empty());
-        [3, 999].into_iter().for_each(|set| doubts.remove(SetNumber(set)));
-        assert!(doubts.is_empty() && doubts.next().is_none());
-        assert_eq!(doubts.memory_bytes(), 0, "no memory without doubts");
+        suspects.remove(SetNumber(64));
+        suspects.remove(SetNumber(65));
+        assert!(suspects.contains(SetNumber(3)) && !suspects.contains(SetNumber(64)) && !suspects.is_empty());
+        [3, 999].into_iter().for_each(|set| suspects.remove(SetNumber(set)));
+        assert!(suspects.is_empty() && suspects.next().is_none());
+        assert_eq!(suspects.memory_bytes(), 0, "no memory without suspects");
     }
 }

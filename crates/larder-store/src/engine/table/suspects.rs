@@ -18,10 +18,10 @@ const WIPES_MAX: u32 = 256;
 impl TableEngine {
     /// Returns a writer's view of a suspect set: empty, because all of it will be wiped. Returns `None` if the set is
     /// not suspect.
-    pub(super) fn view_of_doubted(&self, set: SetNumber) -> Option<SetView> {
+    pub(super) fn view_of_suspect(&self, set: SetNumber) -> Option<SetView> {
         let state = self.lock();
         let ways = self.layout.ways as usize;
-        state.doubts.contains(set).then(|| SetView {
+        state.suspects.contains(set).then(|| SetView {
             contents: state.memory.shape().map(|shape| UnpackedSet::empty(&shape)),
             summary: Some(SetSummary::empty(ways)),
             stale: (0..ways).collect(),
@@ -29,12 +29,12 @@ impl TableEngine {
     }
 
     /// Wipes some suspect sets, if a retry is due.
-    pub(super) async fn wipe_doubted(self: &Arc<Self>) {
+    pub(super) async fn wipe_suspects(self: &Arc<Self>) {
         let now = self.volume.clock.now();
         // A clock that is set back does not prolong the pause.
         let is_time = self.lock().wipe_at.is_none_or(|at| at <= now || at > now + RETRY_PAUSE);
         if is_time && !self.volume.health.is_out() {
-            self.wipe_some_doubted().await;
+            self.wipe_some_suspects().await;
         }
     }
 
@@ -42,18 +42,18 @@ impl TableEngine {
     ///
     /// # Errors
     /// A set could not be wiped.
-    pub(super) async fn wipe_all_doubted(self: &Arc<Self>) -> Result<()> {
-        while self.wipe_some_doubted().await {}
-        if self.lock().doubts.is_empty() {
+    pub(super) async fn wipe_all_suspects(self: &Arc<Self>) -> Result<()> {
+        while self.wipe_some_suspects().await {}
+        if self.lock().suspects.is_empty() {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unavailable, "what failed to be written could not be wiped from the store"))
     }
 
     /// Wipes some suspect sets. Returns whether more remain and none failed.
-    async fn wipe_some_doubted(self: &Arc<Self>) -> bool {
+    async fn wipe_some_suspects(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
-            let Some(set) = self.lock().doubts.next() else { return false };
+            let Some(set) = self.lock().suspects.next() else { return false };
             // A writer that holds the set is about to write all of it.
             let Some(hold) = self.try_hold(set) else { return false };
             self.lock().note_change(set);

@@ -6,7 +6,7 @@
 //!
 //! The list is bounded. Once its keys exceed [`KEY_BYTES_MAX`], it is replaced by one new epoch, which empties the
 //! volume; a clean stop does the same with all removals still pending. Retries are written elsewhere
-//! (`AnyEngine::pay_arrears`).
+//! (`AnyEngine::retry_pending`).
 //!
 //! Cost: one atomic load per lookup while nothing is pending.
 
@@ -37,11 +37,11 @@ pub(crate) struct PendingRemovals {
     count: AtomicU64,
     /// Number of pending removals and removals in progress.
     hidden_count: AtomicU64,
-    owed: Mutex<OwedRemoval>,
+    deferred: Mutex<DeferredRemovals>,
 }
 
 #[derive(Default)]
-struct OwedRemoval {
+struct DeferredRemovals {
     /// Keys to be removed, each with the number of the failed attempt. Sorted, so that a seed repeats the order.
     keys: BTreeMap<Box<[u8]>, u64>,
     key_bytes: usize,
@@ -55,7 +55,7 @@ struct OwedRemoval {
     /// When the next retry is due, and the pause before it.
     due_at: Duration,
     pause: Duration,
-    is_paying: bool,
+    is_retrying: bool,
 }
 
 /// A key whose removal is in progress.
@@ -89,59 +89,63 @@ impl PendingRemovals {
     /// Returns whether an entry of `key` must not be shown.
     pub(crate) fn hides(&self, key: &[u8]) -> bool {
         self.hides_some() && {
-            let owed = self.lock();
-            owed.all || owed.keys.contains_key(key) || owed.under_way.iter().any(|other| *other.key == *key)
+            let deferred = self.lock();
+            deferred.all || deferred.keys.contains_key(key) || deferred.under_way.iter().any(|other| *other.key == *key)
         }
     }
 
     /// Returns whether an entry of `key` that is stored now would never become visible.
     pub(crate) fn ends(&self, key: &[u8]) -> bool {
         self.hides_some() && {
-            let owed = self.lock();
+            let deferred = self.lock();
             let is_removed = |other: &UnderWay| *other.key == *key && !other.is_overtaken;
-            owed.all || owed.keys.contains_key(key) || owed.under_way.iter().any(is_removed)
+            deferred.all || deferred.keys.contains_key(key) || deferred.under_way.iter().any(is_removed)
         }
     }
 
     /// Notes that an entry of `key` is about to be stored.
     pub(crate) fn note_commit(&self, key: &[u8]) {
         if self.hides_some() {
-            let mut owed = self.lock();
-            owed.under_way.iter_mut().filter(|other| *other.key == *key).for_each(|other| other.is_overtaken = true);
+            let mut deferred = self.lock();
+            deferred
+                .under_way
+                .iter_mut()
+                .filter(|other| *other.key == *key)
+                .for_each(|other| other.is_overtaken = true);
         }
     }
 
     /// Returns whether an entry of `site` must not be shown.
     pub(crate) fn hides_site(&self, site: Site) -> bool {
         self.hides_some() && {
-            let owed = self.lock();
-            owed.all || owed.sites.contains(&site)
+            let deferred = self.lock();
+            deferred.all || deferred.sites.contains(&site)
         }
     }
 
     /// Adds the removal of `key` to the pending ones.
-    pub(crate) fn owe_key(&self, key: &[u8]) {
-        self.change(|owed| {
-            owed.next_number += 1;
-            if owed.all {
+    pub(crate) fn defer_key(&self, key: &[u8]) {
+        self.change(|deferred| {
+            deferred.next_number += 1;
+            if deferred.all {
                 return;
             }
-            if owed.keys.insert(key.into(), owed.next_number).is_none() {
-                owed.key_bytes += key.len() + KEY_OVERHEAD_BYTES;
+            if deferred.keys.insert(key.into(), deferred.next_number).is_none() {
+                deferred.key_bytes += key.len() + KEY_OVERHEAD_BYTES;
             }
-            if owed.key_bytes > KEY_BYTES_MAX {
+            if deferred.key_bytes > KEY_BYTES_MAX {
                 tracing::error!("too many removals could not be written: the volume is emptied");
-                owed.owe_all();
+                deferred.defer_all();
             }
         });
     }
 
     /// Adds an invalidation to the pending ones.
-    pub(crate) fn owe_rule(&self, which: Invalidation) {
-        self.change(|owed| match which {
-            Invalidation::Site(site) if owed.all || owed.sites.contains(&Site(site)) => {}
-            Invalidation::Site(site) if owed.sites.len() < SITE_RULE_COUNT_MAX => owed.sites.push(Site(site)),
-            Invalidation::Site(_) | Invalidation::All => owed.owe_all(),
+    pub(crate) fn defer_rule(&self, which: Invalidation) {
+        self.change(|deferred| match which {
+            Invalidation::Site(site) if deferred.all || deferred.sites.contains(&Site(site)) => {}
+            Invalidation::Site(site) if deferred.sites.len() < SITE_RULE_COUNT_MAX => deferred.sites.push(Site(site)),
+            Invalidation::Site(_) | Invalidation::All => deferred.defer_all(),
         });
     }
 
@@ -150,72 +154,72 @@ impl PendingRemovals {
         (!self.is_clear()).then(|| self.lock().due_at.saturating_sub(now))
     }
 
-    /// Returns the removals to retry now, if a retry is due or forced by `insists`, and none is in progress.
-    pub(crate) fn begin(&self, now: Duration, insists: bool) -> Option<DueRemovals> {
+    /// Returns the removals to retry now, if a retry is due or forced with `is_forced`, and none is in progress.
+    pub(crate) fn begin(&self, now: Duration, is_forced: bool) -> Option<DueRemovals> {
         if self.is_clear() {
             return None;
         }
-        let mut owed = self.lock();
-        if owed.is_paying || (now < owed.due_at && !insists) {
+        let mut deferred = self.lock();
+        if deferred.is_retrying || (now < deferred.due_at && !is_forced) {
             return None;
         }
-        owed.is_paying = true;
-        let sites = owed.sites.iter().map(|&Site(site)| Invalidation::Site(site));
-        let rules = if owed.all { vec![Invalidation::All] } else { sites.collect() };
-        let keys = owed.keys.iter().take(BATCH_COUNT).map(|(key, &number)| (key.clone(), number)).collect();
+        deferred.is_retrying = true;
+        let sites = deferred.sites.iter().map(|&Site(site)| Invalidation::Site(site));
+        let rules = if deferred.all { vec![Invalidation::All] } else { sites.collect() };
+        let keys = deferred.keys.iter().take(BATCH_COUNT).map(|(key, &number)| (key.clone(), number)).collect();
         Some(DueRemovals { rules, keys })
     }
 
-    /// Ends the retry that [`Self::begin`] began. With `is_paid`, it succeeded.
-    pub(crate) fn end(&self, now: Duration, is_paid: bool) {
-        self.change(|owed| {
-            owed.is_paying = false;
-            owed.pause = if is_paid { Duration::ZERO } else { (2 * owed.pause).clamp(PAUSE_MIN, PAUSE_MAX) };
-            owed.due_at = now + owed.pause;
+    /// Ends the retry that [`Self::begin`] began. With `is_done`, it succeeded.
+    pub(crate) fn end(&self, now: Duration, is_done: bool) {
+        self.change(|deferred| {
+            deferred.is_retrying = false;
+            deferred.pause = if is_done { Duration::ZERO } else { (2 * deferred.pause).clamp(PAUSE_MIN, PAUSE_MAX) };
+            deferred.due_at = now + deferred.pause;
         });
     }
 
-    pub(crate) fn pay_key(&self, key: &[u8], number: u64) {
-        self.change(|owed| {
+    pub(crate) fn finish_key(&self, key: &[u8], number: u64) {
+        self.change(|deferred| {
             // A key whose removal became pending again since this retry began stays on the list.
-            if owed.keys.get(key) == Some(&number) {
-                owed.keys.remove(key);
-                owed.key_bytes -= key.len() + KEY_OVERHEAD_BYTES;
+            if deferred.keys.get(key) == Some(&number) {
+                deferred.keys.remove(key);
+                deferred.key_bytes -= key.len() + KEY_OVERHEAD_BYTES;
             }
         });
     }
 
     /// Drops the pending removals that an invalidation covers: it removes everything stored before it, and nothing is
     /// stored while it is pending.
-    pub(crate) fn pay_rule(&self, which: Invalidation) {
-        self.change(|owed| match which {
-            Invalidation::Site(site) => owed.sites.retain(|&owed| owed != Site(site)),
+    pub(crate) fn finish_rule(&self, which: Invalidation) {
+        self.change(|deferred| match which {
+            Invalidation::Site(site) => deferred.sites.retain(|&deferred| deferred != Site(site)),
             Invalidation::All => {
-                *owed = OwedRemoval {
-                    next_number: owed.next_number,
-                    is_paying: owed.is_paying,
-                    under_way: std::mem::take(&mut owed.under_way),
-                    ..OwedRemoval::default()
+                *deferred = DeferredRemovals {
+                    next_number: deferred.next_number,
+                    is_retrying: deferred.is_retrying,
+                    under_way: std::mem::take(&mut deferred.under_way),
+                    ..DeferredRemovals::default()
                 }
             }
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut OwedRemoval)) {
-        let mut owed = self.lock();
-        change(&mut owed);
-        let count = owed.keys.len() as u64 + owed.sites.len() as u64 + u64::from(owed.all);
-        self.hidden_count.store(count + owed.under_way.len() as u64, Ordering::Release);
+    fn change(&self, change: impl FnOnce(&mut DeferredRemovals)) {
+        let mut deferred = self.lock();
+        change(&mut deferred);
+        let count = deferred.keys.len() as u64 + deferred.sites.len() as u64 + u64::from(deferred.all);
+        self.hidden_count.store(count + deferred.under_way.len() as u64, Ordering::Release);
         self.count.store(count, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, OwedRemoval> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, DeferredRemovals> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl OwedRemoval {
-    fn owe_all(&mut self) {
+impl DeferredRemovals {
+    fn defer_all(&mut self) {
         (self.keys, self.key_bytes, self.sites, self.all) = (BTreeMap::new(), 0, Vec::new(), true);
     }
 }
@@ -230,7 +234,9 @@ pub(crate) struct RemovalGuard<'a> {
 
 impl<'a> RemovalGuard<'a> {
     pub(crate) fn new(volume: &'a Volume, key: &'a [u8]) -> Self {
-        volume.arrears.change(|owed| owed.under_way.push(UnderWay { key: key.into(), is_overtaken: false }));
+        volume
+            .pending_removals
+            .change(|deferred| deferred.under_way.push(UnderWay { key: key.into(), is_overtaken: false }));
         Self { volume, key, is_settled: false }
     }
 
@@ -244,11 +250,11 @@ impl<'a> RemovalGuard<'a> {
 impl Drop for RemovalGuard<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.volume.owe_removal(self.key);
+            self.volume.defer_removal(self.key);
         }
-        self.volume.arrears.change(|owed| {
-            if let Some(at) = owed.under_way.iter().position(|other| *other.key == *self.key) {
-                owed.under_way.swap_remove(at);
+        self.volume.pending_removals.change(|deferred| {
+            if let Some(at) = deferred.under_way.iter().position(|other| *other.key == *self.key) {
+                deferred.under_way.swap_remove(at);
             }
         });
     }
@@ -256,19 +262,19 @@ impl Drop for RemovalGuard<'_> {
 
 impl Volume {
     /// Hides `key` until its removal is written.
-    pub(crate) fn owe_removal(&self, key: &[u8]) {
-        self.arrears.owe_key(key);
-        self.wake_for_arrears();
+    pub(crate) fn defer_removal(&self, key: &[u8]) {
+        self.pending_removals.defer_key(key);
+        self.wake_for_pending();
     }
 
     /// Hides the entries that an invalidation covers until it is written.
-    pub(crate) fn owe_rule(&self, which: Invalidation) {
-        self.arrears.owe_rule(which);
-        self.wake_for_arrears();
+    pub(crate) fn defer_rule(&self, which: Invalidation) {
+        self.pending_removals.defer_rule(which);
+        self.wake_for_pending();
     }
 
     /// Wakes the thread that retries. For an excluded volume, the next probe retries.
-    fn wake_for_arrears(&self) {
+    fn wake_for_pending(&self) {
         if !self.health.is_out() {
             self.wakeup.wake();
         }
@@ -278,16 +284,16 @@ impl Volume {
     ///
     /// # Errors
     /// `Unavailable` while a removal or invalidation is pending.
-    pub(crate) fn check_arrears(&self) -> Result<()> {
-        if self.arrears.is_clear() {
+    pub(crate) fn check_pending(&self) -> Result<()> {
+        if self.pending_removals.is_clear() {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unavailable, "the store accepts nothing until pending removals can be written"))
     }
 
     /// Returns the time until the next retry of pending removals.
-    pub(crate) fn arrears_due(&self) -> Option<Duration> {
-        self.arrears.due_in(self.clock.now())
+    pub(crate) fn pending_due(&self) -> Option<Duration> {
+        self.pending_removals.due_in(self.clock.now())
     }
 }
 
@@ -297,39 +303,45 @@ mod tests {
 
     #[test]
     fn what_is_owed_is_hidden_until_it_is_paid() {
-        let arrears = PendingRemovals::default();
-        assert!(arrears.is_clear() && !arrears.hides(b"a") && !arrears.hides_site(Site(1)));
-        arrears.owe_key(b"a");
-        arrears.owe_rule(Invalidation::Site(1));
+        let pending_removals = PendingRemovals::default();
+        assert!(pending_removals.is_clear() && !pending_removals.hides(b"a") && !pending_removals.hides_site(Site(1)));
+        pending_removals.defer_key(b"a");
+        pending_removals.defer_rule(Invalidation::Site(1));
         assert!(
-            arrears.hides(b"a") && !arrears.hides(b"b") && arrears.hides_site(Site(1)) && !arrears.hides_site(Site(2))
+            pending_removals.hides(b"a")
+                && !pending_removals.hides(b"b")
+                && pending_removals.hides_site(Site(1))
+                && !pending_removals.hides_site(Site(2))
         );
-        let due = arrears.begin(Duration::ZERO, false).unwrap();
-        assert!(arrears.begin(Duration::ZERO, true).is_none(), "somebody is at it");
+        let due = pending_removals.begin(Duration::ZERO, false).unwrap();
+        assert!(pending_removals.begin(Duration::ZERO, true).is_none(), "somebody is at it");
         assert_eq!((due.rules, due.keys.len()), (vec![Invalidation::Site(1)], 1));
-        arrears.owe_key(b"a");
-        arrears.pay_key(b"a", due.keys[0].1);
-        assert!(arrears.hides(b"a"), "it was owed anew meanwhile");
-        arrears.pay_rule(Invalidation::Site(1));
-        arrears.end(Duration::ZERO, false);
-        assert!(arrears.begin(Duration::ZERO, false).is_none() && arrears.begin(PAUSE_MIN, false).is_some());
-        assert_eq!(arrears.count(), 1);
+        pending_removals.defer_key(b"a");
+        pending_removals.finish_key(b"a", due.keys[0].1);
+        assert!(pending_removals.hides(b"a"), "it was deferred anew meanwhile");
+        pending_removals.finish_rule(Invalidation::Site(1));
+        pending_removals.end(Duration::ZERO, false);
+        assert!(
+            pending_removals.begin(Duration::ZERO, false).is_none()
+                && pending_removals.begin(PAUSE_MIN, false).is_some()
+        );
+        assert_eq!(pending_removals.count(), 1);
     }
 
     #[test]
     fn more_than_can_be_kept_becomes_everything_and_everything_ends_with_one_rule() {
-        let arrears = PendingRemovals::default();
+        let pending_removals = PendingRemovals::default();
         let key = |n: u32| [n.to_le_bytes().as_slice(), &[0; 1000]].concat();
         let count = (0..).take_while(|&n| {
-            arrears.owe_key(&key(n));
-            !arrears.lock().all
+            pending_removals.defer_key(&key(n));
+            !pending_removals.lock().all
         });
         let count = count.count();
         assert!((3000..5000).contains(&count), "{count}");
-        assert!(arrears.hides(b"another") && arrears.hides_site(Site(7)));
-        assert_eq!(arrears.count(), 1);
-        arrears.owe_key(b"one more");
-        arrears.pay_rule(Invalidation::All);
-        assert!(arrears.is_clear() && !arrears.hides(b"one more"));
+        assert!(pending_removals.hides(b"another") && pending_removals.hides_site(Site(7)));
+        assert_eq!(pending_removals.count(), 1);
+        pending_removals.defer_key(b"one more");
+        pending_removals.finish_rule(Invalidation::All);
+        assert!(pending_removals.is_clear() && !pending_removals.hides(b"one more"));
     }
 }
