@@ -1,6 +1,6 @@
 //! Random numbers that are the same for one seed on every machine.
 //!
-//! It uses the store's [`SplitMix64`] (SplitMix64), with logarithms and exponentials from a software library, because those
+//! It uses the store's [`SplitMix64`], with logarithms and exponentials from a software library, because those
 //! of processors and systems differ in the last bit.
 
 use larder_store::SplitMix64;

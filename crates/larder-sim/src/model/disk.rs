@@ -54,7 +54,7 @@ pub struct DiskOperation {
 pub struct Disk {
     kind: DiskKind,
     served: DiskWork,
-    /// Operations since they were taken last, if they are recorded.
+    /// Operations since the last call of [`Self::take_operations`], if they are recorded.
     recorded: Option<Vec<DiskOperation>>,
 }
 
@@ -157,7 +157,7 @@ impl Disk {
         self.spend(ns)
     }
 
-    /// Returns where the head is.
+    /// Returns the position of the head.
     pub fn head(&self) -> u64 {
         match self.kind {
             DiskKind::Spinning { head, .. } => head,
@@ -165,14 +165,14 @@ impl Disk {
         }
     }
 
-    /// Puts the head where the requests of others have taken it, on their time.
+    /// Moves the head to where other requests have taken it. Their time is not counted.
     pub fn leave_to_others(&mut self, at: u64) {
         if let DiskKind::Spinning { head, .. } = &mut self.kind {
             *head = at;
         }
     }
 
-    /// Passes over bytes that follow the arm, as when read-ahead has read what lies between two writes.
+    /// Passes over bytes after the arm, as when read-ahead has read the bytes between two writes.
     pub fn pass(&mut self, len_bytes: u64) -> u64 {
         self.record(self.head(), len_bytes);
         let rate = match &self.kind {
@@ -219,15 +219,15 @@ impl Arm {
         ns(before_ms * 1e6 + len_bytes as f64 / media_rate * 1e9)
     }
 
-    /// Returns the time of an operation that follows the last one on the disk, but comes after its end: the platter has
-    /// turned on.
+    /// Returns the time of an operation that follows the last one on the disk but starts after its end, when the
+    /// platter has turned on.
     pub(crate) fn late_transfer_ns(&self, at: u64, len_bytes: u64) -> u64 {
         ns((self.overhead_ms + self.revolution_ms / 2.0) * 1e6 + len_bytes as f64 / self.media_rate(at) * 1e9)
     }
 
     /// Returns the mean time of a random seek, as data sheets state it.
     pub fn mean_seek_ms(&self) -> f64 {
-        // Both ends at random: E[sqrt x] is 8/15, E[x] is 1/3.
+        // With both ends at random, E[sqrt x] is 8/15 and E[x] is 1/3.
         self.seek_fixed_ms + self.seek_root_ms * 8.0 / 15.0 + self.seek_linear_ms / 3.0
     }
 
@@ -268,16 +268,17 @@ fn ns(ns: f64) -> u64 {
     libm::round(ns) as u64
 }
 
-/// The reads by which a program reads an entry.
+/// The division of an entry into reads by a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PieceReads {
-    /// The longest read; none if an entry is read at once.
+    /// The longest read; `None` if an entry is read in one piece.
     pub piece_bytes: Option<u64>,
 }
 
 impl PieceReads {
-    /// Performs the reads of `len_bytes` at `at` with `read`, which returns the time of one. The program asks for the
-    /// next piece when it has the one before, and the disk serves others in between: the head is where `others` is.
+    /// Performs the reads of `len_bytes` at `at` with `read`, which returns the time of one read. The program requests
+    /// each piece only when it has the previous one. The disk serves other requests in between, so the head is then at
+    /// `others`.
     pub(super) fn perform(
         self,
         disk: &mut Disk,
@@ -299,7 +300,7 @@ impl PieceReads {
         ns
     }
 
-    /// Returns the reads with pieces of at least `bytes`: those of a file system's blocks, which stay in memory.
+    /// Returns the same division with pieces of at least `bytes`, for a file system that keeps its blocks in memory.
     pub(super) fn of_at_least(self, bytes: u64) -> Self {
         Self { piece_bytes: self.piece_bytes.map(|piece| piece.max(bytes)) }
     }
@@ -311,7 +312,8 @@ mod tests {
     use crate::model::Model;
     use larder_workload::Random;
 
-    /// At stake: hits that look faster than a program's that reads an entry piece by piece among others.
+    /// At stake: the hits of a program that reads entries piece by piece among other requests, which would look too
+    /// fast.
     #[test]
     fn each_piece_moves_the_head_again() {
         let time = |piece_bytes| {

@@ -20,7 +20,7 @@ const SAMPLED_BYTES: u64 = 4_400_000_000;
 /// Time for which a page's entries are collected. A page and its images wait for the servers for 2.5 s each, up to four
 /// images at a time.
 const GROUP_WINDOW: Duration = Duration::from_secs(10);
-/// A bin of 8 KiB an object, by which the paper counts.
+/// Size of an object: a bin of 8 KiB, which is the paper's unit.
 const OBJECT_BYTES: u64 = 8 << 10;
 
 /// The policies whose memory is compared.
@@ -33,9 +33,10 @@ const MEMORY: [&str; 7] = [
     "hashcache-log",
     "hashcache-log-lru",
 ];
-/// Bits of a group's length, which an entry of `hashcache-log-lru` has while its position is in memory: half of them.
+/// Bits for a group's length. An entry of `hashcache-log-lru` has them while its position is in memory, which is true
+/// for half of the entries.
 const GROUP_BITS_LOG_LRU: f64 = 4.0;
-/// Bits an object of the leanest index that the paper knows.
+/// Bits per object of the smallest index that the paper describes.
 const LEANEST_BITS: f64 = 256.0;
 /// The disks of the test bed whose memory is printed: two of 1 TB.
 const LARGE_BYTES: f64 = 2e12;
@@ -143,13 +144,13 @@ struct TestBed {
     disk_bytes: u64,
     /// The part of a disk that Squid had.
     squid_bytes: u64,
-    /// Bytes that are requested again, on each of the disks of a run.
+    /// Bytes that are requested repeatedly, on each disk of a run.
     working_set_bytes: u64,
-    /// Memory for hits, of all disks of a run.
+    /// Memory for hits, for all disks of a run together.
     memory_bytes: u64,
     /// The lines of the report.
     lines: &'static [BedLine],
-    /// The runs whose hits are printed as those that the benchmark offers, with their lines.
+    /// The runs for which the paper prints the hits that the benchmark offers, with their lines.
     hit_lines: &'static [BedLine],
     remark: &'static str,
 }
@@ -252,7 +253,7 @@ struct DiskOutcome {
     offered_ratio: f64,
 }
 
-/// The hits of an endless cache.
+/// The hits of a cache of unlimited size.
 #[derive(Default)]
 struct OfferedHits {
     seen: HashSet<u64>,
@@ -278,7 +279,7 @@ impl BedOutcome {
         Self { disks: disks.into_iter().map(|disk| disk.outcome).collect(), offered_ratio }
     }
 
-    /// Returns the rate at which the busiest disk is at its limit.
+    /// Returns the rate at which the busiest disk reaches its limit.
     fn requests_per_s(&self) -> f64 {
         let busiest = self.disks.iter().map(Outcome::per_s_disk).fold(f64::INFINITY, f64::min);
         busiest * self.disks.len() as f64
@@ -359,7 +360,7 @@ impl TestBed {
         Ok(report)
     }
 
-    /// Returns the runs of the lines, each once.
+    /// Returns the runs of the lines, without duplicates.
     fn runs(&self) -> Vec<BedRun> {
         let mut runs: Vec<BedRun> = Vec::new();
         for BedLine { run, .. } in self.lines {
@@ -375,7 +376,7 @@ impl TestBed {
         (self.disk_bytes / SAMPLED_BYTES).max(1)
     }
 
-    /// Simulates one disk of a run. Also returns the share of its requests that an endless cache would hit.
+    /// Simulates one disk of a run. Also returns the share of its requests that a cache of unlimited size would hit.
     fn run(&self, run: BedRun, disk: u64, options: &PaperOptions<'_>) -> Result<DiskOutcome, Error> {
         let BedRun { policy, disk_count, requests_per_s, model } = run;
         let is_squid = policy == "squid";
@@ -389,13 +390,13 @@ impl TestBed {
         set_constants(policy, &mut experiment.tuning)?;
         let mut experiment = experiment.sampled(self.sample());
         let objects = experiment.disk_bytes / OBJECT_BYTES;
-        // A share of a run begins with a full store too.
+        // A shortened run also begins with a full store.
         (experiment.warm_up, experiment.requests) = (4 * objects, (objects as f64 * options.share) as u64);
         let working_set_bytes = self.working_set_bytes * disk_count / self.sample();
         let load = PolyMixLoad { version: PolyMixVersion::Four, working_set_bytes, requests_per_s };
         let mut offered = OfferedHits::default();
         let requests = PolyMixRobots::new(load, options.seed)
-            // Squid chooses a disk for each object; a group is on one disk.
+            // Squid chooses a disk for each object. In HashCache, a group stays on one disk.
             .filter(|asked| mix(if is_squid { asked.request.key } else { asked.group }) % disk_count == disk)
             .inspect(|asked| offered.note(asked));
         let outcome = experiment.run(requests)?;

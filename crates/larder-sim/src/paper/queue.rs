@@ -14,14 +14,14 @@ use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, WorkloadReques
 pub(super) use service::{Service, serve};
 use std::time::Duration;
 
-/// Factor by which disk, caches and working set are smaller than in the papers. The robots are all there.
+/// Factor by which disk, caches and working set are smaller than in the papers. The number of robots is not reduced.
 pub(super) const SAMPLE: u64 = 8;
 /// The longest read of Squid (`SM_PAGE_SIZE`): it reads a stored object piece by piece, whatever the storage scheme,
 /// except COSS.
 pub(super) const SQUID_READS: PieceReads = PieceReads { piece_bytes: Some(4096) };
 /// Requests of one disk whose demands are measured.
 const REQUESTS: usize = 60_000;
-/// Number of times that those are served in a run. A short run would end before an overload shows.
+/// Number of times that these requests are served in a run. A shorter run would end before an overload shows.
 const ROUNDS: usize = 2;
 /// Warm-up requests per entry of the store, enough to fill it.
 const FILLS: f64 = 6.0;
@@ -86,7 +86,7 @@ pub(super) const CHANGES: [Change; 9] = [
     },
 ];
 
-/// Makes writes of inodes and directories background writes.
+/// Turns writes of inodes and directories into background writes.
 pub(super) fn gather(model: &mut Model) {
     let files = &mut model.files;
     for writes in [
@@ -123,7 +123,7 @@ impl Demands {
         self.mean(|demand| f64::from(demand.is_hit) * 100.0)
     }
 
-    /// Returns the mean time that a disk works for a request, in ms, if it serves one after the other.
+    /// Returns the mean time that a disk works for a request, in ms, if it serves one request after the other.
     pub(super) fn disk_ms(&self) -> f64 {
         self.mean(|demand| demand.disk_s * 1e3)
     }
@@ -142,16 +142,16 @@ pub(super) struct Proxy {
     pub(super) cpu_s: f64,
     /// Number of disks.
     pub(super) disk_count: usize,
-    /// Operations that the program gives a disk at a time.
+    /// Operations that the program queues at a disk at a time.
     pub(super) disk_depth: usize,
 }
 
-/// Operations that a program gives a disk at a time, if it waits for each, or has one other process do so for each disk
-/// (Squid's diskd).
+/// Queue depth of a program that waits for each operation, or that has one other process do so for each disk (Squid's
+/// diskd).
 pub(super) const ONE_AT_A_TIME: usize = 1;
-/// The same with threads that wait (Squid's aufs: 16 for a directory of the cache).
+/// Queue depth with threads that wait (Squid's aufs: 16 for a directory of the cache).
 pub(super) const THREADS: usize = 16;
-/// The same without waiting (POSIX aio on a raw device).
+/// Queue depth without waiting (POSIX aio on a raw device).
 pub(super) const ASYNCHRONOUS: usize = usize::MAX;
 
 /// The source of demands: one of the disks of a machine.
@@ -170,7 +170,7 @@ pub(super) struct Origin<'a> {
     /// Size of the memory cache, for each disk's share of the requests.
     pub(super) memory_bytes: u64,
     pub(super) seed: u64,
-    /// Factor by which everything but the robots is smaller than in the paper.
+    /// Factor by which everything except the robots is smaller than in the paper.
     pub(super) sample: u64,
 }
 
@@ -209,7 +209,7 @@ impl Origin<'_> {
     }
 }
 
-/// Handles a request. Returns what it demands of the machine.
+/// Handles a request. Returns its demand on the machine.
 fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest) -> Demand {
     let WorkloadRequest { request, is_storable, group } = asked;
     let mut demand = Demand::default();

@@ -2,8 +2,8 @@
 //! which measured the same schemes on other hardware: files or one large file, with or without waiting for the disk.
 //!
 //! Owns: the versions and schemes, and their published values. Queueing is in [`queue`](super::queue). Invariant: no
-//! constant was chosen for a single scheme. The processor time of a request is the one that the book measured without a
-//! cache.
+//! constant was chosen for a single scheme. The processor time of a request is the time that the book measured without
+//! a cache.
 
 use super::queue::{
     ASYNCHRONOUS, CHANGES, Demands, ONE_AT_A_TIME, Origin, Proxy, SAMPLE, SQUID_READS, Service, THREADS, gather, peak,
@@ -21,7 +21,7 @@ const MACHINE: &str = "squid-scsi";
 const DISK_COUNT: usize = 6;
 const DISK_BYTES: u64 = 9_000_000_000;
 const MEMORY_BYTES: u64 = 300 << 20;
-/// A response time that is still accepted.
+/// Longest response time that is accepted.
 const ACCEPTED_S: f64 = 3.0;
 /// Processor time of a request with poll, over that with kqueue. This is an input: the study's text credits kqueue with
 /// up to 8%. Its own rates, 400 and 450 requests/s, differ by 12.5%.
@@ -36,11 +36,11 @@ struct Version {
     row: &'static str,
     /// Set if the one process waits for the disk.
     waits: bool,
-    /// Set if the file system gathers metadata (soft updates).
+    /// Whether the file system batches metadata (soft updates).
     gathers: bool,
     /// Processor time of a request, as a share of that with poll.
     cpu_share: f64,
-    /// Requests a second of the table that has its times.
+    /// Requests per second at which the table gives response times.
     rate: f64,
 }
 
@@ -85,7 +85,7 @@ const VERSIONS: [Version; 4] = [
 
 /// The rates of Table 6.6, requests per second.
 const RATES: [f64; 11] = [200.0, 240.0, 280.0, 300.0, 320.0, 340.0, 360.0, 380.0, 400.0, 420.0, 450.0];
-/// Machines of the versions: the policy, whether metadata are gathered, and the requests per second.
+/// Machines of the versions: the policy, whether metadata are batched, and the requests per second.
 const MACHINES: [(&str, bool, f64); 3] = [("squid", false, 60.0), ("squid", true, 140.0), ("large-file", false, 400.0)];
 
 pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
@@ -137,7 +137,7 @@ fn published(what: &str, simulated: f64) -> Comparison {
     Comparison::published("squid-peak", what, simulated)
 }
 
-/// Returns the lines of a version: its peak, and what clients see at the rate of its table.
+/// Returns the lines of a version: its peak, and the response times at the rate of its table.
 fn version_lines(name: &str, peak: f64, service: &Service, demands: &Demands) -> Vec<Comparison> {
     let mut lines = vec![
         published(&format!("{name}: peak"), peak),
@@ -147,7 +147,7 @@ fn version_lines(name: &str, peak: f64, service: &Service, demands: &Demands) ->
     lines
 }
 
-/// Returns the lines of what clients see.
+/// Returns the lines on response times.
 fn service_lines(name: &str, service: &Service, demands: &Demands) -> [Comparison; 4] {
     [
         published(&format!("{name}: response"), service.response_s * 1e3),
@@ -263,7 +263,8 @@ struct Scheme {
     name: &'static str,
     row: &'static str,
     machine: &'static str,
-    /// Whether metadata are gathered (soft updates) and reads are not noted (noatime) whatever the machine says.
+    /// Whether metadata are batched (soft updates) and reads do not update access times (noatime), whatever the
+    /// machine's parameters.
     is_relaxed: bool,
     waits: bool,
     disk_depth: usize,
@@ -282,7 +283,7 @@ const SCHEMES: [Scheme; 8] = [
     scheme("coss (one file)", ("large-file", "guide-ffs"), (false, false, THREADS), 330.7),
 ];
 const GUIDE_DISK_COUNT: usize = 3;
-/// 7,500 MB of each disk.
+/// The part of each disk in use: 7,500 MB.
 const GUIDE_DISK_BYTES: u64 = 7_500_000_000;
 /// cache_mem's default.
 const GUIDE_MEMORY_BYTES: u64 = 8 << 20;

@@ -27,7 +27,7 @@ mod walk;
 use super::{
     Engine, EngineGauges, ReadExtent,
     kit::{
-        map_checkpoint::{self, CheckpointArea, MapCheckpoint},
+        map_checkpoint::{self, MapCheckpoint, MapCheckpointArea},
         numbers::RunNumbers,
         snapshot,
         state_lock::{CheckedState, LockedState, StateLock},
@@ -59,7 +59,7 @@ const CLUSTERS_PER_GROUP: u32 = 8;
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let cluster_bytes = options.tuning.ucfs_cluster_bytes;
     let (index_bytes, journal_pages) = if options.tuning.map_journal {
-        CheckpointArea::lengths(recovery::listings_max(entries_of(options)), true)
+        MapCheckpointArea::lengths(recovery::listings_max(entries_of(options)), true)
     } else {
         let words = session::word_count_max(options.size_bytes / cluster_bytes, entries_of(options));
         (snapshot::area_bytes(words), 0)

@@ -35,7 +35,7 @@ mod walk;
 use super::{
     Engine, EngineGauges, ReadExtent,
     kit::{
-        map_checkpoint::{self, CheckpointArea},
+        map_checkpoint::{self, MapCheckpointArea},
         state_lock::{CheckedState, LockedState, StateLock},
     },
 };
@@ -67,7 +67,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     }
     let StoreOptions { size_bytes, mean_entry_bytes, policy, .. } = *options;
     let listing_count = (size_bytes / mean_entry_bytes).min(ENTRY_COUNT_MAX);
-    let (index_bytes, journal_pages) = CheckpointArea::lengths(listing_count, options.tuning.map_journal);
+    let (index_bytes, journal_pages) = MapCheckpointArea::lengths(listing_count, options.tuning.map_journal);
     let fixed_bytes = DATA_START_BYTES + index_bytes + SUPERBLOCK_BYTES + BLOCK_BYTES;
     let needed_bytes = fixed_bytes + LONGEST_RECORD_COUNT_MIN * RECORD_SECTORS_MAX * SECTOR_BYTES;
     if size_bytes < needed_bytes {

@@ -1,12 +1,13 @@
-//! The service of a proxy at a rate: one process, and disks that sort what waits for them.
+//! Serves requests at a given rate with one process, and with disks that sort the waiting operations.
 //!
 //! A request visits the process when it arrives and after each of its reads. Owns: the queues of the process and of the
 //! disks, and the times of the requests. A disk serves its operations in the order of addresses, from the head to the
-//! end and then from the beginning, as the systems of that time do (`disksort` of BSD, Linux's elevator). The program
-//! gives it a bounded number of operations at a time, and the others wait in order. Operations that nobody waits for
-//! come from the system, and are not counted. The process serves in order of arrival.
+//! end and then from the beginning, as systems of that time do (`disksort` of BSD, Linux's elevator). The program gives
+//! it a bounded number of operations at a time, and the others wait in order. Background operations come from the
+//! system and do not count towards that number. The process serves requests in order of arrival.
 //!
-//! Invariant: time does not go back; everything follows from the seed. Cost: a few events for each operation of a disk.
+//! Invariant: time never goes back, and everything follows from the seed. Cost: a few events for each operation of a
+//! disk.
 
 use super::{Demand, Demands, Proxy, ROUNDS};
 use crate::{Arm, DiskOperation};
@@ -16,10 +17,10 @@ use std::{
     collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
-/// Wait of a miss for the origin, and its standard deviation (PolyMix).
+/// Time that a miss waits for the origin, and its standard deviation (PolyMix).
 const THINK_S: (f64, f64) = (2.5, 1.0);
 
-/// The service that clients get at a rate of requests: mean times, and the rate of responses.
+/// The service at a rate of requests: mean times, and the rate of responses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Service {
     pub(crate) hit_s: f64,
@@ -35,7 +36,7 @@ pub(crate) fn serve(demands: &Demands, proxy: &Proxy, rate: f64, seed: u64) -> S
     machine.totals.service()
 }
 
-/// Returns whether the mean response time at `rate` is at most `accepted_s`. Ends as soon as it cannot be.
+/// Returns whether the mean response time at `rate` is at most `accepted_s`. Ends as soon as that is impossible.
 pub(super) fn is_accepted(demands: &Demands, proxy: &Proxy, rate: f64, (accepted_s, seed): (f64, u64)) -> bool {
     let Some(mut machine) = machine(demands, proxy, rate, seed) else { return false };
     let sum_max_s = accepted_s * machine.arrivals_left as f64;
@@ -51,7 +52,8 @@ pub(super) fn is_accepted(demands: &Demands, proxy: &Proxy, rate: f64, (accepted
 fn machine<'a>(demands: &'a Demands, proxy: &'a Proxy, rate: f64, seed: u64) -> Option<ServingMachine<'a>> {
     let arm = demands.arm.as_ref().filter(|_| !demands.requests.is_empty())?;
     let count = demands.requests.len();
-    // Each disk goes through the demands from another place, so that what follows each other on a disk still does.
+    // Each disk starts at another position in the list of demands, so that successive operations on a disk remain
+    // successive.
     let disk = |number: usize| DiskQueue {
         next_demand: number * count / proxy.disk_count,
         head: 0,
@@ -99,11 +101,11 @@ struct ServingMachine<'a> {
     totals: ServiceTotals,
 }
 
-/// Something that happens.
+/// An event: its time, and what happens.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     time_ns: u64,
-    /// Orders the events of one time.
+    /// Orders events of the same time.
     number: u64,
     kind: EventKind,
 }
@@ -115,7 +117,7 @@ enum EventKind {
     DiskDone(usize),
 }
 
-/// A request that is served.
+/// A request in service.
 struct ServedRequest {
     arrived_ns: u64,
     demand: usize,
@@ -123,21 +125,21 @@ struct ServedRequest {
     /// Processor time of each visit.
     visit_ns: u64,
     visits: usize,
-    /// Operations for which the process is blocked, the next one first.
+    /// Operations for which the process is blocked, in order.
     blocking: VecDeque<DiskOperation>,
 }
 
-/// A disk with what waits for it.
+/// A disk and its queues.
 struct DiskQueue {
     next_demand: usize,
     head: u64,
-    /// End of the last operation.
+    /// Time at which the last operation ends.
     free_ns: u64,
-    /// The operations that the disk was given, by address and number.
+    /// The operations given to the disk, by address and number.
     waiting: BTreeMap<(u64, u64), QueuedOperation>,
-    /// Number of the program's operations among those, and being served.
+    /// Number of the program's operations among those, including the one in service.
     given: usize,
-    /// The program's operations that the disk was not given yet.
+    /// The program's operations that have not been given to the disk.
     later: VecDeque<QueuedOperation>,
     serving: Option<QueuedOperation>,
 }
@@ -285,7 +287,7 @@ impl ServingMachine<'_> {
             self.submit(now_ns, disk, operation, Some(number));
             return;
         }
-        // The process goes on. The request comes back to it, if a read was made.
+        // The process continues. If a read was made, the request visits it again.
         let ServedRequest { demand, visits, .. } = self.requests[number];
         if visits <= self.demands[demand].reads.len() {
             self.queue.push_back(number);

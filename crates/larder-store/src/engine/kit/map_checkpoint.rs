@@ -15,7 +15,7 @@ mod reading;
 mod source;
 
 pub(crate) use self::{
-    reading::{CheckpointArea, read_header, read_journal, read_snapshot},
+    reading::{MapCheckpointArea, read_header, read_journal, read_snapshot},
     source::{CheckpointEngine, CheckpointSource, MapPart},
 };
 use super::{
@@ -37,7 +37,7 @@ const STEP_PAGE_COUNT: u64 = 64;
 
 /// The snapshots and the journal of one volume.
 pub(crate) struct MapCheckpoint {
-    area: CheckpointArea,
+    area: MapCheckpointArea,
     pub(crate) journal: MapJournal,
     /// The header that was written last.
     header: SnapshotHeader,
@@ -66,7 +66,7 @@ struct SnapshotWalk {
 
 impl MapCheckpoint {
     pub(crate) fn new(volume: &Volume) -> Self {
-        let area = CheckpointArea::of(&volume.shape);
+        let area = MapCheckpointArea::of(&volume.shape);
         let header = SnapshotHeader {
             generation: 0,
             whole: false,
@@ -406,7 +406,7 @@ async fn let_rule<E: CheckpointEngine>(engine: &Arc<E>, header: SnapshotHeader) 
 }
 
 /// Writes the full pages, and at the end also the last one. Returns the updated walk.
-async fn write_listings(volume: &Volume, area: CheckpointArea, mut walk: SnapshotWalk) -> Result<SnapshotWalk> {
+async fn write_listings(volume: &Volume, area: MapCheckpointArea, mut walk: SnapshotWalk) -> Result<SnapshotWalk> {
     let full = walk.carried.len() as u64 / PAGE_LISTING_COUNT * PAGE_LISTING_COUNT;
     let count = if walk.is_gathered { walk.carried.len() } else { full as usize };
     let page_count = (count as u64).div_ceil(PAGE_LISTING_COUNT);

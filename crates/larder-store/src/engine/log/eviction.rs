@@ -1,9 +1,10 @@
-//! Decides what is kept when a segment is reclaimed: one pure function for each eviction, which the policy names.
+//! Decides which entries are kept when a segment is reclaimed: one pure function for each eviction algorithm, which the
+//! policy selects.
 //!
 //! Owns: the functions' input ([`ReclaimedSegment`]) and result ([`EvictionChoice`]). Reading, writing and the index
 //! are elsewhere; reclaim executes the choice. Invariant: kept entries take at most the given room, so that rewriting
-//! is bounded. Entries that are pinned, or that a reader protects, are all kept: both are limited on a volume, so some
-//! segment frees room.
+//! is bounded. Entries that are pinned or protected by a reader are all kept. Both are limited on a volume, so some
+//! segment always frees room.
 
 mod clock;
 pub(crate) mod learned;
@@ -26,7 +27,7 @@ pub(crate) struct EvictionCandidate {
     pub(crate) listing: TrailerRecord,
     /// Number of hits.
     pub(crate) hits: u8,
-    /// Whether somebody is about to read it.
+    /// Whether a reader protects it.
     pub(crate) held: bool,
     /// Set if the entry must be kept.
     pub(crate) pinned: bool,
@@ -37,30 +38,30 @@ pub(crate) struct EvictionCandidate {
 pub(crate) struct ReclaimedSegment<'a> {
     /// The live entries, in log order.
     pub(crate) live: &'a [EvictionCandidate],
-    /// Bytes that may be kept, without pinned and held entries.
+    /// Bytes that may be kept, not counting pinned and protected entries.
     pub(crate) room_bytes: u64,
     pub(crate) standard: EvictionStandard,
     /// Unix time in seconds.
     pub(crate) now_s: u32,
 }
 
-/// By what entries are measured.
+/// The criteria by which entries are judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EvictionStandard {
-    /// Of the segment.
+    /// The segment's generation.
     pub(crate) generation: SegmentRow,
     /// The exponent that weighs length: an entry of n sectors must be likely to get n to this power times the hits of
     /// an entry of one sector ([`crate::Objective`]).
     pub(crate) length_exponent: f64,
-    /// Least hits that an entry must be likely to get, for its length.
+    /// Least expected hits, for the entry's length.
     pub(crate) price: f64,
     pub(crate) expected: ExpectedHits,
-    /// The epoch of the requests' sample.
+    /// The epoch of the sample of requests.
     pub(crate) epoch: u32,
 }
 
 impl EvictionStandard {
-    /// Returns the standard of a log that learns nothing.
+    /// Returns the criteria of a log that does not learn.
     pub(crate) fn of(generation: SegmentRow) -> Self {
         Self { generation, length_exponent: 1.0, price: 0.0, expected: ExpectedHits::default(), epoch: 0 }
     }
@@ -71,7 +72,7 @@ impl EvictionStandard {
     }
 }
 
-/// An entry that is written again, and the hits that it begins with there.
+/// An entry that is written again, and its initial hits there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptEntry {
     pub(crate) listing: TrailerRecord,
@@ -84,8 +85,8 @@ pub(crate) struct EvictionChoice {
     pub(crate) kept: Vec<KeptEntry>,
 }
 
-/// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept. Entries to be spared take the
-/// room of others.
+/// Chooses by the policy's eviction algorithm. Entries that are useless after `now_s` are never kept. Pinned and
+/// protected entries take room from the others.
 pub(crate) fn choose(eviction: LogEviction, reclaimed: &ReclaimedSegment<'_>) -> EvictionChoice {
     let ReclaimedSegment { live, room_bytes, standard, now_s } = *reclaimed;
     let useful = |entry: &&EvictionCandidate| !has_expired(entry.listing.expires_at, now_s);
@@ -106,7 +107,7 @@ pub(crate) fn choose(eviction: LogEviction, reclaimed: &ReclaimedSegment<'_>) ->
     EvictionChoice { kept }
 }
 
-/// Takes what fits into `room`, in order.
+/// Takes the entries that fit into `room`, in order.
 fn take(wanted: Vec<KeptEntry>, room: u64, kept: &mut Vec<KeptEntry>) {
     let mut taken = 0;
     for one in wanted {
@@ -128,12 +129,12 @@ mod tests {
     use super::*;
     use crate::{format::trailer::ListedKind, hash::KeyHash};
 
-    /// Of a main segment, by requests, at a price for which an entry of ten sectors must be hit once.
+    /// Criteria for a main segment, judged by requests, with a price at which an entry of ten sectors needs one hit.
     pub(super) fn standard() -> EvictionStandard {
         EvictionStandard { price: 0.03, ..EvictionStandard::of(SegmentRow::Main) }
     }
 
-    /// A live entry: where it begins, its length, its hits, and after when it is of no use.
+    /// A live entry: its first sector, its length, its hits, and the time after which it is useless.
     pub(super) fn live(sector: u32, sectors: u32, hits: u8, expires_at: u32) -> EvictionCandidate {
         let (start_bytes, len_bytes) = (sector * 512, sectors * 512);
         let key_hash = KeyHash(1);
@@ -151,7 +152,7 @@ mod tests {
         chosen.kept.iter().map(|kept| (kept.listing.start_bytes / 512, kept.hits)).collect()
     }
 
-    /// Returns the entries that the default policy keeps by this standard.
+    /// Returns the entries that the default policy keeps by these criteria.
     pub(super) fn kept_by(standard: EvictionStandard, live: &[EvictionCandidate], room: u64) -> Vec<(u32, u8)> {
         let reclaimed = ReclaimedSegment { live, room_bytes: room * 512, standard, now_s: 100 };
         choose(LogEviction::Worth, &reclaimed)

@@ -1,9 +1,9 @@
-//! What entries are worth, as the engine of the log uses it.
+//! The worth of entries, as the log engine uses it.
 //!
-//! Owns: the sample of requests, the hits of the oldest quarters, and the lock around what was learned from them. The
-//! decisions are in [`super::eviction`]. The clock is the number of segments begun: entries are judged by the requests
-//! while half as many segments are begun as the volume has. Cost: two loads and compares for each lookup, a lock for
-//! each segment that is reclaimed.
+//! Owns: the sample of requests, the hits of the oldest quarters, and the lock around the learned values. The decisions
+//! are in [`super::eviction`]. The clock is the number of segments begun: an entry is judged by its requests while half
+//! as many segments are begun as the volume has. Cost: two loads and comparisons for each lookup, a lock for each
+//! reclaimed segment.
 
 use super::{
     LogEngine,
@@ -22,10 +22,11 @@ use crate::{
     units::{SECTOR_BYTES, Sector, SegmentGeometry},
 };
 
-/// Divisor of the volume's segments that gives the segments begun while an entry's requests are counted.
+/// Divisor of the volume's number of segments. The result is the number of segments begun while an entry's requests are
+/// counted.
 const COUNTED_DIVISOR: u32 = 2;
 
-/// Times the mean length at which one hit is enough, at first.
+/// An entry this many times as long as the mean is initially worth rewriting after one hit.
 const LENGTHS_FOR_A_HIT: f64 = 8.0;
 
 /// The log's knowledge of its entries' worth.
@@ -39,7 +40,7 @@ pub(super) struct LogWorth {
     epoch_segments: u32,
 }
 
-/// The learned part of it.
+/// The learned values.
 struct LearnedWorth {
     by_class: HitsByClass,
     expected: ExpectedHits,
@@ -78,12 +79,12 @@ impl LogWorth {
         self.sample.memory_bytes()
     }
 
-    /// Returns what a hit counts by the objective: one, its length, or something in between.
+    /// Returns the weight of a hit under the objective: one, the entry's length, or something in between.
     fn weight(&self, sectors: u64) -> f64 {
         (sectors as f64).powf(1.0 - self.length_exponent)
     }
 
-    /// Returns how many segments are begun in the time for which an entry's requests are counted.
+    /// Returns the number of segments begun in the time for which an entry's requests are counted.
     fn counted_segments(&self) -> f64 {
         f64::from(self.epoch_segments * EPOCHS)
     }
@@ -94,7 +95,7 @@ impl LogWorth {
 }
 
 impl LearnedWorth {
-    /// Begins the next epoch if the present one is over, and learns from the entries whose time is over then.
+    /// Begins the next epoch if the present one is over, and learns from the entries whose time has then ended.
     fn advance_epoch(&mut self, worth: &LogWorth, next_sequence: u32) {
         if next_sequence.saturating_sub(self.epoch_sequence) < worth.epoch_segments {
             return;
@@ -124,7 +125,7 @@ impl LogEngine {
         }
     }
 
-    /// Adds the live entries of a segment that is reclaimed to the sample, except for those that stay in any case.
+    /// Adds the live entries of a reclaimed segment to the sample, except for those that are kept in any case.
     pub(super) fn note_candidates(&self, live: &[EvictionCandidate], standard: &EvictionStandard) {
         let Some(worth) = &self.worth else { return };
         debug_assert!(standard.price > 0.0, "a log that learns has a price");
@@ -133,7 +134,7 @@ impl LogEngine {
         }
     }
 
-    /// Returns by what the live entries of a segment are measured that is reclaimed.
+    /// Returns the criteria for the live entries of a segment that is being reclaimed.
     pub(super) fn standard(&self, of: SegmentUse, live: &[EvictionCandidate]) -> EvictionStandard {
         let generation = of.generation();
         let Some(worth) = &self.worth else { return EvictionStandard::of(generation) };
@@ -157,7 +158,7 @@ impl LogEngine {
         }
     }
 
-    /// Notes that a segment was reclaimed: the price and probation's share follow.
+    /// Notes that a segment was reclaimed, which changes the price and probation's share.
     pub(super) fn note_segment_reclaimed(&self) {
         let Some(worth) = &self.worth else { return };
         let SegmentGeometry { segment_bytes, segment_count, .. } = self.geometry;

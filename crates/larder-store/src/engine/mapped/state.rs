@@ -19,7 +19,7 @@ use crate::{
     clock::has_expired,
     device::Completion,
     engine::kit::{
-        map_checkpoint::{CheckpointArea, MapCheckpoint},
+        map_checkpoint::{MapCheckpoint, MapCheckpointArea},
         numbers::RunNumbers,
         room::NoRoom,
     },
@@ -114,7 +114,7 @@ impl MappedState {
             between_per_s: tuning.esp_evictions_per_s,
         };
         Self {
-            map: EntryMap::new(entries.min(CheckpointArea::of(shape).listings_max()), volume.clock.now_s()),
+            map: EntryMap::new(entries.min(MapCheckpointArea::of(shape).listings_max()), volume.clock.now_s()),
             space: Allocator::new(volume, row),
             writes,
             reads: row.sorts_reads().then(|| ReadBatches::new(tuning.read_batch_count)),

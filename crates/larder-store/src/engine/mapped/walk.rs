@@ -12,7 +12,7 @@ use crate::{
     MappedRow,
     device::block_on,
     engine::kit::{
-        map_checkpoint::{CheckpointArea, read_journal},
+        map_checkpoint::{MapCheckpointArea, read_journal},
         walk::{WalkItem, verify},
     },
     format::{
@@ -45,7 +45,7 @@ pub(crate) fn listed_count(volume: &Volume) -> u64 {
 
 /// Returns the listings of a header's snapshot.
 fn listed(volume: &Volume, header: &SnapshotHeader, meet: &mut dyn FnMut(WalkItem<'_>)) -> Vec<SnapshotEntry> {
-    let area = CheckpointArea::of(&volume.shape);
+    let area = MapCheckpointArea::of(&volume.shape);
     let (start_bytes, generation) = area.snapshot_of(header);
     let listing_count = header.listing_count.min(area.listings_max());
     let mut all = Vec::new();

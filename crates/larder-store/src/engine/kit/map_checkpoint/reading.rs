@@ -1,6 +1,6 @@
 //! The location of a map's snapshots and journal on a volume, and how a start reads them.
 //!
-//! Owns: [`CheckpointArea`], and which parts of headers, snapshot and journal count. Only headers are written here, because
+//! Owns: [`MapCheckpointArea`], and which parts of headers, snapshot and journal count. Only headers are written here, because
 //! they are read back. Invariant: a page counts only if it belongs to the snapshot, or to the sequence of the journal,
 //! that the header names. Cost: one read of both. The format is described in docs/reference/format.md.
 
@@ -29,7 +29,7 @@ const JOURNAL_PAGES_MIN: u64 = 16;
 
 /// The parts of the index area: headers, two places for snapshots (one if there is no journal), and the journal's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CheckpointArea {
+pub(crate) struct MapCheckpointArea {
     start_bytes: u64,
     pub(super) snapshot_pages: u64,
     pub(super) journal_pages: u64,
@@ -44,7 +44,7 @@ pub(crate) struct ReplayedJournal {
     pub(crate) is_broken: bool,
 }
 
-impl CheckpointArea {
+impl MapCheckpointArea {
     /// Returns the length of the index area for maps of `listing_count` listings, and the number of journal pages in
     /// it.
     pub(crate) fn lengths(listing_count: u64, with_journal: bool) -> (u64, u64) {
@@ -134,7 +134,7 @@ pub(crate) async fn read_snapshot(
     mut take: impl FnMut(Vec<SnapshotEntry>),
     mut pass: impl FnMut(),
 ) -> u64 {
-    let area = CheckpointArea::of(&volume.shape);
+    let area = MapCheckpointArea::of(&volume.shape);
     let (start_bytes, generation) = area.snapshot_of(header);
     let listing_count = header.listing_count.min(area.listings_max());
     let page_count = listing_count.div_ceil(PAGE_LISTING_COUNT);
@@ -167,7 +167,7 @@ pub(crate) async fn read_journal(
     recovery: MapRecovery,
     mut take: impl FnMut(MapChange),
 ) -> ReplayedJournal {
-    let area = CheckpointArea::of(&volume.shape);
+    let area = MapCheckpointArea::of(&volume.shape);
     let (mut next, mut run) = (recovery.journal_from, recovery.run);
     let (mut pointer, mut is_over, mut is_broken) = (None, false, false);
     let mut epoch = recovery.epoch;
@@ -221,7 +221,7 @@ mod tests {
             .into_iter()
             .flat_map(|count| [(count, false), (count, true)])
         {
-            let (index_bytes, journal_pages) = CheckpointArea::lengths(count, with_journal);
+            let (index_bytes, journal_pages) = MapCheckpointArea::lengths(count, with_journal);
             let parameters = [0; PARAMETER_COUNT];
             let shape = VolumeShape {
                 row: 2,
@@ -232,7 +232,7 @@ mod tests {
                 journal_pages,
                 form: LogForm::Plain,
             };
-            let area = CheckpointArea::of(&shape);
+            let area = MapCheckpointArea::of(&shape);
             let held = area.listings_max();
             assert!(held >= count && held < count + PAGE_LISTING_COUNT);
             assert_eq!(area.journal_start_bytes() + journal_pages * BLOCK_BYTES, shape.index_area().end);

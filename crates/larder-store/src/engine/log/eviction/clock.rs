@@ -1,10 +1,11 @@
-//! Entries that were hit go round once for each hit, the oldest first, whether they were hit in this round or an earlier one.
+//! Rewrites each entry once for each of its hits, the oldest entries first, whether they were hit in this round or an
+//! earlier one.
 //!
-//! Idea: CLOCK with a counter (generalised CLOCK, Smith, ACM TODS 1978), its hand at the end of the log.
+//! Idea: CLOCK with a counter (generalised CLOCK, Smith, ACM TODS 1978), with the hand at the end of the log.
 
 use super::{EvictionCandidate, KeptEntry};
 
-/// Returns what is worth keeping, most wanted first.
+/// Returns the entries to keep, in order of preference.
 pub(super) fn rank(live: Vec<EvictionCandidate>) -> Vec<KeptEntry> {
     let left = |entry: EvictionCandidate| Some(KeptEntry { listing: entry.listing, hits: entry.hits.checked_sub(1)? });
     live.into_iter().filter_map(left).collect()

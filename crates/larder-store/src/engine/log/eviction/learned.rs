@@ -1,33 +1,33 @@
-//! Learns how many hits an entry is likely to get, from what entries of its class got before.
+//! Learns how many hits an entry is likely to get, from the hits of earlier entries of its class.
 //!
-//! A class is a generation, a number of hits so far, and a length. Whether short entries or long ones, those hit once
-//! or never, are worth another round differs from one trace to the next, so no constant fits all. Invariant: every
-//! class has an expectation above 0, however little is known of it: it starts from the mean of all lengths, and that
-//! from a guess by the hits. Cost: 1.5 KiB for each volume.
+//! A class is a generation, a number of hits so far, and a length. Whether short or long entries, or entries with or
+//! without hits, deserve another round depends on the trace, so no constant fits all. Invariant: every class has an
+//! expectation above 0, even without observations. The estimate of a class starts from the mean of all lengths, and
+//! that mean starts from a guess by the number of hits. Cost: 1.5 KiB for each volume.
 
 use super::super::index::IndexSlot;
 use crate::format::SegmentRow;
 
-/// Numbers of hits that are told apart.
+/// Numbers of hits that are distinguished.
 const HIT_STEPS: usize = IndexSlot::HITS_MAX as usize + 1;
-/// Lengths that are told apart.
+/// Lengths that are distinguished.
 const LENGTH_STEPS: usize = 16;
 /// Length steps for each doubling of the length.
 const STEPS_PER_DOUBLING: f64 = 1.25;
 const CLASS_COUNT: usize = 2 * HIT_STEPS * LENGTH_STEPS;
 
-/// Entries that an earlier expectation weighs as much as.
+/// Weight of the prior estimate, in entries.
 const PRIOR_ENTRIES: f64 = 8.0;
-/// Entries of a class after which its older ones count half, so that expectations follow the requests.
+/// Entries of a class after which the earlier ones count half, so that expectations follow the requests.
 const ENTRIES_MAX: f64 = 2_000.0;
-/// Hits that an entry of no hits gets in addition, as the first guess: in a main segment it was hit before, on
+/// Additional hits of an entry in the first guess. In a main segment, an entry without hits was hit earlier; on
 /// probation it never was.
 const UNHIT_MAIN: f64 = 0.25;
 const UNHIT_PROBATION: f64 = 0.1;
-/// Divisor of the first guess: an entry with all the hits that are counted is expected to get about one more.
+/// Divisor of the first guess. An entry with the maximum of counted hits is expected to get about one more.
 const GUESS_DIVISOR: f64 = 3.5;
 
-/// Entries that are likely to get equally many hits.
+/// Entries with similar expected hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryClass(u8);
 
@@ -68,7 +68,7 @@ impl HitTally {
     }
 }
 
-/// Hits that an entry of each class is likely to get, in the time for which hits are counted.
+/// Expected hits of an entry of each class, during the time for which hits are counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpectedHits([f32; CLASS_COUNT]);
 
@@ -105,7 +105,7 @@ impl HitsByClass {
         assert!(tally.entries < ENTRIES_MAX && tally.hits.is_finite(), "older entries count less");
     }
 
-    /// Returns what is expected of each class.
+    /// Returns the expected hits of each class.
     pub(crate) fn expected(&self) -> ExpectedHits {
         let mut expected = [0.0; CLASS_COUNT];
         for (group, (expected, tallies)) in

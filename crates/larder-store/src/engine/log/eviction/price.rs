@@ -1,44 +1,45 @@
-//! The price of writing an entry again: how many hits it must be likely to get for its length.
+//! The price of writing an entry again: the hits that it must be likely to get for its length.
 //!
-//! Both generations pay the same price, so rewriting goes where it earns most. Invariants: the price follows the bytes
-//! that may still be written, so that about two segments' worth of them is left, whatever the requests; it is at
-//! least a share of what the oldest main segments earn, so that nothing is written again to no purpose.
+//! Both generations pay the same price, so the entries with the most expected hits are rewritten. Invariants: the price
+//! follows the bytes that may still be written, so about two segments' worth of them is left, whatever the requests.
+//! The price is at least a share of the earnings of the oldest main segments, so that no write is wasted.
 
-/// Bytes that may be written again, in segments, at which the price stays as it is.
+/// Bytes that may be written again, in segments, at which the price is unchanged.
 const BALANCE: f64 = 2.0;
-/// Greatest difference from it that counts.
+/// Greatest difference from the balance that counts, in segments.
 const DIFFERENCE_MAX: f64 = 2.0;
-/// Relative change of the price, for each segment of difference, when a segment was reclaimed.
+/// Relative change of the price after each reclaimed segment, per segment of difference.
 const CHANGE: f64 = 0.05;
-/// Of the hits per sector of the oldest main segments, the share that is the least price.
+/// The floor of the price, as a share of the hits per sector of the oldest main segments.
 const FLOOR_SHARE: f64 = 0.03;
-/// Lowest price, as a share of the floor: where the floor falls, the price is not far from it.
+/// Lowest price, as a share of the floor. It keeps the price near the floor when the floor falls.
 const REST_SHARE: f64 = 0.25;
 
-/// Lowest price, as a share of the first.
+/// Lowest price, as a share of the first price.
 const LEAST_SHARE: f64 = 0.01;
 
 /// The price, in hits per sector to the power of the objective.
 pub(crate) struct RewritePrice {
     value: f64,
     floor: f64,
-    /// Lowest value, so that the price is high enough again soon.
+    /// Lowest price that is allowed, so that the price recovers soon.
     least: f64,
 }
 
 impl RewritePrice {
-    /// Creates the price with which rewriting begins.
+    /// Creates the initial price.
     pub(crate) fn new(value: f64) -> Self {
         assert!(value > 0.0 && value.is_finite(), "a price is above zero: {value}");
         Self { value, floor: 0.0, least: value * LEAST_SHARE }
     }
 
-    /// Returns the price now.
+    /// Returns the current price.
     pub(crate) fn now(&self) -> f64 {
         self.value.max(self.floor)
     }
 
-    /// Adapts the price to the segments that may still be written, and to the earnings of the oldest main ones.
+    /// Adapts the price to the number of segments that may still be written, and to the earnings of the oldest main
+    /// segments.
     pub(crate) fn follow(&mut self, balance_segments: f64, earned: f64) {
         let difference = (balance_segments - BALANCE).clamp(-DIFFERENCE_MAX, DIFFERENCE_MAX);
         self.floor = earned * FLOOR_SHARE;

@@ -1,8 +1,8 @@
-//! The hits of the oldest quarter of each generation, which are lost when segments are taken from it.
+//! The hits of the oldest quarter of each generation. A generation loses these hits when segments are taken from it.
 //!
-//! From both follows the share of the segments that probation gets: where its oldest quarter earns more than that of
-//! main segments, it grows. Invariants: the share stays between 4% and 80%; hits and the time in which they were
-//! counted fade together. Cost: a load and a compare for each hit, an addition for one in an oldest quarter.
+//! The share of probation follows from them: it grows while probation's oldest quarter earns more than that of main
+//! segments. Invariants: the share stays between 4% and 80%. Hits, and the time in which they were counted, lose weight
+//! together. Cost: a load and a comparison for each hit, and an addition for a hit in an oldest quarter.
 
 use crate::format::{SegmentRow, SegmentUse};
 use std::{
@@ -10,26 +10,26 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-/// Shares of the segments that probation can have. More than a 32nd, so that a new entry stays while as much of the
+/// Range of probation's share of the segments. It exceeds a 32nd, so that a new entry stays while that part of the
 /// volume is written (docs/explanation/faults.md).
 const SHARES: RangeInclusive<f64> = 0.04..=0.8;
-/// Share with which it begins.
+/// The initial share.
 pub(crate) const SHARE_AT_FIRST: f64 = 0.1;
-/// Of the segments, the part after whose reclaim the share changes.
+/// Divisor of the number of segments. The share changes whenever that many have been reclaimed.
 const SEGMENTS_PER_CHANGE: u32 = 10;
-/// The exponent of the ratio of both earnings, with which the share changes.
+/// The share changes by the ratio of both earnings to this power.
 const CHANGE_EXPONENT: f64 = 0.2;
 /// Greatest ratio that counts, so that the share at most doubles.
 const RATIO_MAX: f64 = 32.0;
-/// Remainder of older hits when the share changes.
+/// Factor that reduces earlier hits when the share changes.
 const FADING: f64 = 0.7;
-/// Fraction of a hit's weight that is counted.
+/// Steps into which the weight of a hit is divided for counting.
 const WEIGHT_STEPS: f64 = 16.0;
 
 /// The oldest segments of a generation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OldestQuarter {
-    /// Sequence of the first segment that does not belong to it.
+    /// Sequence of the first segment after the quarter.
     pub(crate) end_sequence: u32,
     pub(crate) segment_count: u32,
 }
@@ -60,7 +60,7 @@ impl QuarterHits {
 pub(crate) struct QuarterEarnings {
     quarters: [OldestQuarter; 2],
     hits: [f64; 2],
-    /// Sectors that could get hits, times the segments begun meanwhile.
+    /// Sectors that could get hits, multiplied by the number of segments begun meanwhile.
     exposure: [f64; 2],
     reclaimed_count: u32,
     probation_share: f64,
@@ -77,8 +77,7 @@ impl QuarterEarnings {
         }
     }
 
-    /// Adds what was counted while `begun_count` segments were begun, and has the hits of other quarters counted from
-    /// now on.
+    /// Adds the hits counted while `begun_count` segments were begun, and starts counting the hits of the new quarters.
     pub(crate) fn advance(
         &mut self,
         counted: &QuarterHits,
@@ -97,7 +96,7 @@ impl QuarterEarnings {
         assert!(self.hits.iter().chain(&self.exposure).all(|sum| sum.is_finite() && *sum >= 0.0), "sums of counts");
     }
 
-    /// Returns the hits of a sector of the oldest main segments while one segment is begun.
+    /// Returns the hits per sector of the oldest main segments while one segment is begun.
     pub(crate) fn main_earns(&self) -> f64 {
         self.earned(SegmentRow::Main, 0.0)
     }
@@ -107,7 +106,7 @@ impl QuarterEarnings {
         (self.hits[at] + more) / self.exposure[at].max(1.0)
     }
 
-    /// Notes that one of `segment_count` segments was reclaimed. Returns probation's share when it changes.
+    /// Notes that one of `segment_count` segments was reclaimed. Returns the share of probation if it changes.
     pub(crate) fn note_reclaimed(&mut self, segment_count: u32) -> Option<f64> {
         self.reclaimed_count += 1;
         if self.reclaimed_count < segment_count.div_ceil(SEGMENTS_PER_CHANGE) {
@@ -117,7 +116,8 @@ impl QuarterEarnings {
         if self.exposure.contains(&0.0) {
             return None;
         }
-        // Without one hit more, no hits at all would be infinitely worse than one.
+        // One hit is added, because otherwise a quarter without hits would be infinitely worse than one with a single
+        // hit.
         let ratio = self.earned(SegmentRow::Probation, 1.0) / self.earned(SegmentRow::Main, 1.0);
         let change = ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX).powf(CHANGE_EXPONENT);
         self.probation_share = (self.probation_share * change).clamp(*SHARES.start(), *SHARES.end());
@@ -133,7 +133,7 @@ mod tests {
 
     const PROBATION: SegmentUse = SegmentUse { sequence: 30, anchor: 20 };
 
-    /// Returns the share after 100 rounds in which the quarters get so many hits.
+    /// Returns the share after 100 rounds in which the quarters get this many hits.
     fn share_after(hits_main: u32, hits_probation: u32) -> f64 {
         let (counted, mut earnings) = (QuarterHits::default(), QuarterEarnings::new());
         let quarters = [40, 40].map(|end_sequence| OldestQuarter { end_sequence, segment_count: 2 });

@@ -1,10 +1,11 @@
-//! A sample of the entries that reclaim came across, and the requests for them since, whether they were kept or not.
+//! A sample of the entries that reclaim has seen, and the number of requests for each since then, whether it was kept
+//! or not.
 //!
-//! Idea: as the shadow of LRB's training data (Song et al., NSDI 2020), a fixed time for each entry, so that those that
-//! were dropped are judged like those that stayed. Invariant: an entry is in the sample for at least [`EPOCHS`]
-//! epochs less one, then it is taken out. A key is only noted if its hash passes a filter that becomes finer as more
-//! entries pass, so that the sample spans all of that time on volumes of any size. Cost: 4 bytes of memory for each
-//! entry of the sample; a load and a compare for each lookup, without a lock.
+//! Requests for each entry are counted for the same time, so that dropped entries are judged like kept ones. The idea
+//! is that of LRB's training data (Song et al., NSDI 2020). Invariant: an entry stays in the sample for [`EPOCHS`]
+//! epochs or one less. Only keys whose hash passes a filter are added. The filter becomes finer as more entries pass,
+//! so that the sample spans all of that time on volumes of any size. Cost: 4 bytes of memory for each entry of the
+//! sample; a load and a comparison for each lookup, without a lock.
 
 use super::learned::EntryClass;
 use crate::{SplitMix64, hash::KeyHash};
@@ -17,7 +18,8 @@ const SECTORS_PER_ENTRY: u64 = 512;
 const ENTRIES_MIN: u64 = 64;
 const ENTRIES_MAX: u64 = 8_192;
 
-/// Parts of an entry's word, from the lowest bit: epoch, requests, class, a part of the hash, and a bit that is set.
+/// Parts of an entry's word, from the lowest bit: epoch, requests, class, a part of the hash, and a bit that is always
+/// set.
 const EPOCH_BITS: u32 = 6;
 const REQUEST_BITS: u32 = 6;
 const TAG_BITS: u32 = 12;
@@ -26,7 +28,7 @@ const CLASS_SHIFT: u32 = REQUESTS_SHIFT + REQUEST_BITS;
 const TAG_SHIFT: u32 = CLASS_SHIFT + EntryClass::BITS;
 /// Set in every entry's word, so that none is 0.
 const IN_USE: u32 = 1 << (TAG_SHIFT + TAG_BITS);
-/// Finest filter: one of as many keys passes.
+/// The finest filter: one in 2^20 keys passes.
 const FILTER_MAX: u32 = (1 << 20) - 1;
 const REQUESTS_MAX: u32 = (1 << REQUEST_BITS) - 1;
 const _: () = assert!(TAG_SHIFT + TAG_BITS == 31 && EPOCHS < 1 << EPOCH_BITS);
@@ -34,13 +36,13 @@ const _: () = assert!(TAG_SHIFT + TAG_BITS == 31 && EPOCHS < 1 << EPOCH_BITS);
 /// The sample.
 pub(crate) struct RequestSample {
     entries: Box<[AtomicU32]>,
-    /// A key is noted if these bits of its hash are 0.
+    /// A key is added only if these bits of its hash are 0.
     filter: AtomicU32,
-    /// The epoch in which the filter changed last.
+    /// The epoch in which the filter last changed.
     changed_in: AtomicU32,
 }
 
-/// The place of a key in the sample.
+/// The slot of a key in the sample.
 #[derive(Clone, Copy)]
 struct SamplePlace {
     at: usize,
@@ -65,13 +67,13 @@ impl RequestSample {
         let word = &self.entries[place.at];
         let seen = word.load(Ordering::Relaxed);
         if seen >> TAG_SHIFT == place.tag && (seen >> REQUESTS_SHIFT) & REQUESTS_MAX < REQUESTS_MAX {
-            // If another thread was faster, one request is not counted: a sample need not be exact.
+            // If another thread changed the word first, one request is not counted. A sample need not be exact.
             let more = seen + (1 << REQUESTS_SHIFT);
             _ = word.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Adds an entry of this class, unless its place is taken.
+    /// Adds an entry of this class, unless its slot is taken.
     pub(crate) fn note_entry(&self, key_hash: KeyHash, class: EntryClass, epoch: u32) {
         let Some(place) = self.place(key_hash) else { return };
         let word = (place.tag << TAG_SHIFT) | (u32::from(class.number()) << CLASS_SHIFT) | (epoch % (1 << EPOCH_BITS));
@@ -79,7 +81,7 @@ impl RequestSample {
         _ = entry.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Takes out the entries whose time is over, and passes each with its requests to `take`.
+    /// Removes the entries whose time is over, and passes each with its requests to `take`.
     pub(crate) fn take_due(&self, epoch: u32, mut take: impl FnMut(EntryClass, u32)) {
         let mut in_use = 0_usize;
         for entry in &self.entries {
@@ -100,14 +102,15 @@ impl RequestSample {
         self.follow_use(in_use, epoch);
     }
 
-    /// Makes the filter finer when more than three quarters of the places are in use. Makes it coarser when fewer than
-    /// a quarter are, after the time in which they fill.
+    /// Makes the filter finer when more than three quarters of the slots are in use. Makes it coarser when fewer than a
+    /// quarter are in use after the time in which they fill.
     fn follow_use(&self, in_use: usize, epoch: u32) {
         let filter = self.filter.load(Ordering::Relaxed);
         let has_settled = epoch.wrapping_sub(self.changed_in.load(Ordering::Relaxed)) > EPOCHS;
         if in_use * 4 > self.entries.len() * 3 && filter < FILTER_MAX {
             self.filter.store(filter << 1 | 1, Ordering::Relaxed);
-            // Nothing tells which entries no longer pass. Requests for them are not counted from now on, so all go.
+            // The sample does not show which entries would not pass the new filter. Requests for those are no longer
+            // counted, so all entries are removed.
             self.entries.iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
         } else if in_use * 4 < self.entries.len() && filter > 0 && has_settled {
             self.filter.store(filter >> 1, Ordering::Relaxed);
@@ -119,7 +122,7 @@ impl RequestSample {
     }
 
     fn place(&self, key_hash: KeyHash) -> Option<SamplePlace> {
-        // The index uses the same hash for its own places, so the bits are mixed first.
+        // The index uses the same hash for its own slots, so the bits are mixed first.
         let mixed = SplitMix64::mix(key_hash.0);
         if mixed as u32 & self.filter.load(Ordering::Relaxed) != 0 {
             return None;
@@ -129,7 +132,7 @@ impl RequestSample {
         Some(SamplePlace { at, tag })
     }
 
-    /// Returns the memory it takes.
+    /// Returns the memory of the sample.
     pub(crate) fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.entries) as u64
     }
@@ -180,7 +183,7 @@ mod tests {
             sample.take_due(epoch, |_, _| taken += 1);
             oldest_noted = taken;
         }
-        // 20,000 entries in an epoch, in as many as 16 epochs have places for.
+        // 20,000 entries per epoch: as many as there are slots for 16 epochs.
         assert!((100..1_000).contains(&oldest_noted), "{oldest_noted} entries end in one epoch");
     }
 }

@@ -1,25 +1,26 @@
-//! Rewrites the entries that are likely to get most hits for their length, if these are worth the price, so that any
-//! given room holds as many hits, or bytes of hits, as possible.
+//! Rewrites the entries with the most expected hits for their length, if they are worth the price. A given room then
+//! holds as many hits, or bytes of hits, as possible.
 //!
-//! Which entries these are was learned from earlier ones ([`super::learned`]). An entry begins with a hit less, so
-//! that one that was popular long ago looks less so with each round. Ideas: the order of GDSF (Cherkasova, 1998), hits
-//! learned from evicted entries as in LHD (NSDI 2018).
+//! The expectations are learned from earlier entries ([`super::learned`]). A rewritten entry begins with one hit less,
+//! so the hits of an entry that was popular long ago decrease with each round. Ideas: the order of GDSF (Cherkasova,
+//! 1998), and hits learned from evicted entries as in LHD (NSDI 2018).
 
 use super::{EvictionCandidate, EvictionStandard, KeptEntry, learned::EntryClass};
 use crate::SplitMix64;
 
-/// Greatest factor, up or down, by which an entry's price differs from another's: entries of one class would otherwise
-/// all be kept or all dropped, and the writes that are left be spent on one segment.
+/// Greatest factor by which an entry's price differs from the common price, up or down. With equal prices, the entries
+/// of one class would all be kept or all dropped, and the remaining writes would be spent on one segment.
 const SPREAD: f64 = 1.28;
 
-/// Hits below which no entry is written again, however cheap that is: of 200 such writes, one saves a hit.
+/// Expected hits below which an entry is never written again, however low the price: of 200 such writes, one saves a
+/// hit.
 const HITS_MIN: f64 = 0.005;
 
-/// Least worth of an entry without hits, as a share of the worth of an entry of mean length that was hit once. The price
-/// alone would fall until writes that nobody needs are spent on entries without hits, and new ones have less room then.
+/// Least worth of an entry without hits, as a share of the worth of an entry of mean length with one hit. The price
+/// alone would fall until useless writes are spent on entries without hits, which leaves less room for new ones.
 const UNHIT_SHARE: f64 = 0.6;
 
-/// Returns what is worth keeping, most wanted first.
+/// Returns the entries to keep, in order of preference.
 pub(super) fn rank(live: Vec<EvictionCandidate>, standard: &EvictionStandard) -> Vec<KeptEntry> {
     let cost = |sectors: u64| (sectors.max(1) as f64).powf(standard.length_exponent);
     let worth = |entry: &EvictionCandidate| standard.expected.of(standard.class(entry)) / cost(entry.listing.sectors());
@@ -39,7 +40,7 @@ pub(super) fn rank(live: Vec<EvictionCandidate>, standard: &EvictionStandard) ->
         .collect()
 }
 
-/// Returns an entry's factor of the price in this epoch.
+/// Returns the factor for an entry's price in this epoch.
 fn spread(entry: &EvictionCandidate, epoch: u32) -> f64 {
     let share = SplitMix64::new(entry.listing.key_hash.0 ^ u64::from(epoch)).share();
     SPREAD.powf(2.0 * share - 1.0)
