@@ -166,7 +166,7 @@ async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     }
     let hot = decode(head, body, &cache.http.targets)?;
     let one = One::of(hot.clone())?;
-    // An entry in memory is found without checking for arrivals.
+    // Lookups in memory do not check whether a body is still arriving, so the head of such a body is not kept there.
     if admitted && !still_arrives(cache, &one) {
         cache.shared.hot.insert(key, hot, moment);
     }

@@ -68,9 +68,9 @@ pub(crate) struct ReadyAnswer {
 pub(crate) enum AvailableExtent {
     /// Everything.
     Whole,
-    /// A part. The remainder can be requested.
+    /// A part is available, and the remainder can be requested.
     Lacking,
-    /// A part, and the remainder cannot be requested.
+    /// A part is available, and the remainder cannot be requested.
     Gone,
 }
 

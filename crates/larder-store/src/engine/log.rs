@@ -51,7 +51,7 @@ use crate::{
 use admit::LogGate;
 use checkpoint::LogCheckpoints;
 use index::{IndexShape, LogIndex, SizeClass, VolumeIndex};
-use layout::{LogState, SequenceTraces, checkpoint::MapCheckpointArea, segments::SegmentTable};
+use layout::{LogState, SequenceTraces, checkpoint::CheckpointArea, segments::SegmentTable};
 use located::LocatedSets;
 use positions::PositionFile;
 use std::{sync::Arc, time::Duration};
@@ -123,7 +123,7 @@ fn checkpoint_bytes(options: &StoreOptions, geometry: &SegmentGeometry) -> u64 {
     let shape = IndexShape::new(geometry.size_bytes / SECTOR_BYTES);
     let entries = geometry.size_bytes / options.mean_entry_bytes;
     let table_bytes = shape.bits_per_entry(entries) * entries as f64 / 8.0;
-    MapCheckpointArea::bytes_for(geometry.segment_count, shape.partition_count, table_bytes as u64)
+    CheckpointArea::bytes_for(geometry.segment_count, shape.partition_count, table_bytes as u64)
 }
 
 /// Creates HashCache's index of the log.

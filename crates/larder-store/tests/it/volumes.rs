@@ -132,8 +132,8 @@ fn a_volume_that_joins_clears_nothing() {
     assert!(store.volumes().next().unwrap().stats.entries > 100, "what moved is still there, and not in the way");
 }
 
-/// At stake: an old version on another volume that is found when that volume is used alone, or a list next to the store
-/// that is taken for another store's.
+/// At stake: a volume with another label shows old versions when it is used alone, or a list next to the store is used
+/// for another store.
 #[test]
 fn label_stays_with_each_volume_and_one_that_joins_has_none() {
     let devices = devices(3);

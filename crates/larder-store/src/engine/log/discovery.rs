@@ -117,8 +117,8 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
     DiscoveredSegments { free, used, last_sequence, sequences, void_through }
 }
 
-/// Returns the segments in the order of a root: those in use from the oldest to the newest. The main segment that
-/// follows a probation segment therefore gives its anchor, as does the main segment open at that time.
+/// Returns the segments in the order of a root: those in use from the oldest to the newest. The root does not store
+/// anchors. A probation segment's anchor is the next main segment in this order or, without one, the segment itself.
 fn listed_by(root: &CheckpointRoot) -> Vec<(SegmentId, SegmentUse)> {
     let mut next_main = None;
     let mut listed: Vec<_> = root
