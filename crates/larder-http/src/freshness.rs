@@ -53,6 +53,8 @@ pub struct Freshness {
     pub last_modified: Option<Timestamp>,
     /// Whether the response may never be used without validation (RFC 9111 5.2.2.4).
     pub no_cache: bool,
+    /// Whether that is so only because purges that may concern the response are not known yet.
+    pub is_unconfirmed: bool,
     /// Whether an operator's rule ignores a client's demand for validation.
     pub ignores_client: bool,
     /// Whether the origin must permit each client before the client receives the response.
@@ -118,11 +120,20 @@ impl Freshness {
             date: date.unwrap_or(received),
             last_modified,
             no_cache: directives.no_cache,
+            is_unconfirmed: false,
             forbids_stale: directives.forbids_stale(),
             purged_at: None,
             is_personal: sets_cookie || (receipt.answered_cookie && !directives.public),
             stale_while_revalidate_secs: directives.stale_while_revalidate,
             stale_if_error_secs: directives.stale_if_error,
+        }
+    }
+
+    /// Returns the reason why the response may never be used without validation, if that is so.
+    pub(crate) fn no_cache_reason(&self) -> Option<Reason> {
+        match self.is_unconfirmed {
+            true => Some(Reason::PurgesUnknown),
+            false => self.no_cache.then_some(Reason::NoCache),
         }
     }
 

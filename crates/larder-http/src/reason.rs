@@ -65,11 +65,13 @@ pub enum Reason {
     StoreBehind,
     /// The response is stale, and its origin cannot be reached (RFC 9111 4.2.4).
     Offline,
+    /// Another node may have purged the response, and its purges are not known yet.
+    PurgesUnknown,
 }
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::ExplicitLifetime,
         Self::RuledLifetime,
         Self::HeuristicLifetime,
@@ -100,6 +102,7 @@ impl Reason {
         Self::HeadTooLarge,
         Self::StoreBehind,
         Self::Offline,
+        Self::PurgesUnknown,
     ];
 
     /// Returns the reason as a short token.
@@ -135,6 +138,7 @@ impl Reason {
             Self::HeadTooLarge => "head-too-large",
             Self::StoreBehind => "store-behind",
             Self::Offline => "offline",
+            Self::PurgesUnknown => "purges-unknown",
         }
     }
 }

@@ -137,8 +137,10 @@ pub fn decide_disconnected(
     match (is_fresh, may) {
         (true, _) => Reuse::Fresh { age: situation.age(), reason: freshness.lifetime_reason(settings) },
         (false, true) => Reuse::Fresh { age: situation.age(), reason: Reason::Offline },
-        (false, false) if freshness.no_cache => situation.must_validate(Reason::NoCache),
-        (false, false) => situation.stale(),
+        (false, false) => match freshness.no_cache_reason() {
+            Some(reason) => situation.must_validate(reason),
+            None => situation.stale(),
+        },
     }
 }
 
@@ -230,8 +232,8 @@ fn asked_otherwise(asked: &RequestDirectives, situation: &ReuseSituation<'_>) ->
     if asked.no_store {
         return Some(Reason::RequestNoStore);
     }
-    if situation.stored.freshness().no_cache {
-        return Some(Reason::NoCache);
+    if let Some(reason) = situation.stored.freshness().no_cache_reason() {
+        return Some(reason);
     }
     if asked.no_cache {
         return Some(Reason::RequestNoCache);

@@ -141,6 +141,8 @@ impl StoredHead {
     /// known yet may concern it.
     pub fn unconfirmed(self) -> Self {
         let mut freshness = self.freshness;
+        // A response that says no-cache itself has the same reason as ever.
+        freshness.is_unconfirmed = !freshness.no_cache;
         freshness.no_cache = true;
         Self { freshness, ..self }
     }

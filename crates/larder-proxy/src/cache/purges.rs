@@ -86,6 +86,8 @@ enum PurgeRecordPlace {
     /// There is no file for the record.
     NoPlace,
     Beside(PurgeRecordFile),
+    /// Another process has the record.
+    HandedOver,
 }
 
 /// The purge record next to a store.
@@ -329,6 +331,10 @@ impl Purges {
                 self.known_mut().unrecorded = Vec::new();
                 return Err("there is no place next to the store for the record of purges".to_owned());
             }
+            PurgeRecordPlace::HandedOver => {
+                self.known_mut().unrecorded = Vec::new();
+                return Err("another process has taken over this one's store and purges".to_owned());
+            }
             PurgeRecordPlace::Beside(beside) => beside,
         };
         let (number, added, all) = {
@@ -352,6 +358,11 @@ impl Purges {
             Err(_) => self.known_mut().must_rewrite = true,
         }
         saved
+    }
+
+    /// Leaves the record to another process. Waits for a write in progress. What is purged later cannot be recorded.
+    pub(crate) fn hand_over(&self) {
+        *self.record.lock().unwrap_or_else(PoisonError::into_inner) = PurgeRecordPlace::HandedOver;
     }
 
     fn note_recorded(&self, number: u64) {
@@ -485,4 +496,34 @@ fn url_of(key: &[u8]) -> &str {
 /// Returns the host in a key, in the form that site purges use.
 pub(crate) fn host_of_key(key: &[u8]) -> &str {
     host_of_url(url_of(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_store::StoreOptions;
+
+    use super::*;
+    use crate::clock;
+
+    /// At stake: a purge that is acknowledged, and that the process which has the store never learns.
+    #[test]
+    fn record_that_was_handed_over_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(StoreOptions::new(folder.path().join("store"), 64 << 20)).unwrap();
+        let path = folder.path().join("purges");
+        let open = || Purges::open(Some(path.clone()), Some(&store), &[]);
+        let purge = |purges: &Purges, tag: &str| {
+            purges.purge(vec![PurgeScope::Tag(tag.into())], PurgeMode::Hard, clock::now()).map(drop)
+        };
+        let old = open();
+        purge(&old, "a").unwrap();
+        old.hand_over();
+        let new = open();
+        let why = purge(&old, "b").unwrap_err();
+        assert!(why.contains("another process"), "{why}");
+        assert_eq!((old.latest(), new.latest()), (2, 1));
+        purge(&new, "c").unwrap();
+        assert!(old.save().is_err());
+        assert_eq!(open().latest(), 2);
+    }
 }

@@ -101,7 +101,8 @@ pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
             }
             Reuse::Stale { may_serve_on_error: may, reason, .. }
             | Reuse::MustValidate { may_serve_on_error: may, reason, .. } => {
-                let is_asked = matches!(decision, Reuse::MustValidate { .. }) && reason != Reason::NoCache;
+                let is_ours = matches!(reason, Reason::NoCache | Reason::PurgesUnknown);
+                let is_asked = matches!(decision, Reuse::MustValidate { .. }) && !is_ours;
                 let why = if is_asked { Forward::Request } else { Forward::Stale };
                 (true, may && extent == AvailableExtent::Whole, CacheStatus::forwarded(why).because(reason))
             }
@@ -227,7 +228,7 @@ mod tests {
     }
 
     /// Returns the possible stored states, each with the routes of the requests in the test below.
-    fn ways_by_stored() -> [(StoredState, [String; 8]); 14] {
+    fn ways_by_stored() -> [(StoredState, [String; 8]); 15] {
         use AvailableExtent::{Gone, Lacking, Whole};
         let miss = |why: &str| {
             let (fly, pass) = (format!("fly {why}"), format!("pass {why}"));
@@ -260,6 +261,7 @@ mod tests {
             (stored(stale(true, true), Whole), meanwhile),
             (stored(stale(true, true), Lacking), passed("", "stale")),
             (stored(asked_for(Reason::NoCache), Whole), passed("!", "stale")),
+            (stored(asked_for(Reason::PurgesUnknown), Whole), passed("!", "stale")),
             (stored(asked_for(Reason::RequestMaxAge), Whole), passed("!", "request")),
         ]
     }

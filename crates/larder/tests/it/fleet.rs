@@ -5,6 +5,7 @@ use crate::{
     origin::Origin,
     process::{Larder, Response, refused, said},
     serving::admin_of,
+    upgrading::Successor,
 };
 use rustix::process::Signal;
 use std::{
@@ -25,14 +26,17 @@ const SOON: Duration = Duration::from_secs(1);
 struct Nodes {
     homes: [TempDir; 3],
     ports: [u16; 3],
+    /// Ports of the admin listeners, which an upgrade must not confuse with others.
+    admin_ports: [u16; 3],
     origin: Origin,
     running: [Option<Larder>; 3],
 }
 
 impl Nodes {
     fn new(timeout: &str) -> Self {
-        let sockets = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let ports = sockets.map(|socket| socket.local_addr().unwrap().port());
+        let sockets = [(); 6].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [a, b, c, d, e, f] = sockets.map(|socket| socket.local_addr().unwrap().port());
+        let (ports, admin_ports) = ([a, b, c], [d, e, f]);
         let homes = [(); 3].map(|()| TempDir::new().unwrap());
         let nodes: Vec<String> =
             NAMES.iter().zip(ports).map(|(name, port)| format!("\"{name}=127.0.0.1:{port}\"")).collect();
@@ -46,7 +50,7 @@ impl Nodes {
             );
             fs::write(home.path().join("larder.toml"), text).unwrap();
         }
-        Self { homes, ports, origin: Origin::start(), running: [None, None, None] }
+        Self { homes, ports, admin_ports, origin: Origin::start(), running: [None, None, None] }
     }
 
     fn start(&mut self, node: usize) {
@@ -54,7 +58,8 @@ impl Nodes {
         let (config, store) = (home.path().join("larder.toml"), home.path().join("store.larder"));
         let (listen, origin) = (format!("127.0.0.1:{}", self.ports[node]), format!("http://{}", self.origin.address));
         let flags = ["--listen", &listen, "--config", config.to_str().unwrap(), "--disk", store.to_str().unwrap()];
-        let more = ["--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin, "--admin", "127.0.0.1:0"];
+        let admin = format!("127.0.0.1:{}", self.admin_ports[node]);
+        let more = ["--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin, "--admin", &admin];
         self.running[node] = Some(Larder::start(home, &[&flags[..], &more].concat()));
     }
 
@@ -217,7 +222,10 @@ fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
     nodes.until_ready(2);
     assert_eq!(nodes.metric(2, "larder_fleet_doubt"), Some(1));
     let asked = nodes.origin.count();
-    assert_eq!((nodes.hits(2, &paths), nodes.origin.count() - asked), (0, paths.len()));
+    let status = nodes.node(2).get(&paths[0]);
+    let status = status.field("cache-status").unwrap();
+    assert!(status.contains("fwd=stale") && status.ends_with("detail=purges-unknown"), "{status}");
+    assert_eq!((nodes.hits(2, &paths[1..]), nodes.origin.count() - asked), (0, paths.len()));
     // What it has fetched since then is served without validation until doubt begins again.
     eventually("it is a hit again", || nodes.hits(2, &paths[..1]) == 1);
     eventually("the doubt is renewed", || nodes.hits(2, &paths[..1]) == 0);
@@ -226,6 +234,41 @@ fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
     nodes.start(0);
     (0..3).for_each(|node| nodes.until_sure(node));
     eventually("all is stored again", || nodes.hits(2, &paths) == paths.len());
+}
+
+/// At stake: a purge that the old process reads and the new one, which has the store, does not.
+#[test]
+fn purges_during_an_upgrade_reach_the_new_process() {
+    let mut nodes = Nodes::new("1m");
+    fs::create_dir_all(nodes.homes[0].path().join("cache/larder")).unwrap();
+    nodes.start_all();
+    let kept = tagged("kept", 20);
+    nodes.store(0, &kept);
+    for round in 0..3 {
+        let paths = tagged(&format!("x{round}"), 20);
+        (0..2).for_each(|node| nodes.store(node, &paths));
+        let tag = format!("x{round}");
+        let home = &nodes.homes[0];
+        let told = thread::scope(|scope| {
+            let upgrading = scope.spawn(|| said(home, &["upgrade"]));
+            nodes.purge(1, &["--tag", &tag]);
+            upgrading.join().unwrap()
+        });
+        let successor = Successor::of(&told);
+        nodes.until_sure(0);
+        assert_eq!(nodes.hits(0, &paths), 0, "round {round}: {told}");
+        assert_eq!(nodes.hits(0, &kept), kept.len(), "round {round}: {told}");
+        // What is purged on the new process reaches the others.
+        let other = tagged(&format!("y{round}"), 1);
+        nodes.store(1, &other);
+        nodes.purge(0, &["--tag", &format!("y{round}")]);
+        eventually("it reaches b", || nodes.hits(1, &other) == 0);
+        successor.stop();
+        nodes.running[0].take().unwrap().wait();
+        nodes.start(0);
+        nodes.until_sure(0);
+        assert_eq!(nodes.hits(0, &kept), kept.len(), "round {round}");
+    }
 }
 
 #[test]

@@ -24,16 +24,16 @@ fn home() -> TempDir {
 }
 
 /// The new process, as reported by `larder upgrade`. Ended when dropped.
-struct Successor(Pid);
+pub(crate) struct Successor(Pid);
 
 impl Successor {
-    fn of(told: &str) -> Self {
+    pub(crate) fn of(told: &str) -> Self {
         let id = told.strip_prefix("process ").and_then(|rest| rest.split(' ').next()).expect("it says which");
         Self(Pid::from_raw(id.parse().unwrap()).unwrap())
     }
 
     /// Stops it in order.
-    fn stop(self) {
+    pub(crate) fn stop(self) {
         kill_process(self.0, Signal::TERM).unwrap();
         while test_kill_process(self.0).is_ok() && !is_ended(self.0) {
             thread::yield_now();
