@@ -45,7 +45,7 @@ struct WriterRole;
 struct KnownBuildCache {
     path: String,
     tokens: Option<WriterTokens>,
-    /// The build cache to ask for missing entries, and its path there.
+    /// The build cache from which missing entries are requested, and its path there.
     origin: Option<(Origin, String)>,
 }
 
@@ -102,7 +102,7 @@ impl BuildCacheTable {
     /// `is_ours` says that the request is addressed to this proxy, not forwarded through it.
     ///
     /// # Errors
-    /// Some client could read the path as one outside the build cache.
+    /// Some clients could interpret the path as one outside the build cache.
     pub(crate) fn mark<B>(
         &self,
         request: &mut Request<B>,
@@ -168,7 +168,7 @@ impl BuildCacheRequest {
 /// Returns the digest that an entry's path requires of its content. `None` if the path requires none.
 ///
 /// # Errors
-/// The path is one for content by digest, and its name is not a SHA-256 digest.
+/// The path names content by its digest, but the name is not a SHA-256 digest.
 pub(crate) fn digest_of(path: &str) -> Result<Option<NamedDigest>, Failure> {
     let path = path.split('?').next().unwrap_or_default();
     match path.rsplit_once('/') {
@@ -185,8 +185,8 @@ pub(crate) fn is_below(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns whether a page of a site may have made a browser on this machine send a request with these fields. Such a
-/// page can use a name of its own that resolves to this machine (DNS rebinding).
+/// Returns whether a web page may have made a browser on this machine send a request with these fields. Such a page can
+/// use a host name of its own that resolves to this machine (DNS rebinding).
 fn is_of_page(fields: &HeaderMap) -> bool {
     let host = fields.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
     let is_plain = host.is_some_and(|host| {

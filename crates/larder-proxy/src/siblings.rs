@@ -1,9 +1,9 @@
-//! The other nodes of the fleet as siblings: the one that owns a key is asked before an origin, so that each resource
-//! is fetched once and stored once by all nodes together.
+//! The other nodes of the fleet as siblings: the node that owns a key is contacted before the origin, so that the fleet
+//! as a whole fetches and stores each resource once.
 //!
-//! Owns: which node is asked for a key, and which nodes are left out. `message` has the fields of the requests, and
-//! `flight::sibling` sends them. Invariants: all nodes with the same list agree on the owner of a key. A node that is
-//! left out owns nothing here until a probe succeeds; its keys then belong to the next node by the same function.
+//! Owns: which node is contacted for a key, and which nodes are excluded. `message` has the fields of the requests, and
+//! `flight::sibling` sends them. Invariants: all nodes with the same list agree on the owner of a key. An excluded node
+//! owns nothing here until a probe succeeds; meanwhile its keys belong to the next node by the same function.
 //!
 //! Cost: one hash of the key and one load. The table has two bytes for each of 2^20 slots.
 
@@ -40,10 +40,10 @@ pub(crate) struct Siblings {
     pub(crate) own_name: Arc<str>,
     pub(crate) secret: Arc<FleetSecret>,
     table: OwnerTable,
-    /// The nodes in the order of the table, this one included.
+    /// The nodes in the order of the table, including this one.
     nodes: Vec<SiblingNode>,
     own_place: usize,
-    /// The path at which nodes are probed, if they answer health checks.
+    /// The path of probes, if nodes answer health checks.
     ready_path: Option<String>,
     /// Resources that clients changed through this node and that others store.
     changed: ChangedResources,
@@ -68,7 +68,7 @@ pub(crate) enum SiblingOutcome {
 }
 
 impl Siblings {
-    /// Returns the siblings that a configuration has, if its nodes share their entries.
+    /// Creates the siblings of a configuration, if its nodes share their entries.
     pub(crate) fn new(fleet: &Fleet, own_name: &Arc<str>, secret: &Arc<FleetSecret>) -> Option<Arc<Self>> {
         let own_place = fleet.nodes.iter().position(|node| node.name == **own_name)?;
         if !fleet.shares_entries || fleet.nodes.len() < 2 {
@@ -86,29 +86,29 @@ impl Siblings {
         }))
     }
 
-    /// Returns the node to ask for the resource with this key; `None` if it is this node.
+    /// Returns the node to contact for the resource with this key, or `None` if it is this node.
     pub(crate) fn owner(&self, key: &[u8]) -> Option<&SiblingNode> {
         let may = |place: usize| place == self.own_place || !self.nodes[place].is_out.load(Relaxed);
         let owner = self.table.owner_among(slot_of_url(key), may)?;
         (owner != self.own_place).then(|| &self.nodes[owner])
     }
 
-    /// Notes that a client changed the resource with this key, so that its owner must drop what it stored.
+    /// Notes that a client changed the resource with this key, so that its owner must drop its stored responses.
     pub(crate) fn note_change(&self, key: &[u8]) {
         if self.home(key) != self.own_place {
             self.changed.note(key);
         }
     }
 
-    /// Notes that a node has dropped what it stored of a changed resource. If it stands in for the owner, the owner
-    /// must still do so.
+    /// Notes that a node has dropped its stored responses of a changed resource. If that node is a substitute for the
+    /// owner, the owner must still drop its own.
     fn settle_change(&self, key: &[u8], node: &str) {
         if *self.nodes[self.home(key)].name == *node {
             self.changed.settle(key);
         }
     }
 
-    /// Returns the place of the node that owns a key while all nodes respond.
+    /// Returns the index of the node that owns a key while all nodes respond.
     fn home(&self, key: &[u8]) -> usize {
         self.table.owner(slot_of_url(key))
     }
@@ -126,7 +126,8 @@ impl SiblingNode {
         Self { name: node.name.as_str().into(), origin, failure_count, is_out }
     }
 
-    /// Notes how the node did, and leaves it out if it cannot be reached or failed several times in a row.
+    /// Notes the outcome of a request to the node. Excludes the node if it is unreachable or failed several times in a
+    /// row.
     pub(crate) fn note(&self, outcome: SiblingOutcome) {
         let is_lost = match outcome {
             SiblingOutcome::Answered => {
@@ -142,7 +143,7 @@ impl SiblingNode {
     }
 }
 
-/// Probes the nodes that are left out, for as long as the worker runs.
+/// Probes the excluded nodes, for as long as the worker runs.
 pub(crate) async fn probe_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     let mut interval = tokio::time::interval(PROBE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -163,14 +164,14 @@ pub(crate) async fn probe_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter
     }
 }
 
-/// Returns the slot of the URL in a key. No other program knows what is behind it.
+/// Returns the slot of the URL in a key. No other program knows the rest of a key.
 fn slot_of_url(key: &[u8]) -> u32 {
     slot_of(KeyOf::parse(key).and_then(|key| key.url()).map_or(key, str::as_bytes))
 }
 
-/// Consecutive failures after which a node is left out.
+/// Consecutive failures after which a node is excluded.
 const FAILURE_COUNT_MAX: u32 = 3;
-/// Interval at which nodes that are left out are probed.
+/// Interval at which excluded nodes are probed.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -6,17 +6,15 @@ use super::{OriginUrl, ProxyConfig, mirrors::is_plain_path};
 
 /// A path of this proxy below which build tools keep their results.
 ///
-/// They are kept apart from all responses of origins. They never become stale, and are removed only by their clients,
-/// by purges, or for space.
+/// The results are separate from all responses of origins. They never become stale. They are removed only by their
+/// clients, by purges, or to make room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildCache {
     /// The path, such as `/cache`. It begins with a slash and does not end with one.
     pub path: String,
-    /// A file of tokens, one of which a client must send to write. Default none: only clients on this machine may
-    /// write.
+    /// A file of tokens. A client must send one of them to write. Default none: only clients on this machine may write.
     pub tokens: Option<PathBuf>,
-    /// Another build cache, which is asked for results that this one does not have. It is never written to. Default
-    /// none.
+    /// Another build cache, from which missing results are requested. It is never written to. Default none.
     pub origin: Option<OriginUrl>,
 }
 

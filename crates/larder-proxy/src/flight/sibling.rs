@@ -1,10 +1,10 @@
-//! Asks the node of the fleet that owns a resource before its origin.
+//! Contacts the node of the fleet that owns a resource before the resource's origin.
 //!
-//! Owns: which requests are put to a sibling, and when it is passed by. Invariants: a request goes through one sibling
-//! at most. Whatever a sibling does, the origin can still be asked: a sibling that is silent, unreachable, or answers
-//! with an error of its own is passed by.
+//! Owns: which requests go to a sibling, and when the sibling is bypassed. Invariants: a request goes through one
+//! sibling at most. The origin can still be contacted whatever a sibling does: a sibling that is silent, unreachable,
+//! or returns an error of its own is bypassed.
 //!
-//! A sibling sends a sign of life at once (102), so a slow origin does not make it look silent.
+//! A sibling responds with a 102 at once, so a slow origin does not make it look silent.
 
 use std::{
     sync::{
@@ -32,8 +32,8 @@ use crate::{
 };
 
 impl FetchContext {
-    /// Asks the sibling that owns the resource, if another node does and the request is one for shared responses.
-    /// Returns `None` if the origin is to be asked.
+    /// Requests the resource from the sibling that owns it, if another node owns it and the response can be shared.
+    /// Returns `None` if the origin must be contacted.
     pub(super) async fn ask_sibling(
         &self,
         asked: &RequestHead,
@@ -98,7 +98,7 @@ fn may_be_shared(asked: &RequestHead) -> bool {
     is_plain && !asked.is_by_sibling && !has(header::AUTHORIZATION) && !is_kept_by_none
 }
 
-/// Notes interim responses as signs of life. Those of the origin go on to the client.
+/// Notes interim responses, which show that the sibling is alive. Those of the origin are forwarded to the client.
 fn listen(asked: &RequestHead, is_alive: &Arc<AtomicBool>, request: &mut Request<RequestBody>) {
     let (is_alive, sink) = (Arc::clone(is_alive), asked.interim.clone());
     let listener = InterimListener(Arc::new(move |status, fields| {
@@ -110,7 +110,7 @@ fn listen(asked: &RequestHead, is_alive: &Arc<AtomicBool>, request: &mut Request
     request.extensions_mut().insert(listener);
 }
 
-/// Ends if a sibling gives no sign of life in time.
+/// Completes if a sibling sends nothing in time.
 async fn silence(is_alive: &AtomicBool) {
     tokio::time::sleep(PATIENCE).await;
     if is_alive.load(Relaxed) {
@@ -118,5 +118,5 @@ async fn silence(is_alive: &AtomicBool) {
     }
 }
 
-/// Time in which a sibling must give a sign of life.
+/// Time in which a sibling must send its first interim response.
 const PATIENCE: Duration = Duration::from_millis(50);

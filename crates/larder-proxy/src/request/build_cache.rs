@@ -4,8 +4,8 @@
 //! sends, and `serve` reads entries like stored responses. Invariant: an entry is visible only when all of it was
 //! received, has the digest that its path names, if it names one, and is stored.
 //!
-//! Known clients: ccache, sccache, Bazel, Gradle, Turborepo and Nix. There are no collections: each path that ends with
-//! a slash counts as one that exists (RFC 4918 5.2).
+//! Known clients: ccache, sccache, Bazel, Gradle, Turborepo and Nix. There are no collections: every path that ends
+//! with a slash counts as an existing collection (RFC 4918 5.2).
 
 mod upload;
 
@@ -51,7 +51,7 @@ pub(crate) async fn answer(
     let mut asked = admission::admit(client, worker, &mut request).await?;
     let access = cache.judge_writer(&asked.fields, asked.client);
     let head = Arc::get_mut(&mut asked).expect("a request that was just admitted has one owner");
-    // The origin must not learn the token, and an entry is the same for all clients.
+    // The origin must not learn the token. Entries are the same for all clients.
     head.fields.remove(AUTHORIZATION);
     head.fields.remove(COOKIE);
     let mut body = UploadBody::new(worker, request.into_body());

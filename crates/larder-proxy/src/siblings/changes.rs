@@ -1,14 +1,15 @@
 //! Resources that clients changed through this node and that another node stores (RFC 9111 4.4).
 //!
-//! Owns: a table of them, until their owner has dropped what it stored. Invariant: a change is never lost. Two changed
-//! resources in one place of the table count as every resource of that place. Memory: 512 KiB.
+//! Owns: the table of these resources, until their owner has dropped its stored responses. Invariant: a change is never
+//! lost. If two changed resources share a slot of the table, all resources of that slot count as changed. Memory: 512
+//! KiB.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// The table. Its hash has a secret, so that nobody can choose resources that meet.
+/// The table. Its hash is keyed with a secret, so that nobody can choose resources that share a slot.
 pub(crate) struct ChangedResources {
     places: Box<[AtomicU64]>,
     hasher: RandomState,
@@ -31,10 +32,10 @@ impl ChangedResources {
         noted == hash || noted == SEVERAL
     }
 
-    /// Notes that the owner has dropped what it stored of a resource.
+    /// Notes that the owner has dropped its stored responses of a resource.
     pub(super) fn settle(&self, key: &[u8]) {
         let (place, hash) = self.place(key);
-        // A place with several resources stays as it is, because it does not say which.
+        // A slot with several resources stays as it is, because it does not contain their names.
         let _ = place.compare_exchange(hash, NOTHING, Relaxed, Relaxed);
     }
 
@@ -75,7 +76,7 @@ mod tests {
         assert!(changed.contains(&keys[0]));
         changed.settle(&keys[0]);
         assert!(!changed.contains(&keys[0]));
-        // Six resources in one place.
+        // Six resources share one slot.
         keys.iter().for_each(|key| changed.note(key));
         keys.iter().for_each(|key| changed.settle(key));
         assert!(keys.iter().all(|key| changed.contains(key)));

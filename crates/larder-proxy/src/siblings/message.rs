@@ -1,7 +1,8 @@
-//! The field by which one node asks another for a resource, and by which the other proves that it answered.
+//! The field with which one node requests a resource from another, and with which the other proves that the response is
+//! its own.
 //!
-//! Owns: the form of the field, and its codes. Invariants: a request counts as a sibling's only if its code proves that
-//! the sender knows the secret and means this node. A response counts only with the code for this very request. The
+//! Owns: the format of the field, and its codes. Invariants: a request counts as a sibling's only if its code proves
+//! that the sender knows the secret and addresses this node. A response counts only with the code for this request. The
 //! field never reaches an origin or a client.
 //!
 //! ```text
@@ -33,7 +34,7 @@ pub(crate) struct PeerRequest {
     pub(crate) authority: String,
     /// The path and query, as the target of a request to a server.
     pub(crate) path: Uri,
-    /// The name of the origin in the key, if the URL's own server is not meant.
+    /// The name of the origin in the key; `None` if it is the URL's own server.
     pub(crate) mark: Option<String>,
     /// Whether a client changed the resource through the other node, so that what is stored here is outdated.
     pub(crate) is_changed: bool,
@@ -54,7 +55,7 @@ impl PeerWords {
         secret::nonce().map(|nonce| Self { nonce, is_changed })
     }
 
-    /// Notes that a node answered, and thus dropped an outdated response.
+    /// Notes that a node responded, and has therefore dropped any outdated response.
     pub(crate) fn settle(&self, siblings: &Siblings, key: &[u8], node: &str) {
         if self.is_changed {
             siblings.settle_change(key, node);
@@ -76,7 +77,7 @@ impl PeerWords {
         fields.insert(&PEER_FIELD, value.expect("names and codes are printable"));
     }
 
-    /// Takes the field out of a response. Returns whether a node that knows the secret gave this response.
+    /// Removes the field from a response. Returns whether the response comes from a node that knows the secret.
     pub(crate) fn take_proof(&self, siblings: &Siblings, fields: &mut HeaderMap) -> bool {
         let code = fields.remove(&PEER_FIELD);
         let code = code.as_ref().and_then(|code| code.to_str().ok());
@@ -85,7 +86,7 @@ impl PeerWords {
 }
 
 impl PeerRequest {
-    /// Reads the field of a request. Returns `None` if it is not one of a node of the fleet to this node.
+    /// Reads the field of a request. Returns `None` if the request is not from a node of the fleet to this node.
     pub(crate) fn verify<B>(siblings: &Siblings, request: &Request<B>) -> Option<Self> {
         let mut words = request.headers().get(&PEER_FIELD)?.to_str().ok()?.split(' ');
         let mut next = || words.next();
@@ -109,7 +110,7 @@ impl PeerRequest {
         })
     }
 
-    /// Returns the request of another node that a request is, if any.
+    /// Returns the sibling's request that was recognized in `request`, if there is one.
     pub(crate) fn of<B>(request: &Request<B>) -> Option<&Self> {
         request.extensions().get()
     }
@@ -119,8 +120,8 @@ impl PeerRequest {
         (self.scheme, &self.authority, self.mark.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
     }
 
-    /// Returns whether all purges are applied here that the other node has applied. If not, an answer from this cache
-    /// could be one that was purged there.
+    /// Returns whether this node has applied all purges that the other node has applied. If not, a response from this
+    /// cache may have been purged there.
     pub(crate) fn knows_its_purges(&self, siblings: &Siblings, purges: &Purges) -> bool {
         self.purges.split(',').all(|position| {
             let mut parts = position.rsplitn(3, ':');
@@ -129,14 +130,14 @@ impl PeerRequest {
             };
             let (Ok(number), Ok(log)) = (number.parse::<u64>(), u64::from_str_radix(log, 16)) else { return false };
             if name == &*siblings.own_name {
-                // A position in another log than the present one is of no consequence: that log is lost.
+                // A position in a log with another identity does not matter, because that log is lost.
                 return true;
             }
             log == 0 || purges.position(name).is_some_and(|known| known.log == log && known.number >= number)
         })
     }
 
-    /// Waits for a moment until these purges are applied. Returns whether they are.
+    /// Waits for a short time until these purges are applied. Returns whether they are.
     pub(crate) async fn await_purges(&self, siblings: &Siblings, purges: &Purges) -> bool {
         for _ in 0..CATCH_UP_STEPS {
             if self.knows_its_purges(siblings, purges) {
@@ -147,7 +148,7 @@ impl PeerRequest {
         self.knows_its_purges(siblings, purges)
     }
 
-    /// Adds to a response the proof that this node gave it.
+    /// Adds the proof to a response that this node made it.
     pub(crate) fn prove(&self, siblings: &Siblings, fields: &mut HeaderMap) {
         let code = siblings.secret.sign(&[RESPONSE, &self.nonce]);
         fields.insert(&PEER_FIELD, HeaderValue::try_from(code).expect("a code is hexadecimal digits"));
@@ -167,7 +168,7 @@ fn positions(siblings: &Siblings, purges: &Purges) -> String {
 const REQUEST: &str = "sibling request";
 const RESPONSE: &str = "sibling response";
 const CHANGED: &str = "changed";
-/// Number of intervals for which a request waits for purges that its sender knows. Between nodes that run, a purge
+/// Number of intervals for which a request waits for purges that its sender has applied. Between running nodes, a purge
 /// takes a fraction of that time.
 const CATCH_UP_STEPS: u32 = 50;
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(10);

@@ -4,8 +4,8 @@
 //! is committed last, so a body that breaks off, is too long or has a wrong digest leaves nothing that a lookup finds.
 //! Of two uploads of one entry the one that ends later stays; their chunks have keys of their own, so they never mix.
 //!
-//! Memory: one chunk. If memory is short, uploads fill their chunks in turn; one that does not fill its chunk in its
-//! turn is refused. Cost: the hash of each byte below `/cas/`.
+//! Memory: one chunk. If memory is short, uploads fill their chunks in turn. An upload that does not fill its chunk in
+//! its turn is refused. Cost: the hash of each byte below `/cas/`.
 
 use std::{fmt, future::poll_fn, pin::Pin, sync::Arc};
 
@@ -94,7 +94,7 @@ impl UploadBody {
         Self(RequestBody::of_client(ClientBody::Arriving(body), None, limits, &worker.watches))
     }
 
-    /// Returns whether nothing more arrives.
+    /// Returns whether nothing more will arrive.
     pub(super) fn is_over(&self) -> bool {
         self.0.is_end_stream()
     }
@@ -130,7 +130,7 @@ impl Upload {
     /// Begins an upload to the entry `primary`.
     ///
     /// # Errors
-    /// It is refused whatever its body is.
+    /// The upload is refused, whatever its body.
     pub(super) fn begin(worker: &Worker, asked: &RequestHead, primary: &Arc<[u8]>) -> Result<Self, UploadRefusal> {
         let cache = Arc::clone(&worker.cache);
         if asked.fields.contains_key(CONTENT_RANGE) {
@@ -314,7 +314,7 @@ fn head_of(cache: &Cache, sent: &HeaderMap, is_immutable: bool, representation: 
     let now = clock::now();
     fields.insert(LAST_MODIFIED, format_http_date(now));
     fields.insert(ETAG, tag_of(representation));
-    // For caches on the way. Here the ruling applies.
+    // Caches between this proxy and the client use this field. This cache uses the ruling.
     let lifetime = if is_immutable { "max-age=31536000, immutable" } else { "no-cache" };
     fields.insert(CACHE_CONTROL, HeaderValue::from_static(lifetime));
     Ruling { name: "build cache".to_owned(), immutable: true, ..Ruling::default() }.put(&mut fields);
@@ -322,7 +322,7 @@ fn head_of(cache: &Cache, sent: &HeaderMap, is_immutable: bool, representation: 
     StoredHead::new(received, BodyPlace::Whole { len: 0 }, SelectingFields::default(), &cache.http.targets)
 }
 
-/// Returns the entity tag of an entry. Each upload has another.
+/// Returns the entity tag of an entry, which is different for each upload.
 fn tag_of(representation: u64) -> HeaderValue {
     HeaderValue::try_from(format!("\"{representation:016x}\"")).expect("it is hexadecimal digits in quotes")
 }
