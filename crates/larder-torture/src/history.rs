@@ -1,14 +1,14 @@
-//! The law as code: the permitted results of a lookup of one key, given everything that was done to it.
+//! The contract as code: the permitted results of a lookup of one key, given all earlier operations on it.
 //!
-//! Every change is an interval of logical time, from its call to its acknowledgement. Which versions may a lookup find?
-//! Any version, unless a later change superseded it: one that began after the version was acknowledged and, for a
-//! lookup, was acknowledged itself, or, for a crash, became durable. Finding nothing is allowed unless the key must be
-//! found. It must be if every candidate for the last change of the key is an acknowledged version (before a crash: a
-//! durable one) that has not expired and is newer than the last excuse for a loss.
+//! Every change is an interval of logical time, from its call to its acknowledgement. A lookup may find any version
+//! that no later change has superseded. A change supersedes a version if it began after the version was acknowledged
+//! and, for a lookup, was acknowledged itself, or, for a crash, became durable. Finding nothing is allowed unless the
+//! key must be found. It must be if every candidate for the last change of the key is an acknowledged version (before a
+//! crash: a durable one) that has not expired and is newer than the last excuse for a loss.
 //!
-//! The store is run elsewhere, and excuses are decided elsewhere. Invariant: [`History::allows`] and [`History::owes`]
-//! never reject a result of a store that keeps its promises. Idea: the interval order of linearizability (Herlihy,
-//! Wing, TOPLAS 1990), with forgetting added.
+//! The store is run elsewhere, and excuses are decided elsewhere. Invariant: [`History::allows`] and
+//! [`History::must_hit`] never reject a result of a store that keeps its promises. Idea: the interval order of
+//! linearizability (Herlihy, Wing, TOPLAS 1990), with forgetting added.
 
 use std::collections::HashMap;
 
@@ -166,7 +166,7 @@ impl History {
 
     /// Notes that the device lied or could not be read: any past version may resurface. With `keeps_invalidations`,
     /// invalidated versions may not.
-    pub fn forgive(&mut self, keeps_invalidations: bool, now: u64) {
+    pub fn excuse_losses(&mut self, keeps_invalidations: bool, now: u64) {
         let is_kept = |event: &&HistoryEvent| keeps_invalidations && event.change == HistoryChange::Invalidation;
         let invalidations: Vec<HistoryEvent> = self.events.iter().filter(is_kept).copied().collect();
         let change = |&version: &u64| HistoryEvent {
@@ -237,15 +237,15 @@ impl History {
     ///
     /// It must if every candidate for the key's last change is acknowledged, has not expired, and was begun after
     /// `since`, the time of the last excuse for a loss.
-    pub fn owes(&self, begun: u64, since: u64) -> bool {
+    pub fn must_hit(&self, begun: u64, since: u64) -> bool {
         let is_alive = |event: &&HistoryEvent| {
             event.change != HistoryChange::Invalidation && !is_superseded(event, &self.events, begun)
         };
         let mut alive = self.events.iter().filter(is_alive).peekable();
-        alive.peek().is_some() && alive.all(|event| self.is_owed(event, begun, since))
+        alive.peek().is_some() && alive.all(|event| self.must_remain(event, begun, since))
     }
 
-    fn is_owed(&self, event: &HistoryEvent, begun: u64, since: u64) -> bool {
+    fn must_remain(&self, event: &HistoryEvent, begun: u64, since: u64) -> bool {
         let HistoryChange::Version(version) = event.change else { return false };
         let version = &self.versions[&version];
         // An entry with a new head is as old as its body.
@@ -369,37 +369,37 @@ mod tests {
         assert!(history.allows(seen(2), 50, 0).is_ok() && history.allows(seen(3), 50, 0).is_ok());
         history.narrow(seen(2));
         assert!(history.allows(seen(3), 60, 0).is_err(), "once the older was found, the newer is gone");
-        history.forgive(true, 70);
+        history.excuse_losses(true, 70);
         assert!(history.allows(seen(1), 80, 0).is_ok());
         history.begin_insert(4, 10, 0, 90);
         history.acknowledge(90, 91);
-        assert!(history.allows(seen(1), 95, 0).is_err(), "forgiveness does not reach what is stored later");
+        assert!(history.allows(seen(1), 95, 0).is_err(), "the excuse does not cover what is stored later");
     }
 
     #[test]
-    fn what_was_stored_last_is_owed_unless_something_excuses_its_loss() {
+    fn last_version_must_be_found_unless_its_loss_is_excused() {
         let mut history = stored(&[(1, 10), (2, 20)]);
-        assert!(history.owes(30, 0) && !history.owes(30, 20), "something happened that excuses a loss");
-        assert!(!History::default().owes(30, 0));
+        assert!(history.must_hit(30, 0) && !history.must_hit(30, 20), "something happened that excuses a loss");
+        assert!(!History::default().must_hit(30, 0));
         history.begin_insert(3, 10, 0, 40);
-        assert!(!history.owes(50, 0), "it is under way");
+        assert!(!history.must_hit(50, 0), "it is under way");
         history.acknowledge(40, 41);
-        assert!(history.owes(50, 0));
+        assert!(history.must_hit(50, 0));
         let mut with_removal = history.clone();
         with_removal.begin_removal(60);
-        assert!(!with_removal.owes(61, 0));
+        assert!(!with_removal.must_hit(61, 0));
         let mut invalidated = history.clone();
         invalidated.invalidate(60, 61);
-        assert!(!invalidated.owes(62, 0));
+        assert!(!invalidated.must_hit(62, 0));
         let after = |durable, is_kept| {
             let mut history = history.clone();
             history.crash(durable, (true, is_kept), 70);
-            history.owes(80, 0)
+            history.must_hit(80, 0)
         };
         assert!(after(45, true) && !after(45, false) && !after(25, true), "the newest was not durable");
         history.doubt(30);
         history.crash(45, (true, true), 70);
-        assert!(!history.owes(80, 0) && history.allows(seen(2), 80, 0).is_ok(), "the device failed before");
+        assert!(!history.must_hit(80, 0) && history.allows(seen(2), 80, 0).is_ok(), "the device failed before");
     }
 
     #[test]

@@ -4,12 +4,12 @@
 //! operations. Invariant: when a law is broken, the trial ends and reports the wrong or missing result, and why it is
 //! not allowed.
 
-mod debt;
+mod excuses;
 mod life;
 mod task;
 
 use crate::{History, SeenEntry, content, drive, faults::Faults};
-use debt::Debt;
+use excuses::LossExcuses;
 use larder_store::{
     Clock, Error, IndexAxis, Policy, SplitMix64, Store, StoreOptions, Tuning,
     device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
@@ -113,7 +113,7 @@ pub struct Tally {
     /// Faults that struck.
     pub faults: u64,
     /// Lookups that had to find something.
-    pub owed: u64,
+    pub required: u64,
     /// Lookups of these that found nothing, in policies that may lose a few entries.
     pub missed: u64,
 }
@@ -127,17 +127,17 @@ impl AddAssign for Tally {
         self.failures += other.failures;
         self.given_up += other.given_up;
         self.faults += other.faults;
-        self.owed += other.owed;
+        self.required += other.required;
         self.missed += other.missed;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operations, lookups, hits, crashes, failures, given_up, faults, owed, missed } = self;
+        let Self { operations, lookups, hits, crashes, failures, given_up, faults, required, missed } = self;
         write!(
             f,
-            "{operations} operations, {lookups} lookups, {hits} hits, {owed} owed, {missed} of them missed, \
+            "{operations} operations, {lookups} lookups, {hits} hits, {required} required hits, {missed} of them missed, \
              {crashes} crashes, {faults} faults, {failures} refused, {given_up} stores given up"
         )
     }
@@ -172,7 +172,7 @@ pub struct Trial {
     staged: FaultStats,
     /// The times until which completed operations survive a kill, and a power loss.
     durable: Durable,
-    debt: Debt,
+    excuses: LossExcuses,
     tally: Tally,
     tell: Option<fn(&str)>,
 }
@@ -263,7 +263,7 @@ impl Trial {
             was_full: false,
             staged: FaultStats::default(),
             durable: Durable::default(),
-            debt: Debt::default(),
+            excuses: LossExcuses::default(),
             tally: Tally::default(),
             tell: None,
         };
@@ -312,7 +312,7 @@ impl Trial {
         let ended = self.tick();
         // Memory must be consistent, whatever the device did.
         self.store.iter().for_each(Store::check_invariants);
-        self.note_arrears();
+        self.note_pending_removals();
         self.note_evictions();
         self.say(|_| format!("{ended} {work:?}: {outcome:?}"));
         match (work, outcome) {
@@ -325,11 +325,11 @@ impl Trial {
             (ModelWork::Head { key, begun }, TaskOutcome::Updated(Ok(false))) => self.history(key).withdraw(begun),
             (ModelWork::Look { key, begun, unix_s }, TaskOutcome::Found(Ok(found))) => {
                 self.tally.lookups += 1;
-                let is_owed = self.is_owed(key, begun);
-                self.tally.owed += u64::from(is_owed);
+                let must_hit = self.must_hit(key, begun);
+                self.tally.required += u64::from(must_hit);
                 match found {
                     Some(found) => self.judge(key, begun, unix_s, &found)?,
-                    None if is_owed => self.judge_loss(key, begun)?,
+                    None if must_hit => self.judge_loss(key, begun)?,
                     None => {}
                 }
             }
@@ -420,14 +420,14 @@ impl Trial {
         if is_full && let ModelWork::Change { key, begun } | ModelWork::Head { key, begun } = work {
             self.history(*key).withdraw(*begun);
             // An entry that found no room may have removed the older version.
-            self.debt.excuse(self.now);
+            self.excuses.excuse(self.now);
         }
         // A store keeps refusing for some time after a fault, even one in an earlier life.
         let may_recover = self.plan.error_at.is_some();
         // A removal that found no room is pending, and while it is, nothing is stored.
         self.was_full |= is_full;
-        let owes = self.store.as_ref().is_some_and(|store| store.stats().removals_waiting > 0);
-        if is_full || (self.was_full && owes) || may_recover || self.faults() > 0 {
+        let has_pending = self.store.as_ref().is_some_and(|store| store.stats().removals_waiting > 0);
+        if is_full || (self.was_full && has_pending) || may_recover || self.faults() > 0 {
             Ok(())
         } else {
             Err(format!("{work:?} on a device without faults: {error}"))
@@ -507,7 +507,7 @@ mod tests {
             }
             trial.step(Operation::Reopen).unwrap();
             trial.check_all().unwrap_or_else(|broken| panic!("{policy}: {broken}"));
-            assert!(trial.tally().owed >= 8, "{policy}");
+            assert!(trial.tally().required >= 8, "{policy}");
             // The same, but the store that is opened after the crash is empty.
             trial.device = Arc::new(FaultyDevice::new(8 * SIZE_BYTES, 2, FaultPlan::default()));
             trial.directory = Arc::new(MemoryDirectory::new(8 * SIZE_BYTES));

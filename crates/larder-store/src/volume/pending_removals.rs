@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_owed_is_hidden_until_it_is_paid() {
+    fn deferred_removals_are_hidden_until_they_are_written() {
         let pending_removals = PendingRemovals::default();
         assert!(pending_removals.is_clear() && !pending_removals.hides(b"a") && !pending_removals.hides_site(Site(1)));
         pending_removals.defer_key(b"a");

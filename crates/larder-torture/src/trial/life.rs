@@ -56,7 +56,7 @@ impl Trial {
             Err(error) if self.faults() == 0 => return Err(format!("invalidation without a fault: {error}")),
             Err(_) => {
                 self.tally.failures += 1;
-                self.debt.haunt(ended);
+                self.excuses.note_failed_invalidation(ended);
             }
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Trial {
             let bad_reads = self.device.stats().bad_reads() - before.bad_reads();
             self.end_at_once(how);
             // Unreadable data may have been taken for free space, and overwritten.
-            self.forgive_misread(bad_reads);
+            self.excuse_misreads(bad_reads);
         }
         self.open()
     }
@@ -133,11 +133,11 @@ impl Trial {
     fn pass_on(&mut self, how: Crash, durable: u64, is_kept: bool) {
         let now = self.tick();
         let lies = self.device.stats().lies();
-        self.debt.restart(now);
+        self.excuses.restart(now);
         self.say(|_| format!("{now} {how:?}, durable until {durable}, {lies} lies"));
         for history in self.histories.values_mut() {
             if lies > 0 {
-                history.forgive(lies == 1, now);
+                history.excuse_losses(lies == 1, now);
             } else {
                 history.crash(durable, (how == Crash::Kill, is_kept), now);
             }
@@ -162,7 +162,7 @@ impl Trial {
         self.device.set_plan(self.plan.clone());
         self.is_misled = bad_reads > 0 && !self.is_dead();
         if self.is_misled {
-            self.forgive_misread(bad_reads);
+            self.excuse_misreads(bad_reads);
         }
         match outcome {
             Ok(store) => self.store = Some(store),
@@ -174,14 +174,14 @@ impl Trial {
 
     /// Excuses results that follow from read failures during opening: an unreadable record hides that it replaced
     /// another.
-    fn forgive_misread(&mut self, bad_reads: u64) {
+    fn excuse_misreads(&mut self, bad_reads: u64) {
         if bad_reads == 0 {
             return;
         }
         let now = self.tick();
         // There are two superblocks. Both are gone if one was lost and the other misread.
         let keeps_invalidations = bad_reads + self.device.stats().lies() < 2;
-        self.histories.values_mut().for_each(|history| history.forgive(keeps_invalidations, now));
+        self.histories.values_mut().for_each(|history| history.excuse_losses(keeps_invalidations, now));
     }
 
     fn open_store(&self) -> larder_store::Result<Store> {

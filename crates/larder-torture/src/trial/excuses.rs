@@ -11,7 +11,7 @@ use std::collections::{HashSet, VecDeque};
 
 /// The excuses for losses, and the losses so far.
 #[derive(Debug, Default)]
-pub(super) struct Debt {
+pub(super) struct LossExcuses {
     /// Operations begun by this time need not be found.
     excused_until: u64,
     /// Bytes that may have been written so far, and their number at past moments.
@@ -25,18 +25,18 @@ pub(super) struct Debt {
     /// Whether a fault had struck an operation in flight at the last check.
     is_struck: bool,
     /// Whether an invalidation failed that may be on one of the volume's superblocks. The next start may then apply it.
-    is_haunted: bool,
+    may_be_invalidated: bool,
     /// Number of evicted entries at the last check.
     known_evicted: u64,
     /// Whether a removal was pending at the last check.
-    owes_removals: bool,
+    has_pending_removals: bool,
     /// When the last write failed.
     failed_at: u64,
     /// Keys that had to be found and were not, in a policy that may lose a few.
     lost: HashSet<u64>,
 }
 
-impl Debt {
+impl LossExcuses {
     /// Excuses the loss of everything begun by `now`.
     pub(super) fn excuse(&mut self, now: u64) {
         self.excused_until = self.excused_until.max(now);
@@ -45,18 +45,18 @@ impl Debt {
     /// Returns the time after which an operation must have begun so that it must be found. While an invalidation is
     /// pending, nothing must be found: its retry covers everything begun by then.
     fn since(&self) -> u64 {
-        if self.is_haunted { u64::MAX } else { self.excused_until }
+        if self.may_be_invalidated { u64::MAX } else { self.excused_until }
     }
 
     /// Notes a failed invalidation: entries stored before the next start may be gone after it.
-    pub(super) fn haunt(&mut self, now: u64) {
+    pub(super) fn note_failed_invalidation(&mut self, now: u64) {
         self.excuse(now);
-        self.is_haunted = true;
+        self.may_be_invalidated = true;
     }
 
     /// Notes a restart of the store.
     pub(super) fn restart(&mut self, now: u64) {
-        if std::mem::take(&mut self.is_haunted) {
+        if std::mem::take(&mut self.may_be_invalidated) {
             self.excuse(now);
         }
     }
@@ -80,16 +80,16 @@ impl Trial {
     /// not become durable.
     pub(super) fn note_faults(&mut self) {
         let (faults, failed_writes) = (self.faults(), self.failed_writes());
-        if failed_writes != self.debt.known_failed_writes {
+        if failed_writes != self.excuses.known_failed_writes {
             let durable = self.durable.kill;
             self.histories.values_mut().for_each(|history| history.doubt(durable));
             (self.durable.kill_when_idle, self.durable.power_when_idle) = (0, 0);
-            self.debt.known_failed_writes = failed_writes;
-            self.debt.failed_at = self.now;
+            self.excuses.known_failed_writes = failed_writes;
+            self.excuses.failed_at = self.now;
         }
         // A store that knows that its device is dead drops pending writes without trying.
         if self.dying.is_none() && self.has_died() {
-            self.debt.excuse(self.now);
+            self.excuses.excuse(self.now);
         }
         // A device that dies on purpose returns nothing more, but its durable data is there for the next.
         if self.is_dead() {
@@ -97,20 +97,20 @@ impl Trial {
         }
         // A waiting misdirected write may land on entries that are stored and acknowledged in the meantime.
         let is_struck = self.device.struck_count() > 0;
-        if faults != self.debt.known_faults || is_struck || self.debt.is_struck {
-            self.debt.excuse(self.now);
-            (self.debt.known_faults, self.debt.is_struck) = (faults, is_struck);
+        if faults != self.excuses.known_faults || is_struck || self.excuses.is_struck {
+            self.excuses.excuse(self.now);
+            (self.excuses.known_faults, self.excuses.is_struck) = (faults, is_struck);
         }
     }
 
     /// Accounts for removals that wait to be written. If they cannot be written in another way, the volume is emptied,
     /// which costs everything begun by then.
-    pub(super) fn note_arrears(&mut self) {
-        let owes = self.store.as_ref().is_some_and(|store| store.stats().removals_waiting > 0);
-        if owes || self.debt.owes_removals {
-            self.debt.excuse(self.now);
+    pub(super) fn note_pending_removals(&mut self) {
+        let has_pending = self.store.as_ref().is_some_and(|store| store.stats().removals_waiting > 0);
+        if has_pending || self.excuses.has_pending_removals {
+            self.excuses.excuse(self.now);
         }
-        self.debt.owes_removals = owes;
+        self.excuses.has_pending_removals = has_pending;
     }
 
     /// Accounts for evictions by a policy that assigns room to lengths permanently. Once all of it is assigned, a new
@@ -120,20 +120,20 @@ impl Trial {
             return;
         }
         let evicted = self.store.as_ref().map_or(0, |store| store.stats().evicted);
-        if evicted != self.debt.known_evicted {
-            self.debt.excuse(self.now);
-            self.debt.known_evicted = evicted;
+        if evicted != self.excuses.known_evicted {
+            self.excuses.excuse(self.now);
+            self.excuses.known_evicted = evicted;
         }
     }
 
     /// Excludes faults that were just counted as staged.
     pub(super) fn forget_staged(&mut self) {
-        (self.debt.known_faults, self.debt.known_failed_writes) = (self.faults(), self.failed_writes());
+        (self.excuses.known_faults, self.excuses.known_failed_writes) = (self.faults(), self.failed_writes());
     }
 
     /// Returns whether an operation begun at `begun` can have become durable, unless the device has failed since.
     pub(super) fn is_trusted(&self, begun: u64) -> bool {
-        begun > self.debt.failed_at
+        begun > self.excuses.failed_at
     }
 
     /// Accounts for the bytes that an operation may write.
@@ -145,10 +145,10 @@ impl Trial {
         let times = if is_clustered { 2 } else { 1 };
         let bytes = match *operation {
             Operation::Insert { body_bytes, .. } => {
-                self.debt.longest_bytes = self.debt.longest_bytes.max(body_bytes);
+                self.excuses.longest_bytes = self.excuses.longest_bytes.max(body_bytes);
                 body_bytes * times + PARTIAL_BYTES
             }
-            Operation::UpdateHead { .. } => self.debt.longest_bytes * times + PARTIAL_BYTES,
+            Operation::UpdateHead { .. } => self.excuses.longest_bytes * times + PARTIAL_BYTES,
             Operation::Abandon { .. } | Operation::Remove { .. } => PARTIAL_BYTES,
             Operation::Sync | Operation::Wait { .. } => unit_bytes * SITE_COUNT,
             Operation::Reopen | Operation::Crash { .. } => 2 * SEGMENT_BYTES.max(unit_bytes * SITE_COUNT),
@@ -164,17 +164,17 @@ impl Trial {
         } else {
             self.options.size_bytes / 4 / part_count(&self.options)
         };
-        self.debt.wear(bytes, self.now, room_bytes);
+        self.excuses.wear(bytes, self.now, room_bytes);
     }
 
     /// Returns whether a lookup of `key` from `begun` to now must find something.
-    pub(super) fn is_owed(&self, key: u64, begun: u64) -> bool {
-        let since = self.debt.since();
+    pub(super) fn must_hit(&self, key: u64, begun: u64) -> bool {
+        let since = self.excuses.since();
         // `esp` evicts as time passes.
         let lasts = self.options.policy.layout != LayoutAxis::MultilevelBitmap || self.passed.is_zero();
         let is_countable = lasts && (!may_lose_a_few(self.options.policy) || self.histories.len() <= FEW_KEYS);
-        let owes = || self.histories.get(&key).is_some_and(|history| history.owes(begun, since));
-        is_countable && !self.is_dead() && owes()
+        let must_hit = || self.histories.get(&key).is_some_and(|history| history.must_hit(begun, since));
+        is_countable && !self.is_dead() && must_hit()
     }
 
     /// Returns how many entries may be missing because their positions found no room on the way to the file: as many as
@@ -190,13 +190,13 @@ impl Trial {
     /// The policy may not lose the entry.
     pub(super) fn judge_loss(&mut self, key: u64, begun: u64) -> Result<(), String> {
         self.tally.missed += 1;
-        self.debt.lost.insert(key);
+        self.excuses.lost.insert(key);
         let few = if may_lose_a_few(self.options.policy) { 2 + self.histories.len() / 4 } else { 0 };
         let few = few + self.places_forgotten();
-        if self.debt.lost.len() <= few {
+        if self.excuses.lost.len() <= few {
             return Ok(());
         }
-        let (since, history) = (self.debt.since(), self.history(key).clone());
+        let (since, history) = (self.excuses.since(), self.history(key).clone());
         Err(format!("key {key} at {begun}: nothing is found of what must be there since {since}: {history:?}"))
     }
 
