@@ -137,7 +137,7 @@ impl BenchResult {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// Phases from which results are taken; all, if none is marked.
+    /// Returns the phases from which results are taken, or all phases if none is marked.
     pub fn result_phases(&self) -> Vec<&PhaseFigures> {
         let marked: Vec<_> = self.phases.iter().filter(|phase| phase.counts_as_result).collect();
         if marked.is_empty() { self.phases.iter().collect() } else { marked }

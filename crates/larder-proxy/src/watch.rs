@@ -218,7 +218,8 @@ impl WatchedConnection {
         *self.watch.waker.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Registers the task that orders wake. Must be called at the task's first poll. A task's waker never changes.
+    /// Registers the task to wake when an order arrives. Must be called at the task's first poll. A task's waker never
+    /// changes.
     pub(crate) fn remember(&self, context: &Context<'_>) {
         *self.watch.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
     }

@@ -227,7 +227,8 @@ mod tests {
         assert!((0..2_000).all(|n| admission.admits(EntryOffer { sectors: 2_000, ..offer(n) }, n, true)));
     }
 
-    /// Returns how many of 20,000 entries of 112 sectors are admitted, among as many of 16.
+    /// Offers 20,000 entries of 112 sectors and as many of 16 sectors. Returns how many of the longer ones are
+    /// admitted.
     fn admitted(objective: Objective) -> usize {
         let mut admission = admission(objective);
         let mut is_admitted = |n, sectors| admission.admits(EntryOffer { sectors, ..offer(n) }, n, false);

@@ -31,7 +31,7 @@ const PARTITION_SETS: u64 = 1024;
 /// Sectors per block in which a length is measured.
 const LENGTH_SECTORS: u64 = 16;
 
-/// Returns how often the log has wrapped at a position.
+/// A function that returns how often the log has wrapped at a position.
 pub(crate) type Generation = Box<dyn Fn(Sector) -> u64 + Send + Sync>;
 
 /// The index of one volume.

@@ -168,7 +168,7 @@ fn prefix_of(slot: u64) -> u32 {
     (slot >> u32::BITS) as u32
 }
 
-/// Packs a slot. States are never 0, so that no packed slot is.
+/// Packs a slot. Its state is never 0, so the result is never 0.
 fn pack(slot: FrontSlot) -> u64 {
     assert!(u64::from(slot.granule) < FrontIndex::GRANULE_COUNT_MAX);
     let state = match slot.state {
