@@ -88,9 +88,10 @@ fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
     assert!(operate(&fixture, "OFFLINE /status").text().starts_with("off: "));
 }
 
-/// Returns ports of this machine on which nothing listens.
+/// Returns ports of this machine on which nothing listens. Other tests run at the same time, and their servers could
+/// take free ports of 127.0.0.1.
 fn closed_ports<const COUNT: usize>() -> [SocketAddr; COUNT] {
-    let listeners = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let listeners = [(); COUNT].map(|()| TcpListener::bind("127.0.0.77:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap())
 }
 
