@@ -16,7 +16,7 @@ use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, WorkloadReques
 use std::{collections::HashSet, time::Duration};
 
 /// Size to which a disk is sampled. From 4 GiB, the log's segments are as long as on the whole disk.
-const SAMPLED_BYTES: u64 = 4_400_000_000;
+const SAMPLED_BYTES: u64 = 5_000_000_000;
 /// Time for which a page's entries are collected. A page and its images wait for the servers for 2.5 s each, up to four
 /// images at a time.
 const GROUP_WINDOW: Duration = Duration::from_secs(10);
