@@ -247,8 +247,7 @@ pub(crate) fn figure_6(options: &PaperOptions<'_>) -> Result<Report, Error> {
          effect."
             .to_owned(),
         "From 90% on, record heads and rounding to slots bring the store to its own limit of 95% of all slots, so it \
-         evicts slightly earlier than required. If utilization is counted in slots (second line), the times differ \
-         by 0.4%."
+         evicts slightly earlier than required. If utilization is counted in slots, the times differ by 0.4%."
             .to_owned(),
         format!(
             "BUDDY on 2 GB takes {:.0} s; the paper's text implies about 7,300 s. Its constants were calibrated on 1 \
