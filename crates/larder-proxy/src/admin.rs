@@ -17,8 +17,8 @@ mod operator;
 mod overview;
 mod packing;
 mod pinning;
+mod progress;
 mod purging;
-mod told;
 
 use std::sync::Arc;
 

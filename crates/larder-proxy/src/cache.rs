@@ -15,13 +15,13 @@ use crate::{
         epochs::ChangeEpochs,
         groups::PageGroups,
         hot::HotTier,
-        lonely::Uncollapsible,
         mark::KeyMarks,
         patience::StorePatience,
         pins::Pins,
         purges::{Purges, WorkStart},
         shared_reads::SharedReads,
         sightings::ChunkSightings,
+        uncollapsible::Uncollapsible,
     },
     config::CacheSettings,
     metrics::WorkerMetrics,
@@ -34,7 +34,6 @@ pub(crate) mod epochs;
 pub(crate) mod groups;
 pub(crate) mod hot;
 pub(crate) mod invalidation;
-pub(crate) mod lonely;
 pub(crate) mod lookup;
 pub(crate) mod mark;
 pub(crate) mod neighbours;
@@ -45,6 +44,7 @@ pub(crate) mod responses;
 pub(crate) mod shared_reads;
 pub(crate) mod sightings;
 pub(crate) mod storing;
+pub(crate) mod uncollapsible;
 
 /// The cache as one worker uses it for the requests of one site.
 pub(crate) struct Cache {
@@ -90,7 +90,7 @@ pub(crate) struct CacheShared {
     pub(crate) arrivals: Arc<Arrivals>,
     /// The invalidations, by resource key.
     pub(crate) epochs: Arc<ChangeEpochs>,
-    pub(crate) lonely: Arc<Uncollapsible>,
+    pub(crate) uncollapsible: Arc<Uncollapsible>,
     pub(crate) patience: StorePatience,
     pub(crate) pins: Arc<Pins>,
     pub(crate) purges: Arc<Purges>,

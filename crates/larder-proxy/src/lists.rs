@@ -17,7 +17,7 @@ use std::{
 };
 
 use crate::{
-    caretaker::{FileStamp, stamp},
+    file_watcher::{FileStamp, stamp},
     origin::target::bare_host,
 };
 

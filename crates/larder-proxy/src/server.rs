@@ -118,12 +118,12 @@ impl Proxy {
         let own_addresses = local_addrs.iter().copied().chain(admin_addr).collect();
         let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
         let lasting = Persistent::new(&config, store.as_ref(), &metrics)?;
-        let Assembly { shared, caretakers } = Assembly::new(config, files, own_addresses, lasting);
+        let Assembly { shared, file_watchers } = Assembly::new(config, files, own_addresses, lasting);
         let in_force = Arc::new(InForce::new(&shared));
         let exposition = MetricsSource::new(metrics.clone(), store, Arc::clone(&in_force));
         let (stop, stopped) = watch::channel(None);
         let admin = AdminListener { listener: admin_listener, pages: admin::AdminPages::new(exposition) };
-        let served = ServedConfig::new(&shared, &local_addrs, admin_addr, caretakers);
+        let served = ServedConfig::new(&shared, &local_addrs, admin_addr, file_watchers);
         let handle = ProxyHandle { in_force, stop, openings: Vec::new(), served: Arc::new(Mutex::new(served)) };
         let threads = Vec::new();
         let mut running =

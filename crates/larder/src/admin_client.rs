@@ -158,7 +158,7 @@ enum AnswerPiece {
     Data(Vec<u8>),
 }
 
-/// Reads a piece of a response: its kind, its length and its bytes, in the framing of the proxy's module `told`.
+/// Reads a piece of a response: its kind, its length and its bytes, in the framing of the proxy's module `progress`.
 fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
     let mut head = [0; 5];
     answer.read_exact(&mut head)?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     pinning,
-    told::{self, OperatorFailure},
+    progress::{self, OperatorFailure},
 };
 use crate::{
     cache::{
@@ -50,7 +50,7 @@ enum SortOrder {
 /// Lists the responses that the body requests.
 pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseBody> {
     let (cache, body) = (Arc::clone(&worker.cache), body.clone());
-    told::answer(move |teller| {
+    progress::answer(move |teller| {
         let store = pinning::store_of(&cache)?;
         let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));
         let wanted: ListingRequest = serde_json::from_slice(line).map_err(|error| OperatorFailure {

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use super::{
     pinning,
-    told::{self, OperatorFailure, ProgressTeller},
+    progress::{self, OperatorFailure, ProgressWriter},
 };
 use crate::{
     client::response_body::ResponseBody,
@@ -41,7 +41,7 @@ struct PackRequest {
 /// Packs the responses that the body requests.
 pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody> {
     let (cache, body) = (Arc::clone(&worker.cache), body.clone());
-    told::answer(move |teller| {
+    progress::answer(move |teller| {
         let store = pinning::store_of(&cache)?;
         let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));
         let wanted: PackRequest = serde_json::from_slice(line).map_err(|error| OperatorFailure {
@@ -72,7 +72,7 @@ pub(super) fn unpack(worker: &Arc<Worker>, body: Incoming) -> Response<ResponseB
     let cache = Arc::clone(&worker.cache);
     let (sender, pieces) = mpsc::channel(PIECE_COUNT_MAX);
     tokio::spawn(feed(body, sender));
-    told::answer(move |teller| {
+    progress::answer(move |teller| {
         pinning::store_of(&cache)?;
         let mut source = BufReader::with_capacity(BUFFER_BYTES, UploadPieces { pieces, piece: Bytes::new() });
         let is_gzip = source.fill_buf().is_ok_and(|bytes| bytes.starts_with(&[0x1f, 0x8b]));
@@ -93,7 +93,7 @@ pub(super) fn unpack(worker: &Arc<Worker>, body: Incoming) -> Response<ResponseB
     })
 }
 
-fn tell_left_out(teller: &ProgressTeller, url: &str, why: &str) -> bool {
+fn tell_left_out(teller: &ProgressWriter, url: &str, why: &str) -> bool {
     teller.line(&json!({ "left_out": { "url": url, "why": why } }))
 }
 

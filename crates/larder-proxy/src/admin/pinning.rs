@@ -11,7 +11,7 @@ use larder_http::UrlPattern;
 use larder_store::Store;
 use serde_json::{Value, json};
 
-use super::told::{self, OperatorFailure, ProgressTeller};
+use super::progress::{self, OperatorFailure, ProgressWriter};
 use crate::{
     cache::{
         Cache,
@@ -24,7 +24,7 @@ use crate::{
 /// Pins the responses that the patterns in the body match, or lists the pins.
 pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
-    told::answer(move |teller| {
+    progress::answer(move |teller| {
         let (store, patterns) = (store_of(&cache)?, parse(&body)?);
         if patterns.is_empty() {
             return Ok(list(&cache, &store, teller));
@@ -40,7 +40,7 @@ pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
 /// Unpins the patterns in the body, or all.
 pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
-    told::answer(move |_| {
+    progress::answer(move |_| {
         let (store, patterns) = (store_of(&cache)?, parse(&body)?);
         let removed = (!is_all).then_some(&patterns[..]);
         let outcome = cache.shared.pins.remove(&store, &cache.http.targets, removed);
@@ -50,7 +50,7 @@ pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response
     })
 }
 
-fn list(cache: &Cache, store: &Store, teller: &ProgressTeller) -> Value {
+fn list(cache: &Cache, store: &Store, teller: &ProgressWriter) -> Value {
     let (by_pattern, sum) = cache.shared.pins.figures(store);
     for (pattern, PinTotals { responses, bytes }) in by_pattern {
         teller.line(&json!({ "pattern": pattern.as_str(), "responses": responses, "bytes": bytes }));

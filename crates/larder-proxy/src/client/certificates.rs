@@ -1,6 +1,6 @@
 //! Selects the certificates for clients by name, and reloads them when their files change.
 //!
-//! Owns: the certificates. Files are watched in `caretaker`. Invariants: a certificate stays in use until a valid
+//! Owns: the certificates. Files are watched in `file_watcher`. Invariants: a certificate stays in use until a valid
 //! replacement has been read, so a broken file never takes a listener down. Open connections are not affected. Cost: a
 //! handshake takes one lock and one lookup by name. The watcher reads the files' times once a second.
 
@@ -21,8 +21,8 @@ use webpki::EndEntityCert;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 use crate::{
-    caretaker::{FileStamp, stamp},
     config::TlsIdentity,
+    file_watcher::{FileStamp, stamp},
 };
 
 /// The certificates in use.

@@ -227,7 +227,7 @@ impl Fetch {
             self.flight.set_stage(FetchStage::OriginFailing);
             return;
         }
-        let lonely = &self.cache().shared.lonely;
+        let uncollapsible = &self.cache().shared.uncollapsible;
         if status == StatusCode::NOT_MODIFIED {
             // The response answers the first requester's condition, so it means nothing to others.
             let OriginAnswer { head: response::Parts { headers: fields, .. }, body, .. } = answer;
@@ -237,7 +237,7 @@ impl Fetch {
         match self.place(&answer) {
             Err(reason) => {
                 // The key is remembered, so that the next requests do not wait for a response that they cannot share.
-                lonely.insert(&self.primary);
+                uncollapsible.insert(&self.primary);
                 Box::pin(self.forget_replaced(status, reason)).await;
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });
@@ -261,9 +261,9 @@ impl Fetch {
                 let fresh = reuse::decide(&http::Method::GET, &HeaderMap::new(), &head, response_time, settings);
                 let shareable = matches!(fresh, Reuse::Fresh { .. });
                 if shareable {
-                    lonely.remove(&self.primary);
+                    uncollapsible.remove(&self.primary);
                 } else {
-                    lonely.insert(&self.primary);
+                    uncollapsible.insert(&self.primary);
                 }
                 let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
                 let is_long = total_len.is_some_and(|len| len > CHUNK_BYTES);

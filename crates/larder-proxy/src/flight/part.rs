@@ -88,7 +88,7 @@ impl Fetch {
         let (part, (place, selecting)) = match kept {
             Ok(kept) => kept,
             Err(reason) => {
-                cache.shared.lonely.insert(&self.primary);
+                cache.shared.uncollapsible.insert(&self.primary);
                 let is_exact = self.asked.fields.get(header::RANGE) == Some(range);
                 let private = PrivateResponse { status: head.status, fields: head.headers, body, reason, is_exact };
                 return self.flight.set_private(private);

@@ -41,7 +41,7 @@ impl FetchContext {
     ) -> Option<(response::Parts, OriginBody)> {
         let siblings = self.siblings.as_ref()?;
         let key = asked.key.as_ref().filter(|_| may_be_shared(asked))?;
-        if self.cache.shared.lonely.contains(key) {
+        if self.cache.shared.uncollapsible.contains(key) {
             return None;
         }
         let sibling = siblings.owner(key)?;

@@ -24,7 +24,7 @@ pub(crate) struct RouteFacts<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) stored: StoredState,
     /// Whether recent responses for this resource could not be shared between clients.
-    pub(crate) is_lonely: bool,
+    pub(crate) is_uncollapsible: bool,
     /// Whether there is a store, which can keep parts of bodies.
     pub(crate) has_store: bool,
     /// Whether the origin can be contacted. If not, the decision on the stored response already takes that into
@@ -158,7 +158,7 @@ impl RouteFacts<'_> {
         }
         let partial = has(header::RANGE);
         let conditional = has(header::IF_NONE_MATCH) || has(header::IF_MODIFIED_SINCE);
-        if (partial || conditional) && !is_stored && self.is_lonely {
+        if (partial || conditional) && !is_stored && self.is_uncollapsible {
             return true;
         }
         partial && !is_stored && !self.has_store && self.is_far()
@@ -285,21 +285,22 @@ mod tests {
         let mut case_count = 0;
         for (stored, ways) in ways_by_stored() {
             for ((method, lines), way_expected) in requests.iter().zip(&ways) {
-                for (has_store, is_lonely) in [(true, false), (false, false), (true, true)] {
+                for (has_store, is_uncollapsible) in [(true, false), (false, false), (true, true)] {
                     let fields = fields(lines);
                     let (settings, line) = (&settings, UplinkState::Up);
-                    let facts = RouteFacts { method, fields: &fields, settings, stored, is_lonely, has_store, line };
+                    let facts =
+                        RouteFacts { method, fields: &fields, settings, stored, is_uncollapsible, has_store, line };
                     let (fly, pass) = (ways[0].clone(), ways[1].clone());
                     let expected = match way_expected.as_str() {
                         "part" => {
-                            if is_lonely {
+                            if is_uncollapsible {
                                 pass
                             } else {
                                 fly
                             }
                         }
                         "far" => {
-                            if is_lonely || !has_store {
+                            if is_uncollapsible || !has_store {
                                 pass
                             } else {
                                 fly
@@ -307,7 +308,7 @@ mod tests {
                         }
                         way => way.to_owned(),
                     };
-                    assert_eq!(way(&facts), expected, "{stored:?} {method} {lines:?} {has_store} {is_lonely}");
+                    assert_eq!(way(&facts), expected, "{stored:?} {method} {lines:?} {has_store} {is_uncollapsible}");
                     case_count += 1;
                 }
             }
@@ -332,8 +333,15 @@ mod tests {
                 let (fields, settings) = (fields(lines), Settings::default());
                 let line = UplinkState::Down(larder_http::reuse::StaleAllowed::AsOnError);
                 let (method, settings, stored) = (&Method::GET, &settings, known);
-                let facts =
-                    RouteFacts { method, fields: &fields, settings, stored, is_lonely: true, has_store: true, line };
+                let facts = RouteFacts {
+                    method,
+                    fields: &fields,
+                    settings,
+                    stored,
+                    is_uncollapsible: true,
+                    has_store: true,
+                    line,
+                };
                 assert_eq!(way(&facts), expected, "{known:?} {lines:?}");
             }
         }
@@ -352,7 +360,7 @@ mod tests {
             fields: &fields,
             settings: &settings,
             stored,
-            is_lonely: false,
+            is_uncollapsible: false,
             has_store: true,
             line: UplinkState::Up,
         };

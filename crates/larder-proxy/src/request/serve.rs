@@ -131,8 +131,8 @@ pub(crate) fn facts<'a>(
     stored: StoredState,
 ) -> RouteFacts<'a> {
     let AnswerTerms { method, fields, line } = asking;
-    let (is_lonely, has_store) = (cache.shared.lonely.contains(primary), cache.shared.store.is_some());
-    RouteFacts { method, fields, settings: &cache.http, stored, is_lonely, has_store, line }
+    let (is_uncollapsible, has_store) = (cache.shared.uncollapsible.contains(primary), cache.shared.store.is_some());
+    RouteFacts { method, fields, settings: &cache.http, stored, is_uncollapsible, has_store, line }
 }
 
 /// The properties of a request that determine how it is answered.

@@ -91,7 +91,7 @@ pub(crate) async fn fly(
     // A request with more selecting fields than the stored request had may get a response made for it alone, so no
     // other client may share it.
     let mut alone = !told
-        || worker.cache.shared.lonely.contains(&sharing.primary)
+        || worker.cache.shared.uncollapsible.contains(&sharing.primary)
         // A flight with other credentials could bring a response that this client may not read.
         || (asked.before.checks_authorization && sharing.permission.is_none());
     // Each outcome below changes the plan, so repeating makes progress. The limit stops an origin whose `Vary` changes

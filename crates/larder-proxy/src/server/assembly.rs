@@ -30,18 +30,18 @@ use crate::{
         epochs::ChangeEpochs,
         groups::PageGroups,
         hot::{AdmissionRule, HotTier},
-        lonely::Uncollapsible,
         neighbours,
         patience::StorePatience,
         pins::Pins,
         purges::Purges,
         shared_reads::SharedReads,
         sightings::ChunkSightings,
+        uncollapsible::Uncollapsible,
     },
-    caretaker::FileWatcher,
     client::{certificates::CertificateSet, intercept::Interceptor, opening, passwords::PasswordList},
     config::{ProxyConfig, Site},
     delays::DelayTable,
+    file_watcher::FileWatcher,
     fleet::{FleetLink, FleetPeers, secret::FleetSecret},
     flight::{rest::TailFetches, table::FlightTable},
     history::History,
@@ -68,7 +68,7 @@ use crate::{
 pub(super) struct Assembly {
     pub(super) shared: Arc<ProxyState>,
     /// The watchers of the configuration's files.
-    pub(super) caretakers: Vec<FileWatcher>,
+    pub(super) file_watchers: Vec<FileWatcher>,
 }
 
 /// The content of the files that a configuration names.
@@ -82,7 +82,7 @@ pub(super) struct ConfigFiles {
     interceptor: Option<Arc<Interceptor>>,
     fleet_secret: Option<FleetSecret>,
     build_cache_tokens: BuildCacheTokens,
-    caretakers: Vec<FileWatcher>,
+    file_watchers: Vec<FileWatcher>,
 }
 
 /// The state that survives a reload.
@@ -92,7 +92,7 @@ pub(super) struct Persistent {
     sightings: Arc<ChunkSightings>,
     arrivals: Arc<Arrivals>,
     epochs: Arc<ChangeEpochs>,
-    lonely: Arc<Uncollapsible>,
+    uncollapsible: Arc<Uncollapsible>,
     groups: Arc<PageGroups>,
     flights: Arc<FlightTable>,
     bodies: Arc<BodyBudget>,
@@ -125,11 +125,11 @@ impl ConfigFiles {
         let admin_tokens = config.admin_tokens.as_deref().map(AdminTokens::load).transpose().map_err(refused)?;
         let fleet_secret = read_fleet_secret(config).map_err(refused)?;
         let build_cache_tokens = BuildCacheTokens::load(config).map_err(refused)?;
-        let mut caretakers = Vec::new();
-        let certificates = open_certificates(config, &mut caretakers)?;
+        let mut file_watchers = Vec::new();
+        let certificates = open_certificates(config, &mut file_watchers)?;
         let acceptor =
             certificates.as_ref().map(|certificates| opening::acceptor(Arc::clone(certificates))).transpose();
-        let lists = open_lists(config, &mut caretakers)?;
+        let lists = open_lists(config, &mut file_watchers)?;
         let interceptor = config.intercept.as_ref().map(Interceptor::open).transpose()?.map(Arc::new);
         let acceptor = acceptor.map_err(io::Error::other)?;
         Ok(Self {
@@ -142,7 +142,7 @@ impl ConfigFiles {
             interceptor,
             fleet_secret,
             build_cache_tokens,
-            caretakers,
+            file_watchers,
         })
     }
 }
@@ -170,7 +170,7 @@ impl Persistent {
             sightings: Arc::default(),
             arrivals: Arc::default(),
             epochs: Arc::default(),
-            lonely: Arc::default(),
+            uncollapsible: Arc::default(),
             groups: Arc::new(PageGroups::new(config.cache.group_window)),
             flights: Arc::default(),
             bodies: Arc::new(BodyBudget::new(config.window_bytes())),
@@ -229,7 +229,7 @@ impl Persistent {
             sightings: Arc::clone(&cache.sightings),
             arrivals: Arc::clone(&cache.arrivals),
             epochs: Arc::clone(&cache.epochs),
-            lonely: Arc::clone(&cache.lonely),
+            uncollapsible: Arc::clone(&cache.uncollapsible),
             groups,
             flights: Arc::clone(&before.flights),
             bodies: Arc::clone(&cache.bodies),
@@ -283,7 +283,7 @@ impl Assembly {
             sightings: lasting.sightings,
             arrivals: lasting.arrivals,
             epochs: lasting.epochs,
-            lonely: lasting.lonely,
+            uncollapsible: lasting.uncollapsible,
             patience: StorePatience::new(config.limits.store),
             pins: lasting.pins,
             purges: lasting.purges,
@@ -324,7 +324,7 @@ impl Assembly {
             counts: lasting.counts,
             config,
         });
-        Self { shared, caretakers: files.caretakers }
+        Self { shared, file_watchers: files.file_watchers }
     }
 }
 
@@ -404,7 +404,7 @@ fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
 /// Reads the certificates for TLS listeners, if there are any, and starts the watcher of their files.
 fn open_certificates(
     config: &ProxyConfig,
-    caretakers: &mut Vec<FileWatcher>,
+    file_watchers: &mut Vec<FileWatcher>,
 ) -> io::Result<Option<Arc<CertificateSet>>> {
     if !config.listeners.iter().any(|listener| listener.tls) && !config.admin_tls {
         return Ok(None);
@@ -412,18 +412,18 @@ fn open_certificates(
     let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
     let certificates = Arc::new(CertificateSet::load(&config.identities).map_err(refused)?);
     let (watched, reloaded) = (Arc::clone(&certificates), Arc::clone(&certificates));
-    caretakers.push(FileWatcher::start("certificates", move || watched.stamps(), move || reloaded.reload())?);
+    file_watchers.push(FileWatcher::start("certificates", move || watched.stamps(), move || reloaded.reload())?);
     Ok(Some(certificates))
 }
 
 /// Reads the lists of hosts, if there are any, and starts the watcher of their files.
-fn open_lists(config: &ProxyConfig, caretakers: &mut Vec<FileWatcher>) -> io::Result<Option<Arc<ActiveLists>>> {
+fn open_lists(config: &ProxyConfig, file_watchers: &mut Vec<FileWatcher>) -> io::Result<Option<Arc<ActiveLists>>> {
     if config.lists.is_empty() {
         return Ok(None);
     }
     let lists = ActiveLists::load(&config.lists).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     let lists = Arc::new(lists);
     let (watched, reloaded) = (Arc::clone(&lists), Arc::clone(&lists));
-    caretakers.push(FileWatcher::start("lists of hosts", move || watched.stamps(), move || reloaded.reload())?);
+    file_watchers.push(FileWatcher::start("lists of hosts", move || watched.stamps(), move || reloaded.reload())?);
     Ok(Some(lists))
 }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use crate::{
-    caretaker::FileWatcher,
     config::ProxyConfig,
+    file_watcher::FileWatcher,
     server::{
         ProxyHandle,
         assembly::{Assembly, ConfigFiles, Persistent},
@@ -27,7 +27,7 @@ use crate::{
 pub(crate) struct ServedConfig {
     listeners: Vec<BoundAddress>,
     admin_addr: Option<SocketAddr>,
-    _caretakers: Vec<FileWatcher>,
+    _file_watchers: Vec<FileWatcher>,
 }
 
 /// An address on which the proxy listens.
@@ -66,9 +66,9 @@ impl ServedConfig {
         shared: &ProxyState,
         local_addrs: &[SocketAddr],
         admin_addr: Option<SocketAddr>,
-        caretakers: Vec<FileWatcher>,
+        file_watchers: Vec<FileWatcher>,
     ) -> Self {
-        Self { listeners: bound(&shared.config, local_addrs), admin_addr, _caretakers: caretakers }
+        Self { listeners: bound(&shared.config, local_addrs), admin_addr, _file_watchers: file_watchers }
     }
 
     /// Returns the actual address of a listener that is configured for `address` and open already.
@@ -115,7 +115,7 @@ impl ProxyHandle {
             addresses.filter_map(|address| served.local_addr(address).or_else(|| added_addrs.next())).collect();
         let own_addresses = local_addrs.iter().copied().chain(served.admin_addr).collect();
         let lasting = Persistent::of(&before, &config)?;
-        let Assembly { shared, caretakers } = Assembly::new(config, files, own_addresses, lasting);
+        let Assembly { shared, file_watchers } = Assembly::new(config, files, own_addresses, lasting);
         for (opening, sockets) in self.openings.iter().zip(sockets) {
             let mut sockets = sockets.into_iter();
             let listeners = shared.config.listeners.iter();
@@ -127,7 +127,7 @@ impl ProxyHandle {
             opening.send(WorkerMessage::Configuration(Box::new(changed))).map_err(|_| stopped())?;
         }
         self.in_force.set(&shared);
-        *served = ServedConfig::new(&shared, &local_addrs, served.admin_addr, caretakers);
+        *served = ServedConfig::new(&shared, &local_addrs, served.admin_addr, file_watchers);
         // A worker that is blocked adopts it later.
         let is_taken = self.is_responsive(TAKEN_PATIENCE);
         is_taken.then_some(ReloadOutcome { local_addrs, unchanged }).ok_or_else(stopped)

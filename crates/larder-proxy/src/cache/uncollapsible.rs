@@ -54,11 +54,11 @@ mod tests {
 
     #[test]
     fn what_is_put_in_is_found_until_it_is_taken_out() {
-        let lonely = Uncollapsible::default();
-        assert!(!lonely.contains(b"a"));
-        lonely.insert(b"a");
-        assert!(lonely.contains(b"a") && !lonely.contains(b"b"));
-        lonely.remove(b"a");
-        assert!(!lonely.contains(b"a"));
+        let uncollapsible = Uncollapsible::default();
+        assert!(!uncollapsible.contains(b"a"));
+        uncollapsible.insert(b"a");
+        assert!(uncollapsible.contains(b"a") && !uncollapsible.contains(b"b"));
+        uncollapsible.remove(b"a");
+        assert!(!uncollapsible.contains(b"a"));
     }
 }

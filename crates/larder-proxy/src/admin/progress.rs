@@ -13,7 +13,7 @@ use crate::client::response_body::ResponseBody;
 
 /// Sends progress to the client of a command.
 #[derive(Clone)]
-pub(crate) struct ProgressTeller(mpsc::Sender<Bytes>);
+pub(crate) struct ProgressWriter(mpsc::Sender<Bytes>);
 
 /// A failure, with advice for the operator.
 #[derive(Debug)]
@@ -24,10 +24,10 @@ pub(crate) struct OperatorFailure {
 
 /// Responds with the progress of `work`, which runs on a thread that may block, and then with its result.
 pub(super) fn answer(
-    work: impl FnOnce(&ProgressTeller) -> Result<Value, OperatorFailure> + Send + 'static,
+    work: impl FnOnce(&ProgressWriter) -> Result<Value, OperatorFailure> + Send + 'static,
 ) -> Response<ResponseBody> {
     let (sender, pieces) = mpsc::channel(PIECE_COUNT_MAX);
-    let teller = ProgressTeller(sender);
+    let teller = ProgressWriter(sender);
     task::spawn_blocking(move || {
         let last = match work(&teller) {
             Ok(done) => json!({ "done": done }),
@@ -38,7 +38,7 @@ pub(super) fn answer(
     Response::new(ResponseBody::told(pieces))
 }
 
-impl ProgressTeller {
+impl ProgressWriter {
     /// Sends a line. Returns whether the client is still there.
     pub(crate) fn line(&self, line: &Value) -> bool {
         self.piece(KIND_LINE, line.to_string().as_bytes())
