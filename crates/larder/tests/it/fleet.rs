@@ -211,6 +211,8 @@ fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
     (0..3).for_each(|node| nodes.store(node, &paths));
     nodes.purge(0, &["--tag", "none"]);
     (0..2).for_each(|_| assert_eq!(nodes.hits(1, &paths), paths.len()));
+    let unwritten = "larder_memory_bytes{part=\"dirty\"}";
+    eventually("c has written what it stored", || nodes.metric(2, unwritten) == Some(0));
     nodes.kill(2);
     nodes.purge(0, &["--tag", "x"]);
     nodes.kill(0);
