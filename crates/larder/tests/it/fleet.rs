@@ -68,6 +68,14 @@ impl Nodes {
         (0..3).for_each(|node| self.until_sure(node));
     }
 
+    /// Waits until a node has said this, which it may have done while it started.
+    fn until_said(&mut self, node: usize, text: &str) {
+        let larder = self.running[node].as_mut().unwrap();
+        if !larder.start_lines.contains(text) {
+            larder.wait_for_line(text);
+        }
+    }
+
     fn kill(&mut self, node: usize) {
         let larder = self.running[node].take().unwrap();
         larder.signal(Signal::KILL);
@@ -284,11 +292,8 @@ fn nodes_that_do_not_belong_together_say_so_and_trust_nothing() {
     // The random name of the folder can contain any letter.
     fs::write(&config, text.replace(&a, "\0").replace(&c, &a).replace('\0', &c)).unwrap();
     (0..3).for_each(|node| nodes.start(node));
-    nodes.running[0]
-        .as_mut()
-        .unwrap()
-        .wait_for_line("it refuses to send its purges: 403 this is for nodes of the fleet");
-    nodes.running[2].as_mut().unwrap().wait_for_line("it refuses to send its purges: 403 this node is c, not a");
+    nodes.until_said(0, "it refuses to send its purges: 403 this is for nodes of the fleet");
+    nodes.until_said(2, "it refuses to send its purges: 403 this node is c, not a");
     for node in 0..3 {
         nodes.until_ready(node);
         assert_eq!(nodes.metric(node, "larder_fleet_doubt"), Some(1));
