@@ -25,15 +25,15 @@ workloads.
 
 The robots of PolyMix send their requests at the printed rate, and the pages of many robots interleave. A disk with its
 caches and its working set is simulated 3 to 200 times smaller, with fewer objects but all robots. Its cylinder groups
-shrink with it: their number, and with it the results, would depend on the sample otherwise. Squid and what is built
-into it read an object in pieces of 4 KB. Each piece waits at the disk, which serves others in between.
+shrink with it: their number, and with it the results, would depend on the sample otherwise. Squid, ESP and
+expv1 read an object in pieces of 4 KB. Each piece waits at the disk, which serves others in between.
 
 A ratio is the simulated value divided by the paper's. Of a printed range or bound the nearer end counts, and a value
 within it has the ratio 1. Gains are compared as gains: 5% is not 30%, although 1.05 is close to 1.3.
 
 The paper's value is *printed*, *derived* from printed ones, or *external* (by other authors). The line is *fitted* if a
-constant was chosen so that the value comes out, *repeated* if it follows from another line or is the same simulation
-compared with a second printing, and *predicted* if all constants come from elsewhere: data sheets, other papers, or
+constant was chosen so that the value comes out. It is *repeated* if it follows from another line, or compares the same
+simulation with a second printing. It is *predicted* if all constants come from elsewhere: data sheets, other papers, or
 lines that are marked as fitted.
 
 ## Traces, workloads, sweeps

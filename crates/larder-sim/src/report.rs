@@ -149,6 +149,26 @@ impl Comparison {
     }
 }
 
+/// Appends a remark as an item of a list, in lines of at most [`COLUMNS`].
+fn push_wrapped(text: &mut String, remark: &str) {
+    let mut columns = 1;
+    text.push('-');
+    for word in remark.split(' ') {
+        let length = word.chars().count();
+        if columns + 1 + length > COLUMNS {
+            text.push_str("\n ");
+            columns = 1;
+        }
+        text.push(' ');
+        text.push_str(word);
+        columns += 1 + length;
+    }
+    text.push('\n');
+}
+
+/// Width of a text.
+const COLUMNS: usize = 120;
+
 /// Formats a published value, or the range or bound that a paper prints.
 pub(crate) fn range_text(least: f64, most: f64) -> String {
     if least == 0.0 && most > 0.0 {
@@ -225,7 +245,7 @@ impl Report {
             text.push('\n');
         }
         self.remarks.iter().for_each(|remark| {
-            let _ = writeln!(text, "- {remark}");
+            push_wrapped(&mut text, remark);
         });
         text
     }
@@ -390,6 +410,9 @@ mod tests {
     fn a_report_is_text_json_and_csv() {
         let text = report().to_text();
         assert!(text.contains("| simple, all | gets/s |  derived | predicted |    14 |     13.50 |  0.96 |"), "{text}");
+        let long = Report { remarks: vec!["word ".repeat(50).trim_end().to_owned()], ..Report::new("long") };
+        assert!(long.to_text().lines().all(|line| line.len() <= COLUMNS), "{}", long.to_text());
+        assert_eq!(long.to_text().matches("word").count(), 50);
         assert!(text.contains("| log | 1,234,567 |") && text.contains("\n- a remark\n"), "{text}");
         assert_eq!(
             report().to_json(),

@@ -165,10 +165,10 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
     let versions = VERSIONS.map(|version| format!("{} ({})", version.name, version.about)).join(", ");
     vec![
         format!("Versions: {versions}. The rates without a version are of the last one."),
-        "A peak is the rate at which the mean response time reaches 3 s; 2.5 s of it are the servers' think time at \
-         a miss. The times of a version are at the rate of its table, which may be beyond its simulated peak. The \
+        "A peak is the rate at which the mean response time reaches 3 s; 2.5 s of it are the servers' think time at a \
+         miss. The times of a version are at the rate of its table, which may be beyond its simulated peak. The \
          processor time of a request is the Definitive Guide's measurement of Squid without a disk cache (332/s at 500 \
-         MHz), scaled by the clock; kqueue takes the 8% off that the study's text credits it with."
+         MHz), scaled by the clock. Kqueue takes the 8% off that the study's text credits it with."
             .to_owned(),
         format!(
             "A request takes {:.1} ms of disk time with files, {:.1} with soft updates, and {:.1} ms in one file.",
@@ -176,23 +176,27 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
             demands[1].disk_ms(),
             demands[2].disk_ms(),
         ),
-        "All versions read an object in pieces of 4 KB (SM_PAGE_SIZE of Squid's source), each an operation that waits \
-         for its turn at the disk; between two of them the disk serves others, in the order of addresses. FFS keeps \
-         the rest of a block of 8 KB in memory. No constant was chosen for these tables."
+        "All versions read an object in pieces of 4 KB (SM_PAGE_SIZE of Squid's source). Each is an operation that \
+         waits for its turn at the disk, which serves others in between, in the order of addresses. FFS keeps the rest \
+         of a block of 8 KB in memory. No constant was chosen for these tables. Two rules were added after hits had \
+         been too slow near the peak, and too fast far from it. Disks sort their queues, and a piece that comes after \
+         a pause waits for half a revolution."
             .to_owned(),
         "The paper does not say how its two plain versions did their I/O, nor how the disks were mounted. Both are \
          assumed to wait for each operation, Squid's default: 2.3 on FreeBSD's default FFS, 2.4 with soft updates. \
          Both are slower here than printed, while the same program on the same model of FFS is faster than the \
-         Definitive Guide's (squid-guide): printed are 60 requests/s here and 24.4 there, on half as many disks. The \
+         Definitive Guide's (squid-guide). Printed are 60 requests/s here and 24.4 there, on half as many disks. The \
          two sources contradict each other; the beds of Squid 2.3 and 2.4 are those that differ."
             .to_owned(),
         format!(
             "The paper contradicts itself: expv1 at 400/s takes 2,631 ms in its own table and 1,819 ms in Table 6.6, a \
              hit at 450/s 988 and 1,039 ms. The simulated peak of the last version is {peak:.0}/s; times rise steeply \
-             near it, so the last rows of Table 6.6 depend on how far away it is. At a rate beyond a version's peak, its \
-             times grow with the length of the run, and mean nothing."
+             near it, so the last rows of Table 6.6 depend on how far away it is. At a rate beyond a version's peak, \
+             its times grow with the length of the run, and mean nothing."
         ),
-        "The falling hit ratio of the paper (56.4 to 52.1%) is not simulated: there, Squid skips overloaded disks."
+        "The falling hit ratio of the paper (56.4 to 52.1%) is not simulated: there, Squid skips overloaded disks. All \
+         rows of one file have one simulated hit ratio. The times of misses are 2.5 s by the workload, and the queues \
+         add little."
             .to_owned(),
     ]
 }
@@ -374,15 +378,16 @@ pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.push(table);
     report.tables.extend(options.varied(|| spread(options))?);
     report.remarks = vec![
-        "The greatest rate with a mean response time up to 1.6 s (printed: 1.45 to 1.59 s). ufs waits for all I/O on \
+        "The greatest rate with a mean response time up to 1.6 s (printed: 1.45 to 1.59 s). With ufs, Squid waits for all I/O on \
          directories and inodes, and for reads of data; diskd and aufs wait for none. PolyMix-4."
             .to_owned(),
         "This checks the models of squid-peak and esp-squid, with one constant from the same tables (the processor \
-         time of a request) and none chosen for a scheme. The disks' rates are not printed; hits are 53.9 to 56.8% \
-         in all rows."
+         time of a request) and none chosen for a scheme. The disks' rates are not printed; hits are 53.9 to 56.8% in \
+         all rows."
             .to_owned(),
-        "Squid reads in pieces of 4 KB, except with COSS, which reads an object at once (storeCossRead of Squid 2.5). \
-         ufs and diskd, which has a process for each disk, give a disk one operation at a time, and aufs 16."
+        "Squid reads in pieces of 4 KB, except with COSS. That reads an object at once, as the source of Squid 2.5 \
+         shows. A disk is given one operation at a time by ufs and diskd, which has a process for each disk, and 16 by \
+         aufs."
             .to_owned(),
         "Missed: FFS is 1.4 to 1.8 times too fast with and without waiting, and ext2 with ufs too slow. An operation \
          on a file takes as long as printed elsewhere (markatos-figure3). The book does not state the speed of its \
