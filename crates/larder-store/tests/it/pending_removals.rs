@@ -107,20 +107,27 @@ impl Subject {
     }
 }
 
-fn fill(store: &Store) {
-    KEYS.for_each(|key| assert!(insert(store, key, 1, 500)));
+/// Returns a store of each key, and of one key more of the site [`SITE`].
+fn filled(policy: &'static Policy) -> (Subject, Store) {
+    let subject = Subject::new(policy);
+    let store = subject.open();
+    KEYS.for_each(|key| assert!(insert(&store, key, 1, 500)));
     let mut writer = store.insert(&key_bytes(100), head(100, 1, 50), Hints { site: SITE, ..Hints::default() }).unwrap();
     writer.write(body(100, 1, 50)).unwrap();
     block_on(writer.commit()).unwrap();
     block_on(store.sync()).unwrap();
+    (subject, store)
+}
+
+/// Returns each policy with each kind of error.
+fn policies_and_kinds() -> impl Iterator<Item = (&'static Policy, io::ErrorKind)> {
+    Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind)))
 }
 
 #[test]
 fn a_removal_that_cannot_be_written_is_an_error_and_is_made_up_for() {
-    for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
-        let subject = Subject::new(policy);
-        let store = subject.open();
-        fill(&store);
+    for (policy, kind) in policies_and_kinds() {
+        let (subject, store) = filled(policy);
         let before: Vec<u64> = KEYS.filter(|&key| version_of(&store, key).is_some()).collect();
         subject.device.fail(kind);
         let removed = block_on(store.remove(&key_bytes(before[0])));
@@ -148,9 +155,7 @@ fn a_removal_that_cannot_be_written_is_an_error_and_is_made_up_for() {
 fn what_a_store_could_not_remove_until_its_stop_empties_it_or_is_told() {
     for policy in Policy::all() {
         for spares_superblocks in [true, false] {
-            let subject = Subject::new(policy);
-            let store = subject.open();
-            fill(&store);
+            let (subject, store) = filled(policy);
             subject.device.set(Some(Fault { kind: io::ErrorKind::StorageFull, spares_superblocks }));
             block_on(store.remove(&key_bytes(1))).unwrap_err();
             let closed = block_on(store.close());
@@ -171,10 +176,8 @@ fn what_a_store_could_not_remove_until_its_stop_empties_it_or_is_told() {
 /// At stake: an acknowledged entry that is replaced by one that could not be written.
 #[test]
 fn what_was_replaced_by_an_entry_that_could_not_be_written_does_not_come_back() {
-    for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
-        let subject = Subject::new(policy);
-        let store = subject.open();
-        fill(&store);
+    for (policy, kind) in policies_and_kinds() {
+        let (subject, store) = filled(policy);
         subject.device.fail(kind);
         // Few entries, so that the volume is not excluded.
         let replaced = KEYS.take(2).filter(|&key| insert(&store, key, 2, 500)).collect::<Vec<_>>();
@@ -196,10 +199,8 @@ fn what_was_replaced_by_an_entry_that_could_not_be_written_does_not_come_back() 
 /// At stake: the hits of a store whose disk is full at its start.
 #[test]
 fn a_store_that_cannot_be_written_at_its_start_keeps_its_hits_and_refuses_at_once() {
-    for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
-        let subject = Subject::new(policy);
-        let store = subject.open();
-        fill(&store);
+    for (policy, kind) in policies_and_kinds() {
+        let (subject, store) = filled(policy);
         let before: Vec<_> = KEYS.map(|key| version_of(&store, key)).collect();
         block_on(store.close()).unwrap();
         drop(store);
@@ -234,10 +235,8 @@ fn a_store_that_cannot_be_written_at_its_start_keeps_its_hits_and_refuses_at_onc
 /// At stake: all stored entries, because the disk accepts no writes for two seconds, with removals in between.
 #[test]
 fn two_seconds_without_writes_cost_only_what_was_stored_and_removed_in_them() {
-    for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
-        let subject = Subject::new(policy);
-        let store = subject.open();
-        fill(&store);
+    for (policy, kind) in policies_and_kinds() {
+        let (subject, store) = filled(policy);
         let before: Vec<u64> = KEYS.filter(|&key| version_of(&store, key).is_some()).collect();
         subject.device.fail(kind);
         for round in 0..20 {
