@@ -34,6 +34,7 @@ pub(crate) mod epochs;
 pub(crate) mod groups;
 pub(crate) mod hot;
 pub(crate) mod invalidation;
+pub(crate) mod key_slots;
 pub(crate) mod lookup;
 pub(crate) mod mark;
 pub(crate) mod neighbours;

@@ -4,49 +4,41 @@
 //! Owns: a fixed table of key hashes. It may forget a key, and two keys may share a slot. Then one request waits in
 //! vain, or requests are not collapsed. Cost: 128 KiB, and one load per miss.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::key_slots::{EMPTY, KeySlots};
 
 /// The keys of resources whose responses cannot be shared.
 pub(crate) struct Uncollapsible {
-    hasher: RandomState,
-    hashes: Box<[AtomicU64]>,
+    slots: KeySlots,
 }
 
 impl Uncollapsible {
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        let (hash, place) = self.place(key);
-        place.load(Relaxed) == hash
+        let of_key = self.slots.slot(key);
+        of_key.slot.load(Relaxed) == of_key.hash
     }
 
     pub(crate) fn insert(&self, key: &[u8]) {
-        let (hash, place) = self.place(key);
-        place.store(hash, Relaxed);
+        let of_key = self.slots.slot(key);
+        of_key.slot.store(of_key.hash, Relaxed);
     }
 
     pub(crate) fn remove(&self, key: &[u8]) {
-        let (hash, place) = self.place(key);
-        if place.load(Relaxed) == hash {
-            place.store(EMPTY, Relaxed);
+        let of_key = self.slots.slot(key);
+        if of_key.slot.load(Relaxed) == of_key.hash {
+            of_key.slot.store(EMPTY, Relaxed);
         }
-    }
-
-    fn place(&self, key: &[u8]) -> (u64, &AtomicU64) {
-        let hash = self.hasher.hash_one(key).max(EMPTY + 1);
-        (hash, &self.hashes[hash as usize % PLACE_COUNT])
     }
 }
 
 impl Default for Uncollapsible {
     fn default() -> Self {
-        Self { hasher: RandomState::new(), hashes: (0..PLACE_COUNT).map(|_| AtomicU64::new(EMPTY)).collect() }
+        Self { slots: KeySlots::new(SLOT_COUNT) }
     }
 }
 
-const PLACE_COUNT: usize = 16 << 10;
-const EMPTY: u64 = 0;
+const SLOT_COUNT: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

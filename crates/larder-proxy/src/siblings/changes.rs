@@ -4,61 +4,53 @@
 //! lost. If two changed resources share a slot of the table, all resources of that slot count as changed. Memory: 512
 //! KiB.
 
-use std::{
-    hash::{BuildHasher as _, RandomState},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::Ordering::Relaxed;
 
-/// The table. Its hash is keyed with a secret, so that nobody can choose resources that share a slot.
+use crate::cache::key_slots::{EMPTY, KeySlots, SPECIAL};
+
+/// The table.
 pub(crate) struct ChangedResources {
-    places: Box<[AtomicU64]>,
-    hasher: RandomState,
+    slots: KeySlots,
 }
 
 impl ChangedResources {
     /// Notes that a resource was changed.
     pub(super) fn note(&self, key: &[u8]) {
-        let (place, hash) = self.place(key);
-        let before = place.compare_exchange(NOTHING, hash, Relaxed, Relaxed);
-        if before.is_err_and(|before| before != hash) {
-            place.store(SEVERAL, Relaxed);
+        let of_key = self.slots.slot(key);
+        let before = of_key.slot.compare_exchange(EMPTY, of_key.hash, Relaxed, Relaxed);
+        if before.is_err_and(|before| before != of_key.hash) {
+            of_key.slot.store(SEVERAL, Relaxed);
         }
     }
 
     /// Returns whether a resource was changed.
     pub(super) fn contains(&self, key: &[u8]) -> bool {
-        let (place, hash) = self.place(key);
-        let noted = place.load(Relaxed);
-        noted == hash || noted == SEVERAL
+        let of_key = self.slots.slot(key);
+        let noted = of_key.slot.load(Relaxed);
+        noted == of_key.hash || noted == SEVERAL
     }
 
     /// Notes that the owner has dropped its stored responses of a resource.
     pub(super) fn settle(&self, key: &[u8]) {
-        let (place, hash) = self.place(key);
+        let of_key = self.slots.slot(key);
         // A slot with several resources stays as it is, because it does not contain their names.
-        let _ = place.compare_exchange(hash, NOTHING, Relaxed, Relaxed);
+        let _ = of_key.slot.compare_exchange(of_key.hash, EMPTY, Relaxed, Relaxed);
     }
 
-    fn place(&self, key: &[u8]) -> (&AtomicU64, u64) {
-        let hash = self.hasher.hash_one(key).clamp(NOTHING + 1, SEVERAL - 1);
-        (&self.places[(hash % self.places.len() as u64) as usize], hash)
-    }
-
-    fn new(place_count: usize) -> Self {
-        let places = (0..place_count).map(|_| AtomicU64::new(NOTHING)).collect();
-        Self { places, hasher: RandomState::new() }
+    fn new(slot_count: usize) -> Self {
+        Self { slots: KeySlots::new(slot_count) }
     }
 }
 
 impl Default for ChangedResources {
     fn default() -> Self {
-        Self::new(PLACE_COUNT)
+        Self::new(SLOT_COUNT)
     }
 }
 
-const PLACE_COUNT: usize = 1 << 16;
-const NOTHING: u64 = 0;
-const SEVERAL: u64 = u64::MAX;
+const SLOT_COUNT: usize = 1 << 16;
+/// The value of a slot with several resources.
+const SEVERAL: u64 = SPECIAL;
 
 #[cfg(test)]
 mod tests {
