@@ -287,9 +287,9 @@ impl Flight {
         pace
     }
 
-    /// Returns whether one more piece may let the window exceed a body's smallest share.
+    /// Returns whether the window exceeds a body's smallest share.
     pub(crate) fn is_beyond_least_share(&self) -> bool {
-        self.lock().window.len() > SHARE_BYTES_MIN / 2
+        self.lock().window.len() > SHARE_BYTES_MIN
     }
 
     /// Drops the reader that is furthest behind, if it delays others.
