@@ -13,6 +13,7 @@ Needs the release build or LARDER_BIN, and 20,000 open files. Each load meets a 
   disk      400 clients of 40 bodies of 5 MB on disk, who read 16 KiB a second
   hit       2,000 clients of one body of 5 MB on disk, who read 16 KiB a second
   streams   1,000 streams of HTTP/2 whose windows stay shut, ten connections of them, each of another body of 5 MB
+  mixed     32 clients that ask for 1,000 bodies of 1 KB a second, of which every other one is new
 
 For each: the sum that the start prints, the resident memory before, the most of it under the load (--seconds), and 10 s after the clients are gone.
 """
@@ -196,6 +197,22 @@ async def streams(larder):
     return socks
 
 
+async def request_steadily(sock, client):
+    """Asks once each 32 ms, for a new body every other time, until the connection is closed."""
+    number = 0
+    while sock.fileno() != -1:
+        number += 1
+        await whole(sock, f"/new/{client}/{number}" if number % 2 else f"/seen/{number % 998}", len(SHORT))
+        await asyncio.sleep(0.032)
+
+
+async def mixed(larder):
+    socks = [await connect(larder.port) for _ in range(32)]
+    for client, sock in enumerate(socks):
+        asyncio.ensure_future(request_steadily(sock, client))
+    return socks
+
+
 # The load, whether it has a store on disk, and how many bodies are stored before.
 LOADS = {
     "idle": (idle, False, 0),
@@ -205,6 +222,7 @@ LOADS = {
     "disk": (disk, True, STORED_COUNT),
     "hit": (hit, True, 1),
     "streams": (streams, True, 0),
+    "mixed": (mixed, True, 0),
 }
 
 
@@ -222,7 +240,7 @@ async def measure(name, memory, origin_port, seconds, more):
         socks = await load(larder)
         for _ in range(seconds):
             await asyncio.sleep(1)
-            if name != "idle":
+            if name not in ("idle", "mixed"):
                 read_slowly(socks)
         most, steady = larder.status("VmHWM"), larder.status("VmRSS")
         count = 1000 if name == "streams" else len(socks)
