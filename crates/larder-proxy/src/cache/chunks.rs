@@ -121,11 +121,11 @@ impl ChunkedBody {
         }
         let place = self.piece_at(&span, wanted.start, waiting);
         let read = self.cache.shared.reads.find_or_begin(place);
-        match read.get(self.read_from_store(&key, &span, (place, waiting))).await {
+        match read.get(|| self.read_from_store(&key, &span, (place, waiting))).await {
             Ok(piece) => Ok(self.share_of(piece, place, wanted.start)),
             Err(AbsenceReason::Trouble) => Err(AbsenceReason::Trouble),
             Err(AbsenceReason::Gap) => {
-                let fragment = self.read_fragment(number).await;
+                let fragment = Box::pin(self.read_fragment(number)).await;
                 fragment.filter(|fragment| covers(&fragment.span(), &wanted)).ok_or(AbsenceReason::Gap)
             }
         }

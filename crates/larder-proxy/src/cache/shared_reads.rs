@@ -65,15 +65,16 @@ impl SharedReads {
 }
 
 impl SharedRead {
-    /// Returns the piece. `reading` reads it unless another reader does.
+    /// Returns the piece. `read` reads it unless another reader does.
     ///
     /// # Errors
-    /// The error of `reading`. Other readers then read for themselves.
-    pub(crate) async fn get<E>(
+    /// The error of `read`. Other readers then read for themselves.
+    pub(crate) async fn get<E, F: Future<Output = Result<Bytes, E>>>(
         self: Arc<Self>,
-        reading: impl Future<Output = Result<Bytes, E>>,
+        read: impl FnOnce() -> F,
     ) -> Result<SharedPiece, E> {
-        self.0.get_or_try_init(|| reading).await?;
+        // Boxed, because it takes kilobytes, and all readers but one only wait.
+        self.0.get_or_try_init(|| Box::pin(read())).await?;
         Ok(SharedPiece(self))
     }
 }
@@ -123,10 +124,10 @@ mod tests {
     #[test]
     fn piece_is_read_once_and_goes_with_its_last_reader() {
         let reads = SharedReads::default();
-        let first = now(reads.find_or_begin(place(0)).get(ready(Ok::<_, ()>(Bytes::from_static(b"once")))))
+        let first = now(reads.find_or_begin(place(0)).get(|| ready(Ok::<_, ()>(Bytes::from_static(b"once")))))
             .expect("it is read");
         assert!(!first.is_shared());
-        let second = now(reads.find_or_begin(place(0)).get(ready(Ok::<_, ()>(Bytes::from_static(b"again")))))
+        let second = now(reads.find_or_begin(place(0)).get(|| ready(Ok::<_, ()>(Bytes::from_static(b"again")))))
             .expect("it is there");
         assert!(first.is_shared());
         let bytes = second.into_bytes();
@@ -141,8 +142,8 @@ mod tests {
     fn next_one_reads_where_the_first_could_not() {
         let reads = SharedReads::default();
         let (first, second) = (reads.find_or_begin(place(0)), reads.find_or_begin(place(0)));
-        assert!(now(first.get(ready(Err(())))).is_err());
-        let read = now(second.get(ready(Ok::<_, ()>(Bytes::from_static(b"there"))))).expect("it reads for itself");
+        assert!(now(first.get(|| ready(Err(())))).is_err());
+        let read = now(second.get(|| ready(Ok::<_, ()>(Bytes::from_static(b"there"))))).expect("it reads for itself");
         assert_eq!(read.into_bytes(), "there");
     }
 
