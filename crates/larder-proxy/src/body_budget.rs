@@ -140,7 +140,7 @@ const FREE_SHARE: u64 = 4;
 /// Largest share of a body.
 pub(crate) const SHARE_BYTES_MAX: u64 = 4 << 20;
 /// Smallest share of a body, which it always has.
-pub(crate) const SHARE_BYTES_MIN: u64 = 16 << 10;
+pub(crate) const SHARE_BYTES_MIN: u64 = 8 << 10;
 /// If a body's share is below this, it reads no more before the client has received the bytes read so far.
 const SCARCE_BYTES: u64 = 64 << 10;
 /// Most fetches that may exceed their share at once. With more, memory would fill up; with only one, a slow origin

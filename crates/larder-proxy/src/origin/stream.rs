@@ -20,7 +20,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use crate::{
-    body_budget::BodyBudget,
+    body_budget::{BodyBudget, SHARE_BYTES_MIN},
     origin::status_line::{RequestCount, StatusLines},
     watch::WatchedConnection,
 };
@@ -92,7 +92,7 @@ impl OriginStream {
     /// Returns how many octets of a body should be read at once: few while memory is short, many once the body is long.
     pub(super) fn read_len(&self) -> usize {
         match &self.bodies {
-            Some(bodies) if bodies.is_scarce() => SOME_BYTES,
+            Some(bodies) if bodies.is_scarce() => SHARE_BYTES_MIN as usize,
             _ if self.received < LONG_BYTES => SHORT_BODY_READ_BYTES,
             _ => LONG_BODY_READ_BYTES,
         }
