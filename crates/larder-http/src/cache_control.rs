@@ -132,7 +132,9 @@ impl ResponseDirectives {
         let mut found = Self::default();
         for line in fields.get_all(CACHE_CONTROL) {
             for directive in directives(line.as_bytes()) {
-                found.apply(&directive);
+                if !(targets.is_private() && directive.is_for_shared_caches()) {
+                    found.apply(&directive);
+                }
             }
         }
         found
@@ -230,6 +232,13 @@ impl RequestDirectives {
         } else if is("only-if-cached") {
             self.only_if_cached = true;
         }
+    }
+}
+
+impl Directive<'_> {
+    /// Returns whether only a shared cache obeys the directive (RFC 9111 5.2.2.7, 5.2.2.8, 5.2.2.10).
+    fn is_for_shared_caches(&self) -> bool {
+        ["private", "proxy-revalidate", "s-maxage"].iter().any(|name| self.name.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
 

@@ -1,4 +1,5 @@
-//! HTTP caching rules of a shared cache (RFC 9110, 9111, 9209, 9211, 9213, 5861) as pure functions and plain types.
+//! HTTP caching rules of a shared or private cache (RFC 9110, 9111, 9209, 9211, 9213, 5861) as pure functions and plain
+//! types.
 //!
 //! Every decision is a function of (request, stored head, now, settings) and returns data with its [`Reason`]; the
 //! caller acts on it. The crate has no sockets, no clock and no store. The freshness of a response is parsed once, when

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use crate::{coding::Compression, key_rules::KeyRules, targeted::TargetList};
 
-/// Settings of a shared cache.
+/// Settings of a cache. By default it is shared; [`Settings::private`] has those of a cache for one user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Share of the time since Last-Modified for which a response without an explicit lifetime counts
@@ -48,8 +48,9 @@ pub struct Settings {
     /// the variant in it (RFC 9111 4.1). This gives more hits, but an origin that would choose differently is not
     /// consulted. Default off.
     pub normalise_language: bool,
-    /// The fields that replace Cache-Control and Expires, the strongest first (RFC 9213 2.1). They also apply to
-    /// responses that were stored under another list. Default CDN-Cache-Control.
+    /// Whether the cache is shared or private, and the fields that replace Cache-Control and Expires, the strongest
+    /// first (RFC 9213 2.1). They also apply to responses that were stored under another list. Default: shared, with
+    /// CDN-Cache-Control.
     pub targets: TargetList,
     /// Query arguments that keys ignore, and URL prefixes with the same content. Default none.
     pub key_rules: KeyRules,
@@ -58,6 +59,21 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns the settings of a private cache (RFC 9111 1), such as that of an HTTP client.
+    ///
+    /// Responses to requests with credentials, and those that say `private` or set a cookie, are stored. `s-maxage`,
+    /// `proxy-revalidate` and targeted fields are ignored. A stale response replaces an error only if the response or
+    /// the request says `stale-if-error`.
+    pub fn private() -> Self {
+        Self {
+            heuristic_with_cookies: true,
+            store_set_cookie: true,
+            stale_on_error_max: Duration::ZERO,
+            targets: TargetList::private(),
+            ..Self::default()
+        }
+    }
+
     /// Returns the lifetime that these settings give an error with this status if it states none.
     pub fn negative_lifetime(&self, status: StatusCode) -> Option<Duration> {
         let is_error = status.is_client_error() || status.is_server_error();

@@ -3,6 +3,9 @@
 //! The decision depends on the head alone; the caller ensures that the body arrives complete. A response with neither a
 //! lifetime nor a validator could never be reused, so it is not stored. A 412 or 416 that results from the request's
 //! own conditions or range is not stored either, because it means nothing to other requests.
+//!
+//! A private cache also stores responses for one user. If the request had credentials, the response varies on them: a
+//! program may act for several users, and none of them may see another's response.
 
 use http::{
     HeaderMap, Method, StatusCode, Uri,
@@ -103,7 +106,10 @@ fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
     if let Some(reason) = refusal(exchange, &directives, settings) {
         return Storability::Refuse { reason };
     }
-    let rule = VaryRule::for_exchange(exchange.request_fields, exchange.response_fields);
+    let mut rule = VaryRule::for_exchange(exchange.request_fields, exchange.response_fields);
+    if settings.targets.is_private() && exchange.request_fields.contains_key(AUTHORIZATION) {
+        rule = rule.and(&VaryRule::from_names(vec![AUTHORIZATION]));
+    }
     let answered_cookie = match &rule {
         VaryRule::Fields(names) => exchange.request_fields.contains_key(COOKIE) && !names.contains(&COOKIE),
         VaryRule::Star => return Storability::Refuse { reason: Reason::VaryStar },
@@ -152,7 +158,8 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &
         return Some(Reason::Private);
     }
     let shared = directives.public || directives.must_revalidate || directives.s_maxage.is_some();
-    let shared = shared || directives.ignores_authorization;
+    // 3.5 limits shared caches only.
+    let shared = shared || directives.ignores_authorization || settings.targets.is_private();
     if exchange.request_fields.contains_key(AUTHORIZATION) && !shared {
         return Some(Reason::Authorization);
     }

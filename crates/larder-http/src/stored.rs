@@ -7,7 +7,7 @@
 
 use http::{
     HeaderMap, HeaderValue, StatusCode,
-    header::{AGE, DATE, ETAG},
+    header::{AGE, AUTHORIZATION, DATE, ETAG},
 };
 
 use crate::{
@@ -194,8 +194,11 @@ impl StoredHead {
     }
 
     /// Returns whether a request has the selecting fields for which the response was stored (RFC 9111 4.1).
+    ///
+    /// In a private cache, a request with credentials matches only a response that was stored for these credentials.
     pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
-        self.selecting.matches(request_fields, settings)
+        let is_for_user = settings.targets.is_private() && request_fields.contains_key(AUTHORIZATION);
+        (!is_for_user || self.selecting.has(&AUTHORIZATION)) && self.selecting.matches(request_fields, settings)
     }
 
     /// Returns the response's freshness.

@@ -16,15 +16,30 @@ use crate::cache_control::{ResponseDirectives, withhold};
 /// The field for all caches that serve an origin (RFC 9213 3).
 pub const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
 
-/// The fields that are targeted at this cache, the strongest first: the target list of RFC 9213 2.1. By default only
+/// The fields and directives that are addressed to this cache. By default, the directives for shared caches and
 /// [`CDN_CACHE_CONTROL`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetList(Arc<[HeaderName]>);
+pub struct TargetList {
+    /// The target list of RFC 9213 2.1, the strongest field first.
+    names: Arc<[HeaderName]>,
+    is_private: bool,
+}
 
 impl TargetList {
-    /// Creates a list of these fields. If it is empty, only Cache-Control and Expires count.
+    /// Creates the list of a shared cache with these fields. If it is empty, only Cache-Control and Expires count.
     pub fn new(names: impl Into<Arc<[HeaderName]>>) -> Self {
-        Self(names.into())
+        Self { names: names.into(), is_private: false }
+    }
+
+    /// Creates the list of a private cache, which serves one user. No field is targeted at it, and the directives for
+    /// shared caches do not count: `private`, `s-maxage` and `proxy-revalidate` (RFC 9111 5.2.2).
+    pub fn private() -> Self {
+        Self { names: Arc::new([]), is_private: true }
+    }
+
+    /// Returns whether the cache is private.
+    pub fn is_private(&self) -> bool {
+        self.is_private
     }
 }
 
@@ -36,7 +51,7 @@ impl Default for TargetList {
 
 /// Returns the directives of the first field in the list that is valid and not empty.
 pub fn directives(fields: &HeaderMap, targets: &TargetList) -> Option<ResponseDirectives> {
-    targets.0.iter().find_map(|name| directives_of(fields, name))
+    targets.names.iter().find_map(|name| directives_of(fields, name))
 }
 
 fn directives_of(fields: &HeaderMap, name: &HeaderName) -> Option<ResponseDirectives> {

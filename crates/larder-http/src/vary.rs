@@ -158,7 +158,7 @@ impl SelectingFields {
         VaryRule::Fields(self.fields.iter().map(|(name, _)| name.clone()).collect())
     }
 
-    fn has(&self, name: &HeaderName) -> bool {
+    pub(crate) fn has(&self, name: &HeaderName) -> bool {
         self.fields.iter().any(|(selecting, _)| selecting == name)
     }
 

@@ -19,6 +19,7 @@ mod multipart;
 mod oracle;
 mod parsing;
 mod partial_content;
+mod private_cache;
 mod proxy_status;
 mod ranges;
 mod request_directives;

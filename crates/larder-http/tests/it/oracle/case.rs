@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_cache_semantics::{BeforeRequest, CacheOptions, CachePolicy};
 use larder_http::{
-    BodyPlace, ReceivedHead, Reuse, Settings, Storability, StoredHead, TargetList, Timestamp, VaryRule,
-    date::format_http_date, reuse, storable,
+    BodyPlace, ReceivedHead, Reuse, Settings, Storability, StoredHead, Timestamp, VaryRule, date::format_http_date,
+    reuse, storable,
 };
 use proptest::prelude::*;
 
@@ -24,6 +24,8 @@ pub(super) struct Message {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Case {
+    /// Whether the cache is private.
+    pub(super) is_private: bool,
     pub(super) status: u16,
     pub(super) response: Message,
     pub(super) request: Message,
@@ -98,7 +100,15 @@ impl Case {
             response.set("date", date(0));
         }
         let (request, later) = (Message::default(), Message::default());
-        Self { status: 200, response, request, later_method: "GET", later, after_secs: 3 }
+        Self { is_private: false, status: 200, response, request, later_method: "GET", later, after_secs: 3 }
+    }
+
+    pub(super) fn in_private(self) -> Self {
+        Self { is_private: true, ..self }
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        if self.is_private { Settings::private() } else { Settings::default() }
     }
 
     pub(super) fn asked_by(self, directives: &[&str], fields: &[(&'static str, &str)]) -> Self {
@@ -106,7 +116,7 @@ impl Case {
     }
 
     pub(super) fn ours(&self) -> Verdict {
-        let settings = Settings::default();
+        let settings = self.settings();
         let (request, response, later) = (self.request.to_fields(), self.response.to_fields(), self.later.to_fields());
         let exchange = storable::Exchange {
             method: &Method::GET,
@@ -144,19 +154,24 @@ impl Case {
         let mut response = http::Response::new(());
         *response.status_mut() = self.status_code();
         *response.headers_mut() = self.response.to_fields();
-        let options = CacheOptions { immutable_min_time_to_live: Duration::ZERO, ..CacheOptions::default() };
+        let options = CacheOptions {
+            immutable_min_time_to_live: Duration::ZERO,
+            shared: !self.is_private,
+            ..CacheOptions::default()
+        };
         CachePolicy::new_options(&to_request(Method::GET, &self.request), &response, system_time(RECEIVED), options)
     }
 
     pub(super) fn head(&self, rule: &VaryRule) -> StoredHead {
-        let selecting = rule.select(&self.request.to_fields(), &Settings::default()).unwrap_or_default();
+        let settings = self.settings();
+        let selecting = rule.select(&self.request.to_fields(), &settings).unwrap_or_default();
         let received = ReceivedHead {
             status: self.status_code(),
             fields: self.response.to_fields(),
             request_time: RECEIVED,
             response_time: RECEIVED,
         };
-        StoredHead::new(received, BodyPlace::Whole { len: 100 }, selecting, &TargetList::default())
+        StoredHead::new(received, BodyPlace::Whole { len: 100 }, selecting, &settings.targets)
     }
 
     fn method(&self) -> Method {
@@ -196,15 +211,18 @@ pub(super) fn any_case() -> impl Strategy<Value = Case> {
     let method = prop_oneof![8 => Just("GET"), 1 => Just("HEAD"), 1 => Just("POST")];
     let request = (few(REQUEST_DIRECTIVES), any_request_fields());
     let later = (few(LATER_DIRECTIVES), any_request_fields());
-    (status, any_response(), request, method, later, proptest::sample::select(&[0u32, 1, 3, 9, 10, 61, 90_000][..]))
-        .prop_map(|(status, response, request, later_method, later, after_secs)| Case {
+    let after_secs = proptest::sample::select(&[0u32, 1, 3, 9, 10, 61, 90_000][..]);
+    (any::<bool>(), status, any_response(), request, method, later, after_secs).prop_map(
+        |(is_private, status, response, request, later_method, later, after_secs)| Case {
+            is_private,
             status,
             response,
             request: Message { directives: request.0, fields: request.1 },
             later_method,
             later: Message { directives: later.0, fields: later.1 },
             after_secs,
-        })
+        },
+    )
 }
 
 fn any_response() -> impl Strategy<Value = Message> {

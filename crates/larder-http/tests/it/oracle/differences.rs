@@ -4,7 +4,7 @@
 //! in the same order.
 
 use http::{HeaderMap, Method};
-use larder_http::{Reason, Settings, Storability, VaryRule, date::parse_http_date, freshness::Lifetime, storable};
+use larder_http::{Reason, Storability, VaryRule, date::parse_http_date, freshness::Lifetime, storable};
 
 use super::case::{Case, Message, RECEIVED, date, directive_name};
 
@@ -27,7 +27,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         name: "set-cookie",
         translate: |case| {
-            if case.response.value("set-cookie").is_none() {
+            if case.is_private || case.response.value("set-cookie").is_none() {
                 return;
             }
             let is_guessed = matches!(
@@ -163,7 +163,8 @@ pub(super) const DIFFERENCES: &[Difference] = &[
             let shared = ["public", "must-revalidate", "s-maxage"].iter().any(|name| case.response.has_directive(name));
             if case.response.has_directive("proxy-revalidate") {
                 case.response.remove_directive("proxy-revalidate");
-                if shared || case.request.value("authorization").is_none() {
+                let is_obeyed = shared || case.request.value("authorization").is_none();
+                if is_obeyed && !case.is_private {
                     case.response.add_directive("must-revalidate");
                 }
             }
@@ -173,7 +174,8 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         name: "stale-by-s-maxage-or-no-cache",
         translate: |case| {
-            if case.response.has_directive("s-maxage") || case.response.has_directive("no-cache") {
+            let has_s_maxage = !case.is_private && case.response.has_directive("s-maxage");
+            if has_s_maxage || case.response.has_directive("no-cache") {
                 case.response.add_directive("must-revalidate");
             }
         },
@@ -293,6 +295,20 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         },
         example: || Case::new(&["max-age=1"], &[]).asked_by(&["max-stale=2"], &[]),
     },
+    Difference {
+        name: "credentials-in-a-private-cache",
+        translate: |case| {
+            let has = |message: &Message| message.value("authorization").is_some();
+            if case.is_private && has(&case.request) != has(&case.later) {
+                // A status that neither stores.
+                case.status = 206;
+            }
+        },
+        example: || Case {
+            request: Message::of(&[], &[("authorization", "Basic x")]),
+            ..Case::new(&["max-age=60"], &[]).in_private()
+        },
+    },
 ];
 
 const WITH_NUMBERS: [&str; 4] = ["max-age", "s-maxage", "min-fresh", "max-stale"];
@@ -312,14 +328,14 @@ impl Case {
             request_time: RECEIVED,
             response_time: RECEIVED,
         };
-        storable::decide(&exchange, &Settings::default())
+        storable::decide(&exchange, &self.settings())
     }
 }
 
 fn translate_targeted(case: &mut Case) {
     let Some(value) = case.response.value("cdn-cache-control") else { return };
     // In this vocabulary the dictionary is malformed exactly when it has a capital letter or a string.
-    if !value.contains(['M', '"']) {
+    if !case.is_private && !value.contains(['M', '"']) {
         case.response.directives = value.split(", ").map(str::to_owned).collect();
         case.response.remove("expires");
     }
