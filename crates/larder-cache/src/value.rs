@@ -135,7 +135,16 @@ impl Value {
     /// Returns a reader that starts at the beginning of the value. It needs memory for one chunk (1 MiB), whatever the
     /// length.
     pub fn reader(&self) -> ValueReader {
-        ValueReader { value: self.clone(), position: 0, ready: Bytes::new(), step: None }
+        self.range_reader(0..self.len_bytes)
+    }
+
+    /// Returns a reader of the bytes of `range`.
+    ///
+    /// # Panics
+    /// When `range` is not within the value.
+    pub fn range_reader(&self, range: Range<u64>) -> ValueReader {
+        assert!(range.start <= range.end && range.end <= self.len_bytes, "{range:?} of {} bytes", self.len_bytes);
+        ValueReader { value: self.clone(), position: range.start, end: range.end, ready: Bytes::new(), step: None }
     }
 }
 
@@ -161,12 +170,15 @@ impl fmt::Debug for Value {
 
 type Step = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
-/// Reads a value from its start to its end.
+/// Reads a value, or a part of it, from its start to its end.
 ///
 /// [`ValueReader::next`] returns pieces without copying them; [`AsyncRead`] copies.
 pub struct ValueReader {
     value: Value,
+    /// The next byte to read.
     position: u64,
+    /// The end of the part.
+    end: u64,
     ready: Bytes,
     step: Option<Step>,
 }
@@ -180,15 +192,19 @@ impl ValueReader {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+    /// As [`ValueReader::next`], for implementations of streams and bodies.
+    ///
+    /// # Errors
+    /// As [`Value::bytes`].
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         if !self.ready.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.ready))));
         }
-        if self.position == self.value.len_bytes {
+        if self.position == self.end {
             return Poll::Ready(Ok(None));
         }
         let step = self.step.get_or_insert_with(|| {
-            let (value, range) = (self.value.clone(), piece(&(self.position..self.value.len_bytes)));
+            let (value, range) = (self.value.clone(), piece(&(self.position..self.end)));
             Box::pin(async move { value.read(range).await })
         });
         let outcome = ready!(step.as_mut().poll(context));

@@ -85,6 +85,19 @@ impl ValueWriter {
         cache.replace_value(&key, value).await
     }
 
+    /// Makes the value visible unless its key was replaced or removed, or one of its tags was removed, since the
+    /// creation of this writer. Returns whether it became visible.
+    ///
+    /// Create the writer before you fetch the value. A removal during the fetch then covers the value, too. In rare
+    /// cases a change of another key prevents the value from becoming visible: keys are watched in groups.
+    ///
+    /// # Errors
+    /// As [`crate::Cache::insert`].
+    pub async fn finish_if_unchanged(self) -> Result<bool> {
+        let start = self.start;
+        self.finish_unless_changed(start).await
+    }
+
     /// Makes the value visible if neither its key nor one of its tags was removed or replaced since `start`. Returns
     /// whether it became visible.
     pub(crate) async fn finish_unless_changed(mut self, start: WriteStart) -> Result<bool> {
