@@ -6,14 +6,16 @@
 use super::{Finding, source::Text};
 
 /// Every crate, with the workspace's crates that it may depend on, including in tests.
-const MAY_DEPEND: [(&str, &[&str]); 11] = [
+const MAY_DEPEND: [(&str, &[&str]); 13] = [
     ("larder-cache", &["larder-store"]),
     ("larder-http", &[]),
+    ("larder-reqwest", &["larder-cache", "larder-http", "larder-tower"]),
     // This dependency is for tests. Cargo itself refuses every other dependency of a crate on itself.
     ("larder-store", &["larder-torture"]),
     ("larder-torture", &["larder-store"]),
     ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),
     ("larder-proxy", &["larder-http", "larder-store"]),
+    ("larder-tower", &["larder-cache", "larder-http"]),
     ("larder-workload", &["larder-store"]),
     ("larder-sim", &["larder-store", "larder-workload"]),
     ("larder-bench", &["larder-store", "larder-sim", "larder-workload"]),

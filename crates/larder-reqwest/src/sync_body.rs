@@ -1,0 +1,41 @@
+//! A body that can be shared between threads, as reqwest requires of bodies.
+//!
+//! A body is read through a unique reference only, so the lock is never contended.
+
+use http_body::{Body, Frame, SizeHint};
+use std::{
+    pin::Pin,
+    sync::{Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+/// A body behind a lock.
+pub(crate) struct SyncBody<B> {
+    body: Mutex<B>,
+}
+
+impl<B> SyncBody<B> {
+    pub(crate) fn new(body: B) -> Self {
+        Self { body: Mutex::new(body) }
+    }
+}
+
+impl<B: Body + Unpin> Body for SyncBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(self.body.get_mut().unwrap_or_else(PoisonError::into_inner)).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).size_hint()
+    }
+}

@@ -1,0 +1,112 @@
+//! A reqwest client with the cache, and what of reqwest the cache has to bear with.
+
+use crate::{
+    cases::{self, CaseOrigin, Reply},
+    support::{cache, serve},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, header::AUTHORIZATION};
+use larder_http::Settings;
+use larder_reqwest::{Cache, CacheMiddleware, HttpCache};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+/// Returns a client without idle connections: one that its server closes would make requests fail by chance.
+fn client(cache: HttpCache) -> ClientWithMiddleware {
+    let client = reqwest::Client::builder().pool_max_idle_per_host(0).no_proxy().build().unwrap();
+    ClientBuilder::new(client).with(CacheMiddleware::from_http_cache(cache)).build()
+}
+
+async fn send(client: &ClientWithMiddleware, request: Request<Bytes>) -> Reply {
+    let request = request.try_into().map_err(|error: reqwest::Error| error.to_string())?;
+    let response = client.execute(request).await.map_err(|error| error.to_string())?;
+    let (status, headers) = (response.status(), response.headers().clone());
+    Ok((status, headers, response.bytes().await.map_err(|error| error.to_string())?))
+}
+
+async fn check(kind: &str, settings: Settings) {
+    let (_directory, cache) = cache();
+    let origin = Arc::new(CaseOrigin::default());
+    let (clock, server) = (Arc::clone(&origin), Arc::clone(&origin));
+    let address = serve(move |request| server.answer(request.method(), request.headers())).await;
+    let client = client(HttpCache::builder(cache.clone()).settings(settings).time(move || clock.now()).build());
+    let sent = async |request| send(&client, request).await;
+    let mismatches = cases::mismatches((kind, &cache), &origin, &format!("http://{address}"), sent).await;
+    assert!(mismatches.is_empty(), "{kind}:\n{}", mismatches.join("\n"));
+}
+
+#[tokio::test]
+async fn private_cache_keeps_to_the_table() {
+    check("private", Settings::private()).await;
+}
+
+#[tokio::test]
+async fn shared_cache_keeps_to_the_table() {
+    check("shared", Settings::default()).await;
+}
+
+/// Returns the address of a server whose answers are counted, and the count. `/from` redirects to `/to`.
+async fn counting_server() -> (String, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let address = serve(move |request| {
+        let mut response = Response::new(Bytes::from(format!("answer {}", counted.fetch_add(1, SeqCst) + 1)));
+        response.headers_mut().insert("cache-control", HeaderValue::from_static("max-age=3600"));
+        if request.uri().path() == "/from" {
+            *response.status_mut() = http::StatusCode::FOUND;
+            response.headers_mut().insert("location", HeaderValue::from_static("/to"));
+        }
+        Some(response)
+    });
+    (format!("http://{}", address.await), count)
+}
+
+#[tokio::test]
+async fn response_reached_by_a_redirect_is_not_stored_under_the_first_url() {
+    let (_directory, cache) = cache();
+    let client = client(HttpCache::private(cache));
+    let (url, count) = counting_server().await;
+    for answers in [2, 4] {
+        let response = client.get(format!("{url}/from")).send().await.unwrap();
+        assert_eq!(response.url().path(), "/to", "the URL of the response that was received");
+        response.bytes().await.unwrap();
+        assert_eq!(count.load(SeqCst), answers);
+    }
+    let response = client.get(format!("{url}/to#part")).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "answer 5");
+    let response = client.get(format!("{url}/to")).send().await.unwrap();
+    assert_eq!(response.url().path(), "/to");
+    assert_eq!(response.text().await.unwrap(), "answer 5");
+}
+
+#[tokio::test]
+async fn implied_credentials_separate_the_responses_of_two_clients() {
+    let (_directory, cache) = cache();
+    let (url, count) = counting_server().await;
+    for (token, wanted) in [("one", "answer 1"), ("two", "answer 2"), ("one", "answer 1"), ("two", "answer 2")] {
+        let fields = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap())]);
+        let client =
+            client(HttpCache::builder(cache.clone()).settings(Settings::private()).implied_fields(fields).build());
+        assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), wanted);
+    }
+    assert_eq!(count.load(SeqCst), 2);
+}
+
+#[tokio::test]
+async fn next_run_finds_the_responses_of_the_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let (url, count) = counting_server().await;
+    for _ in 0..2 {
+        let cache = Cache::builder(directory.path()).disk("64MB").memory("16MB").open().unwrap();
+        cache.ready().await;
+        let client = client(HttpCache::private(cache.clone()));
+        let response = client.get(&url).send().await.unwrap();
+        assert_eq!(response.content_length(), Some(8));
+        assert_eq!(response.text().await.unwrap(), "answer 1");
+        cache.close().await.unwrap();
+    }
+    assert_eq!(count.load(SeqCst), 1);
+}

@@ -1,0 +1,87 @@
+//! The settings of an HTTP cache.
+
+use crate::HttpCache;
+use http::{HeaderMap, uri::Scheme};
+use larder_cache::Cache;
+use larder_http::{Settings, Timestamp, cache_status::node_name};
+use std::{fmt, sync::Arc, time::SystemTime};
+
+/// A source of the present time.
+pub(crate) type TimeSource = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Builds an [`HttpCache`].
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct HttpCacheBuilder {
+    pub(crate) cache: Cache,
+    pub(crate) settings: Settings,
+    pub(crate) name: String,
+    pub(crate) scheme: Scheme,
+    pub(crate) implied_fields: HeaderMap,
+    pub(crate) time: TimeSource,
+}
+
+impl HttpCacheBuilder {
+    pub(crate) fn new(cache: Cache) -> Self {
+        Self {
+            cache,
+            settings: Settings::default(),
+            name: node_name("larder"),
+            scheme: Scheme::HTTP,
+            implied_fields: HeaderMap::new(),
+            time: Arc::new(system_time),
+        }
+    }
+
+    /// Sets the rules that RFC 9111 leaves to the cache. Start from [`Settings::default`] for a shared cache, or from
+    /// [`Settings::private`] for a cache with one user. Default: shared.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Sets the name of the cache in Cache-Status. Default: `larder`.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = node_name(name);
+        self
+    }
+
+    /// Sets the scheme of requests whose URI has none, as servers receive them. Default: `http`.
+    pub fn scheme(mut self, scheme: Scheme) -> Self {
+        self.scheme = scheme;
+        self
+    }
+
+    /// Sets fields that are added to each request after the cache has seen it, such as the default fields of a client.
+    ///
+    /// Vary and credentials are then judged by them, too. Without them, two clients with different default credentials
+    /// must not share a cache.
+    pub fn implied_fields(mut self, fields: HeaderMap) -> Self {
+        self.implied_fields = fields;
+        self
+    }
+
+    /// Sets the source of the present time, for tests. Default: the system's clock.
+    pub fn time(mut self, time: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        self.time = Arc::new(time);
+        self
+    }
+
+    /// Builds the HTTP cache.
+    pub fn build(self) -> HttpCache {
+        HttpCache::from_builder(self)
+    }
+}
+
+fn system_time() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+impl fmt::Debug for HttpCacheBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpCacheBuilder")
+            .field("name", &self.name)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

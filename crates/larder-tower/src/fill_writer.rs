@@ -1,0 +1,81 @@
+//! A response that is being stored while its body passes through.
+//!
+//! Invariant: the response becomes visible only if its body arrived complete. Needs memory for [`BATCH_BYTES`] and one
+//! chunk of the cache below, whatever the length.
+
+use crate::entries::{EntryWrite, INLINE_BYTES_MAX};
+use bytes::Bytes;
+use larder_cache::{Result, ValueWriter};
+
+/// A response that is being stored.
+pub(crate) struct FillWriter {
+    entry: EntryWrite,
+    /// The bytes that are not written yet.
+    pieces: Vec<Bytes>,
+    pieces_bytes: u64,
+    /// The writer of a long body, and the body's number.
+    long: Option<(ValueWriter, u64)>,
+    len_bytes: u64,
+}
+
+/// Bytes that are written at once.
+const BATCH_BYTES: u64 = 256 << 10;
+
+impl FillWriter {
+    pub(crate) fn new(entry: EntryWrite) -> Self {
+        Self { entry, pieces: Vec::new(), pieces_bytes: 0, long: None, len_bytes: 0 }
+    }
+
+    /// Adds bytes. Returns whether [`FillWriter::flush`] is due.
+    pub(crate) fn push(&mut self, bytes: Bytes) -> bool {
+        self.len_bytes += bytes.len() as u64;
+        self.pieces_bytes += bytes.len() as u64;
+        self.pieces.push(bytes);
+        self.pieces_bytes >= BATCH_BYTES
+    }
+
+    /// Returns the number of bytes so far.
+    pub(crate) fn len(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Writes the bytes so far. Returns `None` if that failed: the response is then not stored.
+    pub(crate) async fn flush(mut self: Box<Self>) -> Option<Box<Self>> {
+        match self.write_pieces().await {
+            Ok(()) => Some(self),
+            Err(error) => {
+                tracing::debug!(%error, "a response could not be stored");
+                None
+            }
+        }
+    }
+
+    /// Makes the response visible.
+    pub(crate) async fn finish(self) {
+        if let Err(error) = self.try_finish().await {
+            tracing::debug!(%error, "a response could not be stored");
+        }
+    }
+
+    async fn try_finish(mut self) -> Result<bool> {
+        if self.long.is_none() && self.len_bytes <= INLINE_BYTES_MAX {
+            return self.entry.finish_inline(self.pieces.concat().into()).await;
+        }
+        self.write_pieces().await?;
+        let (writer, representation) = self.long.take().expect("write_pieces creates the writer");
+        writer.finish().await?;
+        self.entry.finish_separate(self.len_bytes, representation).await
+    }
+
+    async fn write_pieces(&mut self) -> Result<()> {
+        if self.long.is_none() {
+            self.long = Some(self.entry.body_writer()?);
+        }
+        let (writer, _) = self.long.as_mut().expect("set above");
+        for piece in self.pieces.drain(..) {
+            writer.write(piece).await?;
+        }
+        self.pieces_bytes = 0;
+        Ok(())
+    }
+}
