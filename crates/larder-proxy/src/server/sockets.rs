@@ -31,13 +31,17 @@ pub(super) fn bind_all(
             }
             continue;
         }
-        // Sockets that share a port would also share it with another proxy of this user. A first bind without sharing
-        // makes an address in use an error.
-        let probe = bind(address, false)?;
-        let address = probe.local_addr()?;
-        drop(probe);
+        let mut address = address;
+        if address.port() != 0 {
+            // Sockets that share a port would also share it with another proxy of this user. A first bind without
+            // sharing makes an address in use an error.
+            drop(bind(address, false)?);
+        }
         for sockets in &mut workers {
-            sockets.push(vec![bind(address, worker_count > 1)?]);
+            let socket = bind(address, worker_count > 1)?;
+            // The system chooses a port that nobody has, once for all workers.
+            address = socket.local_addr()?;
+            sockets.push(vec![socket]);
         }
     }
     match inherited.first().map(|inherited| inherited.socket.local_addr()) {
