@@ -28,7 +28,7 @@ fn good() -> Origin {
 }
 
 fn nobody() -> std::net::SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    crate::support::ports::free_address()
 }
 
 #[test]

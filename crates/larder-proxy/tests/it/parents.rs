@@ -161,7 +161,7 @@ fn open_parent() -> Origin {
 }
 
 fn nobody() -> std::net::SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    crate::support::ports::free_address()
 }
 
 /// Starts a forward proxy with these parents.

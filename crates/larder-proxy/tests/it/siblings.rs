@@ -17,7 +17,7 @@ use larder_proxy::{Fleet, Listener, Mirror, Proxy, ProxyConfig, RunningProxy};
 use larder_store::{Store, StoreOptions};
 use tempfile::TempDir;
 
-use crate::support::{Connection, Gate, Origin, Received, Reply, Response, eventually};
+use crate::support::{Connection, Gate, Origin, Received, Reply, Response, eventually, ports::free_address};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -40,14 +40,12 @@ impl Nodes {
         handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
         change: impl Fn(&mut ProxyConfig) + 'static,
     ) -> Self {
-        let sockets: Vec<_> = NAMES.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+        let addresses = NAMES.iter().map(|_| free_address()).collect();
         let directory = tempfile::tempdir().unwrap();
         let secret = directory.path().join("secret");
         fs::write(&secret, "0123456789abcdef").unwrap();
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
         let (running, origin) = (NAMES.map(|_| None).into(), Origin::start(handle));
-        drop(sockets);
         let named = NAMES.map(|name| OwnerNode { name: name.to_owned(), weight: 1 });
         let owners = OwnerTable::new(&named).unwrap();
         let mut nodes = Self { owners, running, addresses, origin, directory, change: Box::new(change) };

@@ -9,6 +9,7 @@ pub(crate) mod gate;
 pub(crate) mod http2;
 pub(crate) mod http2_origin;
 pub(crate) mod origin;
+pub(crate) mod ports;
 pub(crate) mod raw_http2;
 pub(crate) mod tls_origin;
 

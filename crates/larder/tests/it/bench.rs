@@ -1,12 +1,15 @@
 //! At stake: a benchmark that measures something other than the proxy, or leaves a proxy running.
 
-use crate::process::{Larder, command, run};
+use crate::{
+    ports::free_address,
+    process::{Larder, command, run},
+};
 use larder_bench::BenchResult;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
     io::{self, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{TcpListener, TcpStream},
     process::{Output, Stdio},
     thread,
 };
@@ -24,10 +27,6 @@ fn bench(home: &TempDir, flags: &[&str]) -> (BenchResult, String) {
     assert_eq!(status.code(), Some(0), "{flags:?}: {said}");
     assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0, "{flags:?} leaves something behind");
     (BenchResult::from_json(&fs::read_to_string(json).unwrap()).unwrap(), said)
-}
-
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 #[test]

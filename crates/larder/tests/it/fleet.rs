@@ -3,6 +3,7 @@
 
 use crate::{
     origin::Origin,
+    ports::free_address,
     process::{Larder, Response, refused, said},
     serving::admin_of,
     upgrading::Successor,
@@ -10,7 +11,6 @@ use crate::{
 use rustix::process::Signal;
 use std::{
     fs,
-    net::TcpListener,
     os::unix::fs::PermissionsExt,
     thread,
     time::{Duration, Instant},
@@ -34,8 +34,7 @@ struct Nodes {
 
 impl Nodes {
     fn new(timeout: &str) -> Self {
-        let sockets = [(); 6].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [a, b, c, d, e, f] = sockets.map(|socket| socket.local_addr().unwrap().port());
+        let [a, b, c, d, e, f] = [(); 6].map(|()| free_address().port());
         let (ports, admin_ports) = ([a, b, c], [d, e, f]);
         let homes = [(); 3].map(|()| TempDir::new().unwrap());
         let nodes: Vec<String> =

@@ -21,6 +21,8 @@ mod output;
 mod packs;
 mod pins;
 mod planning;
+#[path = "../../../larder-proxy/tests/it/support/ports.rs"]
+mod ports;
 mod process;
 mod purging;
 mod refusals;

@@ -2,6 +2,7 @@
 
 use crate::{
     origin::{Origin, body_of},
+    ports::free_address,
     process::{Larder, refused, said},
 };
 use rustix::process::Signal;
@@ -198,5 +199,5 @@ fn bad_input_is_told_and_nothing_is_pinned() {
 
 /// Returns an address on which nothing listens.
 fn nobody() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    free_address().to_string()
 }
