@@ -17,7 +17,8 @@ const WORDS: [(&str, &str); 4] =
     [("upstream", "origin"), ("backend", "origin"), ("cacheable", "storable"), ("coalesce", "collapse")];
 
 /// Names from a library (plotters) that contain such a word.
-const LIBRARY_NAMES: [&str; 3] = ["bitmapbackend", "drawingbackend", "svgbackend"];
+const LIBRARY_NAMES: [&str; 7] =
+    ["bitmapbackend", "drawingbackend", "resp_cacheable", "respcacheable", "svgbackend", "upstream_peer", "upstreams"];
 
 /// Checks one file.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
