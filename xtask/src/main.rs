@@ -9,6 +9,7 @@
 mod cargo;
 mod ci;
 mod conformance;
+mod mutants;
 mod quick;
 mod scan;
 mod shuttle;
@@ -26,6 +27,7 @@ chores:
   conformance  writes docs/reference/conformance.md from the lists next to the tests of larder-http
   prose [AREA [RULE]]  the places that break a rule whose count may only fall, or the counts; `--record` writes lower counts
   tidy         the house rules a compiler does not check (see CONTRIBUTING.md)
+  mutants [--seeds N] [NAME..]  puts known bugs into a copy of the engine, and tells which ones torture and tests find
   shuttle [N]  tries N (2,000) interleavings of threads for each scene, row and scheduler of the engine's tests
   sim          schedules of operations, faults and crashes by seed; `cargo xtask sim --help` says what can be chosen";
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["prose", chosen @ ..] if chosen.len() <= 2 => {
             exit(tidy::list_counted(root, chosen.first().copied(), chosen.get(1).copied()))
         }
+        ["mutants", chosen @ ..] => exit(mutants::run(root, chosen)),
         ["shuttle"] => exit(shuttle::run(root, "2000")),
         ["shuttle", iterations] if iterations.parse::<u32>().is_ok() => exit(shuttle::run(root, iterations)),
         ["sim", chosen @ ..] => exit(sim::run(root, chosen)),
