@@ -14,6 +14,7 @@ const MAY_DEPEND: [(&str, &[&str]); 14] = [
     // This dependency is for tests. Cargo itself refuses every other dependency of a crate on itself.
     ("larder-store", &["larder-torture"]),
     ("larder-torture", &["larder-store"]),
+    ("larder-libraries", &["larder-cache", "larder-store"]),
     ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),
     ("larder-proxy", &["larder-http", "larder-store"]),
     ("larder-tower", &["larder-cache", "larder-http"]),
