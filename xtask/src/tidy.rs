@@ -74,6 +74,10 @@ pub(crate) fn run(root: &Path) -> bool {
         eprintln!("{finding}");
     }
     let (sources, manifests, documents) = (tree.sources.len(), tree.manifests.len(), tree.documents.len());
+    let largest = rings::largest(&tree.sources).into_iter().max_by_key(|(_, ring)| ring.len());
+    if let Some((name, ring)) = largest {
+        println!("tidy: the largest ring is in {name}, {} modules: {}", ring.len(), ring.join(", "));
+    }
     println!("tidy: {sources} sources, {manifests} manifests, {documents} documents, {} findings", findings.len());
     findings.is_empty()
 }

@@ -1,50 +1,154 @@
 //! Limits the rings of modules that import one another, crate by crate. The larger a ring is, the less of the crate can
 //! be read, tested or changed in isolation.
 //!
-//! Owns: the largest size of a ring. Rust is not parsed. Simplification: paths from `crate` and `super` in product code
-//! are followed as text. A file that contains only `mod` lines counts as a module, too.
+//! Owns: the largest size of a ring. Rust is not parsed. Simplification: paths that begin with `crate`, `super`, `self`
+//! or a child module are followed as text, in product code. A name that a module re-exports counts as one of the module
+//! that defines it, and the re-export itself as no import. A file with only `mod` lines counts as a module, too.
 
 use super::{Finding, source::Source};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most modules in one ring.
 const RING_MAX: usize = 6;
+/// Larger rings that are still there, with their sizes. These numbers may only fall.
+const RECORDED: [(&str, usize); 4] = [("larder", 13), ("larder-proxy", 10), ("larder-sim", 11), ("larder-store", 22)];
+/// Longest chain of re-exports that is followed.
+const REEXPORTS_MAX: usize = 8;
 
 /// The modules of a crate by path, each with the modules that it names.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
+/// The names that modules re-export, each with its path in the crate. The crate's root is the module with the empty
+/// name.
+type Reexports = BTreeMap<(String, String), Vec<String>>;
+
 /// Checks all crates.
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
+    let rings = largest(sources);
+    let mut findings: Vec<Finding> = rings.iter().filter_map(|(name, ring)| check_crate(name, ring)).collect();
+    // Without the record's crate there is nothing to compare with: a test checks a few files of its own.
+    for (name, recorded) in RECORDED {
+        if rings.get(name).is_some_and(|ring| ring.len() < recorded && sources.len() > FILES_OF_THE_PROJECT_MIN) {
+            let problem = format!("its largest ring has {} modules now: record that", rings[name].len());
+            findings.push(Finding::new("xtask/src/tidy/rings.rs", 1, format!("{name}: {problem}")));
+        }
+    }
+    findings
+}
+
+/// Fewer sources than this are not the project, but those of a test.
+const FILES_OF_THE_PROJECT_MIN: usize = 100;
+
+/// Returns the largest ring of each crate.
+pub(crate) fn largest(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
     let mut crates: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
     for source in sources.iter().filter(|source| !source.is_test_file()) {
         if let Some((name, _)) = source.path.strip_prefix("crates/").and_then(|path| path.split_once("/src/")) {
             crates.entry(name).or_default().push(source);
         }
     }
-    crates.iter().filter_map(|(name, sources)| check_crate(name, sources)).collect()
+    let largest_of = |sources: &[&Source]| {
+        let imports = imports(sources);
+        let ring = rings(&imports).into_iter().max_by_key(Vec::len).unwrap_or_default();
+        ring.into_iter().map(str::to_owned).collect()
+    };
+    crates.into_iter().map(|(name, sources)| (name.to_owned(), largest_of(&sources))).collect()
 }
 
-fn check_crate(name: &str, sources: &[&Source]) -> Option<Finding> {
-    let imports = imports(sources);
-    let ring = rings(&imports).into_iter().max_by_key(Vec::len).unwrap_or_default();
-    (ring.len() > RING_MAX).then(|| {
-        let problem = format!("{} modules import one another, at most {RING_MAX} may: {}", ring.len(), ring.join(", "));
+fn check_crate(name: &str, ring: &[String]) -> Option<Finding> {
+    let recorded = RECORDED.iter().find(|(recorded, _)| *recorded == name);
+    let most = recorded.map_or(RING_MAX, |(_, count)| *count);
+    (ring.len() > most).then(|| {
+        let problem = format!("{} modules import one another, at most {most} may: {}", ring.len(), ring.join(", "));
         Finding::new(&format!("crates/{name}/src/lib.rs"), 1, problem)
     })
 }
 
 fn imports(sources: &[&Source]) -> Imports {
-    let modules: Vec<(String, &Source)> =
-        sources.iter().filter_map(|source| Some((module_of(&source.path)?, *source))).collect();
-    let known: BTreeSet<&str> = modules.iter().map(|(module, _)| module.as_str()).collect();
-    let named = |(module, source): &(String, &Source)| {
-        let lines = &source.lines[..source.product_line_count];
-        let code: String = lines.iter().flat_map(|line| [line.code.as_str(), "\n"]).collect();
-        let paths = paths(&code, module).into_iter();
-        let named = paths.filter_map(|path| longest_known(&path, &known)).filter(|named| named != module);
+    let modules: Vec<(String, String)> = sources.iter().map(|source| (name_of(source), code_of(source))).collect();
+    let known: BTreeSet<&str> =
+        modules.iter().map(|(module, _)| module.as_str()).filter(|name| !name.is_empty()).collect();
+    let mut reexports = Reexports::new();
+    let mut rest = Vec::new();
+    for (module, code) in &modules {
+        let (code, statements) = without_reexports(code);
+        for path in statements.iter().flat_map(|statement| all_paths(statement, module, &known)) {
+            if let Some(name) = path.last().cloned() {
+                reexports.insert((module.clone(), name), path);
+            }
+        }
+        rest.push((module, code));
+    }
+    let named = |(module, code): (&String, String)| {
+        let paths = all_paths(&code, module, &known).into_iter();
+        let named = paths.filter_map(|path| resolve(path, &known, &reexports)).filter(|named| named != module);
         (module.clone(), named.collect())
     };
-    modules.iter().map(named).collect()
+    rest.into_iter().filter(|(module, _)| !module.is_empty()).map(named).collect()
+}
+
+/// Returns the module of a source; that of a crate's root is empty.
+fn name_of(source: &Source) -> String {
+    module_of(&source.path).unwrap_or_default()
+}
+
+/// Returns the product code of a source.
+fn code_of(source: &Source) -> String {
+    let lines = &source.lines[..source.product_line_count];
+    lines.iter().flat_map(|line| [line.code.as_str(), "\n"]).collect()
+}
+
+/// Returns code without its re-exports, and the re-exports.
+fn without_reexports(code: &str) -> (String, Vec<String>) {
+    let (mut rest, mut statements, mut left) = (String::new(), Vec::new(), code);
+    loop {
+        let starts = ["pub use ", "pub(crate) use ", "pub(super) use "].map(|start| left.find(start));
+        let Some(at) = starts.into_iter().flatten().min() else { break };
+        let end = left[at..].find(';').map_or(left.len(), |len| at + len);
+        rest.push_str(&left[..at]);
+        statements.push(left[at..end].to_owned());
+        left = &left[end..];
+    }
+    rest.push_str(left);
+    (rest, statements)
+}
+
+/// Returns the paths that `code` in `module` names, including those that begin with `self` or a child module.
+fn all_paths(code: &str, module: &str, known: &BTreeSet<&str>) -> Vec<Vec<String>> {
+    let mut found = paths(code, module);
+    let own: Vec<String> = module.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect();
+    let parent = |name: &str| name.rsplit_once("::").map_or("", |(parent, _)| parent).to_owned();
+    let children = known.iter().filter(|name| parent(name) == module);
+    let children = children.map(|name| name.rsplit("::").next().unwrap_or(name));
+    for (start, child) in children.map(|child| (format!("{child}::"), Some(child))).chain([("self::".to_owned(), None)])
+    {
+        let base: Vec<String> = own.iter().cloned().chain(child.map(str::to_owned)).collect();
+        for at in starts(code, &start).filter(|at| !is_within_import(code, *at)) {
+            Walk { rest: &code[at + start.len()..], found: &mut found }.path(&base);
+        }
+    }
+    found
+}
+
+/// Returns whether the name at `at` is in an import, but not its first: then it belongs to the path that begins there.
+fn is_within_import(code: &str, at: usize) -> bool {
+    let statement = code[..at].rfind(';').map_or(&code[..at], |end| &code[end..at]);
+    let import = starts(statement, "use ").last().map(|start| &statement[start + "use ".len()..]);
+    import.is_some_and(|path| !path.trim().is_empty())
+}
+
+/// Returns the module that defines what `path` names, or `None` if that is the crate's root or another crate.
+fn resolve(mut path: Vec<String>, known: &BTreeSet<&str>, reexports: &Reexports) -> Option<String> {
+    for _ in 0..REEXPORTS_MAX {
+        let module = longest_known(&path, known).unwrap_or_default();
+        let depth = module.split("::").filter(|part| !part.is_empty()).count();
+        let name = path.get(depth).cloned().unwrap_or_default();
+        match reexports.get(&(module.clone(), name)) {
+            Some(target) => path = [&target[..], &path[depth + 1..]].concat(),
+            None => return (!module.is_empty()).then_some(module),
+        }
+    }
+    None
 }
 
 /// Returns the module of a file: `a::b` for `crates/x/src/a/b.rs`, and `None` for a crate's root.
@@ -172,6 +276,23 @@ mod tests {
     }
 
     #[test]
+    fn name_that_is_reexported_leads_to_the_module_that_defines_it() {
+        let lib = ("lib", "mod a;\nmod b;\npub use a::{Store, c::Deep};");
+        assert_eq!(ring(&[lib, ("a", "use crate::b;"), ("b", "fn f(store: crate::Store) {}")]), ["a", "b"]);
+        let deep = [lib, ("a/c", "use crate::b;"), ("a", "pub(crate) use c::Deep;"), ("b", "use crate::a::Deep;")];
+        assert_eq!(ring(&deep), ["a::c", "b"]);
+        assert_eq!(ring(&[lib, ("a", "mod c;\npub use c::Deep;"), ("a/c", "use super::Store;")]), [""; 0]);
+    }
+
+    #[test]
+    fn child_that_its_parent_names_is_imported() {
+        assert_eq!(ring(&[("a", "mod c;\nuse c::X;"), ("a/c", "use super::Y;")]), ["a", "a::c"]);
+        assert_eq!(ring(&[("a", "fn f() { self::c::g() }"), ("a/c", "use super::Y;")]), ["a", "a::c"]);
+        assert_eq!(ring(&[("a", "fn f() { other::c::g() }"), ("a/c", "use super::Y;")]), [""; 0]);
+        assert_eq!(ring(&[("a", "mod c;\nuse other::{c::X, d};"), ("a/c", "use super::Y;")]), [""; 0]);
+    }
+
+    #[test]
     fn tests_and_comments_make_no_ring() {
         let tested = "use crate::b::B;\n#[cfg(test)]\nmod tests {\nuse crate::c;\n}";
         let told = "// use crate::a::A;\nconst A: &str = \"crate::a\"; fn f() { subcrate::a() }";
@@ -182,7 +303,7 @@ mod tests {
     fn ring_is_told_when_it_is_too_large() {
         let sources = |count: usize| -> Vec<Source> {
             let text = |at: usize| format!("use crate::m{}::X;", (at + 1) % count);
-            (0..count).map(|at| Source::new(&format!("crates/larder-store/src/m{at}.rs"), &text(at))).collect()
+            (0..count).map(|at| Source::new(&format!("crates/larder-x/src/m{at}.rs"), &text(at))).collect()
         };
         let told = |count| check(&sources(count)).first().map(ToString::to_string);
         assert!(told(RING_MAX + 1).is_some_and(|problem| problem.contains("import one another")));
