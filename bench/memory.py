@@ -19,6 +19,7 @@ For each: the sum that the start prints, the resident memory before, the most of
 """
 import argparse
 import asyncio
+import itertools
 import os
 import pathlib
 import re
@@ -42,6 +43,8 @@ FIELDS = (
     "Accept-Encoding: gzip, deflate, br\r\nCookie: session=0123456789abcdef\r\n"
 )
 STORED_COUNT = 40
+# The tasks of the load `mixed`.
+REQUESTING = []
 WAIT_SECONDS = 14
 
 
@@ -198,18 +201,15 @@ async def streams(larder):
 
 
 async def request_steadily(sock, client):
-    """Asks once each 32 ms, for a new body every other time, until the connection is closed."""
-    number = 0
-    while sock.fileno() != -1:
-        number += 1
+    """Asks once each 32 ms, for a new body every other time, until the task is cancelled."""
+    for number in itertools.count(1):
         await whole(sock, f"/new/{client}/{number}" if number % 2 else f"/seen/{number % 998}", len(SHORT))
         await asyncio.sleep(0.032)
 
 
 async def mixed(larder):
     socks = [await connect(larder.port) for _ in range(32)]
-    for client, sock in enumerate(socks):
-        asyncio.ensure_future(request_steadily(sock, client))
+    REQUESTING.extend(asyncio.ensure_future(request_steadily(sock, client)) for client, sock in enumerate(socks))
     return socks
 
 
@@ -244,6 +244,10 @@ async def measure(name, memory, origin_port, seconds, more):
                 read_slowly(socks)
         most, steady = larder.status("VmHWM"), larder.status("VmRSS")
         count = 1000 if name == "streams" else len(socks)
+        for task in REQUESTING:
+            task.cancel()
+        await asyncio.gather(*REQUESTING, return_exceptions=True)
+        REQUESTING.clear()
         for sock in socks:
             sock.close()
         await asyncio.sleep(10)
