@@ -19,6 +19,7 @@
 //! | set a lifetime or tags | [`Cache::entry`] |
 //! | serve an old value while a new one is fetched, or when the fetch fails | [`EntryRequest::stale_for`] |
 //! | write or read a value piece by piece, of any length | [`EntryRequest::writer`], [`Cache::open`] |
+//! | store a value unless its key was changed meanwhile | [`ValueWriter::finish_if_unchanged`] |
 //! | remove a value, all values of a tag, or everything | [`Cache::remove`], [`Cache::remove_tag`], [`Cache::clear`] |
 //! | keep a value from being evicted | [`Cache::pin`] |
 //! | store values of Rust types as JSON (feature `serde`) | `Cache::insert_as`, `Cache::get_or_fetch_as` |

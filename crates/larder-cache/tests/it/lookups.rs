@@ -58,6 +58,8 @@ fn ranges_and_readers_give_the_bytes_of_the_value() {
             for start in ends.into_iter().filter(|start| *start <= len) {
                 for end in ends.into_iter().filter(|end| (start..=len).contains(end)) {
                     let bytes = value.read(start as u64..end as u64).await.unwrap();
+                    let read = read_through(value.range_reader(start as u64..end as u64)).await;
+                    assert!(read == bytes, "{start}..{end} of {len}");
                     assert!(bytes == expected[start..end], "{start}..{end} of {len}");
                 }
             }
@@ -88,6 +90,33 @@ fn value_is_visible_once_its_writer_has_finished_and_not_before() {
         dropped.write(content(4, 2 << 20)).await.unwrap();
         drop(dropped);
         assert!(test.cache.get("key").await.unwrap().unwrap() == expected);
+    });
+}
+
+#[test]
+fn writer_notices_that_its_key_was_changed_meanwhile() {
+    block_on(async {
+        let test = TestCache::new();
+        for len in [10, 3 << 20] {
+            let writer = async || {
+                let mut writer = test.cache.entry("key").tag("tag").writer().unwrap();
+                writer.write(content(1, len)).await.unwrap();
+                writer
+            };
+            assert!(writer().await.finish_if_unchanged().await.unwrap());
+            assert!(test.cache.get("key").await.unwrap().unwrap() == content(1, len));
+            let late = writer().await;
+            test.cache.insert("key", "newer").await.unwrap();
+            assert!(!late.finish_if_unchanged().await.unwrap());
+            assert_eq!(test.cache.get("key").await.unwrap().unwrap(), "newer");
+            let late = writer().await;
+            test.cache.remove("key").await.unwrap();
+            assert!(!late.finish_if_unchanged().await.unwrap());
+            let late = writer().await;
+            test.cache.remove_tag("tag").await.unwrap();
+            assert!(!late.finish_if_unchanged().await.unwrap());
+            assert_eq!(test.cache.get("key").await.unwrap(), None);
+        }
     });
 }
 
