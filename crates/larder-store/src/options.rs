@@ -138,6 +138,16 @@ pub(crate) fn whole_entries_segment_bytes(size_bytes: u64) -> u64 {
     segment_bytes_of_at_least(size_bytes, chunks_in_segment(size_bytes).max(1) * CHUNK_BYTES)
 }
 
+/// Returns the segment size of policies that gather groups in a unit, which is at most a segment: a 32nd of the volume,
+/// up to 16 entries of 1 MiB.
+pub(crate) fn grouped_segment_bytes(size_bytes: u64) -> u64 {
+    let chunks = (size_bytes / GROUPED_SEGMENT_COUNT / CHUNK_BYTES).clamp(1, 16);
+    segment_bytes_of_at_least(size_bytes, chunks * CHUNK_BYTES)
+}
+
+/// Number of segments of a small volume whose units gather groups.
+const GROUPED_SEGMENT_COUNT: u64 = 32;
+
 fn chunks_in_segment(size_bytes: u64) -> u64 {
     ((size_bytes / 256 + CHUNK_BYTES / 2) / CHUNK_BYTES).min(16)
 }

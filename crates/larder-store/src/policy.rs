@@ -288,7 +288,9 @@ impl Policy {
     /// created with a journal, for policies that may have one (`Tuning::map_journal`).
     pub fn kept_after_kill(&self, has_journal: bool) -> &'static str {
         match self.layout {
-            LayoutAxis::Segments if self.reads == ReadAxis::Groups => "all but the entries of the last three seconds",
+            LayoutAxis::Segments if self.reads == ReadAxis::Groups => {
+                "all but the entries of the last four seconds, and of pages that were being fetched for up to sixteen"
+            }
             LayoutAxis::Segments | LayoutAxis::FrontAndSets => "all but the entries of the last second",
             LayoutAxis::Bins | LayoutAxis::Sets => "everything that was written",
             _ if !has_journal => "nothing: it has no journal (map_journal, for a new store)",

@@ -92,6 +92,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShap
     let size_bytes = options.size_bytes;
     let segment_bytes = options.segment_size_bytes.unwrap_or_else(|| match form {
         LogForm::Packed => options::segment_bytes_default(size_bytes),
+        LogForm::Plain | LogForm::Probation if row.is_grouped() => options::grouped_segment_bytes(size_bytes),
         LogForm::Plain | LogForm::Probation => options::whole_entries_segment_bytes(size_bytes),
     });
     let is_in_range = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes);
@@ -203,7 +204,7 @@ impl LogEngine {
         index.begin_loading();
         let mut log = LogState::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
         if row.is_grouped() {
-            log.group_records();
+            log.group_records(volume.options.tuning.hashcache_group_window);
         }
         if volume.shape.has_probation() {
             log.keep_probation();
@@ -250,7 +251,7 @@ impl LogEngine {
             options.flush_interval
         };
         if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
-            log.seal_unit(&mut actions);
+            log.seal_due_unit(self.volume.clock.moment(), &mut actions);
             self.follow_moves(&mut log);
         }
         let woken = log.take_waiting();

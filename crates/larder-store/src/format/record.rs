@@ -223,10 +223,11 @@ impl Glimpse {
     }
 }
 
-/// Changes the place stored in the complete record at the start of `bytes`.
-pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], place: u32) {
+/// Changes the sequence and the place stored in the complete record at the start of `bytes`.
+pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], sequence: u32, place: u32) {
     let (lengths, _) = RecordLengths::decode(&bytes[..FIXED_BYTES]).expect("it was encoded here");
     let front = &mut bytes[..lengths.body_start()];
+    front[SEQUENCE_AT..SEQUENCE_AT + 4].copy_from_slice(&sequence.to_le_bytes());
     front[PLACE_AT..FIXED_BYTES].copy_from_slice(&place.to_le_bytes());
     let checksum = volume.checksum(&[&front[8..]]);
     front[4..8].copy_from_slice(&checksum.to_le_bytes());

@@ -185,6 +185,12 @@ impl UnpackedSet {
         }
     }
 
+    /// Replaces the generation of `way`, whose entry was moved.
+    pub(crate) fn set_generation(&mut self, way: usize, generation: u8) {
+        assert!(way < self.way_count, "a way of the set: {way}");
+        self.ways[way].generation = generation;
+    }
+
     /// Returns all ways.
     pub(crate) fn ways(&self) -> &[SetWay] {
         &self.ways[..self.way_count]

@@ -390,9 +390,16 @@ impl LogEngine {
     /// Fails if more than `failed_before` units have failed by then.
     pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64, failed_before: u64) -> Result<()> {
         let mut actions = Vec::new();
-        self.seal(|log| log.seal_unit(&mut actions));
+        let mut last = ticket;
+        self.seal(|log| {
+            log.seal_unit(&mut actions);
+            if self.reads_groups() {
+                // Records of the unit may have been carried over to a later one.
+                last = last.max(log.last_ticket_and_failures().0);
+            }
+        });
         self.perform(actions);
-        let failed = |log: &mut LogState| (!log.is_pending(ticket)).then(|| log.failed_units());
+        let failed = |log: &mut LogState| (!log.is_pending(last)).then(|| log.failed_units());
         flushed(wait_for(|| self.lock_log(), failed).await == failed_before)
     }
 

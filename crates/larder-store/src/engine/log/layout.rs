@@ -7,6 +7,7 @@
 //! USITS 1999), whole segments as in CacheLib's large-object cache.
 
 mod buffers;
+mod carry;
 mod check;
 pub(crate) mod checkpoint;
 mod closing;
@@ -33,11 +34,12 @@ use crate::{
     volume::waiters::{TaskWaiters, WokenTasks},
 };
 use buffers::{buffer_of, spare_buffer};
+use carry::OpenGroups;
 use closing::{ClosingSegment, TrailerInFlight};
 pub(crate) use groups::MovedRecord;
 use open::{AppendPlace, OpenSegment, OpenUnit, Opening};
 use segments::SegmentTable;
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 use syncing::unsynced_count_max;
 pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
@@ -92,8 +94,8 @@ pub(crate) struct LogState {
     /// Emptied list of a closed segment; the next segment reuses its memory.
     spare_listings: Vec<TrailerRecord>,
     waiting: TaskWaiters,
-    /// Whether the records of a group are placed next to each other.
-    grouped: bool,
+    /// The groups of the open unit, if the records of a group are placed next to each other.
+    groups: Option<OpenGroups>,
     /// Size at which a unit of this volume is written to the device.
     unit_bytes: u64,
     /// Records moved by the reordering of groups since the last call.
@@ -187,7 +189,7 @@ impl LogState {
             spare: vec![spare_buffer(unit_bytes(&geometry))],
             spare_listings: Vec::new(),
             waiting: TaskWaiters::default(),
-            grouped: false,
+            groups: None,
             unit_bytes: unit_bytes(&geometry),
             moved: Vec::new(),
         }
@@ -204,12 +206,13 @@ impl LogState {
         self.has_probation
     }
 
-    /// Places the records of a group next to each other. The caller must take what this moves by [`Self::take_moved`].
+    /// Places the records of a group next to each other. A group grows for `window` after its last record. The caller
+    /// must take what this moves by [`Self::take_moved`].
     ///
     /// Records are sorted only within a unit, so a unit is as long as memory allows: one unit gathers while another of
     /// the same size is being written.
-    pub(crate) fn group_records(&mut self) {
-        self.grouped = true;
+    pub(crate) fn group_records(&mut self, window: Duration) {
+        self.groups = Some(OpenGroups::new(window));
         self.unit_bytes = (self.dirty_bytes_max / 2 / BLOCK_BYTES * BLOCK_BYTES)
             .clamp(unit_bytes(&self.geometry), self.geometry.segment_bytes);
         assert!(
@@ -291,12 +294,7 @@ impl LogState {
         let at = generation as usize;
         let geometry = self.geometry;
         let with_gap = |open: &OpenSegment| open.gap_before(&geometry, key_hash) + len_bytes;
-        if self.open[at].as_ref().is_some_and(|open| !open.unit_takes(with_gap(open))) {
-            self.seal_unit_of(generation, actions);
-        }
-        if self.open[at].as_ref().is_some_and(|open| !open.takes(&geometry, with_gap(open))) {
-            self.seal_segment_of(generation, actions);
-        }
+        self.make_room(generation, now, actions, with_gap);
         if self.open[at].is_none() {
             self.open_segment(appender, actions)?;
         }
@@ -311,6 +309,7 @@ impl LogState {
         let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
         let AppendPlace { position, sectors, taken_bytes, ticket } = open.append(&self.geometry, self.volume, record);
         self.dirty_bytes += taken_bytes;
+        self.groups.iter_mut().for_each(|groups| groups.note(record.meta.group, now.at));
         assert_eq!(self.geometry.segment_of(position), Some(open.segment), "a record goes into the open segment");
         Ok(AppendedRecord { position, sectors, ticket, short_lived })
     }
@@ -322,9 +321,16 @@ impl LogState {
 
     fn seal_unit_of(&mut self, generation: SegmentRow, actions: &mut Vec<LogTransfer>) {
         let Some(open) = &mut self.open[generation as usize] else { return };
-        if self.grouped {
-            self.moved.extend(open.gather_groups(&self.geometry, self.volume, &mut self.spare));
+        if self.groups.is_some() {
+            let (moved, _) = open.gather_groups(&self.geometry, self.volume, &mut self.spare, &|_| false);
+            self.moved.extend(moved);
         }
+        self.seal_gathered_of(generation, actions);
+    }
+
+    /// Seals the open unit with its records as they are.
+    fn seal_gathered_of(&mut self, generation: SegmentRow, actions: &mut Vec<LogTransfer>) {
+        let Some(open) = &mut self.open[generation as usize] else { return };
         let Some(unit) = open.seal_unit(&self.geometry, self.volume) else { return };
         let offset_bytes = unit.start.byte_offset();
         let end_bytes = self.geometry.segment_end_bytes(unit.segment);

@@ -204,14 +204,23 @@ impl LocatedSets {
     pub(crate) fn relocate(&self, key_hash: KeyHash, from: Sector, to: Sector, sectors: u64) {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return };
+        // An entry that moves to another segment gets the generation of its new place.
+        let generation = self.generation_bits(to);
         match set.place(way) {
             Some(place) if place.position == from.0 => {
                 set.set_place(way, self.place(&IndexSlot { position: to, ..self.slot(place) }, sectors));
+                set.set_generation(way, generation);
                 partition.sets.write(at.set, &set);
             }
             // A position that is already in the file is not updated: the lookup finds another record there, which is a
             // miss.
-            None => self.demoted.iter().for_each(|demoted| demoted.relocate(at.number(), at.tag, from.0, to.0)),
+            None => {
+                let relocated = |demoted: &DemotedPlaces| demoted.relocate(at.number(), at.tag, from.0, to.0);
+                if self.demoted.as_ref().is_some_and(relocated) {
+                    set.set_generation(way, generation);
+                    partition.sets.write(at.set, &set);
+                }
+            }
             Some(_) => {}
         }
     }

@@ -11,6 +11,7 @@ use std::{
     pin::pin,
     sync::Arc,
     task::{Context, Waker},
+    time::Duration,
 };
 
 const SIZE_BYTES: u64 = 32 << 20;
@@ -507,5 +508,81 @@ fn pages_that_came_at_once_cost_two_reads_each_at_most_also_after_a_stop_and_a_k
             }
             bench.crash();
         }
+    }
+}
+
+/// Stores `pages` of eleven objects each, as many browsers request them, `at_once` at any time, each within ten seconds.
+fn view_pages(bench: &Bench, pages: std::ops::Range<u64>, at_once: u64) {
+    const VIEW_MS: u64 = 10_000;
+    let of_page = |page: u64| (0..11).map(move |object| (page * VIEW_MS / at_once + object * 900, page * 100 + object));
+    let mut arrivals: Vec<(u64, u64)> = pages.flat_map(of_page).collect();
+    arrivals.sort_unstable();
+    let mut now_ms = arrivals[0].0;
+    for (arrives_ms, key) in arrivals {
+        while now_ms < arrives_ms {
+            bench.options.clock.advance(Duration::from_millis(100));
+            now_ms += 100;
+            block_on(bench.store.maintain());
+        }
+        let hints = Hints { group: key / 100 + 1, ..Hints::default() };
+        let mut writer = bench.store.insert(&key_bytes(key), head(key, 1, 2000), hints).unwrap();
+        writer.write(body(key, 1, 2000)).unwrap();
+        block_on(writer.commit()).unwrap();
+    }
+}
+
+/// At stake: groups that depend on the clock. A page whose objects come over ten seconds, while many others do, is one
+/// read, or two if it was cut by a flush or by its age.
+#[test]
+fn pages_that_take_ten_seconds_cost_one_read_and_a_half_at_most_also_after_a_stop_and_a_kill() {
+    const PAGES: u64 = 60;
+    for row in ["hashcache-log", "hashcache-log-lru"] {
+        let policy = Policy::named(row).unwrap();
+        let options = StoreOptions { policy, segment_size_bytes: Some(2 << 20), identity_seed: Some(1), ..options() };
+        let mut bench = Bench::with(options);
+        view_pages(&bench, 0..PAGES, 20);
+        block_on(bench.store.sync()).unwrap();
+        for round in ["running", "killed", "stopped"] {
+            let noted = note_neighbours(&bench.store);
+            let before = bench.store.stats().reads;
+            for page in 0..PAGES {
+                noted.lock().unwrap().clear();
+                for key in (0..11).map(|object| page * 100 + object) {
+                    if !noted.lock().unwrap().contains(&key_bytes(key).to_vec()) {
+                        assert!(bench.look_up(key).0, "{row}, {round}: {key}");
+                    }
+                }
+            }
+            let reads = bench.store.stats().reads - before;
+            assert!(reads * 2 <= PAGES * 3, "{row}, {round}: {reads} reads for {PAGES} pages");
+            if round == "killed" {
+                block_on(bench.store.close()).unwrap();
+            }
+            bench.crash();
+        }
+    }
+}
+
+/// At stake: an acknowledged flush or removal whose records were carried over to a unit that is not written yet.
+#[test]
+fn records_that_are_carried_over_are_flushed_removed_and_replaced_like_others() {
+    let policy = Policy::named("hashcache-log").unwrap();
+    let options = StoreOptions { policy, segment_size_bytes: Some(2 << 20), identity_seed: Some(1), ..options() };
+    let mut bench = Bench::with(options);
+    // The window of twenty pages ends in the midst of many of them.
+    view_pages(&bench, 0..20, 20);
+    let carried = 19 * 100;
+    assert!(insert(&bench.store, carried, 2, 3000));
+    block_on(bench.store.remove(&key_bytes(carried + 1))).unwrap();
+    bench.options.clock.advance(Duration::from_secs(3));
+    block_on(bench.store.maintain());
+    block_on(bench.store.sync()).unwrap();
+    for round in ["running", "killed"] {
+        assert_eq!(version_of(&bench.store, carried), Some(2), "{round}");
+        assert_eq!(version_of(&bench.store, carried + 1), None, "{round}");
+        assert!((2..11).all(|object| version_of(&bench.store, carried + object) == Some(1)), "{round}");
+        assert!((0..19).all(|page| version_of(&bench.store, page * 100 + 10) == Some(1)), "{round}");
+        assert_eq!(bench.store.stats().corrupt, 0, "{round}");
+        bench.crash();
     }
 }

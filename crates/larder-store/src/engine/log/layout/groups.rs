@@ -1,9 +1,10 @@
 //! Sorts a unit's records so that those of a group are adjacent and one read fetches them all.
 //!
-//! Pure decision, made when the unit is sealed. Until then its records are in the order of their commits. Invariant:
-//! two records of one key keep their order (they are left out of their groups), so their places still show which is
-//! newer. Cost: a copy of the unit in memory if anything moves. Source: HashCache (NSDI 2009), Log's grouped prefetch:
-//! entries requested together are written together.
+//! Pure decision, made when the unit is sealed. Until then its records are in the order of their commits. Records of
+//! groups that still grow are sorted to the end, from where [`carry`](super::carry) takes them to the next unit.
+//! Invariant: two records of one key keep their order (they are left out of their groups), so their places still show
+//! which is newer. Cost: a copy of the unit in memory if anything moves. Source: HashCache (NSDI 2009), Log's grouped
+//! prefetch: entries requested together are written together.
 
 use crate::{
     format::trailer::TrailerRecord,
@@ -29,10 +30,17 @@ pub(super) struct UnitOrder {
     order: Vec<usize>,
     /// Group of each record in the new order; 0 is none.
     groups: Vec<u32>,
+    /// Number of records, at the end of the order, whose groups still grow.
+    pub(super) growing_count: usize,
 }
 
-/// Returns the new order of records given the group of each (0 is none), or `None` if it does not change.
-pub(super) fn arrange(groups: &[u32], listings: &[TrailerRecord]) -> Option<UnitOrder> {
+/// Returns the new order of records given the group of each (0 is none), or `None` if it does not change and no group
+/// grows.
+pub(super) fn arrange(
+    groups: &[u32],
+    listings: &[TrailerRecord],
+    is_growing: &dyn Fn(u32) -> bool,
+) -> Option<UnitOrder> {
     assert_eq!(groups.len(), listings.len());
     let mut key_hashes = HashMap::new();
     listings.iter().for_each(|listing| *key_hashes.entry(listing.key_hash).or_insert(0) += 1);
@@ -43,19 +51,32 @@ pub(super) fn arrange(groups: &[u32], listings: &[TrailerRecord]) -> Option<Unit
     for (at, &group) in groups.iter().enumerate().filter(|(_, group)| **group != 0) {
         members.entry(group).or_default().push(at);
     }
-    if members.values().all(|members| members.len() == 1) {
+    let grows = |group: &u32| *group != 0 && is_growing(*group);
+    if members.iter().all(|(group, members)| members.len() == 1 && !grows(group)) {
         return None;
     }
-    let mut order = Vec::with_capacity(groups.len());
+    let (mut order, mut growing) = (Vec::with_capacity(groups.len()), Vec::new());
     for (at, group) in groups.iter().enumerate() {
         match members.get(group) {
             None => order.push(at),
+            Some(members) if members[0] == at && grows(group) => growing.extend(members),
             Some(members) if members[0] == at => order.extend(members),
             Some(_) => {}
         }
     }
+    let growing_count = growing.len();
+    order.append(&mut growing);
     assert_eq!(order.len(), groups.len(), "each record stands somewhere");
-    Some(UnitOrder { order, groups })
+    Some(UnitOrder { order, groups, growing_count })
+}
+
+impl UnitOrder {
+    /// Brings the groups of a unit's records into this order.
+    pub(super) fn reorder(&self, groups: &mut [u32]) {
+        assert_eq!(groups.len(), self.order.len(), "each record has a group");
+        let before = groups.to_vec();
+        groups.iter_mut().zip(&self.order).for_each(|(group, &from)| *group = before[from]);
+    }
 }
 
 /// Returns the sector where a record begins, relative to its segment's start.
@@ -66,7 +87,7 @@ fn sector_of(listing: &TrailerRecord) -> Sector {
 /// Sorts the records of `unit` into `order`: copies their bytes to `target` and reorders their listings. `unit` begins
 /// `unit_start_bytes` into its segment. Returns the records that were moved or begin a group.
 pub(super) fn rearrange(
-    UnitOrder { order, groups }: &UnitOrder,
+    UnitOrder { order, groups, .. }: &UnitOrder,
     listings: &mut [TrailerRecord],
     unit_start_bytes: u64,
     unit: &[u8],
@@ -125,7 +146,7 @@ mod tests {
             listing(KeyHash(13), 13, 3),
         ];
         let groups = [7, 0, 7, 8];
-        let arrangement = arrange(&groups, &listings).unwrap();
+        let arrangement = arrange(&groups, &listings, &|_| false).unwrap();
         assert_eq!(arrangement.order, [0, 2, 1, 3]);
         // After its header, the unit's records begin at sector 8.
         let unit: Vec<u8> = (0..8 * 512).map(|at| (at / 512) as u8).collect();
@@ -142,9 +163,20 @@ mod tests {
     #[test]
     fn a_unit_without_groups_is_left_alone_and_two_records_of_a_key_keep_their_order() {
         let listings = [10, 11, 10, 12, 13].map(|key| listing(KeyHash(key), 8 + key as u32, 1));
-        assert_eq!(arrange(&[5, 6, 0, 0, 7], &listings), None);
-        assert_eq!(arrange(&[5, 0, 5, 0, 0], &listings), None, "the newer of two must stay behind the older");
-        let order = arrange(&[5, 6, 6, 5, 6], &listings).map(|arrangement| arrangement.order);
+        let arrange = |groups: &[u32]| super::arrange(groups, &listings, &|_| false);
+        assert_eq!(arrange(&[5, 6, 0, 0, 7]), None);
+        assert_eq!(arrange(&[5, 0, 5, 0, 0]), None, "the newer of two must stay behind the older");
+        let order = arrange(&[5, 6, 6, 5, 6]).map(|arrangement| arrangement.order);
         assert_eq!(order, Some(vec![0, 1, 4, 2, 3]), "what else is in their groups comes together");
+    }
+
+    #[test]
+    fn groups_that_still_grow_are_last_except_for_records_whose_order_matters() {
+        let listings = [10, 11, 10, 12, 13, 14].map(|key| listing(KeyHash(key), 8 + key as u32, 1));
+        let arrange = |groups: &[u32]| super::arrange(groups, &listings, &|group| group == 6 || group == 0);
+        let of = |groups: &[u32]| arrange(groups).map(|arrangement| (arrangement.order, arrangement.growing_count));
+        assert_eq!(of(&[0, 6, 0, 7, 6, 7]), Some((vec![0, 2, 3, 5, 1, 4], 2)));
+        assert_eq!(of(&[6, 7, 6, 6, 0, 0]), Some((vec![0, 1, 2, 4, 5, 3], 1)), "two records of a key stay");
+        assert_eq!(of(&[6, 7, 6, 0, 0, 0]), None);
     }
 }

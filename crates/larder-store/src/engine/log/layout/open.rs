@@ -72,7 +72,25 @@ pub(super) struct OpenUnit {
     pub(super) opened_at: Duration,
 }
 
+/// A record that was taken out of a unit.
+pub(super) struct CutRecord {
+    pub(super) listing: TrailerRecord,
+    group: u32,
+    pub(super) bytes: Box<[u8]>,
+    from: Sector,
+}
+
 impl OpenUnit {
+    /// Returns the group and the length of each record.
+    pub(super) fn groups<'a>(&'a self, listings: &'a [TrailerRecord]) -> impl Iterator<Item = (u32, u64)> + 'a {
+        let own = &listings[listings.len() - self.groups.len()..];
+        self.groups.iter().copied().zip(own.iter().map(|listing| u64::from(listing.len_bytes)))
+    }
+
+    pub(super) fn record_count(&self) -> usize {
+        self.groups.len()
+    }
+
     /// Creates an empty unit of at most `capacity_bytes` after its header of `header_bytes`.
     pub(super) fn new(buffer: AlignedBuffer, [header_bytes, capacity_bytes]: [u64; 2], opening: Opening) -> Self {
         assert!(buffer.len() as u64 >= capacity_bytes && capacity_bytes > header_bytes);
@@ -163,6 +181,14 @@ impl OpenSegment {
         unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
     }
 
+    /// Returns whether a new unit has room for `count` records of `len_bytes` together, and for others of a length as
+    /// great.
+    pub(super) fn takes_records(&self, geometry: &SegmentGeometry, len_bytes: u64, count: u64) -> bool {
+        let unit_end =
+            self.unit_start_bytes + (unit_header_bytes(geometry) + 2 * len_bytes).next_multiple_of(BLOCK_BYTES);
+        unit_end + trailer_bytes(self.list_bytes + (2 * count + 1) * LISTING_BYTES) <= geometry.segment_bytes
+    }
+
     /// Returns the capacity of a new unit whose first record has `len_bytes`. It is `unit_bytes` unless that record is
     /// longer.
     pub(super) fn unit_capacity(&self, geometry: &SegmentGeometry, unit_bytes: u64, len_bytes: u64) -> u64 {
@@ -213,31 +239,87 @@ impl OpenSegment {
         }
     }
 
-    /// Places the open unit's records of each group next to each other. Returns the records that were moved.
+    /// Places the open unit's records of each group next to each other, those of growing groups at the end. Returns the
+    /// records that were moved, and the number of records of growing groups.
     pub(super) fn gather_groups(
         &mut self,
         geometry: &SegmentGeometry,
         volume: VolumeId,
         spare: &mut Vec<AlignedBuffer>,
-    ) -> Vec<MovedRecord> {
-        let Some(unit) = &mut self.unit else { return Vec::new() };
+        is_growing: &dyn Fn(u32) -> bool,
+    ) -> (Vec<MovedRecord>, usize) {
+        let Some(unit) = &mut self.unit else { return (Vec::new(), 0) };
         assert!(unit.groups.len() <= self.listings.len(), "each record of the unit is listed");
         let first = self.listings.len() - unit.groups.len();
         let listings = &mut self.listings[first..];
-        let Some(arrangement) = groups::arrange(&unit.groups, listings) else { return Vec::new() };
+        let Some(arrangement) = groups::arrange(&unit.groups, listings, is_growing) else { return (Vec::new(), 0) };
         let mut target = buffer_of(spare, unit.buffer.len() as u64);
         let target_bytes = target.as_mut_slice();
         let mut moved =
             groups::rearrange(&arrangement, listings, self.unit_start_bytes, unit.buffer.as_slice(), target_bytes);
         for MovedRecord { to, .. } in moved.iter().filter(|moved| moved.from != moved.to) {
-            let at = to.byte_offset() - self.unit_start_bytes;
-            record::set_place(volume, &mut target.as_mut_slice()[at as usize..], to.0 as u32);
+            let at = (to.byte_offset() - self.unit_start_bytes) as usize;
+            record::set_place(volume, &mut target.as_mut_slice()[at..], self.of.sequence, to.0 as u32);
         }
         let start = geometry.segment_start_bytes(self.segment) / SECTOR_BYTES;
         for MovedRecord { from, to, .. } in &mut moved {
             (from.0, to.0) = (from.0 + start, to.0 + start);
         }
+        arrangement.reorder(&mut unit.groups);
         spare.push(std::mem::replace(&mut unit.buffer, target));
+        (moved, arrangement.growing_count)
+    }
+
+    /// Takes the last `count` records out of the open unit, which keeps at least one.
+    pub(super) fn cut(&mut self, geometry: &SegmentGeometry, count: usize) -> Vec<CutRecord> {
+        let unit = self.unit.as_mut().expect("records are cut from the open unit");
+        assert!(count < unit.groups.len() && !geometry.is_packed(), "a unit keeps a record");
+        let listings = self.listings.split_off(self.listings.len() - count);
+        let groups = unit.groups.split_off(unit.groups.len() - count);
+        self.list_bytes -= LISTING_BYTES * count as u64;
+        let bytes = unit.buffer.as_slice();
+        let (segment, unit_start_bytes) = (self.segment, self.unit_start_bytes);
+        let cut = listings.into_iter().zip(groups).map(|(listing, group)| {
+            let start_bytes = u64::from(listing.start_bytes);
+            let at = (start_bytes - unit_start_bytes) as usize;
+            let bytes = bytes[at..at + listing.len_bytes as usize].into();
+            CutRecord { listing, group, bytes, from: geometry.sector_at(segment, start_bytes) }
+        });
+        let cut: Vec<_> = cut.collect();
+        unit.used_bytes -= cut.iter().map(|record| record.bytes.len() as u64).sum::<u64>();
+        assert_eq!(
+            self.listings.last().map(|listing| u64::from(listing.end_bytes()) - self.unit_start_bytes),
+            Some(unit.used_bytes),
+            "a unit ends with its last record"
+        );
+        cut
+    }
+
+    /// Appends a record that was cut from another unit. The caller has checked [`Self::unit_takes`] and
+    /// [`Self::takes`].
+    pub(super) fn append_cut(
+        &mut self,
+        geometry: &SegmentGeometry,
+        volume: VolumeId,
+        CutRecord { mut listing, group, mut bytes, from }: CutRecord,
+    ) -> MovedRecord {
+        let unit = self.unit.as_mut().expect("the log opens a unit before it appends");
+        let at = unit.used_bytes as usize;
+        assert!((at + bytes.len()) as u64 <= unit.capacity_bytes);
+        let start_bytes = self.unit_start_bytes + unit.used_bytes;
+        record::set_place(volume, &mut bytes, self.of.sequence, (start_bytes / geometry.step_bytes) as u32);
+        unit.buffer.as_mut_slice()[at..at + bytes.len()].copy_from_slice(&bytes);
+        unit.used_bytes += bytes.len() as u64;
+        (listing.start_bytes, listing.run_blocks) = (start_bytes as u32, 0);
+        let moved = MovedRecord {
+            key_hash: listing.key_hash,
+            from,
+            to: geometry.sector_at(self.segment, start_bytes),
+            sectors: listing.sectors(),
+        };
+        self.list_bytes += LISTING_BYTES;
+        self.listings.push(listing);
+        unit.groups.push(group);
         moved
     }
 

@@ -71,12 +71,11 @@ impl DemotedPlaces {
         self.lock().places.get(&(set, tag)).copied()
     }
 
-    /// Changes the waiting position of a tag to `to` if it is `from`.
-    pub(super) fn relocate(&self, set: SetNumber, tag: u16, from: u64, to: u64) {
+    /// Changes the waiting position of a tag to `to` if it is `from`. Returns whether it was.
+    pub(super) fn relocate(&self, set: SetNumber, tag: u16, from: u64, to: u64) -> bool {
         let mut waiting = self.lock();
-        if let Some(position) = waiting.places.get_mut(&(set, tag)).filter(|position| **position == from) {
-            *position = to;
-        }
+        let position = waiting.places.get_mut(&(set, tag)).filter(|position| **position == from);
+        position.map(|position| *position = to).is_some()
     }
 
     pub(super) fn remove(&self, set: SetNumber, tag: u16) {
