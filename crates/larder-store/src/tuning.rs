@@ -274,6 +274,9 @@ table! {
     /// `buddy`: share of its size that entries may take, in percent. The remainder allows for free slots of unsuitable
     /// lengths. More: more entries, but entries of rare lengths find no room once all files have their largest size.
     buddy_used_percent: u32 = 85, count in 10..=99;
+    /// `buddy`: whether the file of a longer entry is in a directory of its site. On, with a threshold of 8 KiB, the
+    /// layout is that of SQUIDML. Off: all of them are in one directory, as published.
+    buddy_long_by_site: bool = false, switch;
     /// `stream` and the policies on its file: share of the file that may be in use at a time, in percent. More: more
     /// entries, but shorter free runs, so that long entries evict more bytes than they need. The paper's working point
     /// is 70.
@@ -317,8 +320,9 @@ table! {
     /// `esp`: entries evicted per second between the watermarks; above the high one, twice as many. Too low: entries
     /// find no room and are not stored. 200 as published.
     esp_evictions_per_s: u32 = 200, count in 0..=1_000_000;
-    /// `hashcache-log`: how long entries are collected before those of a page are written next to each other. More:
-    /// pages with long pauses between their requests take fewer reads, but a kill loses the entries of a longer time.
+    /// `hashcache-log`, `hashcache-log-lru`: how long the entries of a page wait in memory for another one of it, so
+    /// that they are written next to each other; 12 seconds in all. More: pages with long pauses between their requests
+    /// take fewer reads, but a kill loses the entries of a longer time.
     hashcache_group_window: Duration = Duration::from_secs(2), time in Duration::ZERO..=Duration::from_secs(60);
     /// `hashcache-basic` to `hashcache-setmem-lru`: size of a bin. More: more entries take a single read, but fewer fit
     /// in the table. Only for a new volume.
@@ -351,6 +355,10 @@ table! {
     /// without hits; a set that is almost empty is written earlier. More: fewer bytes written, but more entries dropped
     /// before they could be hit.
     tiny_threshold: u64 = 2, count in 1..=16;
+    /// `tiny`: bytes that must move to a set, in percent of the set, for a write if there are fewer entries than the
+    /// threshold. Entries in the ring of long entries count with their whole length. Less: fewer entries dropped before
+    /// they could be hit, but more bytes written for each (at 25, up to four times their length).
+    tiny_move_percent: u64 = 100, count in 1..=100;
     /// `tiny`: oldest part of the ring of long entries, in percent, in which a hit rewrites an entry. More: popular
     /// long entries stay, but more bytes are written.
     tiny_rescue_percent: u64 = 0, count in 0..=90;

@@ -29,7 +29,10 @@ pub(super) enum Allocator {
     /// One file per length, and one file for each long record.
     Classes {
         classes: SizeClasses,
-        long: FileStore,
+        /// The directories of long records' files: all in one, or one per site.
+        long: [FileStore; 2],
+        /// Whether new files go to the directory of their site.
+        is_long_by_site: bool,
         used_sectors_max: u64,
     },
     /// One file for each record.
@@ -60,6 +63,14 @@ pub(super) enum RoomRemedy {
 
 /// The directory for the files of long entries, next to the files of slots.
 const LONG_PREFIX: &str = "long";
+/// Set in the place of a long record whose file is in its site's directory. So a volume finds its files whatever the
+/// present setting.
+const BY_SITE_BIT: u64 = 1;
+
+/// Returns the directories that have the file of a long record at `place`.
+fn long_files(long: &[FileStore; 2], place: MapPlace) -> &FileStore {
+    &long[(place.0 & BY_SITE_BIT) as usize]
+}
 
 impl Allocator {
     /// Creates the allocator of a volume with all space free.
@@ -89,7 +100,8 @@ impl Allocator {
             MappedRow::Files(FileNaming::BySite) => files(FileNames::BySite),
             MappedRow::SizeClasses => Self::Classes {
                 classes: SizeClasses::new(tuning.buddy_threshold_bytes / SECTOR_BYTES, files_sectors),
-                long: FileStore::new(FileNames::OneDirectory, block_sectors),
+                long: [FileNames::OneDirectory, FileNames::BySite].map(|naming| FileStore::new(naming, block_sectors)),
+                is_long_by_site: tuning.buddy_long_by_site,
                 used_sectors_max: files_sectors * u64::from(tuning.buddy_used_percent) / 100,
             },
             MappedRow::Slots(_) => {
@@ -106,7 +118,11 @@ impl Allocator {
         let place = match self {
             Self::Slots { slots, .. } => slots.take(sectors)?.0,
             Self::Levels(levels) => levels.take(sectors)?.0,
-            Self::Classes { classes, .. } => classes.take(sectors)?,
+            Self::Classes { classes, long, is_long_by_site, .. } => {
+                let slot = classes.take(sectors)?;
+                let is_by_site = *is_long_by_site && classes.is_long(sectors);
+                if is_by_site { long[1].take(site) | BY_SITE_BIT } else { slot }
+            }
             Self::Files { files, .. } => files.take(site),
         };
         assert!(place < 1 << PLACE_BITS, "the map has room for every place: {place}");
@@ -118,6 +134,9 @@ impl Allocator {
         let is_taken = match self {
             Self::Slots { slots, .. } => slots.take_at(Sector(place.0), sectors),
             Self::Levels(levels) => levels.take_at(Sector(place.0), sectors),
+            Self::Classes { classes, long, .. } if classes.is_long(sectors) => {
+                long_files(long, place).is_place(place.0) && classes.take_at(0, sectors)
+            }
             Self::Classes { classes, .. } => classes.take_at(place.0, sectors),
             Self::Files { files, .. } => files.is_place(place.0),
         };
@@ -143,7 +162,8 @@ impl Allocator {
                 RecordPlace::File(file_name(format!("{sectors:03}")), place.0 * sectors * SECTOR_BYTES)
             }
             Self::Classes { long, .. } => {
-                RecordPlace::File(file_name(format!("{LONG_PREFIX}/{}", long.name(place.0, sequence))), 0)
+                let name = long_files(long, place).name(place.0, sequence);
+                RecordPlace::File(file_name(format!("{LONG_PREFIX}/{name}")), 0)
             }
             Self::Files { files, .. } => RecordPlace::File(file_name(files.name(place.0, sequence)), 0),
         }

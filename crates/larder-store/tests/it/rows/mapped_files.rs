@@ -172,6 +172,30 @@ fn buddy_neither_makes_nor_removes_files_below_the_threshold() {
     assert_eq!(bench.directory.take().1, made);
 }
 
+/// At stake: the layout of SQUIDML, and files that are looked for in another directory after the setting was changed.
+#[test]
+fn long_entries_of_buddy_are_in_the_directories_of_their_sites_and_are_found_whatever_the_setting() {
+    let mut bench = Bench::new("buddy");
+    bench.options.tuning.buddy_threshold_bytes = 8 << 10;
+    bench.options.tuning.buddy_long_by_site = true;
+    bench.open_again();
+    bench.directory.take();
+    for key in 0..6 {
+        assert!(insert(&bench.store, key, 1, 20_000));
+    }
+    assert!(insert(&bench.store, 6, 1, 2000));
+    let (made, ..) = bench.directory.take();
+    let folders: Vec<_> = made.iter().map(|name| name.rsplit_once('/').map_or("", |(folder, _)| folder)).collect();
+    assert_eq!(made.len(), 7, "{made:?}");
+    assert!(folders[..6].iter().all(|folder| folder.starts_with("long/")) && folders[6].is_empty(), "{folders:?}");
+    for is_by_site in [false, true] {
+        block_on(bench.store.close()).unwrap();
+        bench.options.tuning.buddy_long_by_site = is_by_site;
+        bench.open_again();
+        assert!((0..7).all(|key| version_of(&bench.store, key) == Some(1)), "{is_by_site}");
+    }
+}
+
 #[test]
 fn the_size_is_a_hard_bound_and_the_least_recently_used_go() {
     for policy in rows() {
