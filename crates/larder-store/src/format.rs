@@ -8,6 +8,7 @@
 pub(crate) mod bin;
 pub(crate) mod bytes;
 pub(crate) mod checkpoint;
+pub(crate) mod compact;
 pub(crate) mod journal;
 pub(crate) mod mend;
 pub(crate) mod pack;

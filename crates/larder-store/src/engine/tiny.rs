@@ -64,9 +64,10 @@ pub(crate) use walk::walk;
 const FRONT_RESERVE: u32 = 2;
 /// Free segments of the front that are reserved for entries whose sets cannot be written.
 const FRONT_SPARE: u32 = 1;
-/// Bytes of the front per slot of its index. About half of the front's content has already moved. With longer entries,
-/// more of them are stubs, so slots outside this range are never needed.
-const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 1024..=2048;
+/// Bytes of the front per slot of its index. About half of the front's content has already moved. The records of the
+/// shortest entries take about 256 bytes there. With longer entries, more of them are stubs. So slots outside this
+/// range are never needed.
+const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 512..=2048;
 
 /// Returns the shape of a new volume.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {

@@ -1,9 +1,11 @@
-//! The structures of policies other than `log`: bins, sessions and position files, snapshots, packs and stubs.
+//! The structures of policies other than `log`: bins, sessions and position files, snapshots, packs, compact sets and
+//! stubs.
 
 use super::{FuzzTarget, VOLUME, sealed};
 use crate::{
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
+        compact::{self, CompactContent, CompactEntry, CompactFields, CompactHeader},
         journal::{self, MapChange, PageHeader},
         pack::{self, DirectoryRefusal, PackHeader, PackedKind, PackedRecord, RecordStub, STUB_BYTES},
         positions::{self, TagPlace, sheet_bytes},
@@ -15,7 +17,7 @@ use crate::{
 };
 
 /// Every structure.
-pub(super) const TARGETS: [FuzzTarget; 8] = [
+pub(super) const TARGETS: [FuzzTarget; 9] = [
     FuzzTarget { name: "bin", run: bin, samples: bin_samples },
     FuzzTarget { name: "session", run: session, samples: session_samples },
     FuzzTarget { name: "positions", run: sheet, samples: sheet_samples },
@@ -23,6 +25,7 @@ pub(super) const TARGETS: [FuzzTarget; 8] = [
     FuzzTarget { name: "snapshot", run: snapshot_header, samples: snapshot_header_samples },
     FuzzTarget { name: "page", run: page, samples: page_samples },
     FuzzTarget { name: "pack", run: pack, samples: pack_samples },
+    FuzzTarget { name: "compact", run: compact_set, samples: compact_samples },
     FuzzTarget { name: "stub", run: stub, samples: stub_samples },
 ];
 
@@ -238,6 +241,58 @@ fn pack_samples() -> Vec<Vec<u8>> {
         bytes
     };
     vec![sample(0), sample(30)]
+}
+
+fn compact_set(bytes: &[u8]) -> bool {
+    let end = bytes.get(28..32).map_or(0, |end| u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
+    let mut right = bytes.to_vec();
+    if let Some(place) = right.get_mut(8..16) {
+        place.copy_from_slice(&PACK_AT.to_le_bytes());
+    }
+    let right = sealed(&right, &compact::MAGIC, 8, (end as usize).clamp(compact::HEADER_BYTES, 1 << 16));
+    for bytes in [bytes, &right] {
+        let Some((header, listings)) = compact::decode(VOLUME, PACK_AT, bytes) else { continue };
+        assert!(header.len_bytes as usize <= bytes.len());
+        for listing in &listings {
+            let _ = (listing.key(bytes), listing.stub(bytes), listing.content(VOLUME, bytes));
+        }
+        let content = |listing: &compact::CompactListing| {
+            let content = listing.content(VOLUME, bytes)?;
+            Some(CompactEntry { fields: listing.fields, content })
+        };
+        let Some(entries) = listings.iter().map(content).collect::<Option<Vec<_>>>() else { continue };
+        let mut again = vec![0; header.len_bytes as usize];
+        let used: u64 = entries.iter().map(CompactEntry::len_bytes).sum();
+        if used + compact::HEADER_BYTES as u64 <= again.len() as u64 {
+            compact::encode(VOLUME, header, &entries, &mut again);
+            let (read, listed) = compact::decode(VOLUME, PACK_AT, &again).expect("what was written is read");
+            assert_eq!((read, listed.len()), (header, listings.len()));
+        }
+    }
+    compact::decode(VOLUME, PACK_AT, bytes).is_some()
+}
+
+fn compact_samples() -> Vec<Vec<u8>> {
+    let header = CompactHeader { offset_bytes: PACK_AT, version: 3, len_bytes: 4096 };
+    let fields = |rank: u8, number: u32| CompactFields {
+        rank,
+        epoch: number,
+        site: u64::from(number) << 20,
+        group: number,
+        expires_at: number,
+    };
+    let stub = stub_samples().remove(0);
+    let record = CompactContent::Record { key: b"key", head: b"head", body: &[7; 300] };
+    let sample = |entries: &[CompactEntry<'_>]| {
+        let mut bytes = vec![0; 4096];
+        compact::encode(VOLUME, header, entries, &mut bytes);
+        bytes
+    };
+    let entry = |rank, number, content| CompactEntry { fields: fields(rank, number), content };
+    vec![
+        sample(&[]),
+        sample(&[entry(6, 0, record), entry(0, 9, CompactContent::Stub(&stub)), entry(7, 1 << 30, record)]),
+    ]
 }
 
 fn stub(bytes: &[u8]) -> bool {

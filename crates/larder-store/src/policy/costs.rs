@@ -222,9 +222,10 @@ fn tiny_memory(assumed: &CostAssumptions<'_>) -> (f64, f64) {
     let sets = f64::from(plan.set_count);
     let front_bytes = plan.front.segment_bytes as f64 * f64::from(plan.front.segment_count);
     let per_set = plan.set_bytes / mean_entry_bytes.min(plan.set_bytes / TINY_ENTRIES_PER_SET).max(1);
-    let slots = front_bytes / (mean_entry_bytes as f64 / 2.0).clamp(1024.0, 2048.0);
+    let slots = front_bytes / (mean_entry_bytes as f64).clamp(512.0, 2048.0);
     let entries = sets * per_set as f64 + slots;
-    (entries, (sets * TINY_SET_BITS + slots * TINY_SLOT_BITS) / entries)
+    let set_bits = TINY_SET_BITS * per_set.div_ceil(TINY_ENTRIES_PER_SET) as f64;
+    (entries, (sets * set_bits + slots * TINY_SLOT_BITS) / entries)
 }
 
 /// Returns the bytes of an entry's record.

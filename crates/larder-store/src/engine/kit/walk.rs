@@ -7,6 +7,7 @@
 use crate::{
     format::{
         VolumeId,
+        compact::{self, CompactContent, CompactListing},
         pack::{self, PackedKind, RecordStub},
         record::{DecodedRecord, RecordKind},
     },
@@ -59,6 +60,48 @@ pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Deco
     Ok(decoded)
 }
 
+/// Scans the compact set at `offset_bytes` of the volume, if there is one, and returns its length.
+pub(crate) fn walk_compact(
+    volume: VolumeId,
+    offset_bytes: u64,
+    bytes: &[u8],
+    meet: &mut dyn FnMut(WalkItem<'_>),
+) -> Option<u64> {
+    let (header, listings) = compact::decode(volume, offset_bytes, bytes)?;
+    for listing in &listings {
+        if let Some(item) = compact_item(volume, listing, offset_bytes, bytes) {
+            meet(item);
+        }
+    }
+    Some(u64::from(header.len_bytes))
+}
+
+/// Returns the item of an entry of a compact set, or `None` if it is a valid stub.
+fn compact_item<'a>(
+    volume: VolumeId,
+    listing: &CompactListing,
+    offset_bytes: u64,
+    bytes: &'a [u8],
+) -> Option<WalkItem<'a>> {
+    match listing.content(volume, bytes) {
+        None => Some(WalkItem::Damage { offset_bytes, what: "an entry of a set" }),
+        Some(CompactContent::Stub(stub)) => {
+            let is_sound = RecordStub::decode(volume, stub).is_some();
+            (!is_sound).then_some(WalkItem::Damage { offset_bytes, what: "a stub" })
+        }
+        Some(CompactContent::Record { key, head, body }) => {
+            let fields = listing.fields;
+            Some(WalkItem::Record {
+                key,
+                len_bytes: (key.len() + head.len() + body.len()) as u64,
+                expires_at: fields.expires_at,
+                site: Site(fields.site),
+                epoch: fields.epoch,
+            })
+        }
+    }
+}
+
 /// Scans the pack at `offset_bytes` of the volume, if there is one, and returns its length.
 pub(crate) fn walk_pack(
     volume: VolumeId,
@@ -69,7 +112,7 @@ pub(crate) fn walk_pack(
     let Ok((header, listings)) = pack::decode(volume, offset_bytes, bytes) else {
         // One flipped bit damages either the magic or the recorded offset, not both.
         let says_its_place = bytes.get(8..16) == Some(&offset_bytes.to_le_bytes()[..]);
-        if bytes.starts_with(b"LDRp") || says_its_place {
+        if bytes.starts_with(b"LDRp") || bytes.starts_with(&compact::MAGIC) || says_its_place {
             meet(WalkItem::Damage { offset_bytes, what: "the directory of a pack" });
         }
         return None;

@@ -1,17 +1,22 @@
 //! The content of a set or of a place in the front: records and stubs, decoded and encoded.
 //!
-//! Owns: the distinction between a record and a stub, and the conversion between a set's bytes and its entries. I/O and
-//! decisions are elsewhere. Invariant: a piece is accepted only if it is complete and matches its listing; a set only
-//! if it has the version that was written last.
+//! Owns: the distinction between a record and a stub, and the conversion between a set's bytes and its entries. Sets
+//! are written in the compact form ([`compact`]), and read in that of packs too, as earlier versions wrote them. I/O
+//! and decisions are elsewhere. Invariant: a piece is accepted only if it is complete and matches its listing; a set
+//! only if it has the version that was written last. Cost: an entry of a compact set becomes a record again when it is
+//! read: a copy and a checksum.
 
 use crate::{
     device::AlignedBuffer,
     format::{
         VolumeId,
-        pack::{self, GRANULE_BYTES, PackHeader, PackedKind, PackedRecord, RecordStub, granulated},
-        record::DecodedRecord,
+        compact::{self, CompactContent, CompactEntry, CompactFields, CompactHeader, CompactListing},
+        pack::{self, GRANULE_BYTES, PackedRecord, RecordStub, granulated},
+        record::{DecodedRecord, RecordKind, RecordMeta, RecordParts, body_checksums},
     },
-    hash::FullHash,
+    hash::{FullHash, KeyHash},
+    units::Site,
+    volume::Volume,
 };
 use bytes::Bytes;
 
@@ -67,10 +72,24 @@ impl RecordPiece {
         matches!(&self.what, ItemKind::Stub(stub) if stub.len_bytes == 0)
     }
 
-    fn kind(&self) -> PackedKind {
+    /// Returns the content as it is stored in a compact set, with these fields.
+    fn compact(&self, expires_at: u32, rank: u8) -> CompactEntry<'_> {
         match &self.what {
-            ItemKind::Record(_) => PackedKind::Entry,
-            ItemKind::Stub(_) => PackedKind::Stub,
+            ItemKind::Record(decoded) => {
+                let meta = &decoded.meta;
+                assert!(matches!(meta.kind, RecordKind::Entry), "sets hold whole entries and stubs");
+                let RecordMeta { epoch, site: Site(site), group, .. } = *meta;
+                let [key, head] = [&decoded.key, &decoded.head].map(|range| &self.bytes[range.clone()]);
+                let body = &self.bytes[decoded.body_start..decoded.len_bytes()];
+                CompactEntry {
+                    fields: CompactFields { rank, epoch, site, group, expires_at },
+                    content: CompactContent::Record { key, head, body },
+                }
+            }
+            ItemKind::Stub(_) => CompactEntry {
+                fields: CompactFields { rank, expires_at, ..CompactFields::default() },
+                content: CompactContent::Stub(&self.bytes[..pack::STUB_BYTES]),
+            },
         }
     }
 }
@@ -82,27 +101,121 @@ pub(super) struct SetItem {
     pub(super) rank: u8,
 }
 
-/// Returns the bytes that an item takes in a set, including its listing.
-pub(super) fn item_bytes(piece_len: usize) -> u64 {
-    granulated(piece_len as u64) + LISTING_ROOM
+impl SetItem {
+    /// Returns the bytes that the entry takes in a set, including its listing.
+    pub(super) fn len_bytes(&self) -> u64 {
+        self.piece.compact(self.expires_at, self.rank).len_bytes()
+    }
 }
 
 /// Returns the bytes available for the items of a set.
 pub(super) fn room_bytes(set_bytes: u64) -> u64 {
-    set_bytes - GRANULE_BYTES
+    set_bytes - compact::HEADER_BYTES as u64
 }
 
-const LISTING_ROOM: u64 = (pack::directory_bytes(1) - pack::directory_bytes(0)) as u64;
+/// The directory of a set.
+pub(super) struct SetDirectory {
+    pub(super) version: u8,
+    pub(super) listings: Vec<SetListing>,
+}
+
+/// A listed entry of a set.
+pub(super) enum SetListing {
+    Compact(CompactListing),
+    /// As earlier versions wrote it.
+    Packed(PackedRecord),
+}
 
 /// Decodes the directory of a set. Returns `None` if the bytes are not a valid directory of that set.
-pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<(u8, Vec<PackedRecord>)> {
+pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<SetDirectory> {
+    if bytes.starts_with(&compact::MAGIC) {
+        let (header, listings) = compact::decode(volume, offset_bytes, bytes)?;
+        let fits = header.len_bytes as usize == bytes.len();
+        let listings = listings.into_iter().map(SetListing::Compact).collect();
+        return fits.then_some(SetDirectory { version: header.version as u8, listings });
+    }
     let (header, listings) = pack::decode(volume, offset_bytes, bytes).ok()?;
     let fits = header.len_bytes as usize == bytes.len();
-    fits.then_some((header.sequence as u8, listings))
+    let listings = listings.into_iter().map(SetListing::Packed).collect();
+    fits.then_some(SetDirectory { version: header.sequence as u8, listings })
 }
 
-/// Decodes the piece that `listing` describes, if it is there and complete.
-pub(super) fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<RecordPiece> {
+impl SetListing {
+    /// Returns the hash of the entry's key. That of a compact set is not verified before [`Self::piece`].
+    pub(super) fn key_hash(&self, volume: &Volume, set: &[u8]) -> KeyHash {
+        match self {
+            Self::Packed(listing) => listing.key_hash,
+            Self::Compact(listing) => match (listing.key(set), listing.stub(set)) {
+                (Some(key), _) => volume.hash(key).0,
+                (None, stub) => {
+                    let stub = stub.and_then(|stub| RecordStub::decode(volume.id, stub));
+                    stub.map_or(KeyHash(0), |stub| stub.hash.key_hash())
+                }
+            },
+        }
+    }
+
+    /// Returns whether it can be the entry of a key.
+    pub(super) fn may_be(&self, volume: VolumeId, set: &[u8], key: &[u8], hash: FullHash) -> bool {
+        match self {
+            Self::Packed(listing) => listing.key_hash == hash.key_hash(),
+            Self::Compact(listing) => match listing.stub(set) {
+                Some(stub) => RecordStub::decode(volume, stub).is_none_or(|stub| stub.hash == hash),
+                None => listing.key(set) == Some(key),
+            },
+        }
+    }
+
+    pub(super) fn expires_at(&self) -> u32 {
+        match self {
+            Self::Packed(listing) => listing.expires_at,
+            Self::Compact(listing) => listing.fields.expires_at,
+        }
+    }
+
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            Self::Packed(listing) => listing.rank,
+            Self::Compact(listing) => listing.fields.rank,
+        }
+    }
+
+    /// Decodes the piece that is listed, if it is there and complete.
+    pub(super) fn piece(&self, volume: &Volume, set: &Bytes) -> Option<RecordPiece> {
+        match self {
+            Self::Packed(listing) => listed(volume.id, listing, set),
+            Self::Compact(listing) => match listing.content(volume.id, set)? {
+                CompactContent::Stub(stub) => RecordPiece::of(volume.id, &set.slice_ref(stub)),
+                CompactContent::Record { key, head, body } => {
+                    let hash = volume.hash(key).1;
+                    record_of(volume.id, hash, listing.fields, (key, head, &set.slice_ref(body)))
+                }
+            },
+        }
+    }
+}
+
+/// Makes a record of an entry of a compact set.
+fn record_of(
+    volume: VolumeId,
+    hash: FullHash,
+    fields: CompactFields,
+    (key, head, body): (&[u8], &[u8], &Bytes),
+) -> Option<RecordPiece> {
+    let CompactFields { epoch, site, group, expires_at, .. } = fields;
+    let (kind, body_bytes) = (RecordKind::Entry, body.len() as u64);
+    assert!(body_bytes < u64::from(u16::MAX) + 1, "an entry of a set is shorter than a set");
+    let site = Site(site);
+    let meta = RecordMeta { kind, hash, sequence: 0, place: 0, epoch, site, group, expires_at, body_bytes };
+    let body = std::slice::from_ref(body);
+    let record = RecordParts { meta, key, head, parts: &[], checksums: &body_checksums(body), body };
+    let mut bytes = vec![0; record.len_bytes() as usize];
+    record.encode(volume, &mut bytes);
+    RecordPiece::of(volume, &Bytes::from(bytes))
+}
+
+/// Decodes the piece that `listing` of a pack describes, if it is there and complete.
+fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<RecordPiece> {
     let (at, len) = (listing.at as usize, listing.len as usize);
     let piece = RecordPiece::of(volume, &bytes.slice(at..at + len))?;
     (piece.sequence() == listing.sequence && piece.hash().key_hash() == listing.key_hash).then_some(piece)
@@ -119,24 +232,10 @@ pub(super) fn assemble(
     let mut buffer = AlignedBuffer::with_len(set_bytes as usize);
     let bytes = buffer.as_mut_slice();
     bytes.fill(0);
-    let mut at = granulated(pack::directory_bytes(items.len()) as u64) as usize;
-    let mut listings = Vec::with_capacity(items.len());
-    for SetItem { piece, expires_at, rank } in items {
-        let len = granulated(piece.bytes.len() as u64) as usize;
-        bytes[at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
-        listings.push(PackedRecord {
-            key_hash: piece.hash().key_hash(),
-            at: at as u32,
-            len: len as u32,
-            expires_at: *expires_at,
-            sequence: piece.sequence(),
-            kind: piece.kind(),
-            rank: *rank,
-        });
-        at += len;
-    }
-    let header =
-        PackHeader { offset_bytes, sequence: u32::from(version), len_bytes: set_bytes as u32, oldest_sequence: 0 };
-    pack::encode(volume, header, &listings, bytes);
+    let entries: Vec<_> = items.iter().map(|item| item.piece.compact(item.expires_at, item.rank)).collect();
+    let header = CompactHeader { offset_bytes, version: u32::from(version), len_bytes: set_bytes as u32 };
+    let used_bytes: u64 = entries.iter().map(CompactEntry::len_bytes).sum();
+    assert!(used_bytes <= room_bytes(set_bytes), "what a set holds fits");
+    compact::encode(volume, header, &entries, bytes);
     buffer
 }

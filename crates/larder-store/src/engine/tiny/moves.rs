@@ -8,7 +8,7 @@
 
 use super::{
     TinyEngine,
-    contents::{self, ItemKind, RecordPiece, SetItem, item_bytes, room_bytes},
+    contents::{self, ItemKind, RecordPiece, SetDirectory, SetItem, SetListing, room_bytes},
     front::{FrontSlot, FrontState},
     prefix_of,
     ring::PackRingState,
@@ -319,10 +319,11 @@ impl TinyEngine {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
         let bytes: u64 = due().map(|arrival| arrival.piece.entry_bytes()).sum();
+        let tuning = &self.volume.options.tuning;
         due().next().is_some()
-            && (alive().count() as u64 >= self.volume.options.tuning.tiny_threshold
+            && (alive().count() as u64 >= tuning.tiny_threshold
                 || due().any(|arrival| arrival.slot.state == FrontState::Hit)
-                || bytes >= self.plan.set_bytes
+                || bytes * 100 >= self.plan.set_bytes * tuning.tiny_move_percent
                 || self.lock().sets.is_sparse(set))
     }
 
@@ -351,12 +352,12 @@ impl TinyEngine {
         }
         let bytes = self.volume.read(offset, self.plan.set_bytes).await.ok()?;
         let listings = match contents::directory(self.volume.id, offset, &bytes) {
-            Some((found, listings)) if version == 0 || found == version => listings,
+            Some(SetDirectory { version: found, listings }) if version == 0 || found == version => listings,
             _ => return None,
         };
-        let item = |listing: &PackedRecord| {
-            let piece = contents::listed(self.volume.id, listing, &bytes)?;
-            Some(SetItem { piece, expires_at: listing.expires_at, rank: listing.rank })
+        let item = |listing: &SetListing| {
+            let piece = listing.piece(&self.volume, &bytes)?;
+            Some(SetItem { piece, expires_at: listing.expires_at(), rank: listing.rank() })
         };
         listings.iter().map(item).collect()
     }
@@ -385,8 +386,7 @@ impl TinyEngine {
         for item in std::mem::take(&mut old.stay) {
             // Hit bits are read now, before the write clears them.
             let hit = self.lock().sets.was_hit(item.piece.hash().key_hash());
-            let len_bytes = item_bytes(item.piece.bytes.len());
-            residents.push(ResidentRank { len_bytes, rank: item.rank, hit, new: false });
+            residents.push(ResidentRank { len_bytes: item.len_bytes(), rank: item.rank, hit, new: false });
             items.push(item);
             slots.push(None);
         }
@@ -396,8 +396,8 @@ impl TinyEngine {
                 leaving.push(slot);
                 continue;
             }
-            let len_bytes = item_bytes(item.piece.bytes.len());
-            residents.push(ResidentRank { len_bytes, rank: 0, hit: slot.state == FrontState::Hit, new: true });
+            let hit = slot.state == FrontState::Hit;
+            residents.push(ResidentRank { len_bytes: item.len_bytes(), rank: 0, hit, new: true });
             items.push(item);
             slots.push(Some((slot, due)));
         }

@@ -5,7 +5,7 @@
 
 use super::{
     TinyEngine,
-    contents::{self, ItemKind, RecordPiece},
+    contents::{self, ItemKind, RecordPiece, SetDirectory},
     front::{FrontSlot, FrontState},
     prefix_of,
     set_write::SetWrite,
@@ -189,11 +189,12 @@ impl TinyEngine {
             None => self.volume.read(offset, self.plan.set_bytes).await?,
         };
         let listings = match contents::directory(self.volume.id, offset, &bytes) {
-            Some((found, listings)) if found == version => listings,
+            Some(SetDirectory { version: found, listings }) if found == version => listings,
             _ => return Ok(self.set_is_damaged(set, version)),
         };
-        for listing in listings.iter().filter(|listing| listing.key_hash == key_hash) {
-            let Some(piece) = contents::listed(self.volume.id, listing, &bytes) else {
+        let WantedKey { key, hash } = wanted;
+        for listing in listings.iter().filter(|listing| listing.may_be(self.volume.id, &bytes, key, hash)) {
+            let Some(piece) = listing.piece(&self.volume, &bytes) else {
                 return Ok(self.set_is_damaged(set, version));
             };
             if piece.hash() == wanted.hash {

@@ -213,16 +213,20 @@ async fn scan_sets(engine: &TinyEngine) {
 fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes) {
     let at = ((set.0 - first.0) * engine.plan.set_bytes) as usize;
     let own = bytes.get(at..at + engine.plan.set_bytes as usize);
-    let found = own.and_then(|own| contents::directory(engine.volume.id, engine.plan.set_start_bytes(set), own));
+    let found = own.and_then(|own| {
+        let directory = contents::directory(engine.volume.id, engine.plan.set_start_bytes(set), own)?;
+        let key_hashes = directory.listings.iter().map(|listing| listing.key_hash(&engine.volume, own));
+        Some((directory.version, key_hashes.collect::<Vec<_>>()))
+    });
     let mut state = engine.lock();
     // The set was written since, so its content is known.
     if state.sets.version(set) != 0 {
         return;
     }
     match found {
-        Some((version @ 1..=15, listings)) => {
-            state.set_entries += listings.len() as u64;
-            state.sets.note(set, version, listings.iter().map(|listing| listing.key_hash));
+        Some((version @ 1..=15, key_hashes)) => {
+            state.set_entries += key_hashes.len() as u64;
+            state.sets.note(set, version, key_hashes);
         }
         // The set was never written.
         _ if own.is_some_and(|own| own.iter().all(|&byte| byte == 0)) => state.sets.forget(set),

@@ -148,9 +148,9 @@ impl TinyEngine {
         let offset = self.plan.set_start_bytes(set);
         let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else { return HeldEntries::Unknown };
         // Bytes that are not a set now will not be one after a restart either.
-        let listings =
-            contents::directory(self.volume.id, offset, &bytes).map_or_else(Vec::new, |(_, listings)| listings);
-        HeldEntries::Prefixes(listings.iter().map(|listing| prefix_of(listing.key_hash)).collect())
+        let directory = contents::directory(self.volume.id, offset, &bytes);
+        let listings = directory.iter().flat_map(|directory| &directory.listings);
+        HeldEntries::Prefixes(listings.map(|listing| prefix_of(listing.key_hash(&self.volume, &bytes))).collect())
     }
 
     fn append_set_again(

@@ -6,7 +6,7 @@
 use super::layout::TinyPlan;
 use crate::{
     device::block_on,
-    engine::kit::walk::{WalkItem, walk_pack},
+    engine::kit::walk::{WalkItem, walk_compact, walk_pack},
     units::{BLOCK_BYTES, SetNumber},
     volume::Volume,
 };
@@ -36,7 +36,9 @@ fn walk_piece(volume: &Volume, start_bytes: u64, len_bytes: u64, meet: &mut dyn 
     let mut offset = 0;
     while offset < len_bytes {
         let at = start_bytes + offset;
-        offset += match walk_pack(volume.id, at, &bytes[offset as usize..], meet) {
+        let rest = &bytes[offset as usize..];
+        let walked = walk_compact(volume.id, at, rest, meet).or_else(|| walk_pack(volume.id, at, rest, meet));
+        offset += match walked {
             Some(pack_bytes) => pack_bytes.next_multiple_of(BLOCK_BYTES).max(BLOCK_BYTES),
             None => BLOCK_BYTES,
         };
