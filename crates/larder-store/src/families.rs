@@ -203,6 +203,11 @@ impl AnyEngine {
         }
     }
 
+    /// Hands everything committed so far to the device. Concurrent calls share one flush.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        self.volume().flushes.join(async { each!(self, engine => engine.flush().await) }).await
+    }
+
     /// Flushes everything and makes it durable.
     pub(crate) async fn sync(&self) -> Result<()> {
         each!(self, engine => engine.flush().await)?;

@@ -4,6 +4,7 @@
 //! returns only what was committed under exactly that key.
 
 mod closing;
+mod flushing;
 mod inspect;
 mod maintenance;
 mod open;
@@ -405,19 +406,6 @@ impl Store {
             let volume = engine.volume();
             VolumeStats { path: &volume.options.path, policy: volume.policy, stats: Stats::of(engine) }
         })
-    }
-
-    /// Writes all committed entries and makes them durable.
-    ///
-    /// # Errors
-    /// `Unavailable` if something could not be written.
-    pub async fn sync(&self) -> Result<()> {
-        self.check_open()?;
-        let is_lost = |engine: &AnyEngine| engine.volume().health.is_out() && engine.gauges().dirty_bytes > 0;
-        let waits_for_a_volume = self.volumes.all().any(is_lost);
-        let synced = join_all(self.volumes.sound().map(AnyEngine::sync)).await;
-        synced.into_iter().collect::<Result<()>>()?;
-        if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
     }
 
     /// Syncs and closes the store. Later calls of other functions return `Closed`.

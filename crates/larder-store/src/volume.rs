@@ -15,6 +15,7 @@ pub(crate) mod neighbours;
 pub(crate) mod pending_removals;
 pub(crate) mod pins;
 pub(crate) mod protected_keys;
+pub(crate) mod shared_flush;
 pub(crate) mod superblocks;
 pub(crate) mod turn;
 pub(crate) mod waiters;
@@ -44,6 +45,7 @@ use neighbours::{NeighbourEntry, NeighbourSink};
 use pending_removals::PendingRemovals;
 use pins::PinnedKeys;
 use protected_keys::ProtectedKeys;
+use shared_flush::SharedFlush;
 use std::{
     io,
     sync::{
@@ -80,6 +82,7 @@ pub(crate) struct Volume {
     pub(crate) is_new: bool,
     pub(crate) counters: Counters,
     pub(crate) wakeup: MaintenanceWakeup,
+    pub(crate) flushes: SharedFlush,
     pub(crate) health: VolumeHealth,
     /// `None` if there is no limit.
     pub(crate) wear: Option<WearLimit>,
@@ -142,6 +145,7 @@ impl Volume {
             is_new: false,
             counters: Counters::default(),
             wakeup: MaintenanceWakeup::default(),
+            flushes: SharedFlush::default(),
             health: VolumeHealth::default(),
             wear: WearLimit::new(superblock.shape.size_bytes, options.tuning.writes_per_day, options.clock.now()),
             protected_keys: ProtectedKeys::new(superblock.shape.size_bytes),

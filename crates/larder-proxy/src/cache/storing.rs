@@ -142,14 +142,58 @@ pub(crate) async fn commit(
     body: Vec<Bytes>,
     began: WorkStart,
 ) -> bool {
+    commit_somewhere(cache, place, head, body, began).await != CommitOutcome::Nowhere
+}
+
+/// Stores a response like [`commit`], and waits until it is on the device, where a kill of the process cannot lose it.
+/// Without a store, memory is enough.
+///
+/// Returns `false` if that cannot be promised. The response may be stored nevertheless.
+pub(crate) async fn commit_for_good(
+    cache: &Arc<Cache>,
+    place: &StorePlace,
+    head: &StoredHead,
+    body: Vec<Bytes>,
+    began: WorkStart,
+) -> bool {
+    match (commit_somewhere(cache, place, head, body, began).await, cache.shared.store.clone()) {
+        (CommitOutcome::Nowhere, _) | (CommitOutcome::InMemory, Some(_)) => false,
+        (CommitOutcome::InMemory | CommitOutcome::InStore, None) => true,
+        (CommitOutcome::InStore, Some(store)) => match patience::write(cache, async move { store.flush().await }).await
+        {
+            Some(Ok(())) => true,
+            Some(Err(error)) => {
+                note_error(cache, &error);
+                false
+            }
+            None => false,
+        },
+    }
+}
+
+/// The place where a commit put a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CommitOutcome {
+    InStore,
+    InMemory,
+    Nowhere,
+}
+
+async fn commit_somewhere(
+    cache: &Arc<Cache>,
+    place: &StorePlace,
+    head: &StoredHead,
+    body: Vec<Bytes>,
+    began: WorkStart,
+) -> CommitOutcome {
     // Checked before the write, to save it. `undo_if_invalidated` checks again after the write, because an invalidation
     // may happen in between.
     if !cache.shared.epochs.is_unchanged(&place.primary, began.moment) || is_purged(cache, &place.key, head) {
-        return false;
+        return CommitOutcome::Nowhere;
     }
     let Some(store) = &cache.shared.store else {
         commit_to_memory(cache, place, head, &body);
-        return undo_if_invalidated(cache, place, began).await;
+        return undo_if_invalidated(cache, place, began, CommitOutcome::InMemory).await;
     };
     // The chunks of a body were all admitted, so their head is stored unconditionally. Without a head, the chunks would
     // never be found.
@@ -161,7 +205,7 @@ pub(crate) async fn commit(
     if is_refused || !write(cache, store, entry).await {
         // The store may still have an older response, which must not outlive this one.
         replace_in_memory(cache, place, head, &body).await;
-        return undo_if_invalidated(cache, place, began).await;
+        return undo_if_invalidated(cache, place, began, CommitOutcome::InMemory).await;
     }
     pins::spare_chunks(cache, store, &place.key, head.body()).await;
     // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
@@ -170,14 +214,14 @@ pub(crate) async fn commit(
         let (head, body) = (marker.rules.encode(), vec![marker.encode_rest()]);
         let hints = Hints { expires_at: 0, ..hints };
         if !write(cache, store, UnwrittenEntry { key: &place.primary, is_offer: false, head, body, hints }).await {
-            return false;
+            return CommitOutcome::Nowhere;
         }
         cache.shared.hot.remove(&place.primary);
     }
     // Memory is cleared only after the write. If it were cleared before, a reader could load the old entry into memory
     // again meanwhile.
     cache.shared.hot.remove(&place.key);
-    undo_if_invalidated(cache, place, began).await
+    undo_if_invalidated(cache, place, began, CommitOutcome::InStore).await
 }
 
 /// Stores one chunk of a response of the resource `primary`. A chunk belongs to no page group, because it is as long as
@@ -300,12 +344,17 @@ pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String>
 }
 
 /// Removes the response just stored if its resource was invalidated between the check and the commit.
-async fn undo_if_invalidated(cache: &Arc<Cache>, place: &StorePlace, began: WorkStart) -> bool {
+async fn undo_if_invalidated(
+    cache: &Arc<Cache>,
+    place: &StorePlace,
+    began: WorkStart,
+    done: CommitOutcome,
+) -> CommitOutcome {
     if cache.shared.epochs.is_unchanged(&place.primary, began.moment) {
-        return true;
+        return done;
     }
     drop(remove(cache, &place.primary).await);
-    false
+    CommitOutcome::Nowhere
 }
 
 fn commit_to_memory(cache: &Cache, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {

@@ -1,5 +1,5 @@
 //! At stake: the loss when a real process with a real file is killed by SIGKILL: at most what was stored in the last
-//! second, and never a removal.
+//! second, nothing that was flushed, and never a removal.
 //!
 //! The test starts its own program again as the process to be killed.
 
@@ -10,12 +10,15 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
 };
 
 /// Environment variable that gives the process to be killed its store and policy.
 const CHILD: &str = "LARDER_KILLED_CHILD";
 const OWN_NAME: &str = "killed::a_killed_process_leaves_what_it_had_synced_and_nothing_that_it_had_removed";
+const FLUSHED_NAME: &str = "killed::what_was_flushed_survives_a_kill_in_every_policy";
 const KEYS: u64 = 200;
+const FLUSHED_KEYS: u64 = 20;
 
 fn options(row: &str, path: &Path) -> StoreOptions {
     let policy = Policy::named(row).unwrap();
@@ -43,10 +46,24 @@ fn run_until_killed(row: &str, path: &Path) -> ! {
     unreachable!("there are always more")
 }
 
-/// Returns the keys that a process finds after another was killed.
-fn found_after_kill(row: &str, path: &Path) -> Vec<u64> {
+/// Stores entries, flushes each one, reports that, and does nothing until it is killed.
+fn flush_until_killed(row: &str, path: &Path) -> ! {
+    let store = Store::open(options(row, path)).unwrap();
+    block_on(store.ready());
+    for key in 0..FLUSHED_KEYS {
+        assert!(insert(&store, key, 1, 3000));
+        block_on(store.flush()).unwrap();
+    }
+    println!("\nready");
+    loop {
+        thread::park();
+    }
+}
+
+/// Returns the versions that a process finds after another, which runs this test, was killed.
+fn found_after_kill(test: &str, row: &str, path: &Path) -> Vec<u64> {
     let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", OWN_NAME, "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(CHILD, format!("{row}:{}", path.display()))
         .stdout(Stdio::piped())
         .spawn()
@@ -73,7 +90,22 @@ fn a_killed_process_leaves_what_it_had_synced_and_nothing_that_it_had_removed() 
         |policy: &&Policy| policy.index == IndexAxis::Map || policy.layout == LayoutAxis::Clusters;
     for policy in Policy::all().iter().filter(keeps_all_in_memory) {
         let folder = tempfile::tempdir().unwrap();
-        let found = found_after_kill(policy.name, &folder.path().join("store"));
+        let found = found_after_kill(OWN_NAME, policy.name, &folder.path().join("store"));
         assert_eq!(found, expected, "{policy}");
+    }
+}
+
+/// Without the flush, the last entries of most policies are still in memory when the process is killed.
+#[test]
+fn what_was_flushed_survives_a_kill_in_every_policy() {
+    if let Ok(child) = env::var(CHILD) {
+        let (row, path) = child.split_once(':').unwrap();
+        flush_until_killed(row, &PathBuf::from(path));
+    }
+    for policy in Policy::all() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = found_after_kill(FLUSHED_NAME, policy.name, &folder.path().join("store"));
+        let lost: Vec<usize> = (0..FLUSHED_KEYS as usize).filter(|&key| found[key] != 1).collect();
+        assert!(lost.is_empty(), "{policy} lost {lost:?}");
     }
 }

@@ -2,7 +2,7 @@
 //! writers whom the file excludes.
 
 use crate::process::{Larder, Response, refused};
-use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, thread};
 use tempfile::TempDir;
 
 fn put(larder: &Larder, path: &str, fields: &str, body: &str) -> Response {
@@ -35,6 +35,31 @@ fn results_are_there_after_a_restart() {
     let (short, found) = (larder.get("/cache/short"), larder.get("/cache/long"));
     assert_eq!((short.body.as_str(), short.is_hit()), ("short", true));
     assert!(found.body == long && found.is_hit());
+}
+
+/// At stake: a build whose last results are gone although each was acknowledged.
+#[test]
+fn uploads_that_were_acknowledged_survive_a_kill() {
+    let home = TempDir::new().unwrap();
+    let store = home.path().join("store.larder");
+    let flags = ["--disk", store.to_str().unwrap(), "--size", "64MiB", "--memory-cache", "1MB", "--build-cache"];
+    let larder = Larder::start(&home, &flags);
+    let long = "0123456789".repeat(150_000);
+    let body = |path: &str| if path.ends_with("/0") { long.clone() } else { path.repeat(200) };
+    let paths: Vec<Vec<String>> =
+        (0..4).map(|writer| (0..30).map(|number| format!("/cache/{writer}/{number}")).collect()).collect();
+    thread::scope(|scope| {
+        for paths in &paths {
+            // The longest comes last, so that its chunks are the newest bytes.
+            let send = |path: &String| assert_eq!(put(&larder, path, "", &body(path)).status, 201, "{path}");
+            scope.spawn(move || paths.iter().rev().for_each(send));
+        }
+    });
+    // SIGKILL, at once after the last response.
+    drop(larder);
+    let larder = Larder::start(&home, &flags);
+    let lost: Vec<&String> = paths.iter().flatten().filter(|path| larder.get(path).body != body(path)).collect();
+    assert!(lost.is_empty(), "{lost:?}");
 }
 
 #[test]

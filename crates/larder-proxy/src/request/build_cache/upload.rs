@@ -4,6 +4,8 @@
 //! is committed last, so a body that breaks off, is too long or has a wrong digest leaves nothing that a lookup finds.
 //! Of two uploads of one entry the one that ends later stays; their chunks have keys of their own, so they never mix.
 //!
+//! An upload that `finish` accepted survives a kill of the process.
+//!
 //! Memory: one chunk. If memory is short, uploads fill their chunks in turn. An upload that does not fill its chunk in
 //! its turn is refused. Cost: the hash of each byte below `/cas/`.
 
@@ -206,8 +208,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Makes the entry visible, and returns its entity tag. With `has_origin`, a fetch of the entry that is running
-    /// does not replace it.
+    /// Makes the entry visible, waits until a kill of the process cannot lose it, and returns its entity tag. With
+    /// `has_origin`, a fetch of the entry that is running does not replace it.
     ///
     /// # Errors
     /// The body has a wrong digest, or cannot be stored.
@@ -236,7 +238,9 @@ impl Upload {
         let head = self.head.with_body(place).detached().after_purges(began.purge_count);
         let (primary, key) = (Arc::clone(&self.primary), Arc::clone(&self.primary));
         let place = StorePlace { primary, key, marker: None, group: 0, admission: StoreAdmission::Granted };
-        if storing::commit(&self.cache, &place, &head, self.pieces, began).await {
+        // The status is a promise, so nothing of the entry may be in memory only. The same flush covers the chunks,
+        // which were committed earlier.
+        if storing::commit_for_good(&self.cache, &place, &head, self.pieces, began).await {
             return Ok(tag_of(representation));
         }
         let is_removed = !self.cache.shared.epochs.is_unchanged(&self.primary, began.moment);

@@ -1,0 +1,47 @@
+//! Makes committed entries survive a crash of the process, or a power loss, on all volumes of a store.
+//!
+//! The engines write, and `volume::shared_flush` lets callers share a write. Invariant: a call succeeds only if no
+//! committed entry waits for a volume that is excluded.
+
+use super::{Store, volumes};
+use crate::{Result, families::AnyEngine};
+use futures_util::future::join_all;
+
+impl Store {
+    /// Hands all committed entries to the device, without waiting for a sync.
+    ///
+    /// When this returns, they survive a crash of the process. They survive a power loss from the next sync on. Use it
+    /// before an acknowledgement that promises to keep an entry.
+    ///
+    /// # Cost
+    /// One device write at least, which calls at the same time share. The write ends at a block boundary, so each call
+    /// wastes up to 4 KiB of the volume.
+    ///
+    /// # Errors
+    /// `Unavailable` if something could not be written, perhaps an entry of another caller.
+    pub async fn flush(&self) -> Result<()> {
+        self.check_open()?;
+        let waits_for_a_volume = self.waits_for_a_volume();
+        let flushed = join_all(self.volumes.sound().map(AnyEngine::flush)).await;
+        flushed.into_iter().collect::<Result<()>>()?;
+        if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
+    }
+
+    /// Writes all committed entries and makes them durable.
+    ///
+    /// # Errors
+    /// `Unavailable` if something could not be written.
+    pub async fn sync(&self) -> Result<()> {
+        self.check_open()?;
+        let waits_for_a_volume = self.waits_for_a_volume();
+        let synced = join_all(self.volumes.sound().map(AnyEngine::sync)).await;
+        synced.into_iter().collect::<Result<()>>()?;
+        if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
+    }
+
+    /// Returns whether an excluded volume still has entries to write.
+    fn waits_for_a_volume(&self) -> bool {
+        let is_lost = |engine: &AnyEngine| engine.volume().health.is_out() && engine.gauges().dirty_bytes > 0;
+        self.volumes.all().any(is_lost)
+    }
+}
