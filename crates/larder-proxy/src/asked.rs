@@ -32,6 +32,7 @@ use crate::{
         expectation::Expectation,
         group::OriginChoice,
         http1::{InterimListener, InterimTaker},
+        proxy_header::ClientEnds,
         request_body::RequestBody,
         target::Origin,
         uplink::UplinkState,
@@ -47,6 +48,8 @@ pub(crate) struct RequestHead {
     /// The chosen origin, if the site has several.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
+    /// The ends of the client's connection, for an origin that wants to know them.
+    pub(crate) ends: ClientEnds,
     /// The address that the request came from: the client's, or a trusted proxy's.
     pub(crate) peer: IpAddr,
     /// The state of the uplink to its origin.
@@ -170,6 +173,9 @@ impl RequestHead {
         *request.method_mut() = method;
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = fields;
+        if self.origin.sends_proxy_header {
+            request.extensions_mut().insert(self.ends);
+        }
         let (sink, expectation) = (self.interim.clone(), self.expectation.clone());
         if sink.is_some() || expectation.is_some() {
             let listener = InterimListener(Arc::new(move |status, fields| {

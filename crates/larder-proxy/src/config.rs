@@ -275,6 +275,8 @@ pub struct OriginUrl {
     /// The path prefix. Empty, or begins with a slash and does not end with one.
     pub(crate) prefix: String,
     pub(crate) host_sent: HostSent,
+    /// Whether each connection begins with a PROXY header, which names the client.
+    pub(crate) sends_proxy_header: bool,
     /// The parent through which the origin is contacted, if any.
     pub(crate) parent: Option<Arc<Parent>>,
 }
@@ -284,6 +286,13 @@ impl OriginUrl {
     #[must_use]
     pub fn by_parent(self, parent: Parent) -> Self {
         Self { parent: Some(Arc::new(parent)), ..self }
+    }
+
+    /// Returns this origin, to which each connection begins with a header of the PROXY protocol, version 2, that names
+    /// the client. Such a connection is used for one request.
+    #[must_use]
+    pub fn with_proxy_header(self, sends_proxy_header: bool) -> Self {
+        Self { sends_proxy_header, ..self }
     }
 
     /// Returns its host, in lower case.
@@ -360,6 +369,7 @@ impl std::str::FromStr for OriginUrl {
             port,
             prefix,
             host_sent: HostSent::default(),
+            sends_proxy_header: false,
             parent: None,
         })
     }

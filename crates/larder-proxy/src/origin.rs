@@ -16,6 +16,7 @@ mod library;
 pub(crate) mod origins;
 mod parent;
 pub(crate) mod pool;
+pub(crate) mod proxy_header;
 pub(crate) mod request_body;
 pub(crate) mod room;
 pub(crate) mod sending;

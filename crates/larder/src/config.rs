@@ -106,6 +106,11 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
         let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
         proxy.default_origin = Some(url.with_host(host_sent));
     }
+    if let Some(sends_header) = top.take("proxy_protocol", proxy_protocol)? {
+        let help = "give the origin too, such as origin = \"http://10.0.0.5:8080\"";
+        let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
+        proxy.default_origin = Some(url.with_proxy_header(sends_header));
+    }
     parents::read(&mut top, &mut proxy.parents)?;
     let mut known = site::KnownSites::default();
     proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
@@ -146,6 +151,10 @@ fn origin(value: ConfigValue<'_>) -> Result<OriginUrl, ConfigProblem> {
 
 fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
     value.parsed_or_boolean("true, false or a host", value::host_sent)
+}
+
+fn proxy_protocol(value: ConfigValue<'_>) -> Result<bool, ConfigProblem> {
+    value.parsed("v2 or off", value::proxy_protocol)
 }
 
 fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem> {

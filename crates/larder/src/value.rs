@@ -61,6 +61,16 @@ pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     }
 }
 
+/// Parses whether connections to an origin begin with a PROXY header: `v2` or `off`.
+pub(crate) fn proxy_protocol(text: &str) -> Result<bool, BadValue> {
+    match text {
+        "v2" => Ok(true),
+        "off" => Ok(false),
+        "v1" => Err(BadValue::new("only version 2 of the PROXY protocol is sent", "write proxy_protocol = \"v2\"")),
+        _ => Err(BadValue::new(format!("unknown version of the PROXY protocol: `{text}`"), "it can be v2 or off")),
+    }
+}
+
 /// Parses hosts that are contacted without a parent: a pattern of names, or a network.
 pub(crate) fn direct(text: &str) -> Result<Direct, BadValue> {
     if text.contains('/') { network(text).map(Direct::Network) } else { host_pattern(text).map(Direct::Hosts) }

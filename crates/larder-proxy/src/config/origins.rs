@@ -63,6 +63,9 @@ impl Origins {
         if let Some((url, _)) = self.members.iter().find(|(url, _)| url.prefix != first.prefix) {
             return Some(format!("origins of one site must have the same base path: {url}"));
         }
+        if let Some((url, _)) = self.members.iter().find(|(url, _)| url.sends_proxy_header && url.parent.is_some()) {
+            return Some(format!("a PROXY header cannot reach an origin through a parent: {url}"));
+        }
         self.rules.fault("origins of one site", &self.nodes(), |at| self.members[at].0.to_string())
     }
 

@@ -33,9 +33,10 @@ pub(crate) async fn send_upgrade(
     origin: &Origin,
     request: Request<RequestBody>,
 ) -> Result<(Response<ArrivingBody>, Lease), Failure> {
+    let ends = request.extensions().get().copied();
     let sent = async {
         // A connection that is upgraded cannot be given to waiting requests.
-        let NewLink { stream, watched, requests, .. } = connect::connect(origins, origin, false).await?;
+        let NewLink { stream, watched, requests, .. } = connect::connect(origins, origin, false, ends).await?;
         let sender = library::start_upgradeable(origins, origin, stream, &watched).await?;
         let speaker = Http1Speaker::Library(sender);
         let own = OwnConnection { room: origins.shared.rooms.of(origin), speaker, watched, requests };

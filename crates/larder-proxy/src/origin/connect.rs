@@ -7,7 +7,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use larder_http::proxy_status::ProxyError;
-use tokio::{net::TcpStream, task::JoinSet};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 
 use crate::{
     config::{Parent, TargetRules},
@@ -16,6 +16,7 @@ use crate::{
         fault::FaultReport,
         origins::OriginRouter,
         parent,
+        proxy_header::{self, ClientEnds},
         status_line::RequestCount,
         stream::{OriginStream, Transport},
         target::Origin,
@@ -34,13 +35,22 @@ pub(crate) struct NewLink {
     pub(crate) http2: bool,
 }
 
-/// Opens a connection to an origin, and performs its handshakes. `http2`: whether to offer HTTP/2.
-pub(crate) async fn connect(origins: &Arc<OriginRouter>, origin: &Origin, http2: bool) -> Result<NewLink, Failure> {
-    let stream = match origins.shared.parent_of(origin) {
+/// Opens a connection to an origin, and performs its handshakes. `http2`: whether to offer HTTP/2. `ends`: the client,
+/// for an origin that wants to know it.
+pub(crate) async fn connect(
+    origins: &Arc<OriginRouter>,
+    origin: &Origin,
+    http2: bool,
+    ends: Option<ClientEnds>,
+) -> Result<NewLink, Failure> {
+    let mut stream = match origins.shared.parent_of(origin) {
         // Requests that are not encrypted may be visible to the parent, so they need no tunnel.
         Some(parent) if parent::takes_absolute_form(origin) => open_to_parent(origins, origin, parent).await?,
         _ => open(origins, origin).await?,
     };
+    if origin.sends_proxy_header {
+        send_proxy_header(origin, &mut stream, ends).await?;
+    }
     let limits = &origins.shared.limits;
     let mut agreed = origin.prior_http2 && http2;
     let transport = if origin.https {
@@ -80,13 +90,22 @@ pub(crate) async fn connect_by_a_way(
     origin: &Origin,
     http2: bool,
 ) -> Result<NewLink, Failure> {
-    let Some(mut ways) = origins.shared.ways(origin, None) else { return connect(origins, origin, http2).await };
+    let Some(mut ways) = origins.shared.ways(origin, None) else {
+        return connect(origins, origin, http2, None).await;
+    };
     loop {
-        let opened = connect(origins, ways.origin(), http2).await;
+        let opened = connect(origins, ways.origin(), http2, None).await;
         if !ways.note(opened.as_ref(), true) {
             return opened;
         }
     }
+}
+
+/// Sends the header that names the client, before any other byte. It is short enough for the buffer of any new socket,
+/// so this does not wait for the origin.
+async fn send_proxy_header(origin: &Origin, stream: &mut TcpStream, ends: Option<ClientEnds>) -> Result<(), Failure> {
+    let sent = stream.write_all(&proxy_header::encode(ends)).await;
+    sent.map_err(|error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_socket(&error) })
 }
 
 /// Opens a connection to an origin, directly or through one of its parents, without handshakes.

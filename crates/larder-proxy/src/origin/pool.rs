@@ -22,6 +22,7 @@ use crate::{
         group::OriginChoice,
         http1::{Http1Connection, head::HeadLimits},
         origins::OriginRouter,
+        proxy_header::ClientEnds,
         request_body::RequestBody,
         room::{OriginRoom, RoomEntry, RoomPlace, RoomTurn},
         shared::{SharedConnection, SharedStream},
@@ -202,7 +203,8 @@ impl Lease {
     /// Returns the connection to the pool after its response has been read to the end.
     pub(crate) fn release(self) {
         let Self { connection, origin, origins, refusal } = self;
-        if refusal.is_some() {
+        // The PROXY header of a connection names one client. Another client's request must not follow it.
+        if refusal.is_some() || origin.sends_proxy_header {
             return;
         }
         // A stream ends with its response, so only HTTP/1.1 connections are returned.
@@ -282,8 +284,12 @@ impl Lease {
 }
 
 /// Opens a connection, or waits for one that another request returns if the limit is reached. Returns whether the
-/// connection is reused.
-pub(super) async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<(PooledConnection, bool), Failure> {
+/// connection is reused. `ends`: the client, for an origin that wants to know it.
+pub(super) async fn obtain(
+    origins: &Arc<OriginRouter>,
+    origin: &Origin,
+    ends: Option<ClientEnds>,
+) -> Result<(PooledConnection, bool), Failure> {
     let room = origins.shared.rooms.of(origin);
     let turn = match room.enter(origins.worker) {
         RoomEntry::Now(place) => RoomTurn::Open(place),
@@ -298,7 +304,7 @@ pub(super) async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Resu
         RoomEntry::Full => return Err(Failure::Overloaded),
     };
     match turn {
-        RoomTurn::Open(place) => Ok((connect(origins, origin, room, place).await?, false)),
+        RoomTurn::Open(place) => Ok((connect(origins, origin, ends, (room, place)).await?, false)),
         RoomTurn::Kept(own) => {
             own.watched.disarm();
             Ok((PooledConnection::Own(own), true))
@@ -309,16 +315,21 @@ pub(super) async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Resu
 async fn connect(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
-    room: Arc<OriginRoom<OwnConnection>>,
-    place: RoomPlace<OwnConnection>,
+    ends: Option<ClientEnds>,
+    (room, place): (Arc<OriginRoom<OwnConnection>>, RoomPlace<OwnConnection>),
 ) -> Result<PooledConnection, Failure> {
-    let NewLink { stream, watched, requests, http2 } = connect::connect(origins, origin, origins.shared.http2).await?;
+    let opened = connect::connect(origins, origin, origins.shared.http2, ends).await?;
+    let NewLink { stream, watched, requests, http2 } = opened;
     if http2 {
         let connection = SharedConnection::start(origins, stream, watched, place).await;
         let broken = |error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(&error) };
         let connection = connection.map_err(broken)?;
         let stream = connection.open_stream();
-        origins.pool.share(origin, connection);
+        if origin.sends_proxy_header {
+            connection.retire();
+        } else {
+            origins.pool.share(origin, connection);
+        }
         let refused = || Failure::Broken { host: origin.to_string(), why: "it accepts no requests".into() };
         return stream.map(PooledConnection::Shared).ok_or_else(refused);
     }

@@ -98,7 +98,7 @@ where
             let kept = if is_resent { None } else { origins.pool.take(origin) };
             let (connection, is_kept) = match kept {
                 Some(connection) => (connection, true),
-                None => match Box::pin(obtain(origins, origin)).await {
+                None => match Box::pin(obtain(origins, origin, request.extensions().get().copied())).await {
                     Ok(obtained) => obtained,
                     Err(failure) => {
                         return Err(SendFailure { failure, unsent: Some(request), unprocessed: true, answered: false });

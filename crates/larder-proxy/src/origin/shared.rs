@@ -102,6 +102,11 @@ impl SharedConnection {
         !self.sender.is_closed() && !self.state.retired.load(Relaxed) && self.state.watched.order() == WatchOrder::Run
     }
 
+    /// Permits no further streams. The connection closes with its last stream.
+    pub(crate) fn retire(&self) {
+        self.state.retired.store(true, Relaxed);
+    }
+
     /// Opens a stream, if there is room for one.
     pub(crate) fn open_stream(&self) -> Option<SharedStream> {
         let max = self.state.stream_count_max.load(Relaxed).clamp(1, STREAM_COUNT_MAX);
@@ -136,7 +141,7 @@ impl SharedStream {
                 Some(Err(StreamRefusal { unprocessed: is_unprocessed(&error), error, unsent }))
             }
             None => {
-                self.connection.state.retired.store(true, Relaxed);
+                self.connection.retire();
                 None
             }
         }

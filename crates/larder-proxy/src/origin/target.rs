@@ -28,6 +28,8 @@ pub(crate) struct Origin {
     pub(crate) trusted: bool,
     /// The Host field to send, if it is not the client's.
     pub(crate) host_field: Option<HeaderValue>,
+    /// Whether each connection begins with a PROXY header, so that it serves one request only.
+    pub(crate) sends_proxy_header: bool,
     pub(crate) way: OriginWay,
 }
 
@@ -58,6 +60,7 @@ impl Origin {
             port: url.port,
             prior_http2: url.prior_http2,
             trusted: true,
+            sends_proxy_header: url.sends_proxy_header,
             way: url.parent.as_ref().map_or(OriginWay::Direct, |parent| OriginWay::By(Arc::clone(parent))),
             host_field: match &url.host_sent {
                 HostSent::Client => None,
@@ -98,6 +101,7 @@ impl Origin {
             prior_http2: false,
             trusted: false,
             host_field: None,
+            sends_proxy_header: false,
             way: OriginWay::Usual,
         }
     }

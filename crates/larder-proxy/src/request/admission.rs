@@ -33,6 +33,7 @@ use crate::{
     mirrors::MirrorRequest,
     origin::{
         http1::InterimTaker,
+        proxy_header::ClientEnds,
         target::{Origin, path_of},
         uplink::UplinkState,
     },
@@ -137,6 +138,7 @@ pub(crate) fn take_apart(
     let goes_on = count_down(&method, &mut fields);
     let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
     let (line, key) = (way.line(client, &origin), key.map(Arc::from));
+    let ends = ClientEnds { source: client.named_peer(request), destination: client.listener };
     let (peer, client) = (client.peer.ip(), client.address_of(request));
     // A client of HTTP/1.0 cannot wait for a 100.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
@@ -154,6 +156,7 @@ pub(crate) fn take_apart(
         origin,
         choice,
         client,
+        ends,
         peer,
         line,
         goes_on,

@@ -42,6 +42,7 @@ mod parents;
 mod partial;
 mod permissions;
 mod poisoning;
+mod proxy_headers;
 mod purges;
 mod ranges;
 mod reconfigurations;

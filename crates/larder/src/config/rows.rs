@@ -115,6 +115,10 @@ const SETTINGS: &[Setting] = &[
         "The Host (and `:authority`) sent to the origin. `true`: the host that the client requested. `false`: the \
          host in the origin's URL, which most public servers need. Or a fixed host, such as \
          `\"www.example.com\"`. Cache keys always use the host that the client requested."),
+    row!("proxy_protocol", "", Text, "v2, off", Toml("\"off\""), Reload, "\"v2\"",
+        "Names the client to `origin` by a header of the PROXY protocol, version 2, at the start of each connection. \
+         Each connection then serves one request. See \
+         [Name the client](../how-to/reverse-proxy.md#name-the-client-to-the-server)."),
     row!("origin_http2", "", Boolean, "", Toml("true"), Reload, "false",
         "Uses HTTP/2 with TLS origins that offer it. Their interim responses (103) are lost."
         => run |s, v| s.proxy.origin_http2 = v.boolean()?),
@@ -159,6 +163,10 @@ const SETTINGS: &[Setting] = &[
         "The Host (and `:authority`) sent to the origin. `true`: the host that the client requested. `false`: the \
          host in the origin's URL, which most public servers need. Or a fixed host, such as \
          `\"www.example.com\"`. Cache keys always use the host that the client requested."),
+    row!("site.proxy_protocol", "", Text, "v2, off", Toml("\"off\""), Reload, "\"v2\"",
+        "Names the client to the origins by a header of the PROXY protocol, version 2, at the start of each \
+         connection. Each connection then serves one request. Excludes `parent`. See \
+         [Name the client](../how-to/reverse-proxy.md#name-the-client-to-the-server)."),
     row!("site.hosts", "", List, "", Prose("all"), Reload, "[\"example.com\", \"www.example.com\"]",
         "Hosts that the site matches, as clients request them, or `*.NAME` for everything below a name. Give at \
          least one of `hosts`, `paths` and `listeners`. See [Sites](../configuration.md#sites)."),

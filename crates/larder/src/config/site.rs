@@ -2,7 +2,7 @@
 //! are cached.
 
 use super::{
-    duration, host_sent, origin,
+    duration, host_sent, origin, proxy_protocol,
     section::{ConfigProblem, ConfigSection, ConfigValue},
 };
 use crate::value::{self, BadValue};
@@ -62,9 +62,10 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
     let one = section.take("origin", origin)?.map(|url| (url, 1));
     let several = section.tables("origins", member)?;
     let host_sent = section.take("preserve_host", host_sent)?.unwrap_or_default();
+    let sends_header = section.take("proxy_protocol", proxy_protocol)?.unwrap_or_default();
     let parent = section.take("parent", |value| value.parsed("a URL", value::parent))?;
     let with_host = |(url, weight): (OriginUrl, u32)| {
-        let url = url.with_host(host_sent.clone());
+        let url = url.with_host(host_sent.clone()).with_proxy_header(sends_header);
         (parent.iter().fold(url, |url, parent| url.by_parent(parent.clone())), weight)
     };
     let members: Vec<_> = one.into_iter().chain(several).map(with_host).collect();
@@ -77,7 +78,8 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
     let mut origins = Origins { members, ..Origins::from(first) };
     read_group(section, &mut origins.rules)?;
     if let Some(fault) = origins.fault() {
-        let help = "all origins of a site must have the same path; a weight is from 1 to 100";
+        let help = "all origins of a site must have the same path, a weight is from 1 to 100, and `proxy_protocol` \
+                    excludes `parent`";
         return Err(section.refused(BadValue::new(fault, help)));
     }
     Ok(Some(origins))

@@ -138,7 +138,7 @@ fn every_key_of_the_documentation_is_read() {
     assert_eq!((proxy.worker_count, drain), (2, Duration::from_secs(20)));
     assert_eq!(proxy.clients, ["192.168.0.0/16".parse().unwrap()]);
     let origin_url = |text: &str| text.parse::<OriginUrl>().unwrap();
-    let default = origin_url("http://127.0.0.1:9000").with_host(HostSent::Client);
+    let default = origin_url("http://127.0.0.1:9000").with_host(HostSent::Client).with_proxy_header(true);
     assert_eq!(parse(reverse).unwrap().proxy.default_origin, Some(default));
     assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
     assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| DiskSettings::At(path.into())));
@@ -247,6 +247,14 @@ fn a_rule_that_says_nothing_or_what_cannot_be_is_pointed_at() {
     for (text, at, problem) in [
         ("[[rule]]\nhosts = [\"a\", \"b:http\"]\nfresh = \"1m\"", "\"b:http\"", "not valid in `hosts`: `b:http`"),
         ("preserve_host = true", "", " has no `origin`"),
+        ("proxy_protocol = \"v2\"", "", " has no `origin`"),
+        ("origin = \"http://a\"\nproxy_protocol = \"v1\"", "\"v1\"", "only version 2 of the PROXY protocol is sent"),
+        ("origin = \"http://a\"\nproxy_protocol = \"2\"", "\"2\"", "unknown version of the PROXY protocol: `2`"),
+        (
+            "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\nproxy_protocol = \"v2\"\nparent = \"http://b:3128\"",
+            "[[site]]",
+            "a PROXY header cannot reach an origin through a parent: http://a:80",
+        ),
         ("origin = \"http://a\"\npreserve_host = \"a b\"", "\"a b\"", "not a host: `a b`"),
         ("[[site]]\norigin = \"http://a\"", "[[site]]", "[[site]] has no `hosts`"),
         ("[[site]]\nhosts = [\"a\"]", "[[site]]", "[[site]] has no `origin`"),
