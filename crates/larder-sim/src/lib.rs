@@ -4,6 +4,7 @@
 //! and [`Reference`].
 
 mod bed;
+mod cluster;
 mod convert;
 mod evictions;
 mod experiment;
@@ -19,6 +20,7 @@ mod speed;
 mod sweep;
 
 pub use bed::{SimStore, SimStoreOptions, StoreEvents};
+pub use cluster::ClusterTest;
 pub use convert::{Conversion, ConversionSummary};
 pub use evictions::Evictions;
 pub use experiment::{Experiment, Outcome};

@@ -19,7 +19,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("larder-proxy", &["larder-http", "larder-store"]),
     ("larder-tower", &["larder-cache", "larder-http"]),
     ("larder-workload", &["larder-store"]),
-    ("larder-sim", &["larder-store", "larder-workload"]),
+    ("larder-sim", &["larder-http", "larder-store", "larder-workload"]),
     ("larder-bench", &["larder-store", "larder-sim", "larder-workload"]),
     (
         "larder",

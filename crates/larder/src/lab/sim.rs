@@ -3,6 +3,7 @@
 //! Owns: the flags of these commands and their output. The simulation is in the crate `larder-sim`. Results go to
 //! standard output, progress to standard error.
 
+mod cluster;
 mod convert;
 mod source;
 mod speed;
@@ -47,6 +48,8 @@ pub(crate) enum SimCommand {
     Paper(PaperFlags),
     /// Convert a trace or a workload to larder's own trace format.
     Convert(convert::ConvertFlags),
+    /// Compute how keys and requests spread over nodes, and which keys a new node moves.
+    Cluster(cluster::ClusterFlags),
     /// Measure the laboratory itself: requests per second of evictions, traces and policies.
     Speed(speed::SpeedFlags),
     /// List the tables and figures that can be reproduced.
@@ -220,6 +223,7 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
         SimCommand::Evictions(flags) => evictions(*flags),
         SimCommand::Paper(flags) => papers(&flags),
         SimCommand::Convert(flags) => convert::run(flags),
+        SimCommand::Cluster(flags) => cluster::run(&flags),
         SimCommand::Speed(flags) => speed::run(flags),
         SimCommand::Papers => PAPERS.iter().try_for_each(|paper| print_line!("{:24} {}", paper.name, paper.about)),
         SimCommand::Models { name: None } => {
