@@ -10,11 +10,12 @@ mod listener;
 mod memory;
 mod mirrors;
 mod offline;
+mod origin_url;
 mod origins;
 mod parent;
 mod sites;
 
-use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 
@@ -26,13 +27,12 @@ pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};
 pub use mirrors::{Mirror, MirrorLink};
 pub use offline::Offline;
+pub use origin_url::{InvalidOriginUrl, OriginUrl};
 pub use origins::{Balance, GroupRules, HostSent, Origins};
 pub use parent::{Direct, DirectFallback, InvalidParent, Parent, Parents};
 pub use sites::{CacheSettings, Site};
 
-use crate::{
-    lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory, origin::target::port_of, state_file,
-};
+use crate::{lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory, state_file};
 
 /// The configuration of a proxy. [`crate::Proxy::start`] refuses invalid values; it never corrects them.
 #[derive(Clone, Debug)]
@@ -264,138 +264,6 @@ impl ProxyConfig {
     }
 }
 
-/// The origin of a site: `http://host[:port][/prefix]`, the same with `https`, or `h2c` for HTTP/2 without TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OriginUrl {
-    pub(crate) https: bool,
-    /// Whether HTTP/2 is used without negotiation (prior knowledge).
-    pub(crate) prior_http2: bool,
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    /// The path prefix. Empty, or begins with a slash and does not end with one.
-    pub(crate) prefix: String,
-    pub(crate) host_sent: HostSent,
-    /// Whether each connection begins with a PROXY header, which names the client.
-    pub(crate) sends_proxy_header: bool,
-    /// The parent through which the origin is contacted, if any.
-    pub(crate) parent: Option<Arc<Parent>>,
-}
-
-impl OriginUrl {
-    /// Returns this origin, contacted through a parent.
-    #[must_use]
-    pub fn by_parent(self, parent: Parent) -> Self {
-        Self { parent: Some(Arc::new(parent)), ..self }
-    }
-
-    /// Returns this origin, to which each connection begins with a header of the PROXY protocol, version 2, that names
-    /// the client. Such a connection is used for one request.
-    #[must_use]
-    pub fn with_proxy_header(self, sends_proxy_header: bool) -> Self {
-        Self { sends_proxy_header, ..self }
-    }
-
-    /// Returns its host, in lower case.
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-
-    /// Returns its port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Returns the path prefix of the origin's resources. It is empty, or begins with a slash and does not end with
-    /// one.
-    pub fn base_path(&self) -> &str {
-        &self.prefix
-    }
-
-    /// Returns the host, and the port unless it is the scheme's default, in the form of links and Host (RFC 9110 7.2).
-    pub fn authority(&self) -> String {
-        let scheme_port = if self.https { 443 } else { 80 };
-        if self.port == scheme_port { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
-    }
-
-    /// Returns the origin as a URL, without the scheme's default port.
-    pub fn to_short_string(&self) -> String {
-        format!("{}://{}{}", self.scheme(), self.authority(), self.prefix)
-    }
-
-    /// Returns the scheme. `h2c` is HTTP/2 without TLS and without negotiation.
-    fn scheme(&self) -> &'static str {
-        match (self.https, self.prior_http2) {
-            (true, _) => "https",
-            (false, true) => "h2c",
-            (false, false) => "http",
-        }
-    }
-
-    /// Returns this origin, with the Host that requests to it carry.
-    #[must_use]
-    pub fn with_host(self, host_sent: HostSent) -> Self {
-        Self { host_sent, ..self }
-    }
-}
-
-impl std::str::FromStr for OriginUrl {
-    type Err = InvalidOriginUrl;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = |why| InvalidOriginUrl { url: text.into(), why };
-        let uri: http::Uri = text.parse().map_err(|_| invalid("not a URL"))?;
-        let https = match uri.scheme_str() {
-            Some("http" | "h2c") => false,
-            Some("https") => true,
-            _ => return Err(invalid("must begin with http://, https:// or h2c://")),
-        };
-        let authority = uri.authority().ok_or_else(|| invalid("has no host"))?;
-        if authority.as_str().contains('@') {
-            return Err(invalid("user names are not supported"));
-        }
-        if authority.host().is_empty() {
-            return Err(invalid("has no host"));
-        }
-        if uri.query().is_some() {
-            return Err(invalid("must not have a query"));
-        }
-        let port = port_of(authority, https).ok_or_else(|| invalid("has no port from 1 to 65535 after the colon"))?;
-        let prefix = uri.path().trim_end_matches('/').to_owned();
-        let prior_http2 = uri.scheme_str() == Some("h2c");
-        Ok(Self {
-            https,
-            prior_http2,
-            host: authority.host().to_ascii_lowercase(),
-            port,
-            prefix,
-            host_sent: HostSent::default(),
-            sends_proxy_header: false,
-            parent: None,
-        })
-    }
-}
-
-impl fmt::Display for OriginUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}{}", self.scheme(), self.host, self.port, self.prefix)
-    }
-}
-
-/// The error for a text that is not an [`OriginUrl`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidOriginUrl {
-    url: String,
-    why: &'static str,
-}
-
-impl fmt::Display for InvalidOriginUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "origin {}: {}", self.why, self.url)
-    }
-}
-
-impl std::error::Error for InvalidOriginUrl {}
-
 /// The targets that forward requests and tunnels may reach. Addresses are checked after the name is resolved, and the
 /// proxy connects to exactly the address that was checked.
 #[derive(Clone, Debug, Default)]
@@ -505,20 +373,6 @@ const HEADER_BYTES_MAX: usize = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn origin_urls_parse_to_their_parts() {
-        let url: OriginUrl = "https://Example.com/base/".parse().unwrap();
-        assert_eq!((url.https, url.host.as_str(), url.port, url.prefix.as_str()), (true, "example.com", 443, "/base"));
-        assert_eq!("http://127.0.0.1:8080".parse::<OriginUrl>().unwrap().to_string(), "http://127.0.0.1:8080");
-    }
-
-    #[test]
-    fn origin_urls_that_cannot_be_fetched_are_refused() {
-        for bad in ["", "ftp://a", "example.com", "http://u:p@h/", "http://h/?q", "/x"] {
-            assert!(bad.parse::<OriginUrl>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn default_configuration_is_accepted_and_empty_ones_are_not() {
