@@ -48,9 +48,9 @@ line may name them, in any order: `key`, `id`, `obj_id`, `url`; `size`, `obj_siz
 `ts`. Otherwise they are time, key and size, or key and size. Damaged lines are left out and counted, and the first
 one is reported. A site is a URL's host, a group the objects that a workload requests together.
 
-`--workload` is `zipf`, `zipf-0.8`, `zipf-1.0`, `markatos`, `polymix-3` or `polymix-4`. A seed gives the same requests
-on every machine. `larder sim convert` writes a trace or a workload in Larder's own format, with 14 to 30 bytes per
-request.
+`--workload` is `zipf`, `zipf-0.8`, `zipf-1.0`, `small-objects`, `markatos`, `polymix-3` or `polymix-4`. A seed gives
+the same requests on every machine. `larder sim convert` writes a trace or a workload in Larder's own format, with 14
+to 30 bytes per request.
 
 `--sweep` varies the size of the store (`disk=100GB..4TB`), the memory (`memory=16MB..1GB`), or the share of the store
 that entries may use (`utilization=50..95`). The last is the method of Markatos et al.: the least recently used entries

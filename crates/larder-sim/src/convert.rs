@@ -174,10 +174,11 @@ mod tests {
         assert_eq!(sums, WORKLOAD_SUMS, "{sums:#x?}");
     }
 
-    const WORKLOAD_SUMS: [(&str, u64); 6] = [
+    const WORKLOAD_SUMS: [(&str, u64); 7] = [
         ("zipf", 0x9591_4701_0db6_5f5d),
         ("zipf-0.8", 0x1b64_1c7f_1cde_e63d),
         ("zipf-1.0", 0x247e_f224_350b_eeca),
+        ("small-objects", 0),
         ("markatos", 0x6867_30ba_f7eb_4f40),
         ("polymix-3", 0x4330_7029_ae17_0532),
         ("polymix-4", 0x6b02_83e0_226e_89ea),

@@ -9,6 +9,7 @@ mod convert;
 mod evictions;
 mod experiment;
 mod figure;
+mod kangaroo;
 mod lists;
 mod model;
 mod paper;
@@ -16,6 +17,7 @@ mod parallel;
 mod pipeline;
 mod reference;
 mod report;
+mod set_groups;
 mod speed;
 mod sweep;
 
@@ -25,6 +27,7 @@ pub use convert::{Conversion, ConversionSummary};
 pub use evictions::Evictions;
 pub use experiment::{Experiment, Outcome};
 pub use figure::{DrawError, Figure, FigureContent, FigureLine, Hue, Scale, colour_of};
+pub use kangaroo::{Kangaroo, KangarooCounts};
 pub use model::{
     Arm, Disk, DiskOperation, DiskParameters, DiskWork, FileParameters, Flash, MODELS, Model, ModelDevice,
     ModelDirectory, ModelError, Note, PieceReads, SystemParameters,
@@ -34,5 +37,6 @@ pub use parallel::jobs_default;
 pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
 pub use reference::{NextUses, Reference};
 pub use report::{Comparison, ComparisonBasis, Report, Table, ValueKind};
+pub use set_groups::SetGroups;
 pub use speed::SpeedTest;
 pub use sweep::{RequestSource, Steps, Sweep, SweepError, TraceFile};

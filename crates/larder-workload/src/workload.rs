@@ -11,11 +11,14 @@ pub use polymix::{
     PolyMix, PolyMixClass, PolyMixLoad, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests, PolyMixRobots,
     PolyMixVersion, RequestKind,
 };
+use std::ops::RangeInclusive;
 
 /// Median size of the synthetic objects of [`Workload::Zipf`], in bytes. The spread is that of Markatos' documents.
 const SIZE_MEDIAN_BYTES: f64 = 6000.0;
 const SIZE_SIGMA: f64 = 1.05;
 const SIZE_BYTES_MAX: f64 = 8_388_608.0;
+/// Sizes of the objects of `small-objects`.
+const SMALL_BYTES: RangeInclusive<u64> = 100..=200;
 /// Number of sizes drawn; each object has one of them.
 const SIZE_COUNT: usize = 1 << 16;
 
@@ -48,7 +51,8 @@ pub enum Workload {
 
 impl Workload {
     /// The names that [`Self::named`] accepts.
-    pub const NAMES: [&'static str; 6] = ["zipf", "zipf-0.8", "zipf-1.0", "markatos", "polymix-3", "polymix-4"];
+    pub const NAMES: [&'static str; 7] =
+        ["zipf", "zipf-0.8", "zipf-1.0", "small-objects", "markatos", "polymix-3", "polymix-4"];
 
     /// Returns the workload with this name. Its working set depends on the sizes of the cache.
     pub fn named(name: &str, seed: u64, memory_bytes: u64, disk_bytes: u64) -> Option<Self> {
@@ -57,6 +61,7 @@ impl Workload {
             "zipf" => Self::Zipf(ZipfRequests::new(seed, disk_bytes, 0.9)),
             "zipf-0.8" => Self::Zipf(ZipfRequests::new(seed, disk_bytes, 0.8)),
             "zipf-1.0" => Self::Zipf(ZipfRequests::new(seed, disk_bytes, 1.0)),
+            "small-objects" => Self::Zipf(ZipfRequests::of_small_objects(seed, disk_bytes)),
             "markatos" => Self::Markatos(Box::new(Markatos::new(seed, memory_bytes, disk_bytes))),
             "polymix-3" => polymix(PolyMixVersion::Three),
             "polymix-4" => polymix(PolyMixVersion::Four),
@@ -92,11 +97,23 @@ pub struct ZipfRequests {
 impl ZipfRequests {
     fn new(seed: u64, disk_bytes: u64, exponent: f64) -> Self {
         let mean_bytes = SIZE_MEDIAN_BYTES * libm::exp(SIZE_SIGMA * SIZE_SIGMA / 2.0);
-        let count = (4.0 * disk_bytes as f64 / mean_bytes).max(1000.0);
+        let size =
+            |random: &mut Random| random.lognormal(SIZE_MEDIAN_BYTES, SIZE_SIGMA).clamp(80.0, SIZE_BYTES_MAX) as u32;
+        Self::sized(seed, 4.0 * disk_bytes as f64 / mean_bytes, exponent, size)
+    }
+
+    /// Creates requests for objects of 100 to 200 bytes, as social networks and sensors have them.
+    fn of_small_objects(seed: u64, disk_bytes: u64) -> Self {
+        let (least, most) = SMALL_BYTES.into_inner();
+        let mean_bytes = (least + most) as f64 / 2.0;
+        let size = |random: &mut Random| (least + random.below(most - least + 1)) as u32;
+        Self::sized(seed, 4.0 * disk_bytes as f64 / mean_bytes, 0.9, size)
+    }
+
+    fn sized(seed: u64, count: f64, exponent: f64, size: impl Fn(&mut Random) -> u32) -> Self {
         let mut random = Random::new(0x5EED);
-        let size = || random.lognormal(SIZE_MEDIAN_BYTES, SIZE_SIGMA).clamp(80.0, SIZE_BYTES_MAX) as u32;
-        let sizes = std::iter::repeat_with(size).take(SIZE_COUNT).collect();
-        Self { random: Random::new(seed), ranks: Zipf::new(count as u64, exponent), sizes }
+        let sizes = std::iter::repeat_with(|| size(&mut random)).take(SIZE_COUNT).collect();
+        Self { random: Random::new(seed), ranks: Zipf::new(count.max(1000.0) as u64, exponent), sizes }
     }
 
     fn draw(&mut self) -> Request {

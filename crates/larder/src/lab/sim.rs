@@ -141,6 +141,10 @@ pub(crate) struct EvictionsFlags {
         help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
+    /// Add Kangaroo (SOSP 2021), the baseline of `tiny` for objects of 100 to 200 bytes
+    #[arg(long)]
+    kangaroo: bool,
+
     #[command(flatten)]
     output: OutputFlags,
 }
@@ -293,6 +297,7 @@ fn evictions(flags: EvictionsFlags) -> Result<(), Failure> {
         requests: flags.requests,
         tuning: tuned,
         mean_entry_bytes: flags.mean_object_size,
+        has_kangaroo: flags.kangaroo,
         jobs: flags.output.jobs(),
     };
     let shown = Progress::new("comparing");

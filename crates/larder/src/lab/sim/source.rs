@@ -27,7 +27,7 @@ pub(super) struct SourceFlags {
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
 
-    /// A workload: zipf, zipf-0.8, zipf-1.0, markatos, polymix-3 or polymix-4
+    /// A workload: zipf, zipf-0.8, zipf-1.0, small-objects, markatos, polymix-3 or polymix-4
     #[arg(long, default_value = "zipf")]
     workload: String,
 
@@ -73,8 +73,8 @@ pub(super) struct SourcesFlags {
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
 
-    /// Workloads, separated by commas: zipf, zipf-0.8, zipf-1.0, markatos, polymix-3 or polymix-4 [default: zipf, if
-    /// there is no trace]
+    /// Workloads, separated by commas: zipf, zipf-0.8, zipf-1.0, small-objects, markatos, polymix-3 or polymix-4
+    /// [default: zipf, if there is no trace]
     #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
     workload: Vec<String>,
 
