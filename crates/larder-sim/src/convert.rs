@@ -178,7 +178,7 @@ mod tests {
         ("zipf", 0x9591_4701_0db6_5f5d),
         ("zipf-0.8", 0x1b64_1c7f_1cde_e63d),
         ("zipf-1.0", 0x247e_f224_350b_eeca),
-        ("small-objects", 0),
+        ("small-objects", 0xe240_b61c_8153_894d),
         ("markatos", 0x6867_30ba_f7eb_4f40),
         ("polymix-3", 0x4330_7029_ae17_0532),
         ("polymix-4", 0x6b02_83e0_226e_89ea),

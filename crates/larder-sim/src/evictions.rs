@@ -380,4 +380,26 @@ mod tests {
         }
         assert!(log[1] >= clock[1] + 3.0 && log[4] <= clock[4] * 0.7, "log {log:?}, log-clock {clock:?}");
     }
+
+    /// At stake: the purpose of `tiny`. Values are printed, for docs/explanation/tiny.md.
+    #[test]
+    fn tiny_is_measured_against_kangaroo_with_objects_of_100_to_200_bytes() {
+        let var = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+        let mut tuning = Tuning::default();
+        for tune in var("TUNE", "").split(',').filter(|tune| !tune.is_empty()) {
+            let (name, number) = tune.split_once('=').unwrap();
+            tuning.set(name, larder_store::TuningValue::Number(number.parse().unwrap())).unwrap();
+        }
+        let compared = Evictions {
+            policies: var("ROWS", "tiny").split(',').map(|name| Policy::named(name).unwrap()).collect(),
+            sources: vec![RequestSource::Workload(var("WORKLOAD", "small-objects"), 11)],
+            percentages: vec![var("PERCENT", "10").parse().unwrap()],
+            requests: Some(var("REQUESTS", "200000").parse().unwrap()),
+            tuning,
+            mean_entry_bytes: var("MEAN", "512").parse().ok(),
+            has_kangaroo: true,
+            jobs: 2,
+        };
+        println!("{}", compared.run(&|_, _| {}).unwrap().to_text());
+    }
 }
