@@ -106,10 +106,10 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
         let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
         proxy.default_origin = Some(url.with_host(host_sent));
     }
-    if let Some(sends_header) = top.take("proxy_protocol", proxy_protocol)? {
+    if top.take("proxy_protocol", proxy_protocol)? == Some(true) {
         let help = "give the origin too, such as origin = \"http://10.0.0.5:8080\"";
         let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
-        proxy.default_origin = Some(url.with_proxy_header(sends_header));
+        proxy.default_origin = Some(url.with_proxy_header(true));
     }
     parents::read(&mut top, &mut proxy.parents)?;
     let mut known = site::KnownSites::default();
