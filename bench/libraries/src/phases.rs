@@ -165,7 +165,8 @@ async fn trace(name: &str, settings: &Settings) -> Outcome<()> {
     let (mut hits, mut requested_bytes) = (0, 0);
     let (started, cpu_before) = (Instant::now(), cpu_seconds()?);
     for _ in 0..settings.requests {
-        let number = weights.partition_point(|weight| *weight < unit(&mut random)) as u64;
+        let drawn = unit(&mut random);
+        let number = weights.partition_point(|weight| *weight < drawn) as u64;
         let bytes = object_bytes(number);
         requested_bytes += bytes as u64;
         match subject.get(&key_of(number)).await? {
