@@ -165,7 +165,7 @@ async fn trace(name: &str, settings: &Settings) -> Outcome<()> {
     let (mut hits, mut requested_bytes) = (0, 0);
     let (started, cpu_before) = (Instant::now(), cpu_seconds()?);
     for _ in 0..settings.requests {
-        let drawn = unit(&mut random);
+        let drawn = random.share();
         let number = weights.partition_point(|weight| *weight < drawn) as u64;
         let bytes = object_bytes(number);
         requested_bytes += bytes as u64;
@@ -206,7 +206,7 @@ fn value_of(number: u64, bytes: usize) -> Bytes {
 /// Returns the length of an object, by a lognormal distribution.
 fn object_bytes(number: u64) -> usize {
     let mut random = SplitMix64::new(number ^ 0x5eed);
-    let (radius, angle) = ((-2.0 * (1.0 - unit(&mut random)).ln()).sqrt(), std::f64::consts::TAU * unit(&mut random));
+    let (radius, angle) = ((-2.0 * (1.0 - random.share()).ln()).sqrt(), std::f64::consts::TAU * random.share());
     let bytes = (LOG_MEAN + LOG_SPREAD * radius * angle.cos()).exp();
     (bytes as usize).clamp(100, OBJECT_BYTES_MAX)
 }
@@ -222,10 +222,6 @@ fn cumulative_weights() -> Vec<f64> {
         .collect();
     weights.iter_mut().for_each(|weight| *weight /= sum);
     weights
-}
-
-fn unit(random: &mut SplitMix64) -> f64 {
-    (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn written_bytes() -> Outcome<u64> {

@@ -136,7 +136,7 @@ impl Zipf {
     fn trace(&self, requests: u64) -> Vec<u32> {
         let mut random = SplitMix64::new(SEED);
         let whole = self.sums[self.sums.len() - 1];
-        let draw = |random: &mut SplitMix64| whole * (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        let draw = |random: &mut SplitMix64| whole * random.share();
         (0..requests)
             .map(|_| {
                 let drawn = draw(&mut random);

@@ -47,7 +47,7 @@ impl Sizes {
             let Self::Fixed(bytes) = self else { unreachable!("there are two kinds") };
             return bytes;
         };
-        let exponential = |mean: f64, random: &mut SplitMix64| -mean * (1.0 - unit(random)).ln();
+        let exponential = |mean: f64, random: &mut SplitMix64| -mean * (1.0 - random.share()).ln();
         let bytes = match random.below(1000) {
             0..650 => exponential(4500.0, random),
             650..800 => exponential(8500.0, random),
@@ -56,10 +56,6 @@ impl Sizes {
         };
         (bytes as u64).clamp(64, MIB)
     }
-}
-
-fn unit(random: &mut SplitMix64) -> f64 {
-    (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn main() -> larder_store::Result<()> {

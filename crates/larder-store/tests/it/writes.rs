@@ -64,7 +64,7 @@ impl Trace {
         let keys = SIZE_BYTES as f64 * self.universe / mean_bytes as f64;
         let mut random = SplitMix64::new(7);
         for number in 0..ROUNDS * SIZE_BYTES / mean_bytes {
-            let uniform = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+            let uniform = random.share();
             let flat = 1.0 - self.exponent;
             let rank = ((keys.powf(flat) - 1.0) * uniform + 1.0).powf(1.0 / flat) as u64;
             let key = number.checked_div(self.drift).unwrap_or(0) << 32 | rank;
