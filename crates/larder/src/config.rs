@@ -103,13 +103,11 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
     let proxy = &mut settings.proxy;
     if let Some(host_sent) = top.take("preserve_host", host_sent)? {
         let help = "give the origin too, such as origin = \"https://registry.example\"";
-        let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
-        proxy.default_origin = Some(url.with_host(host_sent));
+        change_origin(&top, &mut proxy.default_origin, help, |url| url.with_host(host_sent))?;
     }
     if top.take("proxy_protocol", proxy_protocol)? == Some(true) {
         let help = "give the origin too, such as origin = \"http://10.0.0.5:8080\"";
-        let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
-        proxy.default_origin = Some(url.with_proxy_header(true));
+        change_origin(&top, &mut proxy.default_origin, help, |url| url.with_proxy_header(true))?;
     }
     parents::read(&mut top, &mut proxy.parents)?;
     let mut known = site::KnownSites::default();
@@ -151,6 +149,18 @@ fn origin(value: ConfigValue<'_>) -> Result<OriginUrl, ConfigProblem> {
 
 fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
     value.parsed_or_boolean("true, false or a host", value::host_sent)
+}
+
+/// Applies a setting that concerns the origin to the origin. `help` is for a file that has none.
+fn change_origin(
+    top: &ConfigSection<'_>,
+    origin: &mut Option<OriginUrl>,
+    help: &str,
+    change: impl FnOnce(OriginUrl) -> OriginUrl,
+) -> Result<(), ConfigProblem> {
+    let url = origin.take().ok_or_else(|| top.missing("origin", help))?;
+    *origin = Some(change(url));
+    Ok(())
 }
 
 fn proxy_protocol(value: ConfigValue<'_>) -> Result<bool, ConfigProblem> {
