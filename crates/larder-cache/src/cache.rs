@@ -6,6 +6,7 @@
 
 mod fetching;
 mod lookup;
+mod memory_value;
 mod writing;
 
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
 };
 use bytes::Bytes;
 use larder_store::{Clock, Invalidation, Store};
+use memory_value::MemoryValue;
 use std::{error, fmt, path::Path, sync::Arc};
 use writing::ChangeGuard;
 pub(crate) use writing::{NewValue, ValueOptions, WriteLocks, WriteStart};
@@ -31,7 +33,7 @@ pub struct Cache {
 
 pub(crate) struct CacheParts {
     pub(crate) store: Store,
-    pub(crate) memory: MemoryCache,
+    pub(crate) memory: MemoryCache<MemoryValue>,
     pub(crate) fetches: Fetches,
     pub(crate) removals: TagRemovals,
     pub(crate) counters: Counters,

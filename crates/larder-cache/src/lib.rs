@@ -24,6 +24,7 @@
 //! | keep a value from being evicted | [`Cache::pin`] |
 //! | store values of Rust types as JSON (feature `serde`) | `Cache::insert_as`, `Cache::get_or_fetch_as` |
 //! | watch it | [`Cache::stats`], [`CacheBuilder::on_event`] |
+//! | keep values of another store in memory | [`MemoryCache`] |
 //!
 //! The cache may forget, but it never returns a wrong value. A lookup returns the bytes that were stored last under
 //! exactly that key, verified by checksums, or nothing. Once [`Cache::remove`], [`Cache::remove_tag`] or
@@ -36,6 +37,7 @@
 
 mod builder;
 mod cache;
+mod changes;
 mod counters;
 mod entry;
 mod error;
@@ -52,9 +54,11 @@ mod writer;
 
 pub use builder::CacheBuilder;
 pub use cache::Cache;
+pub use changes::{ChangeMoment, KeyChanges};
 pub use counters::{CacheEvent, CacheStats};
 pub use entry::EntryRequest;
 pub use error::{Error, Result};
+pub use memory::{MemoryCache, Weigh};
 pub use size::{ByteSize, SizeError};
 pub use value::{Value, ValueReader};
 pub use writer::ValueWriter;

@@ -31,7 +31,7 @@ pub struct ValueWriter {
 impl ValueWriter {
     pub(crate) fn new(cache: &Cache, key: &[u8], options: ValueOptions) -> Self {
         Self {
-            start: cache.write_start(key),
+            start: cache.write_start(),
             cache: cache.clone(),
             key: key.into(),
             options,

@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use larder_cache::KeyChanges;
 use larder_http::{Rules, Settings};
 use larder_store::Store;
 
@@ -12,7 +13,6 @@ use crate::{
     body_budget::BodyBudget,
     cache::{
         arrivals::Arrivals,
-        epochs::ChangeEpochs,
         groups::PageGroups,
         hot::HotTier,
         mark::KeyMarks,
@@ -30,7 +30,6 @@ use crate::{
 pub(crate) mod arrivals;
 pub(crate) mod chunks;
 pub(crate) mod entry;
-pub(crate) mod epochs;
 pub(crate) mod groups;
 pub(crate) mod hot;
 pub(crate) mod invalidation;
@@ -90,7 +89,7 @@ pub(crate) struct CacheShared {
     /// Long bodies whose heads are hidden because the bodies are still arriving.
     pub(crate) arrivals: Arc<Arrivals>,
     /// The invalidations, by resource key.
-    pub(crate) epochs: Arc<ChangeEpochs>,
+    pub(crate) epochs: Arc<KeyChanges>,
     pub(crate) uncollapsible: Arc<Uncollapsible>,
     pub(crate) patience: StorePatience,
     pub(crate) pins: Arc<Pins>,

@@ -350,7 +350,7 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState, parts
             "Memory limit of the process now, in bytes; 0 without one",
             shared.counts.memory_bytes.load(Relaxed),
         ),
-        ("memory_cache_bytes_max", "Limit of the memory cache now, in bytes", shared.cache.hot.capacity()),
+        ("memory_cache_bytes_max", "Limit of the memory cache now, in bytes", shared.cache.hot.capacity_bytes()),
     ];
     for (name, help, value) in limits {
         encode_gauge(encoder, name, help, value)?;

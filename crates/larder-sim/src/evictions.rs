@@ -7,7 +7,7 @@
 
 use crate::{
     Kangaroo, Model, Reference, Report, RequestSource, SetGroups, SimStore, SimStoreOptions, SweepError, Table,
-    parallel,
+    memory_cache::MemoryCacheSimulation, parallel,
 };
 use larder_store::{Objective, Policy, Tuning, Writer};
 use larder_workload::{TraceError, Workload, WorkloadRequest};
@@ -54,6 +54,8 @@ const SIZED: [&str; 2] = ["gdsf", "lhd"];
 enum Contender {
     Row(&'static Policy),
     Literature(&'static str),
+    /// The memory cache that ships.
+    MemoryCache,
     Kangaroo(KangarooLengths),
     /// Groups of sets that are written once.
     SetGroups,
@@ -114,6 +116,7 @@ impl Evictions {
             "Policies: the shipping engine with its defaults, its segments and reserve included. Objects over 1 MiB count as 1 MiB."
                 .to_owned(),
             "The literature keeps no heads and no reserve; its bits an entry are not counted.".to_owned(),
+            "The memory cache is the one in front of the store. Its tables are part of the bytes.".to_owned(),
         ]);
         if self.has_kangaroo {
             report.remarks.push(
@@ -142,6 +145,7 @@ impl Evictions {
             let counts = match contender {
                 Contender::Row(policy) => requests.on_row(policy, bytes, &self.tuning, self.mean_entry_bytes),
                 Contender::Literature(name) => Ok(requests.on_literature(name, bytes)),
+                Contender::MemoryCache => Ok(requests.on_memory_cache(bytes)),
                 Contender::Kangaroo(lengths) => Ok(requests.on_kangaroo(lengths, bytes)),
                 Contender::SetGroups => Ok(requests.on_set_groups(bytes)),
             };
@@ -203,7 +207,7 @@ impl Evictions {
         let literature = Reference::NAMES.into_iter().map(Contender::Literature);
         let [published, of_tiny] = [KangarooLengths::Published, KangarooLengths::Tiny].map(Contender::Kangaroo);
         let small = [published, of_tiny, Contender::SetGroups].into_iter().filter(|_| self.has_kangaroo);
-        rows.chain(literature).chain(small).collect()
+        rows.chain(literature).chain([Contender::MemoryCache]).chain(small).collect()
     }
 
     fn requests(&self, source: &RequestSource) -> Result<RequestList, SweepError> {
@@ -241,6 +245,7 @@ impl Contender {
         match self {
             Self::Row(policy) => policy.name,
             Self::Literature(name) => name,
+            Self::MemoryCache => "memory cache",
             Self::Kangaroo(KangarooLengths::Published) => "kangaroo",
             Self::Kangaroo(KangarooLengths::Tiny) => "kangaroo, records of tiny",
             Self::SetGroups => "set groups",
@@ -262,6 +267,11 @@ impl ContenderCounts {
 impl RequestList {
     fn on_literature(&self, name: &str, bytes: u64) -> ContenderCounts {
         let Some(mut cache) = Reference::named(name, bytes) else { return ContenderCounts::default() };
+        self.count(|_, key, size_bytes| cache.request(key, size_bytes))
+    }
+
+    fn on_memory_cache(&self, bytes: u64) -> ContenderCounts {
+        let cache = MemoryCacheSimulation::new(bytes);
         self.count(|_, key, size_bytes| cache.request(key, size_bytes))
     }
 

@@ -11,6 +11,7 @@ mod experiment;
 mod figure;
 mod kangaroo;
 mod lists;
+mod memory_cache;
 mod model;
 mod paper;
 mod parallel;

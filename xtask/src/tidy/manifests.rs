@@ -16,10 +16,10 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("larder-torture", &["larder-store"]),
     ("larder-libraries", &["larder-cache", "larder-store"]),
     ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),
-    ("larder-proxy", &["larder-http", "larder-store"]),
+    ("larder-proxy", &["larder-cache", "larder-http", "larder-store"]),
     ("larder-tower", &["larder-cache", "larder-http"]),
     ("larder-workload", &["larder-store"]),
-    ("larder-sim", &["larder-http", "larder-store", "larder-workload"]),
+    ("larder-sim", &["larder-cache", "larder-http", "larder-store", "larder-workload"]),
     ("larder-bench", &["larder-store", "larder-sim", "larder-workload"]),
     (
         "larder",

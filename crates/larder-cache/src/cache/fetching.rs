@@ -49,7 +49,7 @@ impl Cache {
             }
         };
         // The fetch of another caller may have ended between the lookup above and the join.
-        let start = self.write_start(key);
+        let start = self.write_start();
         match self.usable(key, &accepts).await {
             Some((bytes, Freshness::Fresh)) => {
                 lead.publish(Ok(bytes.clone()));

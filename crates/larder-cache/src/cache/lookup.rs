@@ -1,11 +1,10 @@
 //! Finds a value in memory or on disk.
 
-use super::Cache;
+use super::{Cache, MemoryValue};
 use crate::{
     CacheEvent, Error, Result, Value,
     head::{Freshness, ValueHead},
     keys::value_key,
-    memory::MemoryValue,
     value::{ChunkedBody, ValueBody},
 };
 use bytes::Bytes;
@@ -30,7 +29,7 @@ impl Cache {
             let value = Value::new(body, kept.head.len_bytes, kept.head.lifetime, now_ms);
             return Ok(Some(FoundValue { value, freshness, is_in_memory: true }));
         }
-        let version = self.parts.memory.version(key);
+        let moment = self.parts.memory.moment();
         let Some((reader, head)) = self.read_entry(key).await? else { return Ok(None) };
         let Some(freshness) = self.freshness(&head, now_ms) else { return Ok(None) };
         let (len_bytes, lifetime) = (head.len_bytes, head.lifetime);
@@ -38,7 +37,7 @@ impl Cache {
             Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(&self.parts.store, key, id, len_bytes))),
             None if self.parts.memory.can_keep(len_bytes) => {
                 let Some(bytes) = reader.read(0..len_bytes).await? else { return Ok(None) };
-                self.parts.memory.keep(key, MemoryValue { head, bytes: bytes.clone() }, version);
+                self.parts.memory.insert(key, MemoryValue::new(head, bytes.clone()), moment);
                 ValueBody::Memory(bytes)
             }
             None => ValueBody::Entry(reader),

@@ -1,11 +1,10 @@
 //! Writes a value: one writer per key at a time. A value that was removed while it was being fetched is not stored.
 
-use super::Cache;
+use super::{Cache, MemoryValue};
 use crate::{
-    CacheEvent, Result,
+    CacheEvent, ChangeMoment, Result,
     head::{Lifetime, ValueHead},
     keys::{ChunksId, value_key},
-    memory::{KeyVersion, MemoryValue},
     tags::{Generation, TagHash},
 };
 use bytes::Bytes;
@@ -35,7 +34,7 @@ pub(crate) struct NewValue {
 /// The moment when work on a value began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteStart {
-    pub(crate) version: KeyVersion,
+    pub(crate) moment: ChangeMoment,
     pub(crate) generation: Generation,
 }
 
@@ -85,8 +84,8 @@ impl ValueOptions {
 
 impl Cache {
     /// Returns the present moment, for [`Cache::store_value`].
-    pub(crate) fn write_start(&self, key: &[u8]) -> WriteStart {
-        WriteStart { version: self.parts.memory.version(key), generation: self.parts.removals.generation() }
+    pub(crate) fn write_start(&self) -> WriteStart {
+        WriteStart { moment: self.parts.memory.moment(), generation: self.parts.removals.generation() }
     }
 
     /// Stores a value in place of an older one.
@@ -100,7 +99,7 @@ impl Cache {
         let NewValue { head, pieces } = value;
         assert!(head.chunks.is_none() || pieces.is_empty(), "a long value is in its chunks");
         let _alone = self.parts.writes.group(key).lock().await;
-        if since.is_some_and(|since| self.parts.memory.version(key) != since.version) {
+        if since.is_some_and(|since| !self.parts.memory.is_unchanged(key, since.moment)) {
             return Ok(false);
         }
         let hints = Hints { expires_at: head.lifetime.expires_at_s(), ..Hints::default() };
@@ -118,7 +117,7 @@ impl Cache {
         let len_bytes = head.len_bytes;
         if head.chunks.is_none() && self.parts.memory.can_keep(len_bytes) {
             // Copied: the caller's bytes may be a small part of a large buffer.
-            self.parts.memory.replace(key, MemoryValue { head, bytes: pieces.concat().into() });
+            self.parts.memory.replace(key, MemoryValue::new(head, pieces.concat().into()));
         }
         self.note(CacheEvent::Stored { key, len_bytes });
         Ok(true)
@@ -134,13 +133,13 @@ pub(super) struct ChangeGuard<'a> {
 
 impl<'a> ChangeGuard<'a> {
     pub(super) fn new(cache: &'a Cache, key: &'a [u8]) -> Self {
-        cache.parts.memory.forget(key);
+        cache.parts.memory.remove(key);
         Self { cache, key }
     }
 }
 
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
-        self.cache.parts.memory.forget(self.key);
+        self.cache.parts.memory.remove(self.key);
     }
 }

@@ -162,7 +162,7 @@ fn describe(cache: &Cache, response: &Response<'_>) -> Value {
         "age_secs": freshness.age_millis(now) / 1000,
         "ttl_secs": freshness.left_millis(now, &cache.http).div_euclid(1000),
         "hits": hits(cache, key),
-        "in_memory": cache.shared.hot.find(key).is_some(),
+        "in_memory": cache.shared.hot.get(key).is_some(),
         "pinned": cache.shared.store.as_ref().is_some_and(|store| store.is_pinned(key)),
         "variant": variant,
     })
@@ -170,7 +170,7 @@ fn describe(cache: &Cache, response: &Response<'_>) -> Value {
 
 /// Returns the entry's hits from memory; `None` if it is not in memory.
 fn hits(cache: &Cache, key: &[u8]) -> Option<u32> {
-    match cache.shared.hot.find(key)? {
+    match cache.shared.hot.get(key)? {
         HotItem::Response(entry) => Some(entry.hits()),
         HotItem::Marker(_) | HotItem::Chunk(_) => None,
     }

@@ -114,7 +114,7 @@ impl ChunkedBody {
         let span = self.span(number);
         let wanted = wanted.start.max(span.start)..wanted.end.min(span.end);
         let key = self.chunk_key(number);
-        if let Some(HotItem::Chunk(bytes)) = self.cache.shared.hot.find(&key)
+        if let Some(HotItem::Chunk(bytes)) = self.cache.shared.hot.get(&key)
             && bytes.len() as u64 == span.end - span.start
         {
             return Ok(PlacedBytes { start: span.start, bytes });

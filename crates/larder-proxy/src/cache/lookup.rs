@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
+use larder_cache::ChangeMoment;
 use larder_http::{BodyPlace, Head, TargetList, language};
 use larder_store::{Reader, Store};
 
 use crate::cache::{
     Cache,
     entry::{CachedEntry, EntryBody, ResourceMarker},
-    epochs::EpochMoment,
     hot::HotItem,
     patience::{self, ReadPatience},
     purges::PurgeVerdict,
@@ -49,13 +49,13 @@ pub(crate) fn find_hot(
     primary: &[u8],
     request_fields: &HeaderMap,
 ) -> Option<(Arc<CachedEntry>, Option<Vec<u8>>)> {
-    match cache.shared.hot.find(primary)? {
+    match cache.shared.hot.get(primary)? {
         HotItem::Response(entry) => stands(cache, primary, &entry).then_some((entry, None)),
         HotItem::Marker(marker) => {
             let settings = &cache.http;
             marker.rules.rules().iter().find_map(|rule| {
                 let key = marker.variant_key(primary, rule, request_fields, settings)?;
-                let HotItem::Response(entry) = cache.shared.hot.find(&key)? else { return None };
+                let HotItem::Response(entry) = cache.shared.hot.get(&key)? else { return None };
                 let is_ours = entry.head.matches(request_fields, settings) && stands(cache, &key, &entry);
                 is_ours.then_some((entry, Some(key)))
             })
@@ -152,13 +152,13 @@ fn still_arrives(cache: &Cache, one: &One) -> bool {
 /// Finds an entry as [`find_one`] does, including a head whose body is still arriving.
 async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     let moment = cache.shared.hot.moment();
-    if let Some(one) = cache.shared.hot.find(key).and_then(One::of) {
+    if let Some(one) = cache.shared.hot.get(key).and_then(One::of) {
         return after_purges(cache, key, one, moment).map(|one| (one, true));
     }
     let store = cache.shared.store.as_ref()?;
     let (reader, mut body) = read(cache, store, key).await?;
     let mut head = reader.head();
-    let admitted = cache.shared.hot.admits(head.len() + body.len());
+    let admitted = cache.shared.hot.can_keep((head.len() + body.len()) as u64);
     if admitted {
         // Copied to release the larger buffer, which the device reuses.
         head = Bytes::copy_from_slice(&head);
@@ -174,7 +174,7 @@ async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
 }
 
 /// Applies all purges to the item under a key. Returns `None` if it was purged. Updates the copy in memory.
-fn after_purges(cache: &Cache, key: &[u8], one: One, moment: EpochMoment) -> Option<One> {
+fn after_purges(cache: &Cache, key: &[u8], one: One, moment: ChangeMoment) -> Option<One> {
     let One::Response(entry) = &one else { return Some(one) };
     let judged_count = cache.shared.purges.latest();
     match cache.shared.purges.judge(entry, key) {

@@ -2,7 +2,8 @@
 //!
 //! Invariants: an entry that was replaced or removed since the read is not kept, because the memory cache's moment is
 //! taken before the store determines which entries are current. An entry that was requested twice is never evicted for
-//! a neighbour; see [`HotTier::offer`].
+//! a neighbour; see
+//! [`HotTier::insert_unrequested`].
 //!
 //! Cost: a copy and a decoded head per entry kept, on the thread that read; one lookup per entry that is already in
 //! memory. Idea: HashCache-Log's groups (NSDI'09), UCFS's clusters.
@@ -33,10 +34,11 @@ fn begin(hot: &Weak<HotTier>, targets: &TargetList) -> NeighbourSink {
     let (moment, hot, targets) = (hot.upgrade().map(|hot| hot.moment()), Weak::clone(hot), targets.clone());
     Box::new(move |neighbour| {
         if let (Some(hot), Some(moment)) = (hot.upgrade(), moment)
-            && hot.wants(&neighbour.key, neighbour.reader.head().len() as u64 + neighbour.reader.len())
+            && hot.can_keep(neighbour.reader.head().len() as u64 + neighbour.reader.len())
+            && !hot.contains(&neighbour.key)
             && let Some(content) = content_of(&neighbour, &targets)
         {
-            hot.offer(&neighbour.key, content, moment);
+            hot.insert_unrequested(&neighbour.key, content, moment);
         }
     })
 }
@@ -65,7 +67,6 @@ mod tests {
     use larder_store::{Hints, StoreOptions, device::MemoryDevice};
 
     use super::*;
-    use crate::cache::hot::AdmissionRule;
 
     #[test]
     fn neighbours_are_found_as_hits_would_find_them() {
@@ -77,8 +78,8 @@ mod tests {
         for key in [&page, &chunk] {
             sink(bench.neighbour(key));
         }
-        assert!(matches!(bench.hot.find(&page), Some(HotItem::Response(entry)) if entry.body_len() == 4));
-        assert!(matches!(bench.hot.find(&chunk), Some(HotItem::Chunk(bytes)) if bytes == "part"[..]));
+        assert!(matches!(bench.hot.get(&page), Some(HotItem::Response(entry)) if entry.body_len() == 4));
+        assert!(matches!(bench.hot.get(&chunk), Some(HotItem::Chunk(bytes)) if bytes == "part"[..]));
     }
 
     #[test]
@@ -88,9 +89,9 @@ mod tests {
         let (sink, neighbour) = (bench.sink(), bench.neighbour(&primary("/")));
         bench.hot.remove(&primary("/"));
         sink(neighbour);
-        assert!(bench.hot.find(&primary("/")).is_none());
+        assert!(bench.hot.get(&primary("/")).is_none());
         bench.sink()(bench.neighbour(&primary("/")));
-        assert!(bench.hot.find(&primary("/")).is_some(), "a change before the read does not count");
+        assert!(bench.hot.get(&primary("/")).is_some(), "a change before the read does not count");
     }
 
     #[test]
@@ -128,7 +129,7 @@ mod tests {
             let device = Arc::new(MemoryDevice::new(64 << 20));
             let store = Store::open_on(device, &StoreOptions::new("memory", 64 << 20)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            Self { store, hot: Arc::new(HotTier::new(1 << 20, AdmissionRule::ManyUnasked)), runtime }
+            Self { store, hot: Arc::new(HotTier::with_room_for_unrequested(1 << 20)), runtime }
         }
 
         fn commit(&self, key: &[u8], head: Vec<u8>, body: &'static [u8]) {

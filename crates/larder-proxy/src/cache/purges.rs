@@ -33,6 +33,7 @@ use std::{
     },
 };
 
+use larder_cache::ChangeMoment;
 use larder_http::{StoredHead, Timestamp, key::KeyOf, tags::tags_of};
 use larder_store::{Invalidation, Store};
 use tokio::sync::watch;
@@ -47,10 +48,7 @@ use self::{
     journal::{JournalState, PurgeJournal, RecordLine},
     log::PurgeLog,
 };
-use crate::cache::{
-    entry::{CachedEntry, random},
-    epochs::EpochMoment,
-};
+use crate::cache::entry::{CachedEntry, random};
 
 /// The purges so far.
 pub(crate) struct Purges {
@@ -103,7 +101,7 @@ struct PurgeRecordFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkStart {
     /// The moment, for comparing changes of single keys.
-    pub(crate) moment: EpochMoment,
+    pub(crate) moment: ChangeMoment,
     /// Number of purges that were recorded. A stored head keeps this number.
     pub(crate) purge_count: u64,
     /// Number of purges that had been made, whether recorded or not.
@@ -155,7 +153,7 @@ impl Purges {
     }
 
     /// Returns the start of work that may store something.
-    pub(crate) fn begin(&self, moment: EpochMoment) -> WorkStart {
+    pub(crate) fn begin(&self, moment: ChangeMoment) -> WorkStart {
         WorkStart { moment, purge_count: self.recorded.load(Acquire), seen_count: self.latest.load(Acquire) }
     }
 

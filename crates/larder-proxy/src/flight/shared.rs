@@ -441,10 +441,11 @@ mod tests {
     use std::task::Wake;
 
     use super::*;
-    use crate::{body_budget::SHARE_BYTES_MAX, cache::epochs::ChangeEpochs};
+    use crate::body_budget::SHARE_BYTES_MAX;
+    use larder_cache::KeyChanges;
 
     fn began() -> WorkStart {
-        WorkStart { moment: ChangeEpochs::default().now(), purge_count: 0, seen_count: 0 }
+        WorkStart { moment: KeyChanges::default().now(), purge_count: 0, seen_count: 0 }
     }
 
     /// Records whether a waker was called.

@@ -70,7 +70,7 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
 
 /// Describes the place of the stored response, and when it may be evicted.
 async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundResponse) {
-    if cache.shared.hot.find(&found.key).is_some() {
+    if cache.shared.hot.get(&found.key).is_some() {
         line(text, "lies", format_args!("in memory, with {} hits since it was read", found.entry.hits()));
     }
     let Some(store) = &cache.shared.store else { return };

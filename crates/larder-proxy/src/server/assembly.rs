@@ -12,6 +12,7 @@ use std::{
 };
 
 use http::Version;
+use larder_cache::KeyChanges;
 use larder_http::{
     cache_status::{CACHE_NAME, node_name},
     fields::via::Pseudonym,
@@ -25,17 +26,8 @@ use crate::{
     body_budget::BodyBudget,
     build_caches::{BuildCacheTable, BuildCacheTokens},
     cache::{
-        CacheShared, SitePolicy,
-        arrivals::Arrivals,
-        epochs::ChangeEpochs,
-        groups::PageGroups,
-        hot::{AdmissionRule, HotTier},
-        neighbours,
-        patience::StorePatience,
-        pins::Pins,
-        purges::Purges,
-        shared_reads::SharedReads,
-        sightings::ChunkSightings,
+        CacheShared, SitePolicy, arrivals::Arrivals, groups::PageGroups, hot::HotTier, neighbours,
+        patience::StorePatience, pins::Pins, purges::Purges, shared_reads::SharedReads, sightings::ChunkSightings,
         uncollapsible::Uncollapsible,
     },
     client::{certificates::CertificateSet, intercept::Interceptor, opening, passwords::PasswordList},
@@ -91,7 +83,7 @@ pub(super) struct Persistent {
     hot: Arc<HotTier>,
     sightings: Arc<ChunkSightings>,
     arrivals: Arc<Arrivals>,
-    epochs: Arc<ChangeEpochs>,
+    epochs: Arc<KeyChanges>,
     uncollapsible: Arc<Uncollapsible>,
     groups: Arc<PageGroups>,
     flights: Arc<FlightTable>,
@@ -213,7 +205,7 @@ impl Persistent {
             // The prepared fields of cached entries contain these marks.
             cache.hot.clear();
         }
-        cache.hot.set_capacity(config.hot_bytes);
+        cache.hot.set_capacity_bytes(config.hot_bytes);
         cache.bodies.set_max_bytes(config.window_bytes());
         let peers = config.fleet.peer_names();
         let fleet_peers = before.fleet.as_ref().map_or_else(Arc::default, |link| Arc::clone(&link.peers));
@@ -391,8 +383,11 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
 /// Creates the memory cache. The store puts neighbours into it.
 fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
     let brings_unasked = store.is_some_and(Store::brings_neighbours);
-    let newcomers = if brings_unasked { AdmissionRule::ManyUnasked } else { AdmissionRule::AskedFor };
-    let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
+    let hot = Arc::new(if brings_unasked {
+        HotTier::with_room_for_unrequested(config.hot_bytes)
+    } else {
+        HotTier::new(config.hot_bytes)
+    });
     // Neighbours are decoded with one list of targeted fields for all sites.
     let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
     if let Some(store) = store.filter(|_| has_one_list) {

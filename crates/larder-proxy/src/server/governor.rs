@@ -71,10 +71,10 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
             .map_or(limit_max, |source| yielding.next_limit(source.levels(), ProcessMemory { resident, cached }, now));
         adopt_limit(&shared, limit, limit_max);
         let capacity_max = shared.config.hot_bytes;
-        let look = MemoryLook { now, resident, limit, cached, capacity: hot.capacity(), capacity_max };
+        let look = MemoryLook { now, resident, limit, cached, capacity: hot.capacity_bytes(), capacity_max };
         let capacity = governor.next_capacity(&look);
         if capacity != look.capacity {
-            hot.set_capacity(capacity);
+            hot.set_capacity_bytes(capacity);
         }
     }
 }

@@ -5,10 +5,12 @@
 //! and then a result is discarded without need. (With only one grouping, a fetch during which a hundred other keys
 //! change would be discarded once in forty times.)
 //!
-//! Invalidations (RFC 9111 4.4) and removals from memory use it. Cost: fixed memory, two loads. The grouping is that of
-//! a count-min sketch (Cormode and Muthukrishnan, 2005), with the latest number in place of sums.
+//! [`MemoryCache`](crate::MemoryCache) uses it, and so can a program that fetches values which may be removed
+//! meanwhile. Cost: 64 KiB of memory, two loads. The grouping is that of a count-min sketch (Cormode and Muthukrishnan,
+//! 2005), with the latest number in place of sums.
 
 use std::{
+    fmt,
     hash::{BuildHasher, RandomState},
     sync::atomic::{
         AtomicU64,
@@ -16,8 +18,8 @@ use std::{
     },
 };
 
-/// The changes of all keys, in order.
-pub(crate) struct ChangeEpochs {
+/// The changes of all keys, in order: tells work that began before a change of its key from later work.
+pub struct KeyChanges {
     hasher: RandomState,
     /// Number of changes so far.
     change_count: AtomicU64,
@@ -27,21 +29,21 @@ pub(crate) struct ChangeEpochs {
 
 /// A moment between changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EpochMoment(u64);
+pub struct ChangeMoment(u64);
 
-impl ChangeEpochs {
+impl KeyChanges {
     /// Returns the current moment.
-    pub(crate) fn now(&self) -> EpochMoment {
-        EpochMoment(self.change_count.load(Acquire))
+    pub fn now(&self) -> ChangeMoment {
+        ChangeMoment(self.change_count.load(Acquire))
     }
 
     /// Returns whether a key has not changed since `since`.
-    pub(crate) fn is_unchanged(&self, key: &[u8], since: EpochMoment) -> bool {
+    pub fn is_unchanged(&self, key: &[u8], since: ChangeMoment) -> bool {
         self.groups_of(key).into_iter().any(|last| last.load(Acquire) <= since.0)
     }
 
     /// Records a change of a key.
-    pub(crate) fn advance(&self, key: &[u8]) {
+    pub fn advance(&self, key: &[u8]) {
         let number = self.change_count.fetch_add(1, AcqRel) + 1;
         for last in self.groups_of(key) {
             // A later change in the group may already have stored its number. That number also covers all work that
@@ -51,7 +53,7 @@ impl ChangeEpochs {
     }
 
     /// Records a change of every key.
-    pub(crate) fn advance_all(&self) {
+    pub fn advance_all(&self) {
         let number = self.change_count.fetch_add(1, AcqRel) + 1;
         for last in self.last.iter().flatten() {
             last.fetch_max(number, AcqRel);
@@ -65,7 +67,13 @@ impl ChangeEpochs {
     }
 }
 
-impl Default for ChangeEpochs {
+impl fmt::Debug for KeyChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyChanges").field("change_count", &self.change_count).finish_non_exhaustive()
+    }
+}
+
+impl Default for KeyChanges {
     fn default() -> Self {
         let groups = || (0..GROUP_COUNT).map(|_| AtomicU64::new(0)).collect();
         Self { hasher: RandomState::new(), change_count: AtomicU64::new(0), last: [groups(), groups()] }
@@ -80,26 +88,26 @@ mod tests {
 
     #[test]
     fn change_is_seen_by_who_began_before_it_and_by_nobody_else() {
-        let epochs = ChangeEpochs::default();
-        let before = epochs.now();
-        assert!(epochs.is_unchanged(b"a", before));
-        epochs.advance(b"a");
-        assert!(!epochs.is_unchanged(b"a", before));
-        assert!(epochs.is_unchanged(b"a", epochs.now()));
-        epochs.advance_all();
-        assert!(!epochs.is_unchanged(b"b", before));
+        let changes = KeyChanges::default();
+        let before = changes.now();
+        assert!(changes.is_unchanged(b"a", before));
+        changes.advance(b"a");
+        assert!(!changes.is_unchanged(b"a", before));
+        assert!(changes.is_unchanged(b"a", changes.now()));
+        changes.advance_all();
+        assert!(!changes.is_unchanged(b"b", before));
     }
 
     /// A response that is fetched while other keys change must still be stored.
     #[test]
     fn hundred_changes_of_others_are_hardly_ever_taken_for_ones_own() {
-        let epochs = ChangeEpochs::default();
+        let changes = KeyChanges::default();
         let key = |number: u32| number.to_le_bytes();
         let mut wrong_count = 0;
         for round in 0..1000 {
-            let before = epochs.now();
-            (0..100).for_each(|other| epochs.advance(&key(1 + round * 100 + other)));
-            wrong_count += usize::from(!epochs.is_unchanged(&key(0), before));
+            let before = changes.now();
+            (0..100).for_each(|other| changes.advance(&key(1 + round * 100 + other)));
+            wrong_count += usize::from(!changes.is_unchanged(&key(0), before));
         }
         // One grouping would discard about 24 of them, two discard less than one.
         assert!(wrong_count <= 8, "{wrong_count}");
