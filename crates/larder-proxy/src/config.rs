@@ -13,6 +13,7 @@ mod offline;
 mod origin_url;
 mod origins;
 mod parent;
+mod shared_log;
 mod sites;
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
@@ -30,6 +31,7 @@ pub use offline::Offline;
 pub use origin_url::{InvalidOriginUrl, OriginUrl};
 pub use origins::{Balance, GroupRules, HostSent, Origins};
 pub use parent::{Direct, DirectFallback, InvalidParent, Parent, Parents};
+pub use shared_log::{InvalidSharedLog, LogSystem, SharedLog};
 pub use sites::{CacheSettings, Site};
 
 use crate::{lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory, state_file};

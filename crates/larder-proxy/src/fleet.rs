@@ -1,20 +1,24 @@
 //! The other nodes of this node's fleet: the state of each, and whether purges made on them may be unknown here.
 //!
-//! Owns: that state, and the decision. `reading` reads the others' logs of purges, `serving` sends this node's log,
-//! `message` has the formats, and `cache::purges` applies and keeps the purges.
+//! Owns: that state, and the decision. `reading` reads logs of purges, `serving` sends this node's log, `message` has the
+//! formats, and `cache::purges` applies and keeps the purges.
 //!
 //! Invariant: a response that was purged on another node more than [`crate::Fleet::node_timeout`] ago is served only
 //! after validation. While a node is silent for longer than that, everything stored until now must be validated, and
 //! the moment that counts as now advances at that interval. After a start, everything stored before must be validated
 //! until all nodes that respond have been read.
 //!
-//! There is neither consensus nor gossip: each purge is in the log of one node, and each node reads the logs of all
-//! others.
+//! There is neither consensus nor gossip. Each purge is in the log of one node, and each node reads the logs of all
+//! others (`node_log`). Or each node appends its purges to a stream of Redis or NATS, and all read that (`shared_log`).
 
+mod connecting;
+pub(crate) mod keys;
 mod message;
+mod node_log;
 mod reading;
 pub(crate) mod secret;
 pub(crate) mod serving;
+pub(crate) mod shared_log;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -23,7 +27,12 @@ use std::{
 
 use tokio::{sync::Notify, task::JoinSet};
 
-use self::secret::FleetSecret;
+use self::{
+    node_log::NodeLog,
+    reading::LogSource,
+    secret::FleetSecret,
+    shared_log::{SharedLogClient, SharedLogLink, sending},
+};
 use crate::{cache::purges::Purges, config::Fleet};
 
 /// The fleet under one configuration.
@@ -33,6 +42,8 @@ pub(crate) struct FleetLink {
     pub(crate) secret: Arc<FleetSecret>,
     pub(crate) peers: Arc<FleetPeers>,
     pub(crate) timeout: Duration,
+    /// The log that all nodes append to and read, in place of each other's logs.
+    pub(crate) shared: Option<SharedLogLink>,
 }
 
 /// The state of the other nodes, which survives a reload.
@@ -42,7 +53,7 @@ pub(crate) struct FleetPeers {
     changed: Notify,
 }
 
-/// The state of another node, as far as this one knows it.
+/// The state of another node, or of the shared log, as far as this node knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerState {
     pub(crate) name: Box<str>,
@@ -80,7 +91,7 @@ impl FleetPeers {
     pub(crate) fn note_read(&self, name: &str, position: u64, end: u64) {
         self.change(name, |peer| {
             if let Some(fault) = peer.fault.take() {
-                tracing::info!(node = name, %fault, "a node of the fleet can be read again");
+                tracing::info!(log = name, %fault, "purges of the fleet can be read again");
             }
             (peer.position, peer.end, peer.is_tried, peer.is_behind) = (position, end, true, position < end);
             peer.contact = (position >= end).then(Instant::now);
@@ -91,7 +102,7 @@ impl FleetPeers {
     pub(crate) fn note_failed(&self, name: &str, fault: &str) {
         self.change(name, |peer| {
             if peer.fault.as_deref() != Some(fault) {
-                tracing::warn!(node = name, %fault, "a node of the fleet cannot be read: its purges may be missing here");
+                tracing::warn!(log = name, %fault, "purges of the fleet cannot be read: some may be missing here");
             }
             (peer.is_tried, peer.is_behind, peer.fault) = (true, false, Some(fault.to_owned()));
         });
@@ -136,12 +147,36 @@ impl PeerState {
     }
 }
 
+impl FleetLink {
+    /// Waits until the shared log, if there is one, has all purges made here up to a number.
+    ///
+    /// # Errors
+    /// It does not have them in time. They are appended later. The text gives the operator the reason.
+    pub(crate) async fn await_sent(&self, purges: &Purges, number: u64) -> Result<(), String> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let mut sent = purges.log_sent();
+        match tokio::time::timeout(SENT_PATIENCE, sent.wait_for(|sent| *sent >= number)).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let fault = self.peers.states().into_iter().find_map(|peer| peer.fault);
+                Err(format!("{}: {}", shared.log, fault.as_deref().unwrap_or("it does not respond in time")))
+            }
+        }
+    }
+}
+
 /// Starts the tasks that read the purges of all other nodes.
 pub(crate) fn follow_all(link: &Arc<FleetLink>, fleet: &Fleet, purges: &Arc<Purges>, tasks: &mut JoinSet<()>) {
     tasks.spawn(keep_doubt(Arc::clone(link), Arc::clone(purges)));
-    for node in fleet.peers() {
-        tasks.spawn(reading::follow(node.clone(), Arc::clone(link), Arc::clone(purges)));
-    }
+    let mut follow = |source, name: &str| {
+        tasks.spawn(reading::follow(source, name.into(), Arc::clone(link), Arc::clone(purges)));
+    };
+    let Some(shared) = &link.shared else {
+        return fleet.peers().for_each(|node| follow(LogSource::Node(NodeLog::new(node.clone())), &node.name));
+    };
+    let name = shared.log.to_string();
+    follow(LogSource::Shared(SharedLogClient::default()), &name);
+    tasks.spawn(sending::send_all(Arc::clone(link), Arc::clone(purges), name.into()));
 }
 
 /// Keeps this node in doubt while purges unknown here may have been made, for as long as the worker runs.
@@ -174,6 +209,8 @@ async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
     }
 }
 
+/// Time in which a purge must be in the shared log before the operator is told that it is not.
+const SENT_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which the silence of nodes is checked.
 const DOUBT_INTERVAL: Duration = Duration::from_millis(200);
 

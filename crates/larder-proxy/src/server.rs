@@ -145,7 +145,7 @@ impl ProxyConfig {
         self.intercept.as_ref().map_or(Ok(()), |config| Interceptor::open(config).map(drop))?;
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         self.passwords.as_deref().map_or(Ok(()), |path| PasswordList::load(path).map(drop)).map_err(refused)?;
-        assembly::read_fleet_secret(self).map(drop).map_err(refused)?;
+        FleetKeys::load(&self.fleet).map(drop).map_err(refused)?;
         BuildCacheTokens::load(self).map(drop).map_err(refused)?;
         let loaded = if self.identities.is_empty() { Ok(()) } else { CertificateSet::load(&self.identities).map(drop) };
         loaded.map_err(refused)

@@ -43,6 +43,8 @@ pub(crate) struct Siblings {
     /// The nodes in the order of the table, including this one.
     nodes: Vec<SiblingNode>,
     own_place: usize,
+    /// The name of the fleet's shared log of purges, if it has one.
+    shared_log: Option<String>,
     /// The path of probes, if nodes answer health checks.
     ready_path: Option<String>,
     /// Resources that clients changed through this node and that others store.
@@ -81,6 +83,7 @@ impl Siblings {
             table: OwnerTable::new(&owners).expect("a fleet whose names are not unique is refused"),
             nodes: fleet.nodes.iter().map(SiblingNode::new).collect(),
             own_place,
+            shared_log: fleet.log.as_ref().map(ToString::to_string),
             ready_path: fleet.ready_path.clone(),
             changed: ChangedResources::default(),
         }))

@@ -9,7 +9,7 @@ use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::{coding::ContentCoding, fields::via::Pseudonym};
 use larder_proxy::{
-    AccessLogTarget, ClientField, Direct, FleetNode, HostPattern, HostSent, InvalidFleetNode, LogFormat, Offline,
+    AccessLogTarget, ClientField, Direct, FleetNode, HostPattern, HostSent, InvalidFleetNode, InvalidSharedLog, LogFormat, Offline,
     OriginUrl, Parent, TlsIdentity,
 };
 use larder_store::IoChoice;
@@ -170,6 +170,13 @@ pub(crate) fn client_field(text: &str) -> Result<ClientField, BadValue> {
 pub(crate) fn fleet_node(text: &str) -> Result<FleetNode, BadValue> {
     let help = "a node is a name and its address, such as cache-a=10.0.0.1:8080";
     text.parse().map_err(|error: InvalidFleetNode| BadValue::new(error.to_string(), help))
+}
+
+/// Parses the address of a log of purges that all nodes share.
+pub(crate) fn shared_log(text: &str) -> Result<SharedLog, BadValue> {
+    let help = "a log is a stream of Redis or NATS, such as redis://10.0.0.9:6379/larder-purges; credentials belong in \
+                `log_credentials_file`";
+    text.parse().map_err(|error: InvalidSharedLog| BadValue::new(error.to_string(), help))
 }
 
 /// Parses the path of health checks on the client port; `none` turns them off.

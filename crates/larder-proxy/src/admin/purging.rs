@@ -56,7 +56,7 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
             invalidation::invalidate_many(cache, None).await.map(|()| None)
         }
         (subject, mode) => match scopes(cache, uri, subject) {
-            Some(scopes) => invalidation::purge(cache, scopes, mode).await.map(Some),
+            Some(scopes) => purge_everywhere(worker, scopes, mode).await.map(Some),
             None => Err(NotInvalid::NoUrl),
         },
     };
@@ -66,7 +66,7 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
         (PurgeMode::Soft | PurgeMode::Validate, true) => "made stale",
     };
     match done {
-        Ok(Some(PurgeResult { is_widened: true })) => {
+        Ok(Some(PurgeResult { is_widened: true, .. })) => {
             let text = format!(
                 "{told}\nnote: there are more than {COUNT_MAX} single purges, so the older ones now apply to their \
                  whole sites, or to everything stored before them\n"
@@ -82,7 +82,27 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
             );
             page(StatusCode::SERVICE_UNAVAILABLE, text.into())
         }
+        Err(NotInvalid::NotShared(why)) => {
+            let text = format!(
+                "{told} on this node only, because the log of purges cannot be reached: {why}\nthe purge is added to the \
+                 log as soon as possible; until then, other nodes do not know it\n"
+            );
+            page(StatusCode::SERVICE_UNAVAILABLE, text.into())
+        }
     }
+}
+
+/// Purges on this node, and waits until other nodes can read the purge.
+async fn purge_everywhere(
+    worker: &Worker,
+    scopes: Vec<PurgeScope>,
+    mode: PurgeMode,
+) -> Result<PurgeResult, NotInvalid> {
+    let result = invalidation::purge(&worker.cache, scopes, mode).await?;
+    if let Some(link) = &worker.shared.fleet {
+        link.await_sent(&worker.cache.shared.purges, result.number).await.map_err(NotInvalid::NotShared)?;
+    }
+    Ok(result)
 }
 
 /// Returns the subject of a request, from its fields and target.

@@ -28,6 +28,8 @@ pub(crate) enum NotInvalid {
     NoUrl,
     /// The response is hidden, but the store could not make this durable. It may reappear after a crash.
     NotDurable(String),
+    /// The response is hidden on this node, but other nodes of the fleet cannot learn this yet.
+    NotShared(String),
 }
 
 /// Makes every stored response of a URI invalid, including variants and fetches in progress (RFC 9111 4.4).

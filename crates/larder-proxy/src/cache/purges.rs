@@ -62,6 +62,8 @@ pub(crate) struct Purges {
     log_id: u64,
     /// The end of that log, as far as it is recorded.
     log_end: watch::Sender<u64>,
+    /// The number of the last purge made here that is in the shared log of the fleet.
+    log_sent: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -111,6 +113,8 @@ pub(crate) struct WorkStart {
 /// The outcome of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PurgeResult {
+    /// The number of the purge.
+    pub(crate) number: u64,
     /// Whether older purges were widened because there were too many.
     pub(crate) is_widened: bool,
 }
@@ -137,8 +141,9 @@ impl Purges {
             }
         }
         let (number, log_end) = (known.index.last_number(), watch::Sender::new(known.log.end()));
+        let log_sent = watch::Sender::new(known.log.sent());
         let (latest, recorded) = (AtomicU64::new(number), AtomicU64::new(number));
-        Self { latest, recorded, known: RwLock::new(known), record: Mutex::new(record), log_id, log_end }
+        Self { latest, recorded, known: RwLock::new(known), record: Mutex::new(record), log_id, log_end, log_sent }
     }
 
     /// Adapts the log to the other nodes of the fleet, which a reload may change.
@@ -210,18 +215,19 @@ impl Purges {
         drop(known);
         self.save()?;
         assert!(self.recorded.load(Acquire) >= number, "what was saved is on record");
-        Ok(PurgeResult { is_widened })
+        Ok(PurgeResult { number, is_widened })
     }
 
-    /// Applies a part of the log of another node, and notes the position after it. Blocks until both are recorded.
+    /// Applies a part of the log of another node, or of a shared log, and notes the position after it. Blocks until
+    /// both are recorded.
     ///
-    /// If the node's purges since a position cannot be known, demands the validation of everything that is stored. If
-    /// the node was never read before, and there never was a purge in its log, nothing is missing.
+    /// If the purges since a position cannot be known, demands the validation of everything that is stored. If the log
+    /// was never read before, and there never was a purge in it, nothing is missing.
     ///
     /// # Errors
     /// The same as for [`Self::purge`].
     pub(crate) fn follow(&self, peer: &str, slice: LogSlice, now: Timestamp) -> Result<(), String> {
-        let LogSlice { log, is_reset, purges, position, .. } = slice;
+        let LogSlice { log, is_reset, purges, position, sent, .. } = slice;
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
         let is_read = known.log.positions().iter().any(|position| &*position.peer == peer);
@@ -230,8 +236,8 @@ impl Purges {
         let purges = purges.into_iter().map(|purge| Purge { number, at: purge.at.min(now), ..purge });
         if is_lost {
             tracing::warn!(
-                node = peer,
-                "purges of a node cannot be known: what was stored before is validated before use"
+                log = peer,
+                "purges in a log cannot be known: what was stored before is validated before use"
             );
         }
         for purge in demand.into_iter().chain(purges) {
@@ -242,7 +248,7 @@ impl Purges {
             known.note_added();
             self.latest.store(number, Release);
         }
-        let position = LogPosition { peer: peer.into(), log, number: position };
+        let position = LogPosition { peer: peer.into(), log, number: position, sent };
         if !known.log.positions().contains(&position) {
             known.log.set_position(position.clone());
             known.unrecorded.push(RecordLine::Position(position));
@@ -274,6 +280,16 @@ impl Purges {
     /// Returns a receiver of the end of that log, as far as it is recorded.
     pub(crate) fn log_end(&self) -> watch::Receiver<u64> {
         self.log_end.subscribe()
+    }
+
+    /// Returns the number after which the log of purges made here begins.
+    pub(crate) fn log_start(&self) -> u64 {
+        self.known().log.start()
+    }
+
+    /// Returns a receiver of the number of the last purge made here that is in the shared log of the fleet.
+    pub(crate) fn log_sent(&self) -> watch::Receiver<u64> {
+        self.log_sent.subscribe()
     }
 
     /// Requires the validation of everything stored so far, until [`Self::trust`] is called, because purges made on
@@ -365,8 +381,12 @@ impl Purges {
 
     fn note_recorded(&self, number: u64) {
         self.recorded.store(number, Release);
-        let end = self.known().log.end_within(number);
-        self.log_end.send_if_modified(|known| std::mem::replace(known, end) != end);
+        let (end, sent) = {
+            let known = self.known();
+            (known.log.end_within(number), known.log.sent())
+        };
+        self.log_end.send_if_modified(|known| mem::replace(known, end) != end);
+        self.log_sent.send_if_modified(|known| mem::replace(known, sent) != sent);
     }
 
     fn known(&self) -> RwLockReadGuard<'_, PurgeCheck> {

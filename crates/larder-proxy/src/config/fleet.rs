@@ -6,6 +6,8 @@ use std::{fmt, net::Ipv6Addr, path::PathBuf, str::FromStr, sync::Arc, time::Dura
 use ipnet::IpNet;
 use larder_http::fields::via::Pseudonym;
 
+use super::shared_log::SharedLog;
+
 /// A proxy's relations to other machines. By default no proxy is trusted, the node has no name, and there are no other
 /// nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,11 @@ pub struct Fleet {
     pub nodes: Vec<FleetNode>,
     /// A file with the secret that all nodes share. Required if there are nodes.
     pub secret_file: Option<PathBuf>,
+    /// The stream that carries the purges of all nodes. With it, the nodes do not read each other's purges. Default
+    /// none.
+    pub log: Option<SharedLog>,
+    /// A file with the credentials for [`Self::log`]: a password or a token, or `USER:PASSWORD`. Default none.
+    pub log_credentials_file: Option<PathBuf>,
     /// Whether the nodes share their entries: a node that lacks a response asks the node that owns its key before the
     /// origin. Default no.
     pub shares_entries: bool,
@@ -73,6 +80,8 @@ impl Default for Fleet {
             shows_node: false,
             nodes: Vec::new(),
             secret_file: None,
+            log: None,
+            log_credentials_file: None,
             shares_entries: false,
             node_timeout: Duration::from_mins(1),
         }
@@ -85,9 +94,12 @@ impl Fleet {
         self.nodes.iter().filter(|node| self.node.as_deref() != Some(&*node.name))
     }
 
-    /// Returns the names of the nodes other than this one.
-    pub(crate) fn peer_names(&self) -> Vec<Box<str>> {
-        self.peers().map(|node| node.name.as_str().into()).collect()
+    /// Returns the names of the logs of purges that this node reads: the shared log, or those of all other nodes.
+    pub(crate) fn log_names(&self) -> Vec<Box<str>> {
+        match &self.log {
+            Some(log) => vec![log.to_string().into()],
+            None => self.peers().map(|node| node.name.as_str().into()).collect(),
+        }
     }
 
     /// Returns the reason why these settings are refused, if they are.
@@ -95,7 +107,7 @@ impl Fleet {
         if let Some(path) = self.ready_path.as_ref().filter(|path| !path.starts_with('/') || path.contains('?')) {
             return Some(format!("the path of the health check must begin with a slash and have no query: {path}"));
         }
-        if let Some(fault) = self.nodes_fault() {
+        if let Some(fault) = self.nodes_fault().or_else(|| self.log_fault()) {
             return Some(fault);
         }
         let node = self.node.as_ref().filter(|_| self.shows_node)?;
@@ -125,6 +137,21 @@ impl Fleet {
         if !nodes.iter().any(|node| node.name == own) {
             return Some(format!("this node is not among the nodes of its fleet: {own}"));
         }
+        self.link_fault()
+    }
+
+    fn log_fault(&self) -> Option<String> {
+        match (&self.log, &self.node) {
+            (None, _) if self.log_credentials_file.is_some() => {
+                Some("the fleet has credentials for a log, and no `log`".to_owned())
+            }
+            (None, _) => None,
+            (Some(_), None) => Some("the fleet has a log of purges, and this node has no name".to_owned()),
+            (Some(_), Some(_)) => self.link_fault(),
+        }
+    }
+
+    fn link_fault(&self) -> Option<String> {
         if self.secret_file.is_none() {
             return Some("the nodes of the fleet need a secret, and no file has it".to_owned());
         }
@@ -139,20 +166,30 @@ impl FromStr for FleetNode {
     fn from_str(text: &str) -> Result<Self, InvalidFleetNode> {
         let bad = |why: &str| InvalidFleetNode(format!("{why}: `{text}`"));
         let (name, address) = text.split_once('=').unwrap_or((text, text));
-        let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("the node has no port"))?;
-        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(|| bad("not a port from 1 to 65535"))?;
-        let is_word = |text: &str, more: &[u8]| {
-            !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
-        };
-        let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        if !inside.map_or(is_word(host, b"-._"), |address| address.parse::<Ipv6Addr>().is_ok()) {
-            return Err(bad("the node's host is not a name or an address"));
+        if !address.contains(':') {
+            return Err(bad("the node has no port"));
         }
+        let (host, port) = host_and_port(address).map_err(bad)?;
         if !is_word(name, b"-._:[]") {
             return Err(bad("a node's name consists of letters, digits, -, . and _"));
         }
-        Ok(Self { name: name.to_owned(), host: host.to_owned(), port })
+        Ok(Self { name: name.to_owned(), host, port })
     }
+}
+
+/// Parses `HOST:PORT`.
+pub(super) fn host_and_port(address: &str) -> Result<(String, u16), &'static str> {
+    let (host, port) = address.rsplit_once(':').ok_or("it has no port")?;
+    let port = port.parse().ok().filter(|port| *port != 0).ok_or("not a port from 1 to 65535")?;
+    let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    if !inside.map_or(is_word(host, b"-._"), |address| address.parse::<Ipv6Addr>().is_ok()) {
+        return Err("the host is not a name or an address");
+    }
+    Ok((host.to_owned(), port))
+}
+
+fn is_word(text: &str, more: &[u8]) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
 }
 
 impl fmt::Display for FleetNode {
@@ -197,7 +234,10 @@ mod tests {
             ..Fleet::default()
         };
         let good = fleet(&["a=h:1", "b=h:2"]);
-        assert_eq!((good.fault(), good.peer_names()), (None, vec!["b".into()]));
+        assert_eq!((good.fault(), good.log_names()), (None, vec!["b".into()]));
+        let log = || Some("redis://h".parse().unwrap());
+        let with_log = Fleet { log: log(), ..good.clone() };
+        assert_eq!((with_log.fault(), with_log.log_names()), (None, vec!["redis://h:6379/larder-purges".into()]));
         let many: Vec<String> = (1..=257).map(|port| format!("a{port}=h:{port}")).collect();
         for (fleet, why) in [
             (fleet(&["b=h:1"]), "this node is not among"),
@@ -207,6 +247,9 @@ mod tests {
             (Fleet { node: None, ..good.clone() }, "this node has no name"),
             (Fleet { secret_file: None, ..good.clone() }, "need a secret"),
             (Fleet { node_timeout: Duration::from_millis(999), ..good.clone() }, "less than a second"),
+            (Fleet { log: log(), secret_file: None, ..Fleet { nodes: Vec::new(), ..good.clone() } }, "need a secret"),
+            (Fleet { log: log(), node: None, ..Fleet::default() }, "this node has no name"),
+            (Fleet { log_credentials_file: Some("file".into()), ..good.clone() }, "credentials for a log, and no `log`"),
         ] {
             assert!(fleet.fault().is_some_and(|fault| fault.contains(why)), "{why}: {:?}", fleet.fault());
         }

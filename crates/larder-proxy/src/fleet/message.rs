@@ -59,7 +59,7 @@ impl LogQuery {
 
 /// Formats a part of a log as the body of a response.
 pub(crate) fn encode(slice: &LogSlice) -> String {
-    let LogSlice { log, is_reset, purges, position, end } = slice;
+    let LogSlice { log, is_reset, purges, position, end, .. } = slice;
     let word = if *is_reset { "reset" } else { "log" };
     let mut text = format!("{TITLE}\n{word} {log:016x}\nposition {position} of {end}\n");
     for purge in purges {
@@ -102,11 +102,11 @@ pub(crate) fn decode(text: &str, query: LogQuery) -> Result<LogSlice, String> {
     if !is_whole {
         return Err(format!("its purges end at {last}, and its position is {position} of {end}"));
     }
-    Ok(LogSlice { log, is_reset, purges, position, end })
+    Ok(LogSlice { log, is_reset, purges, position, end, sent: 0 })
 }
 
 /// Returns whether an operator could have made this purge.
-fn is_possible(purge: &Purge) -> bool {
+pub(super) fn is_possible(purge: &Purge) -> bool {
     let name = purge.scope.name();
     let is_named = match purge.scope {
         PurgeScope::All => true,
@@ -143,9 +143,9 @@ mod tests {
             purge(9, PurgeScope::Prefix("http://a.example/x y".into())),
         ];
         for slice in [
-            LogSlice { log: 0xab, is_reset: false, purges, position: 9, end: 12 },
-            LogSlice { log: 0xab, is_reset: false, purges: Vec::new(), position: 7, end: 7 },
-            LogSlice { log: 0xcd, is_reset: true, purges: Vec::new(), position: 3, end: 3 },
+            LogSlice { log: 0xab, is_reset: false, purges, position: 9, end: 12, sent: 0 },
+            LogSlice { log: 0xab, is_reset: false, purges: Vec::new(), position: 7, end: 7, sent: 0 },
+            LogSlice { log: 0xcd, is_reset: true, purges: Vec::new(), position: 3, end: 3, sent: 0 },
         ] {
             assert_eq!(decode(&encode(&slice), QUERY), Ok(slice));
         }

@@ -45,15 +45,14 @@ impl FetchContext {
             return None;
         }
         let sibling = siblings.owner(key)?;
-        let words = PeerWords::new(siblings, key)?;
+        let words = PeerWords::new(siblings, key, &self.cache.shared.purges)?;
         let url = asked.uri()?;
         let mark = OriginMark::of_key(key).name();
         let is_alive = Arc::new(AtomicBool::new(false));
         let make = || {
             let mut request = asked.outgoing(&self.marks, edits);
             *request.uri_mut() = url.clone();
-            let purges = &self.cache.shared.purges;
-            words.put(siblings, (&sibling.name, mark), (&url, purges), request.headers_mut());
+            words.put(siblings, (&sibling.name, mark), &url, request.headers_mut());
             listen(asked, &is_alive, &mut request);
             request
         };

@@ -34,7 +34,11 @@ use crate::{
     config::{ProxyConfig, Site},
     delays::DelayTable,
     file_watcher::FileWatcher,
-    fleet::{FleetLink, FleetPeers, secret::FleetSecret},
+    fleet::{
+        FleetLink, FleetPeers,
+        keys::FleetKeys,
+        shared_log::SharedLogLink,
+    },
     flight::{rest::TailFetches, table::FlightTable},
     history::History,
     lists::ActiveLists,
@@ -72,7 +76,7 @@ pub(super) struct ConfigFiles {
     acceptor: Option<TlsAcceptor>,
     lists: Option<Arc<ActiveLists>>,
     interceptor: Option<Arc<Interceptor>>,
-    fleet_secret: Option<FleetSecret>,
+    fleet_keys: Option<FleetKeys>,
     build_cache_tokens: BuildCacheTokens,
     file_watchers: Vec<FileWatcher>,
 }
@@ -115,7 +119,7 @@ impl ConfigFiles {
         check_authorities(config)?;
         let passwords = config.passwords.as_deref().map(PasswordList::load).transpose().map_err(refused)?.map(Arc::new);
         let admin_tokens = config.admin_tokens.as_deref().map(AdminTokens::load).transpose().map_err(refused)?;
-        let fleet_secret = read_fleet_secret(config).map_err(refused)?;
+        let fleet_keys = FleetKeys::load(&config.fleet).map_err(refused)?;
         let build_cache_tokens = BuildCacheTokens::load(config).map_err(refused)?;
         let mut file_watchers = Vec::new();
         let certificates = open_certificates(config, &mut file_watchers)?;
@@ -132,7 +136,7 @@ impl ConfigFiles {
             acceptor,
             lists,
             interceptor,
-            fleet_secret,
+            fleet_keys,
             build_cache_tokens,
             file_watchers,
         })
@@ -146,7 +150,7 @@ impl Persistent {
     /// The access log cannot be opened.
     pub(super) fn new(config: &ProxyConfig, store: Option<&Store>, workers: &[Arc<WorkerMetrics>]) -> io::Result<Self> {
         let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
-        let peers = config.fleet.peer_names();
+        let peers = config.fleet.log_names();
         let purges = Purges::open(config.state_file("purges"), store, &peers);
         let fleet_peers = FleetPeers::default();
         fleet_peers.set(&peers);
@@ -207,7 +211,7 @@ impl Persistent {
         }
         cache.hot.set_capacity_bytes(config.hot_bytes);
         cache.bodies.set_max_bytes(config.window_bytes());
-        let peers = config.fleet.peer_names();
+        let peers = config.fleet.log_names();
         let fleet_peers = before.fleet.as_ref().map_or_else(Arc::default, |link| Arc::clone(&link.peers));
         fleet_peers.set(&peers);
         cache.purges.set_peers(&peers);
@@ -289,7 +293,7 @@ impl Assembly {
         let manners: Vec<_> = config.sites.iter().map(settings).collect();
         let manner = SitePolicy::new(&config.cache, &config.cache, &lasting.groups);
         let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
-        let (fleet, siblings) = fleet_of(&config, files.fleet_secret, lasting.fleet_peers);
+        let (fleet, siblings) = fleet_of(&config, files.fleet_keys, lasting.fleet_peers);
         let shared = Arc::new(ProxyState {
             manners,
             manner,
@@ -323,13 +327,17 @@ impl Assembly {
 /// Returns the other nodes of the fleet, for their purges and for their entries.
 fn fleet_of(
     config: &ProxyConfig,
-    secret: Option<FleetSecret>,
+    keys: Option<FleetKeys>,
     peers: Arc<FleetPeers>,
 ) -> (Option<Arc<FleetLink>>, Option<Arc<Siblings>>) {
-    let Some((secret, own_name)) = secret.map(Arc::new).zip(config.fleet.node.clone()) else { return (None, None) };
+    let Some((FleetKeys { secret, log_credentials }, own_name)) = keys.zip(config.fleet.node.clone()) else {
+        return (None, None);
+    };
+    let secret = Arc::new(secret);
     let siblings = Siblings::new(&config.fleet, &own_name, &secret);
+    let shared = config.fleet.log.clone().map(|log| SharedLogLink { log, credentials: log_credentials });
     let timeout = config.fleet.node_timeout;
-    (Some(Arc::new(FleetLink { own_name, secret, peers, timeout })), siblings)
+    (Some(Arc::new(FleetLink { own_name, secret, peers, timeout, shared })), siblings)
 }
 
 /// Refuses a file of CAs that is unusable. Otherwise only the first TLS connection to an origin would show the error.
@@ -337,15 +345,6 @@ pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
     let Some(path) = &config.origin_ca_file else { return Ok(()) };
     let mut roots = rustls::RootCertStore::empty();
     tls::load_ca_file(path, &mut roots).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))
-}
-
-/// Reads the secret of the fleet, if there are other nodes.
-///
-/// # Errors
-/// The file is unusable, with the reason.
-pub(super) fn read_fleet_secret(config: &ProxyConfig) -> Result<Option<FleetSecret>, String> {
-    let has_peers = config.fleet.peers().next().is_some();
-    config.fleet.secret_file.as_deref().filter(|_| has_peers).map(FleetSecret::load).transpose()
 }
 
 /// Returns the settings that decide how responses are marked.

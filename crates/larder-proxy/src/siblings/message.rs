@@ -11,7 +11,8 @@
 //! ```
 //!
 //! `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`.
-//! `PURGES` has the position up to which the sender has applied each log of purges, as `NAME:LOG:NUMBER,...`.
+//! `PURGES` has the position up to which the sender has applied each log of purges, as `NAME:LOG:NUMBER,...`. If the fleet
+//! has a shared log, only that one is named.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -45,14 +46,16 @@ pub(crate) struct PeerRequest {
 /// The words of one request to another node.
 pub(crate) struct PeerWords {
     nonce: String,
+    positions: String,
     is_changed: bool,
 }
 
 impl PeerWords {
-    /// Returns the words of a request for the resource with this key. `None` if the system has no random numbers.
-    pub(crate) fn new(siblings: &Siblings, key: &[u8]) -> Option<Self> {
-        let is_changed = siblings.changed.contains(key);
-        secret::nonce().map(|nonce| Self { nonce, is_changed })
+    /// Returns the words of a request for the resource with this key. `None` if other nodes cannot know all purges made
+    /// here yet, or if the system has no random numbers.
+    pub(crate) fn new(siblings: &Siblings, key: &[u8], purges: &Purges) -> Option<Self> {
+        let (positions, is_changed) = (positions(siblings, purges)?, siblings.changed.contains(key));
+        secret::nonce().map(|nonce| Self { nonce, positions, is_changed })
     }
 
     /// Notes that a node responded, and has therefore dropped any outdated response.
@@ -67,12 +70,12 @@ impl PeerWords {
         &self,
         siblings: &Siblings,
         (to, mark): (&str, Option<&str>),
-        (url, purges): (&Uri, &Purges),
+        url: &Uri,
         fields: &mut HeaderMap,
     ) {
         let (from, nonce, mark) = (&*siblings.own_name, &*self.nonce, mark.unwrap_or("-"));
-        let (state, positions) = (if self.is_changed { CHANGED } else { "-" }, positions(siblings, purges));
-        let code = siblings.secret.sign(&[REQUEST, from, to, nonce, mark, state, &positions, &url.to_string()]);
+        let (state, positions) = (if self.is_changed { CHANGED } else { "-" }, &*self.positions);
+        let code = siblings.secret.sign(&[REQUEST, from, to, nonce, mark, state, positions, &url.to_string()]);
         let value = HeaderValue::try_from(format!("{from} {to} {nonce} {mark} {state} {positions} {code}"));
         fields.insert(&PEER_FIELD, value.expect("names and codes are printable"));
     }
@@ -133,7 +136,9 @@ impl PeerRequest {
                 // A position in a log with another identity does not matter, because that log is lost.
                 return true;
             }
-            log == 0 || purges.position(name).is_some_and(|known| known.log == log && known.number >= number)
+            // The identity of a shared log is that of the entry at the position.
+            let is_same = |known: u64| known == log || siblings.shared_log.as_deref() == Some(name);
+            log == 0 || purges.position(name).is_some_and(|known| is_same(known.log) && known.number >= number)
         })
     }
 
@@ -155,14 +160,20 @@ impl PeerRequest {
     }
 }
 
-/// Returns the positions up to which this node has applied the purges of all nodes.
-fn positions(siblings: &Siblings, purges: &Purges) -> String {
-    let mut text = format!("{}:{:x}:{}", siblings.own_name, purges.log_id(), *purges.log_end().borrow());
+/// Returns the positions up to which this node has applied the purges of all nodes. `None` if some of its own purges are
+/// not in the shared log yet.
+fn positions(siblings: &Siblings, purges: &Purges) -> Option<String> {
+    let end = *purges.log_end().borrow();
+    if let Some(name) = &siblings.shared_log {
+        let known = purges.position(name)?;
+        return (known.sent >= end).then(|| format!("{name}:{:x}:{}", known.log, known.number));
+    }
+    let mut text = format!("{}:{:x}:{end}", siblings.own_name, purges.log_id());
     for sibling in siblings.others() {
         let (log, number) = purges.position(&sibling.name).map_or((0, 0), |known| (known.log, known.number));
         write!(text, ",{}:{log:x}:{number}", sibling.name).expect("a string takes what is written to it");
     }
-    text
+    Some(text)
 }
 
 const REQUEST: &str = "sibling request";

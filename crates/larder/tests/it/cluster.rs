@@ -136,7 +136,7 @@ fn balancers_without_usable_nodes_or_rules_are_refused() {
         (&["haproxy", "--nodes", "a=10.0.0.1:0"], "not a port from 1 to 65535"),
         (&["haproxy", "--nodes", "a=10.0.0.1:80,a=10.0.0.2:80"], "two nodes are the same"),
         (&["haproxy", "--nodes", "a=10.0.0.1:80,b=10.0.0.1:80"], "two nodes are the same"),
-        (&["nginx", "--nodes", "a=b;c:80"], "the node's host is not a name or an address"),
+        (&["nginx", "--nodes", "a=b;c:80"], "the host is not a name or an address"),
         (&["nginx", "--nodes", "a b=c:80"], "a node's name"),
         (&["nginx", "--nodes", node, "--listen", "web"], "not an address to listen on"),
         (

@@ -139,7 +139,12 @@ fn show(line: &RecordLine) -> String {
         RecordLine::Logged(purge) => format!("logged {}", purge_line(purge)),
         RecordLine::LogStart(number) => format!("log-start {number}"),
         RecordLine::Number(number) => format!("number {number}"),
-        RecordLine::Position(LogPosition { peer, log, number }) => format!("position {log:016x} {number} {peer}"),
+        RecordLine::Position(LogPosition { peer, log, number, sent: 0 }) => {
+            format!("position {log:016x} {number} {peer}")
+        }
+        RecordLine::Position(LogPosition { peer, log, number, sent }) => {
+            format!("shared-position {log:016x} {number} {sent} {peer}")
+        }
     })
 }
 
@@ -154,7 +159,13 @@ fn parse(line: &str) -> Option<RecordLine> {
             let (log, rest) = rest.split_once(' ')?;
             let (number, peer) = rest.split_once(' ')?;
             let (log, number) = (u64::from_str_radix(log, 16).ok()?, number.parse().ok()?);
-            RecordLine::Position(LogPosition { peer: peer.into(), log, number })
+            RecordLine::Position(LogPosition { peer: peer.into(), log, number, sent: 0 })
+        }
+        "shared-position" => {
+            let mut words = rest.splitn(4, ' ');
+            let log = u64::from_str_radix(words.next()?, 16).ok()?;
+            let (number, sent) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            RecordLine::Position(LogPosition { peer: words.next()?.into(), log, number, sent })
         }
         _ => RecordLine::Made(parse_purge(line)?),
     })
@@ -238,11 +249,14 @@ mod tests {
         ];
         let modes = [PurgeMode::Hard, PurgeMode::Soft, PurgeMode::Validate].into_iter().cycle();
         let purge = |(number, (mode, scope))| Purge { number, mode, at: Timestamp::from_millis(-5), scope };
-        let position = LogPosition { peer: "b.example:80".into(), log: 77, number: 12 };
+        let position = LogPosition { peer: "b.example:80".into(), log: 77, number: 12, sent: 0 };
+        let shared = LogPosition { peer: "redis://h:1/s".into(), log: 78, number: 13, sent: 9 };
         let mut lines: Vec<RecordLine> = (1..).zip(modes.zip(scopes)).map(purge).map(RecordLine::Made).collect();
         let (RecordLine::Made(first), RecordLine::Made(last)) = (lines[1].clone(), lines[4].clone()) else { panic!() };
-        let others = [RecordLine::LogStart(2), RecordLine::Number(9), RecordLine::Position(position)];
-        lines.splice(2..2, [RecordLine::Judged(first), RecordLine::Logged(last)].into_iter().chain(others));
+        let others =
+            [RecordLine::Judged(first), RecordLine::Logged(last), RecordLine::LogStart(2), RecordLine::Number(9)];
+        let positions = [position, shared].map(RecordLine::Position);
+        lines.splice(2..2, others.into_iter().chain(positions));
         lines
     }
 
@@ -258,11 +272,11 @@ mod tests {
         journal.append(&lines()[2..]).unwrap();
         assert_eq!(PurgeJournal::new(path.clone()).read(), JournalState::Lines { label: 7, lines: lines() });
         let whole = fs::read(&path).unwrap();
-        for cut in 1..show(&lines()[9]).len() {
+        for cut in 1..show(&lines()[10]).len() {
             fs::write(&path, &whole[..whole.len() - cut]).unwrap();
             let recorded = PurgeJournal::new(path.clone()).read();
             assert!(
-                matches!(&recorded, JournalState::Lines { lines: read, .. } if *read == lines()[..9]),
+                matches!(&recorded, JournalState::Lines { lines: read, .. } if *read == lines()[..10]),
                 "{cut}: {recorded:?}"
             );
         }

@@ -13,14 +13,17 @@ use std::collections::VecDeque;
 
 use super::index::Purge;
 
-/// A position in the log of another node: everything up to it has been applied here.
+/// A position in the log of another node, or in a shared log: everything up to it has been applied here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogPosition {
-    /// The other node's name.
+    /// The other node's name, or the address of the shared log.
     pub(crate) peer: Box<str>,
-    /// The identity of its log. A node that lost its store begins a log with another identity.
+    /// The identity of its log. A node that lost its store begins a log with another identity. For a shared log, the
+    /// digest of the entry at the position.
     pub(crate) log: u64,
     pub(crate) number: u64,
+    /// In a shared log: the number of the last purge made here that is in it.
+    pub(crate) sent: u64,
 }
 
 /// A part of a log, as one node sends it to another.
@@ -36,6 +39,8 @@ pub(crate) struct LogSlice {
     pub(crate) position: u64,
     /// The end of the log.
     pub(crate) end: u64,
+    /// In a shared log: the number of the last purge made here that is in it up to the position.
+    pub(crate) sent: u64,
 }
 
 /// The log of this node.
@@ -97,6 +102,11 @@ impl PurgeLog {
         &self.positions
     }
 
+    /// Returns the number of the last purge made here that is in a shared log.
+    pub(super) fn sent(&self) -> u64 {
+        self.positions.iter().map(|position| position.sent).max().unwrap_or(0)
+    }
+
     pub(super) fn entries(&self) -> impl Iterator<Item = &Purge> {
         self.entries.iter()
     }
@@ -121,7 +131,7 @@ impl PurgeLog {
     pub(super) fn slice(&self, log: u64, position: u64, recorded: u64) -> LogSlice {
         let end = self.end_within(recorded);
         if position < self.start || position > end {
-            return LogSlice { log, is_reset: true, purges: Vec::new(), position: end, end };
+            return LogSlice { log, is_reset: true, purges: Vec::new(), position: end, end, sent: 0 };
         }
         let (mut purges, mut bytes) = (Vec::<Purge>::new(), 0);
         let first = self.entries.partition_point(|purge| purge.number <= position);
@@ -134,7 +144,7 @@ impl PurgeLog {
             purges.push(purge.clone());
         }
         let position = purges.last().map_or(end, |last| last.number);
-        LogSlice { log, is_reset: false, purges, position, end }
+        LogSlice { log, is_reset: false, purges, position, end, sent: 0 }
     }
 
     /// Drops the oldest purges above the limits, with all others that have the same numbers.

@@ -221,9 +221,17 @@ pub(super) const SETTINGS: &[Setting] = &[
          `NAME=HOST:PORT`. This one is found by `node`. A purge on any of them takes effect on all. See \
          [Purges](../how-to/fleet.md#purge-on-all-nodes)."
         => run |s, v| s.proxy.fleet.nodes = each(v, "a node", value::fleet_node)?),
+    row!("fleet.log", "", Text, "", Prose("none"), Reload, "\"redis://10.0.0.9:6379/larder-purges\"",
+        "A stream that carries the purges of all nodes, in Redis or in NATS JetStream: `redis://HOST:PORT/STREAM` or \
+         `nats://HOST:PORT/STREAM`. The nodes then do not read each other's purges, and `nodes` is needed for `siblings` \
+         only. See [Purges through Redis or NATS](../how-to/fleet.md#purges-through-redis-or-nats)."
+        => run |s, v| s.proxy.fleet.log = Some(v.parsed("an address", value::shared_log)?)),
+    row!("fleet.log_credentials_file", "", Text, "", Prose("none"), Reload, "\"/etc/larder/log.secret\"",
+        "A file with the credentials for `log`: a password or token, or `USER:PASSWORD`, readable by Larder's user only."
+        => run |s, v| s.proxy.fleet.log_credentials_file = Some(path(v)?)),
     row!("fleet.secret_file", "", Text, "", Prose("none"), Reload, "\"/etc/larder/fleet.secret\"",
         "A file with the secret by which the nodes recognize each other, at least 16 characters, readable by Larder's \
-         user only. Required with `nodes`, and the same on all of them."
+         user only. Required with `nodes` and with `log`, and the same on all nodes."
         => run |s, v| s.proxy.fleet.secret_file = Some(path(v)?)),
     row!("fleet.siblings", "", Boolean, "", Toml("false"), Reload, "true",
         "Whether the nodes share their entries: a node that lacks a response asks the node that owns its key before the \

@@ -1,0 +1,31 @@
+//! Opens connections to other nodes, and to programs that keep a shared log.
+
+use std::{io, time::Duration};
+
+use tokio::net::{TcpStream, lookup_host};
+
+/// Connects to the first of a host's addresses that accepts a connection.
+///
+/// # Errors
+/// The name has no address, or none of its addresses accepts a connection in time.
+pub(super) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let found = tokio::time::timeout(RESPONSE_PATIENCE, lookup_host((host, port))).await?;
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+    for address in found? {
+        match tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await {
+            Ok(Ok(socket)) => {
+                socket.set_nodelay(true)?;
+                return Ok(socket);
+            }
+            Ok(Err(error)) => failure = error,
+            Err(_) => failure = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(failure)
+}
+
+/// Time in which a machine must accept a connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+/// Time in which a machine must respond, in addition to its wait for a purge.
+pub(super) const RESPONSE_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,76 @@
+//! Appends the purges made on this node to the shared log.
+//!
+//! Owns: the order of entries, and retries. Invariants: every purge in this node's own log is appended, in order, also
+//! after a crash or an outage. A purge counts as sent only once this node has read it back from the shared log, so an
+//! entry that got lost is noticed like that of any other node. An entry may be appended twice, which costs hits only.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{SharedLogClient, entry::EntryContent};
+use crate::{
+    cache::purges::{LogSlice, Purge, Purges},
+    fleet::FleetLink,
+};
+
+/// Appends purges, for as long as the worker runs.
+pub(crate) async fn send_all(link: Arc<FleetLink>, purges: Arc<Purges>, name: Box<str>) {
+    let mut sender = LogSender { link, purges, name, client: SharedLogClient::default(), appended: 0 };
+    loop {
+        if let Err(fault) = sender.step().await {
+            // The reader of the same log reports faults to the operator.
+            tracing::debug!(%fault, "purges cannot be appended to the log of the fleet");
+            sender.client.disconnect();
+            sender.appended = 0;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+struct LogSender {
+    link: Arc<FleetLink>,
+    purges: Arc<Purges>,
+    name: Box<str>,
+    client: SharedLogClient,
+    /// The number of the last purge that was appended over the open connection.
+    appended: u64,
+}
+
+impl LogSender {
+    /// Waits for purges, and appends them.
+    async fn step(&mut self) -> Result<(), String> {
+        let mut end = self.purges.log_end();
+        let Some(position) = self.purges.position(&self.name) else {
+            // The reader has not begun.
+            tokio::time::sleep(PAUSE).await;
+            return Ok(());
+        };
+        self.appended = self.appended.max(position.sent);
+        let appended = self.appended;
+        match tokio::time::timeout(IDLE_INTERVAL, end.wait_for(|end| *end > appended)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err("this proxy stops".to_owned()),
+            Err(_) => return self.client.keep_open().await,
+        }
+        let LogSlice { is_reset, purges, position, .. } = self.purges.slice(self.purges.log_id(), appended);
+        if is_reset {
+            tracing::warn!("more purges than this node keeps are not in the log: all nodes validate what they stored");
+            self.client.append(&self.link, &self.purges, position, EntryContent::Unknown).await?;
+        }
+        for made in purges.chunk_by(|one, next| one.number == next.number) {
+            self.append(made).await?;
+        }
+        self.appended = position;
+        Ok(())
+    }
+
+    async fn append(&mut self, made: &[Purge]) -> Result<(), String> {
+        let Some(Purge { number, .. }) = made.first() else { return Ok(()) };
+        let content = EntryContent::Purges(made.to_vec());
+        self.client.append(&self.link, &self.purges, *number, content).await
+    }
+}
+
+/// Interval at which an idle connection is used, so that it does not fail the next purge.
+const IDLE_INTERVAL: Duration = Duration::from_secs(30);
+/// Pause after a failure, and until the reader has begun.
+const PAUSE: Duration = Duration::from_millis(200);
