@@ -8,11 +8,15 @@
 #   tests/real/cluster.sh                     haproxy, nginx, edge, siblings, and envoy if ENVOY is a program
 #   FRONTS="haproxy" tests/real/cluster.sh    only this one
 #   FRONTS="purges" tests/real/cluster.sh     only the purges
+#   FRONTS="redis nats" tests/real/cluster.sh the purges by Redis Streams and by NATS JetStream, which restart meanwhile
 #   ENVOY=/path/to/envoy tests/real/cluster.sh
 . "$(dirname "$0")/stage.sh"
 PATH=$PATH:/usr/sbin
 case "${FRONTS:-}" in
   purges | siblings) need python3:python3 curl:curl ;;
+  redis) need python3:python3 curl:curl redis-server:redis-server ;;
+  nats) need python3:python3 curl:curl nats-server:nats-server ;;
+  "redis nats") need python3:python3 curl:curl redis-server:redis-server nats-server:nats-server ;;
   *) need python3:python3 curl:curl haproxy:haproxy nginx:nginx ;;
 esac
 ENVOY=${ENVOY:-$(command -v envoy || true)}
@@ -204,49 +208,100 @@ on() { local name=$1; shift; python3 "$client" load "${port[$name]}" "$@"; }
 # reads NAME METRIC: its value on a node
 reads() { curl -sS "http://127.0.0.1:${admin[$1]}/metrics" | awk -v name="$2" '$1 == name { print $2 }'; }
 is_sure() { [ "$(reads "$1" larder_fleet_doubt)" = 0 ]; }
-# applied NAME OTHER END: whether a node has applied the purges of another up to a position
-applied() { [ "$(reads "$1" "larder_fleet_node_position{node=\"$2\"}")" -ge "$3" ]; }
+
+# start_log: starts the program that keeps the shared log, with the entries that it had before
+start_log() {
+  mkdir -p "$stage/log-$front"
+  case $front in
+    redis)
+      redis-server --bind 127.0.0.1 --port "$log_port" --dir "$stage/log-redis" --appendonly yes --appendfsync always \
+        --save '' >"$stage/redis.log" 2>&1 & ;;
+    nats) nats-server -a 127.0.0.1 -p "$log_port" -js -sd "$stage/log-nats" >"$stage/nats.log" 2>&1 & ;;
+  esac
+  log_pid=$!
+  pids+=("$log_pid")
+  await 10 answers "$log_port" || { echo "$front did not start" >&2; exit 1; }
+}
+
+# applied_within PREFIX: waits until a purge is applied on node b, and says the milliseconds that this took
+applied_within() {
+  local begun; begun=$(date +%s%N)
+  await 10 is_stale b "$1"
+  echo $((($(date +%s%N) - begun) / 1000000))
+}
+# is_stale NAME PREFIX: whether the first response of a prefix is no hit on a node
+is_stale() { [ "$(field "$(on "$1" --urls 1 --prefix "$2")" hits)" -eq 0 ]; }
 
 check_purges() {
   declare -gA port admin node_pid
-  local name nodes=() told begun
+  local name nodes=() told begun by
   for name in a b c; do port[$name]=$(free_port); admin[$name]=$(free_port); nodes+=("\"$name=127.0.0.1:${port[$name]}\""); done
   (umask 077; echo "the secret of three nodes" > "$stage/fleet.secret")
+  by="nodes = [$(IFS=,; echo "${nodes[*]}")]"
+  if [ "$front" != purges ]; then
+    log_port=$(free_port)
+    start_log
+    by="log = \"$front://127.0.0.1:$log_port/larder-purges\""
+  fi
   for name in a b c; do
     cat > "$stage/fleet-$name.toml" <<T
 node = "$name"
 [fleet]
-nodes = [$(IFS=,; echo "${nodes[*]}")]
+$by
 secret_file = "$stage/fleet.secret"
 T
     member "$name"
   done
   for name in a b c; do await 20 is_sure "$name" || { echo "node $name does not read the others" >&2; exit 1; }; done
   on b --urls 20 --prefix purge >/dev/null
+  on b --urls 20 --prefix again >/dev/null
   on c --urls 100000 --prefix purge >/dev/null
+  on c --urls 1000 --prefix again >/dev/null
   on c --urls 1000 --prefix kept >/dev/null
   sleep 3 # what a crash may lose is the last second
   told=$(on c --urls 1000 --prefix kept)
-  verdict "purges: $(field "$told" hits) of 1,000 are stored" at_least "$(field "$told" hits)" 990
+  verdict "$front: $(field "$told" hits) of 1,000 are stored" at_least "$(field "$told" hits)" 990
   end KILL "${node_pid[c]}"
   "$LARDER_BIN" purge --admin "127.0.0.1:${admin[a]}" --tag purge >/dev/null
-  begun=$(date +%s%N)
-  await 10 applied b a "$(reads a larder_fleet_log_end)"
-  begun=$((($(date +%s%N) - begun) / 1000000))
-  verdict "purges: a live node has applied it within $begun ms" at_most "$begun" 1000
+  begun=$(applied_within purge)
+  verdict "$front: a live node has applied it within $begun ms" at_most "$begun" 1000
   told=$(on b --urls 20 --prefix purge)
-  verdict "purges: $(field "$told" hits) of 20 responses are stale there" at_most "$(field "$told" hits)" 0
+  # The first one was fetched again.
+  verdict "$front: $(field "$told" hits) of 20 responses are stale there" at_most "$(field "$told" hits)" 1
+  [ "$front" = purges ] || check_log_restart
   member c
   told=$(on c --urls 100000 --prefix purge)
-  verdict "purges: 100,000 responses are right on the node that was away" right "$told"
-  verdict "purges: $(field "$told" hits) of them are stale" at_most "$(field "$told" hits)" 0
-  verdict "purges: the node is sure" await 10 is_sure c
+  verdict "$front: 100,000 responses are right on the node that was away" right "$told"
+  verdict "$front: $(field "$told" hits) of them are stale" at_most "$(field "$told" hits)" 0
+  verdict "$front: the node is sure" await 10 is_sure c
+  if [ "$front" != purges ]; then
+    told=$(on c --urls 1000 --prefix again)
+    verdict "$front: $(field "$told" hits) of 1,000 purged around the restart are stale" at_most "$(field "$told" hits)" 0
+  fi
   told=$(on c --urls 1000 --prefix kept)
-  verdict "purges: $(field "$told" hits) of 1,000 that were not purged are hits" at_least "$(field "$told" hits)" 990
+  verdict "$front: $(field "$told" hits) of 1,000 that were not purged are hits" at_least "$(field "$told" hits)" 990
   for name in a b c; do end TERM "${node_pid[$name]}"; done
+  [ "$front" = purges ] || end TERM "$log_pid"
+}
+
+# check_log_restart: kills the program that keeps the log, purges meanwhile, and starts the program again
+check_log_restart() {
+  local told begun
+  end KILL "$log_pid"
+  told=$("$LARDER_BIN" purge --admin "127.0.0.1:${admin[a]}" --tag again 2>&1)
+  verdict "$front: a purge without the log is not acknowledged" [ $? -ne 0 ]
+  echo "      $(tr '\n' ' ' <<< "$told")"
+  told=$(on a --urls 20 --prefix again)
+  verdict "$front: it is in effect on its node" at_most "$(field "$told" hits)" 0
+  start_log
+  begun=$(applied_within again)
+  verdict "$front: a live node has applied it $begun ms after the log's return" at_most "$begun" 3000
+  told=$(on b --urls 20 --prefix again)
+  verdict "$front: $(field "$told" hits) of 20 responses are stale there" at_most "$(field "$told" hits)" 1
+  verdict "$front: the nodes are sure again" await 10 is_sure b
 }
 
 for front in $fronts; do
-  if [ "$front" = purges ]; then check_purges; else check_front; fi
+  case $front in purges | redis | nats) check_purges ;; *) check_front ;; esac
 done
 summary

@@ -155,13 +155,15 @@ impl FleetLink {
     pub(crate) async fn await_sent(&self, purges: &Purges, number: u64) -> Result<(), String> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let mut sent = purges.log_sent();
-        match tokio::time::timeout(SENT_PATIENCE, sent.wait_for(|sent| *sent >= number)).await {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let fault = self.peers.states().into_iter().find_map(|peer| peer.fault);
-                Err(format!("{}: {}", shared.log, fault.as_deref().unwrap_or("it does not respond in time")))
+        for patience in SENT_PATIENCE {
+            if tokio::time::timeout(patience, sent.wait_for(|sent| *sent >= number)).await.is_ok() {
+                return Ok(());
+            }
+            if let Some(fault) = self.peers.states().into_iter().find_map(|peer| peer.fault) {
+                return Err(format!("{}: {fault}", shared.log));
             }
         }
+        Err(format!("{}: it does not respond in time", shared.log))
     }
 }
 
@@ -209,8 +211,9 @@ async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
     }
 }
 
-/// Time in which a purge must be in the shared log before the operator is told that it is not.
-const SENT_PATIENCE: Duration = Duration::from_secs(5);
+/// Times in which a purge must be in the shared log before the operator is told that it is not: if the log is known to be
+/// unreachable, and longer otherwise.
+const SENT_PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 /// Interval at which the silence of nodes is checked.
 const DOUBT_INTERVAL: Duration = Duration::from_millis(200);
 

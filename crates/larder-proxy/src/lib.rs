@@ -79,8 +79,8 @@ pub use client::intercept::bypass::BypassReason;
 pub use config::{
     AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetNode,
     GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern, InvalidOriginUrl,
-    InvalidParent, InvalidSharedLog, Limits, Listener, LogSystem, Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent,
-    Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TlsIdentity,
+    InvalidParent, InvalidSharedLog, Limits, Listener, LogSystem, Mirror, MirrorLink, Offline, OriginUrl, Origins,
+    Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;

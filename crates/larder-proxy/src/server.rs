@@ -20,6 +20,7 @@ use crate::{
     client::{certificates::CertificateSet, intercept::Interceptor, passwords::PasswordList},
     config::ProxyConfig,
     exposition::{MetricsSource, ProxyStats},
+    fleet::keys::FleetKeys,
     history::ClockMoment,
     lists::ActiveLists,
     metrics::WorkerMetrics,

@@ -9,8 +9,8 @@ use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::{coding::ContentCoding, fields::via::Pseudonym};
 use larder_proxy::{
-    AccessLogTarget, ClientField, Direct, FleetNode, HostPattern, HostSent, InvalidFleetNode, InvalidSharedLog, LogFormat, Offline,
-    OriginUrl, Parent, TlsIdentity,
+    AccessLogTarget, ClientField, Direct, FleetNode, HostPattern, HostSent, InvalidFleetNode, InvalidSharedLog,
+    LogFormat, Offline, OriginUrl, Parent, TlsIdentity,
 };
 use larder_store::IoChoice;
 use std::{

@@ -249,7 +249,10 @@ mod tests {
             (Fleet { node_timeout: Duration::from_millis(999), ..good.clone() }, "less than a second"),
             (Fleet { log: log(), secret_file: None, ..Fleet { nodes: Vec::new(), ..good.clone() } }, "need a secret"),
             (Fleet { log: log(), node: None, ..Fleet::default() }, "this node has no name"),
-            (Fleet { log_credentials_file: Some("file".into()), ..good.clone() }, "credentials for a log, and no `log`"),
+            (
+                Fleet { log_credentials_file: Some("file".into()), ..good.clone() },
+                "credentials for a log, and no `log`",
+            ),
         ] {
             assert!(fleet.fault().is_some_and(|fault| fault.contains(why)), "{why}: {:?}", fleet.fault());
         }

@@ -63,7 +63,8 @@ impl FromStr for SharedLog {
         let (address, stream) = rest.split_once('/').unwrap_or((rest, ""));
         let has_port = address.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
         let with_port = if has_port { address.to_owned() } else { format!("{address}:{}", system.default_port()) };
-        let (host, port) = host_and_port(&with_port).map_err(|why| bad(&format!("the log's address is wrong, {why}")))?;
+        let (host, port) =
+            host_and_port(&with_port).map_err(|why| bad(&format!("the log's address is wrong, {why}")))?;
         let stream = if stream.is_empty() { DEFAULT_STREAM } else { stream };
         let is_name = |octet: u8| octet.is_ascii_alphanumeric() || b"-_".contains(&octet);
         if stream.len() > STREAM_NAME_LEN_MAX || !stream.bytes().all(is_name) {

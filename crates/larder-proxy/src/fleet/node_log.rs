@@ -5,7 +5,12 @@
 //!
 //! Cost: one connection per node, and one request per purge or per wait for one.
 
-use std::{future::poll_fn, io, pin::Pin, time::{Duration, Instant}};
+use std::{
+    future::poll_fn,
+    io,
+    pin::Pin,
+    time::{Duration, Instant},
+};
 
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body::Body as _;

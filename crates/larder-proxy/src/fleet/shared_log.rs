@@ -127,12 +127,7 @@ impl SharedLogClient {
     }
 
     /// Begins to read at the end of the stream, because the entry at this node's position is gone.
-    async fn rejoin(
-        &mut self,
-        link: &FleetLink,
-        purges: &Purges,
-        position: &LogPosition,
-    ) -> Result<LogSlice, String> {
+    async fn rejoin(&mut self, link: &FleetLink, purges: &Purges, position: &LogPosition) -> Result<LogSlice, String> {
         let first = self.stream(link).await?.first().await?;
         if first.is_some_and(|first| first <= position.number) {
             tracing::warn!(log = &*position.peer, "the log lost its end: all nodes validate what they stored before");
@@ -177,7 +172,12 @@ impl SharedLogClient {
         let mut text = entry.encode(&link.secret, stream, &link.own_name, &nonce);
         if text.len() > ENTRY_BYTES_MAX {
             tracing::warn!(bytes = text.len(), "a purge is too long for the log: all nodes validate what they stored");
-            text = LogEntry { content: EntryContent::Unknown, ..entry }.encode(&link.secret, stream, &link.own_name, &nonce);
+            text = LogEntry { content: EntryContent::Unknown, ..entry }.encode(
+                &link.secret,
+                stream,
+                &link.own_name,
+                &nonce,
+            );
         }
         self.stream(link).await?.append(&text).await
     }
@@ -251,14 +251,19 @@ fn take(entry: &StreamEntry, link: &FleetLink, purges: &Purges, slice: &mut LogS
     let stream = &shared(link).log.stream;
     let removed = Err("it was removed");
     let octets = entry.octets.as_deref();
-    let LogEntry { log, number, content } = match octets.map_or(removed, |it| LogEntry::decode(it, &link.secret, stream)) {
-        Ok(entry) => entry,
-        Err(why) => {
-            tracing::warn!(number = entry.number, why, "an entry of the log of purges is unusable: everything is validated");
-            slice.purges.push(everything());
-            return;
-        }
-    };
+    let LogEntry { log, number, content } =
+        match octets.map_or(removed, |it| LogEntry::decode(it, &link.secret, stream)) {
+            Ok(entry) => entry,
+            Err(why) => {
+                tracing::warn!(
+                    number = entry.number,
+                    why,
+                    "an entry of the log of purges is unusable: everything is validated"
+                );
+                slice.purges.push(everything());
+                return;
+            }
+        };
     let is_own = log == purges.log_id() && number <= purges.latest();
     if is_own {
         slice.sent = slice.sent.max(number);
@@ -293,7 +298,7 @@ fn shown(text: &str) -> String {
 /// Longest entry. NATS takes 1 MiB by default.
 const ENTRY_BYTES_MAX: usize = 512 << 10;
 /// Most entries of a stream. Older ones are dropped. A node whose position was dropped validates everything once.
-const STREAM_COUNT_MAX: usize = crate::cache::purges::COUNT_MAX;
+const STREAM_COUNT_MAX: usize = 65_536;
 /// Most entries that are read at once.
 const READ_COUNT: usize = 64;
 const SHOWN_CHARS: usize = 120;

@@ -34,11 +34,7 @@ use crate::{
     config::{ProxyConfig, Site},
     delays::DelayTable,
     file_watcher::FileWatcher,
-    fleet::{
-        FleetLink, FleetPeers,
-        keys::FleetKeys,
-        shared_log::SharedLogLink,
-    },
+    fleet::{FleetLink, FleetPeers, keys::FleetKeys, shared_log::SharedLogLink},
     flight::{rest::TailFetches, table::FlightTable},
     history::History,
     lists::ActiveLists,

@@ -66,13 +66,7 @@ impl PeerWords {
     }
 
     /// Adds the field to a request for `url`.
-    pub(crate) fn put(
-        &self,
-        siblings: &Siblings,
-        (to, mark): (&str, Option<&str>),
-        url: &Uri,
-        fields: &mut HeaderMap,
-    ) {
+    pub(crate) fn put(&self, siblings: &Siblings, (to, mark): (&str, Option<&str>), url: &Uri, fields: &mut HeaderMap) {
         let (from, nonce, mark) = (&*siblings.own_name, &*self.nonce, mark.unwrap_or("-"));
         let (state, positions) = (if self.is_changed { CHANGED } else { "-" }, &*self.positions);
         let code = siblings.secret.sign(&[REQUEST, from, to, nonce, mark, state, positions, &url.to_string()]);

@@ -51,6 +51,7 @@ mod registries;
 mod reloads;
 mod rules;
 mod secure;
+mod shared_logs;
 mod siblings;
 mod sites;
 mod smuggling;

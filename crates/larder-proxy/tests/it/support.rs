@@ -8,9 +8,11 @@ pub(crate) mod fixture;
 pub(crate) mod gate;
 pub(crate) mod http2;
 pub(crate) mod http2_origin;
+pub(crate) mod nodes;
 pub(crate) mod origin;
 pub(crate) mod ports;
 pub(crate) mod raw_http2;
+pub(crate) mod stream_server;
 pub(crate) mod tls_origin;
 
 pub(crate) use ailing_device::{Ailing, Ailment};

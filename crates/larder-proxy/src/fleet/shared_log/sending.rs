@@ -46,8 +46,9 @@ impl LogSender {
         };
         self.appended = self.appended.max(position.sent);
         let appended = self.appended;
-        match tokio::time::timeout(IDLE_INTERVAL, end.wait_for(|end| *end > appended)).await {
-            Ok(Ok(_)) => {}
+        let waited = tokio::time::timeout(IDLE_INTERVAL, end.wait_for(|end| *end > appended)).await;
+        match waited.map(|seen| seen.map(drop)) {
+            Ok(Ok(())) => {}
             Ok(Err(_)) => return Err("this proxy stops".to_owned()),
             Err(_) => return self.client.keep_open().await,
         }
