@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use larder_http::{coding::ContentCoding, fields::via::Pseudonym};
 use larder_proxy::{
     AccessLogTarget, ClientField, Direct, FleetNode, HostPattern, HostSent, InvalidFleetNode, InvalidSharedLog,
-    LogFormat, Offline, OriginUrl, Parent, TlsIdentity,
+    LogFormat, Offline, OriginUrl, Parent, SharedLog, TlsIdentity,
 };
 use larder_store::IoChoice;
 use std::{
