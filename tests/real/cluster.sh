@@ -230,7 +230,10 @@ applied_within() {
   echo $((($(date +%s%N) - begun) / 1000000))
 }
 # is_stale NAME PREFIX: whether the first response of a prefix is no hit on a node
-is_stale() { [ "$(field "$(on "$1" --urls 1 --prefix "$2")" hits)" -eq 0 ]; }
+is_stale() {
+  local status; status=$(curl -sSI -H 'Host: www.example.test' "http://127.0.0.1:${port[$1]}/$2/0/0.bin" | grep -i '^cache-status')
+  [[ -n "$status" && "$status" != *"; hit"* ]]
+}
 
 check_purges() {
   declare -gA port admin node_pid

@@ -18,7 +18,7 @@ use crate::{
     client::{certificates::CertificateSet, intercept::Interceptor, passwords::PasswordList},
     config::ProxyConfig,
     delays::DelayTable,
-    fleet::FleetLink,
+    fleet::link::FleetLink,
     flight::{rest::TailFetches, table::FlightTable},
     history::History,
     marks::ResponseMarkers,

@@ -64,7 +64,8 @@ pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<Stri
     match head.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),
         Some("503") => {
-            let help = "the store's disk may be full, read-only or failing; repeat the command when the disk works";
+            let help =
+                "the store's disk, or the log of the fleet, may be full or failing; repeat the command when it works";
             Err(Failure::runtime(format!("the proxy failed to do it: {why}"), help))
         }
         Some("401" | "403") => {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most modules in one ring.
 const RING_MAX: usize = 6;
 /// Larger rings that are still there, with their sizes. These numbers may only fall.
-const RECORDED: [(&str, usize); 4] = [("larder", 13), ("larder-proxy", 10), ("larder-sim", 11), ("larder-store", 23)];
+const RECORDED: [(&str, usize); 4] = [("larder", 13), ("larder-proxy", 9), ("larder-sim", 11), ("larder-store", 23)];
 /// Longest chain of re-exports that is followed.
 const REEXPORTS_MAX: usize = 8;
 

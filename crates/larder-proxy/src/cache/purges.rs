@@ -20,6 +20,7 @@
 mod index;
 mod journal;
 mod log;
+mod record;
 
 use std::{
     mem,
@@ -35,7 +36,7 @@ use std::{
 
 use larder_cache::ChangeMoment;
 use larder_http::{StoredHead, Timestamp, key::KeyOf, tags::tags_of};
-use larder_store::{Invalidation, Store};
+use larder_store::Store;
 use tokio::sync::watch;
 
 pub(crate) use self::{
@@ -45,8 +46,9 @@ pub(crate) use self::{
 };
 use self::{
     index::{PurgeIndex, host_of_url},
-    journal::{JournalState, PurgeJournal, RecordLine},
+    journal::{PurgeJournal, RecordLine},
     log::PurgeLog,
+    record::{PurgeRecordFile, empty},
 };
 use crate::cache::entry::{CachedEntry, random};
 
@@ -90,15 +92,6 @@ enum PurgeRecordPlace {
     HandedOver,
 }
 
-/// The purge record next to a store.
-struct PurgeRecordFile {
-    store: Store,
-    journal: PurgeJournal,
-    label: u64,
-    /// Whether the store must be emptied before any purge is recorded.
-    must_empty: bool,
-}
-
 /// The moment at which some work that may store a response began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkStart {
@@ -135,8 +128,13 @@ impl Purges {
                 record = PurgeRecordPlace::NoPlace;
             }
             (Some(store), Some(journal)) => {
-                let beside = PurgeRecordFile::open(store, journal, &mut known, peers);
-                log_id = beside.label;
+                let load = |lines| {
+                    known.load(lines);
+                    known.log.retain_positions(peers);
+                    known.lines()
+                };
+                let beside = PurgeRecordFile::open(store, journal, load);
+                log_id = beside.label();
                 record = PurgeRecordPlace::Beside(beside);
             }
         }
@@ -364,7 +362,7 @@ impl Purges {
         };
         let saved = match &all {
             Some(all) => beside.rewrite(all),
-            None => beside.journal.append(&added).map_err(|error| error.to_string()),
+            None => beside.append(&added),
         };
         match saved {
             Ok(()) => self.note_recorded(number),
@@ -441,69 +439,6 @@ impl PurgeCheck {
         }
         is_widened
     }
-}
-
-impl PurgeRecordFile {
-    /// Loads the record into `known`, or empties the store if the record cannot be trusted.
-    fn open(store: &Store, journal: PurgeJournal, known: &mut PurgeCheck, peers: &[Box<str>]) -> Self {
-        let mut labels = store.labels();
-        let believed = match journal.read() {
-            JournalState::Lines { label, lines } if labels.all(|own| own == 0 || own == label) => Ok((label, lines)),
-            JournalState::Lines { .. } => Err("it belongs to another store".to_owned()),
-            JournalState::Nothing if labels.all(|own| own == 0) => Ok((random().max(1), Vec::new())),
-            JournalState::Nothing => Err("the file does not exist".to_owned()),
-            JournalState::Damaged(why) => Err(why),
-        };
-        drop(labels);
-        let must_empty = match &believed {
-            Ok(_) => false,
-            Err(why) => !empty(store, &format!("{}: {why}", journal.path().display())),
-        };
-        let is_new = believed.is_err();
-        let (label, lines) = believed.unwrap_or_else(|_| (random().max(1), Vec::new()));
-        let is_empty = lines.is_empty();
-        known.load(lines);
-        known.log.retain_positions(peers);
-        let mut beside = Self { store: store.clone(), journal, label, must_empty };
-        if (is_new || !is_empty)
-            && let Err(error) = beside.rewrite(&known.lines())
-        {
-            tracing::warn!(%error, "the record of purges cannot be written: the next purge retries");
-        }
-        beside
-    }
-
-    /// Returns whether purges can be appended. Every volume must name this file as its record.
-    fn takes_more(&self) -> bool {
-        !self.must_empty && self.journal.takes_more() && self.store.labels().all(|label| label == self.label)
-    }
-
-    /// Replaces the content of the record with these purges. Blocks.
-    fn rewrite(&mut self, lines: &[RecordLine]) -> Result<(), String> {
-        if self.must_empty {
-            block_on(self.store.invalidate(Invalidation::All))?;
-            self.must_empty = false;
-        }
-        self.journal.rewrite(self.label, lines).map_err(|error| error.to_string())?;
-        // The label is set only now, because it states that there is a record.
-        block_on(self.store.set_label(self.label))
-    }
-}
-
-/// Empties a store whose purges are unknown. Returns whether the removal is durable.
-fn empty(store: &Store, why: &str) -> bool {
-    tracing::error!(%why, "the record of purges is unusable: the store is emptied");
-    let emptied = block_on(store.invalidate(Invalidation::All));
-    if let Err(error) = &emptied {
-        tracing::error!(%error, "the store cannot be emptied: none of its entries is served");
-    }
-    emptied.is_ok()
-}
-
-/// Waits for an operation of the store, on a thread that may block.
-fn block_on<T>(work: impl Future<Output = larder_store::Result<T>>) -> Result<T, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
-    runtime.block_on(work).map_err(|error| error.to_string())
 }
 
 /// Returns the URL in a key, or an empty string if the key has none.

@@ -7,7 +7,7 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use crate::{fleet::PeerState, shared::ProxyState};
+use crate::{fleet::peers::PeerState, shared::ProxyState};
 
 /// Encodes the metrics. A proxy without a fleet has none of them.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {

@@ -1,6 +1,6 @@
 //! The files with the fleet's secret, and with the credentials for its shared log.
 
-use super::{secret::FleetSecret, shared_log::LogCredentials};
+use super::{secret::FleetSecret, shared_log::stream::LogCredentials};
 use crate::config::Fleet;
 
 /// The content of these files.

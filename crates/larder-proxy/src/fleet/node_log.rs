@@ -22,8 +22,8 @@ use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 
 use super::{
-    FleetLink,
     connecting::{self, RESPONSE_PATIENCE},
+    link::FleetLink,
     message::{self, LogQuery},
     secret,
     serving::{CODE_FIELD, FleetCredentials, response_parts},

@@ -1,11 +1,11 @@
 //! Reads a log of purges, that of another node or the shared one, and applies its purges.
 //!
-//! Owns: the order of steps, and the pauses after failures. Invariant: the position advances only when the purges before
-//! it are recorded here. `node_log` and `shared_log` know where the purges come from, and check them.
+//! Owns: the order of steps, and the pauses after failures. `node_log` and `shared_log` read the purges and check them.
+//! Invariant: the position advances only when the purges before it are recorded here.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{FleetLink, node_log::NodeLog, shared_log::SharedLogClient};
+use super::{link::FleetLink, node_log::NodeLog, shared_log::SharedLogClient};
 use crate::{
     cache::purges::{LogPosition, LogSlice, Purges},
     clock,
@@ -104,7 +104,7 @@ mod tests {
     use crate::{
         cache::purges::{Purge, PurgeMode, PurgeScope},
         config::FleetNode,
-        fleet::{FleetPeers, message, node_log::BODY_BYTES_MAX, secret::FleetSecret, serving::response_parts},
+        fleet::{message, node_log::BODY_BYTES_MAX, peers::FleetPeers, secret::FleetSecret, serving::response_parts},
     };
 
     const SECRET: &str = "0123456789abcdef";

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 
 use super::{
-    FleetLink,
+    link::FleetLink,
     message::{self, LogQuery},
     secret,
 };

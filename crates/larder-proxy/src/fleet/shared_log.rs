@@ -1,12 +1,13 @@
-//! The shared log of a fleet: a stream of Redis or NATS to which each node appends its purges, and which each node reads.
+//! The shared log of a fleet: a stream of Redis or NATS. Each node appends its purges to it, and reads those of all.
 //!
 //! Owns: when entries are missing, and what follows from that. `entry` has the entries, `redis` and `nats` the programs
 //! that keep them, `sending` appends.
 //!
 //! Invariants: the entry at this node's position must still be in the stream, unchanged. Otherwise entries after it may
-//! be missing too, and all that is stored must be validated. If the entry is gone while older ones are there, then the
-//! program lost the end of the stream, and other nodes cannot notice this. So this node appends a note, after which they
-//! validate everything too. Such a loss happens if Redis restarts from an old snapshot, or fails over to a replica.
+//! be missing too, and all that is stored must be validated. If the entry is gone while older ones are there, the
+//! program lost the end of the stream, and nodes that had not read so far cannot notice this. So this node appends a
+//! note, after which they validate everything too. Redis loses the end if it restarts from an old snapshot, or fails
+//! over to a replica.
 //!
 //! An entry that is not from a node of the fleet counts as a purge of unknown extent.
 
@@ -15,35 +16,22 @@ mod nats;
 mod redis;
 pub(super) mod sending;
 mod socket;
+pub(crate) mod stream;
 
-use std::{path::Path, time::Duration};
-
-use ring::digest::{SHA256, digest};
+use std::time::Duration;
 
 use self::{
     entry::{EntryContent, LogEntry},
     nats::NatsStream,
     redis::RedisStream,
+    stream::{ENTRY_BYTES_MAX, SharedLogLink, StreamEntry},
 };
-use super::{FleetLink, connecting::RESPONSE_PATIENCE, secret};
+use super::{connecting::RESPONSE_PATIENCE, link::FleetLink, secret};
 use crate::{
     cache::purges::{LogPosition, LogSlice, Purge, PurgeMode, PurgeScope, Purges},
     clock,
-    config::{LogSystem, SharedLog},
-    tokens::read_own,
+    config::LogSystem,
 };
-
-/// The shared log under one configuration.
-pub(crate) struct SharedLogLink {
-    pub(crate) log: SharedLog,
-    pub(crate) credentials: Option<LogCredentials>,
-}
-
-/// The credentials for the program that keeps the log.
-pub(crate) struct LogCredentials {
-    user: Option<String>,
-    password: String,
-}
 
 /// The shared log, as one reader or writer sees it.
 #[derive(Default)]
@@ -55,31 +43,6 @@ pub(super) struct SharedLogClient {
 enum StreamClient {
     Redis(Box<RedisStream>),
     Nats(Box<NatsStream>),
-}
-
-/// An entry of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct StreamEntry {
-    number: u64,
-    /// The content. `None` if it was removed, or if no Larder can have written it.
-    octets: Option<Vec<u8>>,
-}
-
-impl LogCredentials {
-    /// Reads credentials from a file that only its owner may read: a password or token, or `USER:PASSWORD`.
-    ///
-    /// # Errors
-    /// The file is unusable, with the reason.
-    pub(crate) fn load(path: &Path) -> Result<Self, String> {
-        let name = path.display();
-        let text = read_own(path).map_err(|error| format!("credentials for the fleet's log {name}: {error}"))?;
-        let text = text.trim();
-        let (user, password) = text.split_once(':').map_or((None, text), |(user, password)| (Some(user), password));
-        if password.is_empty() || text.chars().any(char::is_control) {
-            return Err(format!("credentials for the fleet's log {name}: it has no PASSWORD, and no USER:PASSWORD"));
-        }
-        Ok(Self { user: user.map(str::to_owned), password: password.to_owned() })
-    }
 }
 
 impl SharedLogClient {
@@ -237,15 +200,6 @@ impl StreamClient {
     }
 }
 
-impl StreamEntry {
-    /// Returns a number by which the entry is recognized later.
-    fn mark(&self) -> u64 {
-        let octets = digest(&SHA256, self.octets.as_deref().unwrap_or_default());
-        let (first, _) = octets.as_ref().split_first_chunk().expect("the digest is longer");
-        u64::from_le_bytes(*first)
-    }
-}
-
 /// Adds the purges of an entry to a slice. Purges that this node made are applied already.
 fn take(entry: &StreamEntry, link: &FleetLink, purges: &Purges, slice: &mut LogSlice) {
     let stream = &shared(link).log.stream;
@@ -290,15 +244,7 @@ async fn in_time<T>(wait: Duration, work: impl Future<Output = Result<T, String>
     done.unwrap_or_else(|_| Err("it does not respond".to_owned()))
 }
 
-/// Returns what another program said, in a form that is safe to show.
-fn shown(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(SHOWN_CHARS).collect()
-}
-
-/// Longest entry. NATS takes 1 MiB by default.
-const ENTRY_BYTES_MAX: usize = 512 << 10;
 /// Most entries of a stream. Older ones are dropped. A node whose position was dropped validates everything once.
 const STREAM_COUNT_MAX: usize = 65_536;
 /// Most entries that are read at once.
 const READ_COUNT: usize = 64;
-const SHOWN_CHARS: usize = 120;

@@ -28,7 +28,7 @@ use crate::{
     },
     clock,
     errors::Failure,
-    fleet::{FleetLink, serving},
+    fleet::{link::FleetLink, serving},
     metrics::{CountGuard, WorkerMetrics},
     mirrors::{MirrorRequest, RegistryAsk},
     origin::{

@@ -34,7 +34,7 @@ use crate::{
     config::{ProxyConfig, Site},
     delays::DelayTable,
     file_watcher::FileWatcher,
-    fleet::{FleetLink, FleetPeers, keys::FleetKeys, shared_log::SharedLogLink},
+    fleet::{keys::FleetKeys, link::FleetLink, peers::FleetPeers, shared_log::stream::SharedLogLink},
     flight::{rest::TailFetches, table::FlightTable},
     history::History,
     lists::ActiveLists,

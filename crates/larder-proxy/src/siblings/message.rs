@@ -11,8 +11,8 @@
 //! ```
 //!
 //! `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`.
-//! `PURGES` has the position up to which the sender has applied each log of purges, as `NAME:LOG:NUMBER,...`. If the fleet
-//! has a shared log, only that one is named.
+//! `PURGES` has the position up to which the sender has applied each log of purges, as `NAME:LOG:NUMBER,...`. If the
+//! fleet has a shared log, only that one is named.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -154,8 +154,8 @@ impl PeerRequest {
     }
 }
 
-/// Returns the positions up to which this node has applied the purges of all nodes. `None` if some of its own purges are
-/// not in the shared log yet.
+/// Returns the positions up to which this node has applied the purges of all nodes. `None` if some of its own purges
+/// are not in the shared log yet.
 fn positions(siblings: &Siblings, purges: &Purges) -> Option<String> {
     let end = *purges.log_end().borrow();
     if let Some(name) = &siblings.shared_log {

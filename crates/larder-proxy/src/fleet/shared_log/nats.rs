@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::{LogCredentials, StreamEntry, shown, socket::LineSocket};
+use super::{
+    socket::LineSocket,
+    stream::{LogCredentials, StreamEntry, shown},
+};
 use crate::{config::SharedLog, fleet::secret};
 
 /// A connection to the stream.
@@ -25,7 +28,7 @@ pub(super) struct NatsStream {
     is_woken: bool,
 }
 
-/// What the server sends.
+/// A message of the server.
 enum NatsMessage {
     Ping,
     Pong,

@@ -6,7 +6,10 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use super::{LogCredentials, StreamEntry, socket::LineSocket};
+use super::{
+    socket::LineSocket,
+    stream::{LogCredentials, StreamEntry, shown},
+};
 use crate::config::SharedLog;
 
 /// A connection to the stream.
@@ -98,7 +101,7 @@ impl RedisStream {
         }
         self.socket.send(text.as_bytes()).await?;
         match self.reply().await? {
-            RedisReply::Error(why) => Err(format!("Redis refuses {}: {}", words[0], super::shown(&why))),
+            RedisReply::Error(why) => Err(format!("Redis refuses {}: {}", words[0], shown(&why))),
             reply => Ok(reply),
         }
     }

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use super::{SharedLogClient, entry::EntryContent};
 use crate::{
     cache::purges::{LogSlice, Purge, Purges},
-    fleet::FleetLink,
+    fleet::link::FleetLink,
 };
 
 /// Appends purges, for as long as the worker runs.

@@ -9,6 +9,7 @@ use tokio::{
     net::TcpStream,
 };
 
+use super::stream::ENTRY_BYTES_MAX;
 use crate::fleet::connecting::connect;
 
 /// The connection.
@@ -60,5 +61,5 @@ fn closed() -> io::Error {
 }
 
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Longest block. An entry has at most [`super::ENTRY_BYTES_MAX`], and NATS sends it in base64.
-const BLOCK_BYTES_MAX: usize = 4 * super::ENTRY_BYTES_MAX;
+/// Longest block. An entry has at most [`ENTRY_BYTES_MAX`], and NATS sends it in base64.
+const BLOCK_BYTES_MAX: usize = 4 * ENTRY_BYTES_MAX;

@@ -1,0 +1,168 @@
+//! The state of the other nodes of the fleet, or of its shared log.
+//!
+//! Owns: whether purges made elsewhere may be unknown here, and whether they are being read.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+/// The state of the other nodes, which survives a reload.
+#[derive(Default)]
+pub(crate) struct FleetPeers {
+    known: Mutex<Vec<PeerState>>,
+    changed: Notify,
+}
+
+/// The state of another node, or of the shared log, as far as this node knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerState {
+    pub(crate) name: Box<str>,
+    /// The last time when all purges made there were known here.
+    pub(crate) contact: Option<Instant>,
+    /// Whether the node has responded, or has failed to respond, since this one started.
+    is_tried: bool,
+    /// Whether purges made there are known to be missing here.
+    is_behind: bool,
+    /// The reason why the node cannot be read, if it cannot.
+    pub(crate) fault: Option<String>,
+    /// The position in its log up to which purges are applied here.
+    pub(crate) position: u64,
+    /// The end of its log when it last responded.
+    pub(crate) end: u64,
+    /// The position in this node's log after which the other node last requested purges. It has applied everything up
+    /// to there.
+    pub(crate) applied: Option<u64>,
+}
+
+impl FleetPeers {
+    /// Adapts the list to a configuration. Nodes that stay keep their state.
+    pub(crate) fn set(&self, names: &[Box<str>]) {
+        let mut known = self.lock();
+        let before = std::mem::take(&mut *known);
+        let state = |name: &str| {
+            before.iter().find(|peer| &*peer.name == name).cloned().unwrap_or_else(|| PeerState::new(name.into()))
+        };
+        *known = names.iter().map(|name| state(name)).collect();
+        drop(known);
+        self.changed.notify_one();
+    }
+
+    /// Notes that a node responded, and how far its purges are applied here.
+    pub(crate) fn note_read(&self, name: &str, position: u64, end: u64) {
+        self.change(name, |peer| {
+            if let Some(fault) = peer.fault.take() {
+                tracing::info!(log = name, %fault, "purges of the fleet can be read again");
+            }
+            (peer.position, peer.end, peer.is_tried, peer.is_behind) = (position, end, true, position < end);
+            peer.contact = (position >= end).then(Instant::now);
+        });
+    }
+
+    /// Notes that a node cannot be read.
+    pub(crate) fn note_failed(&self, name: &str, fault: &str) {
+        self.change(name, |peer| {
+            if peer.fault.as_deref() != Some(fault) {
+                tracing::warn!(log = name, %fault, "purges of the fleet cannot be read: some may be missing here");
+            }
+            (peer.is_tried, peer.is_behind, peer.fault) = (true, false, Some(fault.to_owned()));
+        });
+    }
+
+    /// Notes how far a node has applied the purges made here.
+    pub(crate) fn note_applied(&self, name: &str, position: u64) {
+        self.change(name, |peer| peer.applied = Some(position));
+    }
+
+    /// Returns the state of all nodes.
+    pub(crate) fn states(&self) -> Vec<PeerState> {
+        self.lock().clone()
+    }
+
+    /// Returns whether purges are still being read from a node that may respond.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        self.lock().iter().any(|peer| peer.is_behind || !peer.is_tried)
+    }
+
+    /// Returns whether purges unknown here may have been made.
+    pub(super) fn is_unsure(&self, timeout: Duration, now: Instant) -> bool {
+        let is_known = |peer: &PeerState| peer.contact.is_some_and(|at| now.saturating_duration_since(at) <= timeout);
+        !self.lock().iter().all(is_known)
+    }
+
+    /// Waits for a change.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn change(&self, name: &str, change: impl FnOnce(&mut PeerState)) {
+        if let Some(peer) = self.lock().iter_mut().find(|peer| &*peer.name == name) {
+            change(peer);
+        }
+        self.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<PeerState>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PeerState {
+    fn new(name: Box<str>) -> Self {
+        Self { name, contact: None, is_tried: false, is_behind: false, fault: None, position: 0, end: 0, applied: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn is_unsure(peers: &FleetPeers, after: Duration) -> bool {
+        peers.is_unsure(TIMEOUT, Instant::now() + after)
+    }
+
+    /// A node that starts must not serve before it knows what was purged meanwhile, and must not wait for dead nodes.
+    #[test]
+    fn node_is_ready_once_all_that_respond_are_read_and_sure_once_all_are() {
+        let peers = FleetPeers::default();
+        assert!(!peers.is_catching_up() && !is_unsure(&peers, TIMEOUT * 9), "there are no others");
+        peers.set(&["b".into(), "c".into()]);
+        assert!(peers.is_catching_up() && is_unsure(&peers, Duration::ZERO));
+        peers.note_read("b", 5, 9);
+        peers.note_failed("c", "no route");
+        assert!(peers.is_catching_up(), "more is to be read from b");
+        peers.note_read("b", 9, 9);
+        assert!(!peers.is_catching_up() && is_unsure(&peers, Duration::ZERO), "c may have purged anything");
+        peers.note_read("c", 0, 0);
+        assert!(!is_unsure(&peers, TIMEOUT / 2) && is_unsure(&peers, TIMEOUT * 2));
+        // A node is silent from its last response on, not from the first failure.
+        peers.note_failed("c", "no route");
+        assert!(!peers.is_catching_up() && !is_unsure(&peers, TIMEOUT / 2) && is_unsure(&peers, TIMEOUT * 2));
+    }
+
+    #[test]
+    fn node_that_dies_before_it_was_read_to_its_end_leaves_doubt() {
+        let peers = FleetPeers::default();
+        peers.set(&["b".into()]);
+        peers.note_read("b", 3, 3);
+        peers.note_read("b", 4, 7);
+        assert!(peers.is_catching_up() && is_unsure(&peers, Duration::ZERO));
+        peers.note_failed("b", "gone");
+        assert!(!peers.is_catching_up() && is_unsure(&peers, Duration::ZERO));
+    }
+
+    #[test]
+    fn nodes_that_stay_in_the_configuration_keep_their_state() {
+        let peers = FleetPeers::default();
+        peers.set(&["b".into(), "c".into()]);
+        peers.note_read("b", 3, 3);
+        peers.set(&["b".into()]);
+        assert!(!peers.is_catching_up() && !is_unsure(&peers, Duration::ZERO));
+        peers.set(&["b".into(), "c".into()]);
+        assert!(peers.is_catching_up());
+    }
+}
