@@ -36,6 +36,6 @@ impl FleetLink {
     }
 }
 
-/// Times after which a purge that is not in the shared log is reported: the first if the log is known to be unreachable,
-/// both together otherwise.
+/// Times after which a purge that is not in the shared log is reported: the first if the log is known to be
+/// unreachable, both together otherwise.
 const SENT_PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
