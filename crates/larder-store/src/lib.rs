@@ -53,6 +53,7 @@ pub use store::{
 };
 pub use tuning::{Objective, Tuning, TuningField, TuningKind, TuningValue};
 pub use volume::{
+    evictions::{EvictedEntry, EvictionFinish, EvictionReceiver, EvictionSink},
     neighbours::{NeighbourEntry, NeighbourSink},
     protected_keys::ReclaimGuard,
     superblocks::Invalidation,

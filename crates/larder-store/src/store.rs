@@ -9,6 +9,7 @@ mod inspect;
 mod maintenance;
 mod open;
 mod outage;
+mod outgoing;
 mod scan;
 mod survey;
 mod upgrade;

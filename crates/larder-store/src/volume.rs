@@ -7,6 +7,7 @@
 //! of CRC32C over the record.
 
 pub(crate) mod counters;
+pub(crate) mod evictions;
 pub(crate) mod health;
 pub(crate) mod journal_marks;
 pub(crate) mod loading;
@@ -38,6 +39,7 @@ use crate::{
 };
 use bytes::Bytes;
 use counters::{Counters, add};
+use evictions::EvictionReceiver;
 use health::VolumeHealth;
 use journal_marks::JournalMarks;
 use loading::LoadWaiters;
@@ -93,6 +95,8 @@ pub(crate) struct Volume {
     /// Progress of the journal: written and durable pages, in policies that have a journal.
     pub(crate) journal: JournalMarks,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
+    /// The receiver of evicted entries, if there is one.
+    pub(crate) evictions: OnceLock<Arc<EvictionReceiver>>,
     pub(crate) waiting: LoadWaiters,
     /// The id of the volume's maintenance thread, if it has one.
     pub(crate) maintenance_thread: OnceLock<ThreadId>,
@@ -157,6 +161,7 @@ impl Volume {
             pending_removals: PendingRemovals::default(),
             journal: JournalMarks::default(),
             begin_neighbours: OnceLock::new(),
+            evictions: OnceLock::new(),
             waiting: LoadWaiters::default(),
             maintenance_thread: OnceLock::new(),
             superblock: RwLock::new(superblock),

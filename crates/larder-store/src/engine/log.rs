@@ -20,6 +20,7 @@ pub(crate) mod index;
 pub(crate) mod layout;
 mod listing;
 pub(crate) mod located;
+mod outgoing;
 mod parts;
 mod positions;
 mod read;

@@ -27,7 +27,10 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// Maximum share of a probation segment that is rewritten.
 const PROBATION_SHARE_MAX: f64 = 0.875;
@@ -37,9 +40,9 @@ const READ_BATCH: usize = 32;
 /// A record of the segment being reclaimed, and the slot that needs it. The first part of a divided entry counts with
 /// the entry's whole length.
 #[derive(Clone, Copy)]
-struct NeededRecord {
-    listing: TrailerRecord,
-    slot: IndexSlot,
+pub(super) struct NeededRecord {
+    pub(super) listing: TrailerRecord,
+    pub(super) slot: IndexSlot,
 }
 
 impl LogEngine {
@@ -70,6 +73,8 @@ impl LogEngine {
         let segment_bytes = self.geometry.segment_bytes;
         self.note_reclaimed(needed.iter().map(|needed| u64::from(needed.listing.len_bytes).min(segment_bytes)).sum());
         let EvictionChoice { kept } = self.choose(segment, &needed);
+        let starts: HashSet<u32> = kept.iter().map(|kept| kept.listing.start_bytes).collect();
+        self.pass_on(needed.iter().filter(|needed| !starts.contains(&needed.listing.start_bytes)).copied()).await;
         for batch in kept.chunks(READ_BATCH) {
             self.reinsert(segment, &needed, batch).await;
         }

@@ -3,10 +3,13 @@
 use super::log_checkpoint::Journal;
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_store::{
-    Hints, Objective, Store, StoreOptions,
+    EvictedEntry, EvictionReceiver, Hints, Invalidation, Objective, Store, StoreOptions,
     device::{Device, MemoryDevice},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 /// Entries of about 1 KiB with their records.
 const BODY_BYTES: usize = 800;
@@ -321,4 +324,44 @@ fn a_small_store_holds_entries_in_93_percent_of_its_bytes() {
     }
     let live_bytes = store.stats().entries * BODY_BYTES;
     assert!(live_bytes * 100 >= options.size_bytes * 93, "{live_bytes} of {}", options.size_bytes);
+}
+
+/// At stake: an entry that its user takes for evicted although it was removed, replaced or damaged, or an evicted one
+/// that never arrives.
+#[test]
+fn what_reclaim_drops_is_passed_on_and_nothing_that_was_removed_or_replaced() {
+    let store = Store::open_on(Arc::new(MemoryDevice::new(SIZE_BYTES)), &options()).unwrap();
+    let passed = Arc::new(Mutex::new(Vec::new()));
+    let (receiving, wanted) = (Arc::clone(&passed), 3000);
+    let receiver = EvictionReceiver {
+        wants: Box::new(move |_, len_bytes| len_bytes > wanted),
+        begin: Box::new(move || {
+            let receiving = Arc::clone(&receiving);
+            Box::new(move |entry| receiving.lock().unwrap().push(entry))
+        }),
+        finish: Box::new(|| Box::pin(async {})),
+    };
+    assert!(store.set_evictions(&Arc::new(receiver)));
+    let generation = store.generation();
+    for key in 0..600 {
+        assert!(insert(&store, key, 1, 4000));
+        assert!(insert(&store, 10_000 + key, 1, 100));
+    }
+    (0..600).step_by(3).for_each(|key| block_on(store.remove(&key_bytes(key))).unwrap());
+    (1..600).step_by(3).for_each(|key| assert!(insert(&store, key, 2, 4000)));
+    passed.lock().unwrap().clear();
+    (20_000..22_000).for_each(|key| assert!(insert(&store, key, 1, 4000)));
+    let mut of_old = 0;
+    for EvictedEntry { key, head: found, body: bytes, .. } in passed.lock().unwrap().iter() {
+        let number: u64 = std::str::from_utf8(key).unwrap().rsplit('/').next().unwrap().parse().unwrap();
+        let version = if number < 600 && number % 3 == 1 { 2 } else { 1 };
+        assert!(number >= 600 || !number.is_multiple_of(3), "{number} was removed");
+        assert_eq!((found, bytes), (&head(number, version, 4000), &body(number, version, 4000)), "{number}");
+        of_old += u64::from(number < 600);
+    }
+    assert!(of_old > 100, "{of_old}");
+    assert!(passed.lock().unwrap().len() > 1000, "nearly all of what is dropped is passed on");
+    assert_eq!(store.generation(), generation);
+    block_on(store.invalidate(Invalidation::All)).unwrap();
+    assert_ne!(store.generation(), generation);
 }
