@@ -25,6 +25,7 @@ use crate::{
     },
     config::CacheSettings,
     metrics::WorkerMetrics,
+    tier::Tier,
 };
 
 pub(crate) mod arrivals;
@@ -44,6 +45,7 @@ pub(crate) mod responses;
 pub(crate) mod shared_reads;
 pub(crate) mod sightings;
 pub(crate) mod storing;
+pub(crate) mod tiered;
 pub(crate) mod uncollapsible;
 
 /// The cache as one worker uses it for the requests of one site.
@@ -80,6 +82,8 @@ impl SitePolicy {
 pub(crate) struct CacheShared {
     pub(crate) hot: Arc<HotTier>,
     pub(crate) store: Option<Store>,
+    /// The second tier, for entries that the store has evicted.
+    pub(crate) tier: Option<Arc<Tier>>,
     /// The memory for bodies in transfer.
     pub(crate) bodies: Arc<BodyBudget>,
     /// Pieces of long bodies that several clients are reading.

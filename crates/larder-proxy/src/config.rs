@@ -15,6 +15,7 @@ mod origins;
 mod parent;
 mod shared_log;
 mod sites;
+mod tier;
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -33,6 +34,7 @@ pub use origins::{Balance, GroupRules, HostSent, Origins};
 pub use parent::{Direct, DirectFallback, InvalidParent, Parent, Parents};
 pub use shared_log::{InvalidSharedLog, LogSystem, SharedLog};
 pub use sites::{CacheSettings, Site};
+pub use tier::{TierConfig, TierPlace};
 
 use crate::{lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory, state_file};
 
@@ -134,6 +136,8 @@ pub struct ProxyConfig {
     /// Path prefix of the files that keep the proxy's state across restarts, next to the store. `.missing` and other
     /// suffixes are appended. Default none: no state is kept.
     pub state_base: Option<PathBuf>,
+    /// The second tier, to which the store's evicted entries go. It needs a store and `state_base`. Default none.
+    pub tier: TierConfig,
     /// Whether origins are contacted over HTTP/2 if they use TLS and support it. Their interim responses (103) are then
     /// lost, because the HTTP library does not pass them on. Default on.
     pub origin_http2: bool,
@@ -182,6 +186,7 @@ impl Default for ProxyConfig {
             origin_ca_file: None,
             offline: Offline::Off,
             state_base: None,
+            tier: TierConfig::default(),
             origin_http2: true,
             rules: larder_http::Rules::default(),
         }

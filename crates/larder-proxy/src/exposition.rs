@@ -10,6 +10,7 @@ mod process;
 pub(crate) use process::resident_bytes;
 mod sites;
 mod store;
+mod tier;
 mod times;
 
 use std::{
@@ -265,6 +266,7 @@ impl Collector for MetricsSource {
             encode_states(&mut encoder, shared)?;
             health::encode(&mut encoder, shared)?;
             fleet::encode(&mut encoder, shared)?;
+            tier::encode(&mut encoder, shared)?;
         }
         if let Some(store) = &self.store {
             store::encode(&mut encoder, &store.stats())?;

@@ -67,6 +67,7 @@ mod shared;
 mod siblings;
 mod site_figures;
 mod state_file;
+mod tier;
 mod times;
 mod tokens;
 mod unfinished;
@@ -80,7 +81,7 @@ pub use config::{
     AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetNode,
     GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern, InvalidOriginUrl,
     InvalidParent, InvalidSharedLog, Limits, Listener, LogSystem, Mirror, MirrorLink, Offline, OriginUrl, Origins,
-    Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TlsIdentity,
+    Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TierConfig, TierPlace, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;

@@ -219,8 +219,10 @@ impl RunningProxy {
 
     fn stop_all(&mut self, grace: Duration) {
         let shared = self.handle.in_force.get();
-        let kept =
-            shared.filter(|_| !self.has_left).map(|shared| (Arc::clone(&shared.missing), Arc::clone(&shared.history)));
+        let kept = shared.filter(|_| !self.has_left).map(|shared| {
+            let tier = shared.cache.tier.clone();
+            (Arc::clone(&shared.missing), Arc::clone(&shared.history), tier)
+        });
         // An order to cut off exchanges is never withdrawn.
         self.handle.stop.send_if_modified(|told| {
             let is_less = told.is_none_or(|told| grace < told.grace);
@@ -230,7 +232,10 @@ impl RunningProxy {
             is_less
         });
         self.join();
-        if let Some((missing, history)) = kept {
+        if let Some((missing, history, tier)) = kept {
+            if let Some(tier) = tier {
+                tier.stop(leaving::TIER_PATIENCE);
+            }
             missing.save();
             history.note(ClockMoment::now());
             history.save();

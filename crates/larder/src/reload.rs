@@ -112,6 +112,7 @@ fn key_of(setting: NeedsRestart) -> &'static str {
         NeedsRestart::WorkerCount => "workers",
         NeedsRestart::Admin => "admin.listen",
         NeedsRestart::HotBytes => "memory.cache",
+        NeedsRestart::Tier => "tier",
     }
 }
 

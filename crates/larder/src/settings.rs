@@ -227,6 +227,7 @@ impl RunSettings {
         self.check_origin_form()?;
         self.check_fleet()?;
         self.store.check()?;
+        self.check_tier()?;
         self.check_interception()?;
         let unused =
             self.registry_mirrors.origins.iter().find(|origin| !self.registry_mirrors.names.contains(&origin.name));
@@ -335,6 +336,13 @@ impl RunSettings {
         let help = "list all nodes in [fleet], also this one by its `node`, and give all the same `secret_file`; see \
                     docs/how-to/fleet.md";
         Err(Failure::usage(fault, help))
+    }
+
+    /// Refuses a second tier without a place or a store.
+    fn check_tier(&self) -> Result<(), Failure> {
+        let has_store = !self.store.disks.contains(&DiskSettings::None);
+        let Some(fault) = self.proxy.tier.fault(has_store) else { return Ok(()) };
+        Err(Failure::usage(fault, "give [tier] a `folder`, and Larder a store; see docs/how-to/tier.md"))
     }
 
     /// Refuses build caches that have one path together, or that of a mirror.

@@ -61,6 +61,15 @@ pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     }
 }
 
+/// Parses which evicted entries go to the second tier: `all`, or only those that were `hit`.
+pub(crate) fn tier_admission(text: &str) -> Result<bool, BadValue> {
+    match text {
+        "all" => Ok(true),
+        "hit" => Ok(false),
+        _ => Err(BadValue::new(format!("unknown value for `admit`: `{text}`"), "it can be hit or all")),
+    }
+}
+
 /// Parses whether connections to an origin begin with a PROXY header: `v2` or `off`.
 pub(crate) fn proxy_protocol(text: &str) -> Result<bool, BadValue> {
     match text {

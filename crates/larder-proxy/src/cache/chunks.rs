@@ -27,7 +27,7 @@ use crate::{
         patience::ReadPatience,
         shared_reads::{PiecePlace, SharedPiece},
         sightings::{BodySightings, ChunkSighting},
-        storing,
+        storing, tiered,
     },
 };
 
@@ -164,11 +164,22 @@ impl ChunkedBody {
             let Some(reader) = reader.filter(|reader| reader.len() == len) else { return Ok(None) };
             reader.read(place.start - span.start..place.end - span.start).await
         };
-        let bytes = lookup::ask(&self.cache, waiting, reading).await?.ok_or(AbsenceReason::Gap)?;
+        let bytes = match lookup::ask(&self.cache, waiting, reading).await? {
+            Some(bytes) => bytes,
+            None => self.read_from_tier(key, span, place).await.ok_or(AbsenceReason::Gap)?,
+        };
         if is_whole {
             shared.hot.insert(key, HotItem::Chunk(bytes.clone()), moment);
         }
         Ok(reserved.hold(bytes))
+    }
+
+    /// Reads a piece of the chunk `span` from the second tier.
+    async fn read_from_tier(&self, key: &[u8], span: &Range<u64>, place: PiecePlace) -> Option<Bytes> {
+        let (_, body) = tiered::find(&self.cache, key).await?;
+        let within = |at: u64| usize::try_from(at - span.start).ok();
+        let (start, end) = (within(place.start)?, within(place.end)?);
+        (body.len() as u64 == span.end - span.start).then(|| body.slice(start..end))
     }
 
     /// Returns one reader's part of a piece, from its start or from `position`.
@@ -214,6 +225,9 @@ impl ChunkedBody {
     /// Returns whether chunk `number` appears to be stored. Looks only in memory.
     pub(crate) fn seems_there(&self, number: u64) -> bool {
         let Some(store) = &self.cache.shared.store else { return false };
+        if tiered::has(&self.cache, &self.chunk_key(number)) {
+            return true;
+        }
         match self.known().map_or(ChunkSighting::Nothing, |known| known.known(number)) {
             ChunkSighting::Absent => false,
             ChunkSighting::Nothing | ChunkSighting::Seen(_) => store.may_contain(&self.chunk_key(number)),

@@ -16,6 +16,7 @@ use crate::{
         Cache, patience,
         purges::{PurgeMode, PurgeResult, PurgeScope, host_of_key},
         storing::{no_answer, remove, site_of},
+        tiered,
     },
     clock,
     origin::target::path_of,
@@ -61,7 +62,9 @@ pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -
     cache.shared.epochs.advance_all();
     cache.shared.hot.clear();
     if let Some(store) = cache.shared.store.clone() {
-        let noted = patience::write(cache, async move { store.invalidate(which).await }).await;
+        let clearing = tiered::begin_clearing(cache).await;
+        let invalidating = tiered::during(clearing, async move { store.invalidate(which).await });
+        let noted = patience::write(cache, invalidating).await;
         let outcome = noted.map_or_else(no_answer, |noted| noted.map_err(|error| error.to_string()));
         cache.shared.hot.clear();
         return outcome.map_err(NotInvalid::NotDurable);

@@ -21,6 +21,7 @@ use crate::cache::{
     hot::HotItem,
     patience::{self, ReadPatience},
     purges::PurgeVerdict,
+    tiered,
 };
 
 /// The result of a lookup for a request.
@@ -156,8 +157,10 @@ async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
         return after_purges(cache, key, one, moment).map(|one| (one, true));
     }
     let store = cache.shared.store.as_ref()?;
-    let (reader, mut body) = read(cache, store, key).await?;
-    let mut head = reader.head();
+    let (mut head, mut body) = match read(cache, store, key).await {
+        Some((reader, body)) => (reader.head(), body),
+        None => tiered::find(cache, key).await?,
+    };
     let admitted = cache.shared.hot.can_keep((head.len() + body.len()) as u64);
     if admitted {
         // Copied to release the larger buffer, which the device reuses.

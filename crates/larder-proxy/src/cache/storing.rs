@@ -21,6 +21,7 @@ use crate::cache::{
     lookup::FoundResponse,
     patience, pins,
     purges::{PurgeVerdict, WorkStart},
+    tiered,
 };
 
 /// The keys under which a response is stored.
@@ -62,7 +63,8 @@ pub(crate) fn admission(cache: &Cache, place: &StorePlace, head: &StoredHead, bo
         return StoreAdmission::Granted;
     }
     let is_granted = match body_len {
-        Some(len) if len > CHUNK_BYTES => store.admits(&place.key, len),
+        // Chunks reach the second tier through the store only.
+        Some(len) if len > CHUNK_BYTES => store.admits(&place.key, len) || tiered::wants(cache, CHUNK_BYTES),
         Some(len) => store.admits(&place.key, (place.key.len() + head.encode().len()) as u64 + len),
         None if store.has_room(&place.key) => true,
         None => return StoreAdmission::Open,
@@ -201,17 +203,24 @@ async fn commit_somewhere(
     let (is_offer, is_refused) =
         (is_whole && place.admission == StoreAdmission::Open, is_whole && place.admission == StoreAdmission::Refused);
     let hints = hints(cache, place, head);
-    let entry = UnwrittenEntry { key: &place.key, is_offer, head: head.encode(), body: body.clone(), hints };
+    let encoded = Bytes::from(head.encode());
+    let entry = UnwrittenEntry { key: &place.key, is_offer, head: encoded.clone(), body: body.clone(), hints };
     if is_refused || !write(cache, store, entry).await {
+        if is_whole {
+            tiered::offer(cache, &place.key, (encoded, body.clone()), hints).await;
+        }
         // The store may still have an older response, which must not outlive this one.
         replace_in_memory(cache, place, head, &body).await;
         return undo_if_invalidated(cache, place, began, CommitOutcome::InMemory).await;
     }
     pins::spare_chunks(cache, store, &place.key, head.body()).await;
+    if !is_whole {
+        tiered::note_long(cache, &place.key);
+    }
     // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
     // but never a marker without its variant.
     if let Some((marker, true)) = &place.marker {
-        let (head, body) = (marker.rules.encode(), vec![marker.encode_rest()]);
+        let (head, body) = (marker.rules.encode().into(), vec![marker.encode_rest()]);
         let hints = Hints { expires_at: 0, ..hints };
         if !write(cache, store, UnwrittenEntry { key: &place.primary, is_offer: false, head, body, hints }).await {
             return CommitOutcome::Nowhere;
@@ -228,12 +237,13 @@ async fn commit_somewhere(
 /// many other entries together.
 pub(crate) async fn commit_chunk(cache: &Arc<Cache>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
-    match &cache.shared.store {
-        Some(store) => {
-            write(cache, store, UnwrittenEntry { key, is_offer: false, head: Vec::new(), body, hints }).await
-        }
-        None => false,
+    let Some(store) = &cache.shared.store else { return false };
+    let is_short = body.iter().map(Bytes::len).sum::<usize>() < CHUNK_BYTES as usize;
+    let is_stored = write(cache, store, UnwrittenEntry { key, is_offer: false, head: Bytes::new(), body, hints }).await;
+    if is_stored && is_short {
+        tiered::note_long(cache, key);
     }
+    is_stored
 }
 
 /// Stores a fragment of a chunk, with its position in the body.
@@ -241,7 +251,7 @@ pub(crate) async fn commit_fragment(cache: &Arc<Cache>, primary: &[u8], key: &[u
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
         Some(store) => {
-            let (head, body) = (start.to_le_bytes().to_vec(), vec![bytes]);
+            let (head, body) = (Bytes::copy_from_slice(&start.to_le_bytes()), vec![bytes]);
             write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints }).await
         }
         None => false,
@@ -301,11 +311,12 @@ async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, be
             hints.expires_at = 0;
         }
         let (store, key) = (store.clone(), Arc::clone(&place.key));
-        if cache.shared.patience.admits()
-            && let Some(Err(error)) =
-                patience::write(cache, async move { store.update_head(&key, head, hints).await }).await
-        {
-            note_error(cache, &error);
+        if cache.shared.patience.admits() {
+            let change = tiered::change(cache, &key).await;
+            let updating = tiered::during(change, async move { store.update_head(&key, head, hints).await });
+            if let Some(Err(error)) = patience::write(cache, updating).await {
+                note_error(cache, &error);
+            }
         }
     }
     if !cache.shared.epochs.is_unchanged(&place.primary, began.moment) || is_purged(cache, &place.key, &entry.head) {
@@ -331,7 +342,9 @@ pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String>
     cache.shared.hot.remove(key);
     let Some(store) = cache.shared.store.clone() else { return Ok(()) };
     let owned = Box::<[u8]>::from(key);
-    let outcome = match patience::write(cache, async move { store.remove(&owned).await }).await {
+    let change = tiered::change(cache, key).await;
+    let removing = tiered::during(change, async move { store.remove(&owned).await });
+    let outcome = match patience::write(cache, removing).await {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => {
             note_error(cache, &error);
@@ -384,7 +397,7 @@ struct UnwrittenEntry<'a> {
     key: &'a [u8],
     /// Whether to skip the write if the store has no room for entries like this one.
     is_offer: bool,
-    head: Vec<u8>,
+    head: Bytes,
     body: Vec<Bytes>,
     hints: Hints,
 }
@@ -409,13 +422,17 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
     }
     // In a closure, so that any error drops the writer before the commit. A dropped writer stores nothing.
     let filled = || {
-        let mut writer = store.insert(key, head.into(), hints)?;
+        let mut writer = store.insert(key, head, hints)?;
         body.into_iter().try_for_each(|piece| writer.write(piece))?;
         Ok(writer)
     };
     let written = match filled() {
-        Ok(writer) if is_offer => patience::write(cache, writer.offer()).await,
-        Ok(writer) => patience::write(cache, async move { writer.commit().await.map(|()| true) }).await,
+        Ok(writer) => {
+            let change = tiered::change(cache, key).await;
+            let writing =
+                async move { if is_offer { writer.offer().await } else { writer.commit().await.map(|()| true) } };
+            patience::write(cache, tiered::during(change, writing)).await
+        }
         Err(error) => Some(Err(error)),
     };
     match written {

@@ -31,6 +31,7 @@ use crate::{
         lookup::{self, FoundResponse, StoreTrouble},
         patience::ReadPatience,
         sightings::{BodySightings, ChunkSighting},
+        tiered,
     },
     flight::{
         rest,
@@ -229,7 +230,7 @@ async fn look_at(
                     .spawn(async move { (number, lookup::ask(&cache, ReadPatience::Short, store.locate(&key)).await) });
             } else {
                 known.note(number, ChunkSighting::Absent);
-                missing.push(number);
+                push_missing(body, number, &mut missing);
             }
         }
         // An error here means that the runtime is stopping.
@@ -238,8 +239,16 @@ async fn look_at(
         let seen = seen?;
         known.note(number, seen.map_or(ChunkSighting::Absent, ChunkSighting::Seen));
         if seen.is_none() {
-            missing.push(number);
+            push_missing(body, number, &mut missing);
         }
+    }
+}
+
+/// Adds a chunk that the store does not have to the missing ones, unless the second tier has it. If the tier then does
+/// not respond in time, the chunk is a gap, which the origin fills.
+fn push_missing(body: &ChunkedBody, number: u64, missing: &mut Vec<u64>) {
+    if !tiered::has(&body.cache, &body.chunk_key(number)) {
+        missing.push(number);
     }
 }
 

@@ -54,6 +54,7 @@ use crate::{
     routes::SiteRoutes,
     shared::{BoundedCounts, ProxyState},
     siblings::Siblings,
+    tier::Tier,
 };
 
 /// The state built from a configuration.
@@ -80,6 +81,7 @@ pub(super) struct ConfigFiles {
 /// The state that survives a reload.
 pub(super) struct Persistent {
     store: Option<Store>,
+    tier: Option<Arc<Tier>>,
     hot: Arc<HotTier>,
     sightings: Arc<ChunkSightings>,
     arrivals: Arc<Arrivals>,
@@ -143,7 +145,7 @@ impl Persistent {
     /// Creates the surviving state at start.
     ///
     /// # Errors
-    /// The access log cannot be opened.
+    /// The access log or the journal of the second tier cannot be opened.
     pub(super) fn new(config: &ProxyConfig, store: Option<&Store>, workers: &[Arc<WorkerMetrics>]) -> io::Result<Self> {
         let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
         let peers = config.fleet.log_names();
@@ -158,6 +160,7 @@ impl Persistent {
         }
         Ok(Self {
             store: store.cloned(),
+            tier: open_tier(config, store)?,
             hot: open_hot_tier(config, store),
             sightings: Arc::default(),
             arrivals: Arc::default(),
@@ -217,6 +220,7 @@ impl Persistent {
         }
         Ok(Self {
             store: cache.store.clone(),
+            tier: cache.tier.clone(),
             hot: Arc::clone(&cache.hot),
             sightings: Arc::clone(&cache.sightings),
             arrivals: Arc::clone(&cache.arrivals),
@@ -270,6 +274,7 @@ impl Assembly {
         let cache = CacheShared {
             hot: lasting.hot,
             store: lasting.store,
+            tier: lasting.tier,
             bodies: lasting.bodies,
             reads: lasting.reads,
             sightings: lasting.sightings,
@@ -373,6 +378,15 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
         // A random name would mean nothing to readers of the field.
         cache_name: node_name(config.marking_name().unwrap_or(CACHE_NAME)),
     }
+}
+
+/// Opens the second tier, if one is configured and the store can have one.
+fn open_tier(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Option<Arc<Tier>>> {
+    let Some(place) = &config.tier.place else { return Ok(None) };
+    let Some((store, path)) = store.zip(config.state_file("tier")) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a second tier needs a store"));
+    };
+    Tier::open(&config.tier, place, &path, store).map(Some)
 }
 
 /// Creates the memory cache. The store puts neighbours into it.

@@ -172,6 +172,9 @@ impl Handover {
             let (missing, history) = (Arc::clone(&shared.missing), Arc::clone(&shared.history));
             // The successor reads the record at its start, so nothing may be added to it from here on.
             shared.cache.purges.hand_over();
+            if let Some(tier) = &shared.cache.tier {
+                tier.stop(TIER_PATIENCE);
+            }
             missing.save();
             history.note(ClockMoment::now());
             history.save();
@@ -190,4 +193,6 @@ const EXCHANGE_PATIENCE: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_millis(1250);
 /// Longest time for the exchanges that continue.
 const LEAVING_MAX: Duration = Duration::from_hours(1);
+/// Longest time to store the last pack of the second tier.
+pub(super) const TIER_PATIENCE: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -58,6 +58,8 @@ pub enum NeedsRestart {
     Admin,
     /// The memory cache, if there was none before.
     HotBytes,
+    /// The second tier.
+    Tier,
 }
 
 impl ServedConfig {
@@ -150,6 +152,10 @@ fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Ve
     if before.hot_bytes == 0 && config.hot_bytes > 0 {
         config.hot_bytes = 0;
         unchanged.push(NeedsRestart::HotBytes);
+    }
+    if config.tier != before.tier {
+        config.tier = before.tier.clone();
+        unchanged.push(NeedsRestart::Tier);
     }
     config.state_base.clone_from(&before.state_base);
     (config, unchanged)

@@ -56,6 +56,7 @@ mod siblings;
 mod sites;
 mod smuggling;
 mod support;
+mod tier;
 mod tls_clients;
 mod upgrades;
 mod validation;

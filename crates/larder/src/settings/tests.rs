@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::value;
-use larder_proxy::Listener;
+use larder_proxy::{Listener, TierPlace};
 
 fn check(change: impl FnOnce(&mut RunSettings), expected: Result<(), &str>) {
     let mut settings = RunSettings::default();
@@ -103,4 +103,16 @@ fn what_is_no_origin_says_why() {
         let problem = value::origin(text).expect_err(text).problem;
         assert!(problem.starts_with("origin ") && problem.ends_with(text), "{problem}");
     }
+}
+
+#[test]
+fn a_second_tier_needs_a_place_and_a_store() {
+    let place = || Some(TierPlace::Folder("/mnt/packs".into()));
+    check(|settings| settings.proxy.tier.bytes_max = 1 << 40, Err("the second tier has no place for its packs"));
+    check(|settings| settings.proxy.tier.place = place(), Ok(()));
+    let lonely = |settings: &mut RunSettings| {
+        settings.proxy.tier.place = place();
+        settings.store.disks = vec![DiskSettings::None];
+    };
+    check(lonely, Err("a second tier needs a store"));
 }

@@ -1,4 +1,4 @@
-//! The rows about responses, and about the proxy's records and limits.
+//! The rows about responses, the second tier, and the proxy's records and limits.
 
 use super::row;
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     value,
 };
 use larder_http::TargetList;
+use larder_proxy::TierPlace;
 
 const OBSERVATION: &str = "Observation";
 
@@ -308,4 +309,33 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("limits.origin_idle_connections", "", Count, "1 to 10000000", Toml("64"), Reload, "32",
         "Most unused connections kept per origin and worker."
         => run |s, v| s.proxy.limits.origin_idle_count_max = count(v)?),
+    row!("tier.folder", "", Text, "", Prose("none"), Restart, "\"/mnt/slow/larder\"",
+        "Folder for entries that the store evicts, such as one of a slower disk or of a network file system. A miss is \
+         looked up there before the origin is contacted. See [A second tier](../how-to/tier.md)."
+        => run |s, v| s.proxy.tier.place = Some(TierPlace::Folder(path(v)?))),
+    row!("tier.size", "", Size, "", Toml("\"100GB\""), Restart, "\"2TB\"",
+        "Most bytes in the tier. Beyond it, the oldest packs are removed. The index takes about 50 bytes of memory for \
+         each entry."
+        => run |s, v| s.proxy.tier.bytes_max = bytes(v)?),
+    row!("tier.admit", "", Text, "hit, all", Toml("\"hit\""), Restart, "\"all\"",
+        "Which evicted entries go out: `hit`, those that were requested again and those of at least `large`; `all`, \
+         every one, which writes everything that the store ever had."
+        => run |s, v| s.proxy.tier.admits_all = v.parsed("hit or all", value::tier_admission)?),
+    row!("tier.large", "", Size, "", Toml("\"256KiB\""), Restart, "\"1MiB\"",
+        "Length from which an entry goes out although it was not requested again. Bodies over 1 MiB consist of entries \
+         of 1 MiB."
+        => run |s, v| s.proxy.tier.large_bytes = bytes(v)?),
+    row!("tier.read_timeout", "", Duration, "", Toml("\"1s\""), Restart, "\"200ms\"",
+        "Longest time that a request waits for the tier. After that the origin is contacted."
+        => run |s, v| s.proxy.tier.timeout = duration(v)?),
+    row!("tier.pack_age", "", Duration, "", Toml("\"1m\""), Restart, "\"10m\"",
+        "Longest time that entries wait until their pack of 16 MiB is full. They are not found while they wait. With \
+         more, fewer and longer packs are stored."
+        => run |s, v| s.proxy.tier.pack_age = duration(v)?),
+    row!("tier.writes_per_day", "", Size, "", Prose("no limit"), Restart, "\"200GB\"",
+        "Most bytes written to the tier per day; a 24th of it at once. Entries beyond it are evicted as without a tier."
+        => run |s, v| s.proxy.tier.write_bytes_per_day = Some(bytes(v)?)),
+    row!("tier.puts_per_day", "", Count, "1 or more", Prose("no limit"), Restart, "5000",
+        "Most packs stored per day; a 24th of it at once."
+        => run |s, v| s.proxy.tier.puts_per_day = Some(count(v)? as u64)),
 ];

@@ -1,0 +1,308 @@
+//! The second tier: keeps entries that the store evicts, on another disk or in another place, and finds them again.
+//!
+//! Owns: the pack that is being filled, its way to the storage, and the reads. `cache::lookup` and `cache::chunks` look
+//! here after the store (`reads`), and `cache::storing` reports every change of a key first (`changes`). Invariants: a
+//! fault of the tier costs hits only. No client waits longer than the time-out, and no worker's thread waits for the
+//! tier's disk. No entry is found that is older than what the store held or removed last (see `index`).
+//!
+//! An entry never goes out alone: entries are collected in packs of 16 MiB, because a request to an object store costs
+//! as much for a byte as for a pack. Memory: four packs, and the index.
+
+mod budget;
+mod changes;
+mod index;
+mod journal;
+mod journal_writer;
+mod outgoing;
+mod reads;
+mod record;
+mod storage;
+
+use std::{
+    collections::HashMap,
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use larder_store::{EvictedEntry, Store};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, mpsc},
+    time::timeout,
+};
+
+use self::{
+    budget::{DailyBudget, FailureRest},
+    index::{RecordPlace, TierIndex},
+    journal::{JournalTitle, TierJournal},
+    journal_writer::JournalWriter,
+    outgoing::{OpenPack, PACK_BYTES, PACKS_WAITING_MAX, SealedPack},
+    storage::PackStorage,
+};
+pub(crate) use self::{
+    changes::{TierChange, TierClearing},
+    record::TierEntry,
+};
+use crate::{
+    cache::entry::random,
+    config::{TierConfig, TierPlace},
+};
+
+/// The second tier.
+pub(crate) struct Tier {
+    config: TierConfig,
+    store: Store,
+    storage: PackStorage,
+    state: Mutex<TierState>,
+    journal: JournalWriter,
+    /// Set once the journal could not be written, or the tier was stopped.
+    is_out_of_use: AtomicBool,
+    rest: Mutex<FailureRest>,
+    figures: TierFigures,
+    read_count: AtomicU64,
+    sealed: mpsc::Sender<SealedPack>,
+    /// The tier's own thread, which does all its I/O except for the journal.
+    tasks: Handle,
+    end: Arc<Notify>,
+    /// Notified when an entry has returned into the store.
+    restored: Notify,
+}
+
+/// The index, and the entries that are on their way.
+struct TierState {
+    index: TierIndex,
+    open: Option<OpenPack>,
+    /// The heads of long bodies whose chunks go out, with their sites. They follow, so that the chunks can be found.
+    heads: HashMap<Box<[u8]>, u64>,
+    /// Bytes of the packs that wait to be stored.
+    waiting_bytes: usize,
+    writes: Option<DailyBudget>,
+    puts: Option<DailyBudget>,
+}
+
+/// The content of the journal at the start.
+struct FormerTier {
+    index: TierIndex,
+    title: JournalTitle,
+    /// The name of a tier that was given up, because the store is another one now.
+    outdated: Option<u64>,
+}
+
+/// The figures of the tier since the start.
+#[derive(Debug, Default)]
+pub(crate) struct TierFigures {
+    /// Entries found.
+    pub(crate) hits: AtomicU64,
+    /// Reads that failed or took too long.
+    pub(crate) failed: AtomicU64,
+    /// Reads that were skipped because the tier was paused or busy.
+    pub(crate) bypassed: AtomicU64,
+    /// Entries that were damaged or not the requested ones.
+    pub(crate) corrupt: AtomicU64,
+    /// Entries that went out.
+    pub(crate) stored: AtomicU64,
+    /// Entries that did not go out: over the budget, or the tier was down or too slow.
+    pub(crate) dropped: AtomicU64,
+    /// Packs stored.
+    pub(crate) packs: AtomicU64,
+    /// Bytes of the packs stored.
+    pub(crate) bytes: AtomicU64,
+}
+
+/// The state of the tier, for metrics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TierGauges {
+    pub(crate) entries: u64,
+    pub(crate) packs: u64,
+    pub(crate) bytes: u64,
+    /// Entries that wait until their pack is stored.
+    pub(crate) waiting: u64,
+    /// Whether entries are looked up.
+    pub(crate) is_up: bool,
+}
+
+impl Tier {
+    /// Opens the tier of a store, with its journal at `path`. Starts the tier's threads. Reads nothing but the journal.
+    ///
+    /// # Errors
+    /// A thread cannot be started, or the journal cannot be written.
+    pub(crate) fn open(config: &TierConfig, place: &TierPlace, path: &Path, store: &Store) -> io::Result<Arc<Self>> {
+        let FormerTier { index, title, outdated } = FormerTier::read(path, store.generation());
+        let journal = TierJournal::create(path, title, &index.snapshot())?;
+        let (known, next_pack) = (index.packs(), index.next_pack());
+        let (sealed, packs) = mpsc::channel(PACKS_WAITING_MAX);
+        let (writer, orders) = JournalWriter::new();
+        let end = Arc::new(Notify::new());
+        let tier = Arc::new(Self {
+            config: config.clone(),
+            store: store.clone(),
+            storage: PackStorage::new(place, title.tier),
+            state: Mutex::new(TierState::new(index, config)),
+            journal: writer,
+            is_out_of_use: AtomicBool::new(false),
+            rest: Mutex::default(),
+            figures: TierFigures::default(),
+            read_count: AtomicU64::new(0),
+            sealed,
+            tasks: start_thread(&end)?,
+            end,
+            restored: Notify::new(),
+        });
+        let weak = Arc::downgrade(&tier);
+        journal_writer::start(weak.clone(), journal, title, orders)?;
+        tier.tasks.spawn(outgoing::store_packs(weak.clone(), packs));
+        tier.tasks.spawn(outgoing::tend(weak.clone(), config.pack_age));
+        let outdated = outdated.map(|tier| PackStorage::new(place, tier));
+        tier.tasks.spawn(outgoing::tidy(tier.storage.clone(), known, next_pack, outdated));
+        if !store.set_evictions(&Arc::new(outgoing::receiver(&weak))) {
+            tracing::warn!("only the policies `log` and `log-clock` pass entries on to a second tier");
+        }
+        Ok(tier)
+    }
+
+    /// Returns whether an entry with this number of hits and this length goes out.
+    pub(crate) fn wants(&self, hits: u8, len_bytes: u64) -> bool {
+        let is_worth_it = self.config.admits_all || hits > 0 || len_bytes >= self.config.large_bytes;
+        is_worth_it && !self.lock_rest().holds(Instant::now())
+    }
+
+    /// Returns the number of changes so far, for [`Tier::offer`].
+    pub(crate) fn moment(&self) -> u64 {
+        self.lock().index.moment()
+    }
+
+    /// Takes an entry that was not in the store after `moment`.
+    pub(crate) fn offer(&self, entry: &EvictedEntry, moment: u64) {
+        self.take(entry, moment);
+    }
+
+    /// Stops the tier before another process takes over its journal, or the program ends. The last pack is stored, if
+    /// that takes no longer than `patience`. Blocks; not for a thread of the proxy.
+    pub(crate) fn stop(self: &Arc<Self>, patience: Duration) {
+        let own = Arc::clone(self);
+        let (done, is_done) = std::sync::mpsc::channel();
+        self.tasks.spawn(async move {
+            let pack = own.lock().seal();
+            let storing = async {
+                if let Some(pack) = pack {
+                    own.store_pack(pack).await;
+                }
+            };
+            drop(timeout(patience, storing).await);
+            own.is_out_of_use.store(true, Relaxed);
+            // An error means that the journal was given up before.
+            let _ = own.journal.stop().await;
+            // The stop may not wait any longer.
+            let _ = done.send(());
+        });
+        let _ = is_done.recv_timeout(patience + CHANGE_PATIENCE);
+        self.is_out_of_use.store(true, Relaxed);
+    }
+
+    pub(crate) fn figures(&self) -> &TierFigures {
+        &self.figures
+    }
+
+    pub(crate) fn gauges(&self) -> TierGauges {
+        let is_up = !self.is_out_of_use.load(Relaxed) && !self.lock_rest().is_resting();
+        let state = self.lock();
+        let index = &state.index;
+        let (entries, packs) = (index.entry_count() as u64, index.pack_count() as u64);
+        TierGauges { entries, packs, bytes: index.bytes(), waiting: index.waiting_count() as u64, is_up }
+    }
+
+    /// Returns the place of a key's entry, if the tier has one and is in use.
+    fn locate(&self, hash: u64) -> Option<RecordPlace> {
+        self.lock().index.find(hash).filter(|_| !self.is_out_of_use.load(Relaxed))
+    }
+
+    fn note_success(&self) {
+        if self.lock_rest().succeed() {
+            tracing::info!("the second tier responds again");
+        }
+    }
+
+    fn note_failure(&self, why: &str) {
+        self.figures.failed.fetch_add(1, Relaxed);
+        if self.lock_rest().fail(Instant::now()) {
+            tracing::warn!(why, "the second tier fails, continuing without it");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TierState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_rest(&self) -> MutexGuard<'_, FailureRest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FormerTier {
+    /// Reads the journal. One of another generation of the store, or a damaged one, is not used.
+    fn read(path: &Path, generation: u64) -> Self {
+        let mut index = TierIndex::new();
+        let read = TierJournal::read(path);
+        let former = read.as_ref().map(|(title, _)| title.tier);
+        match read {
+            Some((title, lines)) if title.generation == generation => {
+                lines.iter().for_each(|line| index.apply(line));
+                Self { index, title, outdated: None }
+            }
+            _ => Self { index, title: JournalTitle { tier: random(), generation }, outdated: former },
+        }
+    }
+}
+
+impl TierState {
+    fn new(index: TierIndex, config: &TierConfig) -> Self {
+        let now = Instant::now();
+        Self {
+            index,
+            open: None,
+            heads: HashMap::new(),
+            waiting_bytes: 0,
+            writes: DailyBudget::new(config.write_bytes_per_day, PACK_BYTES as u64, now),
+            puts: DailyBudget::new(config.puts_per_day, 1, now),
+        }
+    }
+}
+
+impl Drop for Tier {
+    fn drop(&mut self) {
+        self.end.notify_one();
+    }
+}
+
+/// Starts the thread for the tier's I/O. It ends at the notification.
+fn start_thread(end: &Arc<Notify>) -> io::Result<Handle> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("larder-tier")
+        .build()?;
+    let (handle, end) = (runtime.handle().clone(), Arc::clone(end));
+    thread::Builder::new().name("larder-tier".to_owned()).spawn(move || {
+        runtime.block_on(end.notified());
+        // Threads that wait for a dead disk are left behind.
+        runtime.shutdown_background();
+    })?;
+    Ok(handle)
+}
+
+/// Returns the hash by which the index knows a key. The record has the whole key.
+fn hash_of(key: &[u8]) -> u64 {
+    let digest = ring::digest::digest(&ring::digest::SHA256, key);
+    u64::from_le_bytes(digest.as_ref()[..8].try_into().expect("a digest is longer"))
+}
+
+/// Threads that wait for the folder's disk.
+const BLOCKING_THREADS: usize = 16;
+/// Longest time that a change of a key waits for the journal, or for an entry that is put back.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(3);

@@ -1,0 +1,196 @@
+//! The file next to the store that says where the second tier's entries are. It is read at start, so that a start does
+//! not wait for the tier.
+//!
+//! Owns: the form of the file. Invariants: a line that was written survives a kill of the process. A file that belongs
+//! to another generation of the store, or that is damaged before its last line, is not used: a removal could be missing
+//! in it. Then the tier begins empty. Cost: 28 bytes for each entry that is added or forgotten.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::index::{PackName, PackPlace};
+use crate::state_file;
+
+/// A change of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JournalLine {
+    Pack { name: PackName, bytes: u64 },
+    Entry { hash: u64, place: PackPlace },
+    Forgotten { hash: u64 },
+    PackRemoved { pack: u32 },
+}
+
+/// The tier and the store of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct JournalTitle {
+    /// The name of this tier's packs. No other tier has it.
+    pub(super) tier: u64,
+    /// The store's generation.
+    pub(super) generation: u64,
+}
+
+/// The open file.
+pub(super) struct TierJournal {
+    path: PathBuf,
+    file: File,
+    /// Number of lines in the file.
+    line_count: usize,
+}
+
+impl TierJournal {
+    /// Reads a file. Returns `None` if there is none, or it is damaged.
+    pub(super) fn read(path: &Path) -> Option<(JournalTitle, Vec<JournalLine>)> {
+        let mut bytes = Vec::new();
+        File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
+        let (title, lines) = bytes.split_first_chunk::<TITLE_BYTES>()?;
+        let long = |at: usize| u64::from_le_bytes(title[at..at + 8].try_into().expect("eight bytes"));
+        if !title.starts_with(MAGIC) || long(24) != checksum(&title[..24]) {
+            return None;
+        }
+        let title = JournalTitle { tier: long(8), generation: long(16) };
+        // A kill can cut the last line.
+        let lines: Option<Vec<JournalLine>> = lines.chunks_exact(LINE_BYTES).map(JournalLine::decode).collect();
+        Some((title, lines?))
+    }
+
+    /// Replaces the file by one with these lines. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn create(path: &Path, title: JournalTitle, lines: &[JournalLine]) -> io::Result<Self> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&title.tier.to_le_bytes());
+        bytes.extend_from_slice(&title.generation.to_le_bytes());
+        let sum = checksum(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        lines.iter().for_each(|line| bytes.extend_from_slice(&line.encode()));
+        state_file::replace(path, &mut |file| file.write_all(&bytes))?;
+        // Otherwise the former file could be back after a power loss, without the removals appended to this one.
+        if let Some(folder) = path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        let file = OpenOptions::new().append(true).mode(0o600).open(path)?;
+        Ok(Self { path: path.to_owned(), file, line_count: lines.len() })
+    }
+
+    /// Appends lines. Blocks until the system has them. If one of them forgets an entry, blocks until they are on the
+    /// disk: after a power loss, an entry that was replaced or removed must not come back.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub(super) fn append(&mut self, lines: &[JournalLine]) -> io::Result<()> {
+        let bytes: Vec<u8> = lines.iter().flat_map(|line| line.encode()).collect();
+        self.file.write_all(&bytes)?;
+        if lines.iter().any(|line| matches!(line, JournalLine::Forgotten { .. })) {
+            self.file.sync_data()?;
+        }
+        self.line_count += lines.len();
+        Ok(())
+    }
+
+    /// Returns whether most of the file is outdated.
+    pub(super) fn is_wasteful(&self, entry_count: usize) -> bool {
+        self.line_count > 2 * entry_count + LINES_KEPT
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl JournalLine {
+    fn encode(self) -> [u8; LINE_BYTES] {
+        let (kind, numbers, long): (u32, [u32; 3], u64) = match self {
+            Self::Pack { name: PackName { number, salt }, bytes } => {
+                (1, [number, bytes as u32, (bytes >> u32::BITS) as u32], salt)
+            }
+            Self::Entry { hash, place: PackPlace { pack, offset, len } } => (2, [pack, offset, len], hash),
+            Self::Forgotten { hash } => (3, [0; 3], hash),
+            Self::PackRemoved { pack } => (4, [pack, 0, 0], 0),
+        };
+        let mut bytes = [0; LINE_BYTES];
+        let words = [kind].into_iter().chain(numbers);
+        words.enumerate().for_each(|(at, word)| bytes[at * 4..at * 4 + 4].copy_from_slice(&word.to_le_bytes()));
+        bytes[16..24].copy_from_slice(&long.to_le_bytes());
+        let sum = checksum(&bytes[..24]) as u32;
+        bytes[24..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| u32::from_le_bytes(bytes[at * 4..at * 4 + 4].try_into().expect("four bytes"));
+        let long = u64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes"));
+        if word(6) != checksum(&bytes[..24]) as u32 {
+            return None;
+        }
+        let (pack, second, third) = (word(1), word(2), word(3));
+        match word(0) {
+            1 => {
+                let name = PackName { number: pack, salt: long };
+                Some(Self::Pack { name, bytes: u64::from(second) | u64::from(third) << u32::BITS })
+            }
+            2 => Some(Self::Entry { hash: long, place: PackPlace { pack, offset: second, len: third } }),
+            3 => Some(Self::Forgotten { hash: long }),
+            4 => Some(Self::PackRemoved { pack }),
+            _ => None,
+        }
+    }
+}
+
+/// Returns a checksum against damage (FNV-1a). Only the owner of the store can write the file.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+const MAGIC: &[u8] = b"LTJ00001";
+const TITLE_BYTES: usize = 32;
+const LINE_BYTES: usize = 28;
+/// Lines for which a file is never rewritten.
+const LINES_KEPT: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines() -> Vec<JournalLine> {
+        let place = PackPlace { pack: 3, offset: 4, len: 5 };
+        vec![
+            JournalLine::Pack { name: PackName { number: 3, salt: u64::MAX }, bytes: 5 << 33 },
+            JournalLine::Entry { hash: 77, place },
+            JournalLine::Forgotten { hash: 77 },
+            JournalLine::PackRemoved { pack: 3 },
+        ]
+    }
+
+    #[test]
+    fn lines_come_back_and_a_cut_line_costs_itself_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        let title = JournalTitle { tier: 1, generation: 2 };
+        assert!(TierJournal::read(&path).is_none());
+        let mut journal = TierJournal::create(&path, title, &lines()[..1]).unwrap();
+        journal.append(&lines()[1..]).unwrap();
+        assert_eq!(TierJournal::read(&path), Some((title, lines())));
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(TierJournal::read(&path), Some((title, lines()[..3].to_vec())));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        TierJournal::create(&path, JournalTitle { tier: 1, generation: 2 }, &lines()).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, flipped).unwrap();
+            assert!(TierJournal::read(&path).is_none(), "bit {bit}");
+        }
+    }
+}
