@@ -44,7 +44,7 @@ pub use policy::{
     CostAssumptions, EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow,
     MappedRow, Policy, PolicyCosts, ReadAxis, SlotSchedule, TableRow, TransferWork, WriteAxis,
 };
-pub use reader::{BodyStream, Reader};
+pub use reader::{BodyStream, NeighbourEntry, NeighbourSink, Reader};
 pub use split_mix::SplitMix64;
 pub use stats::Stats;
 pub use store::{
@@ -54,7 +54,6 @@ pub use store::{
 pub use tuning::{Objective, Tuning, TuningField, TuningKind, TuningValue};
 pub use volume::{
     evictions::{EvictedEntry, EvictionFinish, EvictionReceiver, EvictionSink},
-    neighbours::{NeighbourEntry, NeighbourSink},
     protected_keys::ReclaimGuard,
     superblocks::Invalidation,
 };

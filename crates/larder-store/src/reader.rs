@@ -2,17 +2,21 @@
 //!
 //! Invariant: a byte of a body is returned only after the checksum of its 64 KiB block was verified.
 
+mod neighbours;
+mod source;
 mod stream;
 
 use crate::{
     Hints, Result,
-    engine::log::LogEngine,
     format::record::{BODY_BLOCK_BYTES, BodyElsewhere, BodyStretch, DecodedRecord, RecordMeta},
     units::{SECTOR_BYTES, Sector, sectors},
     volume::Volume,
 };
 use bytes::Bytes;
 use futures_util::future::try_join_all;
+pub(crate) use neighbours::begin_records;
+pub use neighbours::{NeighbourEntry, NeighbourSink};
+pub(crate) use source::BodySource;
 use std::{ops::Range, sync::Arc, sync::atomic::Ordering};
 pub use stream::BodyStream;
 
@@ -30,8 +34,8 @@ impl_debug!(Reader {});
 /// The source of the body's remainder, if it was not read with the head.
 #[derive(Clone)]
 enum BodyRest {
-    Log {
-        engine: Arc<LogEngine>,
+    Elsewhere {
+        source: Arc<dyn BodySource>,
         position: Sector,
     },
     /// The whole record was read.
@@ -39,9 +43,15 @@ enum BodyRest {
 }
 
 impl Reader {
-    /// Creates a reader of an entry in the log whose front was read.
-    pub(crate) fn in_log(engine: Arc<LogEngine>, position: Sector, record: Bytes, decoded: DecodedRecord) -> Self {
-        Self { source: BodyRest::Log { engine, position }, record, decoded: Arc::new(decoded) }
+    /// Creates a reader of an entry whose record at `position` was read from its start, but perhaps not to its end.
+    /// The remainder of the body comes from `source`.
+    pub(crate) fn of_front(
+        source: Arc<impl BodySource + 'static>,
+        position: Sector,
+        record: Bytes,
+        decoded: DecodedRecord,
+    ) -> Self {
+        Self { source: BodyRest::Elsewhere { source, position }, record, decoded: Arc::new(decoded) }
     }
 
     /// Creates a reader of an entry that was read whole.
@@ -124,10 +134,10 @@ impl Reader {
 
     /// Returns the bytes of `range` of a body that is stored in several records.
     async fn read_in_parts(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
-        let BodyRest::Log { engine, position } = &self.source else { return Ok(None) };
-        let stretches = engine.stretches(*position, &self.decoded, &self.record);
+        let BodyRest::Elsewhere { source, position } = &self.source else { return Ok(None) };
+        let stretches = source.stretches(*position, &self.decoded, &self.record);
         let met = stretches.iter().filter(|of| of.range.start < range.end && range.start < of.range.end);
-        let mut read = try_join_all(met.map(|stretch| self.read_stretch(engine, stretch, range))).await?;
+        let mut read = try_join_all(met.map(|stretch| self.read_stretch(&**source, stretch, range))).await?;
         if read.len() == 1 {
             return Ok(read.pop().flatten());
         }
@@ -142,7 +152,7 @@ impl Reader {
     /// Returns the bytes of `range` that are in `stretch`, verified.
     async fn read_stretch(
         &self,
-        engine: &LogEngine,
+        source: &dyn BodySource,
         stretch: &BodyStretch,
         range: &Range<u64>,
     ) -> Result<Option<Bytes>> {
@@ -155,7 +165,7 @@ impl Reader {
         let bytes = if stretch.is_here && loaded.end <= self.record.len() {
             self.record.slice(loaded)
         } else {
-            let Some(bytes) = self.load_from(engine, stretch.place, &whole).await? else { return Ok(None) };
+            let Some(bytes) = self.load_from(source, stretch.place, &whole).await? else { return Ok(None) };
             bytes
         };
         let mut pieces = bytes.chunks(BODY_BLOCK_BYTES as usize).zip(blocks);
@@ -178,25 +188,27 @@ impl Reader {
     }
 
     async fn load(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
-        let BodyRest::Log { engine, position } = &self.source else { return Ok(None) };
-        self.load_from(engine, engine.body_place(*position, &self.decoded), range).await
+        let BodyRest::Elsewhere { source, position } = &self.source else { return Ok(None) };
+        self.load_from(&**source, source.body_place(*position, &self.decoded), range).await
     }
 
     /// Reads `range` of the bytes stored at `place`.
-    async fn load_from(&self, engine: &LogEngine, place: BodyElsewhere, range: &Range<u64>) -> Result<Option<Bytes>> {
+    async fn load_from(
+        &self,
+        source: &dyn BodySource,
+        place: BodyElsewhere,
+        range: &Range<u64>,
+    ) -> Result<Option<Bytes>> {
         let Some(offset) = place.offset_bytes.checked_add(range.start) else { return Ok(None) };
         let first = Sector(offset / SECTOR_BYTES);
         let skip = offset % SECTOR_BYTES;
         let len = range.end - range.start;
-        let is_there = || {
-            let segment = engine.geometry.segment_of(first);
-            segment.is_some_and(|segment| engine.segments.sequence(segment) == place.sequence)
-        };
+        let is_there = || source.is_in_use(first, place.sequence);
         if !is_there() {
             self.forget();
             return Ok(None);
         }
-        let read = engine.read_sectors(first, sectors(skip + len)).await?;
+        let read = source.read_sectors(first, sectors(skip + len)).await?;
         let Some(bytes) = read.filter(|bytes| bytes.len() as u64 >= skip + len && is_there()) else {
             self.forget();
             return Ok(None);
@@ -205,14 +217,14 @@ impl Reader {
     }
 
     fn forget(&self) {
-        if let BodyRest::Log { engine, position } = &self.source {
-            engine.forget_through(self.decoded.meta.hash.key_hash(), *position);
+        if let BodyRest::Elsewhere { source, position } = &self.source {
+            source.forget_through(self.decoded.meta.hash.key_hash(), *position);
         }
     }
 
     fn volume(&self) -> &Volume {
         match &self.source {
-            BodyRest::Log { engine, .. } => &engine.volume,
+            BodyRest::Elsewhere { source, .. } => source.volume(),
             BodyRest::Whole(volume) => volume,
         }
     }

@@ -21,11 +21,11 @@ use crate::{
     engine::{LocatedEntry, ReadExtent},
     families::AnyEngine,
     format::record,
+    reader::begin_records,
     stats::Stats,
     volume::{
         Volume,
         membership::reconcile,
-        neighbours::NeighbourSink,
         protected_keys::ReclaimGuard,
         superblocks::{self, Invalidation},
     },
@@ -177,6 +177,7 @@ impl Store {
     /// entries that were replaced or removed since it was created. `begin` and the sink are called on the reading
     /// thread and must not block. Only the first call of this function has an effect.
     pub fn set_neighbours(&self, begin: Arc<dyn Fn() -> NeighbourSink + Send + Sync>) {
+        let begin = begin_records(begin);
         for engine in self.volumes.all() {
             let _ = engine.volume().begin_neighbours.set(Arc::clone(&begin));
         }

@@ -24,7 +24,7 @@ pub(crate) mod wakeup;
 mod wear;
 
 use crate::{
-    Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,
+    Clock, Error, ErrorKind, Policy, Result, StoreOptions,
     clock::has_expired,
     device::{AlignedBuffer, Device, Directory},
     format::{
@@ -43,7 +43,7 @@ use evictions::EvictionReceiver;
 use health::VolumeHealth;
 use journal_marks::JournalMarks;
 use loading::LoadWaiters;
-use neighbours::{NeighbourEntry, NeighbourSink};
+use neighbours::{BeginNeighbours, NeighbourRecord, RecordSink};
 use pending_removals::PendingRemovals;
 use pins::PinnedKeys;
 use protected_keys::ProtectedKeys;
@@ -64,9 +64,6 @@ use wear::WearLimit;
 
 /// Number of attempts of each read at start, so that a transient fault does not cost the stored entries.
 const START_READ_ATTEMPT_COUNT: u32 = 3;
-
-/// Creates a sink for the entries that are read along with a requested one.
-pub(crate) type BeginNeighbours = Arc<dyn Fn() -> NeighbourSink + Send + Sync>;
 
 /// A volume, shared by all parts of its engine.
 pub(crate) struct Volume {
@@ -316,19 +313,23 @@ impl Volume {
 
     /// Returns a sink for neighbours, if there is a receiver. Take it before checking which of the read records are
     /// current: the receiver learns of every replacement after that.
-    pub(crate) fn neighbours(&self) -> Option<NeighbourSink> {
+    pub(crate) fn neighbours(&self) -> Option<RecordSink> {
         self.begin_neighbours.get().map(|begin| begin())
     }
 
     /// Returns a record that was read along with another one, if it is an entry that may be served. `decoded` is its
     /// front.
     ///
-    /// The reader verifies the body when it is read, so that an unused body costs no checksum.
-    pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: DecodedRecord) -> Option<NeighbourEntry> {
+    /// A reader verifies the body when it is read, so that an unused body costs no checksum.
+    pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: DecodedRecord) -> Option<NeighbourRecord> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
         let key = record.slice(decoded.key.clone());
-        (is_entry && !self.pending_removals.hides(&key))
-            .then(|| NeighbourEntry { key, reader: Reader::whole(Arc::clone(self), record, decoded) })
+        (is_entry && !self.pending_removals.hides(&key)).then(|| NeighbourRecord {
+            volume: Arc::clone(self),
+            key,
+            record,
+            decoded,
+        })
     }
 
     /// Counts a failure that does not lose an entry. Logs the first one.

@@ -12,9 +12,11 @@
 pub(crate) mod admission;
 mod admit;
 mod append;
+mod body_source;
 mod checkpoint;
 mod discovery;
 pub(crate) mod eviction;
+mod gate;
 mod groups;
 pub(crate) mod index;
 pub(crate) mod layout;
@@ -22,6 +24,7 @@ mod listing;
 pub(crate) mod located;
 mod outgoing;
 mod parts;
+mod position_file;
 mod positions;
 mod read;
 mod reclaim;
@@ -49,12 +52,12 @@ use crate::{
     units::{BLOCK_BYTES, SECTOR_BYTES, Sector, SegmentGeometry},
     volume::{START_RETRY_PAUSE, Volume, superblocks, waiters::WokenTasks, wakeup::TICK},
 };
-use admit::LogGate;
 use checkpoint::LogCheckpoints;
+use gate::LogGate;
 use index::{IndexShape, LogIndex, SizeClass, VolumeIndex};
 use layout::{LogState, SequenceTraces, checkpoint::CheckpointArea, segments::SegmentTable};
 use located::LocatedSets;
-use positions::PositionFile;
+use position_file::PositionFile;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 use worth::LogWorth;

@@ -1,16 +1,20 @@
-//! Entries that are read along with a requested one, and the sink that takes them.
+//! Records that are read along with a requested one, and the sink that takes them.
 
-use crate::Reader;
+use super::Volume;
+use crate::format::record::DecodedRecord;
 use bytes::Bytes;
+use std::sync::Arc;
 
-/// An entry that was read along with a requested one, see [`crate::Store::set_neighbours`].
-#[derive(Debug)]
-pub struct NeighbourEntry {
-    /// The entry's key.
-    pub key: Bytes,
-    /// The entry, read as a whole. Its body is verified when it is read from this reader.
-    pub reader: Reader,
+/// A record that was read along with a requested one, and is an entry that may be served.
+pub(crate) struct NeighbourRecord {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) key: Bytes,
+    pub(crate) record: Bytes,
+    pub(crate) decoded: DecodedRecord,
 }
 
-/// Receives the entries that came with one read, see [`crate::Store::set_neighbours`].
-pub type NeighbourSink = Box<dyn Fn(NeighbourEntry) + Send + Sync>;
+/// Receives the records that came with one read.
+pub(crate) type RecordSink = Box<dyn Fn(NeighbourRecord) + Send + Sync>;
+
+/// Creates a sink for the records that are read along with a requested one.
+pub(crate) type BeginNeighbours = Arc<dyn Fn() -> RecordSink + Send + Sync>;

@@ -1,55 +1,17 @@
 //! Applies admission to a log volume.
 //!
-//! Owns: the lock around [`LogAdmission`], and whether room is short. [`super::admission`] makes the decision. Every
-//! entry is admitted while there are free segments beyond the reserve, or if live entries filled less than half of the
-//! last segment reclaimed. Cost: one lock for each entry offered, stored or evicted; none for a hit.
+//! [`super::admission`] makes the decision, behind the lock of [`LogGate`]. Every entry is admitted while there are free
+//! segments beyond the reserve, or if live entries filled less than half of the last segment reclaimed. Cost: one lock
+//! for each entry offered, stored or evicted; none for a hit.
 
-use super::{
-    LogEngine,
-    admission::{AdmissionScale, EntryOffer, LogAdmission},
-    index::LogIndex,
-    layout::LogState,
-};
+use super::{LogEngine, admission::EntryOffer, gate::LogGate, layout::LogState};
 use crate::{
-    Objective,
     format::{SegmentRow, SegmentUse},
     hash::KeyHash,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    units::{SECTOR_BYTES, SegmentGeometry, SegmentId, sectors},
+    sync::atomic::Ordering,
+    units::{SegmentId, sectors},
     volume::counters::add,
 };
-
-/// Admission of one volume, with its lock.
-pub(super) struct LogGate {
-    admission: Mutex<LogAdmission>,
-    /// Whether storing an entry displaces useful ones.
-    is_short_of_room: AtomicBool,
-}
-
-impl LogGate {
-    /// Creates the gate for a volume of this geometry, or returns `None` if the index cannot report which entries it
-    /// dropped.
-    pub(super) fn new(index: &LogIndex, geometry: &SegmentGeometry, objective: Objective) -> Option<Self> {
-        let LogIndex::Buckets(buckets) = index else { return None };
-        let scale = AdmissionScale {
-            sectors: u64::from(geometry.segment_count) * geometry.segment_bytes / SECTOR_BYTES,
-            index: buckets.shape(),
-        };
-        let admission = LogAdmission::new(scale, objective);
-        Some(Self { admission: Mutex::new(admission), is_short_of_room: AtomicBool::new(false) })
-    }
-
-    pub(super) fn memory_bytes(&self) -> u64 {
-        self.lock().memory_bytes()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LogAdmission> {
-        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl LogEngine {
     /// Returns whether to store an entry of this length.

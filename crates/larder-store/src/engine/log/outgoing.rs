@@ -61,7 +61,7 @@ impl LogEngine {
             return None;
         }
         let hints = Hints { site: meta.site.0, group: meta.group.into(), expires_at: meta.expires_at };
-        let reader = Reader::in_log(Arc::clone(self), position, record, decoded);
+        let reader = Reader::of_front(Arc::clone(self), position, record, decoded);
         let body = reader.read(0..reader.len()).await.ok().flatten()?;
         Some(EvictedEntry { key, head, body, hints })
     }

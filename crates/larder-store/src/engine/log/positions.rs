@@ -1,62 +1,24 @@
-//! The position file: stores positions that memory has no room for, and reads them when their keys are looked up.
+//! Writes positions that memory has no room for to the position file, and reads them when their keys are looked up.
 //!
-//! Owns: the place of a set's sheet, and the I/O. `located` chooses the positions kept in memory. Invariant: recovery
-//! fills the index from the segments and writes the file again, so no lookup reads what an earlier run wrote. Cost: for
-//! a batch, a read and a write of each block with one of its sets; for a lookup, one read of a block. Source: HashCache
-//! (NSDI 2009), LogLRU.
+//! Owns: the I/O. `position_file` knows the places, and `located` chooses the positions kept in memory. Invariant:
+//! recovery fills the index from the segments and writes the file again, so no lookup reads what an earlier run wrote.
+//! Cost: for a batch, a read and a write of each block with one of its sets; for a lookup, one read of a block. Source:
+//! HashCache (NSDI 2009), LogLRU.
 
-use super::{LogEngine, index::LogIndex, located::LocatedSets};
+use super::{LogEngine, index::LogIndex, located::LocatedSets, position_file::PositionFile};
 use crate::{
-    LocatedRow, Result, StoreOptions,
+    Result,
     device::AlignedBuffer,
-    format::positions::{self, TagPlace, sheet_bytes, sheets_per_block},
+    format::positions::{self, TagPlace},
     hash::KeyHash,
     units::{BLOCK_BYTES, SetNumber},
-    volume::{Volume, counters::add},
+    volume::counters::add,
 };
 use futures_util::{StreamExt, stream};
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 /// Number of blocks read and written at once.
 const DEPTH: usize = 16;
-
-/// The location of the file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PositionFile {
-    start_bytes: u64,
-    ways: u32,
-}
-
-impl PositionFile {
-    /// Returns the size of the file on a new volume.
-    pub(super) fn bytes_for(options: &StoreOptions) -> u64 {
-        let ways = options.tuning.hashcache_ways;
-        let sets = LocatedSets::sets_for(ways, options.size_bytes / options.mean_entry_bytes);
-        sets.div_ceil(sheets_per_block(ways)) * BLOCK_BYTES
-    }
-
-    /// Returns the file of a volume, if its policy has one.
-    pub(super) fn of(volume: &Volume, row: LocatedRow) -> Option<Self> {
-        let (start_bytes, ways) = (volume.shape.index_area().start, volume.options.tuning.hashcache_ways);
-        (row == LocatedRow::Recent).then_some(Self { start_bytes, ways })
-    }
-
-    /// Returns the largest number of entries.
-    pub(super) fn entries_max(&self, volume: &Volume) -> u64 {
-        volume.shape.index_bytes / BLOCK_BYTES * sheets_per_block(self.ways) * u64::from(self.ways)
-    }
-
-    fn block_of(&self, set: SetNumber) -> u64 {
-        self.start_bytes + set.0 / sheets_per_block(self.ways) * BLOCK_BYTES
-    }
-
-    /// Returns the range of a set's sheet in its block.
-    fn sheet_of(&self, set: SetNumber) -> Range<usize> {
-        let (per_block, bytes) = (sheets_per_block(self.ways), sheet_bytes(self.ways) as usize);
-        let at = (set.0 % per_block) as usize * bytes;
-        at..at + bytes
-    }
-}
 
 impl LogEngine {
     /// Looks up an entry's position in the file. Returns whether to query the index again.

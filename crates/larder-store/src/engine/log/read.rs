@@ -17,7 +17,7 @@ use crate::{
     },
     format::{
         LogOrder,
-        record::{BodyElsewhere, BodyStretch, DecodedRecord, Glimpse, RecordKind, RecordRefusal},
+        record::{BodyElsewhere, DecodedRecord, Glimpse, RecordKind, RecordRefusal},
     },
     hash::{FullHash, KeyHash},
     units::{BLOCK_BYTES, SECTOR_BYTES, Sector, sectors},
@@ -73,7 +73,7 @@ impl LogEngine {
             if self.reads_groups() && counts {
                 self.hand_over_group(position, &record, &decoded);
             }
-            (position, Reader::in_log(Arc::clone(self), position, record, decoded))
+            (position, Reader::of_front(Arc::clone(self), position, record, decoded))
         }))
     }
 
@@ -194,7 +194,7 @@ impl LogEngine {
     /// Forgets the record at `position`, which is unreadable or lost, and all older ones of its address. An older one
     /// may be of the same key and must not be served because the newer is gone. Returns whether the record was in the
     /// index.
-    pub(crate) fn forget_through(&self, key_hash: KeyHash, position: Sector) -> bool {
+    pub(super) fn forget_through(&self, key_hash: KeyHash, position: Sector) -> bool {
         let matches = self.index.peek(key_hash);
         if matches.at(position).is_none() {
             return false;
@@ -281,13 +281,13 @@ impl LogEngine {
     }
 
     /// Returns where the body of a record found at `position` is.
-    pub(crate) fn body_place(&self, position: Sector, decoded: &DecodedRecord) -> BodyElsewhere {
-        decoded.body_place(self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
+    pub(super) fn body_place(&self, position: Sector, decoded: &DecodedRecord) -> BodyElsewhere {
+        decoded.body_place(self.start_of(position, decoded))
     }
 
-    /// Returns the places of the body of a record found at `position`, from start to end.
-    pub(crate) fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {
-        decoded.stretches(record, self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
+    /// Returns where a record found at `position` begins on the volume.
+    pub(super) fn start_of(&self, position: Sector, decoded: &DecodedRecord) -> u64 {
+        self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset())
     }
 
     /// Returns where a record begins on the volume, if its header gives the segment at `position`.
@@ -308,7 +308,7 @@ impl LogEngine {
 
     /// Reads `sectors` from `position`, or fewer at the end of a dirty unit or of the segment. Returns `None` if the
     /// position is in no segment.
-    pub(crate) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
+    pub(super) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
         let Some(segment) = self.geometry.segment_of(position) else { return Ok(None) };
         if self.segments.is_dirty(segment)
             && let Some(copy) = self.lock_log().dirty_copy(position, sectors)

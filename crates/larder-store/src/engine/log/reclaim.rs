@@ -263,7 +263,7 @@ impl LogEngine {
         decoded: &DecodedRecord,
     ) -> Option<Bytes> {
         if decoded.is_in_parts() {
-            let reader = Reader::in_log(Arc::clone(self), position, record.clone(), decoded.clone());
+            let reader = Reader::of_front(Arc::clone(self), position, record.clone(), decoded.clone());
             return reader.read(0..reader.len()).await.ok().flatten();
         }
         let place = self.body_place(position, decoded);

@@ -1,0 +1,42 @@
+//! The gate of a log volume: its admission behind a lock, and whether room is short.
+//!
+//! `admit` asks it for each entry offered.
+
+use super::{
+    admission::{AdmissionScale, LogAdmission},
+    index::LogIndex,
+};
+use crate::{
+    Objective,
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    units::{SECTOR_BYTES, SegmentGeometry},
+};
+
+/// Admission of one volume, with its lock.
+pub(super) struct LogGate {
+    admission: Mutex<LogAdmission>,
+    /// Whether storing an entry displaces useful ones.
+    pub(super) is_short_of_room: AtomicBool,
+}
+
+impl LogGate {
+    /// Creates the gate for a volume of this geometry, or returns `None` if the index cannot report which entries it
+    /// dropped.
+    pub(super) fn new(index: &LogIndex, geometry: &SegmentGeometry, objective: Objective) -> Option<Self> {
+        let LogIndex::Buckets(buckets) = index else { return None };
+        let scale = AdmissionScale {
+            sectors: u64::from(geometry.segment_count) * geometry.segment_bytes / SECTOR_BYTES,
+            index: buckets.shape(),
+        };
+        let admission = LogAdmission::new(scale, objective);
+        Some(Self { admission: Mutex::new(admission), is_short_of_room: AtomicBool::new(false) })
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.lock().memory_bytes()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, LogAdmission> {
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
