@@ -22,11 +22,13 @@ mod contents;
 pub(crate) mod front;
 pub(crate) mod layout;
 mod moves;
+mod pauses;
 mod read;
 mod recovery;
 mod retry;
 pub(crate) mod ring;
 pub(crate) mod rrip;
+mod set_in_flight;
 mod set_write;
 pub(crate) mod sets;
 mod snapshot;
@@ -55,7 +57,7 @@ use front::{FrontIndex, FrontSlot, FrontState};
 use layout::{TinyPlan, TinyWishes};
 use read::TinyEntryPlace;
 use ring::PackRingState;
-use set_write::SetWrite;
+use set_in_flight::SetInFlight;
 use sets::{MayHold, SetSummaries};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 pub(crate) use walk::walk;
@@ -123,7 +125,7 @@ struct TinyState {
     index: FrontIndex,
     sets: SetSummaries,
     /// Sets that are being written.
-    set_writes: HashMap<SetNumber, SetWrite>,
+    set_writes: HashMap<SetNumber, SetInFlight>,
     /// Sets whose bytes on the volume may be older than acknowledged changes.
     suspects: SuspectSets,
     /// Whether sets were written since the last sync.
@@ -307,7 +309,7 @@ impl Engine for TinyEngine {
         let dirty = state.front.opened_at().is_some() || state.long.opened_at().is_some();
         let is_busy = dirty || !state.waiting.is_empty() || state.move_is_due();
         let has_failed = !state.front.failed_packs().is_empty() || !state.suspects.is_empty();
-        is_busy.then_some(TICK).or_else(|| has_failed.then_some(retry::PAUSE))
+        is_busy.then_some(TICK).or_else(|| has_failed.then_some(pauses::PAUSE))
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {

@@ -7,9 +7,9 @@
 use super::{
     FRONT_SPARE, TinyEngine, TinyState,
     front::{FrontSlot, FrontState},
+    pauses::{PAUSE, REWRITES_MAX, is_over},
     prefix_of,
     read::TinyEntryPlace,
-    retry,
     ring::RingPlace,
 };
 use crate::{
@@ -337,7 +337,7 @@ impl TinyEngine {
     pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&TinyState) -> bool) -> bool {
         // A simultaneous retry makes failed packs pending again, in their place or in a later pack.
         let is_settled = |state: &TinyState, last: u64| !state.front.is_pending(last.max(state.appended_again_until));
-        for rewrites_left in (0..=retry::REWRITES_MAX).rev() {
+        for rewrites_left in (0..=REWRITES_MAX).rev() {
             let last = self.flush_open().await;
             let state = self.lock();
             if is_settled(&state, last) && is_written(&state) {
@@ -386,7 +386,7 @@ impl TinyEngine {
             (PackRing::Front, Ok(())) => state.front.written(sequence),
             (PackRing::Front, Err(_)) => {
                 state.front.failed(sequence);
-                state.retry_at = Some(self.volume.clock.now() + retry::PAUSE);
+                state.retry_at = Some(self.volume.clock.now() + PAUSE);
             }
             (PackRing::Long, outcome) => {
                 state.long.written(sequence);
@@ -405,7 +405,7 @@ impl TinyEngine {
 impl TinyState {
     /// Returns whether the device refused all recent writes.
     fn takes_nothing_now(&self, now: Duration) -> bool {
-        self.is_device_suspect && !retry::is_over(self.retry_at, now)
+        self.is_device_suspect && !is_over(self.retry_at, now)
     }
 
     /// Drops all entries with the prefix of this hash, in the front and in their set, because the newest record is

@@ -8,7 +8,7 @@ use super::{
     contents::{self, ItemKind, RecordPiece, SetDirectory},
     front::{FrontSlot, FrontState},
     prefix_of,
-    set_write::SetWrite,
+    set_in_flight::SetInFlight,
     sets::MayHold,
 };
 use crate::{
@@ -181,7 +181,7 @@ impl TinyEngine {
                 return Ok(LookStep::Nothing);
             }
             let set = state.sets.set_of(key_hash);
-            (set, state.sets.version(set), state.set_writes.get(&set).and_then(SetWrite::believed))
+            (set, state.sets.version(set), state.set_writes.get(&set).and_then(SetInFlight::believed))
         };
         let offset = self.plan.set_start_bytes(set);
         let bytes = match dirty {

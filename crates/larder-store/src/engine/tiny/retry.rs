@@ -12,6 +12,7 @@ use super::{
     contents::{self, ItemKind, RecordPiece},
     front::{FrontSlot, FrontState},
     moves::{OldSet, OutgoingSegment, SetOutcome},
+    pauses::{PAUSE, is_over},
     prefix_of,
     ring::RingPlace,
 };
@@ -25,10 +26,6 @@ use crate::{
 use bytes::Bytes;
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-/// Pause between retries.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Number of retries for one waiting caller.
-pub(super) const REWRITES_MAX: u32 = 2;
 /// Number of failures after which a pack is moved to another place.
 const FAILURES_IN_PLACE_MAX: u8 = 2;
 /// Failed moves in a row after which entries are dropped if the device refuses their sets. A device that refuses
@@ -264,9 +261,4 @@ impl TinyEngine {
             }
         }
     }
-}
-
-/// Returns whether the time `at` has come. A clock that is set back does not prolong the pause.
-pub(super) fn is_over(at: Option<Duration>, now: Duration) -> bool {
-    at.is_none_or(|at| at <= now || at > now + PAUSE)
 }

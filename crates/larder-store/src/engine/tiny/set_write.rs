@@ -10,6 +10,7 @@ use super::{
     contents::{self, SetItem},
     front::FrontSlot,
     moves::{OldSet, SetOutcome},
+    set_in_flight::SetInFlight,
 };
 use crate::{
     device::{AlignedBuffer, Completion},
@@ -17,25 +18,6 @@ use crate::{
     units::SetNumber,
 };
 use std::{io, sync::Arc};
-
-/// A set that is being written.
-pub(super) struct SetWrite {
-    buffer: Arc<AlignedBuffer>,
-    /// Whether the buffer is still the set's content. If not, the write is only waited for.
-    pub(super) is_believed: bool,
-}
-
-impl SetWrite {
-    /// Returns whether the buffer is still the set's content.
-    pub(super) fn is_believed(&self) -> bool {
-        self.is_believed
-    }
-
-    /// Returns the buffer, if it is still the set's content.
-    pub(super) fn believed(&self) -> Option<Arc<AlignedBuffer>> {
-        self.is_believed.then(|| Arc::clone(&self.buffer))
-    }
-}
 
 /// The state of a write until it is done.
 struct SetWriteState {
@@ -71,7 +53,7 @@ impl TinyEngine {
             }
             state.sets.note(set, next_version, content.iter().map(|item| item.piece.hash().key_hash()));
             state.set_entries = (state.set_entries + content.len() as u64).saturating_sub(before);
-            let other = state.set_writes.insert(set, SetWrite { buffer: Arc::clone(&buffer), is_believed: true });
+            let other = state.set_writes.insert(set, SetInFlight::new(Arc::clone(&buffer)));
             assert!(other.is_none(), "a set has one write on its way");
         }
         let (completion, written) = Completion::pair();
