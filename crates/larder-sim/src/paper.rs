@@ -7,13 +7,16 @@ mod catalogue;
 mod esp;
 mod hashcache;
 mod markatos;
+mod options;
 mod queue;
 mod squid;
 
-use crate::{Comparison, Model, Report, Table, parallel};
-use larder_store::{Error, Policy, Tuning};
+use crate::{Comparison, Report};
+use larder_store::Error;
 
 pub use markatos::{KnownRuns, MarkatosOutcome, MarkatosRun};
+pub use options::PaperOptions;
+pub(crate) use options::{paper_tuning, row};
 
 /// A table or figure of a paper.
 pub struct Paper {
@@ -22,26 +25,6 @@ pub struct Paper {
     /// The content, and its place in the paper.
     pub about: &'static str,
     run: fn(&PaperOptions<'_>) -> Result<Report, Error>,
-}
-
-/// Settings of a reproduction.
-pub struct PaperOptions<'a> {
-    /// Seed of the workload.
-    pub seed: u64,
-    /// Number of simulations run at once.
-    pub jobs: usize,
-    /// Share of the paper's operations to run; less than 1 for a quick look.
-    pub share: f64,
-    /// A machine to use instead of the paper's.
-    pub model: Option<Model>,
-    /// Whether tables that vary an assumption are simulated too. No line depends on them.
-    pub varies_assumptions: bool,
-    /// Runs that other reports have made already.
-    pub known: &'a KnownRuns,
-    /// Called after each simulation with the number of simulations done.
-    pub progress: &'a (dyn Fn(u64) + Sync),
-    /// Builds the report without simulating. All its lines are present, but their values are meaningless.
-    pub dry_run: bool,
 }
 
 /// All tables and figures.
@@ -170,45 +153,4 @@ impl Paper {
     pub fn account(reports: &[Report]) -> Report {
         catalogue::account(reports)
     }
-}
-
-impl PaperOptions<'_> {
-    /// Runs independent simulations in parallel and reports progress after each. A dry run returns empty results.
-    fn each<T: Sync, R: Send + Default>(
-        &self,
-        items: &[T],
-        run: impl Fn(&T) -> Result<R, Error> + Sync,
-    ) -> Result<Vec<R>, Error> {
-        if self.dry_run {
-            return Ok(items.iter().map(|_| R::default()).collect());
-        }
-        let outcomes = parallel::map(items, self.jobs, |item| {
-            let outcome = run(item);
-            (self.progress)(items.len() as u64);
-            outcome
-        });
-        outcomes.into_iter().collect()
-    }
-
-    /// Returns a table that varies an assumption, if those are wanted.
-    fn varied(&self, table: impl FnOnce() -> Result<Table, Error>) -> Result<Option<Table>, Error> {
-        self.varies_assumptions.then(table).transpose()
-    }
-
-    /// Returns the requested machine, or the one with this name if none was requested.
-    fn machine(&self, name: &str) -> Model {
-        self.model.clone().unwrap_or_else(|| Model::open(name).expect("the machines that come along are right"))
-    }
-}
-
-/// Returns an existing policy.
-fn row(name: &str) -> &'static Policy {
-    Policy::named(name).expect("papers name rows of the table")
-}
-
-/// Returns the policies' constants for a paper. The measured systems kept their maps in memory only.
-fn paper_tuning() -> Tuning {
-    let mut tuning = Tuning::default();
-    tuning.map_journal = false;
-    tuning
 }
