@@ -16,26 +16,18 @@ mod rule;
 mod section;
 mod site;
 mod table;
+mod values;
 
-use crate::{
-    failure::Failure,
-    settings::RunSettings,
-    size, tuning,
-    value::{self, BadValue},
-};
+use crate::{failure::Failure, settings::RunSettings, size, tuning};
 use larder_http::{Rules, key_rules::KeyRules};
-use larder_proxy::{CacheSettings, HostSent, OriginUrl};
+use larder_proxy::{CacheSettings, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
 pub(crate) use rows::{LISTENERS, ORIGINS, STORE};
-use section::{ConfigProblem, ConfigSection, ConfigValue};
-use std::{
-    fs,
-    io::Read,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use section::{ConfigProblem, ConfigSection};
+use std::{fs, io::Read, path::Path};
 use table::Reader;
 pub(crate) use table::{Setting, default_file, effective_file, flagged};
+pub(crate) use values::{bytes, count, duration, each, host_sent, origin, path, proxy_protocol, small_count};
 
 /// Longest configuration file in bytes, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -143,14 +135,6 @@ fn read_tuning(section: &mut ConfigSection<'_>, tuning: &mut Tuning) -> Result<(
     Ok(())
 }
 
-fn origin(value: ConfigValue<'_>) -> Result<OriginUrl, ConfigProblem> {
-    value.parsed("a URL", value::origin)
-}
-
-fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
-    value.parsed_or_boolean("true, false or a host", value::host_sent)
-}
-
 /// Applies a setting that concerns the origin to the origin. `help` is for a file that has none.
 fn change_origin(
     top: &ConfigSection<'_>,
@@ -161,38 +145,6 @@ fn change_origin(
     let url = origin.take().ok_or_else(|| top.missing("origin", help))?;
     *origin = Some(change(url));
     Ok(())
-}
-
-fn proxy_protocol(value: ConfigValue<'_>) -> Result<bool, ConfigProblem> {
-    value.parsed("v2 or off", value::proxy_protocol)
-}
-
-fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem> {
-    value.parsed("a duration", crate::duration::parse)
-}
-
-fn path(value: ConfigValue<'_>) -> Result<PathBuf, ConfigProblem> {
-    value.parsed("a path", value::path)
-}
-
-fn small_count(value: ConfigValue<'_>) -> Result<u32, ConfigProblem> {
-    value.parsed("a count", value::small_count)
-}
-
-fn count(value: ConfigValue<'_>) -> Result<usize, ConfigProblem> {
-    value.parsed("a count", value::count)
-}
-
-fn bytes(value: ConfigValue<'_>) -> Result<u64, ConfigProblem> {
-    value.parsed("a size", size::parse)
-}
-
-fn each<T>(
-    value: ConfigValue<'_>,
-    what: &str,
-    parse: impl Fn(&str) -> Result<T, BadValue>,
-) -> Result<Vec<T>, ConfigProblem> {
-    value.list(&format!("a list, each member {what}"), |member| member.parsed(what, &parse))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use larder_http::TargetList;
 use larder_http::{coding::ContentCoding, rules::RuledRequest, ruling::RedirectPolicy};
 use larder_proxy::{Direct, Listener, Offline};
 use larder_proxy::{Limits, ProxyConfig};
+use std::time::Duration;
 
 fn parse(text: &str) -> Result<RunSettings, ConfigProblem> {
     let mut settings = RunSettings::default();
