@@ -16,14 +16,14 @@ mod listing;
 mod operator;
 mod overview;
 mod packing;
+mod page;
 mod pinning;
 mod progress;
 mod purging;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, Response, StatusCode, header, request};
+use http::{Method, Response, StatusCode, header, request};
 use hyper::body::Incoming;
 use larder_http::fields::strip_hop_by_hop;
 use prometheus_client::registry::Registry;
@@ -41,6 +41,7 @@ use crate::{
 pub(crate) struct AdminPages(Arc<Registry>);
 
 pub(crate) use connections::{serve, serve_operator};
+pub(crate) use page::page;
 
 impl AdminPages {
     pub(crate) fn new(exposition: MetricsSource) -> Self {
@@ -123,11 +124,4 @@ enum ComesBy {
     Listener,
     /// From a verified operator.
     Operator,
-}
-
-fn page(status: StatusCode, text: Bytes) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::full(text));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }

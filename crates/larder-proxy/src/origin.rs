@@ -11,6 +11,7 @@ pub(crate) mod dns;
 pub(crate) mod expectation;
 pub(crate) mod fault;
 pub(crate) mod group;
+mod hosts;
 pub(crate) mod http1;
 mod library;
 pub(crate) mod origins;

@@ -10,9 +10,10 @@ use std::{
     sync::Arc,
 };
 
-use http::{HeaderValue, Uri, uri::Authority};
+use http::{HeaderValue, Uri};
 use ipnet::IpNet;
 
+pub(crate) use super::hosts::{ODD_HOST, bare_host, host_of, is_plain_host, port_of};
 use crate::config::{HostSent, OriginUrl, Parent, TargetRules};
 
 /// An origin. Connections are kept by this identity.
@@ -216,39 +217,6 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Returns whether a host that a client named is a name, or an address in its standard form (RFC 3986 3.2.2). The
-/// system's resolver also accepts `127.1`, `2130706433`, `0x7f000001` and `::1%lo` as addresses. Rules by name, those
-/// of other proxies above all, do not recognize these forms.
-pub(crate) fn is_plain_host(host: &str) -> bool {
-    if let Some(inner) = host.strip_prefix('[') {
-        return inner.strip_suffix(']').is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
-    }
-    let last = host.strip_suffix('.').unwrap_or(host).rsplit('.').next().unwrap_or_default();
-    let is_number = !last.is_empty() && last.bytes().all(|octet| octet.is_ascii_digit());
-    let hexadecimal = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
-    let is_number =
-        is_number || hexadecimal.is_some_and(|digits| digits.bytes().all(|octet| octet.is_ascii_hexdigit()));
-    !is_number || host.parse::<Ipv4Addr>().is_ok()
-}
-
-/// Error text for a client whose host is not plain.
-pub(crate) const ODD_HOST: &str = "its host is an address in an invalid form";
-
-/// Returns the port of an authority, or the scheme's default. Returns `None` if the port is invalid: the `http` crate
-/// treats a number that is too large as if there were no port.
-pub(crate) fn port_of(authority: &Authority, https: bool) -> Option<u16> {
-    let after_host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, rest)| rest);
-    match after_host.get(authority.host().len()..)? {
-        "" | ":" => Some(if https { 443 } else { 80 }),
-        named => named.strip_prefix(':')?.parse().ok().filter(|port| *port != 0),
-    }
-}
-
-/// Returns the host without the brackets that a URI puts around an IPv6 address.
-pub(crate) fn bare_host(host: &str) -> &str {
-    host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host)
-}
-
 const CLOUD_HOST: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
 /// Returns the path and query of a request's target.
@@ -256,54 +224,9 @@ pub(crate) fn path_of(uri: &Uri) -> &str {
     uri.path_and_query().map_or("", |path| path.as_str())
 }
 
-/// Returns the host of an authority that is known to be well-formed.
-pub(crate) fn host_of(authority: &str) -> &str {
-    if authority.starts_with('[') {
-        authority.find(']').map_or(authority, |end| &authority[..=end])
-    } else {
-        let end = authority.bytes().position(|octet| octet == b':');
-        end.map_or(authority, |end| &authority[..end])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_port_is_a_number_from_1_to_65535_or_the_schemes_own() {
-        let port = |authority: &str| authority.parse().ok().and_then(|authority| port_of(&authority, false));
-        assert_eq!(["a", "a:", "a:81", "[::1]:81", "[::1]"].map(port), [80, 80, 81, 81, 80].map(Some));
-        assert_eq!(["a:0", "a:70000", "a:99999999999"].map(port), [None; 3]);
-    }
-
-    #[test]
-    fn hosts_are_names_or_addresses_as_they_are_written() {
-        for host in ["a", "a.example", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "1.example", "0x7f.example", "xn--a"]
-        {
-            assert!(is_plain_host(host), "{host}");
-        }
-        for host in [
-            "127.1",
-            "2130706433",
-            "0x7f000001",
-            "0x7f.0.0.0x1",
-            "0177.0.0.1",
-            "127.0.0.1.",
-            "127.0.0.256",
-            "1.2.3.4.5",
-            "example.1",
-            "a.0x",
-            "[::1%lo]",
-            "[::1%25lo]",
-            "[fe80::1%eth0]",
-            "[127.0.0.1]",
-            "[v1.a]",
-            "[::1",
-        ] {
-            assert!(!is_plain_host(host), "{host}");
-        }
-    }
 
     #[test]
     fn addresses_that_lead_inside_are_refused() {
