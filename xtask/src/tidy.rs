@@ -89,6 +89,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
         findings.extend(code::check(source));
         findings.extend(imports::check(source));
     }
+    findings.extend(imports::check_reexported(&tree.sources));
     findings.extend(rings::check(&tree.sources));
     findings.extend(asserts::check(&tree.sources));
     findings.extend(reasons::check(&tree.sources));

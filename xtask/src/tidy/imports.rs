@@ -1,10 +1,11 @@
 //! Rules about imports within a crate: a layer of the store may name only the layers below it, an engine may not name
 //! another engine, and only the device and the clock may use the system.
 //!
-//! Simplification: paths are compared as text, so an import that is renamed in a third module would pass. The compiler
-//! and the rule for manifests check the boundaries between crates.
+//! Simplification: paths are compared as text. A name that a module re-exports counts as one of the module that defines
+//! it. The compiler and the rule for manifests check the boundaries between crates.
 
 use super::{Finding, rings, source::Source};
+use std::collections::BTreeSet;
 
 const STORE: &str = "crates/larder-store/src/";
 
@@ -13,16 +14,17 @@ const ENGINES: [&str; 5] = ["log", "mapped", "table", "tiny", "clusters"];
 
 /// The parts of the store, each with the parts above it, which it must not name. Engines and the kit must not name an
 /// engine either.
-const ABOVE: [(&str, &[&str]); 9] = [
+const ABOVE: [(&str, &[&str]); 10] = [
     ("families", &["store"]),
     ("engine", &["families", "store"]),
-    ("volume", &["engine", "families", "store"]),
-    ("format", &["volume", "engine", "families", "store", "device"]),
-    ("device", &["format", "volume", "engine", "families", "store"]),
-    ("hash", &["device", "format", "volume", "engine", "families", "store"]),
-    ("units", &["device", "format", "volume", "engine", "families", "store"]),
-    ("clock", &["device", "format", "volume", "engine", "families", "store"]),
-    ("tuning", &["device", "format", "volume", "engine", "families", "store"]),
+    ("reader", &["engine", "families", "store"]),
+    ("volume", &["reader", "engine", "families", "store"]),
+    ("format", &["volume", "reader", "engine", "families", "store", "device"]),
+    ("device", &["format", "volume", "reader", "engine", "families", "store"]),
+    ("hash", &["device", "format", "volume", "reader", "engine", "families", "store"]),
+    ("units", &["device", "format", "volume", "reader", "engine", "families", "store"]),
+    ("clock", &["device", "format", "volume", "reader", "engine", "families", "store"]),
+    ("tuning", &["device", "format", "volume", "reader", "engine", "families", "store"]),
 ];
 
 /// Paths into the system, which only certain files of the engine may contain.
@@ -52,21 +54,35 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
+/// Checks the parts of the store that its modules name through re-exports, such as those at the crate's root.
+pub(crate) fn check_reexported(sources: &[Source]) -> Vec<Finding> {
+    let imports = rings::imports_of(sources, "larder-store");
+    let found = |(module, named): (&String, &BTreeSet<String>)| -> Vec<Finding> {
+        let path = format!("{STORE}{}.rs", module.replace("::", "/"));
+        named
+            .iter()
+            .filter_map(|named| stranger(module, named))
+            .map(|problem| Finding::new(&path, 1, problem))
+            .collect()
+    };
+    imports.iter().flat_map(found).collect()
+}
+
 /// Returns the violations in `statement`, which is in `module`, for the parts of the store that it names.
 fn strangers(module: &str, statement: &str) -> Vec<String> {
-    let Some((part, above)) = ABOVE.iter().find(|(part, _)| is_within(module, part)) else { return Vec::new() };
-    let own = ENGINES.iter().map(|engine| format!("engine::{engine}")).find(|engine| is_within(module, engine));
-    let problem = |path: Vec<String>| {
-        let path = path.join("::");
-        if let Some(above) = above.iter().find(|above| is_within(&path, above)) {
-            return Some(format!("`{part}` must not know `{above}`, which is above it"));
-        }
-        let others = ENGINES.iter().map(|engine| format!("engine::{engine}"));
-        let other = others.filter(|other| own.as_ref() != Some(other)).find(|other| is_within(&path, other))?;
-        (*part == "engine")
-            .then(|| format!("`{module}` must not know `{other}`: what engines share is in `engine::kit`"))
-    };
-    rings::paths(statement, module).into_iter().filter_map(problem).collect()
+    rings::paths(statement, module).iter().filter_map(|path| stranger(module, &path.join("::"))).collect()
+}
+
+/// Returns the violation if `module` of the store must not name `path`.
+fn stranger(module: &str, path: &str) -> Option<String> {
+    let (part, above) = ABOVE.iter().find(|(part, _)| is_within(module, part))?;
+    if let Some(above) = above.iter().find(|above| is_within(path, above)) {
+        return Some(format!("`{part}` must not know `{above}`, which is above it"));
+    }
+    let engines = || ENGINES.iter().map(|engine| format!("engine::{engine}"));
+    let own = engines().find(|engine| is_within(module, engine));
+    let other = engines().find(|other| own.as_ref() != Some(other) && is_within(path, other))?;
+    (*part == "engine").then(|| format!("`{module}` must not know `{other}`: what engines share is in `engine::kit`"))
 }
 
 /// Returns whether `path` is `module` or lies in it.
@@ -134,6 +150,18 @@ mod tests {
             found("log/append", "use super::LogEngine;\nuse crate::engine::{Extent, kit, log::index};").len(),
             0
         );
+    }
+
+    #[test]
+    fn name_at_the_root_of_the_crate_counts_as_its_modules() {
+        let source = |file: &str, text| Source::new(&format!("crates/larder-store/src/{file}.rs"), text);
+        let lib = source("lib", "mod reader;\nmod volume;\npub use reader::Reader;");
+        let above = [lib, source("reader", ""), source("volume", "use crate::Reader;")];
+        let found: Vec<String> = check_reexported(&above).iter().map(ToString::to_string).collect();
+        let problem = "crates/larder-store/src/volume.rs:1: `volume` must not know `reader`, which is above it";
+        assert_eq!(found, [problem]);
+        let below = [source("lib", "pub use volume::V;"), source("reader", "use crate::V;"), source("volume", "")];
+        assert_eq!(check_reexported(&below), []);
     }
 
     #[test]

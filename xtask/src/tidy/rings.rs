@@ -10,13 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most modules in one ring.
 const RING_MAX: usize = 6;
-/// Larger rings that are still there, with their sizes. These numbers may only fall.
-const RECORDED: [(&str, usize); 4] = [("larder", 13), ("larder-proxy", 9), ("larder-sim", 11), ("larder-store", 23)];
 /// Longest chain of re-exports that is followed.
 const REEXPORTS_MAX: usize = 8;
 
 /// The modules of a crate by path, each with the modules that it names.
-type Imports = BTreeMap<String, BTreeSet<String>>;
+pub(super) type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// The names that modules re-export, each with its path in the crate. The crate's root is the module with the empty
 /// name.
@@ -24,42 +22,37 @@ type Reexports = BTreeMap<(String, String), Vec<String>>;
 
 /// Checks all crates.
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
-    let rings = largest(sources);
-    let mut findings: Vec<Finding> = rings.iter().filter_map(|(name, ring)| check_crate(name, ring)).collect();
-    // Without the record's crate there is nothing to compare with: a test checks a few files of its own.
-    for (name, recorded) in RECORDED {
-        if rings.get(name).is_some_and(|ring| ring.len() < recorded && sources.len() > FILES_OF_THE_PROJECT_MIN) {
-            let problem = format!("its largest ring has {} modules now: record that", rings[name].len());
-            findings.push(Finding::new("xtask/src/tidy/rings.rs", 1, format!("{name}: {problem}")));
-        }
-    }
-    findings
+    largest(sources).iter().filter_map(|(name, ring)| check_crate(name, ring)).collect()
 }
-
-/// Fewer sources than this are not the project, but those of a test.
-const FILES_OF_THE_PROJECT_MIN: usize = 100;
 
 /// Returns the largest ring of each crate.
 pub(crate) fn largest(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
+    let largest_of = |sources: &[&Source]| {
+        let imports = imports(sources);
+        let ring = rings(&imports).into_iter().max_by_key(Vec::len).unwrap_or_default();
+        ring.into_iter().map(str::to_owned).collect()
+    };
+    by_crate(sources).into_iter().map(|(name, sources)| (name.to_owned(), largest_of(&sources))).collect()
+}
+
+/// Returns the modules of a crate, each with those that it names, also through re-exports.
+pub(super) fn imports_of(sources: &[Source], name: &str) -> Imports {
+    by_crate(sources).get(name).map(|sources| imports(sources)).unwrap_or_default()
+}
+
+fn by_crate(sources: &[Source]) -> BTreeMap<&str, Vec<&Source>> {
     let mut crates: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
     for source in sources.iter().filter(|source| !source.is_test_file()) {
         if let Some((name, _)) = source.path.strip_prefix("crates/").and_then(|path| path.split_once("/src/")) {
             crates.entry(name).or_default().push(source);
         }
     }
-    let largest_of = |sources: &[&Source]| {
-        let imports = imports(sources);
-        let ring = rings(&imports).into_iter().max_by_key(Vec::len).unwrap_or_default();
-        ring.into_iter().map(str::to_owned).collect()
-    };
-    crates.into_iter().map(|(name, sources)| (name.to_owned(), largest_of(&sources))).collect()
+    crates
 }
 
 fn check_crate(name: &str, ring: &[String]) -> Option<Finding> {
-    let recorded = RECORDED.iter().find(|(recorded, _)| *recorded == name);
-    let most = recorded.map_or(RING_MAX, |(_, count)| *count);
-    (ring.len() > most).then(|| {
-        let problem = format!("{} modules import one another, at most {most} may: {}", ring.len(), ring.join(", "));
+    (ring.len() > RING_MAX).then(|| {
+        let problem = format!("{} modules import one another, at most {RING_MAX} may: {}", ring.len(), ring.join(", "));
         Finding::new(&format!("crates/{name}/src/lib.rs"), 1, problem)
     })
 }
