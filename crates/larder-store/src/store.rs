@@ -16,7 +16,7 @@ mod upgrade;
 mod volumes;
 
 use crate::{
-    Error, ErrorKind, Hints, Policy, Reader, Result, StoreOptions, Writer,
+    Error, ErrorKind, Hints, NeighbourSink, Policy, Reader, Result, StoreOptions, Writer,
     device::{Device, Directory, ThreadDriver, block_on},
     engine::{LocatedEntry, ReadExtent},
     families::AnyEngine,

@@ -22,7 +22,7 @@ impl BodySource for LogEngine {
     }
 
     fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {
-        decoded.stretches(record, self.start_of(position, decoded))
+        Self::stretches(self, position, decoded, record)
     }
 
     fn is_in_use(&self, position: Sector, sequence: u32) -> bool {

@@ -17,7 +17,7 @@ use crate::{
     },
     format::{
         LogOrder,
-        record::{BodyElsewhere, DecodedRecord, Glimpse, RecordKind, RecordRefusal},
+        record::{BodyElsewhere, BodyStretch, DecodedRecord, Glimpse, RecordKind, RecordRefusal},
     },
     hash::{FullHash, KeyHash},
     units::{BLOCK_BYTES, SECTOR_BYTES, Sector, sectors},
@@ -282,12 +282,12 @@ impl LogEngine {
 
     /// Returns where the body of a record found at `position` is.
     pub(super) fn body_place(&self, position: Sector, decoded: &DecodedRecord) -> BodyElsewhere {
-        decoded.body_place(self.start_of(position, decoded))
+        decoded.body_place(self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
-    /// Returns where a record found at `position` begins on the volume.
-    pub(super) fn start_of(&self, position: Sector, decoded: &DecodedRecord) -> u64 {
-        self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset())
+    /// Returns the places of the body of a record found at `position`, from start to end.
+    pub(super) fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {
+        decoded.stretches(record, self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
     /// Returns where a record begins on the volume, if its header gives the segment at `position`.
