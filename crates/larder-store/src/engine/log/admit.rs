@@ -1,7 +1,7 @@
 //! Applies admission to a log volume.
 //!
-//! [`super::admission`] makes the decision, behind the lock of [`LogGate`]. Every entry is admitted while there are free
-//! segments beyond the reserve, or if live entries filled less than half of the last segment reclaimed. Cost: one lock
+//! [`super::admission`] makes the decision, behind the lock of [`LogGate`]. Every entry is admitted while segments
+//! beyond the reserve are free, or if live entries filled less than half of the last segment reclaimed. Cost: one lock
 //! for each entry offered, stored or evicted; none for a hit.
 
 use super::{LogEngine, admission::EntryOffer, gate::LogGate, layout::LogState};
