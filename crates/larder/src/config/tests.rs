@@ -4,7 +4,7 @@ use super::*;
 use crate::settings::DiskSettings;
 use larder_http::TargetList;
 use larder_http::{coding::ContentCoding, rules::RuledRequest, ruling::RedirectPolicy};
-use larder_proxy::{Direct, Listener, Offline};
+use larder_proxy::{Direct, HostSent, Listener, Offline};
 use larder_proxy::{Limits, ProxyConfig};
 use std::time::Duration;
 
