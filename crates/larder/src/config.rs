@@ -27,7 +27,7 @@ use section::{ConfigProblem, ConfigSection};
 use std::{fs, io::Read, path::Path};
 use table::Reader;
 pub(crate) use table::{Setting, default_file, effective_file, flagged};
-pub(crate) use values::{bytes, count, duration, each, host_sent, origin, path, proxy_protocol, small_count};
+use values::{host_sent, proxy_protocol};
 
 /// Longest configuration file in bytes, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -3,8 +3,8 @@
 //! Owns: the section's keys, and how sections and flags go together.
 
 use super::{
-    origin, path,
     section::{ConfigProblem, ConfigSection},
+    values::{origin, path},
 };
 use crate::value::BadValue;
 use larder_proxy::BuildCache;

@@ -1,8 +1,8 @@
 //! Reads a `[[delay]]` section of the configuration file, which limits the rate of responses to clients.
 
 use super::{
-    each,
     section::{ConfigProblem, ConfigSection, ConfigValue},
+    values::{bytes, each},
 };
 use crate::value::{self, BadValue};
 use larder_proxy::{Delay, RateSharing};
@@ -17,7 +17,7 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Del
         clients: section.take("clients", |value| each(value, "a network", value::network))?.unwrap_or_default(),
         hosts: section.take("hosts", |value| each(value, "a host", value::host_pattern))?.unwrap_or_default(),
         rate: rate.ok_or_else(|| section.missing("rate", help))?,
-        burst_bytes: section.take("burst", super::bytes)?,
+        burst_bytes: section.take("burst", bytes)?,
         shared: section
             .take("for", |value: ConfigValue<'_>| value.parsed("all, each network or each client", sharing))?
             .unwrap_or_default(),

@@ -1,8 +1,8 @@
 //! Reads the keys about other machines of the same fleet: balancers in front, and the node's name.
 
 use super::{
-    duration, each,
     section::{ConfigProblem, ConfigSection},
+    values::{duration, each},
 };
 use crate::value;
 use larder_proxy::Fleet;

@@ -4,8 +4,8 @@
 //! invalid text.
 
 use super::{
-    each,
     section::{ConfigProblem, ConfigSection},
+    values::each,
 };
 use crate::value::BadValue;
 use larder_http::key_rules::KeyRule;

@@ -3,8 +3,8 @@
 //! Owns: how these keys combine. Invariant: every key that names an address replaces the default address.
 
 use super::{
-    each,
     section::{ConfigProblem, ConfigSection, ConfigValue},
+    values::each,
 };
 use crate::value;
 use larder_proxy::{Listener, ProxyConfig, TlsIdentity};

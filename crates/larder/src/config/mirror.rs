@@ -4,8 +4,8 @@
 //! text.
 
 use super::{
-    duration, each, origin,
     section::{ConfigProblem, ConfigSection, ConfigValue},
+    values::{duration, each, origin},
 };
 use crate::{
     mirrors::{self, FileRules, NamedRegistry, OriginOf, RegistryKind},

@@ -6,7 +6,6 @@
 mod responses;
 
 use super::{
-    bytes, duration, each, origin, path,
     table::{
         DefaultValue::{Prose, Required, Toml},
         Reader,
@@ -15,6 +14,7 @@ use super::{
         ValueKind::{Boolean, Count, Duration, List, Size, Tables, Text},
         once, repeated,
     },
+    values::{bytes, duration, each, origin, path},
 };
 use crate::{memory_plan::TotalMemory, mirrors::InterceptedHosts, settings::DiskSettings, size, tuning, value};
 

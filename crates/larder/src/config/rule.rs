@@ -5,8 +5,8 @@
 //! text.
 
 use super::{
-    bytes, duration, each,
     section::{ConfigProblem, ConfigSection, ConfigValue},
+    values::{bytes, duration, each},
 };
 use crate::value::{self, BadValue};
 use larder_http::{

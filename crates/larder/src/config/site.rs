@@ -2,8 +2,8 @@
 //! are cached.
 
 use super::{
-    duration, host_sent, origin, proxy_protocol,
     section::{ConfigProblem, ConfigSection, ConfigValue},
+    values::{duration, host_sent, origin, proxy_protocol},
 };
 use crate::value::{self, BadValue};
 use larder_proxy::{Balance, CacheSettings, GroupRules, OriginUrl, Origins, Site};

@@ -8,39 +8,39 @@ use crate::{
 use larder_proxy::{HostSent, OriginUrl};
 use std::{path::PathBuf, time::Duration};
 
-pub(crate) fn origin(value: ConfigValue<'_>) -> Result<OriginUrl, ConfigProblem> {
+pub(super) fn origin(value: ConfigValue<'_>) -> Result<OriginUrl, ConfigProblem> {
     value.parsed("a URL", value::origin)
 }
 
-pub(crate) fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
+pub(super) fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
     value.parsed_or_boolean("true, false or a host", value::host_sent)
 }
 
-pub(crate) fn proxy_protocol(value: ConfigValue<'_>) -> Result<bool, ConfigProblem> {
+pub(super) fn proxy_protocol(value: ConfigValue<'_>) -> Result<bool, ConfigProblem> {
     value.parsed("v2 or off", value::proxy_protocol)
 }
 
-pub(crate) fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem> {
+pub(super) fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem> {
     value.parsed("a duration", crate::duration::parse)
 }
 
-pub(crate) fn path(value: ConfigValue<'_>) -> Result<PathBuf, ConfigProblem> {
+pub(super) fn path(value: ConfigValue<'_>) -> Result<PathBuf, ConfigProblem> {
     value.parsed("a path", value::path)
 }
 
-pub(crate) fn small_count(value: ConfigValue<'_>) -> Result<u32, ConfigProblem> {
+pub(super) fn small_count(value: ConfigValue<'_>) -> Result<u32, ConfigProblem> {
     value.parsed("a count", value::small_count)
 }
 
-pub(crate) fn count(value: ConfigValue<'_>) -> Result<usize, ConfigProblem> {
+pub(super) fn count(value: ConfigValue<'_>) -> Result<usize, ConfigProblem> {
     value.parsed("a count", value::count)
 }
 
-pub(crate) fn bytes(value: ConfigValue<'_>) -> Result<u64, ConfigProblem> {
+pub(super) fn bytes(value: ConfigValue<'_>) -> Result<u64, ConfigProblem> {
     value.parsed("a size", size::parse)
 }
 
-pub(crate) fn each<T>(
+pub(super) fn each<T>(
     value: ConfigValue<'_>,
     what: &str,
     parse: impl Fn(&str) -> Result<T, BadValue>,

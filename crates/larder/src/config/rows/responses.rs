@@ -3,7 +3,6 @@
 use super::row;
 use crate::{
     config::{
-        bytes, count, duration, each, path, small_count,
         table::{
             DefaultValue::{Prose, Required, Toml},
             Reader,
@@ -12,6 +11,7 @@ use crate::{
             ValueKind::{Boolean, Count, Duration, List, Rate, Share, Size, Text},
             once,
         },
+        values::{bytes, count, duration, each, path, small_count},
     },
     value,
 };
