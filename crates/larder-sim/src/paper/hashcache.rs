@@ -73,9 +73,9 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
         .collect();
     report.tables.push(table);
     report.remarks.push(
-        "hashcache-setmem-lru keeps 40% of the sets in memory at once. The policy hashcache-log-lru takes 2.5 bits more per \
-         object for positions that are not in its file yet. \"Less memory than others\" counts from the 32 bytes an \
-         object of the leanest index that the paper knows."
+        "hashcache-setmem-lru keeps 40% of the sets in memory at once. The policy hashcache-log-lru takes 2.5 bits \
+         more per object for positions that are not in its file yet. \"Less memory than others\" counts from the 32 \
+         bytes an object of the leanest index that the paper knows."
             .to_owned(),
     );
     report.remarks.push(

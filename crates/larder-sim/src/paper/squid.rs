@@ -167,8 +167,8 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
         format!("Versions: {versions}. The rates without a version are of the last one."),
         "A peak is the rate at which the mean response time reaches 3 s; 2.5 s of it are the servers' think time at a \
          miss. The times of a version are at the rate of its table, which may be beyond its simulated peak. The \
-         processor time of a request is the Definitive Guide's measurement of Squid without a disk cache (332/s at 500 \
-         MHz), scaled by the clock. Kqueue takes the 8% off that the study's text credits it with."
+         processor time of a request was measured by the Definitive Guide, for Squid without a disk cache (332/s at \
+         500 MHz). It is scaled by the clock. Kqueue takes 8% off, as the study's text says."
             .to_owned(),
         format!(
             "A request takes {:.1} ms of disk time with files, {:.1} with soft updates, and {:.1} ms in one file.",
@@ -378,8 +378,8 @@ pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.push(table);
     report.tables.extend(options.varied(|| spread(options))?);
     report.remarks = vec![
-        "The greatest rate with a mean response time up to 1.6 s (printed: 1.45 to 1.59 s). With ufs, Squid waits for all I/O on \
-         directories and inodes, and for reads of data; diskd and aufs wait for none. PolyMix-4."
+        "The greatest rate with a mean response time up to 1.6 s (printed: 1.45 to 1.59 s). With ufs, Squid waits for \
+         all I/O on directories and inodes, and for reads of data; diskd and aufs wait for none. PolyMix-4."
             .to_owned(),
         "This checks the models of squid-peak and esp-squid, with one constant from the same tables (the processor \
          time of a request) and none chosen for a scheme. The disks' rates are not printed; hits are 53.9 to 56.8% in \
