@@ -34,7 +34,8 @@ pub use origins::{Balance, GroupRules, HostSent, Origins};
 pub use parent::{Direct, DirectFallback, InvalidParent, Parent, Parents};
 pub use shared_log::{InvalidSharedLog, LogSystem, SharedLog};
 pub use sites::{CacheSettings, Site};
-pub use tier::{TierConfig, TierPlace};
+pub(crate) use tier::TierPlace;
+pub use tier::{TierBucket, TierConfig};
 
 use crate::{lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory, state_file};
 

@@ -8,11 +8,15 @@
 //! An entry never goes out alone: entries are collected in packs of 16 MiB, because a request to an object store costs
 //! as much for a byte as for a pack. Memory: four packs, and the index.
 
+#[cfg(feature = "tier-s3")]
+mod bucket;
 mod budget;
 mod changes;
+mod folder;
 mod index;
 mod journal;
 mod journal_writer;
+mod names;
 mod outgoing;
 mod reads;
 mod record;
@@ -131,8 +135,8 @@ impl Tier {
     /// Opens the tier of a store, with its journal at `path`. Starts the tier's threads. Reads nothing but the journal.
     ///
     /// # Errors
-    /// A thread cannot be started, or the journal cannot be written.
-    pub(crate) fn open(config: &TierConfig, place: &TierPlace, path: &Path, store: &Store) -> io::Result<Arc<Self>> {
+    /// A thread cannot be started, the journal cannot be written, or the settings of a bucket do not go together.
+    pub(crate) fn open(config: &TierConfig, place: TierPlace<'_>, path: &Path, store: &Store) -> io::Result<Arc<Self>> {
         let FormerTier { index, title, outdated } = FormerTier::read(path, store.generation());
         let journal = TierJournal::create(path, title, &index.snapshot())?;
         let (known, next_pack) = (index.packs(), index.next_pack());
@@ -142,7 +146,7 @@ impl Tier {
         let tier = Arc::new(Self {
             config: config.clone(),
             store: store.clone(),
-            storage: PackStorage::new(place, title.tier),
+            storage: PackStorage::new(place, title.tier)?,
             state: Mutex::new(TierState::new(index, config)),
             journal: writer,
             is_out_of_use: AtomicBool::new(false),
@@ -158,7 +162,7 @@ impl Tier {
         journal_writer::start(weak.clone(), journal, title, orders)?;
         tier.tasks.spawn(outgoing::store_packs(weak.clone(), packs));
         tier.tasks.spawn(outgoing::tend(weak.clone(), config.pack_age));
-        let outdated = outdated.map(|tier| PackStorage::new(place, tier));
+        let outdated = outdated.map(|tier| PackStorage::new(place, tier)).transpose()?;
         tier.tasks.spawn(outgoing::tidy(tier.storage.clone(), known, next_pack, outdated));
         if !store.set_evictions(&Arc::new(outgoing::receiver(&weak))) {
             tracing::warn!("only the policies `log` and `log-clock` pass entries on to a second tier");

@@ -342,7 +342,10 @@ impl RunSettings {
     fn check_tier(&self) -> Result<(), Failure> {
         let has_store = !self.store.disks.contains(&DiskSettings::None);
         let Some(fault) = self.proxy.tier.fault(has_store) else { return Ok(()) };
-        Err(Failure::usage(fault, "give [tier] a `folder`, and Larder a store; see docs/how-to/tier.md"))
+        Err(Failure::usage(
+            fault,
+            "give [tier] either a `folder` or a `bucket`, and Larder a store; see docs/how-to/tier.md",
+        ))
     }
 
     /// Refuses build caches that have one path together, or that of a mirror.

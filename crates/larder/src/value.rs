@@ -61,6 +61,43 @@ pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     }
 }
 
+/// Parses the name of a bucket.
+pub(crate) fn bucket(text: &str) -> Result<String, BadValue> {
+    let is_known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    match (3..=63).contains(&text.len()) && text.bytes().all(is_known) {
+        true => Ok(text.to_owned()),
+        false => {
+            let help = "it has 3 to 63 lower-case letters, digits, hyphens and dots";
+            Err(BadValue::new(format!("not the name of a bucket: `{text}`"), help))
+        }
+    }
+}
+
+/// Parses the URL of an object store.
+pub(crate) fn endpoint(text: &str) -> Result<String, BadValue> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@', ' '])) {
+        true => Ok(text.to_owned()),
+        false => Err(BadValue::new(
+            format!("not the URL of an object store: `{text}`"),
+            "give scheme and host only, such as https://s3.eu-central-1.amazonaws.com",
+        )),
+    }
+}
+
+/// Parses a prefix of names in a bucket.
+pub(crate) fn object_prefix(text: &str) -> Result<String, BadValue> {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
+    let parts_are_named = || text.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    match text.is_empty() || (text.bytes().all(is_known) && parts_are_named()) {
+        true => Ok(text.to_owned()),
+        false => {
+            let help = "it has letters, digits, `-`, `_` and `.`, with single slashes between them";
+            Err(BadValue::new(format!("not a prefix of names in a bucket: `{text}`"), help))
+        }
+    }
+}
+
 /// Parses which evicted entries go to the second tier: `all`, or only those that were `hit`.
 pub(crate) fn tier_admission(text: &str) -> Result<bool, BadValue> {
     match text {

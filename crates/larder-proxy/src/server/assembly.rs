@@ -382,7 +382,7 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
 
 /// Opens the second tier, if one is configured and the store can have one.
 fn open_tier(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Option<Arc<Tier>>> {
-    let Some(place) = &config.tier.place else { return Ok(None) };
+    let Some(place) = config.tier.place() else { return Ok(None) };
     let Some((store, path)) = store.zip(config.state_file("tier")) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a second tier needs a store"));
     };

@@ -5,6 +5,7 @@
 //! wait.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Weak, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -243,9 +244,9 @@ pub(super) async fn tend(tier: Weak<Tier>, pack_age: Duration) {
 /// Removes packs that are not in the index, and those of a tier that was given up. `known` and `end` are those of the
 /// start: later packs are on their way into the index.
 pub(super) async fn tidy(storage: PackStorage, known: Vec<PackName>, end: u32, outdated: Option<PackStorage>) {
-    drop(storage.remove_others(known, end).await);
+    drop(storage.remove_others(known.into_iter().collect(), end).await);
     if let Some(outdated) = outdated {
-        drop(outdated.remove_all().await);
+        drop(outdated.remove_others(HashSet::new(), u32::MAX).await);
     }
 }
 

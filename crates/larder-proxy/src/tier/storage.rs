@@ -1,154 +1,83 @@
-//! The place where packs are kept: a folder, which can be on another disk or a network file system.
+//! The place where packs are kept: a folder, or a bucket of an object store.
 //!
-//! Owns: the names of packs. Nothing that is read here is trusted. Invariant: a pack has its name only once it is
-//! complete. Cost: one write for a pack, one read for an entry.
+//! Owns: the choice between the two. Nothing that is read here is trusted.
 
-use std::{
-    collections::HashSet,
-    fs::{self, File},
-    io::{self, Write as _},
-    os::unix::fs::FileExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::HashSet, io, sync::Arc};
 
 use bytes::Bytes;
-use tokio::task::spawn_blocking;
 
-use super::index::{PackName, RecordPlace};
-use crate::{config::TierPlace, state_file};
+#[cfg(feature = "tier-s3")]
+use super::bucket::PackBucket;
+use super::{
+    folder::PackFolder,
+    index::{PackName, RecordPlace},
+};
+use crate::config::TierPlace;
 
 /// The storage of one tier's packs. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct PackStorage(Arc<PathBuf>);
+pub(super) enum PackStorage {
+    Folder(Arc<PackFolder>),
+    #[cfg(feature = "tier-s3")]
+    Bucket(Arc<PackBucket>),
+}
 
 impl PackStorage {
     /// Returns the storage of the tier with this name. Nothing is read or written yet.
-    pub(super) fn new(place: &TierPlace, tier: u64) -> Self {
-        let TierPlace::Folder(folder) = place;
-        Self(Arc::new(folder.join(format!("larder-{tier:016x}"))))
+    ///
+    /// # Errors
+    /// The settings of a bucket do not go together, or this program has no buckets.
+    pub(super) fn new(place: TierPlace<'_>, tier: u64) -> io::Result<Self> {
+        match place {
+            TierPlace::Folder(folder) => Ok(Self::Folder(Arc::new(PackFolder::new(folder, tier)))),
+            #[cfg(feature = "tier-s3")]
+            TierPlace::Bucket(bucket) => Ok(Self::Bucket(Arc::new(PackBucket::new(bucket, tier)?))),
+            #[cfg(not(feature = "tier-s3"))]
+            TierPlace::Bucket(bucket) => {
+                let name = bucket.name.as_deref().unwrap_or_default();
+                let problem = format!("a bucket needs a larder that is built with the feature tier-s3: {name}");
+                Err(io::Error::new(io::ErrorKind::Unsupported, problem))
+            }
+        }
     }
 
     /// Stores a pack.
     pub(super) async fn put(&self, name: PackName, bytes: Bytes) -> io::Result<()> {
-        let path = self.path(name);
-        run(move || {
-            if let Some(folder) = path.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            // Not synced: a pack that a power loss damages is a miss.
-            let new = state_file::new_path(&path);
-            state_file::create(&new)?.write_all(&bytes)?;
-            fs::rename(&new, &path)
-        })
-        .await
+        match self {
+            Self::Folder(folder) => folder.put(name, bytes).await,
+            #[cfg(feature = "tier-s3")]
+            Self::Bucket(bucket) => bucket.put(name, bytes).await,
+        }
     }
 
     /// Reads the record at a place of a pack.
     ///
     /// # Errors
-    /// `NotFound` if the pack does not exist. Any other kind if the folder cannot be read, or is not there.
+    /// `NotFound` if the pack does not exist. Any other kind if the place does not work.
     pub(super) async fn read(&self, place: RecordPlace) -> io::Result<Bytes> {
-        let (path, folder) = (self.path(place.pack), Arc::clone(&self.0));
-        run(move || {
-            let file = File::open(path).map_err(|error| unless_away(error, &folder))?;
-            let mut bytes = vec![0; place.len as usize];
-            file.read_exact_at(&mut bytes, place.offset.into())?;
-            Ok(bytes.into())
-        })
-        .await
+        match self {
+            Self::Folder(folder) => folder.read(place).await,
+            #[cfg(feature = "tier-s3")]
+            Self::Bucket(bucket) => bucket.read(place).await,
+        }
     }
 
     /// Removes a pack.
     pub(super) async fn remove(&self, name: PackName) -> io::Result<()> {
-        let path = self.path(name);
-        run(move || fs::remove_file(path)).await
+        match self {
+            Self::Folder(folder) => folder.remove(name).await,
+            #[cfg(feature = "tier-s3")]
+            Self::Bucket(bucket) => bucket.remove(name).await,
+        }
     }
 
     /// Removes the packs with numbers below `end` that are not among `known`: those that were stored just before a
-    /// kill. Leaves files alone that are not packs.
-    pub(super) async fn remove_others(&self, known: Vec<PackName>, end: u32) -> io::Result<()> {
-        let folder = Arc::clone(&self.0);
-        run(move || {
-            let known: HashSet<PackName> = known.into_iter().collect();
-            for entry in fs::read_dir(&*folder)? {
-                let entry = entry?;
-                let name = entry.file_name().to_str().and_then(parse);
-                if name.is_some_and(|name| name.number < end && !known.contains(&name)) {
-                    fs::remove_file(entry.path())?;
-                }
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Removes everything, because the tier began again.
-    pub(super) async fn remove_all(&self) -> io::Result<()> {
-        let folder = Arc::clone(&self.0);
-        run(move || fs::remove_dir_all(&*folder)).await
-    }
-
-    fn path(&self, name: PackName) -> PathBuf {
-        self.0.join(format!("{:08x}-{:016x}.pack", name.number, name.salt))
-    }
-}
-
-/// Returns the name of the pack in a file of this name, also of one that is not complete.
-fn parse(file: &str) -> Option<PackName> {
-    let (number, rest) = file.split_once('-')?;
-    let (salt, kind) = rest.split_once('.')?;
-    let is_pack = (number.len(), salt.len()) == (8, 16) && matches!(kind, "pack" | "pack.new");
-    let (number, salt) = (u32::from_str_radix(number, 16).ok()?, u64::from_str_radix(salt, 16).ok()?);
-    is_pack.then_some(PackName { number, salt })
-}
-
-/// Returns the error, but as another kind if not the pack is missing but its folder: a file system that is not mounted
-/// may return with all packs.
-fn unless_away(error: io::Error, folder: &Path) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::NotFound if !folder.is_dir() => {
-            io::Error::new(io::ErrorKind::NotConnected, format!("{} is not there", folder.display()))
+    /// kill. Leaves alone what is no pack.
+    pub(super) async fn remove_others(&self, known: HashSet<PackName>, end: u32) -> io::Result<()> {
+        match self {
+            Self::Folder(folder) => folder.remove_others(known, end).await,
+            #[cfg(feature = "tier-s3")]
+            Self::Bucket(bucket) => bucket.remove_others(&known, end).await,
         }
-        _ => error,
-    }
-}
-
-async fn run<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
-    }
-
-    /// At stake: somebody's files in a folder that Larder tidies, and packs that are stored while it does.
-    #[test]
-    fn only_old_packs_that_nobody_knows_are_removed() {
-        let home = tempfile::tempdir().unwrap();
-        let storage = PackStorage::new(&TierPlace::Folder(home.path().to_owned()), 1);
-        let name = |number, salt| PackName { number, salt };
-        let place = |pack| RecordPlace { pack, offset: 1, len: 2 };
-        block_on(async {
-            let away = storage.read(place(name(1, 1))).await.unwrap_err();
-            assert_eq!(away.kind(), io::ErrorKind::NotConnected, "{away}");
-            for pack in [name(1, 1), name(2, 2), name(2, 3), name(7, 4)] {
-                storage.put(pack, Bytes::from_static(b"abc")).await.unwrap();
-            }
-            fs::write(storage.0.join("letter"), "not ours").unwrap();
-            fs::write(storage.0.join(format!("{:08x}-{:016x}.pack.new", 1, 9)), "half").unwrap();
-            storage.remove_others(vec![name(2, 3)], 5).await.unwrap();
-            let gone = storage.read(place(name(1, 1))).await.unwrap_err();
-            assert_eq!(gone.kind(), io::ErrorKind::NotFound);
-            assert_eq!(storage.read(place(name(2, 3))).await.unwrap(), "bc");
-            assert_eq!(fs::read_dir(&*storage.0).unwrap().count(), 3);
-            // A place beyond the end of a pack is an error, and no part of one.
-            let far = RecordPlace { pack: name(2, 3), offset: 2, len: 2 };
-            assert_eq!(storage.read(far).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use larder_proxy::{ProxyConfig, TierPlace};
+use larder_proxy::ProxyConfig;
 
 use crate::support::{Connection, Fixture, Reply, eventually};
 
@@ -18,7 +18,7 @@ fn fixture() -> Fixture {
         |config: &mut ProxyConfig| {
             config.admin = Some("127.0.0.1:0".parse().unwrap());
             let folder = config.state_base.as_ref().unwrap().with_extension("packs");
-            config.tier.place = Some(TierPlace::Folder(folder));
+            config.tier.folder = Some(folder);
             config.fleet.node = Some("node-a".into());
             config.fleet.nodes = ["node-a=127.0.0.1:1", "node-b=127.0.0.1:2"].map(|node| node.parse().unwrap()).into();
             config.fleet.secret_file = Some(secret.path().to_owned());

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use larder_proxy::{BuildCache, NeedsRestart, Proxy, ProxyConfig, RunningProxy, TierPlace};
+use larder_proxy::{BuildCache, NeedsRestart, Proxy, ProxyConfig, RunningProxy};
 use larder_store::{Store, StoreOptions};
 use tempfile::TempDir;
 
@@ -49,7 +49,7 @@ fn configure(config: &mut ProxyConfig, home: &Path) {
     config.state_base = Some(home.join("state"));
     config.admin = Some("127.0.0.1:0".parse().unwrap());
     config.hot_bytes = 0;
-    config.tier.place = Some(TierPlace::Folder(home.join("tier")));
+    config.tier.folder = Some(home.join("tier"));
     config.tier.admits_all = true;
     config.tier.pack_age = Duration::from_millis(50);
     // A test that is not about a slow tier must not see one because the machine is busy.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::value;
-use larder_proxy::{Listener, TierPlace};
+use larder_proxy::Listener;
 
 fn check(change: impl FnOnce(&mut RunSettings), expected: Result<(), &str>) {
     let mut settings = RunSettings::default();
@@ -107,12 +107,20 @@ fn what_is_no_origin_says_why() {
 
 #[test]
 fn a_second_tier_needs_a_place_and_a_store() {
-    let place = || Some(TierPlace::Folder("/mnt/packs".into()));
+    let place = || Some("/mnt/packs".into());
     check(|settings| settings.proxy.tier.bytes_max = 1 << 40, Err("the second tier has no place for its packs"));
-    check(|settings| settings.proxy.tier.place = place(), Ok(()));
+    check(|settings| settings.proxy.tier.folder = place(), Ok(()));
     let lonely = |settings: &mut RunSettings| {
-        settings.proxy.tier.place = place();
+        settings.proxy.tier.folder = place();
         settings.store.disks = vec![DiskSettings::None];
     };
     check(lonely, Err("a second tier needs a store"));
+    let both = |settings: &mut RunSettings| {
+        settings.proxy.tier.folder = place();
+        settings.proxy.tier.bucket.name = Some("packs".to_owned());
+    };
+    check(both, Err("the second tier has a folder, and settings of a bucket"));
+    let bucket = |settings: &mut RunSettings| settings.proxy.tier.bucket.name = Some("packs".to_owned());
+    let has_buckets = cfg!(feature = "tier-s3");
+    check(bucket, if has_buckets { Ok(()) } else { Err("it was built without the feature tier-s3") });
 }

@@ -16,7 +16,6 @@ use crate::{
     value,
 };
 use larder_http::TargetList;
-use larder_proxy::TierPlace;
 
 const OBSERVATION: &str = "Observation";
 
@@ -312,7 +311,21 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("tier.folder", "", Text, "", Prose("none"), Restart, "\"/mnt/slow/larder\"",
         "Folder for entries that the store evicts, such as one of a slower disk or of a network file system. A miss is \
          looked up there before the origin is contacted. See [A second tier](../how-to/tier.md)."
-        => run |s, v| s.proxy.tier.place = Some(TierPlace::Folder(path(v)?))),
+        => run |s, v| s.proxy.tier.folder = Some(path(v)?)),
+    row!("tier.bucket", "", Text, "", Prose("none"), Restart, "\"larder-packs\"",
+        "Bucket of an object store that speaks S3, for the same purpose. The credentials are those of the environment, \
+         as for AWS' own tools. Needs a larder that is built with the feature `tier-s3`. See [Evicted entries in \
+         S3](../how-to/tier.md#keep-evicted-entries-in-s3)."
+        => run |s, v| s.proxy.tier.bucket.name = Some(v.parsed("the name of a bucket", value::bucket)?)),
+    row!("tier.endpoint", "", Text, "", Prose("AWS, in the region"), Restart, "\"https://s3.example\"",
+        "URL of the object store."
+        => run |s, v| s.proxy.tier.bucket.endpoint = Some(v.parsed("a URL", value::endpoint)?)),
+    row!("tier.region", "", Text, "", Prose("`AWS_REGION`, or `us-east-1`"), Restart, "\"eu-central-1\"",
+        "Region of the bucket."
+        => run |s, v| s.proxy.tier.bucket.region = Some(v.parsed("a region", value::object_prefix)?)),
+    row!("tier.prefix", "", Text, "", Toml("\"\""), Restart, "\"caches/office\"",
+        "Prefix of all names in the bucket. Larder adds a name of its own, so several Larders may have the same one."
+        => run |s, v| s.proxy.tier.bucket.prefix = v.parsed("a prefix", value::object_prefix)?),
     row!("tier.size", "", Size, "", Toml("\"100GB\""), Restart, "\"2TB\"",
         "Most bytes in the tier. Beyond it, the oldest packs are removed. The index takes about 50 bytes of memory for \
          each entry."

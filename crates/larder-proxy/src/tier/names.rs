@@ -1,0 +1,22 @@
+//! The names of packs, in a folder and in a bucket.
+
+use super::index::PackName;
+
+/// Returns the name of a tier's folder. Several tiers can be in one place.
+pub(super) fn folder_of(tier: u64) -> String {
+    format!("larder-{tier:016x}")
+}
+
+/// Returns the name of a pack's file or object.
+pub(super) fn file_of(name: PackName) -> String {
+    format!("{:08x}-{:016x}.pack", name.number, name.salt)
+}
+
+/// Returns the name of the pack in a file of this name, also of one that is not complete.
+pub(super) fn parse(file: &str) -> Option<PackName> {
+    let (number, rest) = file.split_once('-')?;
+    let (salt, kind) = rest.split_once('.')?;
+    let is_pack = (number.len(), salt.len()) == (8, 16) && matches!(kind, "pack" | "pack.new");
+    let (number, salt) = (u32::from_str_radix(number, 16).ok()?, u64::from_str_radix(salt, 16).ok()?);
+    is_pack.then_some(PackName { number, salt })
+}
