@@ -78,10 +78,11 @@ pub use authority::Authority;
 pub use client::handed::ClientConnection;
 pub use client::intercept::bypass::BypassReason;
 pub use config::{
-    AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetNode,
-    GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern, InvalidOriginUrl,
-    InvalidParent, InvalidSharedLog, Limits, Listener, LogSystem, Mirror, MirrorLink, Offline, OriginUrl, Origins,
-    Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TierBucket, TierConfig, TlsIdentity,
+    AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetName,
+    FleetNode, GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern,
+    InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LogSystem, Mirror, MirrorLink, Offline,
+    OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TierBucket,
+    TierConfig, TierPlace, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;

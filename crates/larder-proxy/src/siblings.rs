@@ -1,48 +1,45 @@
 //! The other nodes of the fleet as siblings: the node that owns a key is contacted before the origin, so that the fleet
 //! as a whole fetches and stores each resource once.
 //!
-//! Owns: which node is contacted for a key, and which nodes are excluded. `message` has the fields of the requests, and
-//! `flight::sibling` sends them. Invariants: all nodes with the same list agree on the owner of a key. An excluded node
+//! Owns: which nodes are probed, and which resources were changed. `members` has the nodes and the owner of each key,
+//! `message` the fields of the requests, and `flight::sibling` sends them. Invariants: all nodes with the same list agree on the owner of a key. An excluded node
 //! owns nothing here until a probe succeeds; meanwhile its keys belong to the next node by the same function.
 //!
 //! Cost: one hash of the key and one load. The table has two bytes for each of 2^20 slots.
 
 mod changes;
+mod members;
 mod message;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
-    },
+    net::SocketAddr,
+    sync::{Arc, PoisonError, RwLock, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
-use larder_http::{
-    key::KeyOf,
-    owner::{OwnerNode, OwnerTable, slot_of},
-};
+use tokio::task::JoinSet;
 
-use self::changes::ChangedResources;
-pub(crate) use self::message::{PEER_FIELD, PeerRequest, PeerWords};
+use self::{changes::ChangedResources, members::SiblingMembers};
+pub(crate) use self::{
+    members::{SiblingNode, SiblingOutcome},
+    message::{PEER_FIELD, PeerRequest, PeerWords},
+};
 use crate::{
-    config::{Fleet, FleetNode},
+    config::{Fleet, FleetName},
     fleet::secret::FleetSecret,
-    origin::{
-        checks,
-        origins::OriginRouter,
-        target::{Origin, OriginWay},
-    },
+    origin::{checks, origins::OriginRouter},
 };
 
 /// The nodes of the fleet, if they share their entries.
 pub(crate) struct Siblings {
     pub(crate) own_name: Arc<str>,
     pub(crate) secret: Arc<FleetSecret>,
-    table: OwnerTable,
-    /// The nodes in the order of the table, including this one.
-    nodes: Vec<SiblingNode>,
-    own_place: usize,
+    /// The nodes; `None` until the name of the fleet is resolved.
+    members: RwLock<Option<Arc<SiblingMembers>>>,
+    /// The name whose addresses are the nodes, in place of a list.
+    dns: Option<FleetName>,
+    /// The addresses on which this node listens.
+    own_addresses: Vec<SocketAddr>,
     /// The name of the fleet's shared log of purges, if it has one.
     shared_log: Option<String>,
     /// The path of probes, if nodes answer health checks.
@@ -51,38 +48,25 @@ pub(crate) struct Siblings {
     changed: ChangedResources,
 }
 
-/// A node of the fleet.
-pub(crate) struct SiblingNode {
-    pub(crate) name: Box<str>,
-    pub(crate) origin: Origin,
-    failure_count: AtomicU32,
-    is_out: AtomicBool,
-}
-
-/// The outcome of a request to a sibling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SiblingOutcome {
-    Answered,
-    /// The node was silent, broke off, or could not answer.
-    Failed,
-    /// The node accepts no connection.
-    Unreachable,
-}
-
 impl Siblings {
     /// Creates the siblings of a configuration, if its nodes share their entries.
-    pub(crate) fn new(fleet: &Fleet, own_name: &Arc<str>, secret: &Arc<FleetSecret>) -> Option<Arc<Self>> {
-        let own_place = fleet.nodes.iter().position(|node| node.name == **own_name)?;
-        if !fleet.shares_entries || fleet.nodes.len() < 2 {
+    pub(crate) fn new(
+        fleet: &Fleet,
+        own_name: &Arc<str>,
+        secret: &Arc<FleetSecret>,
+        own_addresses: &[SocketAddr],
+    ) -> Option<Arc<Self>> {
+        let is_alone = fleet.dns.is_none() && fleet.nodes.len() < 2;
+        if !fleet.shares_entries || is_alone {
             return None;
         }
-        let owners: Vec<_> = fleet.nodes.iter().map(|node| OwnerNode { name: node.name.clone(), weight: 1 }).collect();
+        let members = SiblingMembers::new(&fleet.nodes, |node| node.name == **own_name, None);
         Some(Arc::new(Self {
             own_name: Arc::clone(own_name),
             secret: Arc::clone(secret),
-            table: OwnerTable::new(&owners).expect("a fleet whose names are not unique is refused"),
-            nodes: fleet.nodes.iter().map(SiblingNode::new).collect(),
-            own_place,
+            members: RwLock::new(members.map(Arc::new)),
+            dns: fleet.dns.clone(),
+            own_addresses: own_addresses.to_vec(),
             shared_log: fleet.log.as_ref().map(ToString::to_string),
             ready_path: fleet.ready_path.clone(),
             changed: ChangedResources::default(),
@@ -90,15 +74,13 @@ impl Siblings {
     }
 
     /// Returns the node to contact for the resource with this key, or `None` if it is this node.
-    pub(crate) fn owner(&self, key: &[u8]) -> Option<&SiblingNode> {
-        let may = |place: usize| place == self.own_place || !self.nodes[place].is_out.load(Relaxed);
-        let owner = self.table.owner_among(slot_of_url(key), may)?;
-        (owner != self.own_place).then(|| &self.nodes[owner])
+    pub(crate) fn owner(&self, key: &[u8]) -> Option<Arc<SiblingNode>> {
+        self.members()?.owner(key)
     }
 
     /// Notes that a client changed the resource with this key, so that its owner must drop its stored responses.
     pub(crate) fn note_change(&self, key: &[u8]) {
-        if self.home(key) != self.own_place {
+        if self.members().is_some_and(|members| members.home(key).is_some()) {
             self.changed.note(key);
         }
     }
@@ -106,74 +88,48 @@ impl Siblings {
     /// Notes that a node has dropped its stored responses of a changed resource. If that node is a substitute for the
     /// owner, the owner must still drop its own.
     fn settle_change(&self, key: &[u8], node: &str) {
-        if *self.nodes[self.home(key)].name == *node {
+        let members = self.members();
+        let home = members.as_ref().and_then(|members| members.home(key));
+        if home.is_some_and(|home| *home.name == *node) {
             self.changed.settle(key);
         }
     }
 
-    /// Returns the index of the node that owns a key while all nodes respond.
-    fn home(&self, key: &[u8]) -> usize {
-        self.table.owner(slot_of_url(key))
+    fn members(&self) -> Option<Arc<SiblingMembers>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the nodes other than this one.
-    pub(crate) fn others(&self) -> impl Iterator<Item = &SiblingNode> {
-        self.nodes.iter().enumerate().filter(|(place, _)| *place != self.own_place).map(|(_, node)| node)
+    fn set_members(&self, members: SiblingMembers) {
+        *self.members.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(members));
     }
 }
 
-impl SiblingNode {
-    fn new(node: &FleetNode) -> Self {
-        let origin = Origin { trusted: true, way: OriginWay::Sibling, ..Origin::of_client(&node.host, node.port) };
-        let (failure_count, is_out) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { name: node.name.as_str().into(), origin, failure_count, is_out }
-    }
-
-    /// Notes the outcome of a request to the node. Excludes the node if it is unreachable or failed several times in a
-    /// row.
-    pub(crate) fn note(&self, outcome: SiblingOutcome) {
-        let is_lost = match outcome {
-            SiblingOutcome::Answered => {
-                self.failure_count.store(0, Relaxed);
-                return;
-            }
-            SiblingOutcome::Failed => self.failure_count.fetch_add(1, Relaxed) + 1 >= FAILURE_COUNT_MAX,
-            SiblingOutcome::Unreachable => true,
-        };
-        if is_lost && !self.is_out.swap(true, Relaxed) {
-            tracing::warn!(node = &*self.name, "a node of the fleet is not asked for its entries until it responds");
-        }
-    }
+/// Starts the tasks that look after the siblings.
+pub(crate) fn look_after(siblings: &Arc<Siblings>, origins: &Arc<OriginRouter>, tasks: &mut JoinSet<()>) {
+    tasks.spawn(probe_all(Arc::clone(siblings), Arc::clone(origins)));
+    tasks.spawn(members::follow_name(Arc::clone(siblings), Arc::clone(origins)));
 }
 
 /// Probes the excluded nodes, for as long as the worker runs.
-pub(crate) async fn probe_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
+async fn probe_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     let mut interval = tokio::time::interval(PROBE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        for sibling in siblings.others().filter(|sibling| sibling.is_out.load(Relaxed)) {
+        let Some(members) = siblings.members() else { continue };
+        for sibling in members.others().filter(|sibling| sibling.is_out.load(Relaxed)) {
             let is_back = match &siblings.ready_path {
                 Some(path) => checks::is_well(&origins, &sibling.origin, path).await,
                 // Without health checks, the next request is the probe.
                 None => true,
             };
             if is_back {
-                sibling.failure_count.store(0, Relaxed);
-                sibling.is_out.store(false, Relaxed);
-                tracing::info!(node = &*sibling.name, "a node of the fleet is asked for its entries again");
+                sibling.readmit();
             }
         }
     }
 }
 
-/// Returns the slot of the URL in a key. No other program knows the rest of a key.
-fn slot_of_url(key: &[u8]) -> u32 {
-    slot_of(KeyOf::parse(key).and_then(|key| key.url()).map_or(key, str::as_bytes))
-}
-
-/// Consecutive failures after which a node is excluded.
-const FAILURE_COUNT_MAX: u32 = 3;
 /// Interval at which excluded nodes are probed.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -188,15 +144,15 @@ mod tests {
     fn siblings(own: &str) -> Arc<Siblings> {
         let nodes = NAMES.map(|name| format!("{name}=10.0.0.1:{}", 1 + u16::from(name.as_bytes()[0])).parse().unwrap());
         let fleet = Fleet { nodes: nodes.into(), shares_entries: true, ..Fleet::default() };
-        Siblings::new(&fleet, &own.into(), &Arc::new(FleetSecret::new("0123456789abcdef"))).unwrap()
+        Siblings::new(&fleet, &own.into(), &Arc::new(FleetSecret::new("0123456789abcdef")), &[]).unwrap()
     }
 
     fn keys() -> impl Iterator<Item = Vec<u8>> {
         (0..300).map(|number| primary_key("http", "a.example", &format!("/{number}")).unwrap())
     }
 
-    fn owner<'a>(siblings: &'a Siblings, key: &[u8]) -> &'a str {
-        siblings.owner(key).map_or(&*siblings.own_name, |sibling| &*sibling.name)
+    fn owner(siblings: &Siblings, key: &[u8]) -> String {
+        siblings.owner(key).map_or_else(|| siblings.own_name.to_string(), |sibling| sibling.name.to_string())
     }
 
     #[test]
@@ -204,7 +160,7 @@ mod tests {
         let all = NAMES.map(siblings);
         let mut counts = [0; 3];
         for key in keys() {
-            let owners: Vec<&str> = all.iter().map(|siblings| owner(siblings, &key)).collect();
+            let owners: Vec<String> = all.iter().map(|siblings| owner(siblings, &key)).collect();
             assert!(owners.iter().all(|owner| *owner == owners[0]), "{owners:?}");
             let marked = [&key[..], b" @http://10.0.0.9:80"].concat();
             assert_eq!(owner(&all[0], &marked), owners[0]);
@@ -216,9 +172,9 @@ mod tests {
     #[test]
     fn keys_of_a_node_that_is_left_out_go_to_the_others_and_no_other_key_moves() {
         let siblings = siblings("a");
-        let owners = || keys().map(|key| owner(&siblings, &key).to_owned()).collect::<Vec<_>>();
+        let owners = || keys().map(|key| owner(&siblings, &key)).collect::<Vec<_>>();
         let before = owners();
-        let lost = siblings.others().find(|sibling| &*sibling.name == "b").unwrap();
+        let lost = siblings.members().unwrap().others().find(|sibling| &*sibling.name == "b").unwrap().clone();
         lost.note(SiblingOutcome::Failed);
         lost.note(SiblingOutcome::Failed);
         lost.note(SiblingOutcome::Answered);
@@ -229,7 +185,7 @@ mod tests {
         for (before, after) in before.iter().zip(owners()) {
             assert!(after != "b" && (*before == after || before == "b"));
         }
-        lost.is_out.store(false, Relaxed);
+        lost.readmit();
         assert_eq!(owners(), before);
         lost.note(SiblingOutcome::Unreachable);
         assert!(!owners().contains(&"b".to_owned()));

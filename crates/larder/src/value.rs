@@ -9,8 +9,8 @@ use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::{coding::ContentCoding, fields::via::Pseudonym};
 use larder_proxy::{
-    AccessLogTarget, ClientField, Direct, FleetNode, HostPattern, HostSent, InvalidFleetNode, InvalidSharedLog,
-    LogFormat, Offline, OriginUrl, Parent, SharedLog, TlsIdentity,
+    AccessLogTarget, ClientField, Direct, FleetName, FleetNode, HostPattern, HostSent, InvalidFleetNode,
+    InvalidSharedLog, LogFormat, Offline, OriginUrl, Parent, SharedLog, TlsIdentity,
 };
 use larder_store::IoChoice;
 use std::{
@@ -215,6 +215,12 @@ pub(crate) fn client_field(text: &str) -> Result<ClientField, BadValue> {
 /// Parses a node of a fleet.
 pub(crate) fn fleet_node(text: &str) -> Result<FleetNode, BadValue> {
     let help = "a node is a name and its address, such as cache-a=10.0.0.1:8080";
+    text.parse().map_err(|error: InvalidFleetNode| BadValue::new(error.to_string(), help))
+}
+
+/// Parses the name whose addresses are the nodes of a fleet.
+pub(crate) fn fleet_name(text: &str) -> Result<FleetName, BadValue> {
+    let help = "name a host and the port of all nodes, such as larder.example:8080";
     text.parse().map_err(|error: InvalidFleetNode| BadValue::new(error.to_string(), help))
 }
 

@@ -1,7 +1,14 @@
 //! A proxy's relations to other machines: the balancers in front of it, its name, the path of health checks, and the
 //! other nodes of its fleet.
 
-use std::{fmt, net::Ipv6Addr, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
 use ipnet::IpNet;
 use larder_http::fields::via::Pseudonym;
@@ -29,6 +36,8 @@ pub struct Fleet {
     /// All nodes of the fleet, including this one, which is found by [`Self::node`]. Each node reads the purges of all
     /// others. Default none: purges apply to this node only.
     pub nodes: Vec<FleetNode>,
+    /// The name whose addresses are the nodes, in place of a list. Requires [`Self::log`]. Default none.
+    pub dns: Option<FleetName>,
     /// A file with the secret that all nodes share. Required if there are nodes.
     pub secret_file: Option<PathBuf>,
     /// The stream that carries the purges of all nodes. With it, the nodes do not read each other's purges. Default
@@ -56,6 +65,15 @@ pub struct FleetNode {
     pub port: u16,
 }
 
+/// A name whose addresses are the nodes of a fleet, with their port, in the form `HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetName {
+    /// The name.
+    pub host: String,
+    /// The port on which all nodes serve their clients.
+    pub port: u16,
+}
+
 /// The text is not a node of a fleet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidFleetNode(String);
@@ -79,6 +97,7 @@ impl Default for Fleet {
             node: None,
             shows_node: false,
             nodes: Vec::new(),
+            dns: None,
             secret_file: None,
             log: None,
             log_credentials_file: None,
@@ -118,8 +137,10 @@ impl Fleet {
     fn nodes_fault(&self) -> Option<String> {
         let nodes = &self.nodes;
         if nodes.is_empty() {
-            let is_alone = self.shares_entries;
-            return is_alone.then(|| "the fleet has siblings, and no nodes are listed".to_owned());
+            return self.dns_fault();
+        }
+        if self.dns.is_some() {
+            return Some("the fleet has both `nodes` and `dns`".to_owned());
         }
         if nodes.len() > NODE_COUNT_MAX {
             return Some(format!("a fleet has at most {NODE_COUNT_MAX} nodes: {}", nodes.len()));
@@ -138,6 +159,17 @@ impl Fleet {
             return Some(format!("this node is not among the nodes of its fleet: {own}"));
         }
         self.link_fault()
+    }
+
+    fn dns_fault(&self) -> Option<String> {
+        match (&self.dns, self.shares_entries) {
+            (None, true) => Some("the fleet has siblings, and no nodes are listed".to_owned()),
+            (Some(_), false) => Some("the fleet has `dns`, which is for siblings only".to_owned()),
+            (Some(_), true) if self.log.is_none() => {
+                Some("the nodes of `dns` come and go, so their purges need a `log`".to_owned())
+            }
+            _ => None,
+        }
     }
 
     fn log_fault(&self) -> Option<String> {
@@ -192,6 +224,19 @@ fn is_word(text: &str, more: &[u8]) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
 }
 
+impl FromStr for FleetName {
+    type Err = InvalidFleetNode;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFleetNode> {
+        let bad = |why: &str| InvalidFleetNode(format!("{why}: `{text}`"));
+        let (host, port) = host_and_port(text).map_err(bad)?;
+        if host.starts_with('[') || host.parse::<Ipv4Addr>().is_ok() {
+            return Err(bad("an address never stands for several nodes"));
+        }
+        Ok(Self { host, port })
+    }
+}
+
 impl fmt::Display for FleetNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}:{}", self.name, self.host, self.port)
@@ -220,6 +265,10 @@ mod tests {
         assert_eq!(parsed("a=10.0.0.1:80"), Ok(("a".into(), "10.0.0.1".into(), 80)));
         assert_eq!(parsed("a=[fd00::1]:80"), Ok(("a".into(), "[fd00::1]".into(), 80)));
         assert_eq!(parsed("a.example:80"), Ok(("a.example:80".into(), "a.example".into(), 80)));
+        assert_eq!("a.example:80".parse(), Ok(FleetName { host: "a.example".into(), port: 80 }));
+        for text in ["a.example", "a.example:0", "10.0.0.1:80", "[fd00::1]:80", "a b:80", ":80", "a=b:80"] {
+            assert!(text.parse::<FleetName>().is_err(), "{text}");
+        }
         for text in ["a=b", "a=b:0", "a=b:http", "a=:80", "=b:80", "a b=c:80", "a=c d:80", "a=[fd00:80", "a=b;c:80"] {
             assert!(text.parse::<FleetNode>().is_err(), "{text}");
         }
@@ -236,6 +285,7 @@ mod tests {
         let good = fleet(&["a=h:1", "b=h:2"]);
         assert_eq!((good.fault(), good.log_names()), (None, vec!["b".into()]));
         let log = || Some("redis://h".parse().unwrap());
+        let dns = || Some("nodes.example:80".parse().unwrap());
         let with_log = Fleet { log: log(), ..good.clone() };
         assert_eq!((with_log.fault(), with_log.log_names()), (None, vec!["redis://h:6379/larder-purges".into()]));
         let many: Vec<String> = (1..=257).map(|port| format!("a{port}=h:{port}")).collect();
@@ -249,6 +299,10 @@ mod tests {
             (Fleet { node_timeout: Duration::from_millis(999), ..good.clone() }, "less than a second"),
             (Fleet { log: log(), secret_file: None, ..Fleet { nodes: Vec::new(), ..good.clone() } }, "need a secret"),
             (Fleet { log: log(), node: None, ..Fleet::default() }, "this node has no name"),
+            (Fleet { dns: dns(), ..good.clone() }, "both `nodes` and `dns`"),
+            (Fleet { dns: dns(), nodes: Vec::new(), ..with_log.clone() }, "for siblings only"),
+            (Fleet { dns: dns(), shares_entries: true, ..Fleet::default() }, "purges need a `log`"),
+            (Fleet { dns: dns(), shares_entries: true, log: log(), ..Fleet::default() }, "this node has no name"),
             (
                 Fleet { log_credentials_file: Some("file".into()), ..good.clone() },
                 "credentials for a log, and no `log`",

@@ -63,8 +63,8 @@ impl FetchContext {
             answered = asking => answered,
             () = silence(&is_alive) => Err(Failure::Timeout { host: sibling.name.to_string() }),
         };
-        let (mut head, body) = self.judge(sibling, answered)?;
-        if !words.take_proof(siblings, &mut head.headers) {
+        let (mut head, body) = self.judge(&sibling, answered)?;
+        if !words.take_proof(siblings, head.status, &mut head.headers) {
             sibling.note(SiblingOutcome::Failed);
             let (node, status) = (&*sibling.name, head.status.as_u16());
             tracing::debug!(node, status, "a node of the fleet cannot answer for a resource that it owns");

@@ -33,18 +33,39 @@ impl DnsResolver {
         if let Ok(address) = origin.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, origin.port)]);
         }
-        let failure = |fault| Failure::Unusable { host: origin.host.to_string(), fault };
+        self.resolve_all(&origin.host, origin.port, ADDRESS_COUNT_MAX).await
+    }
+
+    /// Returns at most `count_max` addresses of a host, at least one, with this port.
+    pub(crate) async fn resolve_all(
+        &self,
+        host: &str,
+        port: u16,
+        count_max: usize,
+    ) -> Result<Vec<SocketAddr>, Failure> {
+        let failure = |fault| Failure::Unusable { host: host.to_owned(), fault };
         let resolver = self.resolver.get_or_init(|| build().map_err(|error| error.to_string()));
         let resolver = resolver
             .as_ref()
             .map_err(|why| failure(FaultReport::new(ProxyError::ProxyConfigurationError, why.clone())))?;
-        let found = resolver.lookup_ip(&*origin.host).await.map_err(|error| failure(FaultReport::of_name(&error)))?;
-        let addresses: Vec<_> =
-            found.iter().take(ADDRESS_COUNT_MAX).map(|address| SocketAddr::new(address, origin.port)).collect();
+        let found = resolver.lookup_ip(host).await.map_err(|error| failure(FaultReport::of_name(&error)))?;
+        let addresses: Vec<_> = found.iter().take(count_max).map(|address| SocketAddr::new(address, port)).collect();
         if addresses.is_empty() {
             return Err(failure(FaultReport::new(ProxyError::DnsError, "the name has no address")));
         }
         Ok(addresses)
+    }
+}
+
+#[cfg(test)]
+impl DnsResolver {
+    /// Creates a resolver that asks only this server, over UDP.
+    pub(crate) fn asking(server: SocketAddr) -> Self {
+        let mut named = NameServerConfig::udp(server.ip());
+        named.connections.iter_mut().for_each(|connection| connection.port = server.port());
+        let config = ResolverConfig::from_name_servers(vec![named]);
+        let built = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).build();
+        Self { resolver: OnceLock::from(built.map_err(|error| error.to_string())) }
     }
 }
 

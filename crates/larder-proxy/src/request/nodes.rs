@@ -52,7 +52,8 @@ pub(super) fn is_up_to_date(worker: &Worker, peer: Option<&PeerRequest>) -> bool
 /// Adds to a response for another node of the fleet the proof that this node gave it.
 pub(super) fn proved(worker: &Worker, peer: Option<&PeerRequest>, mut served: ServedResponse) -> ServedResponse {
     if let Some((peer, siblings)) = peer.zip(worker.shared.siblings.as_ref()) {
-        peer.prove(siblings, served.response.headers_mut());
+        let status = served.response.status();
+        peer.prove(siblings, status, served.response.headers_mut());
     }
     served
 }

@@ -255,6 +255,7 @@ impl Assembly {
         lasting: Persistent,
     ) -> Self {
         let pseudonym = files.pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
+        let (fleet, siblings) = fleet_of(&config, files.fleet_keys, lasting.fleet_peers, &own_addresses);
         let routes = Arc::new(SiteRoutes::new(&config));
         let origins = OriginsShared {
             limits: config.limits.clone(),
@@ -294,7 +295,6 @@ impl Assembly {
         let manners: Vec<_> = config.sites.iter().map(settings).collect();
         let manner = SitePolicy::new(&config.cache, &config.cache, &lasting.groups);
         let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
-        let (fleet, siblings) = fleet_of(&config, files.fleet_keys, lasting.fleet_peers);
         let shared = Arc::new(ProxyState {
             manners,
             manner,
@@ -330,12 +330,13 @@ fn fleet_of(
     config: &ProxyConfig,
     keys: Option<FleetKeys>,
     peers: Arc<FleetPeers>,
+    own_addresses: &[SocketAddr],
 ) -> (Option<Arc<FleetLink>>, Option<Arc<Siblings>>) {
     let Some((FleetKeys { secret, log_credentials }, own_name)) = keys.zip(config.fleet.node.clone()) else {
         return (None, None);
     };
     let secret = Arc::new(secret);
-    let siblings = Siblings::new(&config.fleet, &own_name, &secret);
+    let siblings = Siblings::new(&config.fleet, &own_name, &secret, own_addresses);
     let shared = config.fleet.log.clone().map(|log| SharedLogLink { log, credentials: log_credentials });
     let timeout = config.fleet.node_timeout;
     (Some(Arc::new(FleetLink { own_name, secret, peers, timeout, shared })), siblings)

@@ -245,7 +245,7 @@ impl OpenListeners {
             fleet::follow_all(link, &shared.config.fleet, &cache.shared.purges, &mut self.looking_after);
         }
         if let Some(siblings) = &shared.siblings {
-            self.looking_after.spawn(siblings::probe_all(Arc::clone(siblings), Arc::clone(origins)));
+            siblings::look_after(siblings, origins, &mut self.looking_after);
         }
         let parents = origins.shared.parents.iter().map(|parents| Arc::clone(&parents.group));
         for group in shared.routes.groups().into_iter().chain(parents) {

@@ -8,6 +8,8 @@
 //! ```text
 //! larder-peer: FROM TO NONCE MARK STATE PURGES CODE  in a request, whose target is the resource's URL
 //! larder-peer: CODE                                  in a response that is not an error of the node itself
+//!
+//! The code of a response covers its status and the fields that decide how it is stored and used, not its body.
 //! ```
 //!
 //! `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`.
@@ -16,7 +18,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, uri::PathAndQuery};
 
 use super::Siblings;
 use crate::{
@@ -75,10 +77,10 @@ impl PeerWords {
     }
 
     /// Removes the field from a response. Returns whether the response comes from a node that knows the secret.
-    pub(crate) fn take_proof(&self, siblings: &Siblings, fields: &mut HeaderMap) -> bool {
+    pub(crate) fn take_proof(&self, siblings: &Siblings, status: StatusCode, fields: &mut HeaderMap) -> bool {
         let code = fields.remove(&PEER_FIELD);
-        let code = code.as_ref().and_then(|code| code.to_str().ok());
-        code.is_some_and(|code| siblings.secret.verify(&[RESPONSE, &self.nonce], code))
+        let (code, head) = (code.as_ref().and_then(|code| code.to_str().ok()), signed_head(status, fields));
+        code.is_some_and(|code| siblings.secret.verify(&[RESPONSE, &self.nonce, &head], code))
     }
 }
 
@@ -92,7 +94,7 @@ impl PeerRequest {
         let is_plain = words.next().is_none() && matches!(*request.method(), Method::GET | Method::HEAD);
         let url = request.uri().to_string();
         let is_right = || siblings.secret.verify(&[REQUEST, from, to, nonce, mark, state, purges, &url], code);
-        if !is_plain || to != &*siblings.own_name || !is_right() {
+        if !is_plain || !siblings.is_own_name(to) || !is_right() {
             return None;
         }
         let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -148,10 +150,23 @@ impl PeerRequest {
     }
 
     /// Adds the proof to a response that this node made it.
-    pub(crate) fn prove(&self, siblings: &Siblings, fields: &mut HeaderMap) {
-        let code = siblings.secret.sign(&[RESPONSE, &self.nonce]);
+    pub(crate) fn prove(&self, siblings: &Siblings, status: StatusCode, fields: &mut HeaderMap) {
+        let code = siblings.secret.sign(&[RESPONSE, &self.nonce, &signed_head(status, fields)]);
         fields.insert(&PEER_FIELD, HeaderValue::try_from(code).expect("a code is hexadecimal digits"));
     }
+}
+
+/// Returns the part of a response's head that its code covers. Fields of the connection and of the node's own log are
+/// not in it, because both ends change them.
+fn signed_head(status: StatusCode, fields: &HeaderMap) -> String {
+    let mut text = status.as_str().to_owned();
+    for name in SIGNED_FIELDS {
+        for value in fields.get_all(name) {
+            write!(text, "\n{name}: {}", value.as_bytes().escape_ascii())
+                .expect("a string takes what is written to it");
+        }
+    }
+    text
 }
 
 /// Returns the positions up to which this node has applied the purges of all nodes. `None` if some of its own purges
@@ -163,13 +178,37 @@ fn positions(siblings: &Siblings, purges: &Purges) -> Option<String> {
         return (known.sent >= end).then(|| format!("{name}:{:x}:{}", known.log, known.number));
     }
     let mut text = format!("{}:{:x}:{end}", siblings.own_name, purges.log_id());
-    for sibling in siblings.others() {
+    let members = siblings.members()?;
+    for sibling in members.others() {
         let (log, number) = purges.position(&sibling.name).map_or((0, 0), |known| (known.log, known.number));
         write!(text, ",{}:{log:x}:{number}", sibling.name).expect("a string takes what is written to it");
     }
     Some(text)
 }
 
+/// Fields that decide how a response is stored, selected, validated and shown.
+const SIGNED_FIELDS: [&str; 20] = [
+    "age",
+    "cache-control",
+    "cache-tag",
+    "cdn-cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-location",
+    "content-range",
+    "content-security-policy",
+    "content-type",
+    "etag",
+    "expires",
+    "last-modified",
+    "link",
+    "location",
+    "set-cookie",
+    "surrogate-control",
+    "surrogate-key",
+    "vary",
+];
 const REQUEST: &str = "sibling request";
 const RESPONSE: &str = "sibling response";
 const CHANGED: &str = "changed";

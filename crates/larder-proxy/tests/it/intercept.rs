@@ -18,10 +18,11 @@ use rustls::{
 use tempfile::TempDir;
 
 use crate::support::{
-    Connection, Fixture, Response,
+    Connection, Fixture, Reply, Response,
     certificates::client_config,
     eventually,
     gate::PATIENCE,
+    nodes::Nodes,
     tls_origin::{OriginAuthority, TlsOrigin, server_config},
 };
 
@@ -454,6 +455,40 @@ fn session_has_rules_an_authority_and_figures_of_its_own() {
     eventually("its listener is closed", || TcpStream::connect(address).is_err());
     assert_eq!(get(&offline, "/x", "").status, 200, "others go on");
     assert!(!stage.is_intercepted(), "the proxy's own listener has rules of its own");
+}
+
+/// At stake: an intercepted host of which each node fetches everything for itself.
+#[test]
+fn nodes_of_a_fleet_share_the_entries_of_an_intercepted_host() {
+    let directory = tempfile::tempdir().unwrap();
+    let theirs = OriginAuthority::new(directory.path(), "theirs.pem");
+    let origin = TlsOrigin::start(theirs.sign(|_| {}));
+    let authority = Authority::generate(&rules(&["localhost"]).hosts, Duration::from_hours(1)).unwrap();
+    let (identity, port, ca) = (write(directory.path(), &authority), origin.address.port(), theirs.file.clone());
+    let nodes = Nodes::with(
+        |_, _| Reply::ok(&[], "another origin"),
+        move |config| {
+            config.default_origin = None;
+            config.forward = true;
+            config.connect_ports = vec![port];
+            config.origin_ca_file = Some(ca.clone());
+            config.intercept = Some(Intercept { hosts: rules(&["localhost"]), authority: identity.clone() });
+        },
+    );
+    let ours = CertificateDer::from(authority.certificate_der().to_vec());
+    let get = |node: usize, target: &str| {
+        let tunnel = tunnel(nodes.addresses[node], &origin.authority());
+        let mut inside = Tls::over(tunnel, "localhost", client_config(&[&ours], &["http/1.1"]));
+        inside.get(target, &origin.authority()).unwrap()
+    };
+    let targets = (0..12).map(|number| format!("/{number}"));
+    for target in targets.clone() {
+        for node in 0..3 {
+            let response = get(node, &target);
+            assert_eq!((response.status, response.text()), (200, target.clone()));
+        }
+    }
+    assert_eq!(origin.heads().len(), targets.count());
 }
 
 /// At stake: a host that its user believes to be cached although it is not.

@@ -316,6 +316,8 @@ fn fleets_that_cannot_work_are_refused_with_what_to_do() {
         ("[fleet]\nnodes = [\"a=h:1\"]\nnode_timeout = \"10ms\"\nsecret_file = \"s\"", "less than a second"),
         ("[fleet]\nnodes = [\"a=h:1\", \"b=h:2\"]\nsecret_file = \"/none\"", "No such file"),
         ("[fleet]\nsiblings = true", "no nodes are listed"),
+        ("[fleet]\nsiblings = true\ndns = \"h:1\"", "need a `log`"),
+        ("[fleet]\ndns = \"h:1\"\nlog = \"redis://h\"\nsecret_file = \"s\"", "for siblings only"),
         ("[fleet]\nlog = \"redis://h\"", "need a secret"),
         ("[fleet]\nlog = \"redis://a:b@h\"\nsecret_file = \"s\"", "contains credentials"),
         ("[fleet]\nlog_credentials_file = \"s\"", "credentials for a log, and no `log`"),

@@ -221,6 +221,11 @@ pub(super) const SETTINGS: &[Setting] = &[
          `NAME=HOST:PORT`. This one is found by `node`. A purge on any of them takes effect on all. See \
          [Purges](../how-to/fleet.md#purge-on-all-nodes)."
         => run |s, v| s.proxy.fleet.nodes = each(v, "a node", value::fleet_node)?),
+    row!("fleet.dns", "", Text, "", Prose("none"), Reload, "\"larder.example:8080\"",
+        "A name whose addresses are the nodes, and the port on which all of them serve clients: in place of `nodes`, for \
+         `siblings`. It is resolved every few seconds. Requires `log`. See [Siblings \
+         by DNS](../how-to/fleet.md#siblings-by-dns)."
+        => run |s, v| s.proxy.fleet.dns = Some(v.parsed("a host and a port", value::fleet_name)?)),
     row!("fleet.log", "", Text, "", Prose("none"), Reload, "\"redis://10.0.0.9:6379/larder-purges\"",
         "A stream that carries the purges of all nodes, in Redis or in NATS JetStream: `redis://HOST:PORT/STREAM` or \
          `nats://HOST:PORT/STREAM`. The nodes then do not read each other's purges, and `nodes` is needed for `siblings` \

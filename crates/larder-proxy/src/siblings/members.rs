@@ -1,0 +1,320 @@
+//! The nodes among which the keys are divided: those of the configuration, or the addresses of a name.
+//!
+//! Owns: which node is this one, and the table of owners. Invariant: all nodes with the same list agree on the owner of a
+//! key, because a node's name follows from the list alone.
+//!
+//! A name is resolved again every few seconds. If it cannot be resolved, the last list stays.
+
+use std::{
+    net::{IpAddr, SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use larder_http::{
+    key::KeyOf,
+    owner::{OwnerNode, OwnerTable, slot_of},
+};
+
+use super::Siblings;
+use crate::{
+    config::{FleetName, FleetNode},
+    errors::Failure,
+    origin::{
+        dns::DnsResolver,
+        origins::OriginRouter,
+        target::{Origin, OriginWay},
+    },
+};
+
+/// The nodes, and the owner of each slot.
+pub(super) struct SiblingMembers {
+    table: OwnerTable,
+    /// The nodes in the order of the table, including this one.
+    nodes: Vec<Arc<SiblingNode>>,
+    /// This node's place, if it is in the list.
+    own_place: Option<usize>,
+}
+
+/// A node of the fleet.
+pub(crate) struct SiblingNode {
+    pub(crate) name: Box<str>,
+    pub(crate) origin: Origin,
+    failure_count: AtomicU32,
+    pub(super) is_out: AtomicBool,
+}
+
+/// The outcome of a request to a sibling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SiblingOutcome {
+    Answered,
+    /// The node was silent, broke off, or could not answer.
+    Failed,
+    /// The node accepts no connection.
+    Unreachable,
+}
+
+impl SiblingMembers {
+    /// Creates the members. `is_own` recognizes this node. Nodes of `before` with the same name keep their state.
+    pub(super) fn new(nodes: &[FleetNode], is_own: impl Fn(&FleetNode) -> bool, before: Option<&Self>) -> Option<Self> {
+        let owners: Vec<_> = nodes.iter().map(|node| OwnerNode { name: node.name.clone(), weight: 1 }).collect();
+        let table = OwnerTable::new(&owners).ok()?;
+        let known = |name: &str| before?.nodes.iter().find(|node| *node.name == *name).cloned();
+        let member = |node: &FleetNode| known(&node.name).unwrap_or_else(|| Arc::new(SiblingNode::new(node)));
+        let own_place = nodes.iter().position(is_own);
+        Some(Self { table, nodes: nodes.iter().map(member).collect(), own_place })
+    }
+
+    /// Returns the node to contact for a key, or `None` if it is this one.
+    pub(super) fn owner(&self, key: &[u8]) -> Option<Arc<SiblingNode>> {
+        let may = |place: usize| Some(place) == self.own_place || !self.nodes[place].is_out.load(Relaxed);
+        let owner = self.table.owner_among(slot_of_url(key), may)?;
+        (Some(owner) != self.own_place).then(|| Arc::clone(&self.nodes[owner]))
+    }
+
+    /// Returns the node that owns a key while all nodes respond, or `None` if it is this one.
+    pub(super) fn home(&self, key: &[u8]) -> Option<&SiblingNode> {
+        let home = self.table.owner(slot_of_url(key));
+        (Some(home) != self.own_place).then(|| &*self.nodes[home])
+    }
+
+    /// Returns the nodes other than this one.
+    pub(super) fn others(&self) -> impl Iterator<Item = &Arc<SiblingNode>> {
+        self.nodes.iter().enumerate().filter(|(place, _)| Some(*place) != self.own_place).map(|(_, node)| node)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().map(|node| &*node.name)
+    }
+}
+
+impl SiblingNode {
+    fn new(node: &FleetNode) -> Self {
+        let origin = Origin { trusted: true, way: OriginWay::Sibling, ..Origin::of_client(&node.host, node.port) };
+        let (failure_count, is_out) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { name: node.name.as_str().into(), origin, failure_count, is_out }
+    }
+
+    /// Notes the outcome of a request to the node. Excludes the node if it is unreachable or failed several times in a
+    /// row.
+    pub(crate) fn note(&self, outcome: SiblingOutcome) {
+        let is_lost = match outcome {
+            SiblingOutcome::Answered => {
+                self.failure_count.store(0, Relaxed);
+                return;
+            }
+            SiblingOutcome::Failed => self.failure_count.fetch_add(1, Relaxed) + 1 >= FAILURE_COUNT_MAX,
+            SiblingOutcome::Unreachable => true,
+        };
+        if is_lost && !self.is_out.swap(true, Relaxed) {
+            tracing::warn!(node = &*self.name, "a node of the fleet is not asked for its entries until it responds");
+        }
+    }
+
+    /// Notes that a probe of the node succeeded.
+    pub(super) fn readmit(&self) {
+        self.failure_count.store(0, Relaxed);
+        self.is_out.store(false, Relaxed);
+        tracing::info!(node = &*self.name, "a node of the fleet is asked for its entries again");
+    }
+}
+
+/// Resolves the name of the fleet again and again, for as long as the worker runs.
+pub(super) async fn follow_name(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
+    let Some(name) = &siblings.dns else { return };
+    let mut was_resolved = true;
+    loop {
+        let resolved = siblings.resolve(name, &origins.dns).await;
+        if let Err(failure) = &resolved
+            && was_resolved
+        {
+            tracing::warn!(%failure, "the nodes of the fleet cannot be resolved: the last ones are used");
+        }
+        was_resolved = resolved.is_ok();
+        tokio::time::sleep(RESOLVE_INTERVAL).await;
+    }
+}
+
+impl Siblings {
+    /// Resolves the name of the fleet once.
+    async fn resolve(&self, name: &FleetName, dns: &DnsResolver) -> Result<(), Failure> {
+        self.take_addresses(dns.resolve_all(&name.host, name.port, NODE_COUNT_MAX).await?);
+        Ok(())
+    }
+
+    /// Replaces the nodes by those with these addresses, if they are others than before.
+    fn take_addresses(&self, addresses: Vec<SocketAddr>) {
+        let nodes = nodes_of(addresses);
+        let before = self.members();
+        if before.as_ref().is_some_and(|before| before.names().eq(nodes.iter().map(|node| &*node.name))) {
+            return;
+        }
+        let is_own = |node: &FleetNode| self.is_own_name(&node.name);
+        let Some(members) = SiblingMembers::new(&nodes, is_own, before.as_deref()) else { return };
+        let names: Vec<&str> = members.names().collect();
+        tracing::info!(nodes = names.join(" "), "the nodes of the fleet changed");
+        if members.own_place.is_none() {
+            tracing::warn!("none of them is this node, so it owns no entries");
+        }
+        self.set_members(members);
+    }
+
+    /// Returns whether another node means this one by a name.
+    pub(super) fn is_own_name(&self, name: &str) -> bool {
+        match &self.dns {
+            None => name == &*self.own_name,
+            Some(_) => name.parse().is_ok_and(|address| is_own_address(address, &self.own_addresses)),
+        }
+    }
+}
+
+/// Returns the nodes with these addresses, which are also their names. If the fleet has both kinds of addresses, only
+/// those of IPv4 count, because each node would be there twice.
+fn nodes_of(mut addresses: Vec<SocketAddr>) -> Vec<FleetNode> {
+    if addresses.iter().any(SocketAddr::is_ipv4) {
+        addresses.retain(SocketAddr::is_ipv4);
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.truncate(NODE_COUNT_MAX);
+    let node = |address: SocketAddr| {
+        let host = if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() };
+        FleetNode { name: address.to_string(), host, port: address.port() }
+    };
+    addresses.into_iter().map(node).collect()
+}
+
+/// Returns whether this machine has an address, and this program listens there.
+fn is_own_address(address: SocketAddr, listeners: &[SocketAddr]) -> bool {
+    let is_wildcard = |own: &SocketAddr| own.ip().is_unspecified() && own.port() == address.port();
+    listeners.contains(&address) || (listeners.iter().any(is_wildcard) && is_of_this_machine(address.ip()))
+}
+
+/// Returns whether an address is one of this machine: only then can a socket have it.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    TcpListener::bind((ip, 0)).is_ok()
+}
+
+/// Returns the slot of the URL in a key. No other program knows the rest of a key.
+fn slot_of_url(key: &[u8]) -> u32 {
+    slot_of(KeyOf::parse(key).and_then(|key| key.url()).map_or(key, str::as_bytes))
+}
+
+/// Consecutive failures after which a node is excluded.
+const FAILURE_COUNT_MAX: u32 = 3;
+/// Most nodes of a name.
+const NODE_COUNT_MAX: usize = 256;
+/// Interval at which the name of the fleet is resolved. Records with a longer lifetime are not requested again.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::{Ipv4Addr, UdpSocket},
+        sync::Mutex,
+        thread,
+    };
+
+    use larder_http::key::primary_key;
+
+    use super::*;
+    use crate::{config::Fleet, fleet::secret::FleetSecret};
+
+    /// Answers every question for addresses with these, or with an error if there are none. The answers may be kept for
+    /// no time.
+    fn name_server(addresses: Arc<Mutex<Vec<Ipv4Addr>>>) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut question = [0; 512];
+            while let Ok((len, from)) = socket.recv_from(&mut question) {
+                let name_len = question[12..len].iter().position(|octet| *octet == 0).unwrap() + 1;
+                let end = 12 + name_len + 4;
+                let is_ipv4 = question[12 + name_len..end - 2] == [0, 1];
+                let found = if is_ipv4 { addresses.lock().unwrap().clone() } else { Vec::new() };
+                let code = if found.is_empty() && is_ipv4 { 2 } else { 0 };
+                let mut answer = question[..2].to_vec();
+                answer.extend([0x81, 0x80 | code, 0, 1, 0, found.len() as u8, 0, 0, 0, 0]);
+                answer.extend(&question[12..end]);
+                for address in found {
+                    answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
+                    answer.extend(address.octets());
+                }
+                socket.send_to(&answer, from).unwrap();
+            }
+        });
+        address
+    }
+
+    /// At stake: a node that joins and is not asked, or one that left and still is.
+    #[tokio::test]
+    async fn nodes_follow_the_addresses_of_a_name() {
+        let addresses = Arc::new(Mutex::new(vec![Ipv4Addr::new(127, 0, 0, 3), Ipv4Addr::new(127, 0, 0, 1)]));
+        let dns = DnsResolver::asking(name_server(Arc::clone(&addresses)));
+        let name: FleetName = "nodes.example.:8080".parse().unwrap();
+        let fleet = Fleet { dns: Some(name.clone()), shares_entries: true, ..Fleet::default() };
+        let own = ["127.0.0.1:8080".parse().unwrap()];
+        let secret = Arc::new(FleetSecret::new("0123456789abcdef"));
+        let siblings = Siblings::new(&fleet, &"a".into(), &secret, &own).unwrap();
+        let key = |number: u32| primary_key("http", "a.example", &format!("/{number}")).unwrap();
+        let owners = || {
+            let named = |number| siblings.owner(&key(number)).map_or("own".into(), |node| node.name.clone());
+            (0..100).map(named).collect::<std::collections::BTreeSet<Box<str>>>().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(owners(), ["own".into()], "nothing is known");
+        siblings.resolve(&name, &dns).await.unwrap();
+        assert_eq!(owners(), ["127.0.0.3:8080".into(), "own".into()]);
+        let node = (0..100).find_map(|number| siblings.owner(&key(number))).unwrap();
+        node.note(SiblingOutcome::Unreachable);
+        addresses.lock().unwrap().push(Ipv4Addr::new(127, 0, 0, 2));
+        siblings.resolve(&name, &dns).await.unwrap();
+        assert_eq!(owners(), ["127.0.0.2:8080".into(), "own".into()], "a node that is out stays out");
+        node.readmit();
+        assert_eq!(owners(), ["127.0.0.2:8080".into(), "127.0.0.3:8080".into(), "own".into()]);
+        // An error of the name server changes nothing.
+        addresses.lock().unwrap().clear();
+        assert!(siblings.resolve(&name, &dns).await.is_err());
+        assert_eq!(owners().len(), 3);
+        *addresses.lock().unwrap() = vec![Ipv4Addr::new(127, 0, 0, 2)];
+        siblings.resolve(&name, &dns).await.unwrap();
+        assert_eq!(owners(), ["127.0.0.2:8080".into()], "this node is not among them");
+        assert!(siblings.is_own_name("127.0.0.1:8080") && !siblings.is_own_name("a"));
+    }
+
+    fn names(addresses: &[&str]) -> Vec<String> {
+        let parsed = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        nodes_of(parsed).into_iter().map(|node| node.name).collect()
+    }
+
+    #[test]
+    fn addresses_of_a_name_are_nodes_in_one_order_and_each_only_once() {
+        let expected = ["10.0.0.1:80", "10.0.0.2:80"];
+        for addresses in [
+            &["10.0.0.2:80", "10.0.0.1:80"][..],
+            &["10.0.0.1:80", "10.0.0.2:80", "10.0.0.1:80"],
+            &["10.0.0.1:80", "[fd00::1]:80", "10.0.0.2:80", "[fd00::2]:80"],
+        ] {
+            assert_eq!(names(addresses), expected);
+        }
+        assert_eq!(names(&["[fd00::2]:80", "[fd00::1]:80"]), ["[fd00::1]:80", "[fd00::2]:80"]);
+    }
+
+    #[test]
+    fn own_address_is_one_on_which_this_program_listens() {
+        let own = |address: &str, listeners: &[&str]| {
+            let listeners: Vec<_> = listeners.iter().map(|listener| listener.parse().unwrap()).collect();
+            is_own_address(address.parse().unwrap(), &listeners)
+        };
+        assert!(own("127.0.0.1:80", &["10.0.0.1:80", "127.0.0.1:80"]));
+        assert!(own("127.0.0.1:80", &["0.0.0.0:80"]) && own("127.0.0.9:80", &["0.0.0.0:80"]));
+        // Another port is another node, and 192.0.2.1 is an address that no machine has (RFC 5737).
+        for (address, listener) in
+            [("127.0.0.1:80", "0.0.0.0:81"), ("127.0.0.1:80", "127.0.0.2:80"), ("192.0.2.1:80", "0.0.0.0:80")]
+        {
+            assert!(!own(address, &[listener]), "{address} {listener}");
+        }
+    }
+}
