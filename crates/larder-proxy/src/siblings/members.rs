@@ -1,7 +1,7 @@
 //! The nodes among which the keys are divided: those of the configuration, or the addresses of a name.
 //!
-//! Owns: which node is this one, and the table of owners. Invariant: all nodes with the same list agree on the owner of a
-//! key, because a node's name follows from the list alone.
+//! Owns: which node is this one, and the table of owners. Invariant: all nodes with the same list agree on the owner of
+//! a key, because a node's name follows from the list alone.
 //!
 //! A name is resolved again every few seconds. If it cannot be resolved, the last list stays.
 
