@@ -82,7 +82,7 @@ pub use config::{
     FleetNode, GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern,
     InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LogSystem, Mirror, MirrorLink, Offline,
     OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TierBucket,
-    TierConfig, TierPlace, TlsIdentity,
+    TierConfig, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;
