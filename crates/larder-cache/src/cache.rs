@@ -7,10 +7,11 @@
 mod fetching;
 mod lookup;
 mod memory_value;
+mod streaming;
 mod writing;
 
 use crate::{
-    CacheBuilder, CacheEvent, CacheStats, EntryRequest, Error, Result, Value,
+    CacheBuilder, CacheEvent, CacheStats, EntryRequest, Error, Result, Value, ValueWriter,
     counters::Counters,
     fetches::Fetches,
     head::{Freshness, TAG_COUNT_MAX, ValueHead},
@@ -80,6 +81,41 @@ impl Cache {
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         self.entry(key).get_or_fetch(fetch).await
+    }
+
+    /// Returns the value of `key`, of any length, to be read in pieces. If there is no fresh value, calls `fetch` with
+    /// a writer for it. One fetch serves all callers that request the key while it runs.
+    ///
+    /// ```
+    /// # use larder_cache::{Cache, Result};
+    /// # futures_executor::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let cache = Cache::builder(directory.path()).disk("64MB").memory("8MB").open()?;
+    /// let film = cache
+    ///     .open_or_fetch("film", |mut writer| async {
+    ///         for piece in ["first ", "second ", "third"] {
+    ///             writer.write(piece).await?;
+    ///         }
+    ///         Result::Ok(writer)
+    ///     })
+    ///     .await?;
+    /// assert_eq!(film.read(6..12).await?, "second");
+    /// # Result::Ok(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// The value becomes visible when `fetch` returns the writer. A fetch needs memory for one chunk (1 MiB).
+    ///
+    /// # Errors
+    /// [`Error::Fetch`] when the fetch fails, also because a long value cannot be stored; [`Error::Invalid`] when the
+    /// key is longer than 16,367 bytes.
+    pub async fn open_or_fetch<F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Value>
+    where
+        F: FnOnce(ValueWriter) -> Fut,
+        Fut: Future<Output = std::result::Result<ValueWriter, E>>,
+        E: Into<Box<dyn error::Error + Send + Sync>>,
+    {
+        self.entry(key).open_or_fetch(fetch).await
     }
 
     /// Returns the value of `key` if there is a fresh one.

@@ -1,7 +1,7 @@
 //! A request for one key, with the lifetime and the tags of the value that may be stored.
 
 use crate::{
-    Cache, Result, ValueWriter,
+    Cache, Result, Value, ValueWriter,
     cache::{ValueOptions, check_tag_count, checked},
     tags::TagHash,
 };
@@ -64,6 +64,20 @@ impl EntryRequest {
     {
         check_tag_count(self.options.tags.len())?;
         self.cache.get_or_fetch_with(&self.key, self.options, accepts, fetch).await
+    }
+
+    /// As [`Cache::open_or_fetch`].
+    ///
+    /// # Errors
+    /// As [`Cache::open_or_fetch`].
+    pub async fn open_or_fetch<F, Fut, E>(self, fetch: F) -> Result<Value>
+    where
+        F: FnOnce(ValueWriter) -> Fut,
+        Fut: Future<Output = std::result::Result<ValueWriter, E>>,
+        E: Into<Box<dyn error::Error + Send + Sync>>,
+    {
+        check_tag_count(self.options.tags.len())?;
+        self.cache.open_or_fetch_with(&self.key, self.options, fetch).await
     }
 
     /// As [`Cache::insert`].

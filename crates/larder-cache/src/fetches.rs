@@ -3,7 +3,7 @@
 //! Invariants: at most one fetch of a key can be joined. If the caller that fetches is dropped, the waiting callers
 //! start over, and one of them fetches.
 
-use bytes::Bytes;
+use crate::Value;
 use futures_channel::oneshot;
 use futures_util::{FutureExt, future::Shared};
 use std::{
@@ -13,7 +13,7 @@ use std::{
 };
 
 /// The result of a fetch, for each caller.
-pub(crate) type FetchOutcome = Result<Bytes, Arc<dyn error::Error + Send + Sync>>;
+pub(crate) type FetchOutcome = Result<Value, Arc<dyn error::Error + Send + Sync>>;
 
 /// The fetches in progress.
 #[derive(Default)]

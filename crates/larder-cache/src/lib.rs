@@ -15,6 +15,7 @@
 //! | to do | call |
 //! |---|---|
 //! | get a value, or fetch and store it | [`Cache::get_or_fetch`] |
+//! | get a value of any length, or fetch and store it piece by piece | [`Cache::open_or_fetch`] |
 //! | store and look up values | [`Cache::insert`], [`Cache::get`] |
 //! | set a lifetime or tags | [`Cache::entry`] |
 //! | serve an old value while a new one is fetched, or when the fetch fails | [`EntryRequest::stale_for`] |

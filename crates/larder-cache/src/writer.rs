@@ -1,12 +1,13 @@
 //! A value that is written in pieces.
 
 use crate::{
-    Cache, Result,
+    Cache, Result, Value,
     cache::{NewValue, ValueOptions, WriteStart},
     keys::{CHUNK_BYTES, ChunksId, chunk_key},
+    value::{ChunkedBody, ValueBody},
 };
 use bytes::Bytes;
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// A value being written. [`ValueWriter::finish`] makes the whole value visible. If it is dropped before, the key keeps
 /// its old value.
@@ -105,6 +106,30 @@ impl ValueWriter {
         let cache = self.cache.clone();
         let (key, value) = self.complete().await?;
         cache.store_value(&key, value, Some(start)).await
+    }
+
+    /// Returns the complete value, and makes it visible as [`Self::finish_if_unchanged`] does.
+    ///
+    /// A value that does not become visible can be read all the same.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if this is the writer of another key; [`crate::Error::Store`] if the last chunk of a
+    /// long value cannot be stored.
+    pub(crate) async fn finish_fetched(mut self, key: &[u8]) -> Result<Value> {
+        if *self.key != *key {
+            return Err(crate::Error::Invalid("the fetch returned the writer of another value".to_owned()));
+        }
+        let (cache, start) = (self.cache.clone(), self.start);
+        let (_, value) = self.complete().await?;
+        let NewValue { head, pieces } = &value;
+        let (len_bytes, lifetime) = (head.len_bytes, head.lifetime);
+        let body = match head.chunks {
+            Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(cache.store(), key, id, len_bytes))),
+            None => ValueBody::Memory(pieces.concat().into()),
+        };
+        let found = Value::new(body, len_bytes, lifetime, cache.now_ms());
+        cache.store_new(key, value, start).await;
+        Ok(found)
     }
 
     /// Stores the last chunk of a long value. Returns the head, and the body if the value is short.

@@ -4,7 +4,10 @@ use super::{
     Cache, checked,
     writing::{ValueOptions, WriteStart},
 };
-use crate::{CacheEvent, Error, Result, fetches::FetchRole, head::Freshness, keys::value_key, writer::ValueWriter};
+use crate::{
+    CacheEvent, Error, Result, Value, fetches::FetchRole, head::Freshness, keys::value_key, value::ValueBody,
+    writer::ValueWriter,
+};
 use bytes::Bytes;
 use std::{
     error,
@@ -42,8 +45,11 @@ impl Cache {
                 }
                 FetchRole::Follower(outcome) => {
                     self.parts.counters.shared_fetches.fetch_add(1, Relaxed);
-                    if let Ok(outcome) = outcome.await {
-                        return outcome.map_err(Error::Fetch);
+                    let Ok(outcome) = outcome.await else { continue };
+                    // A long value may be evicted before it is read.
+                    match outcome.map_err(Error::Fetch)?.bytes().await {
+                        Err(Error::Gone) => {}
+                        bytes => return bytes,
                     }
                 }
             }
@@ -52,7 +58,7 @@ impl Cache {
         let start = self.write_start();
         match self.usable(key, &accepts).await {
             Some((bytes, Freshness::Fresh)) => {
-                lead.publish(Ok(bytes.clone()));
+                lead.publish(Ok(self.value_in_memory(&options, &bytes)));
                 return Ok(bytes);
             }
             usable => stale = usable.map(|(bytes, _)| bytes),
@@ -61,7 +67,7 @@ impl Cache {
             Ok(value) => {
                 let bytes = value.into();
                 self.note(CacheEvent::Fetched { key, len_bytes: bytes.len() as u64 });
-                lead.publish(Ok(bytes.clone()));
+                lead.publish(Ok(self.value_in_memory(&options, &bytes)));
                 // The lead lives until the value is stored, so that later callers get the value from it.
                 let writer = ValueWriter::new(self, key, options);
                 self.store_fetched(key, writer, bytes.clone(), start).await;
@@ -71,12 +77,17 @@ impl Cache {
                 self.note(CacheEvent::FetchFailed { key });
                 let error: Arc<dyn error::Error + Send + Sync> = Arc::from(error.into());
                 // The waiting callers have no stale value, because with one they would not have waited.
-                lead.publish(stale.clone().ok_or_else(|| Arc::clone(&error)));
+                let published = stale.as_ref().map(|bytes| self.value_in_memory(&options, bytes));
+                lead.publish(published.ok_or_else(|| Arc::clone(&error)));
                 let bytes = stale.ok_or(Error::Fetch(error))?;
                 self.note(CacheEvent::StaleHit { key });
                 Ok(bytes)
             }
         }
+    }
+
+    fn value_in_memory(&self, options: &ValueOptions, bytes: &Bytes) -> Value {
+        Value::new(ValueBody::Memory(bytes.clone()), bytes.len() as u64, options.lifetime(self), self.now_ms())
     }
 
     /// Stores a value fetched since `start`, if the store's policy admits it.

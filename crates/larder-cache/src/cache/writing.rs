@@ -77,7 +77,7 @@ impl ValueOptions {
         Hints { expires_at: self.lifetime(cache).expires_at_s(), ..Hints::default() }
     }
 
-    fn lifetime(&self, cache: &Cache) -> Lifetime {
+    pub(super) fn lifetime(&self, cache: &Cache) -> Lifetime {
         Lifetime::new(cache.now_ms(), self.fresh_for, self.stale_for)
     }
 }
@@ -91,6 +91,15 @@ impl Cache {
     /// Stores a value in place of an older one.
     pub(crate) async fn replace_value(&self, key: &[u8], value: NewValue) -> Result<()> {
         self.store_value(key, value, None).await.map(|_| ())
+    }
+
+    /// Stores a value fetched since `start`. A failure is counted only.
+    pub(crate) async fn store_new(&self, key: &[u8], value: NewValue, start: WriteStart) {
+        match self.store_value(key, value, Some(start)).await {
+            Ok(true) => {}
+            Ok(false) => self.note(CacheEvent::NotAdmitted { key }),
+            Err(error) => self.note(CacheEvent::StoreFailed { key, error: &error }),
+        }
     }
 
     /// Stores a value, replacing an older one. With `since`, only if neither the key nor one of the tags has changed

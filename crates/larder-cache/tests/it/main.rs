@@ -7,4 +7,5 @@ mod kills;
 mod lifetimes;
 mod lookups;
 mod removals;
+mod streaming;
 mod support;
