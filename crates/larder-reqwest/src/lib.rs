@@ -27,6 +27,9 @@
 //! The cache is private (RFC 9111 1): it also stores responses that are for one user. A response to a request with
 //! credentials is served only to requests with the same credentials.
 //!
+//! Requests at the same time for one response are one request of the server. The others wait until it is stored, unless
+//! it may not be.
+//!
 //! Three things of reqwest happen after the middleware, so the cache does not see them: default fields, the cookie
 //! store, and redirects. A response that was reached by redirects is not stored. To cache it, let the client follow no
 //! redirects ([`reqwest::redirect::Policy::none`]) and follow them in the program.

@@ -8,8 +8,10 @@
 
 use crate::target::Target;
 use bytes::{Bytes, BytesMut};
+use http::header::AUTHORIZATION;
 use larder_cache::{Cache, Error, Result, Value, ValueWriter};
 use larder_http::{BodyPlace, Head, Settings, StoredHead, VaryMarker, VaryRule, key};
+use std::hash::{BuildHasher, RandomState};
 
 /// A stored response.
 pub(crate) struct StoredResponse {
@@ -51,6 +53,12 @@ pub(crate) struct EntryWrite {
     head: StoredHead,
 }
 
+/// A body that was stored on its own.
+pub(crate) struct StoredLongBody {
+    cache: Cache,
+    key: Vec<u8>,
+}
+
 /// The place of a response's head.
 enum EntryPlace {
     /// The key of the resource.
@@ -80,6 +88,15 @@ impl Lookup {
     /// Returns whether other variants of the resource are stored.
     pub(crate) fn has_variants(&self) -> bool {
         self.variants.is_some()
+    }
+
+    /// Returns a hash of the keys under which the response of a request may be, and of its credentials. Equal requests
+    /// have equal hashes, if they found the same variants.
+    pub(crate) fn fetch_key(&self, hasher: &RandomState, settings: &Settings, target: &Target) -> u64 {
+        let rules = self.variants.iter().flat_map(|variants| variants.marker.rules());
+        let keys: Vec<_> =
+            rules.map(|rule| key::variant_key(&target.key, rule, &target.fields, settings).ok()).collect();
+        hasher.hash_one((&target.key, keys, target.fields.get(AUTHORIZATION)))
     }
 
     async fn find(&mut self, cache: &Cache, settings: &Settings, target: &Target) -> Result<()> {
@@ -135,6 +152,16 @@ impl EntryWrite {
         Ok((writer, representation))
     }
 
+    /// Returns a body that was stored by a writer of [`Self::body_writer`], which had this number.
+    pub(crate) fn long_body(&self, representation: u64) -> StoredLongBody {
+        StoredLongBody { cache: self.cache.clone(), key: body_key(&self.resource, representation) }
+    }
+
+    /// Returns the head, whose body has no length yet.
+    pub(crate) fn head(&self) -> &StoredHead {
+        &self.head
+    }
+
     /// Stores the response with a body that is stored with the head. Returns whether it became visible.
     pub(crate) async fn finish_inline(mut self, body: Bytes) -> Result<bool> {
         self.head = self.head.with_body(BodyPlace::Whole { len: body.len() as u64 });
@@ -176,6 +203,13 @@ impl EntryWrite {
                 Ok(true)
             }
         }
+    }
+}
+
+impl StoredLongBody {
+    /// Returns the body, or `None` if it was evicted.
+    pub(crate) async fn open(self) -> Result<Option<Value>> {
+        self.cache.open(self.key).await
     }
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: the response becomes visible only if its body arrived complete. Needs memory for [`BATCH_BYTES`] and one
 //! chunk of the cache below, whatever the length.
 
-use crate::entries::{EntryWrite, INLINE_BYTES_MAX};
+use crate::entries::{EntryWrite, INLINE_BYTES_MAX, StoredLongBody};
 use bytes::Bytes;
 use larder_cache::{Result, ValueWriter};
 
@@ -16,6 +16,15 @@ pub(crate) struct FillWriter {
     /// The writer of a long body, and the body's number.
     long: Option<(ValueWriter, u64)>,
     len_bytes: u64,
+}
+
+/// The outcome of storing a response.
+#[derive(Default)]
+pub(crate) struct FinishedFill {
+    /// Whether the response is visible.
+    pub(crate) is_stored: bool,
+    /// The body, if it is long. It may be stored without its head.
+    pub(crate) long: Option<StoredLongBody>,
 }
 
 /// Bytes that are written at once.
@@ -51,20 +60,24 @@ impl FillWriter {
     }
 
     /// Makes the response visible.
-    pub(crate) async fn finish(self) {
-        if let Err(error) = self.try_finish().await {
+    pub(crate) async fn finish(self) -> FinishedFill {
+        self.try_finish().await.unwrap_or_else(|error| {
             tracing::debug!(%error, "a response could not be stored");
-        }
+            FinishedFill::default()
+        })
     }
 
-    async fn try_finish(mut self) -> Result<bool> {
+    async fn try_finish(mut self) -> Result<FinishedFill> {
         if self.long.is_none() && self.len_bytes <= INLINE_BYTES_MAX {
-            return self.entry.finish_inline(self.pieces.concat().into()).await;
+            let is_stored = self.entry.finish_inline(self.pieces.concat().into()).await?;
+            return Ok(FinishedFill { is_stored, long: None });
         }
         self.write_pieces().await?;
         let (writer, representation) = self.long.take().expect("write_pieces creates the writer");
         writer.finish().await?;
-        self.entry.finish_separate(self.len_bytes, representation).await
+        let long = self.entry.long_body(representation);
+        let is_stored = self.entry.finish_separate(self.len_bytes, representation).await?;
+        Ok(FinishedFill { is_stored, long: Some(long) })
     }
 
     async fn write_pieces(&mut self) -> Result<()> {

@@ -76,7 +76,7 @@ impl<S, B, R> Origin<B> for ServiceOrigin<S>
 where
     S: Service<Request<B>, Response = Response<R>, Future: Send, Error: Send> + Send,
     B: Send,
-    R: Body<Error: Into<BodyError>> + Send,
+    R: Body<Error: Into<BodyError>> + Send + 'static,
 {
     type Body = R;
     type Error = S::Error;

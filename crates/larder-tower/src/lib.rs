@@ -26,20 +26,25 @@
 //! The rules are those of RFC 9111, from the crate `larder-http`. A response that is fresh is served without the
 //! origin. A stale one is validated by its ETag or Last-Modified. Vary selects among variants. A POST, PUT or DELETE
 //! that succeeds removes the responses of its URL. A response is stored while its body passes through, and only if the
-//! body arrives complete; the length has no limit.
+//! body arrives complete; the length has no limit. Requests for a response that is being fetched wait until it is
+//! stored, so that the origin gets one request. They do not wait for a response that may not be stored.
 
 #![warn(missing_debug_implementations)]
 
 mod body;
 mod builder;
+mod cached_request;
 mod entries;
 mod fill_writer;
+mod filled_body;
 mod http_cache;
 mod layer;
 mod origin;
 mod plan;
 mod serving;
+mod shared_fetch;
 mod target;
+mod unshared_keys;
 
 pub use body::{BodyError, CacheBody};
 pub use builder::HttpCacheBuilder;

@@ -14,7 +14,7 @@ pub struct DoNotStore;
 /// Sends requests to their origin.
 pub trait Origin<B>: Send {
     /// The body of a response.
-    type Body: Body<Error: Into<BodyError>> + Send;
+    type Body: Body<Error: Into<BodyError>> + Send + 'static;
     /// The error when there is no response.
     type Error;
 

@@ -8,7 +8,9 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode,
     header::{AGE, CONTENT_LENGTH, CONTENT_RANGE},
 };
-use larder_http::{CacheStatus, Precondition, RangeOutcome, conditional, range, reuse::Age};
+use larder_http::{
+    CacheStatus, Precondition, RangeOutcome, cache_status::RequestHandling, conditional, range, reuse::Age,
+};
 
 /// The name of the field that says what caches did (RFC 9211).
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
@@ -83,9 +85,20 @@ pub(crate) fn with_cache_fields<B>(
     response
 }
 
+/// Returns the status of a request that waited for another request's fetch and is answered from the cache. `status` is
+/// the reason for its own fetch.
+pub(crate) fn collapsed(status: CacheStatus) -> CacheStatus {
+    match status.handling {
+        RequestHandling::Forwarded { why, .. } => {
+            let handling = RequestHandling::Forwarded { why, status: None, stored: false, collapsed: true };
+            CacheStatus { handling, ..status }
+        }
+        RequestHandling::Hit { .. } => status,
+    }
+}
+
 /// Returns a status with what the origin answered.
 pub(crate) fn answered(status: CacheStatus, answer: StatusCode, is_stored: bool) -> CacheStatus {
-    use larder_http::cache_status::RequestHandling;
     match status.handling {
         RequestHandling::Forwarded { why, collapsed, .. } => {
             let handling = RequestHandling::Forwarded { why, status: Some(answer), stored: is_stored, collapsed };

@@ -9,10 +9,16 @@ use http::{HeaderMap, HeaderValue, Request, Response, header::AUTHORIZATION};
 use larder_http::Settings;
 use larder_reqwest::{Cache, CacheMiddleware, HttpCache};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
 };
+
+/// Longest wait of the server for the requests of a test.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Returns a client without idle connections: one that its server closes would make requests fail by chance.
 fn client(cache: HttpCache) -> ClientWithMiddleware {
@@ -109,4 +115,40 @@ async fn next_run_finds_the_responses_of_the_last() {
         cache.close().await.unwrap();
     }
     assert_eq!(count.load(SeqCst), 1);
+}
+
+/// At stake: a server that gets one request from each task of a program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn hundred_requests_at_once_reach_the_server_once() {
+    const REQUESTS: usize = 100;
+    let (_directory, cache) = cache();
+    let client = client(HttpCache::private(cache));
+    let (begun, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (all_begun, counted) = (Arc::clone(&begun), Arc::clone(&count));
+    let address = serve(move |_| {
+        counted.fetch_add(1, SeqCst);
+        // No response before all requests have begun, because later ones would be hits.
+        tokio::task::block_in_place(|| {
+            let deadline = Instant::now() + PATIENCE;
+            while all_begun.load(SeqCst) < REQUESTS && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+        });
+        let mut response = Response::new(Bytes::from(vec![7; 100_000]));
+        response.headers_mut().insert("cache-control", HeaderValue::from_static("max-age=3600"));
+        Some(response)
+    })
+    .await;
+    let requests = (0..REQUESTS).map(|_| {
+        let (client, begun) = (client.clone(), Arc::clone(&begun));
+        tokio::spawn(async move {
+            begun.fetch_add(1, SeqCst);
+            let response = client.get(format!("http://{address}/page")).send().await.unwrap();
+            response.bytes().await.unwrap()
+        })
+    });
+    for request in requests.collect::<Vec<_>>() {
+        assert!(request.await.unwrap() == [7; 100_000][..]);
+    }
+    assert_eq!((begun.load(SeqCst), count.load(SeqCst)), (REQUESTS, 1));
 }

@@ -122,7 +122,7 @@ async fn body_that_breaks_off_is_an_error_and_not_stored() {
     };
     /// An origin whose bodies break off.
     struct Broken<F>(F);
-    impl<F: Fn() -> B + Send, B: Body<Error: Into<BodyError>> + Send> Origin<()> for Broken<F> {
+    impl<F: Fn() -> B + Send, B: Body<Error: Into<BodyError>> + Send + 'static> Origin<()> for Broken<F> {
         type Body = B;
         type Error = Infallible;
 

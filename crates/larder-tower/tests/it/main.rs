@@ -1,7 +1,8 @@
-//! Tests of larder-tower: the table of cases, and bodies.
+//! Tests of larder-tower: the table of cases, bodies, and requests at the same time.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bodies;
 mod cases;
 mod layer;
+mod sharing;
 mod support;

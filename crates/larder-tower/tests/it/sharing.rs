@@ -1,0 +1,242 @@
+//! Requests at the same time for one response: the origin gets one of them.
+
+use crate::support::cache;
+use bytes::Bytes;
+use futures_util::{StreamExt, future::join_all, stream};
+use http::{Request, Response};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
+use larder_tower::{CacheBody, HttpCache, Origin};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{Barrier, Semaphore, watch},
+    time::timeout,
+};
+
+type OriginBody = UnsyncBoxBody<Bytes, io::Error>;
+
+/// Longest time of a step that must not hang.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What an origin does, and what it notes.
+struct Script {
+    /// Number of requests that reached the origin.
+    asked: AtomicUsize,
+    /// Requests that may be answered. Each answer takes one.
+    answers: Semaphore,
+    /// Pieces of bodies that may be sent.
+    pieces: Semaphore,
+    /// Number of times that a body was asked for a piece it could not send yet.
+    starved: watch::Sender<usize>,
+    cache_control: &'static str,
+    body: Bytes,
+    /// Number of first requests that fail.
+    failures: usize,
+}
+
+impl Script {
+    fn new(len: usize) -> Self {
+        let body = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
+        let all = || Semaphore::new(Semaphore::MAX_PERMITS);
+        let (asked, starved) = (AtomicUsize::new(0), watch::Sender::new(0));
+        Self { asked, answers: all(), pieces: all(), starved, cache_control: "max-age=3600", body, failures: 0 }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(SeqCst)
+    }
+
+    fn body(self: &Arc<Self>) -> OriginBody {
+        let pieces: Vec<Bytes> = self.body.chunks(64 << 10).map(Bytes::copy_from_slice).collect();
+        let script = Arc::clone(self);
+        let frames = stream::iter(pieces).then(move |piece| {
+            let script = Arc::clone(&script);
+            async move {
+                if script.pieces.available_permits() == 0 {
+                    script.starved.send_modify(|count| *count += 1);
+                }
+                script.pieces.acquire().await.unwrap().forget();
+                Ok(Frame::data(piece))
+            }
+        });
+        StreamBody::new(frames).boxed_unsync()
+    }
+}
+
+/// An origin that follows a script.
+#[derive(Clone)]
+struct Scripted(Arc<Script>);
+
+impl Origin<()> for Scripted {
+    type Body = OriginBody;
+    type Error = io::Error;
+
+    async fn send(&mut self, _: Request<()>) -> io::Result<Response<OriginBody>> {
+        let number = self.0.asked.fetch_add(1, SeqCst);
+        self.0.answers.acquire().await.unwrap().forget();
+        if number < self.0.failures {
+            return Err(io::Error::other("the origin is down"));
+        }
+        let mut response = Response::new(self.0.body());
+        response.headers_mut().insert("cache-control", self.0.cache_control.parse().unwrap());
+        Ok(response)
+    }
+}
+
+fn request() -> Request<()> {
+    Request::builder().uri("http://site.example/file").body(()).unwrap()
+}
+
+async fn respond(cache: &HttpCache, script: &Arc<Script>) -> io::Result<Response<CacheBody<OriginBody>>> {
+    timeout(PATIENCE, cache.respond(request(), &mut Scripted(Arc::clone(script)))).await.expect("a response")
+}
+
+/// Returns the status in Cache-Status, and the whole body.
+async fn fetch(cache: &HttpCache, script: &Arc<Script>) -> io::Result<(String, Bytes)> {
+    let response = respond(cache, script).await?;
+    let status = response.headers()["cache-status"].to_str().unwrap().to_owned();
+    let body = timeout(PATIENCE, response.into_body().collect()).await.expect("a body");
+    Ok((status, body.map_err(io::Error::other)?.to_bytes()))
+}
+
+/// Starts `count` requests, and returns once the first has reached the origin and all have begun.
+async fn begin(
+    count: usize,
+    cache: &HttpCache,
+    script: &Arc<Script>,
+) -> Vec<tokio::task::JoinHandle<io::Result<(String, Bytes)>>> {
+    let begun = Arc::new(Barrier::new(count + 1));
+    let tasks = (0..count).map(|_| {
+        let (cache, script, begun) = (cache.clone(), Arc::clone(script), Arc::clone(&begun));
+        tokio::spawn(async move {
+            begun.wait().await;
+            fetch(&cache, &script).await
+        })
+    });
+    let tasks = tasks.collect();
+    begun.wait().await;
+    until(|| script.asked() > 0).await;
+    tasks
+}
+
+/// Waits for a condition that other tasks bring about.
+async fn until(condition: impl Fn() -> bool) {
+    let reached = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, reached).await.expect("the condition holds in the end");
+}
+
+/// At stake: an origin that gets a request from each client when a popular response expires.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn hundred_requests_at_once_are_one_fetch() {
+    for len in [0, 1000, 40_000, (3 << 20) + 17] {
+        let (_directory, cache) = cache();
+        let cache = HttpCache::private(cache);
+        let script = Arc::new(Script { answers: Semaphore::new(0), ..Script::new(len) });
+        let tasks = begin(100, &cache, &script).await;
+        script.answers.add_permits(100);
+        let outcomes: Vec<_> = join_all(tasks).await.into_iter().map(|task| task.unwrap().unwrap()).collect();
+        assert!(outcomes.iter().all(|(_, body)| *body == script.body), "{len} bytes");
+        assert_eq!(script.asked(), 1, "{len} bytes");
+        let stored = outcomes.iter().filter(|(status, _)| status.contains("stored")).count();
+        let others = outcomes.iter().filter(|(status, _)| status.contains("collapsed") || status.contains("hit"));
+        assert_eq!((stored, others.count()), (1, 99), "{outcomes:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn request_that_fails_lets_the_next_one_fetch() {
+    let (_directory, cache) = cache();
+    let cache = HttpCache::private(cache);
+    let script = Arc::new(Script { answers: Semaphore::new(0), failures: 1, ..Script::new(1000) });
+    let tasks = begin(20, &cache, &script).await;
+    script.answers.add_permits(20);
+    let outcomes: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_err()).count(), 1, "only the request that failed");
+    assert_eq!(script.asked(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn request_that_is_dropped_lets_the_next_one_fetch() {
+    let (_directory, cache) = cache();
+    let cache = HttpCache::private(cache);
+    let script = Arc::new(Script { answers: Semaphore::new(0), ..Script::new(1000) });
+    let first = begin(1, &cache, &script).await.remove(0);
+    let second = tokio::spawn({
+        let (cache, script) = (cache.clone(), Arc::clone(&script));
+        async move { fetch(&cache, &script).await }
+    });
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    until(|| script.asked() == 2).await;
+    script.answers.add_permits(1);
+    assert_eq!(second.await.unwrap().unwrap().1, script.body);
+}
+
+/// At stake: requests for a page that is never stored answered one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn response_that_may_not_be_stored_is_for_its_request_alone() {
+    const REQUESTS: usize = 10;
+    let (_directory, cache) = cache();
+    let cache = HttpCache::private(cache);
+    let script = Arc::new(Script { cache_control: "no-store", answers: Semaphore::new(0), ..Script::new(1000) });
+    let tasks = begin(REQUESTS, &cache, &script).await;
+    script.answers.add_permits(1);
+    // The first response has shown that none may be shared: all others go to the origin together.
+    until(|| script.asked() == REQUESTS).await;
+    // And later ones do not wait for one another at all, though none is answered.
+    let later = begin(REQUESTS, &cache, &script).await;
+    until(|| script.asked() == 2 * REQUESTS).await;
+    script.answers.add_permits(2 * REQUESTS);
+    for outcome in join_all(tasks.into_iter().chain(later)).await {
+        let (status, body) = outcome.unwrap().unwrap();
+        assert!(status.contains("fwd=uri-miss") && !status.contains("stored"), "{status}");
+        assert_eq!(body, script.body);
+    }
+}
+
+/// At stake: one client that does not read its response keeps it from all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slow_client_delays_nobody_and_gets_its_whole_body() {
+    for len in [1000, (5 << 20) + 17] {
+        let (_directory, cache) = cache();
+        let cache = HttpCache::private(cache);
+        let script = Arc::new(Script::new(len));
+        let slow = respond(&cache, &script).await.unwrap();
+        let others = join_all((0..3).map(|_| fetch(&cache, &script))).await;
+        assert!(others.into_iter().all(|outcome| outcome.unwrap().1 == script.body), "{len} bytes");
+        let body = timeout(PATIENCE, slow.into_body().collect()).await.expect("a body").unwrap().to_bytes();
+        assert!(body == script.body, "{} of {len} bytes for the slow client", body.len());
+        assert_eq!(script.asked(), 1, "{len} bytes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn client_that_goes_away_does_not_end_the_fetch_that_others_wait_for() {
+    let (_directory, cache) = cache();
+    let cache = HttpCache::private(cache);
+    let script = Arc::new(Script { pieces: Semaphore::new(1), ..Script::new(300_000) });
+    let mut first = respond(&cache, &script).await.unwrap().into_body();
+    assert!(first.frame().await.is_some_and(|frame| frame.is_ok()));
+    let waiting = tokio::spawn({
+        let (cache, script) = (cache.clone(), Arc::clone(&script));
+        async move { fetch(&cache, &script).await }
+    });
+    let mut starved = script.starved.subscribe();
+    timeout(PATIENCE, starved.wait_for(|count| *count > 0)).await.expect("the waiting request reads on").unwrap();
+    drop(first);
+    script.pieces.add_permits(100);
+    let (status, body) = waiting.await.unwrap().unwrap();
+    assert!(status.contains("collapsed"), "{status}");
+    assert_eq!((body.len(), script.asked()), (script.body.len(), 1));
+}
