@@ -1,8 +1,9 @@
 //! Reads and writes a stream of NATS JetStream, over one connection.
 //!
-//! Owns: the client protocol, and the requests of JetStream's API that are needed. A client library would do the same
-//! with 60 more crates. Entries are read by their sequence numbers, so the server has no state about this reader. A
-//! plain subscription to the stream's subject only says that there is something to read.
+//! Owns: the client protocol, and the requests of JetStream's API that are needed. They are written by hand because
+//! they are few, and a client library would add crates to every build. Entries are read by their sequence numbers, so
+//! the server has no state about this reader. A plain subscription to the stream's subject only says that there is
+//! something to read.
 
 use std::time::{Duration, Instant};
 
