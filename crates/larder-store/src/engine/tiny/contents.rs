@@ -3,8 +3,8 @@
 //! Owns: the distinction between a record and a stub, and the conversion between a set's bytes and its entries. Sets
 //! are written in the compact form ([`compact`]), and read in that of packs too, as earlier versions wrote them. I/O
 //! and decisions are elsewhere. Invariant: a piece is accepted only if it is complete and matches its listing; a set
-//! only if it has the version that was written last. Cost: an entry of a compact set becomes a record again when it is
-//! read: a copy and a checksum.
+//! only if it has the version that was written last. No damaged body goes into a set. Cost: an entry of a compact set
+//! becomes a record again when it is read: a copy and a checksum.
 
 use crate::{
     device::AlignedBuffer,
@@ -12,7 +12,7 @@ use crate::{
         VolumeId,
         compact::{self, CompactContent, CompactEntry, CompactFields, CompactHeader, CompactListing},
         pack::{self, GRANULE_BYTES, PackedRecord, RecordStub, granulated},
-        record::{DecodedRecord, RecordKind, RecordMeta, RecordParts, body_checksums},
+        record::{BODY_BLOCK_BYTES, DecodedRecord, RecordKind, RecordMeta, RecordParts, body_checksums},
     },
     hash::{FullHash, KeyHash},
     units::Site,
@@ -70,6 +70,15 @@ impl RecordPiece {
     /// Returns whether this piece is the record of a removal.
     pub(super) fn is_tombstone(&self) -> bool {
         matches!(&self.what, ItemKind::Stub(stub) if stub.len_bytes == 0)
+    }
+
+    /// Returns whether the body has its checksums. Check this before the piece goes into a compact set: there it gets
+    /// new checksums, which would make a damaged body valid.
+    pub(super) fn is_sound(&self) -> bool {
+        let ItemKind::Record(decoded) = &self.what else { return true };
+        let body = &self.bytes[decoded.body_start..decoded.len_bytes()];
+        let mut blocks = (0..).zip(body.chunks(BODY_BLOCK_BYTES as usize));
+        blocks.all(|(index, block)| decoded.verifies(&self.bytes, index, block))
     }
 
     /// Returns the content as it is stored in a compact set, with these fields.
@@ -214,10 +223,10 @@ fn record_of(
     RecordPiece::of(volume, &Bytes::from(bytes))
 }
 
-/// Decodes the piece that `listing` of a pack describes, if it is there and complete.
+/// Decodes the piece that `listing` of a pack describes, if it is there, complete and undamaged.
 fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<RecordPiece> {
     let (at, len) = (listing.at as usize, listing.len as usize);
-    let piece = RecordPiece::of(volume, &bytes.slice(at..at + len))?;
+    let piece = RecordPiece::of(volume, &bytes.slice(at..at + len)).filter(RecordPiece::is_sound)?;
     (piece.sequence() == listing.sequence && piece.hash().key_hash() == listing.key_hash).then_some(piece)
 }
 

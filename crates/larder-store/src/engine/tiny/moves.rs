@@ -292,7 +292,7 @@ impl TinyEngine {
     }
 
     /// Reads the record of a slot, from `outgoing` if it is there, otherwise from the device. Returns `None` if there
-    /// is no such record.
+    /// is no such record, or if its body is damaged.
     async fn arrival(&self, slot: FrontSlot, outgoing: &OutgoingSegment) -> Option<SetArrival> {
         let offset = self.front_offset(slot.granule);
         let due = outgoing.holds(offset);
@@ -301,7 +301,7 @@ impl TinyEngine {
         } else {
             self.front_bytes(offset).await.ok()?
         };
-        let piece = RecordPiece::of(self.volume.id, &bytes)?;
+        let piece = RecordPiece::of(self.volume.id, &bytes).filter(RecordPiece::is_sound)?;
         let segment = self.plan.front.segment_of(offset)?;
         let is_there = self.lock().front.has_pack(segment, piece.sequence());
         if !is_there || prefix_of(piece.hash().key_hash()) != slot.prefix {
