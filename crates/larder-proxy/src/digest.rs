@@ -18,6 +18,13 @@ pub(crate) struct DigestCheck {
     expected: Vec<u8>,
 }
 
+/// Returns the first 8 octets of the SHA-256 digest as a number.
+pub(crate) fn short_digest(octets: &[u8]) -> u64 {
+    let digest = ring::digest::digest(&SHA256, octets);
+    let (first, _) = digest.as_ref().split_first_chunk().expect("the digest is longer");
+    u64::from_le_bytes(*first)
+}
+
 impl NamedDigest {
     /// Returns the digest at the end of a path: `.../sha256:HEX`, as in container registries, or `.../SHA256/HEX`, as
     /// in Debian's repositories.

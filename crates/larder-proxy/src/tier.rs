@@ -56,6 +56,7 @@ pub(crate) use self::{
 use crate::{
     cache::entry::random,
     config::{TierConfig, TierPlace},
+    digest::short_digest,
 };
 
 /// The second tier.
@@ -302,8 +303,7 @@ fn start_thread(end: &Arc<Notify>) -> io::Result<Handle> {
 
 /// Returns the hash by which the index knows a key. The record has the whole key.
 fn hash_of(key: &[u8]) -> u64 {
-    let digest = ring::digest::digest(&ring::digest::SHA256, key);
-    u64::from_le_bytes(digest.as_ref()[..8].try_into().expect("a digest is longer"))
+    short_digest(key)
 }
 
 /// Threads that wait for the folder's disk.

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use ring::digest::{SHA256, digest};
-
-use crate::{config::SharedLog, tokens::read_own};
+use crate::{config::SharedLog, digest::short_digest, tokens::read_own};
 
 /// The shared log under one configuration.
 pub(crate) struct SharedLogLink {
@@ -46,9 +44,7 @@ impl LogCredentials {
 impl StreamEntry {
     /// Returns a number by which the entry is recognized later.
     pub(super) fn mark(&self) -> u64 {
-        let octets = digest(&SHA256, self.octets.as_deref().unwrap_or_default());
-        let (first, _) = octets.as_ref().split_first_chunk().expect("the digest is longer");
-        u64::from_le_bytes(*first)
+        short_digest(self.octets.as_deref().unwrap_or_default())
     }
 }
 
