@@ -1,4 +1,4 @@
-//! Tests of the index: what changes on its way must not be added, and what the journal says must be the index.
+//! Tests of the index: an entry that changes on its way is not added, and the index is that of its journal.
 
 use super::*;
 
