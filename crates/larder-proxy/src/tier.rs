@@ -34,6 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use larder_cache::ChangeMoment;
 use larder_store::{EvictedEntry, Store};
 use tokio::{
     runtime::Handle,
@@ -177,13 +178,13 @@ impl Tier {
         is_worth_it && !self.lock_rest().holds(Instant::now())
     }
 
-    /// Returns the number of changes so far, for [`Tier::offer`].
-    pub(crate) fn moment(&self) -> u64 {
+    /// Returns the present moment, for [`Tier::offer`].
+    pub(crate) fn moment(&self) -> ChangeMoment {
         self.lock().index.moment()
     }
 
     /// Takes an entry that was not in the store after `moment`.
-    pub(crate) fn offer(&self, entry: &EvictedEntry, moment: u64) {
+    pub(crate) fn offer(&self, entry: &EvictedEntry, moment: ChangeMoment) {
         self.take(entry, moment);
     }
 

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use larder_cache::{ChangeMoment, KeyChanges};
+
 use super::journal::JournalLine;
 
 /// The name of a pack. The salt is random, so no two packs have the same name.
@@ -71,9 +73,8 @@ pub(super) struct TierIndex {
     restoring: HashSet<u64>,
     /// Number of operations that are emptying the tier.
     clearing_count: u32,
-    /// The number of the last change of any key with these low bits, so that late entries are refused.
-    changes: Box<[u64]>,
-    change_count: u64,
+    /// So that late entries are refused.
+    changes: KeyChanges,
 }
 
 impl TierIndex {
@@ -88,8 +89,7 @@ impl TierIndex {
             changing: HashMap::new(),
             restoring: HashSet::new(),
             clearing_count: 0,
-            changes: vec![0; CHANGE_SLOT_COUNT].into(),
-            change_count: 0,
+            changes: KeyChanges::default(),
         }
     }
 
@@ -160,9 +160,9 @@ impl TierIndex {
         self.packs.iter().map(|(&number, stored)| PackName { number, salt: stored.salt }).collect()
     }
 
-    /// Returns the number of changes so far. An entry that is read from the store after this call may be added with it.
-    pub(super) fn moment(&self) -> u64 {
-        self.change_count
+    /// Returns the present moment. An entry that is read from the store after this call may be added with it.
+    pub(super) fn moment(&self) -> ChangeMoment {
+        self.changes.now()
     }
 
     /// Returns the number of the next pack, which no pack has had.
@@ -179,14 +179,14 @@ impl TierIndex {
 
     /// Returns whether an entry that was read from the store after `moment` may be added: its key was not changed
     /// since, and the tier does not have it.
-    pub(super) fn accepts(&self, hash: u64, moment: u64) -> bool {
-        let is_late = self.changes[slot_of(hash)] > moment || self.changing.contains_key(&hash);
+    pub(super) fn accepts(&self, hash: u64, moment: ChangeMoment) -> bool {
+        let is_late = !self.changes.is_unchanged(&hash.to_le_bytes(), moment) || self.changing.contains_key(&hash);
         !is_late && self.clearing_count == 0 && !self.knows(hash)
     }
 
     /// Records that an entry, read from the store after `moment`, waits at a place. Returns `false` if it is not
     /// accepted.
-    pub(super) fn await_pack(&mut self, hash: u64, (pack, offset): (u32, u32), moment: u64) -> bool {
+    pub(super) fn await_pack(&mut self, hash: u64, (pack, offset): (u32, u32), moment: ChangeMoment) -> bool {
         let accepted = self.accepts(hash, moment);
         if accepted {
             self.waiting.insert(hash, WaitingPlace { pack, offset });
@@ -198,12 +198,12 @@ impl TierIndex {
     /// journal must record that.
     pub(super) fn begin_change(&mut self, hash: u64) -> bool {
         *self.changing.entry(hash).or_insert(0) += 1;
-        self.note_change(hash);
+        self.changes.advance(&hash.to_le_bytes());
         self.forget(hash)
     }
 
     pub(super) fn end_change(&mut self, hash: u64) {
-        self.note_change(hash);
+        self.changes.advance(&hash.to_le_bytes());
         let count = self.changing.get_mut(&hash).expect("a change ends only once");
         *count -= 1;
         if *count == 0 {
@@ -289,7 +289,7 @@ impl TierIndex {
         packs.iter().for_each(|name| self.remove_pack(name.number));
         assert!(self.places.is_empty() && self.bytes == 0, "every entry belongs to a pack");
         self.waiting.clear();
-        self.note_change_of_all();
+        self.changes.advance_all();
         packs
     }
 
@@ -302,7 +302,7 @@ impl TierIndex {
     pub(super) fn end_clearing(&mut self) {
         assert!(self.clearing_count > 0, "an operation that empties the tier ends only once");
         self.clearing_count -= 1;
-        self.note_change_of_all();
+        self.changes.advance_all();
     }
 
     fn insert_pack(&mut self, name: PackName, bytes: u64) {
@@ -322,28 +322,12 @@ impl TierIndex {
             }
         }
     }
-
-    fn note_change(&mut self, hash: u64) {
-        self.change_count += 1;
-        self.changes[slot_of(hash)] = self.change_count;
-    }
-
-    fn note_change_of_all(&mut self) {
-        self.change_count += 1;
-        self.changes.fill(self.change_count);
-    }
-}
-
-fn slot_of(hash: u64) -> usize {
-    hash as usize % CHANGE_SLOT_COUNT
 }
 
 /// Most entries, so that the index takes at most about 3 GB. Beyond it, the oldest packs are removed.
 const ENTRY_COUNT_MAX: usize = 64 << 20;
 /// Highest number of a pack. A journal with a higher one is damaged.
 const PACK_NUMBER_MAX: u32 = u32::MAX / 2;
-/// Number of slots for the last change. Two keys in one slot cost an entry that is not added.
-const CHANGE_SLOT_COUNT: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use larder_cache::ChangeMoment;
 use larder_http::key::KeyOf;
 use larder_store::{EvictedEntry, EvictionFinish, EvictionReceiver, EvictionSink, Hints};
 use tokio::{sync::mpsc, time::timeout};
@@ -40,7 +41,7 @@ pub(super) struct SealedPack {
 
 impl Tier {
     /// Adds an entry to the open pack. It was read from the store after `moment`.
-    pub(super) fn take(&self, entry: &EvictedEntry, moment: u64) {
+    pub(super) fn take(&self, entry: &EvictedEntry, moment: ChangeMoment) {
         let hash = hash_of(&entry.key);
         if self.is_out_of_use.load(Relaxed) || !self.lock().index.accepts(hash, moment) {
             return;
@@ -196,11 +197,10 @@ pub(super) fn receiver(tier: &Weak<Tier>) -> EvictionReceiver {
     let (wanting, beginning, finishing) = (tier.clone(), tier.clone(), tier.clone());
     let wants = move |hits: u8, len: u64| wanting.upgrade().is_some_and(|tier| tier.wants(hits, len));
     let begin = move || {
-        let tier = beginning.upgrade();
-        let moment = tier.as_ref().map_or(0, |tier| tier.lock().index.moment());
+        let begun = beginning.upgrade().map(|tier| (tier.moment(), tier));
         let sink: EvictionSink = Box::new(move |entry| {
-            if let Some(tier) = &tier {
-                tier.take(&entry, moment);
+            if let Some((moment, tier)) = &begun {
+                tier.take(&entry, *moment);
             }
         });
         sink
