@@ -1,7 +1,8 @@
 //! Writes positions that memory has no room for to the position file, and reads them when their keys are looked up.
 //!
-//! Owns: the I/O. `position_file` knows the places, and `located` chooses the positions kept in memory. Invariant:
-//! recovery fills the index from the segments and writes the file again, so no lookup reads what an earlier run wrote.
+//! Owns: the I/O. `position_file` knows the places, and `located` chooses the positions kept in memory. Invariants:
+//! recovery fills the index from the segments and writes the file again, so no lookup reads what an earlier run wrote;
+//! the file has only positions of records on the device, which stay there until their segment is reclaimed.
 //! Cost: for a batch, a read and a write of each block with one of its sets; for a lookup, one read of a block. Source:
 //! HashCache (NSDI 2009), LogLRU.
 
@@ -46,7 +47,8 @@ impl LogEngine {
     /// Writes positions to the file if a write is due, or wakes the maintenance thread to do it.
     pub(super) async fn tend_positions(&self) {
         self.note_overwritten();
-        if !self.positions_are_due() {
+        let is_likely = matches!(&self.index, LogIndex::Sets(sets) if sets.demoted_batch_is_likely());
+        if !is_likely {
             return;
         }
         if self.volume.options.background {
@@ -60,10 +62,14 @@ impl LogEngine {
         matches!(&self.index, LogIndex::Sets(sets) if sets.demoted_are_due())
     }
 
-    /// Writes positions to the file until no write is due.
+    /// Writes positions to the file until no write is due, or the records of all others may still move.
     pub(super) async fn write_positions(&self) {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
-        while let Some(batch) = sets.demoted_batch() {
+        let next_batch = || {
+            let log = self.lock_log();
+            sets.demoted_batch(|position| log.may_move(position))
+        };
+        while let Some(batch) = next_batch() {
             let blocks = batch.places.chunk_by(|one, next| file.block_of(one.0) == file.block_of(next.0));
             let blocks: Vec<Vec<_>> = blocks.map(<[_]>::to_vec).collect();
             let written = stream::iter(blocks).map(|places| self.put_into_block(file, sets, places));

@@ -7,16 +7,27 @@ use std::time::Duration;
 impl LogState {
     /// Returns the bytes at `position`, at most `sectors` of them, if they are not yet on the device.
     pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
-        let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));
-        let in_flight =
-            self.in_flight.iter().map(|unit| (unit.start, &unit.buffer.as_slice()[..unit.used_bytes as usize]));
-        let (start, bytes) = open.chain(in_flight).find(|(start, bytes)| {
-            position >= *start && position.byte_offset() < start.byte_offset() + bytes.len() as u64
-        })?;
+        let (start, bytes) = self.dirty_unit(position)?;
         let from = (position.byte_offset() - start.byte_offset()) as usize;
         let to = bytes.len().min(from + (sectors * SECTOR_BYTES) as usize);
         assert!(from <= to, "the position is within the bytes that were found");
         Some(bytes[from..to].to_vec())
+    }
+
+    /// Returns whether the record at `position` is not yet on the device. Until then it may move, and a record of
+    /// another version of its entry may take its place.
+    pub(crate) fn may_move(&self, position: Sector) -> bool {
+        self.dirty_unit(position).is_some()
+    }
+
+    /// Returns the start and the bytes of the unit around `position`, if it is not yet on the device.
+    fn dirty_unit(&self, position: Sector) -> Option<(Sector, &[u8])> {
+        let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));
+        let in_flight =
+            self.in_flight.iter().map(|unit| (unit.start, &unit.buffer.as_slice()[..unit.used_bytes as usize]));
+        open.chain(in_flight).find(|(start, bytes)| {
+            position >= *start && position.byte_offset() < start.byte_offset() + bytes.len() as u64
+        })
     }
 
     /// Returns whether a unit or an earlier one has not been written yet, or the trailer that alone shows it.

@@ -11,7 +11,7 @@ use crate::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    units::SetNumber,
+    units::{Sector, SetNumber},
 };
 use std::collections::BTreeMap;
 
@@ -34,6 +34,8 @@ struct WaitingPlace {
     places: BTreeMap<(SetNumber, u16), u64>,
     /// The end of the last batch, where the next one begins.
     hand: (SetNumber, u16),
+    /// Number of positions whose records could still move when a batch was last requested.
+    unsettled_count: usize,
     is_loading: bool,
 }
 
@@ -98,18 +100,34 @@ impl DemotedPlaces {
         self.room as u64 * 2 * WAITING_BYTES
     }
 
+    /// Returns whether enough positions wait for a batch.
     pub(super) fn is_due(&self) -> bool {
         self.lock().places.len() >= self.room
     }
 
-    /// Returns the positions to write now, if enough wait and no batch is in progress.
-    pub(super) fn batch(&self) -> Option<DemotedBatch<'_>> {
+    /// Returns whether enough positions wait for a batch that is likely not empty.
+    pub(super) fn is_batch_likely(&self) -> bool {
+        let waiting = self.lock();
+        // Half of the room remains for the time until the records are written.
+        waiting.places.len() >= self.room + waiting.unsettled_count.min(self.room / 2)
+    }
+
+    /// Returns the positions to write now, if enough wait and no batch is in progress. Excludes records that may still
+    /// move, because the file would keep their old positions, where older versions of the entries may be by then.
+    pub(super) fn batch(&self, may_move: impl Fn(Sector) -> bool) -> Option<DemotedBatch<'_>> {
         let mut waiting = self.lock();
         if waiting.places.len() < self.room || self.is_writing.swap(true, Ordering::AcqRel) {
             return None;
         }
         let after = waiting.places.range(waiting.hand..).chain(waiting.places.range(..waiting.hand));
-        let mut places: Vec<_> = after.take(BATCH).map(|(&key, &position)| (key, position)).collect();
+        let is_settled = |(_, position): &(&_, &u64)| !may_move(Sector(**position));
+        let settled = after.filter(is_settled).take(BATCH);
+        let mut places: Vec<_> = settled.map(|(&key, &position)| (key, position)).collect();
+        waiting.unsettled_count = if places.len() < BATCH { waiting.places.len() - places.len() } else { 0 };
+        if places.is_empty() {
+            self.is_writing.store(false, Ordering::Release);
+            return None;
+        }
         waiting.hand = places.last().map_or((SetNumber(0), 0), |&((set, tag), _)| (set, tag.saturating_add(1)));
         places.sort_unstable();
         let places = places.into_iter().map(|((set, tag), position)| (set, TagPlace { tag, position })).collect();
@@ -143,10 +161,10 @@ mod tests {
     #[test]
     fn a_place_given_anew_while_it_was_written_waits_on() {
         let demoted = DemotedPlaces::new(2);
-        assert!(demoted.put(SetNumber(1), pair(10)) && demoted.batch().is_none(), "not enough waits");
+        assert!(demoted.put(SetNumber(1), pair(10)) && demoted.batch(|_| false).is_none(), "not enough waits");
         assert!(demoted.put(SetNumber(2), pair(20)));
-        let batch = demoted.batch().unwrap();
-        assert!(demoted.batch().is_none(), "one at a time");
+        let batch = demoted.batch(|_| false).unwrap();
+        assert!(demoted.batch(|_| false).is_none(), "one at a time");
         assert!(demoted.put(SetNumber(2), pair(21)));
         demoted.written(&batch.places);
         assert_eq!(
@@ -164,6 +182,18 @@ mod tests {
         assert_eq!(demoted.get(SetNumber(1), 3), Some(10));
         demoted.relocate(SetNumber(1), 3, 10, 12);
         assert_eq!(demoted.get(SetNumber(1), 3), Some(12));
+    }
+
+    /// At stake: a lookup that finds an older version of an entry where the newer one was before it moved.
+    #[test]
+    fn a_position_waits_until_its_record_cannot_move() {
+        let demoted = DemotedPlaces::new(2);
+        assert!(demoted.put(SetNumber(1), pair(10)) && demoted.put(SetNumber(2), pair(20)));
+        assert!(demoted.batch(|_| true).is_none() && demoted.is_due() && !demoted.is_batch_likely());
+        let batch = demoted.batch(|position| position == Sector(10)).expect("one is settled");
+        assert_eq!(batch.places, [(SetNumber(2), pair(20))]);
+        drop(batch);
+        assert_eq!(demoted.batch(|_| false).map(|batch| batch.places.len()), Some(2), "both are settled now");
     }
 
     #[test]

@@ -64,9 +64,14 @@ impl LocatedSets {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
-    /// Returns the positions to write to the position file, if a write is due.
-    pub(crate) fn demoted_batch(&self) -> Option<DemotedBatch<'_>> {
-        self.demoted.as_ref()?.batch()
+    /// Returns whether positions are due, and the records of some are likely on the device.
+    pub(crate) fn demoted_batch_is_likely(&self) -> bool {
+        self.demoted.as_ref().is_some_and(DemotedPlaces::is_batch_likely)
+    }
+
+    /// Returns the positions to write to the position file, if a write is due, except for records that may still move.
+    pub(crate) fn demoted_batch(&self, may_move: impl Fn(Sector) -> bool) -> Option<DemotedBatch<'_>> {
+        self.demoted.as_ref()?.batch(may_move)
     }
 
     /// Returns the tags of a set's entries.
