@@ -51,13 +51,13 @@ use shared_flush::SharedFlush;
 use std::{
     io,
     sync::{
-        Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
+        Arc, OnceLock, RwLockReadGuard,
         atomic::{AtomicU64, Ordering},
     },
     thread::ThreadId,
     time::Duration,
 };
-use superblocks::SuperblockGate;
+use superblocks::SuperblockKeeper;
 use turn::TaskTurn;
 use wakeup::MaintenanceWakeup;
 use wear::WearLimit;
@@ -97,13 +97,12 @@ pub(crate) struct Volume {
     pub(crate) waiting: LoadWaiters,
     /// The id of the volume's maintenance thread, if it has one.
     pub(crate) maintenance_thread: OnceLock<ThreadId>,
-    superblock: RwLock<Superblock>,
+    /// The superblock, and its changes.
+    pub(crate) superblocks: Arc<SuperblockKeeper>,
     /// When the writes of a start that failed are retried, in milliseconds of the clock.
     start_retry_at: AtomicU64,
     /// Whether a task is doing the writes of a start, or a later reservation.
     is_starting: AtomicBool,
-    /// The gate for changes of the superblock.
-    pub(crate) superblock_gate: SuperblockGate,
     closed: AtomicBool,
 }
 
@@ -135,7 +134,6 @@ impl Volume {
         options: &StoreOptions,
     ) -> Self {
         Self {
-            device,
             directory: None,
             id: superblock.id,
             policy,
@@ -161,10 +159,10 @@ impl Volume {
             evictions: OnceLock::new(),
             waiting: LoadWaiters::default(),
             maintenance_thread: OnceLock::new(),
-            superblock: RwLock::new(superblock),
+            superblocks: SuperblockKeeper::new(Arc::clone(&device), superblock),
             start_retry_at: AtomicU64::new(0),
             is_starting: AtomicBool::new(false),
-            superblock_gate: SuperblockGate::default(),
+            device,
             closed: AtomicBool::new(false),
         }
     }
@@ -235,12 +233,7 @@ impl Volume {
 
     /// Returns the present superblock.
     pub(crate) fn superblock(&self) -> RwLockReadGuard<'_, Superblock> {
-        self.superblock.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Replaces the superblock in memory by one that was written.
-    pub(crate) fn set_superblock(&self, superblock: Superblock) {
-        *self.superblock.write().unwrap_or_else(PoisonError::into_inner) = superblock;
+        self.superblocks.present()
     }
 
     /// Returns the current epoch, in which entries are written.

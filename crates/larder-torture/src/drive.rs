@@ -43,27 +43,6 @@ pub fn drive<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Resul
     }
 }
 
-/// Runs `future` to its end, without turning `device` while a thread of the engine may be using it. If both used the
-/// device, its faults would occur in a different order each time. The operations that the thread may wait for were
-/// submitted before.
-///
-/// # Errors
-/// [`Stuck`] if nothing wakes it, and the device has nothing left to do.
-pub(crate) fn await_thread<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Result<T, Stuck> {
-    let mut future = pin!(future);
-    let flag = Flag::new();
-    loop {
-        if let Poll::Ready(outcome) = flag.poll(future.as_mut()) {
-            return Ok(outcome);
-        }
-        while !flag.wait(THREAD_ROUNDS) {
-            if !device.turn() && !flag.wait(PATIENCE_ROUNDS) {
-                return Err(Stuck);
-            }
-        }
-    }
-}
-
 /// Whether a future must be polled again.
 pub(crate) struct Flag {
     raised: AtomicBool,
@@ -108,5 +87,3 @@ impl Wake for Flag {
 /// Time that another thread may take per round before a future counts as stuck: a watchdog, not a measurement.
 const PATIENCE_ROUND: Duration = Duration::from_millis(100);
 pub(crate) const PATIENCE_ROUNDS: u32 = 100;
-/// Rounds in which only a thread of the engine uses the device.
-const THREAD_ROUNDS: u32 = 10;

@@ -286,10 +286,11 @@ impl LogEngine {
     }
 
     async fn vouch_for(&self, traces: &SequenceTraces) -> Result<()> {
-        let changed = superblocks::change(&self.volume, |superblock| {
+        let (id, before, absent) = (self.volume.id, traces.before, traces.absent.clone());
+        let changed = superblocks::change(&self.volume, move |superblock| {
             // A volume that starts over has another identity and none of these sequences.
-            if superblock.id == self.volume.id {
-                superblock.written.extend(traces.before, traces.absent.iter().map(|&sequence| sequence..sequence + 1));
+            if superblock.id == id {
+                superblock.written.extend(before, absent.iter().map(|&sequence| sequence..sequence + 1));
             }
         });
         let place = "cannot write the store's superblock";

@@ -17,7 +17,8 @@ impl AnyEngine {
         while let Some(DueRemovals { rules, keys }) = volume.pending_removals.begin(volume.clock.now(), is_forced) {
             let mut is_done = true;
             for which in rules {
-                let written = superblocks::change(volume, |superblock| superblocks::apply(superblock, which)).await;
+                let written =
+                    superblocks::change(volume, move |superblock| superblocks::apply(superblock, which)).await;
                 match written {
                     Ok(()) => volume.pending_removals.finish_rule(which),
                     Err(_) => is_done = false,

@@ -9,7 +9,7 @@ use crate::{
     Error, ErrorKind, Result,
     engine::ReadExtent,
     families::AnyEngine,
-    volume::{Volume, superblocks::SuperblockGate},
+    volume::{Volume, membership::MembershipGate},
 };
 use std::sync::{Arc, Weak, atomic::Ordering};
 
@@ -21,14 +21,14 @@ pub(crate) struct EngineVolumes(Arc<StoreVolumes>);
 pub(super) struct StoreVolumes {
     engines: Box<[AnyEngine]>,
     /// Held by the task that changes which volumes are in use.
-    membership: SuperblockGate,
+    membership: MembershipGate,
 }
 
 impl EngineVolumes {
     /// Creates the set of a store's volumes, which were already reconciled.
     pub(super) fn new(engines: Vec<AnyEngine>) -> Self {
         assert!(!engines.is_empty(), "a store has a volume");
-        let volumes = Self(Arc::new(StoreVolumes { engines: engines.into(), membership: SuperblockGate::default() }));
+        let volumes = Self(Arc::new(StoreVolumes { engines: engines.into(), membership: MembershipGate::default() }));
         volumes.record_outages_as_they_come();
         volumes
     }
@@ -41,7 +41,7 @@ impl EngineVolumes {
         weak.upgrade().map(Self)
     }
 
-    pub(super) fn membership(&self) -> &SuperblockGate {
+    pub(super) fn membership(&self) -> &MembershipGate {
         &self.0.membership
     }
 

@@ -5,13 +5,64 @@
 //! entries is trusted, because removals may have reached only the other volumes. A volume that joins empties no other.
 //! Cost: two small writes per volume when the set of volumes changes, none otherwise.
 
-use super::{Volume, superblocks};
+use super::{
+    Volume, superblocks,
+    waiters::{TaskWaiters, wait_for},
+};
 use crate::{
     Error, ErrorKind, Result,
     format::{VolumeId, superblock::VolumeMembership},
 };
 use siphasher::sip::SipHasher13;
-use std::{hash::Hasher, io};
+use std::{
+    hash::Hasher,
+    io, mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Admits one change of the membership at a time, including its I/O.
+#[derive(Default)]
+pub(crate) struct MembershipGate(Mutex<GateState>);
+
+#[derive(Default)]
+struct GateState {
+    is_taken: bool,
+    waiting: TaskWaiters,
+}
+
+/// The right to make a change.
+pub(crate) struct MembershipPass<'a>(&'a MembershipGate);
+
+impl MembershipGate {
+    /// Waits until no other change is in progress, and returns the right to make one.
+    pub(crate) async fn pass(&self) -> MembershipPass<'_> {
+        let take = |state: &mut GateState| {
+            let is_free = !mem::replace(&mut state.is_taken, true);
+            is_free.then(|| MembershipPass(self))
+        };
+        wait_for(|| self.lock(), take).await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsMut<TaskWaiters> for GateState {
+    fn as_mut(&mut self) -> &mut TaskWaiters {
+        &mut self.waiting
+    }
+}
+
+impl Drop for MembershipPass<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_taken = false;
+        let woken = state.waiting.take();
+        drop(state);
+        woken.wake();
+    }
+}
 
 /// Compares the memberships in the superblocks, empties volumes that were absent, and records the present set.
 ///
@@ -32,7 +83,7 @@ pub(crate) fn reconcile(volumes: &[&Volume]) -> Result<()> {
         if was_away && volume.superblock().generation > 1 {
             tracing::warn!(volume = %volume.options.path.display(), "a volume was away meanwhile and is emptied");
         }
-        let changed = superblocks::change_blocking(volume, |superblock| {
+        let changed = superblocks::change_blocking(volume, move |superblock| {
             superblock.membership = present;
             if was_away {
                 superblock.epochs.invalidate_all();
@@ -50,7 +101,7 @@ pub(crate) async fn record_outage(volumes: &[&Volume], lost: &Volume) -> bool {
     let Ok(present) = next(newest(volumes), set_of(in_use().map(|volume| volume.id))) else { return false };
     let mut is_recorded = false;
     for volume in in_use() {
-        match superblocks::change(volume, |superblock| superblock.membership = present).await {
+        match superblocks::change(volume, move |superblock| superblock.membership = present).await {
             Ok(()) => is_recorded = true,
             Err(error) => tracing::error!(%error, "cannot note on a volume that another is out"),
         }
@@ -68,7 +119,7 @@ pub(crate) async fn rejoin(volumes: &[&Volume], back: &Volume) -> Result<()> {
     let present = next(newest(volumes), set_of(in_use().map(|volume| volume.id).chain([back.id])))?;
     let label = in_use().next().map(|volume| volume.superblock().label);
     for volume in in_use().chain([back]) {
-        let changed = superblocks::change(volume, |superblock| {
+        let changed = superblocks::change(volume, move |superblock| {
             superblock.membership = present;
             superblock.label = label.unwrap_or(superblock.label);
         });

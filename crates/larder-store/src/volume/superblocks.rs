@@ -1,23 +1,22 @@
 //! Changes a volume's superblock: its identity, label, membership and invalidation rules.
 //!
-//! Owns: the order of changes. A change is made durable in both copies before it takes effect in memory. Which changes
-//! are made is decided elsewhere. Invariants: one copy is always whole; memory is never newer than the copies. Cost:
-//! two small writes and two syncs.
+//! Owns: the superblock in memory, and the order of changes. A change is made durable in both copies before it takes
+//! effect in memory. Which changes are made is decided elsewhere. Invariants: one copy is always whole; memory is never
+//! newer than the copies; one change is written at a time. The device's completions drive a change, so it ends even if
+//! its caller stops waiting: a write still in flight never lands after that of a later change, and no later change
+//! waits for a task that nobody polls. Cost: two small writes and two syncs.
 
-use super::{
-    Volume,
-    waiters::{TaskWaiters, wait_for},
-};
+use super::Volume;
 use crate::{
     Error, ErrorKind, Result,
-    device::{AlignedBuffer, Completion, Device, block_on},
+    device::{AlignedBuffer, Completion, Device, PendingTransfer, Transfer, block_on},
     format::superblock::Superblock,
     units::{SUPERBLOCK_BYTES, Site, last_superblock_bytes},
 };
 use std::{
-    io, mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
+    collections::VecDeque,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
 
 /// The entries that [`crate::Store::invalidate`] removes.
@@ -29,71 +28,130 @@ pub enum Invalidation {
     Site(u64),
 }
 
-/// Admits one change at a time, including its I/O.
-#[derive(Default)]
-pub(crate) struct SuperblockGate(Mutex<GateState>);
-
-#[derive(Default)]
-struct GateState {
-    is_taken: bool,
-    waiting: TaskWaiters,
+/// The superblock of a volume, and the changes that wait to be written.
+pub(crate) struct SuperblockKeeper {
+    device: Arc<dyn Device>,
+    present: RwLock<Superblock>,
+    changes: Mutex<ChangeQueue>,
 }
 
-/// The right to make a change.
-pub(crate) struct GatePass<'a>(&'a SuperblockGate);
+#[derive(Default)]
+struct ChangeQueue {
+    is_writing: bool,
+    waiting: VecDeque<SuperblockChange>,
+}
 
-impl SuperblockGate {
-    /// Waits until no other change is in progress, and returns the right to make one.
-    pub(crate) async fn pass(&self) -> GatePass<'_> {
-        let take = |state: &mut GateState| {
-            let is_free = !mem::replace(&mut state.is_taken, true);
-            is_free.then(|| GatePass(self))
+/// A change that waits to be written.
+struct SuperblockChange {
+    alter: Box<dyn FnOnce(&mut Superblock) + Send>,
+    done: Completion<()>,
+}
+
+/// The write of a changed superblock, one copy after the other.
+struct SuperblockWrite {
+    superblock: Superblock,
+    block: Arc<AlignedBuffer>,
+    /// The copies that are still to be written.
+    copies: std::vec::IntoIter<u64>,
+    done: Completion<()>,
+}
+
+impl SuperblockKeeper {
+    pub(crate) fn new(device: Arc<dyn Device>, superblock: Superblock) -> Arc<Self> {
+        Arc::new(Self { device, present: RwLock::new(superblock), changes: Mutex::default() })
+    }
+
+    /// Returns the present superblock.
+    pub(crate) fn present(&self) -> RwLockReadGuard<'_, Superblock> {
+        self.present.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the superblock after all earlier changes, and completes `done` when that is durable and in effect.
+    fn change(self: &Arc<Self>, alter: impl FnOnce(&mut Superblock) + Send + 'static, done: Completion<()>) {
+        self.lock().waiting.push_back(SuperblockChange { alter: Box::new(alter), done });
+        self.begin_next();
+    }
+
+    /// Begins the next change, unless one is being written.
+    fn begin_next(self: &Arc<Self>) {
+        let next = {
+            let mut changes = self.lock();
+            let next = if changes.is_writing { None } else { changes.waiting.pop_front() };
+            changes.is_writing |= next.is_some();
+            next
         };
-        wait_for(|| self.lock(), take).await
+        let Some(SuperblockChange { alter, done }) = next else { return };
+        let mut superblock = self.present().clone();
+        superblock.generation += 1;
+        alter(&mut superblock);
+        let block = block_of(&superblock);
+        let copies = copy_offsets(&superblock).to_vec().into_iter();
+        Arc::clone(self).write_next_copy(SuperblockWrite { superblock, block, copies, done });
     }
 
-    fn lock(&self) -> MutexGuard<'_, GateState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Writes and syncs the next copy, or ends the change after the last one.
+    fn write_next_copy(self: Arc<Self>, mut write: SuperblockWrite) {
+        let Some(offset_bytes) = write.copies.next() else { return self.end(write, Ok(())) };
+        let (device, buffer) = (Arc::clone(&self.device), Arc::clone(&write.block));
+        let written = Completion::callback(move |outcome| match outcome {
+            Ok(()) => self.sync_copy(write),
+            Err(error) => self.end(write, Err(error)),
+        });
+        device.submit(Transfer::Write { offset_bytes, buffer, completion: written });
     }
-}
 
-impl AsMut<TaskWaiters> for GateState {
-    fn as_mut(&mut self) -> &mut TaskWaiters {
-        &mut self.waiting
+    fn sync_copy(self: Arc<Self>, write: SuperblockWrite) {
+        let device = Arc::clone(&self.device);
+        let synced = Completion::callback(move |outcome| match outcome {
+            Ok(()) => self.write_next_copy(write),
+            Err(error) => self.end(write, Err(error)),
+        });
+        device.submit(Transfer::Sync { completion: synced });
     }
-}
 
-impl Drop for GatePass<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.is_taken = false;
-        let woken = state.waiting.take();
-        drop(state);
-        woken.wake();
+    /// Ends a change, which takes effect if it is durable, and begins the next one.
+    fn end(self: Arc<Self>, write: SuperblockWrite, outcome: io::Result<()>) {
+        if outcome.is_ok() {
+            let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
+            assert_eq!(present.generation + 1, write.superblock.generation, "changes are written one after the other");
+            *present = write.superblock;
+        }
+        let was_writing = std::mem::replace(&mut self.lock().is_writing, false);
+        assert!(was_writing, "a change that ends was being written");
+        write.done.complete(outcome);
+        self.begin_next();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ChangeQueue> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Applies an invalidation, first durably, then in memory, so that no entry written before it can carry the new epoch.
-/// If the write fails, the invalidation becomes pending.
+/// If the write fails, the invalidation becomes pending, even if the caller stopped waiting.
 ///
 /// # Errors
 /// `Unavailable` if it is not durable.
 pub(crate) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Result<()> {
+    let (completion, pending) = Completion::pair();
     let owner = Arc::clone(volume);
-    let done = apart(move || {
-        change_blocking(&owner, |superblock| apply(superblock, which)).inspect_err(|_| owner.defer_rule(which))
+    let done = Completion::callback(move |outcome: io::Result<()>| {
+        completion.complete(outcome.inspect_err(|_| owner.defer_rule(which)));
     });
-    done.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
+    volume.superblocks.change(move |superblock| apply(superblock, which), done);
+    pending.await.map_err(cannot_write)
 }
 
 /// Stores the label, a number of the store's user.
 ///
 /// # Errors
 /// `Unavailable` if it is not durable.
-pub(crate) async fn set_label(volume: &Arc<Volume>, label: u64) -> Result<()> {
-    let owner = Arc::clone(volume);
-    let done = apart(move || change_blocking(&owner, |superblock| superblock.label = label));
-    done.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
+pub(crate) async fn set_label(volume: &Volume, label: u64) -> Result<()> {
+    change(volume, move |superblock| superblock.label = label).await.map_err(cannot_write)
+}
+
+fn cannot_write(source: io::Error) -> Error {
+    Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source)
 }
 
 /// Applies an invalidation to a superblock.
@@ -104,29 +162,17 @@ pub(crate) fn apply(superblock: &mut Superblock, which: Invalidation) {
     }
 }
 
-/// Runs blocking work on a new thread. This is rare.
-pub(crate) async fn apart(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    let (completion, pending) = Completion::pair();
-    thread::Builder::new().name("larder-superblock".into()).spawn(move || completion.complete(work()))?;
-    pending.await
-}
-
 /// Changes the superblock like [`change`]. Blocks.
-pub(crate) fn change_blocking(volume: &Volume, alter: impl FnOnce(&mut Superblock)) -> io::Result<()> {
+pub(crate) fn change_blocking(volume: &Volume, alter: impl FnOnce(&mut Superblock) + Send + 'static) -> io::Result<()> {
     block_on(change(volume, alter))
 }
 
-/// Changes the superblock, first on the device and then in memory. The future must run to its end: otherwise a write
-/// still in flight could land after a later one.
-pub(crate) async fn change(volume: &Volume, alter: impl FnOnce(&mut Superblock)) -> io::Result<()> {
-    // Only other changes of this superblock wait here, not its readers.
-    let _pass = volume.superblock_gate.pass().await;
-    let mut superblock = volume.superblock().clone();
-    superblock.generation += 1;
-    alter(&mut superblock);
-    write(&volume.device, &superblock).await?;
-    volume.set_superblock(superblock);
-    Ok(())
+/// Changes the superblock, first on the device and then in memory. The change begins at once, or after earlier ones,
+/// and ends even if the future is dropped.
+pub(crate) fn change(volume: &Volume, alter: impl FnOnce(&mut Superblock) + Send + 'static) -> PendingTransfer<()> {
+    let (completion, pending) = Completion::pair();
+    volume.superblocks.change(alter, completion);
+    pending
 }
 
 /// Checks whether a failed volume works again, by reading both superblocks and writing them. If the device lost a
@@ -149,7 +195,7 @@ pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
     if is_set_back {
         tracing::error!("the device has lost synced data: the volume is emptied");
     }
-    change(volume, |superblock| {
+    change(volume, move |superblock| {
         if is_set_back {
             superblock.epochs.invalidate_all();
         }
@@ -159,12 +205,74 @@ pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
 
 /// Writes one copy after the other, so that one of them is always whole.
 pub(crate) async fn write(device: &Arc<dyn Device>, superblock: &Superblock) -> io::Result<()> {
-    let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
-    superblock.encode(block.as_mut_slice());
-    let block = Arc::new(block);
-    for offset_bytes in [0, last_superblock_bytes(superblock.shape.size_bytes)] {
+    let block = block_of(superblock);
+    for offset_bytes in copy_offsets(superblock) {
         device.write(offset_bytes, Arc::clone(&block)).await?;
         device.sync().await?;
     }
     Ok(())
+}
+
+fn block_of(superblock: &Superblock) -> Arc<AlignedBuffer> {
+    let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
+    superblock.encode(block.as_mut_slice());
+    Arc::new(block)
+}
+
+/// Returns where the two copies of a superblock begin.
+fn copy_offsets(superblock: &Superblock) -> [u64; 2] {
+    [0, last_superblock_bytes(superblock.shape.size_bytes)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Policy, Store, StoreOptions,
+        device::{FaultPlan, FaultyDevice},
+    };
+    use futures_util::FutureExt;
+
+    fn store_on_faulty_device() -> (Arc<FaultyDevice>, Store) {
+        let device = Arc::new(FaultyDevice::new(8 << 20, 1, FaultPlan::default()));
+        let policy = Policy::named("log").expect("it is in the table");
+        let options = StoreOptions { policy, background: false, ..StoreOptions::new("", 8 << 20) };
+        let store = Store::open_on(Arc::clone(&device) as _, &options).expect("nothing fails");
+        (device, store)
+    }
+
+    /// At stake: an invalidation that is undone by an earlier change, or that waits for a caller that does not poll.
+    #[test]
+    fn changes_end_in_order_although_their_callers_have_gone() {
+        let (device, store) = store_on_faulty_device();
+        let volume = Arc::clone(store.first_engine().volume());
+        let before = volume.superblock().clone();
+        device.set_plan(FaultPlan { slow_transfers_ppm: 1_000_000, ..FaultPlan::default() });
+        drop(change(&volume, |superblock| superblock.label = 1));
+        assert_eq!(device.waiting_count(), 1, "the first copy is on its way");
+        let mut second = Box::pin(invalidate(&volume, Invalidation::All));
+        assert!((&mut second).now_or_never().is_none());
+        drop(second);
+        let third = change(&volume, |superblock| superblock.label += 1);
+        assert_eq!((device.waiting_count(), volume.superblock().label), (1, before.label), "one change at a time");
+        while device.turn() {}
+        let after = volume.superblock().clone();
+        assert_eq!((after.label, after.generation), (2, before.generation + 3));
+        assert_eq!(after.epochs.current, before.epochs.current + 1);
+        assert!(third.now_or_never().expect("it is done").is_ok());
+    }
+
+    #[test]
+    fn an_invalidation_that_cannot_be_written_is_pending_although_its_caller_has_gone() {
+        let (device, store) = store_on_faulty_device();
+        let volume = Arc::clone(store.first_engine().volume());
+        let plan = FaultPlan { slow_transfers_ppm: 1_000_000, write_errors_ppm: 1_000_000, ..FaultPlan::default() };
+        device.set_plan(plan);
+        let mut gone = Box::pin(invalidate(&volume, Invalidation::Site(7)));
+        assert!((&mut gone).now_or_never().is_none());
+        drop(gone);
+        while device.turn() {}
+        assert!(volume.pending_removals.hides_site(Site(7)) && !volume.pending_removals.hides_site(Site(8)));
+        device.set_plan(FaultPlan::default());
+    }
 }

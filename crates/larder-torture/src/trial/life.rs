@@ -1,7 +1,7 @@
 //! The lives of a store: created, closed, killed, and opened again.
 
 use super::{Crash, Durable, SITE_COUNT, Trial, as_device};
-use crate::drive::{await_thread, drive};
+use crate::drive::drive;
 use larder_store::{
     Invalidation, Store,
     device::{FaultPlan, FaultStats},
@@ -40,11 +40,7 @@ impl Trial {
         let Some(store) = self.store.clone() else { return Ok(()) };
         let begun = self.tick();
         let which = site.map_or(Invalidation::All, Invalidation::Site);
-        // A thread of the engine may wait for these operations. They complete at once, so that the thread's speed does
-        // not matter.
-        self.device.set_plan(self.prompt());
-        let outcome = await_thread(&self.device, store.invalidate(which));
-        self.device.set_plan(self.plan.clone());
+        let outcome = drive(&self.device, store.invalidate(which));
         let ended = self.tick();
         self.say(|_| format!("{ended} invalidated since {begun}: {outcome:?}"));
         match outcome.map_err(|stuck| format!("invalidation: {stuck}"))? {

@@ -145,12 +145,14 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
     let first = first_sequence_after(engine, start.last_sequence).ok_or_else(spent)?;
     // If no sequence is left above this floor, the volume's sequences are used up.
     let next_floor = first.saturating_add(unknown_count(engine));
-    let changed = superblocks::change(&engine.volume, |superblock| {
+    let RunStart { void_through, oldest_sequence, .. } = start;
+    let sequences = start.sequences.to_vec();
+    let changed = superblocks::change(&engine.volume, move |superblock| {
         superblock.sequence_floor = next_floor;
         let written = &mut superblock.written;
-        written.void_through = written.void_through.max(start.void_through);
-        written.begin_run(start.sequences, first);
-        written.forget_before(start.oldest_sequence);
+        written.void_through = written.void_through.max(void_through);
+        written.begin_run(&sequences, first);
+        written.forget_before(oldest_sequence);
     });
     changed.await.map_err(|source| {
         add(&engine.volume.counters.io_errors, 1);
@@ -357,7 +359,7 @@ mod tests {
         let store = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
         put(&store, b"kept").unwrap();
         let volume = Arc::clone(store.first_engine().volume());
-        superblocks::change_blocking(&volume, |superblock| superblock.sequence_floor = floor).unwrap();
+        superblocks::change_blocking(&volume, move |superblock| superblock.sequence_floor = floor).unwrap();
         block_on(store.close()).unwrap();
         device
     }
