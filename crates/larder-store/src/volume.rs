@@ -29,7 +29,7 @@ use crate::{
     device::{AlignedBuffer, Device, Directory},
     format::{
         VolumeId,
-        record::{BODY_BLOCK_BYTES, DecodedRecord, RecordKind},
+        record::{DecodedRecord, RecordKind},
         superblock::{Superblock, VolumeShape},
     },
     hash::KeyHash,
@@ -388,9 +388,7 @@ impl Volume {
         if decoded.meta.kind != RecordKind::Entry {
             return KeyVerdict::Useless;
         }
-        let Some(body) = record.get(decoded.body_start..decoded.len_bytes()) else { return KeyVerdict::Damaged };
-        let mut blocks = body.chunks(BODY_BLOCK_BYTES as usize).enumerate();
-        if !blocks.all(|(index, block)| decoded.verifies(record, index as u64, block)) {
+        if !decoded.verifies_here(record) {
             return KeyVerdict::Damaged;
         }
         if self.is_useless(&decoded) {

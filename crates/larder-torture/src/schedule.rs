@@ -317,6 +317,8 @@ mod tests {
             // moved to that position when the unit was sorted.
             ("hashcache-log-lru", "torn", 1454),
             ("hashcache-log-lru", "none", 2651),
+            // A damaged body was divided anew at reclaim, and its parts got valid checksums.
+            ("log", "misdirected", 21_949),
         ] {
             let policy = Policy::named(row).expect("it is in the table");
             let faults = faults::named(faults).expect("they are in the list");

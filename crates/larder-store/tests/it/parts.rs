@@ -67,6 +67,34 @@ fn what_is_left_of_a_segment_is_filled_with_a_part_of_the_next_entry() {
     assert!((0..1_000).filter(|&key| version_of(&store, key).is_some()).count() as u64 == store.stats().entries);
 }
 
+/// At stake: a wrong byte. The parts of a body that is divided anew have checksums of their own, which must not be made
+/// of a body that the disk damaged.
+#[test]
+fn a_body_that_was_damaged_is_not_made_valid_when_it_is_divided_anew() {
+    const BODY_BYTES: usize = 60_000;
+    const KEPT: u64 = 20;
+    let size_bytes = 2 * SIZE_BYTES;
+    let options = StoreOptions { size_bytes, ..options() };
+    let device = Arc::new(MemoryDevice::new(size_bytes));
+    let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+    (0..KEPT).for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
+    block_on(store.close()).unwrap();
+    let mut contents = device.contents();
+    for key in (0..KEPT).step_by(2) {
+        // Some are divided already. The first bytes of a body's second half are in one piece.
+        let half = &body(key, 1, BODY_BYTES)[BODY_BYTES / 2..][..64];
+        let start = contents.windows(half.len()).position(|window| window == half).expect("the device has the body");
+        contents[start] ^= 1;
+    }
+    let store = Store::open_on(Arc::new(MemoryDevice::from_contents(contents)), &options).unwrap();
+    block_on(store.ready());
+    // Pinned, so that they are rewritten without a read of their bodies.
+    (0..KEPT).for_each(|key| assert!(store.pin(&key_bytes(key), BODY_BYTES as u64 + 30)));
+    (1000..1300).for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
+    let found = |rest: u64| (0..KEPT).filter(|key| key % 2 == rest && version_of(&store, *key).is_some()).count();
+    assert_eq!((found(0), found(1)), (0, KEPT as usize / 2), "a damaged entry is a miss, the others are found");
+}
+
 /// At stake: long downloads, whose chunks have 1 MiB, on small volumes of policies that store entries undivided.
 #[test]
 fn every_policy_stores_an_entry_of_one_mebibyte_on_the_smallest_volume() {

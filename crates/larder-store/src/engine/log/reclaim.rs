@@ -1,8 +1,9 @@
 //! Reclaim: frees a segment. Its pinned, protected and most useful entries are rewritten to a main segment; the others
 //! are forgotten.
 //!
-//! If an entry has a new head elsewhere and its body in this segment, the whole entry is rewritten. Bodies are copied
-//! with their checksums, which are verified by readers, not here. Cost: one read of the trailer and one per entry kept.
+//! If an entry has a new head elsewhere and its body in this segment, the whole entry is rewritten. Bodies are verified
+//! first: one that is divided anew gets checksums of its new parts, which would make a damaged body valid. Cost: one read
+//! of the trailer, one per entry kept, and a pass of checksums over its body.
 
 use super::{
     LogEngine,
@@ -254,7 +255,7 @@ impl LogEngine {
         }
     }
 
-    /// Returns the body of the record at `position` if it is in this segment, or in parts that all exist.
+    /// Returns the body of the record at `position`, verified, if it is in this segment, or in parts that all exist.
     async fn body_in(
         self: &Arc<Self>,
         segment: SegmentId,
@@ -266,6 +267,22 @@ impl LogEngine {
             let reader = Reader::of_front(Arc::clone(self), position, record.clone(), decoded.clone());
             return reader.read(0..reader.len()).await.ok().flatten();
         }
+        let body = self.undivided_body_in(segment, position, record, decoded).await?;
+        if !decoded.verifies_from(0, record, &body) {
+            add(&self.volume.counters.corrupt, 1);
+            return None;
+        }
+        Some(body)
+    }
+
+    /// Returns the body, not verified, of a record that has it in one piece, if that is in this segment.
+    async fn undivided_body_in(
+        &self,
+        segment: SegmentId,
+        position: Sector,
+        record: &Bytes,
+        decoded: &DecodedRecord,
+    ) -> Option<Bytes> {
         let place = self.body_place(position, decoded);
         let first = Sector(place.offset_bytes / SECTOR_BYTES);
         let skip = (place.offset_bytes % SECTOR_BYTES) as usize;

@@ -12,7 +12,7 @@ use crate::{
         VolumeId,
         compact::{self, CompactContent, CompactEntry, CompactFields, CompactHeader, CompactListing},
         pack::{self, GRANULE_BYTES, PackedRecord, RecordStub, granulated},
-        record::{BODY_BLOCK_BYTES, DecodedRecord, RecordKind, RecordMeta, RecordParts, body_checksums},
+        record::{DecodedRecord, RecordKind, RecordMeta, RecordParts, body_checksums},
     },
     hash::{FullHash, KeyHash},
     units::Site,
@@ -76,9 +76,7 @@ impl RecordPiece {
     /// new checksums, which would make a damaged body valid.
     pub(super) fn is_sound(&self) -> bool {
         let ItemKind::Record(decoded) = &self.what else { return true };
-        let body = &self.bytes[decoded.body_start..decoded.len_bytes()];
-        let mut blocks = (0..).zip(body.chunks(BODY_BLOCK_BYTES as usize));
-        blocks.all(|(index, block)| decoded.verifies(&self.bytes, index, block))
+        decoded.verifies_here(&self.bytes)
     }
 
     /// Returns the content as it is stored in a compact set, with these fields.

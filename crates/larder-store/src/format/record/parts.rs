@@ -84,6 +84,11 @@ impl DecodedRecord {
         let Some(body) = record.get(self.body_start..self.len_bytes()) else { return false };
         let apart = self.parts(record);
         let first: u64 = apart.iter().map(|part| u64::from(part.len_bytes).div_ceil(BODY_BLOCK_BYTES)).sum();
+        self.verifies_from(first, record, body)
+    }
+
+    /// Returns whether `body`, which begins with the body block of number `first`, matches its checksums.
+    pub(crate) fn verifies_from(&self, first: u64, record: &[u8], body: &[u8]) -> bool {
         let mut blocks = (first..).zip(body.chunks(BODY_BLOCK_BYTES as usize));
         blocks.all(|(index, block)| self.verifies(record, index, block))
     }
