@@ -96,7 +96,7 @@ const CLOCK_STEPS_S: [i64; 4] = [2, 61, 3600, 90_000];
 
 /// Time after which a commit that waits for room gives up, in milliseconds, and more.
 const ROOM_PATIENCE_MS: u64 = 3000;
-/// How often a schedule may need that time.
+/// Number of times that a schedule may need that time.
 const IDLE_COUNT_MAX: u32 = 3;
 
 /// The properties of a schedule, which vary with the seed.
@@ -175,7 +175,7 @@ struct Schedule {
     clock_dice: Option<SplitMix64>,
     character: Character,
     running: Vec<(Task, Arc<Flag>)>,
-    /// How often all operations waited and the device was idle.
+    /// Number of times that all operations waited and the device was idle.
     idle_count: u32,
 }
 
@@ -317,7 +317,7 @@ mod tests {
             // moved to that position when the unit was sorted.
             ("hashcache-log-lru", "torn", 1454),
             ("hashcache-log-lru", "none", 2651),
-            // A damaged body was divided anew at reclaim, and its parts got valid checksums.
+            // A damaged body was divided again at reclaim, and its parts got valid checksums.
             ("log", "misdirected", 21_949),
         ] {
             let policy = Policy::named(row).expect("it is in the table");

@@ -67,10 +67,10 @@ fn what_is_left_of_a_segment_is_filled_with_a_part_of_the_next_entry() {
     assert!((0..1_000).filter(|&key| version_of(&store, key).is_some()).count() as u64 == store.stats().entries);
 }
 
-/// At stake: a wrong byte. The parts of a body that is divided anew have checksums of their own, which must not be made
+/// At stake: a wrong byte. The parts of a body that is divided again have checksums of their own, which must not be made
 /// of a body that the disk damaged.
 #[test]
-fn a_body_that_was_damaged_is_not_made_valid_when_it_is_divided_anew() {
+fn a_body_that_was_damaged_is_not_made_valid_when_it_is_divided_again() {
     const BODY_BYTES: usize = 60_000;
     const KEPT: u64 = 20;
     let size_bytes = 2 * SIZE_BYTES;

@@ -2,8 +2,8 @@
 //! are forgotten.
 //!
 //! If an entry has a new head elsewhere and its body in this segment, the whole entry is rewritten. Bodies are verified
-//! first: one that is divided anew gets checksums of its new parts, which would make a damaged body valid. Cost: one read
-//! of the trailer, one per entry kept, and a pass of checksums over its body.
+//! first: one that is divided again gets checksums of its new parts, which would make a damaged body valid. Cost: one
+//! read of the trailer, one per entry kept, and a pass of checksums over its body.
 
 use super::{
     LogEngine,
