@@ -2,8 +2,8 @@
 //!
 //! Owns: the waiting positions, in the order of their sets, and the exclusive right to write them. I/O is elsewhere.
 //! Invariant: a position is removed only when it is written or replaced, or when its entry is gone. So if an entry's
-//! position is neither in its set nor here, it is in the file. Limit: twice [`DemotedPlaces::new`]'s room, except for
-//! positions loaded at start.
+//! position is neither in its set nor here, it is in the file. Limit: twice [`DemotedPlaces::new`]'s room, besides
+//! positions loaded at start and those of records that are not yet on the device.
 
 use crate::{
     format::positions::TagPlace,
@@ -62,7 +62,7 @@ impl DemotedPlaces {
     /// Adds a position. Returns `false` if there is no room for it.
     pub(super) fn put(&self, set: SetNumber, pair: TagPlace) -> bool {
         let mut waiting = self.lock();
-        if waiting.places.len() >= self.room * 2 && !waiting.is_loading {
+        if waiting.places.len() >= self.room * 2 + waiting.unsettled_count && !waiting.is_loading {
             return false;
         }
         waiting.places.insert((set, pair.tag), pair.position);
@@ -194,6 +194,9 @@ mod tests {
         assert_eq!(batch.places, [(SetNumber(2), pair(20))]);
         drop(batch);
         assert_eq!(demoted.batch(|_| false).map(|batch| batch.places.len()), Some(2), "both are settled now");
+        // Positions that cannot be written yet take no room from others.
+        assert!((3..=4).all(|set| demoted.put(SetNumber(set), pair(set))) && !demoted.put(SetNumber(5), pair(5)));
+        assert!(demoted.batch(|_| true).is_none() && demoted.put(SetNumber(5), pair(5)));
     }
 
     #[test]
