@@ -2,7 +2,7 @@
 //!
 //! Owns: the waiting positions, in the order of their sets, and the exclusive right to write them. I/O is elsewhere.
 //! Invariant: a position is removed only when it is written or replaced, or when its entry is gone. So if an entry's
-//! position is neither in its set nor here, it is in the file. Limit: twice [`DemotedPlaces::new`]'s room, besides
+//! position is neither in its set nor here, it is in the file. Limit: twice [`DemotedPlaces::new`]'s room, plus
 //! positions loaded at start and those of records that are not yet on the device.
 
 use crate::{
