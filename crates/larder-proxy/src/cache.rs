@@ -13,6 +13,7 @@ use crate::{
     body_budget::BodyBudget,
     cache::{
         arrivals::Arrivals,
+        copies::SiblingCopies,
         groups::PageGroups,
         hot::HotTier,
         mark::KeyMarks,
@@ -30,6 +31,7 @@ use crate::{
 
 pub(crate) mod arrivals;
 pub(crate) mod chunks;
+pub(crate) mod copies;
 pub(crate) mod entry;
 pub(crate) mod groups;
 pub(crate) mod hot;
@@ -95,6 +97,8 @@ pub(crate) struct CacheShared {
     /// The invalidations, by resource key.
     pub(crate) epochs: Arc<KeyChanges>,
     pub(crate) uncollapsible: Arc<Uncollapsible>,
+    /// Which responses of other nodes are stored here too.
+    pub(crate) copies: Arc<SiblingCopies>,
     pub(crate) patience: StorePatience,
     pub(crate) pins: Arc<Pins>,
     pub(crate) purges: Arc<Purges>,

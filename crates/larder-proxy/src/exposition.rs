@@ -88,6 +88,8 @@ pub struct ProxyStats {
     pub sibling_answers: u64,
     /// Requests that went past the node of the fleet that owns the resource.
     pub siblings_passed_by: u64,
+    /// Bytes of other nodes' responses that were admitted to the store.
+    pub sibling_copy_bytes: u64,
     /// Responses not stored because the store could not keep up.
     pub storing_given_up: u64,
     /// Access log lines dropped because the log's disk was too slow.
@@ -149,6 +151,7 @@ impl ProxyStats {
             sum.rests_fetched += worker.rests_fetched.value();
             sum.sibling_answers += worker.sibling_answers.value();
             sum.siblings_passed_by += worker.siblings_passed_by.value();
+            sum.sibling_copy_bytes += worker.sibling_copy_bytes.value();
             sum.storing_given_up += worker.storing_given_up.value();
             sum.log_lines_dropped += worker.log_lines_dropped.value();
         }
@@ -299,7 +302,7 @@ fn encode_counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, v
 
 type Figure = (&'static str, &'static str, u64);
 
-fn counters(stats: &ProxyStats) -> [Figure; 21] {
+fn counters(stats: &ProxyStats) -> [Figure; 22] {
     let hits = Outcome::ALL.iter().filter(|outcome| outcome.is_hit()).map(|outcome| stats.outcome(*outcome)).sum();
     [
         ("hits", "Exchanges whose body came from the cache", hits),
@@ -329,6 +332,11 @@ fn counters(stats: &ProxyStats) -> [Figure; 21] {
             "sibling_bypasses",
             "Requests that went past the node of the fleet that owns the resource",
             stats.siblings_passed_by,
+        ),
+        (
+            "sibling_copy_bytes",
+            "Bytes of other nodes' responses that this node stored too",
+            stats.sibling_copy_bytes,
         ),
         ("store_aborts", "Responses not stored because the store could not keep up", stats.storing_given_up),
     ]

@@ -125,6 +125,8 @@ pub(crate) struct WorkerMetrics {
     /// Responses of other nodes of the fleet, and requests that went past the node that owns the resource.
     pub(crate) sibling_answers: Counter,
     pub(crate) siblings_passed_by: Counter,
+    /// Bytes of other nodes' responses that were admitted to the store.
+    pub(crate) sibling_copy_bytes: Counter,
     pub(crate) storing_given_up: Counter,
     pub(crate) log_lines_dropped: Counter,
     /// Responses by kind, and within each kind by class of status.

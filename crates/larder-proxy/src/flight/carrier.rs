@@ -26,6 +26,7 @@ use crate::{
     cache::{
         Cache,
         chunks::{ChunkedBody, PlacedBytes},
+        copies,
         entry::CHUNK_BYTES,
     },
     errors::BodyError,
@@ -197,6 +198,7 @@ impl BodyCarrier {
             match Box::pin(means.ask_rest(asked, missing, self.produced)).await {
                 ContinuationAnswer::Continued { body, skip, .. } => {
                     self.skip = skip;
+                    self.limit_copy(&body, missing.end.saturating_sub(self.produced));
                     return Some(body);
                 }
                 ContinuationAnswer::Changed => {
@@ -208,6 +210,16 @@ impl BodyCarrier {
             }
         }
         None
+    }
+
+    /// Stops storing chunks if another node sends the remaining `len` bytes and they are not stored here too.
+    fn limit_copy(&mut self, body: &OriginBody, len: u64) {
+        if let BodyStorage::Chunks(chunks) = &self.storage
+            && body.is_from_sibling
+            && !copies::admits_part(&self.cache, &chunks.place.primary, len)
+        {
+            self.storage = BodyStorage::Off;
+        }
     }
 
     /// Stores the chunks that are full.

@@ -16,7 +16,7 @@ use larder_http::{
 use crate::{
     asked::{RequestEdits, RequestHead},
     cache::{
-        Cache,
+        Cache, copies,
         entry::{CHUNK_BYTES, EntryBody, ResourceMarker},
         groups,
         lookup::{self, FoundResponse, LookupResult},
@@ -29,7 +29,7 @@ use crate::{
         flights::Flights,
         reader::FlightReader,
         shared::Flight,
-        stage::{ConfirmedEntry, FetchStage, KeptPart, OpenHead, PrivateResponse},
+        stage::{ConfirmedEntry, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
     },
     origin::body::OriginBody,
 };
@@ -134,7 +134,8 @@ impl Fetch {
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let FoundResponse { entry, key, marker, .. } = found;
         let own = HeaderMap::new();
-        usable.then(|| KeptPart { entry, key, marker, own, alone: None, from_origin: false, arrived: None })
+        let source = PartSource::Cache;
+        usable.then(|| KeptPart { entry, key, marker, own, alone: None, source, arrived: None })
     }
 
     /// Returns whether other requests find this fetch in the table.
@@ -271,11 +272,10 @@ impl Fetch {
                 // stored.
                 let behind = is_long && self.cache().shared.patience.is_behind();
                 let unstored = behind.then_some(Reason::StoreBehind);
-                if body.is_from_sibling {
-                    // The sibling stores it for all nodes. Here it is kept in memory only, as long as it is in use.
-                    place.admission = StoreAdmission::Refused;
-                } else if !behind {
-                    place.admission = storing::admission(self.cache(), &place, &head, total_len);
+                if !behind {
+                    // A sibling stores it for all nodes, so it stays in memory here unless it is popular.
+                    let decide = if body.is_from_sibling { copies::admission } else { storing::admission };
+                    place.admission = decide(self.cache(), &place, &head, total_len);
                 }
                 let is_admitted = place.admission == StoreAdmission::Granted;
                 let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, is_admitted, marker });

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use larder_http::{
     BodyPlace, RangeOutcome, ReceivedHead, Storability, StoredHead, TargetList, cache_control, partial,
     range::{self, ByteRange, RangeRequest},
@@ -20,13 +20,14 @@ use crate::{
     asked::RequestHead,
     cache::{
         chunks::{BodyKeys, ChunkedBody, PlacedBytes, strong_tag},
+        copies,
         entry::{CHUNK_BYTES, CachedEntry, EntryBody, random},
-        storing::{self, StorePlace},
+        storing::{self, StoreAdmission, StorePlace},
     },
     errors::Failure,
     flight::{
         fetch::{Fetch, OriginAnswer},
-        stage::{FetchStage, KeptPart, PrivateResponse},
+        stage::{FetchStage, KeptPart, PartSource, PrivateResponse},
     },
 };
 
@@ -85,7 +86,7 @@ impl Fetch {
             let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= self.size_max(&head.headers);
             if fits { Ok((part, place)) } else { Err(larder_http::Reason::Partial) }
         });
-        let (part, (place, selecting)) = match kept {
+        let (part, (mut place, selecting)) = match kept {
             Ok(kept) => kept,
             Err(reason) => {
                 cache.shared.uncollapsible.insert(&self.primary);
@@ -94,6 +95,7 @@ impl Fetch {
                 return self.flight.set_private(private);
             }
         };
+        let is_from_sibling = body.is_from_sibling;
         let len = usize::try_from(part.span.len()).unwrap_or(usize::MAX);
         // The part is collected before it is shared. It is at most one chunk, and its length must agree with its
         // Content-Range.
@@ -109,28 +111,35 @@ impl Fetch {
         let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
         let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
         let head = head_of(received, &part, selecting, targets).after_purges(self.flight.began.purge_count);
-        // The bytes are stored before the head that refers to them, and the head before readers are served.
-        let entry = self.keep_part(&place, head, &arrived).await;
+        if is_from_sibling {
+            place.admission = copies::admission(cache, &place, &head, Some(part.span.len()));
+        }
+        let is_stored = place.admission != StoreAdmission::Refused;
+        // The bytes are stored before the head that refers to them, and the head before readers are served. A whole
+        // body can stay in memory.
+        if is_stored || matches!(head.body(), BodyPlace::Whole { .. }) {
+            self.keep_part(&place, &head, &arrived).await;
+        }
+        let entry = Arc::new(entry_of(head, &arrived));
         let marker = place.marker.map(|(marker, _)| marker);
-        let kept = KeptPart { entry, key: place.key, marker, own, alone, from_origin: true, arrived: Some(arrived) };
+        let source = PartSource::Arrived { status: StatusCode::PARTIAL_CONTENT, is_stored };
+        let kept = KeptPart { entry, key: place.key, marker, own, alone, source, arrived: Some(arrived) };
         self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }
 
-    async fn keep_part(&self, place: &StorePlace, head: StoredHead, arrived: &PlacedBytes) -> Arc<CachedEntry> {
-        let cache = self.cache();
-        let (len, representation) = match head.body() {
-            BodyPlace::Whole { .. } => {
-                storing::commit(cache, place, &head, vec![arrived.bytes.clone()], self.flight.began).await;
-                return Arc::new(CachedEntry::new(head, EntryBody::Whole(arrived.bytes.clone())));
+    /// Stores a part, and the head of the response that it belongs to.
+    pub(super) async fn keep_part(&self, place: &StorePlace, head: &StoredHead, arrived: &PlacedBytes) {
+        let (cache, began) = (self.cache(), self.flight.began);
+        let body = match head.body() {
+            BodyPlace::Whole { .. } => vec![arrived.bytes.clone()],
+            BodyPlace::Chunks { len, representation } => {
+                let (primary, key) = (Arc::clone(&place.primary), Arc::clone(&place.key));
+                let keys = BodyKeys { primary, key, representation };
+                ChunkedBody::new(cache, keys, head, Some(len)).keep(arrived).await;
+                Vec::new()
             }
-            BodyPlace::Chunks { len, representation } => (len, representation),
         };
-        let (primary, key) = (Arc::clone(&place.primary), Arc::clone(&place.key));
-        let keys = BodyKeys { primary, key, representation };
-        let body = ChunkedBody::new(cache, keys, &head, Some(len));
-        body.keep(arrived).await;
-        storing::commit(cache, place, &head, Vec::new(), self.flight.began).await;
-        Arc::new(CachedEntry::new(head, EntryBody::Chunks { len, representation }))
+        storing::commit(cache, place, head, body, began).await;
     }
 }
 
@@ -141,6 +150,15 @@ pub(crate) fn is_all_wanted(asked: &RequestHead, there: &Span, total_len: u64) -
         RangeOutcome::Single { first, last } => there.first <= first && last <= there.last,
         RangeOutcome::Whole | RangeOutcome::Many(_) | RangeOutcome::NotSatisfiable => false,
     }
+}
+
+/// Returns the entry with this head, of which a part has arrived.
+pub(super) fn entry_of(head: StoredHead, arrived: &PlacedBytes) -> CachedEntry {
+    let body = match head.body() {
+        BodyPlace::Whole { .. } => EntryBody::Whole(arrived.bytes.clone()),
+        BodyPlace::Chunks { len, representation } => EntryBody::Chunks { len, representation },
+    };
+    CachedEntry::new(head, body)
 }
 
 /// Returns the head of the whole response that a part belongs to. If the part covers everything, the head is that of a

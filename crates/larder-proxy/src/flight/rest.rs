@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    cache::{chunks::ChunkedBody, entry::CHUNK_BYTES},
+    cache::{chunks::ChunkedBody, copies, entry::CHUNK_BYTES},
     errors::{BodyError, Failure},
     flight::{
         carrier::{AskedBy, BodyCarrier, BodyStorage, CarriedPiece},
@@ -163,8 +163,9 @@ impl TailFetch {
         let BodySource { means, asked, .. } = &*rest.source;
         match means.ask_rest(asked, &missing, rest.start).await {
             ContinuationAnswer::Continued { status, body, skip } => {
+                let is_kept = !body.is_from_sibling || rest.is_kept_copy();
                 rest.flight.set_stage(FetchStage::Continued(status));
-                rest.carry(&missing, body, skip).await;
+                rest.carry(&missing, (body, skip), is_kept).await;
             }
             ContinuationAnswer::Changed => {
                 rest.source.chunks.forget().await;
@@ -185,12 +186,19 @@ impl TailFetch {
         Some(MissingRange { validator: chunks.validator.as_ref()?, len: chunks.len?, end: self.end })
     }
 
-    /// Passes the received bytes to the readers and the store.
+    /// Returns whether the bytes are stored although another node stores them too.
+    fn is_kept_copy(&self) -> bool {
+        let chunks = &self.source.chunks;
+        copies::admits_part(&chunks.cache, &chunks.place.primary, self.end - self.start)
+    }
+
+    /// Passes the received bytes to the readers and, with `is_kept`, to the store.
     ///
     /// Readers receive the last bytes only once they are stored, so that a client that has received a whole response
     /// finds all of it in the store.
-    async fn carry(&self, missing: &MissingRange<'_>, mut body: OriginBody, skip: u64) {
-        let storage = BodyStorage::Chunks(Arc::clone(&self.source.chunks));
+    async fn carry(&self, missing: &MissingRange<'_>, (mut body, skip): (OriginBody, u64), is_kept: bool) {
+        let chunks = || BodyStorage::Chunks(Arc::clone(&self.source.chunks));
+        let storage = if is_kept { chunks() } else { BodyStorage::Off };
         let mut carrier = BodyCarrier::new(&self.source.means.cache, &self.flight, storage, self.flight.start());
         (carrier.produced, carrier.skip) = (self.start, skip);
         let source = AskedBy { means: &self.source.means, asked: &self.source.asked };

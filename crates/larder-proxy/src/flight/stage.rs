@@ -75,7 +75,16 @@ pub(crate) struct PrivateResponse {
     pub(crate) is_exact: bool,
 }
 
-/// The stored part of a response.
+/// Where a part comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartSource {
+    /// It was stored before.
+    Cache,
+    /// It has just arrived from the origin or another node, in a response with this status.
+    Arrived { status: StatusCode, is_stored: bool },
+}
+
+/// A part of a response, which is stored as a rule.
 pub(crate) struct KeptPart {
     pub(crate) entry: Arc<CachedEntry>,
     pub(crate) key: Arc<[u8]>,
@@ -85,8 +94,7 @@ pub(crate) struct KeptPart {
     pub(crate) own: HeaderMap,
     /// The only bytes that will ever be available, if the remainder cannot be requested.
     pub(crate) alone: Option<Span>,
-    /// Whether the part has just arrived from the origin.
-    pub(crate) from_origin: bool,
+    pub(crate) source: PartSource,
     /// The bytes that have just arrived.
     pub(crate) arrived: Option<PlacedBytes>,
 }

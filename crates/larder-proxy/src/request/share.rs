@@ -29,7 +29,7 @@ use crate::{
         reader::FlightReader,
         shared::Flight,
         source::BodySource,
-        stage::{ConfirmedEntry, FetchStage, KeptPart, OpenHead, PrivateResponse},
+        stage::{ConfirmedEntry, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
         table::JoinedFlight,
     },
     outcome::{MissReason, Outcome},
@@ -308,7 +308,8 @@ impl FlightReading<'_> {
     async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let (entry, settings) = (&kept.entry, &worker.cache.http);
-        let is_own = is_first && kept.from_origin;
+        let from_origin = kept.source != PartSource::Cache;
+        let is_own = is_first && from_origin;
         if !is_own && !self.may_read(&entry.head, Some(entry.body_len())) {
             return FlightOutcome::NotForUs;
         }
@@ -317,16 +318,18 @@ impl FlightReading<'_> {
         }
         let decision = reuse::decide(&asked.method, &asked.fields, &entry.head, clock::now(), settings);
         let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
-        let is_new = sharing.is_reload && kept.from_origin;
+        let is_new = sharing.is_reload && from_origin;
         let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
         if !is_first && !may_share {
             return FlightOutcome::NotForUs;
         }
         let Age { age_secs, ttl_secs } = age_of(worker, &entry.head);
-        let (status, outcome) = if kept.from_origin {
-            (stored(status_of(sharing, StatusCode::PARTIAL_CONTENT, !is_first)), Outcome::Miss)
-        } else {
-            (CacheStatus::hit(ttl_secs), Outcome::MemoryHit)
+        let (status, outcome) = match kept.source {
+            PartSource::Arrived { status, is_stored } => {
+                let status = status_of(sharing, status, !is_first);
+                (if is_stored { stored(status) } else { status }, Outcome::Miss)
+            }
+            PartSource::Cache => (CacheStatus::hit(ttl_secs), Outcome::MemoryHit),
         };
         let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
         let body = BodySource::of(&worker.flights.means, asked, &kept.key, entry);
@@ -335,9 +338,9 @@ impl FlightReading<'_> {
         }
         match hit::answer(&wanted, entry, body.map(Arc::new)) {
             Some(answered) => {
-                let origin = kept.from_origin.then(|| asked.origin.host.clone());
+                let origin = from_origin.then(|| asked.origin.host.clone());
                 let mut response = answered.response;
-                if kept.from_origin && age_secs == 0 {
+                if from_origin && age_secs == 0 {
                     response.headers_mut().remove(header::AGE);
                 }
                 if is_first {

@@ -52,6 +52,7 @@ mod reloads;
 mod rules;
 mod secure;
 mod shared_logs;
+mod sibling_copies;
 mod siblings;
 mod sites;
 mod smuggling;
