@@ -76,8 +76,19 @@ struct WeightGroup {
 /// Returns the slot of a resource. `primary_key` is the result of [`crate::key_rules::KeyRules::key`]; only the URL in
 /// it counts, not its first byte.
 pub fn slot_of(primary_key: &[u8]) -> u32 {
+    slot_of_piece(primary_key, 0)
+}
+
+/// Returns the slot of a piece of a resource's body. Siblings divide long bodies into pieces, counted from 0. Piece 0
+/// has the slot of the resource.
+pub fn slot_of_piece(primary_key: &[u8], number: u64) -> u32 {
     let url = primary_key.strip_prefix(&[KIND_PRIMARY]).unwrap_or(primary_key);
-    (sip_hash(url) >> (u64::BITS - SLOT_BITS)) as u32
+    let hash = match number {
+        0 => sip_hash(url),
+        // No URL contains a space.
+        _ => sip_hash(&[url, format!(" {number}").as_bytes()].concat()),
+    };
+    (hash >> (u64::BITS - SLOT_BITS)) as u32
 }
 
 impl OwnerTable {

@@ -16,13 +16,13 @@ use crate::{
         copies::SiblingCopies,
         groups::PageGroups,
         hot::HotTier,
+        key_set::KeySet,
         mark::KeyMarks,
         patience::StorePatience,
         pins::Pins,
         purges::{Purges, WorkStart},
         shared_reads::SharedReads,
         sightings::ChunkSightings,
-        uncollapsible::Uncollapsible,
     },
     config::CacheSettings,
     metrics::WorkerMetrics,
@@ -36,6 +36,7 @@ pub(crate) mod entry;
 pub(crate) mod groups;
 pub(crate) mod hot;
 pub(crate) mod invalidation;
+pub(crate) mod key_set;
 pub(crate) mod key_slots;
 pub(crate) mod lookup;
 pub(crate) mod mark;
@@ -48,7 +49,6 @@ pub(crate) mod shared_reads;
 pub(crate) mod sightings;
 pub(crate) mod storing;
 pub(crate) mod tiered;
-pub(crate) mod uncollapsible;
 
 /// The cache as one worker uses it for the requests of one site.
 pub(crate) struct Cache {
@@ -96,7 +96,8 @@ pub(crate) struct CacheShared {
     pub(crate) arrivals: Arc<Arrivals>,
     /// The invalidations, by resource key.
     pub(crate) epochs: Arc<KeyChanges>,
-    pub(crate) uncollapsible: Arc<Uncollapsible>,
+    /// Resources whose responses cannot be shared. Requests for them do not wait for one another's fetches.
+    pub(crate) uncollapsible: Arc<KeySet>,
     /// Which responses of other nodes are stored here too.
     pub(crate) copies: Arc<SiblingCopies>,
     pub(crate) patience: StorePatience,

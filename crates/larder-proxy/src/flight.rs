@@ -8,6 +8,7 @@ mod continuation;
 pub(crate) mod fetch;
 pub(crate) mod flights;
 mod hold_up;
+mod opening;
 pub(crate) mod part;
 pub(crate) mod parts;
 pub(crate) mod presence;

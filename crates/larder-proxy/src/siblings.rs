@@ -10,6 +10,7 @@
 mod changes;
 mod members;
 mod message;
+mod pieces;
 
 use std::{
     net::SocketAddr,
@@ -19,7 +20,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use self::{changes::ChangedResources, members::SiblingMembers};
+use self::{changes::ChangedResources, members::SiblingMembers, pieces::Pieces};
 pub(crate) use self::{
     members::{SiblingNode, SiblingOutcome},
     message::{PEER_FIELD, PeerRequest, PeerWords},
@@ -44,6 +45,7 @@ pub(crate) struct Siblings {
     shared_log: Option<String>,
     /// The path of probes, if nodes answer health checks.
     ready_path: Option<String>,
+    pub(crate) pieces: Pieces,
     /// Resources that clients changed through this node and that others store.
     changed: ChangedResources,
 }
@@ -69,13 +71,19 @@ impl Siblings {
             own_addresses: own_addresses.to_vec(),
             shared_log: fleet.log.as_ref().map(ToString::to_string),
             ready_path: fleet.ready_path.clone(),
+            pieces: Pieces::new(fleet.piece_bytes),
             changed: ChangedResources::default(),
         }))
     }
 
-    /// Returns the node to contact for the resource with this key, or `None` if it is this node.
-    pub(crate) fn owner(&self, key: &[u8]) -> Option<Arc<SiblingNode>> {
-        self.members()?.owner(key)
+    /// Returns the node to contact for a piece of the resource with this key, or `None` if it is this node.
+    pub(crate) fn owner(&self, key: &[u8], piece: u64) -> Option<Arc<SiblingNode>> {
+        self.members()?.owner(key, piece)
+    }
+
+    /// Returns whether the nodes divide a body of `len` bytes of the resource with this key, if its origin sends parts.
+    pub(crate) fn divide(&self, key: &[u8], len: u64) -> bool {
+        self.pieces.divide(key, len) && self.members().is_some_and(|members| members.has_others())
     }
 
     /// Notes that a client changed the resource with this key, so that its owner must drop its stored responses.
@@ -152,7 +160,7 @@ mod tests {
     }
 
     fn owner(siblings: &Siblings, key: &[u8]) -> String {
-        siblings.owner(key).map_or_else(|| siblings.own_name.to_string(), |sibling| sibling.name.to_string())
+        siblings.owner(key, 0).map_or_else(|| siblings.own_name.to_string(), |sibling| sibling.name.to_string())
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(crate) struct ChunkedBody {
     pub(crate) len: Option<u64>,
     /// The validator that distinguishes this representation from others (RFC 9110 8.8.1), if it has one.
     pub(crate) validator: Option<HeaderValue>,
+    /// Whether the origin sends any part of the body on request.
+    pub(crate) is_divisible: bool,
 }
 
 /// The keys of a body's resource and entry.
@@ -72,6 +74,13 @@ pub(crate) fn strong_tag(fields: &http::HeaderMap) -> Option<HeaderValue> {
     EntityTag::parse(value.as_bytes()).filter(|tag| !tag.weak).map(|_| value.clone())
 }
 
+/// Returns whether the origin of a response with these fields says that it sends any part of the body on request, and
+/// whether parts can be recognized as belonging together.
+pub(crate) fn is_divisible(fields: &http::HeaderMap) -> bool {
+    let has_bytes = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"bytes");
+    strong_tag(fields).is_some() && fields.get(header::ACCEPT_RANGES).is_some_and(has_bytes)
+}
+
 /// Bytes and their position in the body.
 #[derive(Clone)]
 pub(crate) struct PlacedBytes {
@@ -83,7 +92,7 @@ impl ChunkedBody {
     /// Creates the body of `head`. The body need not be complete.
     pub(crate) fn new(cache: &Arc<Cache>, place: BodyKeys, head: &StoredHead, len: Option<u64>) -> Self {
         let validator = partial::validator(head.fields(), head.response_time()).cloned();
-        Self { cache: Arc::clone(cache), place, len, validator }
+        Self { cache: Arc::clone(cache), place, len, validator, is_divisible: is_divisible(head.fields()) }
     }
 
     /// Returns the body of a stored response of the resource `primary`. `None` if the body is not in chunks.

@@ -48,6 +48,9 @@ pub struct Fleet {
     /// Whether the nodes share their entries: a node that lacks a response asks the node that owns its key before the
     /// origin. Default no.
     pub shares_entries: bool,
+    /// Length of the pieces of long bodies, each of which has an owner of its own. A multiple of 1 MiB, the same on all
+    /// nodes. Default 16 MiB.
+    pub piece_bytes: u64,
     /// Time that another node may be silent. After that, responses stored before must be validated before use, because
     /// the other node may have purged them. A longer time lets nodes restart slowly without that cost, but purges made
     /// on an unreachable node may take effect that much later. Default one minute; at least one second.
@@ -102,6 +105,7 @@ impl Default for Fleet {
             log: None,
             log_credentials_file: None,
             shares_entries: false,
+            piece_bytes: 16 << 20,
             node_timeout: Duration::from_mins(1),
         }
     }
@@ -187,6 +191,9 @@ impl Fleet {
         if self.secret_file.is_none() {
             return Some("the nodes of the fleet need a secret, and no file has it".to_owned());
         }
+        if self.piece_bytes == 0 || !self.piece_bytes.is_multiple_of(PIECE_UNIT_BYTES) {
+            return Some(format!("the pieces of long bodies are not a multiple of 1 MiB: {}", self.piece_bytes));
+        }
         let is_short = self.node_timeout < NODE_TIMEOUT_MIN;
         is_short.then(|| format!("the time-out of the fleet's nodes is less than a second: {:?}", self.node_timeout))
     }
@@ -253,6 +260,8 @@ impl std::error::Error for InvalidFleetNode {}
 
 /// Most nodes of a fleet. Each keeps a connection to every other.
 const NODE_COUNT_MAX: usize = 256;
+/// Long bodies are stored in chunks of this length.
+const PIECE_UNIT_BYTES: u64 = 1 << 20;
 const NODE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -297,6 +306,8 @@ mod tests {
             (Fleet { node: None, ..good.clone() }, "this node has no name"),
             (Fleet { secret_file: None, ..good.clone() }, "need a secret"),
             (Fleet { node_timeout: Duration::from_millis(999), ..good.clone() }, "less than a second"),
+            (Fleet { piece_bytes: 0, ..good.clone() }, "not a multiple of 1 MiB: 0"),
+            (Fleet { piece_bytes: 1_000_000, ..good.clone() }, "not a multiple of 1 MiB: 1000000"),
             (Fleet { log: log(), secret_file: None, ..Fleet { nodes: Vec::new(), ..good.clone() } }, "need a secret"),
             (Fleet { log: log(), node: None, ..Fleet::default() }, "this node has no name"),
             (Fleet { dns: dns(), ..good.clone() }, "both `nodes` and `dns`"),

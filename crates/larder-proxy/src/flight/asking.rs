@@ -67,11 +67,18 @@ impl FetchContext {
         edits: &RequestEdits,
     ) -> Result<(response::Parts, OriginBody), Failure> {
         if self.siblings.is_some()
-            && let Some((mut head, body)) = Box::pin(self.ask_sibling(asked, edits)).await
+            && let Some(answered) = Box::pin(self.ask_sibling(asked, edits, 0)).await
         {
-            asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
-            return Ok((head, body));
+            return Ok(answered);
         }
+        self.ask_origin(asked, edits).await
+    }
+
+    async fn ask_origin(
+        &self,
+        asked: &RequestHead,
+        edits: &RequestEdits,
+    ) -> Result<(response::Parts, OriginBody), Failure> {
         let request_time = clock::now();
         let outgoing = ReplayableRequest {
             origin: asked.origin.clone(),
@@ -135,10 +142,25 @@ impl FetchContext {
         start: u64,
     ) -> ContinuationAnswer {
         self.cache.metrics.rests_fetched.add(1);
-        match self.ask(asked, &missing.edits(start)).await {
+        let edits = missing.edits(start);
+        let piece = self.piece_of(asked, missing, start);
+        if self.siblings.is_some()
+            && let Some((head, body)) = Box::pin(self.ask_sibling(asked, &edits, piece.unwrap_or(0))).await
+            && let continued @ ContinuationAnswer::Continued { .. } = missing.judge(start, &head, body)
+        {
+            return continued;
+        }
+        // The node may have another representation, although the origin still has this one.
+        let answer = match self.ask_origin(asked, &edits).await {
             Ok((head, body)) => missing.judge(start, &head, body),
             Err(failure) => ContinuationAnswer::Failed(failure),
+        };
+        if let ContinuationAnswer::Continued { status: StatusCode::OK, .. } = answer
+            && piece.is_some()
+        {
+            self.note_whole(asked);
         }
+        answer
     }
 
     fn exchange<'a>(

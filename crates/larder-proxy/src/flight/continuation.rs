@@ -13,7 +13,11 @@ use http::{HeaderValue, Method, StatusCode, header, response};
 use larder_http::partial;
 
 use crate::{
-    asked::RequestEdits, cache::entry::CHUNK_BYTES, clock, errors::Failure, flight::stage::OpenHead,
+    asked::RequestEdits,
+    cache::{chunks::is_divisible, entry::CHUNK_BYTES},
+    clock,
+    errors::Failure,
+    flight::stage::OpenHead,
     origin::body::OriginBody,
 };
 
@@ -25,6 +29,8 @@ pub(super) struct MissingRange<'a> {
     pub(super) len: u64,
     /// Position after the last byte to request.
     pub(super) end: u64,
+    /// Whether the origin sends any part of the body on request.
+    pub(super) is_divisible: bool,
 }
 
 /// The relation of the origin's response to the bytes that are present.
@@ -55,7 +61,7 @@ impl<'a> MissingRange<'a> {
     pub(super) fn of_open(method: &Method, open: &'a OpenHead) -> Option<Self> {
         let len = open.total_len.filter(|_| *method == Method::GET && open.head.status() == StatusCode::OK)?;
         let validator = partial::validator(open.head.fields(), open.head.response_time())?;
-        Some(Self { validator, len, end: len })
+        Some(Self { validator, len, end: len, is_divisible: is_divisible(open.head.fields()) })
     }
 
     /// Returns the request edits that ask for the missing range from `start` on.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, header, response};
 use larder_http::{
-    BodyPlace, Reason, ReceivedHead, Reuse, Ruling, Storability, StoredHead, Timestamp, cache_control, reuse,
+    Reason, Reuse, Ruling, Storability, Timestamp, reuse,
     storable::{self, Exchange},
     validate,
 };
@@ -16,20 +16,19 @@ use larder_http::{
 use crate::{
     asked::{RequestEdits, RequestHead},
     cache::{
-        Cache, copies,
-        entry::{CHUNK_BYTES, EntryBody, ResourceMarker},
+        Cache,
+        entry::{EntryBody, ResourceMarker},
         groups,
         lookup::{self, FoundResponse, LookupResult},
-        storing::{self, Confirmation, StoreAdmission, StorePlace},
+        storing::{self, Confirmation, StorePlace},
     },
     clock,
     errors::Failure,
     flight::{
-        carry::ResponseCarrier,
         flights::Flights,
         reader::FlightReader,
         shared::Flight,
-        stage::{ConfirmedEntry, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
+        stage::{ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
     },
     origin::body::OriginBody,
 };
@@ -243,47 +242,7 @@ impl Fetch {
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });
             }
-            Ok((mut place, selecting)) => {
-                Box::pin(self.forget_elsewhere(&place)).await;
-                if let Some(found) = self.before.as_ref().filter(|_| is_gone(status)) {
-                    // The old response is removed even if the new one is not stored in the end, because the origin has
-                    // replaced it.
-                    drop(Box::pin(storing::remove(self.cache(), &found.key)).await);
-                }
-                place.group = self.group_of(&answer.head.headers);
-                let OriginAnswer { head, body, request_time, response_time } = answer;
-                let settings = &self.cache().http;
-                let own = cache_control::first_askers_own(&head.headers, &settings.targets);
-                let total_len = body.remaining();
-                let received = ReceivedHead { status, fields: head.headers, request_time, response_time };
-                let place_of_body = BodyPlace::Whole { len: total_len.unwrap_or(0) };
-                let head = StoredHead::new(received, place_of_body, selecting, &settings.targets);
-                let head = head.after_purges(self.flight.began.purge_count);
-                let fresh = reuse::decide(&http::Method::GET, &HeaderMap::new(), &head, response_time, settings);
-                let shareable = matches!(fresh, Reuse::Fresh { .. });
-                if shareable {
-                    uncollapsible.remove(&self.primary);
-                } else {
-                    uncollapsible.insert(&self.primary);
-                }
-                let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
-                let is_long = total_len.is_some_and(|len| len > CHUNK_BYTES);
-                // This is decided before the head is shared, because Cache-Status must say whether the response is
-                // stored.
-                let behind = is_long && self.cache().shared.patience.is_behind();
-                let unstored = behind.then_some(Reason::StoreBehind);
-                if !behind {
-                    // A sibling stores it for all nodes, so it stays in memory here unless it is popular.
-                    let decide = if body.is_from_sibling { copies::admission } else { storing::admission };
-                    place.admission = decide(self.cache(), &place, &head, total_len);
-                }
-                let is_admitted = place.admission == StoreAdmission::Granted;
-                let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, is_admitted, marker });
-                // From here on readers may be served, so everything that depends on the head is final.
-                self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
-                // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
-                Box::pin(ResponseCarrier::new(self, &open, place).run(body)).await;
-            }
+            Ok((place, selecting)) => Box::pin(self.open(answer, place, selecting)).await,
         }
     }
 
@@ -316,7 +275,7 @@ impl Fetch {
     ///
     /// At its old key, requests would still find it that the new response does not match (RFC 9111 4.1). Nothing is
     /// replaced if the request has fields of [`larder_http::telling`] that others lack.
-    async fn forget_elsewhere(&self, place: &StorePlace) {
+    pub(super) async fn forget_elsewhere(&self, place: &StorePlace) {
         let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
         if found.entry.head.selecting().cover_what_is_told(&self.asked.fields) {
             drop(storing::remove(self.cache(), &found.key).await);
@@ -325,7 +284,7 @@ impl Fetch {
 
     /// Returns the page group of a response with these fields: the group of its Referer, or a new one if other requests
     /// will refer to it.
-    fn group_of(&self, response_fields: &HeaderMap) -> u32 {
+    pub(super) fn group_of(&self, response_fields: &HeaderMap) -> u32 {
         if groups::is_document(response_fields) {
             self.cache().groups.of_document(self.asked.asker(), &self.primary, self.group)
         } else {
@@ -402,7 +361,7 @@ fn was_validated(found: &FoundResponse) -> bool {
 }
 
 /// Returns whether a status says that the content no longer exists.
-fn is_gone(status: StatusCode) -> bool {
+pub(super) fn is_gone(status: StatusCode) -> bool {
     matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 

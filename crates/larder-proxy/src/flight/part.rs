@@ -114,12 +114,8 @@ impl Fetch {
         if is_from_sibling {
             place.admission = copies::admission(cache, &place, &head, Some(part.span.len()));
         }
-        let is_stored = place.admission != StoreAdmission::Refused;
-        // The bytes are stored before the head that refers to them, and the head before readers are served. A whole
-        // body can stay in memory.
-        if is_stored || matches!(head.body(), BodyPlace::Whole { .. }) {
-            self.keep_part(&place, &head, &arrived).await;
-        }
+        // Readers are served after this, so they find the part stored.
+        let is_stored = self.keep_part(&place, &head, &arrived).await;
         let entry = Arc::new(entry_of(head, &arrived));
         let marker = place.marker.map(|(marker, _)| marker);
         let source = PartSource::Arrived { status: StatusCode::PARTIAL_CONTENT, is_stored };
@@ -127,19 +123,25 @@ impl Fetch {
         self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }
 
-    /// Stores a part, and the head of the response that it belongs to.
-    pub(super) async fn keep_part(&self, place: &StorePlace, head: &StoredHead, arrived: &PlacedBytes) {
+    /// Stores a part, and then the head of the response that it belongs to, if the place admits it. Returns whether it
+    /// does. If not, a whole body stays in memory, and a body that is divided among nodes is stored without the part:
+    /// without its head, this node would not find the pieces that it owns.
+    pub(super) async fn keep_part(&self, place: &StorePlace, head: &StoredHead, arrived: &PlacedBytes) -> bool {
         let (cache, began) = (self.cache(), self.flight.began);
+        let is_admitted = place.admission != StoreAdmission::Refused;
         let body = match head.body() {
             BodyPlace::Whole { .. } => vec![arrived.bytes.clone()],
-            BodyPlace::Chunks { len, representation } => {
+            BodyPlace::Chunks { len, representation } if is_admitted => {
                 let (primary, key) = (Arc::clone(&place.primary), Arc::clone(&place.key));
                 let keys = BodyKeys { primary, key, representation };
                 ChunkedBody::new(cache, keys, head, Some(len)).keep(arrived).await;
                 Vec::new()
             }
+            BodyPlace::Chunks { len, .. } if self.is_divided(head, len) => Vec::new(),
+            BodyPlace::Chunks { .. } => return false,
         };
         storing::commit(cache, place, head, body, began).await;
+        is_admitted
     }
 }
 

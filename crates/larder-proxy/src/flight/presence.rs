@@ -17,7 +17,7 @@
 
 use std::{iter, ops::Range, sync::Arc};
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
 use larder_http::{Precondition, RangeOutcome, conditional, range, reuse};
 use larder_store::Store;
 use tokio::task::JoinSet;
@@ -36,7 +36,7 @@ use crate::{
     flight::{
         rest,
         source::{BodySource, FetchContext},
-        stage::FetchStage,
+        stage::{ContinuedBody, FetchStage},
     },
 };
 
@@ -60,8 +60,8 @@ pub(crate) struct ChunkedPlan {
 pub(crate) struct ReadyAnswer {
     /// The body, if it is in chunks.
     pub(crate) body: Option<Arc<BodySource>>,
-    /// The status of the origin's response, if the origin continues the stored body.
-    pub(crate) continued: Option<StatusCode>,
+    /// The origin's response, if the origin continues the stored body.
+    pub(crate) continued: Option<ContinuedBody>,
 }
 
 /// The available share of the requested part of a stored response.
@@ -160,9 +160,9 @@ impl ChunkedPlan {
     async fn fill(self, missing: u64) -> Option<ReadyAnswer> {
         let end = self.wanted.iter().find(|span| span.contains(&missing))?.end;
         let mut reader = rest::board(&self.source, missing, rest::gap_end(&self.source.chunks, missing, end)).await;
-        let FetchStage::Continued(status) = reader.stage().await else { return None };
+        let FetchStage::Continued(continued) = reader.stage().await else { return None };
         self.source.set_rest(missing, reader);
-        Some(ReadyAnswer { body: Some(self.source), continued: Some(status) })
+        Some(ReadyAnswer { body: Some(self.source), continued: Some(continued) })
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
         reader::FlightReader,
         shared::Flight,
         source::BodySource,
-        stage::FetchStage,
+        stage::{ContinuedBody, FetchStage},
     },
     origin::body::OriginBody,
 };
@@ -69,6 +69,8 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
     // The fetch starts and ends at chunk boundaries, so that whole chunks can be stored. Fetching the bytes before
     // `position` costs less than losing the chunk again.
     let first = position / CHUNK_BYTES;
+    // Each piece of a divided body is requested from its own owner.
+    let end = source.piece_end(position).map_or(end, |piece_end| piece_end.min(end));
     let (chunk, end) = (body.span(first), end.max(position + 1));
     let last = end.div_ceil(CHUNK_BYTES) - 1;
     let end = body.span(last).end;
@@ -163,9 +165,9 @@ impl TailFetch {
         let BodySource { means, asked, .. } = &*rest.source;
         match means.ask_rest(asked, &missing, rest.start).await {
             ContinuationAnswer::Continued { status, body, skip } => {
-                let is_kept = !body.is_from_sibling || rest.is_kept_copy();
-                rest.flight.set_stage(FetchStage::Continued(status));
-                rest.carry(&missing, (body, skip), is_kept).await;
+                let is_stored = !body.is_from_sibling || rest.is_kept_copy();
+                rest.flight.set_stage(FetchStage::Continued(ContinuedBody { status, is_stored }));
+                rest.carry(&missing, (body, skip), is_stored).await;
             }
             ContinuationAnswer::Changed => {
                 rest.source.chunks.forget().await;
@@ -183,7 +185,8 @@ impl TailFetch {
     /// Returns the missing range, if it can be requested from the origin.
     fn missing(&self) -> Option<MissingRange<'_>> {
         let chunks = &self.source.chunks;
-        Some(MissingRange { validator: chunks.validator.as_ref()?, len: chunks.len?, end: self.end })
+        let (validator, len) = (chunks.validator.as_ref()?, chunks.len?);
+        Some(MissingRange { validator, len, end: self.end, is_divisible: chunks.is_divisible })
     }
 
     /// Returns whether the bytes are stored although another node stores them too.
@@ -192,13 +195,13 @@ impl TailFetch {
         copies::admits_part(&chunks.cache, &chunks.place.primary, self.end - self.start)
     }
 
-    /// Passes the received bytes to the readers and, with `is_kept`, to the store.
+    /// Passes the received bytes to the readers and, with `is_stored`, to the store.
     ///
     /// Readers receive the last bytes only once they are stored, so that a client that has received a whole response
     /// finds all of it in the store.
-    async fn carry(&self, missing: &MissingRange<'_>, (mut body, skip): (OriginBody, u64), is_kept: bool) {
+    async fn carry(&self, missing: &MissingRange<'_>, (mut body, skip): (OriginBody, u64), is_stored: bool) {
         let chunks = || BodyStorage::Chunks(Arc::clone(&self.source.chunks));
-        let storage = if is_kept { chunks() } else { BodyStorage::Off };
+        let storage = if is_stored { chunks() } else { BodyStorage::Off };
         let mut carrier = BodyCarrier::new(&self.source.means.cache, &self.flight, storage, self.flight.start());
         (carrier.produced, carrier.skip) = (self.start, skip);
         let source = AskedBy { means: &self.source.means, asked: &self.source.asked };

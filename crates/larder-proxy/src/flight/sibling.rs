@@ -21,7 +21,10 @@ use crate::{
     asked::{RequestEdits, RequestHead},
     cache::mark::OriginMark,
     errors::Failure,
-    flight::source::FetchContext,
+    flight::{
+        continuation::MissingRange,
+        source::{BodySource, FetchContext},
+    },
     origin::{
         body::OriginBody,
         http1::InterimListener,
@@ -32,19 +35,20 @@ use crate::{
 };
 
 impl FetchContext {
-    /// Requests the resource from the sibling that owns it, if another node owns it and the response can be shared.
-    /// Returns `None` if the origin must be contacted.
+    /// Requests the resource from the sibling that owns this piece of it, if another node owns it and the response can
+    /// be shared. Returns `None` if the origin must be contacted.
     pub(super) async fn ask_sibling(
         &self,
         asked: &RequestHead,
         edits: &RequestEdits,
+        piece: u64,
     ) -> Option<(response::Parts, OriginBody)> {
         let siblings = self.siblings.as_ref()?;
         let key = asked.key.as_ref().filter(|_| may_be_shared(asked))?;
         if self.cache.shared.uncollapsible.contains(key) {
             return None;
         }
-        let sibling = siblings.owner(key)?;
+        let sibling = siblings.owner(key, piece)?;
         let words = PeerWords::new(siblings, key, &self.cache.shared.purges)?;
         let url = asked.uri()?;
         let mark = OriginMark::of_key(key).name();
@@ -73,7 +77,28 @@ impl FetchContext {
         sibling.note(SiblingOutcome::Answered);
         words.settle(siblings, key, &sibling.name);
         self.cache.metrics.sibling_answers.add(1);
+        asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
         Some((head, body))
+    }
+
+    /// Returns whether the nodes divide a body of `len` bytes for this request, if its origin sends parts.
+    pub(super) fn may_divide(&self, asked: &RequestHead, len: u64) -> bool {
+        let is_for_nodes = asked.is_by_sibling || may_be_shared(asked);
+        let known = self.siblings.as_ref().zip(asked.key.as_ref()).filter(|_| is_for_nodes);
+        known.is_some_and(|(siblings, key)| siblings.divide(key, len))
+    }
+
+    /// Returns the number of the piece at `position`, if the body is divided.
+    pub(super) fn piece_of(&self, asked: &RequestHead, missing: &MissingRange<'_>, position: u64) -> Option<u64> {
+        let is_divided = missing.is_divisible && self.may_divide(asked, missing.len);
+        self.siblings.as_ref().filter(|_| is_divided).map(|siblings| siblings.pieces.number(position))
+    }
+
+    /// Notes that the origin sent the whole body when a piece was requested.
+    pub(super) fn note_whole(&self, asked: &RequestHead) {
+        if let Some((siblings, key)) = self.siblings.as_ref().zip(asked.key.as_ref()) {
+            siblings.pieces.note_whole(key);
+        }
     }
 
     fn judge<T>(&self, sibling: &SiblingNode, answered: Result<T, Failure>) -> Option<T> {
@@ -86,6 +111,15 @@ impl FetchContext {
         tracing::debug!(node = &*sibling.name, %failure, "a node of the fleet is passed by");
         self.cache.metrics.siblings_passed_by.add(1);
         None
+    }
+}
+
+impl BodySource {
+    /// Returns the end of the piece at `position`, if another node may own what follows.
+    pub(super) fn piece_end(&self, position: u64) -> Option<u64> {
+        let is_divided =
+            self.chunks.is_divisible && self.chunks.len.is_some_and(|len| self.means.may_divide(&self.asked, len));
+        self.means.siblings.as_ref().filter(|_| is_divided).map(|siblings| siblings.pieces.end(position))
     }
 }
 

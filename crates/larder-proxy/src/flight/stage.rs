@@ -25,8 +25,8 @@ pub(crate) enum FetchStage {
     Confirmed(Arc<ConfirmedEntry>),
     /// The response is stored completely, or a part is stored and the remainder can be fetched.
     Part(Arc<KeptPart>),
-    /// The origin continues a stored body, with this status, see [`crate::flight::rest`].
-    Continued(StatusCode),
+    /// The origin continues a stored body, see [`crate::flight::rest`].
+    Continued(ContinuedBody),
     /// The origin responded with an error that a stale response may replace.
     OriginFailing,
     /// The response is for the first requester alone, see `Flight::take_private`.
@@ -73,6 +73,13 @@ pub(crate) struct PrivateResponse {
     pub(crate) reason: larder_http::Reason,
     /// Whether the response answers exactly the range or condition that the first requester sent.
     pub(crate) is_exact: bool,
+}
+
+/// The response with which the origin, or another node, continues a stored body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ContinuedBody {
+    pub(crate) status: StatusCode,
+    pub(crate) is_stored: bool,
 }
 
 /// Where a part comes from.

@@ -121,6 +121,16 @@ impl OriginBody {
         Some(collected.freeze())
     }
 
+    /// Reads the first `len` bytes, and drops the remainder.
+    pub(crate) async fn first(mut self, len: usize) -> Option<Bytes> {
+        let mut first = BytesMut::new();
+        while first.len() < len {
+            let piece = std::future::poll_fn(|context| self.poll_data(context)).await?.ok()?;
+            first.extend_from_slice(&piece[..piece.len().min(len - first.len())]);
+        }
+        Some(first.freeze())
+    }
+
     /// Returns whether nothing more will arrive.
     pub(crate) fn is_finished(&self) -> bool {
         match &self.incoming {

@@ -29,7 +29,7 @@ use crate::{
         reader::FlightReader,
         shared::Flight,
         source::BodySource,
-        stage::{ConfirmedEntry, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
+        stage::{ConfirmedEntry, ContinuedBody, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
         table::JoinedFlight,
     },
     outcome::{MissReason, Outcome},
@@ -462,9 +462,10 @@ fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheSt
     }
 }
 
-/// Returns the Cache-Status of a partly stored response whose remainder the origin sends with this status.
-pub(crate) fn completed(origin: StatusCode) -> CacheStatus {
-    stored(pass::with_origin_status(CacheStatus::forwarded(Forward::Partial), origin))
+/// Returns the Cache-Status of a partly stored response that this response continues.
+pub(crate) fn completed(continued: ContinuedBody) -> CacheStatus {
+    let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Partial), continued.status);
+    if continued.is_stored { stored(status) } else { status }
 }
 
 /// Adds to a Cache-Status that the response is being stored.

@@ -16,7 +16,7 @@ use std::{
 
 use larder_http::{
     key::KeyOf,
-    owner::{OwnerNode, OwnerTable, slot_of},
+    owner::{OwnerNode, OwnerTable, slot_of, slot_of_piece},
 };
 
 use super::Siblings;
@@ -68,16 +68,21 @@ impl SiblingMembers {
         Some(Self { table, nodes: nodes.iter().map(member).collect(), own_place })
     }
 
-    /// Returns the node to contact for a key, or `None` if it is this one.
-    pub(super) fn owner(&self, key: &[u8]) -> Option<Arc<SiblingNode>> {
+    /// Returns the node to contact for a piece of the resource with this key, or `None` if it is this one.
+    pub(super) fn owner(&self, key: &[u8], piece: u64) -> Option<Arc<SiblingNode>> {
         let may = |place: usize| Some(place) == self.own_place || !self.nodes[place].is_out.load(Relaxed);
-        let owner = self.table.owner_among(slot_of_url(key), may)?;
+        let owner = self.table.owner_among(slot_of_piece(url_of(key), piece), may)?;
         (Some(owner) != self.own_place).then(|| Arc::clone(&self.nodes[owner]))
+    }
+
+    /// Returns whether another node can own anything.
+    pub(super) fn has_others(&self) -> bool {
+        self.others().any(|node| !node.is_out.load(Relaxed))
     }
 
     /// Returns the node that owns a key while all nodes respond, or `None` if it is this one.
     pub(super) fn home(&self, key: &[u8]) -> Option<&SiblingNode> {
-        let home = self.table.owner(slot_of_url(key));
+        let home = self.table.owner(slot_of(url_of(key)));
         (Some(home) != self.own_place).then(|| &*self.nodes[home])
     }
 
@@ -198,9 +203,9 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
     TcpListener::bind((ip, 0)).is_ok()
 }
 
-/// Returns the slot of the URL in a key. No other program knows the rest of a key.
-fn slot_of_url(key: &[u8]) -> u32 {
-    slot_of(KeyOf::parse(key).and_then(|key| key.url()).map_or(key, str::as_bytes))
+/// Returns the URL in a key. No other program knows the rest of a key.
+fn url_of(key: &[u8]) -> &[u8] {
+    KeyOf::parse(key).and_then(|key| key.url()).map_or(key, str::as_bytes)
 }
 
 /// Consecutive failures after which a node is excluded.
@@ -261,13 +266,13 @@ mod tests {
         let siblings = Siblings::new(&fleet, &"a".into(), &secret, &own).unwrap();
         let key = |number: u32| primary_key("http", "a.example", &format!("/{number}")).unwrap();
         let owners = || {
-            let named = |number| siblings.owner(&key(number)).map_or("own".into(), |node| node.name.clone());
+            let named = |number| siblings.owner(&key(number), 0).map_or("own".into(), |node| node.name.clone());
             (0..100).map(named).collect::<std::collections::BTreeSet<Box<str>>>().into_iter().collect::<Vec<_>>()
         };
         assert_eq!(owners(), ["own".into()], "nothing is known");
         siblings.resolve(&name, &dns).await.unwrap();
         assert_eq!(owners(), ["127.0.0.3:8080".into(), "own".into()]);
-        let node = (0..100).find_map(|number| siblings.owner(&key(number))).unwrap();
+        let node = (0..100).find_map(|number| siblings.owner(&key(number), 0)).unwrap();
         node.note(SiblingOutcome::Unreachable);
         addresses.lock().unwrap().push(Ipv4Addr::new(127, 0, 0, 2));
         siblings.resolve(&name, &dns).await.unwrap();

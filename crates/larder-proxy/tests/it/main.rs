@@ -53,6 +53,7 @@ mod rules;
 mod secure;
 mod shared_logs;
 mod sibling_copies;
+mod sibling_pieces;
 mod siblings;
 mod sites;
 mod smuggling;

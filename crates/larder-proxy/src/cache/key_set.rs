@@ -1,19 +1,18 @@
-//! Remembers resources whose responses cannot be shared. Requests for them then do not wait in vain for one another's
-//! fetches.
+//! Remembers the keys of resources to which something applies.
 //!
-//! Owns: a fixed table of key hashes. It may forget a key, and two keys may share a slot. Then one request waits in
-//! vain, or requests are not collapsed. Cost: 128 KiB, and one load per miss.
+//! Owns: a fixed table of key hashes. It may forget a key, and two keys may share a slot, so it is for facts that save
+//! work and that nothing depends on. Cost: 128 KiB, and one load to look a key up.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::key_slots::{EMPTY, KeySlots};
 
-/// The keys of resources whose responses cannot be shared.
-pub(crate) struct Uncollapsible {
+/// A set of keys that may forget some.
+pub(crate) struct KeySet {
     slots: KeySlots,
 }
 
-impl Uncollapsible {
+impl KeySet {
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         let of_key = self.slots.slot(key);
         of_key.slot.load(Relaxed) == of_key.hash
@@ -32,7 +31,7 @@ impl Uncollapsible {
     }
 }
 
-impl Default for Uncollapsible {
+impl Default for KeySet {
     fn default() -> Self {
         Self { slots: KeySlots::new(SLOT_COUNT) }
     }
@@ -46,11 +45,11 @@ mod tests {
 
     #[test]
     fn what_is_put_in_is_found_until_it_is_taken_out() {
-        let uncollapsible = Uncollapsible::default();
-        assert!(!uncollapsible.contains(b"a"));
-        uncollapsible.insert(b"a");
-        assert!(uncollapsible.contains(b"a") && !uncollapsible.contains(b"b"));
-        uncollapsible.remove(b"a");
-        assert!(!uncollapsible.contains(b"a"));
+        let keys = KeySet::default();
+        assert!(!keys.contains(b"a"));
+        keys.insert(b"a");
+        assert!(keys.contains(b"a") && !keys.contains(b"b"));
+        keys.remove(b"a");
+        assert!(!keys.contains(b"a"));
     }
 }

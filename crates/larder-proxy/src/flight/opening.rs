@@ -1,0 +1,120 @@
+//! Opens a storable response to its readers, and decides how much of it this node fetches and stores.
+//!
+//! Owns: the decisions that depend on the response's head. `carry` moves the body. Invariant: once readers may be
+//! served, everything that depends on the head is final.
+//!
+//! Of a long body that is divided among the nodes of a fleet (`siblings::pieces`), only the first chunk is taken from
+//! this response, which is then dropped. The readers request the remainder like gaps of a stored body, from the owner
+//! of each piece.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method, StatusCode};
+use larder_http::{
+    BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, cache_control, reuse,
+};
+
+use crate::{
+    cache::{
+        chunks::{PlacedBytes, is_divisible},
+        copies,
+        entry::{CHUNK_BYTES, random},
+        storing::{self, StoreAdmission, StorePlace},
+    },
+    errors::Failure,
+    flight::{
+        carry::ResponseCarrier,
+        fetch::{Fetch, OriginAnswer, is_gone},
+        part::entry_of,
+        stage::{FetchStage, KeptPart, OpenHead, PartSource},
+    },
+    origin::body::OriginBody,
+};
+
+/// The head of a body that is divided.
+struct DividedHead {
+    head: StoredHead,
+    /// Additional fields for the first requester alone.
+    own: HeaderMap,
+    len: u64,
+}
+
+impl Fetch {
+    /// Shares a response with the readers, and stores it at `place`.
+    pub(super) async fn open(&self, answer: OriginAnswer, mut place: StorePlace, selecting: SelectingFields) {
+        let status = answer.head.status;
+        Box::pin(self.forget_elsewhere(&place)).await;
+        if let Some(found) = self.before.as_ref().filter(|_| is_gone(status)) {
+            // The old response is removed even if the new one is not stored in the end, because the origin has
+            // replaced it.
+            drop(Box::pin(storing::remove(self.cache(), &found.key)).await);
+        }
+        place.group = self.group_of(&answer.head.headers);
+        let OriginAnswer { head, body, request_time, response_time } = answer;
+        let (cache, settings) = (self.cache(), &self.cache().http);
+        let own = cache_control::first_askers_own(&head.headers, &settings.targets);
+        let total_len = body.remaining();
+        let received = ReceivedHead { status, fields: head.headers, request_time, response_time };
+        let place_of_body = BodyPlace::Whole { len: total_len.unwrap_or(0) };
+        let head = StoredHead::new(received, place_of_body, selecting, &settings.targets);
+        let head = head.after_purges(self.flight.began.purge_count);
+        let fresh = reuse::decide(&Method::GET, &HeaderMap::new(), &head, response_time, settings);
+        let shareable = matches!(fresh, Reuse::Fresh { .. });
+        if shareable {
+            cache.shared.uncollapsible.remove(&self.primary);
+        } else {
+            cache.shared.uncollapsible.insert(&self.primary);
+        }
+        // This is decided before the head is shared, because Cache-Status must say whether the response is stored.
+        let behind = total_len.is_some_and(|len| len > CHUNK_BYTES) && cache.shared.patience.is_behind();
+        let divided_len = total_len.filter(|len| shareable && !behind && self.is_divided(&head, *len));
+        if !behind {
+            place.admission = match (body.is_from_sibling, divided_len) {
+                // A sibling stores it for all nodes, so it stays in memory here unless it is popular.
+                (true, None) => copies::admission(cache, &place, &head, total_len),
+                (true, Some(_)) => copies::admission(cache, &place, &head, Some(CHUNK_BYTES)),
+                (false, _) => storing::admission(cache, &place, &head, total_len),
+            };
+        }
+        if let Some(len) = divided_len.filter(|_| body.is_from_sibling || place.admission != StoreAdmission::Refused) {
+            return self.open_divided(DividedHead { head, own, len }, body, place).await;
+        }
+        let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
+        let is_admitted = place.admission == StoreAdmission::Granted;
+        let unstored = behind.then_some(Reason::StoreBehind);
+        let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, is_admitted, marker });
+        // From here on readers may be served, so everything that depends on the head is final.
+        self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
+        // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
+        Box::pin(ResponseCarrier::new(self, &open, place).run(body)).await;
+    }
+
+    /// Returns whether the nodes of the fleet divide a body of `len` bytes.
+    pub(super) fn is_divided(&self, head: &StoredHead, len: u64) -> bool {
+        let asked = &self.asked;
+        // A digest can only be checked on the whole body.
+        let is_plain = asked.method == Method::GET && asked.question.is_none() && asked.before.digest.is_none();
+        let is_whole_here = asked.line.is_down()
+            || self.cache().shared.store.is_none()
+            || Ruling::of(head.fields()).and_then(|ruling| ruling.finishes_abandoned) == Some(true);
+        let is_usable = head.status() == StatusCode::OK && is_divisible(head.fields());
+        is_plain && !is_whole_here && is_usable && self.flights.means.may_divide(asked, len)
+    }
+
+    /// Shares a body that is divided.
+    async fn open_divided(&self, divided: DividedHead, body: OriginBody, place: StorePlace) {
+        let DividedHead { head, own, len } = divided;
+        let Some(bytes) = body.first(CHUNK_BYTES as usize).await else {
+            let why = "its response ended early".to_owned();
+            let failure = Failure::Broken { host: self.asked.origin.to_string(), why };
+            return self.flight.set_stage(FetchStage::Failed(failure));
+        };
+        let (status, arrived) = (head.status(), PlacedBytes { start: 0, bytes });
+        let head = head.with_body(BodyPlace::Chunks { len, representation: random() });
+        let is_stored = self.keep_part(&place, &head, &arrived).await;
+        let (entry, source) = (Arc::new(entry_of(head, &arrived)), PartSource::Arrived { status, is_stored });
+        let marker = place.marker.map(|(marker, _)| marker);
+        let kept = KeptPart { entry, key: place.key, marker, own, alone: None, source, arrived: Some(arrived) };
+        self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
+    }
+}

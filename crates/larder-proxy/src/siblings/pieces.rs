@@ -1,0 +1,69 @@
+//! The pieces of long bodies, which have owners of their own, so that no node has to fetch, store and send the whole of
+//! a popular one.
+//!
+//! Owns: which bodies are divided, and where their pieces end. `larder_http::owner` chooses the owners, and
+//! `flight::rest` requests the pieces.
+//!
+//! All nodes divide at the same positions. If they did not agree, bytes would be stored twice, but none would be wrong:
+//! any node answers for any part of a body.
+
+use crate::cache::key_set::KeySet;
+
+/// The division of long bodies into pieces.
+pub(crate) struct Pieces {
+    len_bytes: u64,
+    /// Resources whose origin sent the whole body when a piece was requested.
+    undivided: KeySet,
+}
+
+impl Pieces {
+    /// Creates the division into pieces of this length.
+    pub(super) fn new(len_bytes: u64) -> Self {
+        assert!(len_bytes > 0, "a piece has bytes");
+        Self { len_bytes, undivided: KeySet::default() }
+    }
+
+    /// Returns whether a body of `len` bytes of the resource with this key is divided, if its origin sends parts.
+    pub(super) fn divide(&self, key: &[u8], len: u64) -> bool {
+        len / PIECE_COUNT_MIN >= self.len_bytes && !self.undivided.contains(key)
+    }
+
+    /// Returns the number of the piece that has the byte at `position`.
+    pub(crate) fn number(&self, position: u64) -> u64 {
+        position / self.len_bytes
+    }
+
+    /// Returns the end of the piece that has the byte at `position`.
+    pub(crate) fn end(&self, position: u64) -> u64 {
+        (position - position % self.len_bytes).saturating_add(self.len_bytes)
+    }
+
+    /// Notes that an origin sent a whole body when a piece was requested. If it were asked for every piece, it would
+    /// send the body that many times.
+    pub(crate) fn note_whole(&self, key: &[u8]) {
+        self.undivided.insert(key);
+    }
+}
+
+/// Least number of pieces of a body that is divided. Shorter bodies would not become much shorter for each node.
+const PIECE_COUNT_MIN: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_bodies_are_divided_unless_their_origin_sends_them_whole() {
+        let pieces = Pieces::new(10);
+        assert!(!pieces.divide(b"a", 39) && pieces.divide(b"a", 40) && pieces.divide(b"a", u64::MAX));
+        pieces.note_whole(b"a");
+        assert!(!pieces.divide(b"a", 40) && pieces.divide(b"b", 40));
+    }
+
+    #[test]
+    fn each_byte_is_in_one_piece() {
+        let pieces = Pieces::new(10);
+        let places = [0, 9, 10, 19, u64::MAX].map(|at| (pieces.number(at), pieces.end(at)));
+        assert_eq!(places, [(0, 10), (0, 10), (1, 20), (1, 20), (u64::MAX / 10, u64::MAX)]);
+    }
+}
