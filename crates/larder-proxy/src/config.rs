@@ -23,7 +23,7 @@ use ipnet::IpNet;
 
 pub use build_cache::BuildCache;
 pub use delay::{Delay, RateSharing};
-pub use fleet::{ClientField, Fleet, FleetName, FleetNode, InvalidFleetNode};
+pub use fleet::{ClientField, Fleet, FleetName, FleetNode, InvalidFleetNode, NodeTls};
 pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};

@@ -21,6 +21,7 @@ mod reading;
 pub(crate) mod secret;
 pub(crate) mod serving;
 pub(crate) mod shared_log;
+pub(crate) mod tls;
 
 use std::{
     sync::Arc,

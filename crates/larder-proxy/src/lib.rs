@@ -81,7 +81,7 @@ pub use config::{
     AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetName,
     FleetNode, GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern,
     InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LogSystem, Mirror, MirrorLink, Offline,
-    OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TierBucket,
+    NodeTls, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TierBucket,
     TierConfig, TlsIdentity,
 };
 pub use exposition::ProxyStats;

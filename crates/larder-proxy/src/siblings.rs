@@ -20,7 +20,11 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use self::{changes::ChangedResources, members::SiblingMembers, pieces::Pieces};
+use self::{
+    changes::ChangedResources,
+    members::{ListedNodes, SiblingMembers},
+    pieces::Pieces,
+};
 pub(crate) use self::{
     members::{SiblingNode, SiblingOutcome},
     message::{PEER_FIELD, PeerRequest, PeerWords},
@@ -39,6 +43,8 @@ pub(crate) struct Siblings {
     members: RwLock<Option<Arc<SiblingMembers>>>,
     /// The name whose addresses are the nodes, in place of a list.
     dns: Option<FleetName>,
+    /// Whether the nodes connect with certificates.
+    pub(crate) uses_tls: bool,
     /// The addresses on which this node listens.
     own_addresses: Vec<SocketAddr>,
     /// The name of the fleet's shared log of purges, if it has one.
@@ -62,12 +68,15 @@ impl Siblings {
         if !fleet.shares_entries || is_alone {
             return None;
         }
-        let members = SiblingMembers::new(&fleet.nodes, |node| node.name == **own_name, None);
+        let uses_tls = fleet.tls.is_some();
+        let listed = ListedNodes { nodes: &fleet.nodes, uses_tls };
+        let members = SiblingMembers::new(&listed, |node| node.name == **own_name, None);
         Some(Arc::new(Self {
             own_name: Arc::clone(own_name),
             secret: Arc::clone(secret),
             members: RwLock::new(members.map(Arc::new)),
             dns: fleet.dns.clone(),
+            uses_tls,
             own_addresses: own_addresses.to_vec(),
             shared_log: fleet.log.as_ref().map(ToString::to_string),
             ready_path: fleet.ready_path.clone(),
@@ -183,19 +192,19 @@ mod tests {
         let owners = || keys().map(|key| owner(&siblings, &key)).collect::<Vec<_>>();
         let before = owners();
         let lost = siblings.members().unwrap().others().find(|sibling| &*sibling.name == "b").unwrap().clone();
-        lost.note(SiblingOutcome::Failed);
-        lost.note(SiblingOutcome::Failed);
+        lost.note(SiblingOutcome::Failed(""));
+        lost.note(SiblingOutcome::Failed(""));
         lost.note(SiblingOutcome::Answered);
-        lost.note(SiblingOutcome::Failed);
-        lost.note(SiblingOutcome::Failed);
+        lost.note(SiblingOutcome::Failed(""));
+        lost.note(SiblingOutcome::Failed(""));
         assert_eq!(owners(), before, "it did not fail often enough in a row");
-        lost.note(SiblingOutcome::Failed);
+        lost.note(SiblingOutcome::Failed(""));
         for (before, after) in before.iter().zip(owners()) {
             assert!(after != "b" && (*before == after || before == "b"));
         }
         lost.readmit();
         assert_eq!(owners(), before);
-        lost.note(SiblingOutcome::Unreachable);
+        lost.note(SiblingOutcome::Unreachable(""));
         assert!(!owners().contains(&"b".to_owned()));
     }
 }

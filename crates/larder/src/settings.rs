@@ -3,6 +3,9 @@
 //! Owns: the program's own defaults, and the rules that concern several settings. Files and flags are read elsewhere.
 //! Invariant: settings that pass [`RunSettings::check`] never open the proxy to other machines by accident.
 
+mod node_tls;
+
+pub(crate) use self::node_tls::NodeTlsSettings;
 use crate::{
     failure::Failure,
     machine,
@@ -30,6 +33,8 @@ pub(crate) struct RunSettings {
     pub(crate) proxy: ProxyConfig,
     /// Whether forward mode was turned on or off explicitly.
     pub(crate) forward: Option<bool>,
+    /// TLS between the nodes of the fleet.
+    pub(crate) node_tls: NodeTlsSettings,
     pub(crate) store: StoreSettings,
     /// The memory of the whole process.
     pub(crate) memory: TotalMemory,
@@ -195,6 +200,7 @@ impl Default for RunSettings {
                 ..ProxyConfig::default()
             },
             forward: None,
+            node_tls: NodeTlsSettings::default(),
             store: StoreSettings {
                 disks: vec![DiskSettings::UserCache],
                 sizes: Vec::new(),
@@ -261,8 +267,9 @@ impl RunSettings {
                  0.0.0.0/0 and ::/0 admit everybody), or listen on 127.0.0.1",
             ));
         }
-        let addresses: Vec<_> =
-            self.proxy.listeners.iter().map(|listener| listener.address).chain(self.proxy.admin).collect();
+        let addresses =
+            self.proxy.listeners.iter().map(|listener| listener.address).chain(self.proxy.admin);
+        let addresses: Vec<_> = addresses.chain(self.node_tls.listen).collect();
         // Port 0 may be repeated, because the system chooses a different port each time.
         let is_twice = |(at, address): &(usize, &SocketAddr)| address.port() != 0 && addresses[..*at].contains(address);
         if let Some((_, address)) = addresses.iter().enumerate().find(is_twice) {
@@ -332,7 +339,8 @@ impl RunSettings {
 
     /// Refuses a list of nodes that cannot read each other's purges.
     fn check_fleet(&self) -> Result<(), Failure> {
-        let Some(fault) = self.proxy_config().fleet.fault() else { return Ok(()) };
+        let fault = self.node_tls.fault().or_else(|| self.proxy_config().fleet.fault());
+        let Some(fault) = fault else { return Ok(()) };
         let help = "list all nodes in [fleet], also this one by its `node`, and give all the same `secret_file`; see \
                     docs/how-to/fleet.md";
         Err(Failure::usage(fault, help))
@@ -377,6 +385,7 @@ impl RunSettings {
     /// Returns the proxy's configuration. If clients are listed, this machine is added to them.
     pub(crate) fn proxy_config(&self) -> ProxyConfig {
         let mut config = ProxyConfig { forward: self.forwards(), ..self.proxy.clone() };
+        self.node_tls.add_to(&mut config);
         config.fleet.node = config.fleet.node.or_else(|| machine::host_name().map(Into::into));
         let mut names = self.registry_mirrors.names.clone();
         names.sort_unstable();

@@ -162,7 +162,7 @@ fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<String>)
 }
 
 /// Reads a certificate with its key, and the host names that it covers, in lower case.
-fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
+pub(crate) fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
     let TlsIdentity { certificate, key } = identity;
     let say = |what: &str, path: &Path, error: &dyn fmt::Display| format!("{what}: {error}: {}", path.display());
     let (chain, names) = read_chain(certificate)?;

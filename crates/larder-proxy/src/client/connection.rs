@@ -100,6 +100,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
         watched,
         listener: listener.address,
         takes_origin_form: listener.origin_form,
+        is_node: listener.for_nodes,
         is_fresh,
     };
     serve_opened(worker, opened, about).await;
@@ -141,6 +142,7 @@ pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunnelledConnecti
         watched: worker.watches.register(),
         listener,
         takes_origin_form: false,
+        is_node: false,
         is_fresh: false,
     };
     serve_opened(worker, opened, about).await;
@@ -154,13 +156,15 @@ struct ConnectionContext {
     watched: WatchedConnection,
     listener: SocketAddr,
     takes_origin_form: bool,
+    /// Whether another node of the fleet opened it, with its certificate.
+    is_node: bool,
     /// Whether the connection was accepted after the handover began. In that case, its first response is its last.
     is_fresh: bool,
 }
 
 async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContext) {
     let OpenedConnection { peer, socket, first, protocol } = opened;
-    let ConnectionContext { inside, session, watched, listener, takes_origin_form, is_fresh } = about;
+    let ConnectionContext { inside, session, watched, listener, takes_origin_form, is_node, is_fresh } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
     let is_movable = protocol == ClientProtocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
@@ -170,6 +174,7 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
         peer,
         listener,
         takes_origin_form,
+        is_node,
         secure: socket.is_tls(),
         server_name: socket.server_name().map(Into::into),
         protocol,

@@ -69,13 +69,18 @@ pub(crate) async fn open(
     if must_name_client || may_name_client() && proxied::is_next(&socket).await? {
         peer = proxied::read(&mut socket).await?.unwrap_or(peer);
     }
-    match worker.shared.acceptor.as_ref().filter(|_| listener.tls) {
-        Some(acceptor) => {
+    let acceptor = match listener.for_nodes {
+        true => worker.shared.fleet.as_ref().and_then(|link| link.tls.as_ref()).map(|tls| tls.acceptor()),
+        false => worker.shared.acceptor.as_ref(),
+    };
+    match (listener.tls, acceptor) {
+        (true, Some(acceptor)) => {
             let stream = Box::new(acceptor.accept(socket).await?);
             let protocol = ClientProtocol::agreed(stream.get_ref().1.alpn_protocol());
             Ok(Some(OpenedConnection { peer, socket: ClientSocket::Tls(stream), first: Bytes::new(), protocol }))
         }
-        None => listen_first(socket, peer).await,
+        (true, None) => Err(io::Error::other("the certificates of this listener are not loaded")),
+        (false, _) => listen_first(socket, peer).await,
     }
 }
 

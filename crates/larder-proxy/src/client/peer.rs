@@ -50,6 +50,8 @@ pub(crate) struct Client {
     pub(crate) listener: SocketAddr,
     /// Whether requests that name their target by Host alone are forward requests.
     pub(crate) takes_origin_form: bool,
+    /// Whether the client is another node of the fleet, as its certificate proves.
+    pub(crate) is_node: bool,
     /// Whether the connection uses TLS.
     pub(crate) secure: bool,
     /// The name that the client requested in its TLS handshake.
@@ -191,9 +193,10 @@ impl Client {
         }
     }
 
-    /// Returns whether the client's connection uses TLS with one of our certificates and is not inside a tunnel.
+    /// Returns whether the client's connection uses TLS with one of our certificates for clients and is not inside a
+    /// tunnel.
     pub(crate) fn shows_certificate(&self) -> bool {
-        self.secure && self.inside.is_none()
+        self.secure && self.inside.is_none() && !self.is_node
     }
 
     /// Returns whether the connection's certificate covers an authority's host (RFC 9110 7.4).
@@ -300,10 +303,12 @@ impl Client {
         request.extensions().get().map_or(self.peer, |NamedClient(address)| SocketAddr::new(*address, 0))
     }
 
-    /// Returns whether the address of a request's client is outside the networks that are served.
+    /// Returns whether the address of a request's client is outside the networks that are served, or the request is no
+    /// node's on a connection for nodes.
     pub(crate) fn is_denied<B>(&self, worker: &Worker, request: &Request<B>) -> bool {
         let networks = &worker.shared.config.clients;
-        !networks.is_empty() && !is_within(networks, self.address_of(request)) && PeerRequest::of(request).is_none()
+        let is_outside = || !networks.is_empty() && !is_within(networks, self.address_of(request));
+        PeerRequest::of(request).is_none() && (self.is_node || is_outside())
     }
 
     /// Returns whether the client needs no credentials. It gave them when it opened its tunnel, or its session belongs

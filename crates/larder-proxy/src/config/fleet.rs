@@ -13,7 +13,7 @@ use std::{
 use ipnet::IpNet;
 use larder_http::fields::via::Pseudonym;
 
-use super::shared_log::SharedLog;
+use super::{TlsIdentity, shared_log::SharedLog};
 
 /// A proxy's relations to other machines. By default no proxy is trusted, the node has no name, and there are no other
 /// nodes.
@@ -45,6 +45,8 @@ pub struct Fleet {
     pub log: Option<SharedLog>,
     /// A file with the credentials for [`Self::log`]: a password or a token, or `USER:PASSWORD`. Default none.
     pub log_credentials_file: Option<PathBuf>,
+    /// TLS between the nodes. Default none: they connect without it.
+    pub tls: Option<NodeTls>,
     /// Whether the nodes share their entries: a node that lacks a response asks the node that owns its key before the
     /// origin. Default no.
     pub shares_entries: bool,
@@ -55,6 +57,15 @@ pub struct Fleet {
     /// the other node may have purged them. A longer time lets nodes restart slowly without that cost, but purges made
     /// on an unreachable node may take effect that much later. Default one minute; at least one second.
     pub node_timeout: Duration,
+}
+
+/// TLS between the nodes of a fleet. Each node shows a certificate, and connects to no node without one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeTls {
+    /// The certificate of this node, for its host in the list of nodes, or for the name whose addresses are the nodes.
+    pub identity: TlsIdentity,
+    /// A file with the CAs that sign the certificates of nodes. No other CA counts.
+    pub ca_file: PathBuf,
 }
 
 /// A node of a fleet, in the form `NAME=HOST:PORT`. Without a name, the address is the name.
@@ -104,6 +115,7 @@ impl Default for Fleet {
             secret_file: None,
             log: None,
             log_credentials_file: None,
+            tls: None,
             shares_entries: false,
             piece_bytes: 16 << 20,
             node_timeout: Duration::from_mins(1),
@@ -130,7 +142,7 @@ impl Fleet {
         if let Some(path) = self.ready_path.as_ref().filter(|path| !path.starts_with('/') || path.contains('?')) {
             return Some(format!("the path of the health check must begin with a slash and have no query: {path}"));
         }
-        if let Some(fault) = self.nodes_fault().or_else(|| self.log_fault()) {
+        if let Some(fault) = self.nodes_fault().or_else(|| self.log_fault()).or_else(|| self.tls_fault()) {
             return Some(fault);
         }
         let node = self.node.as_ref().filter(|_| self.shows_node)?;
@@ -174,6 +186,11 @@ impl Fleet {
             }
             _ => None,
         }
+    }
+
+    fn tls_fault(&self) -> Option<String> {
+        let has_nodes = !self.nodes.is_empty() || self.dns.is_some();
+        (self.tls.is_some() && !has_nodes).then(|| "the fleet has a certificate, and no nodes are listed".to_owned())
     }
 
     fn log_fault(&self) -> Option<String> {

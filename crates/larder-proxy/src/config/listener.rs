@@ -21,17 +21,25 @@ pub struct Listener {
     /// Whether a request that names its target only by Host counts as a request to a proxy. Load balancers that are
     /// made for origin servers send such requests. Requires forward mode. Sites keep their hosts. Default no.
     pub origin_form: bool,
+    /// Whether only other nodes of the fleet may connect, with certificates of their own. Needs
+    /// [`Fleet::tls`](super::Fleet::tls). Default no.
+    pub for_nodes: bool,
 }
 
 impl Listener {
     /// Returns a listener without TLS.
     pub fn plain(address: SocketAddr) -> Self {
-        Self { address, tls: false, proxied_by: Vec::new(), origin_form: false }
+        Self { address, tls: false, proxied_by: Vec::new(), origin_form: false, for_nodes: false }
     }
 
     /// Returns a listener with TLS.
     pub fn tls(address: SocketAddr) -> Self {
         Self { tls: true, ..Self::plain(address) }
+    }
+
+    /// Returns a listener for other nodes of the fleet.
+    pub fn for_nodes(address: SocketAddr) -> Self {
+        Self { for_nodes: true, ..Self::tls(address) }
     }
 }
 

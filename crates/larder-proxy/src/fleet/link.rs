@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{peers::FleetPeers, secret::FleetSecret, shared_log::stream::SharedLogLink};
+use super::{peers::FleetPeers, secret::FleetSecret, shared_log::stream::SharedLogLink, tls::FleetTls};
 use crate::cache::purges::Purges;
 
 /// The fleet under one configuration.
@@ -12,6 +12,8 @@ pub(crate) struct FleetLink {
     pub(crate) secret: Arc<FleetSecret>,
     pub(crate) peers: Arc<FleetPeers>,
     pub(crate) timeout: Duration,
+    /// TLS between the nodes, if they use it.
+    pub(crate) tls: Option<Arc<FleetTls>>,
     /// The log that all nodes append to and read, in place of each other's logs.
     pub(crate) shared: Option<SharedLogLink>,
 }

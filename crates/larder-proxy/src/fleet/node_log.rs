@@ -7,7 +7,6 @@
 
 use std::{
     future::poll_fn,
-    io,
     pin::Pin,
     time::{Duration, Instant},
 };
@@ -19,7 +18,10 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-use tokio::task::JoinSet;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinSet,
+};
 
 use super::{
     connecting::{self, RESPONSE_PATIENCE},
@@ -27,11 +29,12 @@ use super::{
     message::{self, LogQuery},
     secret,
     serving::{CODE_FIELD, FleetCredentials, response_parts},
+    tls::FleetTls,
 };
 use crate::{
     cache::purges::{LogPosition, LogSlice, Purges},
     config::FleetNode,
-    origin::request_body::RequestBody,
+    origin::{fault::FaultReport, request_body::RequestBody},
 };
 
 /// The log of another node.
@@ -86,7 +89,7 @@ impl NodeLog {
             request.headers_mut().insert(name, HeaderValue::try_from(value).map_err(|error| error.to_string())?);
         }
         let patience = query.wait + RESPONSE_PATIENCE;
-        let exchange = tokio::time::timeout(patience, self.exchange(request)).await;
+        let exchange = tokio::time::timeout(patience, self.exchange(request, link.tls.as_deref())).await;
         let (status, code, body) = exchange.map_err(|_| "it does not respond".to_owned())??;
         if status != StatusCode::OK {
             let text: String = body.chars().take(SHOWN_CHARS).filter(|letter| !letter.is_control()).collect();
@@ -99,10 +102,14 @@ impl NodeLog {
     }
 
     /// Sends a request over the connection. Opens one if there is none. Returns the status, the code and the body.
-    async fn exchange(&mut self, request: Request<RequestBody>) -> Result<(StatusCode, String, String), String> {
+    async fn exchange(
+        &mut self,
+        request: Request<RequestBody>,
+        tls: Option<&FleetTls>,
+    ) -> Result<(StatusCode, String, String), String> {
         let connection = match self.connection.take().filter(|connection| !connection.sender.is_closed()) {
             Some(connection) => connection,
-            None => connect(&self.node).await.map_err(|error| error.to_string())?,
+            None => connect(&self.node, tls).await?,
         };
         let connection = self.connection.insert(connection);
         let response = connection.sender.send_request(request).await.map_err(|error| error.to_string())?;
@@ -115,10 +122,21 @@ impl NodeLog {
 }
 
 /// Opens a connection to a node.
-async fn connect(node: &FleetNode) -> io::Result<PeerConnection> {
-    let socket = connecting::connect(&node.host, node.port).await?;
-    let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(socket));
-    let (sender, connection) = handshake.await.map_err(io::Error::other)?;
+async fn connect(node: &FleetNode, tls: Option<&FleetTls>) -> Result<PeerConnection, String> {
+    let socket = connecting::connect(&node.host, node.port).await.map_err(|error| error.to_string())?;
+    match tls {
+        Some(tls) => {
+            let stream = tls.connect(socket, &node.host).await;
+            drive(stream.map_err(|error| FaultReport::of_node_tls(&error).why)?).await
+        }
+        None => drive(socket).await,
+    }
+}
+
+/// Begins to speak HTTP on a connection.
+async fn drive(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<PeerConnection, String> {
+    let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream));
+    let (sender, connection) = handshake.await.map_err(|error| error.to_string())?;
     let mut driver = JoinSet::new();
     driver.spawn(async move {
         // The request fails with the same error.

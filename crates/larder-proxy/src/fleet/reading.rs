@@ -141,6 +141,7 @@ mod tests {
             secret: Arc::new(FleetSecret::new(SECRET)),
             peers,
             timeout: Duration::from_mins(1),
+            tls: None,
             shared: None,
         };
         let node = FleetNode { name: "b".to_owned(), host: "127.0.0.1".to_owned(), port };

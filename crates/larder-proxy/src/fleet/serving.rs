@@ -88,6 +88,9 @@ pub(crate) async fn answer(
     purges: &Arc<Purges>,
     request: &http::request::Parts,
 ) -> Response<ResponseBody> {
+    if link.tls.is_some() && !client.is_node {
+        return refusal(StatusCode::FORBIDDEN, "nodes of this fleet connect with certificates\n".to_owned());
+    }
     let target = request.uri.path_and_query().map_or("", |target| target.as_str());
     let Some(from) = FleetCredentials::verify(&request.headers, &link.secret, target) else {
         return refusal(StatusCode::FORBIDDEN, "this is for nodes of the fleet, which know its secret\n".to_owned());

@@ -69,7 +69,7 @@ impl FetchContext {
         };
         let (mut head, body) = self.judge(&sibling, answered)?;
         if !words.take_proof(siblings, head.status, &mut head.headers) {
-            sibling.note(SiblingOutcome::Failed);
+            sibling.note(SiblingOutcome::Failed("it cannot answer for a resource that it owns"));
             let (node, status) = (&*sibling.name, head.status.as_u16());
             tracing::debug!(node, status, "a node of the fleet cannot answer for a resource that it owns");
             return None;
@@ -107,7 +107,12 @@ impl FetchContext {
             Err(failure) => failure,
         };
         let is_refused = matches!(failure, Failure::Unusable { .. });
-        sibling.note(if is_refused { SiblingOutcome::Unreachable } else { SiblingOutcome::Failed });
+        let why = match &failure {
+            Failure::Unusable { fault, .. } => &fault.why,
+            Failure::Broken { why, .. } => why,
+            _ => "it is silent",
+        };
+        sibling.note(if is_refused { SiblingOutcome::Unreachable(why) } else { SiblingOutcome::Failed(why) });
         tracing::debug!(node = &*sibling.name, %failure, "a node of the fleet is passed by");
         self.cache.metrics.siblings_passed_by.add(1);
         None

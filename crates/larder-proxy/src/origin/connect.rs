@@ -19,7 +19,7 @@ use crate::{
         proxy_header::{self, ClientEnds},
         status_line::RequestCount,
         stream::{OriginStream, Transport},
-        target::Origin,
+        target::{Origin, OriginWay},
     },
     watch::WatchedConnection,
 };
@@ -53,7 +53,17 @@ pub(crate) async fn connect(
     }
     let limits = &origins.shared.limits;
     let mut agreed = origin.prior_http2 && http2;
-    let transport = if origin.https {
+    let node_tls = origins.shared.fleet_tls.as_ref().filter(|_| origin.way == OriginWay::Sibling);
+    let transport = if let Some(tls) = node_tls {
+        let handshake = tls.connect(stream, &origin.host);
+        match tokio::time::timeout(limits.origin_connect, handshake).await {
+            Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
+            Ok(Err(error)) => {
+                return Err(Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_node_tls(&error) });
+            }
+            Err(_) => return Err(not_in_time(origin, "the TLS handshake took too long")),
+        }
+    } else if origin.https {
         let extra_ca = origins.shared.ca_file.as_deref();
         let handshake = origins.shared.tls.connect(stream, &origin.host, (extra_ca, http2));
         let handshake = async {

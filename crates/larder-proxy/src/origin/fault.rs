@@ -80,6 +80,22 @@ impl FaultReport {
         }
     }
 
+    /// Creates the report of a failed TLS handshake with another node, whose CAs are those of the fleet.
+    pub(crate) fn of_node_tls(error: &io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let is_unknown = matches!(
+            inner,
+            Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))
+        );
+        match is_unknown {
+            true => {
+                let why = "its certificate was rejected: no CA in the fleet's `ca_file` has signed it";
+                Self::new(ProxyError::TlsCertificateError, why)
+            }
+            false => Self::of_tls(error),
+        }
+    }
+
     /// Creates the report of a connection that brought no response.
     pub(crate) fn of_http(error: &hyper::Error) -> Self {
         let kind = match error {
@@ -102,7 +118,7 @@ impl FaultReport {
 }
 
 /// Returns the fault of a certificate, and more detail for the operator.
-fn certificate_fault(bad: &CertificateError) -> (&'static str, String) {
+pub(crate) fn certificate_fault(bad: &CertificateError) -> (&'static str, String) {
     let reason = match bad {
         CertificateError::UnknownIssuer => {
             let more = "; add your own CA to origin_ca_file";

@@ -8,6 +8,7 @@ use crate::{
     body_budget::BodyBudget,
     config::{Limits, Parent, TargetRules},
     errors::Failure,
+    fleet::tls::FleetTls,
     lists::ActiveLists,
     metrics::WorkerMetrics,
     origin::{
@@ -51,6 +52,8 @@ pub(crate) struct OriginsShared {
     /// The addresses of our own listeners. Requests to them would loop, so they are refused.
     pub(crate) own_addresses: Vec<SocketAddr>,
     pub(crate) tls: OriginTls,
+    /// TLS with the other nodes of the fleet, if they use it.
+    pub(crate) fleet_tls: Option<Arc<FleetTls>>,
     /// Origins that request client certificates.
     pub(crate) certificate_askers: Arc<CertificateAskers>,
     /// Limits the connections to each origin.

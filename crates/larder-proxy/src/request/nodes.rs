@@ -1,7 +1,8 @@
 //! Requests of balancers, and of other nodes of the fleet.
 //!
 //! Owns: recognizing them, and the proof in responses to other nodes. Invariant: a request counts as another node's
-//! only on a connection of its own, and with a code that needs the fleet's secret.
+//! only on a connection of its own, and with a code that needs the fleet's secret. If the nodes have certificates, it
+//! must arrive on the listener that requires them.
 
 use http::{Method, Request};
 use hyper::body::Incoming;
@@ -29,7 +30,7 @@ pub(super) fn is_health_check<B>(client: &Client, worker: &Worker, request: &Req
 /// Returns whether a client gets an answer to a health check: balancers do, even if they may not use this proxy.
 pub(super) fn may_check_health<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
     let balancers = &worker.shared.config.fleet.trusted_proxies;
-    !client.is_denied(worker, request) || is_within(balancers, client.peer.ip())
+    client.is_node || !client.is_denied(worker, request) || is_within(balancers, client.peer.ip())
 }
 
 /// Notes in a request that another node of the fleet sent it, if that is so.
@@ -37,7 +38,7 @@ pub(super) fn note_sibling(client: &Client, worker: &Worker, request: &mut Reque
     let Some(siblings) = worker.shared.siblings.as_ref().filter(|_| request.headers().contains_key(&PEER_FIELD)) else {
         return;
     };
-    let is_direct = client.inside.is_none() && client.session.is_none();
+    let is_direct = client.inside.is_none() && client.session.is_none() && client.is_node == siblings.uses_tls;
     if let Some(peer) = PeerRequest::verify(siblings, request).filter(|_| is_direct) {
         request.extensions_mut().insert(peer);
     }

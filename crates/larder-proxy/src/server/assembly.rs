@@ -258,6 +258,7 @@ impl Assembly {
         lasting: Persistent,
     ) -> Self {
         let pseudonym = files.pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
+        let fleet_tls = files.fleet_keys.as_ref().and_then(|keys| keys.tls.clone());
         let (fleet, siblings) = fleet_of(&config, files.fleet_keys, lasting.fleet_peers, &own_addresses);
         let routes = Arc::new(SiteRoutes::new(&config));
         let origins = OriginsShared {
@@ -269,6 +270,7 @@ impl Assembly {
             parents: ParentGroup::new(&config.parents),
             own_addresses,
             tls: OriginTls::default(),
+            fleet_tls,
             certificate_askers: lasting.certificate_askers,
             rooms: OriginRooms::new(&config.limits),
             complaints: lasting.complaints,
@@ -336,14 +338,14 @@ fn fleet_of(
     peers: Arc<FleetPeers>,
     own_addresses: &[SocketAddr],
 ) -> (Option<Arc<FleetLink>>, Option<Arc<Siblings>>) {
-    let Some((FleetKeys { secret, log_credentials }, own_name)) = keys.zip(config.fleet.node.clone()) else {
+    let Some((FleetKeys { secret, log_credentials, tls }, own_name)) = keys.zip(config.fleet.node.clone()) else {
         return (None, None);
     };
     let secret = Arc::new(secret);
     let siblings = Siblings::new(&config.fleet, &own_name, &secret, own_addresses);
     let shared = config.fleet.log.clone().map(|log| SharedLogLink { log, credentials: log_credentials });
     let timeout = config.fleet.node_timeout;
-    (Some(Arc::new(FleetLink { own_name, secret, peers, timeout, shared })), siblings)
+    (Some(Arc::new(FleetLink { own_name, secret, peers, timeout, tls, shared })), siblings)
 }
 
 /// Refuses a file of CAs that is unusable. Otherwise only the first TLS connection to an origin would show the error.
@@ -415,7 +417,7 @@ fn open_certificates(
     config: &ProxyConfig,
     file_watchers: &mut Vec<FileWatcher>,
 ) -> io::Result<Option<Arc<CertificateSet>>> {
-    if !config.listeners.iter().any(|listener| listener.tls) && !config.admin_tls {
+    if !config.listeners.iter().any(|listener| listener.tls && !listener.for_nodes) && !config.admin_tls {
         return Ok(None);
     }
     let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);

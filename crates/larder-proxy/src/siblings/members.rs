@@ -39,6 +39,13 @@ pub(super) struct SiblingMembers {
     own_place: Option<usize>,
 }
 
+/// The nodes of a configuration or name.
+pub(super) struct ListedNodes<'a> {
+    pub(super) nodes: &'a [FleetNode],
+    /// Whether they connect with certificates.
+    pub(super) uses_tls: bool,
+}
+
 /// A node of the fleet.
 pub(crate) struct SiblingNode {
     pub(crate) name: Box<str>,
@@ -49,21 +56,26 @@ pub(crate) struct SiblingNode {
 
 /// The outcome of a request to a sibling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SiblingOutcome {
+pub(crate) enum SiblingOutcome<'a> {
     Answered,
-    /// The node was silent, broke off, or could not answer.
-    Failed,
-    /// The node accepts no connection.
-    Unreachable,
+    /// The node was silent, broke off, or could not answer, for this reason.
+    Failed(&'a str),
+    /// The node accepts no connection, for this reason.
+    Unreachable(&'a str),
 }
 
 impl SiblingMembers {
     /// Creates the members. `is_own` recognizes this node. Nodes of `before` with the same name keep their state.
-    pub(super) fn new(nodes: &[FleetNode], is_own: impl Fn(&FleetNode) -> bool, before: Option<&Self>) -> Option<Self> {
+    pub(super) fn new(
+        listed: &ListedNodes<'_>,
+        is_own: impl Fn(&FleetNode) -> bool,
+        before: Option<&Self>,
+    ) -> Option<Self> {
+        let ListedNodes { nodes, uses_tls } = *listed;
         let owners: Vec<_> = nodes.iter().map(|node| OwnerNode { name: node.name.clone(), weight: 1 }).collect();
         let table = OwnerTable::new(&owners).ok()?;
         let known = |name: &str| before?.nodes.iter().find(|node| *node.name == *name).cloned();
-        let member = |node: &FleetNode| known(&node.name).unwrap_or_else(|| Arc::new(SiblingNode::new(node)));
+        let member = |node: &FleetNode| known(&node.name).unwrap_or_else(|| Arc::new(SiblingNode::new(node, uses_tls)));
         let own_place = nodes.iter().position(is_own);
         Some(Self { table, nodes: nodes.iter().map(member).collect(), own_place })
     }
@@ -97,25 +109,26 @@ impl SiblingMembers {
 }
 
 impl SiblingNode {
-    fn new(node: &FleetNode) -> Self {
-        let origin = Origin { trusted: true, way: OriginWay::Sibling, ..Origin::of_client(&node.host, node.port) };
+    fn new(node: &FleetNode, https: bool) -> Self {
+        let way = OriginWay::Sibling;
+        let origin = Origin { https, trusted: true, way, ..Origin::of_client(&node.host, node.port) };
         let (failure_count, is_out) = (AtomicU32::new(0), AtomicBool::new(false));
         Self { name: node.name.as_str().into(), origin, failure_count, is_out }
     }
 
     /// Notes the outcome of a request to the node. Excludes the node if it is unreachable or failed several times in a
     /// row.
-    pub(crate) fn note(&self, outcome: SiblingOutcome) {
-        let is_lost = match outcome {
+    pub(crate) fn note(&self, outcome: SiblingOutcome<'_>) {
+        let (is_lost, why) = match outcome {
             SiblingOutcome::Answered => {
                 self.failure_count.store(0, Relaxed);
                 return;
             }
-            SiblingOutcome::Failed => self.failure_count.fetch_add(1, Relaxed) + 1 >= FAILURE_COUNT_MAX,
-            SiblingOutcome::Unreachable => true,
+            SiblingOutcome::Failed(why) => (self.failure_count.fetch_add(1, Relaxed) + 1 >= FAILURE_COUNT_MAX, why),
+            SiblingOutcome::Unreachable(why) => (true, why),
         };
         if is_lost && !self.is_out.swap(true, Relaxed) {
-            tracing::warn!(node = &*self.name, "a node of the fleet is not asked for its entries until it responds");
+            tracing::warn!(node = &*self.name, why, "a node of the fleet is not asked for its entries until it responds");
         }
     }
 
@@ -158,7 +171,8 @@ impl Siblings {
             return;
         }
         let is_own = |node: &FleetNode| self.is_own_name(&node.name);
-        let Some(members) = SiblingMembers::new(&nodes, is_own, before.as_deref()) else { return };
+        let listed = ListedNodes { nodes: &nodes, uses_tls: self.uses_tls };
+        let Some(members) = SiblingMembers::new(&listed, is_own, before.as_deref()) else { return };
         let names: Vec<&str> = members.names().collect();
         tracing::info!(nodes = names.join(" "), "the nodes of the fleet changed");
         if members.own_place.is_none() {
@@ -273,7 +287,7 @@ mod tests {
         siblings.resolve(&name, &dns).await.unwrap();
         assert_eq!(owners(), ["127.0.0.3:8080".into(), "own".into()]);
         let node = (0..100).find_map(|number| siblings.owner(&key(number), 0)).unwrap();
-        node.note(SiblingOutcome::Unreachable);
+        node.note(SiblingOutcome::Unreachable(""));
         addresses.lock().unwrap().push(Ipv4Addr::new(127, 0, 0, 2));
         siblings.resolve(&name, &dns).await.unwrap();
         assert_eq!(owners(), ["127.0.0.2:8080".into(), "own".into()], "a node that is out stays out");

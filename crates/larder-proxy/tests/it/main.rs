@@ -34,6 +34,7 @@ mod metrics;
 mod mirrors;
 mod neighbours;
 mod network;
+mod node_tls;
 mod offline;
 mod operation;
 mod origins;

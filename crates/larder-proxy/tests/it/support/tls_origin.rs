@@ -47,6 +47,11 @@ impl OriginAuthority {
         server_config((vec![leaf.der().clone()], &key.serialize_der()), None)
     }
 
+    /// Returns a certificate for the holder of a key, in PEM form.
+    pub(crate) fn sign_pem(&self, params: CertificateParams, key: &KeyPair) -> String {
+        params.signed_by(key, &self.issuer).unwrap().pem()
+    }
+
     /// As [`OriginAuthority::sign`], but the origin requests an optional client certificate.
     pub(crate) fn sign_asking(&self) -> ServerConfig {
         let key = KeyPair::generate().unwrap();

@@ -238,6 +238,21 @@ pub(super) const SETTINGS: &[Setting] = &[
         "A file with the secret by which the nodes recognize each other, at least 16 characters, readable by Larder's \
          user only. Required with `nodes` and with `log`, and the same on all nodes."
         => run |s, v| s.proxy.fleet.secret_file = Some(path(v)?)),
+    row!("fleet.listen", "", Text, "", Prose("none"), Reload, "\"10.0.0.1:8443\"",
+        "The address on which this node serves the other nodes with TLS, besides the addresses for clients. Requires \
+         `certificate`, `key` and `ca_file`, on all nodes. `nodes` then has these addresses. See [Certificates between \
+         nodes](../how-to/fleet.md#certificates-between-nodes)."
+        => run |s, v| s.node_tls.listen = Some(v.parsed("an address", value::listen_address)?)),
+    row!("fleet.certificate", "", Text, "", Prose("none"), Reload, "\"/etc/larder/node.pem\"",
+        "This node's certificate in PEM form, for its host in `nodes` or for the name in `dns`. It is shown to other \
+         nodes when they connect, and when this node connects."
+        => run |s, v| s.node_tls.certificate = Some(path(v)?)),
+    row!("fleet.key", "", Text, "", Prose("none"), Reload, "\"/etc/larder/node.key\"",
+        "The private key of `certificate`."
+        => run |s, v| s.node_tls.key = Some(path(v)?)),
+    row!("fleet.ca_file", "", Text, "", Prose("none"), Reload, "\"/etc/larder/fleet-ca.pem\"",
+        "A file with the CAs that sign the nodes' certificates. No other CA counts between nodes."
+        => run |s, v| s.node_tls.ca_file = Some(path(v)?)),
     row!("fleet.siblings", "", Boolean, "", Toml("false"), Reload, "true",
         "Whether the nodes share their entries: a node that lacks a response asks the node that owns its key before the \
          origin. See [Siblings](../how-to/fleet.md#siblings-without-a-balancer)."

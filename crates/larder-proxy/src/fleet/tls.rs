@@ -1,0 +1,237 @@
+//! TLS between the nodes of a fleet: each end shows a certificate, and each end checks that of the other.
+//!
+//! Owns: both configurations of TLS, and which certificates are a node's. Invariants: a certificate counts if a CA of the
+//! fleet's own file has signed it, if it is valid now, and if it covers the host of the node. The system's CAs do not
+//! count. The fleet's secret is required besides: a certificate alone makes nobody a node.
+//!
+//! Cost: one handshake per connection. Nodes keep their connections.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    sign::{CertifiedKey, SingleCertAndKey},
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
+use webpki::EndEntityCert;
+
+use crate::{
+    client::certificates,
+    config::{Fleet, NodeTls},
+    origin::{fault::certificate_fault, tls::load_ca_file},
+};
+
+/// TLS between nodes.
+pub(crate) struct FleetTls {
+    connector: TlsConnector,
+    acceptor: TlsAcceptor,
+    /// The name that the certificates of all nodes cover, if their addresses are those of one name.
+    shared_name: Option<ServerName<'static>>,
+}
+
+/// Accepts the certificates of the fleet's nodes.
+#[derive(Debug)]
+struct NodeVerifier {
+    chains: Arc<dyn ClientCertVerifier>,
+    hosts: Vec<ServerName<'static>>,
+    /// When a refusal was last logged.
+    logged: Mutex<Option<Instant>>,
+}
+
+impl FleetTls {
+    /// Reads the certificate, the key and the CAs, if the nodes of the fleet use TLS.
+    ///
+    /// # Errors
+    /// A file is unusable, or this node's own certificate would be refused by the other nodes. The text says which file
+    /// and why.
+    pub(crate) fn load(fleet: &Fleet) -> Result<Option<Self>, String> {
+        let Some(tls) = &fleet.tls else { return Ok(None) };
+        let identity = certificates::read(&tls.identity)?.0;
+        let mut roots = RootCertStore::empty();
+        load_ca_file(&tls.ca_file, &mut roots)?;
+        let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
+        let failed = |error: &dyn std::fmt::Display| format!("TLS between nodes: {error}: {}", tls.ca_file.display());
+        let chains = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| failed(&error))?;
+        let verifier = Arc::new(NodeVerifier { chains, hosts: hosts_of(fleet)?, logged: Mutex::default() });
+        check_own(&verifier, &identity, tls)?;
+        let identity = Arc::new(SingleCertAndKey::from(identity));
+        let acceptor = acceptor(&provider, verifier, &identity).map_err(|error| failed(&error))?;
+        let connector = connector(&provider, roots, identity).map_err(|error| failed(&error))?;
+        let shared_name = fleet.dns.as_ref().map(|name| name_of(&name.host)).transpose()?;
+        Ok(Some(Self { connector, acceptor, shared_name }))
+    }
+
+    /// Performs the handshake with the node at `host`, whose certificate must cover it.
+    pub(crate) async fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
+        let name = match &self.shared_name {
+            Some(name) => name.clone(),
+            None => name_of(host).map_err(io::Error::other)?,
+        };
+        self.connector.connect(name, stream).await
+    }
+
+    /// Returns the acceptor for connections of other nodes.
+    pub(crate) fn acceptor(&self) -> &TlsAcceptor {
+        &self.acceptor
+    }
+}
+
+impl NodeVerifier {
+    /// Returns why a certificate is refused, if it is.
+    fn fault(&self, end: &CertificateDer<'_>, chain: &[CertificateDer<'_>], now: UnixTime) -> Option<rustls::Error> {
+        if let Err(error) = self.chains.verify_client_cert(end, chain, now) {
+            return Some(error);
+        }
+        let covers = |certificate: &EndEntityCert<'_>| {
+            self.hosts.iter().any(|host| certificate.verify_is_valid_for_subject_name(host).is_ok())
+        };
+        let is_node = EndEntityCert::try_from(end).is_ok_and(|certificate| covers(&certificate));
+        (!is_node).then(|| CertificateError::NotValidForName.into())
+    }
+
+    /// Logs a refusal, at most one per minute, because anybody can cause them.
+    fn log(&self, error: &rustls::Error) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+            *logged = Some(Instant::now());
+            let why = reason(error);
+            tracing::warn!(%why, "a connection to the address for other nodes is refused: its certificate is no node's");
+        }
+    }
+}
+
+impl ClientCertVerifier for NodeVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chains.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        match self.fault(end, chain, now) {
+            Some(error) => {
+                self.log(&error);
+                Err(error)
+            }
+            None => Ok(ClientCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
+}
+
+/// Returns why a certificate is refused, in words for the operator.
+pub(crate) fn reason(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "no CA in the fleet's `ca_file` has signed it".to_owned()
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "it does not cover the host of a node".to_owned(),
+        rustls::Error::InvalidCertificate(bad) => {
+            let (why, more) = certificate_fault(bad);
+            format!("{why}{more}")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Checks this node's own certificate like the other nodes do.
+fn check_own(verifier: &NodeVerifier, identity: &CertifiedKey, tls: &NodeTls) -> Result<(), String> {
+    let (end, chain) = identity.cert.split_first().ok_or("a certificate of a node has no content")?;
+    let Some(error) = verifier.fault(end, chain, UnixTime::now()) else { return Ok(()) };
+    let why = format!("the certificate of this node is refused: {}: {}", reason(&error), tls.identity.certificate.display());
+    match error {
+        // A program that restarts must not stay down because nobody renewed a certificate in time.
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => {
+            tracing::error!("{why}; the other nodes are not asked");
+            Ok(())
+        }
+        _ => Err(why),
+    }
+}
+
+/// Returns the hosts that the certificates of nodes may cover.
+fn hosts_of(fleet: &Fleet) -> Result<Vec<ServerName<'static>>, String> {
+    let hosts = fleet.nodes.iter().map(|node| &node.host).chain(fleet.dns.as_ref().map(|name| &name.host));
+    hosts.map(|host| name_of(host)).collect()
+}
+
+fn name_of(host: &str) -> Result<ServerName<'static>, String> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    ServerName::try_from(bare.to_owned()).map_err(|_| format!("no certificate can cover the host of a node: {host}"))
+}
+
+fn acceptor(
+    provider: &Arc<CryptoProvider>,
+    verifier: Arc<NodeVerifier>,
+    identity: &Arc<SingleCertAndKey>,
+) -> Result<TlsAcceptor, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider)).with_safe_default_protocol_versions()?;
+    let identity = Arc::<SingleCertAndKey>::clone(identity);
+    let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(identity);
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn connector(
+    provider: &Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+    identity: Arc<SingleCertAndKey>,
+) -> Result<TlsConnector, rustls::Error> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(provider)).with_safe_default_protocol_versions()?;
+    let mut config = builder.with_root_certificates(roots).with_client_cert_resolver(identity);
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Nodes speak HTTP/1.1, whose interim responses show that a node is alive.
+const PROTOCOL: &[u8] = b"http/1.1";
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests;
