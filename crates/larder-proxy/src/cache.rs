@@ -98,7 +98,7 @@ pub(crate) struct CacheShared {
     pub(crate) epochs: Arc<KeyChanges>,
     /// Resources whose responses cannot be shared. Requests for them do not wait for one another's fetches.
     pub(crate) uncollapsible: Arc<KeySet>,
-    /// Which responses of other nodes are stored here too.
+    /// The room for copies of other nodes' responses, and the popular ones among them.
     pub(crate) copies: Arc<SiblingCopies>,
     pub(crate) patience: StorePatience,
     pub(crate) pins: Arc<Pins>,

@@ -333,11 +333,7 @@ fn counters(stats: &ProxyStats) -> [Figure; 22] {
             "Requests that went past the node of the fleet that owns the resource",
             stats.siblings_passed_by,
         ),
-        (
-            "sibling_copy_bytes",
-            "Bytes of other nodes' responses that this node stored too",
-            stats.sibling_copy_bytes,
-        ),
+        ("sibling_copy_bytes", "Bytes of other nodes' responses that this node stored too", stats.sibling_copy_bytes),
         ("store_aborts", "Responses not stored because the store could not keep up", stats.storing_given_up),
     ]
 }

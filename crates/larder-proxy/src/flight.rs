@@ -5,6 +5,7 @@ mod carrier;
 mod carry;
 pub(crate) mod chunk_reader;
 mod continuation;
+mod copying;
 pub(crate) mod fetch;
 pub(crate) mod flights;
 mod hold_up;

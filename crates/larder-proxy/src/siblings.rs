@@ -51,6 +51,8 @@ pub(crate) struct Siblings {
     shared_log: Option<String>,
     /// The path of probes, if nodes answer health checks.
     ready_path: Option<String>,
+    /// Time in which a sibling must send its first interim response.
+    pub(crate) patience: Duration,
     pub(crate) pieces: Pieces,
     /// Resources that clients changed through this node and that others store.
     changed: ChangedResources,
@@ -80,6 +82,7 @@ impl Siblings {
             own_addresses: own_addresses.to_vec(),
             shared_log: fleet.log.as_ref().map(ToString::to_string),
             ready_path: fleet.ready_path.clone(),
+            patience: fleet.sibling_patience,
             pieces: Pieces::new(fleet.piece_bytes),
             changed: ChangedResources::default(),
         }))

@@ -71,7 +71,8 @@ impl fmt::Display for Report<'_> {
         writeln!(f, "larder {}", env!("CARGO_PKG_VERSION"))?;
         for (address, listener) in self.listeners.iter().zip(&self.config.listeners) {
             let scheme = if listener.tls { "https" } else { "http" };
-            writeln!(f, "  listen   {scheme}://{address}  {}", self.role())?;
+            let role = if listener.for_nodes { "other nodes, with certificates".into() } else { self.role() };
+            writeln!(f, "  listen   {scheme}://{address}  {role}")?;
         }
         if let Some(origin) = &self.config.default_origin {
             writeln!(

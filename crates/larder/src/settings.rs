@@ -267,8 +267,7 @@ impl RunSettings {
                  0.0.0.0/0 and ::/0 admit everybody), or listen on 127.0.0.1",
             ));
         }
-        let addresses =
-            self.proxy.listeners.iter().map(|listener| listener.address).chain(self.proxy.admin);
+        let addresses = self.proxy.listeners.iter().map(|listener| listener.address).chain(self.proxy.admin);
         let addresses: Vec<_> = addresses.chain(self.node_tls.listen).collect();
         // Port 0 may be repeated, because the system chooses a different port each time.
         let is_twice = |(at, address): &(usize, &SocketAddr)| address.port() != 0 && addresses[..*at].contains(address);

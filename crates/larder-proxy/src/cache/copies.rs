@@ -1,6 +1,8 @@
-//! Decides which responses of other nodes of the fleet are stored on this node's disk too.
+//! Decides which resources of other nodes of the fleet are popular enough for a copy on this node's disk, and how many
+//! bytes copies may take.
 //!
-//! Owns: the resources that were recently fetched from their owners, and the bytes that copies may take. Invariant: of
+//! Owns: the resources that were recently fetched from their owners, and the bytes that copies may still take.
+//! `flight::copying` asks for both. Invariant: of
 //! all bytes that entries add to the store, copies are at most one in [`COPY_SHARE`], plus at most one `COPY_SHARE`-th
 //! of the volume that was saved up. So within one turn of the volume, at most a tenth of it is written as copies. A
 //! start of the program saves nothing up.
@@ -16,17 +18,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use larder_http::{StoredHead, Timestamp};
+use larder_http::Timestamp;
 use larder_store::{Stats, Store};
 
-use crate::{
-    cache::{
-        Cache,
-        key_slots::KeySlots,
-        storing::{self, StoreAdmission, StorePlace},
-    },
-    clock,
-};
+use crate::cache::key_slots::KeySlots;
 
 /// The resources that were fetched from other nodes, and the room for copies of them.
 #[derive(Default)]
@@ -53,35 +48,9 @@ struct FetchMark {
     is_popular: bool,
 }
 
-/// Decides whether a response of another node is stored here: if the resource was fetched from its owner before, within
-/// an hour, and if there is room for copies.
-pub(crate) fn admission(cache: &Cache, place: &StorePlace, head: &StoredHead, body_len: Option<u64>) -> StoreAdmission {
-    let copies = &cache.shared.copies;
-    let is_popular = copies.note_fetch(&place.primary, clock::now());
-    // A body of unknown length could take any room.
-    let Some(len) = body_len.filter(|_| is_popular) else { return StoreAdmission::Refused };
-    let is_granted = storing::admission(cache, place, head, body_len) == StoreAdmission::Granted && reserve(cache, len);
-    if is_granted { StoreAdmission::Granted } else { StoreAdmission::Refused }
-}
-
-/// Returns whether a part of a body that another node sends is stored here.
-pub(crate) fn admits_part(cache: &Cache, primary: &[u8], len: u64) -> bool {
-    cache.shared.copies.is_popular(primary, clock::now()) && reserve(cache, len)
-}
-
-/// Takes room for a copy of `len` bytes. Returns `false` if there is too little.
-fn reserve(cache: &Cache, len: u64) -> bool {
-    let Some(store) = &cache.shared.store else { return false };
-    let is_granted = cache.shared.copies.take(store, len);
-    if is_granted {
-        cache.metrics.sibling_copy_bytes.add(len);
-    }
-    is_granted
-}
-
 impl SiblingCopies {
     /// Notes that a resource is fetched from its owner. Returns whether it was fetched before, within an hour.
-    fn note_fetch(&self, key: &[u8], now: Timestamp) -> bool {
+    pub(crate) fn note_fetch(&self, key: &[u8], now: Timestamp) -> bool {
         let (slot, new) = self.mark(key, now);
         let is_popular = FetchMark::read(slot, new.hash).is_some_and(|before| before.is_recent(new.minute));
         FetchMark { is_popular, ..new }.write(slot);
@@ -89,7 +58,7 @@ impl SiblingCopies {
     }
 
     /// Returns whether a resource was recently fetched from its owner more than once. If so, that is a use of it.
-    fn is_popular(&self, key: &[u8], now: Timestamp) -> bool {
+    pub(crate) fn is_popular(&self, key: &[u8], now: Timestamp) -> bool {
         let (slot, new) = self.mark(key, now);
         let before = FetchMark::read(slot, new.hash);
         let is_popular = before.is_some_and(|before| before.is_popular && before.is_recent(new.minute));
@@ -105,7 +74,8 @@ impl SiblingCopies {
         (of_key.slot, FetchMark { hash: of_key.hash & HASH_BITS, minute, is_popular: false })
     }
 
-    fn take(&self, store: &Store, len: u64) -> bool {
+    /// Takes room for a copy of `len` bytes. Returns `false` if there is too little.
+    pub(crate) fn take(&self, store: &Store, len: u64) -> bool {
         let Stats { size_bytes, admitted_bytes, .. } = store.stats();
         self.credit.lock().unwrap_or_else(PoisonError::into_inner).take(len, admitted_bytes, size_bytes)
     }

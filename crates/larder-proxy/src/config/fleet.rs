@@ -50,6 +50,9 @@ pub struct Fleet {
     /// Whether the nodes share their entries: a node that lacks a response asks the node that owns its key before the
     /// origin. Default no.
     pub shares_entries: bool,
+    /// Time in which another node must begin to respond to a request for an entry. After that, the request goes to the
+    /// origin. Default 50 ms.
+    pub sibling_patience: Duration,
     /// Length of the pieces of long bodies, each of which has an owner of its own. A multiple of 1 MiB, the same on all
     /// nodes. Default 16 MiB.
     pub piece_bytes: u64,
@@ -117,6 +120,7 @@ impl Default for Fleet {
             log_credentials_file: None,
             tls: None,
             shares_entries: false,
+            sibling_patience: Duration::from_millis(50),
             piece_bytes: 16 << 20,
             node_timeout: Duration::from_mins(1),
         }

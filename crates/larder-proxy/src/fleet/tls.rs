@@ -1,8 +1,8 @@
 //! TLS between the nodes of a fleet: each end shows a certificate, and each end checks that of the other.
 //!
-//! Owns: both configurations of TLS, and which certificates are a node's. Invariants: a certificate counts if a CA of the
-//! fleet's own file has signed it, if it is valid now, and if it covers the host of the node. The system's CAs do not
-//! count. The fleet's secret is required besides: a certificate alone makes nobody a node.
+//! Owns: both configurations of TLS, and which certificates are a node's. Invariants: a certificate counts if a CA of
+//! the fleet's own file has signed it, if it is valid now, and if it covers the host of the node. The system's CAs do
+//! not count. The fleet's secret is required too: a certificate alone makes nobody a node.
 //!
 //! Cost: one handshake per connection. Nodes keep their connections.
 
@@ -179,7 +179,8 @@ pub(crate) fn reason(error: &rustls::Error) -> String {
 fn check_own(verifier: &NodeVerifier, identity: &CertifiedKey, tls: &NodeTls) -> Result<(), String> {
     let (end, chain) = identity.cert.split_first().ok_or("a certificate of a node has no content")?;
     let Some(error) = verifier.fault(end, chain, UnixTime::now()) else { return Ok(()) };
-    let why = format!("the certificate of this node is refused: {}: {}", reason(&error), tls.identity.certificate.display());
+    let why =
+        format!("the certificate of this node is refused: {}: {}", reason(&error), tls.identity.certificate.display());
     match error {
         // A program that restarts must not stay down because nobody renewed a certificate in time.
         rustls::Error::InvalidCertificate(

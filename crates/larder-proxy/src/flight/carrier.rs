@@ -26,12 +26,12 @@ use crate::{
     cache::{
         Cache,
         chunks::{ChunkedBody, PlacedBytes},
-        copies,
         entry::CHUNK_BYTES,
     },
     errors::BodyError,
     flight::{
         continuation::{BreakCount, ContinuationAnswer, MissingRange},
+        copying,
         hold_up::HoldUp,
         shared::{FetchPace, Flight},
         source::FetchContext,
@@ -216,7 +216,7 @@ impl BodyCarrier {
     fn limit_copy(&mut self, body: &OriginBody, len: u64) {
         if let BodyStorage::Chunks(chunks) = &self.storage
             && body.is_from_sibling
-            && !copies::admits_part(&self.cache, &chunks.place.primary, len)
+            && !copying::admits_part(&self.cache, &chunks.place.primary, len)
         {
             self.storage = BodyStorage::Off;
         }

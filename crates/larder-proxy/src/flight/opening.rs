@@ -10,20 +10,18 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode};
-use larder_http::{
-    BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, cache_control, reuse,
-};
+use larder_http::{BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, cache_control, reuse};
 
 use crate::{
     cache::{
         chunks::{PlacedBytes, is_divisible},
-        copies,
         entry::{CHUNK_BYTES, random},
         storing::{self, StoreAdmission, StorePlace},
     },
     errors::Failure,
     flight::{
         carry::ResponseCarrier,
+        copying,
         fetch::{Fetch, OriginAnswer, is_gone},
         part::entry_of,
         stage::{FetchStage, KeptPart, OpenHead, PartSource},
@@ -71,8 +69,8 @@ impl Fetch {
         if !behind {
             place.admission = match (body.is_from_sibling, divided_len) {
                 // A sibling stores it for all nodes, so it stays in memory here unless it is popular.
-                (true, None) => copies::admission(cache, &place, &head, total_len),
-                (true, Some(_)) => copies::admission(cache, &place, &head, Some(CHUNK_BYTES)),
+                (true, None) => copying::admission(cache, &place, &head, total_len),
+                (true, Some(_)) => copying::admission(cache, &place, &head, Some(CHUNK_BYTES)),
                 (false, _) => storing::admission(cache, &place, &head, total_len),
             };
         }

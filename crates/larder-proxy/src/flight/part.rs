@@ -20,12 +20,12 @@ use crate::{
     asked::RequestHead,
     cache::{
         chunks::{BodyKeys, ChunkedBody, PlacedBytes, strong_tag},
-        copies,
         entry::{CHUNK_BYTES, CachedEntry, EntryBody, random},
         storing::{self, StoreAdmission, StorePlace},
     },
     errors::Failure,
     flight::{
+        copying,
         fetch::{Fetch, OriginAnswer},
         stage::{FetchStage, KeptPart, PartSource, PrivateResponse},
     },
@@ -112,7 +112,7 @@ impl Fetch {
         let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
         let head = head_of(received, &part, selecting, targets).after_purges(self.flight.began.purge_count);
         if is_from_sibling {
-            place.admission = copies::admission(cache, &place, &head, Some(part.span.len()));
+            place.admission = copying::admission(cache, &place, &head, Some(part.span.len()));
         }
         // Readers are served after this, so they find the part stored.
         let is_stored = self.keep_part(&place, &head, &arrived).await;

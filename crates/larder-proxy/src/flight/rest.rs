@@ -15,11 +15,12 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    cache::{chunks::ChunkedBody, copies, entry::CHUNK_BYTES},
+    cache::{chunks::ChunkedBody, entry::CHUNK_BYTES},
     errors::{BodyError, Failure},
     flight::{
         carrier::{AskedBy, BodyCarrier, BodyStorage, CarriedPiece},
         continuation::{ContinuationAnswer, MissingRange},
+        copying,
         reader::FlightReader,
         shared::Flight,
         source::BodySource,
@@ -192,7 +193,7 @@ impl TailFetch {
     /// Returns whether the bytes are stored although another node stores them too.
     fn is_kept_copy(&self) -> bool {
         let chunks = &self.source.chunks;
-        copies::admits_part(&chunks.cache, &chunks.place.primary, self.end - self.start)
+        copying::admits_part(&chunks.cache, &chunks.place.primary, self.end - self.start)
     }
 
     /// Passes the received bytes to the readers and, with `is_stored`, to the store.

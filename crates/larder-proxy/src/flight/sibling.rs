@@ -19,7 +19,7 @@ use larder_http::cache_control::RequestDirectives;
 
 use crate::{
     asked::{RequestEdits, RequestHead},
-    cache::mark::OriginMark,
+    cache::{chunks::ChunkedBody, mark::OriginMark},
     errors::Failure,
     flight::{
         continuation::MissingRange,
@@ -65,7 +65,7 @@ impl FetchContext {
         let answered = tokio::select! {
             biased;
             answered = asking => answered,
-            () = silence(&is_alive) => Err(Failure::Timeout { host: sibling.name.to_string() }),
+            () = silence(&is_alive, siblings.patience) => Err(Failure::Timeout { host: sibling.name.to_string() }),
         };
         let (mut head, body) = self.judge(&sibling, answered)?;
         if !words.take_proof(siblings, head.status, &mut head.headers) {
@@ -85,7 +85,13 @@ impl FetchContext {
     pub(super) fn may_divide(&self, asked: &RequestHead, len: u64) -> bool {
         let is_for_nodes = asked.is_by_sibling || may_be_shared(asked);
         let known = self.siblings.as_ref().zip(asked.key.as_ref()).filter(|_| is_for_nodes);
-        known.is_some_and(|(siblings, key)| siblings.divide(key, len))
+        // A pinned body must be complete on its owner's disk.
+        known.is_some_and(|(siblings, key)| siblings.divide(key, len) && !self.cache.shared.pins.name(key))
+    }
+
+    /// Returns whether the nodes divide a stored body for this request.
+    pub(super) fn divides(&self, asked: &RequestHead, chunks: &ChunkedBody) -> bool {
+        chunks.is_divisible && chunks.len.is_some_and(|len| self.may_divide(asked, len))
     }
 
     /// Returns the number of the piece at `position`, if the body is divided.
@@ -122,8 +128,7 @@ impl FetchContext {
 impl BodySource {
     /// Returns the end of the piece at `position`, if another node may own what follows.
     pub(super) fn piece_end(&self, position: u64) -> Option<u64> {
-        let is_divided =
-            self.chunks.is_divisible && self.chunks.len.is_some_and(|len| self.means.may_divide(&self.asked, len));
+        let is_divided = self.means.divides(&self.asked, &self.chunks);
         self.means.siblings.as_ref().filter(|_| is_divided).map(|siblings| siblings.pieces.end(position))
     }
 }
@@ -149,12 +154,9 @@ fn listen(asked: &RequestHead, is_alive: &Arc<AtomicBool>, request: &mut Request
 }
 
 /// Completes if a sibling sends nothing in time.
-async fn silence(is_alive: &AtomicBool) {
-    tokio::time::sleep(PATIENCE).await;
+async fn silence(is_alive: &AtomicBool, patience: Duration) {
+    tokio::time::sleep(patience).await;
     if is_alive.load(Relaxed) {
         std::future::pending::<()>().await;
     }
 }
-
-/// Time in which a sibling must send its first interim response.
-const PATIENCE: Duration = Duration::from_millis(50);

@@ -82,12 +82,12 @@ pub(crate) struct ContinuedBody {
     pub(crate) is_stored: bool,
 }
 
-/// Where a part comes from.
+/// The source of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartSource {
-    /// It was stored before.
+    /// The cache: the part was stored before.
     Cache,
-    /// It has just arrived from the origin or another node, in a response with this status.
+    /// The origin or another node, which has just sent the part in a response with this status.
     Arrived { status: StatusCode, is_stored: bool },
 }
 

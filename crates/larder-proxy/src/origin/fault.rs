@@ -83,10 +83,7 @@ impl FaultReport {
     /// Creates the report of a failed TLS handshake with another node, whose CAs are those of the fleet.
     pub(crate) fn of_node_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        let is_unknown = matches!(
-            inner,
-            Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))
-        );
+        let is_unknown = matches!(inner, Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)));
         match is_unknown {
             true => {
                 let why = "its certificate was rejected: no CA in the fleet's `ca_file` has signed it";

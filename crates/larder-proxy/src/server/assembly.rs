@@ -258,7 +258,6 @@ impl Assembly {
         lasting: Persistent,
     ) -> Self {
         let pseudonym = files.pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
-        let fleet_tls = files.fleet_keys.as_ref().and_then(|keys| keys.tls.clone());
         let (fleet, siblings) = fleet_of(&config, files.fleet_keys, lasting.fleet_peers, &own_addresses);
         let routes = Arc::new(SiteRoutes::new(&config));
         let origins = OriginsShared {
@@ -270,7 +269,7 @@ impl Assembly {
             parents: ParentGroup::new(&config.parents),
             own_addresses,
             tls: OriginTls::default(),
-            fleet_tls,
+            fleet_tls: fleet.as_ref().and_then(|link| link.tls.clone()),
             certificate_askers: lasting.certificate_askers,
             rooms: OriginRooms::new(&config.limits),
             complaints: lasting.complaints,

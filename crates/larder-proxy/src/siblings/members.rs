@@ -42,7 +42,7 @@ pub(super) struct SiblingMembers {
 /// The nodes of a configuration or name.
 pub(super) struct ListedNodes<'a> {
     pub(super) nodes: &'a [FleetNode],
-    /// Whether they connect with certificates.
+    /// Whether nodes connect with certificates.
     pub(super) uses_tls: bool,
 }
 
@@ -128,7 +128,11 @@ impl SiblingNode {
             SiblingOutcome::Unreachable(why) => (true, why),
         };
         if is_lost && !self.is_out.swap(true, Relaxed) {
-            tracing::warn!(node = &*self.name, why, "a node of the fleet is not asked for its entries until it responds");
+            tracing::warn!(
+                node = &*self.name,
+                why,
+                "a node of the fleet is not asked for its entries until it responds"
+            );
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::{net::TcpListener, thread};
 
-use crate::support::{Received, Reply, body, nodes::Nodes};
+use crate::support::{Connection, Received, Reply, body, nodes::Nodes};
 
 const PIECE: usize = 1 << 20;
 const LEN: usize = 8 * PIECE + 12_345;
@@ -66,8 +66,9 @@ fn clients_of_all_nodes_at_once_cost_the_origin_a_long_body_once() {
     let (target, whole) = (nodes.target_of(1, "long"), body(LEN));
     thread::scope(|scope| {
         for number in 0..6 {
-            let (nodes, target, whole) = (&nodes, &target, &whole);
-            scope.spawn(move || assert!(nodes.get(number % 3, target, &[]).body == *whole, "{number}"));
+            let (address, target, whole) = (nodes.addresses[number % 3], &target, &whole);
+            let client = move || Connection::open_from([127, 0, 0, 2].into(), address);
+            scope.spawn(move || assert!(client().request("GET", target, &[]).body == *whole, "{number}"));
         }
     });
     let fetched: u64 = fetched(&nodes).iter().sum();

@@ -93,7 +93,7 @@ fn node_that_is_gone_costs_no_request_and_its_entries_are_there_when_it_is_back(
 
 #[test]
 fn node_that_is_silent_is_passed_by() {
-    let mut nodes = Nodes::new(fresh);
+    let mut nodes = Nodes::with(fresh, |config| config.fleet.sibling_patience = Duration::from_millis(50));
     nodes.stop(1);
     // Something accepts its connections and says nothing.
     let silent = TcpListener::bind(nodes.addresses[1]).unwrap();

@@ -1,3 +1,5 @@
+//! Tests of TLS between nodes: handshakes of two nodes, with good certificates and with bad ones.
+
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -92,9 +94,17 @@ async fn certificate_that_is_no_nodes_is_refused_by_both_ends_with_the_reason() 
     let good = load(&fleet(&hosts, ca.sign(directory.path(), "a.example", &[&ca], false)));
     let sign = |by: &FleetAuthority, host, is_expired| by.sign(directory.path(), host, &[&ca, &foreign], is_expired);
     for (bad, why, alert) in [
-        (fleet(&hosts, sign(&foreign, "b.example", false)), "no CA in the fleet's `ca_file` has signed it", "UnknownCA"),
+        (
+            fleet(&hosts, sign(&foreign, "b.example", false)),
+            "no CA in the fleet's `ca_file` has signed it",
+            "UnknownCA",
+        ),
         (fleet(&hosts, sign(&ca, "b.example", true)), "it has expired", "CertificateExpired"),
-        (fleet(&["c.example"], sign(&ca, "c.example", false)), "it does not cover the host's name", "CertificateUnknown"),
+        (
+            fleet(&["c.example"], sign(&ca, "c.example", false)),
+            "it does not cover the host's name",
+            "CertificateUnknown",
+        ),
     ] {
         let bad = load(&bad);
         let (asking, _) = connect(&good, &bad, "b.example").await;
@@ -113,11 +123,15 @@ fn own_certificate_that_the_other_nodes_would_refuse_is_refused_at_start() {
     let (ca, foreign) = (FleetAuthority::new("fleet"), FleetAuthority::new("foreign"));
     let refused = |fleet: &Fleet| FleetTls::load(fleet).err().unwrap();
     let told = refused(&fleet(&["a.example"], foreign.sign(directory.path(), "a.example", &[&ca], false)));
-    assert!(told.contains("no CA in the fleet's `ca_file` has signed it: ") && told.ends_with("a.example.pem"), "{told}");
+    assert!(
+        told.contains("no CA in the fleet's `ca_file` has signed it: ") && told.ends_with("a.example.pem"),
+        "{told}"
+    );
     let told = refused(&fleet(&["b.example"], ca.sign(directory.path(), "a.example", &[&ca], false)));
     assert!(told.contains("it does not cover the host of a node: "), "{told}");
     // A certificate that nobody renewed in time must not keep a node down.
     assert!(FleetTls::load(&fleet(&["a.example"], ca.sign(directory.path(), "a.example", &[&ca], true))).is_ok());
-    let missing = NodeTls { ca_file: directory.path().join("none"), ..ca.sign(directory.path(), "a.example", &[&ca], false) };
+    let missing =
+        NodeTls { ca_file: directory.path().join("none"), ..ca.sign(directory.path(), "a.example", &[&ca], false) };
     assert!(refused(&fleet(&["a.example"], missing)).contains("none"));
 }

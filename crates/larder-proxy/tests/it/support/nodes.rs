@@ -73,6 +73,8 @@ impl Nodes {
                 shares_entries: true,
                 ready_path: Some("/-/ready".to_owned()),
                 node_timeout: Duration::from_secs(5),
+                // Under load, a node may take long.
+                sibling_patience: Duration::from_secs(60),
                 ..Fleet::default()
             },
             state_base: Some(self.directory.path().join(format!("{name}.state"))),

@@ -1,0 +1,40 @@
+//! Decides whether a response of another node of the fleet is stored here too.
+//!
+//! Owns: the order of the decisions. `cache::copies` knows which resources are popular and how much room there is.
+//! Invariant: room is taken before anything is stored. A copy that fails later does not give its room back, so copies
+//! never take more than their share.
+
+use larder_http::StoredHead;
+
+use crate::{
+    cache::{
+        Cache,
+        storing::{self, StoreAdmission, StorePlace},
+    },
+    clock,
+};
+
+/// Decides about a response: it is stored if its resource was fetched from its owner before, within an hour, and if
+/// there is room for copies.
+pub(super) fn admission(cache: &Cache, place: &StorePlace, head: &StoredHead, body_len: Option<u64>) -> StoreAdmission {
+    let is_popular = cache.shared.copies.note_fetch(&place.primary, clock::now());
+    // A body of unknown length could take any room.
+    let Some(len) = body_len.filter(|_| is_popular) else { return StoreAdmission::Refused };
+    let is_granted = storing::admission(cache, place, head, body_len) == StoreAdmission::Granted && reserve(cache, len);
+    if is_granted { StoreAdmission::Granted } else { StoreAdmission::Refused }
+}
+
+/// Returns whether a part of a body that another node sends is stored here.
+pub(super) fn admits_part(cache: &Cache, primary: &[u8], len: u64) -> bool {
+    cache.shared.copies.is_popular(primary, clock::now()) && reserve(cache, len)
+}
+
+/// Takes room for a copy of `len` bytes. Returns `false` if there is too little.
+fn reserve(cache: &Cache, len: u64) -> bool {
+    let Some(store) = &cache.shared.store else { return false };
+    let is_granted = cache.shared.copies.take(store, len);
+    if is_granted {
+        cache.metrics.sibling_copy_bytes.add(len);
+    }
+    is_granted
+}
