@@ -31,7 +31,7 @@ pub struct StoreOptions {
     pub policy: &'static Policy,
     /// Constants of the policies.
     pub tuning: Tuning,
-    /// Expected mean size of an entry with its head, in bytes, from 512 B to 1 MiB. Default:
+    /// Expected mean size of an entry with its head, in bytes, from 512 B (`tiny`: 64 B) to 1 MiB. Default:
     /// [`mean_entry_bytes_default`].
     ///
     /// The index of `log` does not depend on it: its memory grows with the entries. A new volume reserves room for

@@ -10,6 +10,7 @@ mod costs;
 mod engine_row;
 pub mod plan;
 
+use crate::units::SECTOR_BYTES;
 pub use axes::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
 pub use costs::{CostAssumptions, PolicyCosts, TransferWork};
 pub use engine_row::{EngineRow, FileNaming, LocatedRow, LogEviction, LogRow, MappedRow, SlotSchedule, TableRow};
@@ -260,6 +261,16 @@ impl Policy {
     /// Returns the default policy, `log`.
     pub fn default_row() -> &'static Self {
         &POLICIES[0]
+    }
+
+    /// Returns the least mean size of an entry for which the policy can be set up, in bytes.
+    ///
+    /// `tiny` packs entries into sets. The others give an entry one sector or more.
+    pub fn mean_entry_bytes_min(&self) -> u64 {
+        match self.engine {
+            EngineRow::Tiny => 64,
+            EngineRow::Log(_) | EngineRow::Mapped(_) | EngineRow::Table(_) | EngineRow::Clusters => SECTOR_BYTES,
+        }
     }
 
     /// Returns whether a read brings along entries that were not requested, see [`crate::Store::set_neighbours`].

@@ -352,13 +352,14 @@ table! {
     /// index takes more memory. Only for a new volume.
     tiny_front_percent: u64 = 5, count in 1..=50;
     /// `tiny`: number of entries of a set that must be in the front before the set is written. Applies to short entries
-    /// without hits; a set that is almost empty is written earlier. More: fewer bytes written, but more entries dropped
-    /// before they could be hit.
+    /// without hits; a set that is almost empty is written earlier. If a set holds more than 15 entries for each of
+    /// these, it is one for every 15. More: fewer bytes written, but more entries dropped before they could be hit.
     tiny_threshold: u64 = 2, count in 1..=16;
     /// `tiny`: bytes that must move to a set, in percent of the set, for a write if there are fewer entries than the
-    /// threshold. Entries in the ring of long entries count with their whole length. Less: fewer entries dropped before
-    /// they could be hit, but more bytes written for each (at 25, up to four times their length).
-    tiny_move_percent: u64 = 100, count in 1..=100;
+    /// threshold. An entry in the ring of long entries counts with its whole length, one that was hit with four times
+    /// its length. Less: fewer entries dropped before they could be hit, but more bytes written for each (at 25, up to
+    /// four times their length).
+    tiny_move_percent: u64 = 25, count in 1..=100;
     /// `tiny`: oldest part of the ring of long entries, in percent, in which a hit rewrites an entry. More: popular
     /// long entries stay, but more bytes are written.
     tiny_rescue_percent: u64 = 0, count in 0..=90;

@@ -154,7 +154,8 @@ impl StoreSettings {
         let Err(error) = options.check() else { return Ok(()) };
         let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_bytes));
         let help = format!(
-            "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B to 1MiB"
+            "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B (tiny: \
+             64B) to 1MiB"
         );
         Err(Failure::usage(format!("these settings make no store: {error}"), help))
     }

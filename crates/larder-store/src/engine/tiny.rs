@@ -66,10 +66,6 @@ pub(crate) use walk::walk;
 const FRONT_RESERVE: u32 = 2;
 /// Free segments of the front that are reserved for entries whose sets cannot be written.
 const FRONT_SPARE: u32 = 1;
-/// Bytes of the front per slot of its index. About half of the front's content has already moved. The records of the
-/// shortest entries take about 256 bytes there. With longer entries, more of them are stubs. So slots outside this
-/// range are never needed.
-const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 512..=2048;
 
 /// Returns the shape of a new volume.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
@@ -105,8 +101,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
 
 /// Creates the summaries for a volume.
 fn summaries_of(plan: &TinyPlan, options: &StoreOptions) -> SetSummaries {
-    let mean_in_set = options.mean_entry_bytes.min(plan.set_bytes / 7);
-    SetSummaries::new(plan.set_count, plan.set_bytes / mean_in_set)
+    SetSummaries::new(plan.set_count, plan.entries_per_set(options.mean_entry_bytes))
 }
 
 /// A volume of this policy.
@@ -114,6 +109,8 @@ pub(crate) struct TinyEngine {
     volume: Arc<Volume>,
     plan: TinyPlan,
     state: StateLock<TinyState>,
+    /// Fewest entries for which a full set is written, however low the threshold.
+    least_to_move: u64,
     /// Whether a task is moving the oldest segment of the front.
     moving: AtomicBool,
 }
@@ -167,7 +164,7 @@ impl TinyEngine {
         let state = TinyState {
             front: PackRingState::new(plan.front, volume.id),
             long: PackRingState::new(plan.long, volume.id),
-            index: FrontIndex::new(front_slots(&plan, &volume.options)),
+            index: FrontIndex::new(plan.front_slots(volume.options.mean_entry_bytes)),
             sets: summaries_of(&plan, &volume.options),
             set_writes: HashMap::new(),
             suspects: SuspectSets::new(u64::from(plan.set_count)),
@@ -184,7 +181,8 @@ impl TinyEngine {
             reported_failures: 0,
             waiting: TaskWaiters::default(),
         };
-        Ok(Self { volume, plan, state: StateLock::new(state), moving: AtomicBool::new(false) })
+        let least_to_move = plan.least_to_move(volume.options.mean_entry_bytes);
+        Ok(Self { volume, plan, state: StateLock::new(state), least_to_move, moving: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> LockedState<'_, TinyState> {
@@ -233,12 +231,6 @@ impl AsMut<TaskWaiters> for TinyState {
     fn as_mut(&mut self) -> &mut TaskWaiters {
         &mut self.waiting
     }
-}
-
-/// Returns the number of slots of the front's index.
-fn front_slots(plan: &TinyPlan, options: &StoreOptions) -> u64 {
-    let (least, most) = FRONT_BYTES_PER_SLOT.into_inner();
-    u64::from(plan.front.segment_count) * plan.front.segment_bytes / options.mean_entry_bytes.clamp(least, most)
 }
 
 /// Returns the part of a key's hash that the front's index uses.
@@ -334,12 +326,12 @@ impl Engine for TinyEngine {
 
     fn gauges(&self) -> EngineGauges {
         let state = self.lock();
-        let entries_per_set = self.plan.set_bytes / self.volume.options.mean_entry_bytes.min(self.plan.set_bytes / 7);
+        let mean_entry_bytes = self.volume.options.mean_entry_bytes;
+        let in_sets_max = u64::from(self.plan.set_count) * self.plan.entries_per_set(mean_entry_bytes);
         EngineGauges {
             entries: state.index.len() as u64 + state.set_entries,
             counts_all: true,
-            entries_max: front_slots(&self.plan, &self.volume.options)
-                + u64::from(self.plan.set_count) * entries_per_set,
+            entries_max: self.plan.front_slots(mean_entry_bytes) + in_sets_max,
             index_bytes: state.index.memory_bytes() + state.sets.memory_bytes() + state.suspects.memory_bytes(),
             dirty_bytes: state.front.dirty_bytes() + state.long.dirty_bytes(),
             segments_in_use: 0,

@@ -220,9 +220,8 @@ fn tiny_memory(assumed: &CostAssumptions<'_>) -> (f64, f64) {
         return (0.0, 0.0);
     };
     let sets = f64::from(plan.set_count);
-    let front_bytes = plan.front.segment_bytes as f64 * f64::from(plan.front.segment_count);
-    let per_set = plan.set_bytes / mean_entry_bytes.min(plan.set_bytes / TINY_ENTRIES_PER_SET).max(1);
-    let slots = front_bytes / (mean_entry_bytes as f64).clamp(512.0, 2048.0);
+    let per_set = plan.entries_per_set(mean_entry_bytes);
+    let slots = plan.front_slots(mean_entry_bytes) as f64;
     let entries = sets * per_set as f64 + slots;
     let set_bits = TINY_SET_BITS * per_set.div_ceil(TINY_ENTRIES_PER_SET) as f64;
     (entries, (sets * set_bits + slots * TINY_SLOT_BITS) / entries)
@@ -452,7 +451,8 @@ const GROUP_LENGTH_BITS: f64 = 8.0;
 const OBJECT_BITS: f64 = 160.0 + 48.0;
 const CLUSTER_BITS: f64 = 192.0;
 const TINY_SET_BITS: f64 = 32.0;
-const TINY_SLOT_BITS: f64 = 64.0;
+/// 64 bits for a slot of the front's index, of which at most 80% are used.
+const TINY_SLOT_BITS: f64 = 80.0;
 const TINY_ENTRIES_PER_SET: u64 = 7;
 /// Share of lookups in a full index that read the record of another key (docs/measurements.md).
 const LOG_FALSE_MATCHES: f64 = 0.0037;

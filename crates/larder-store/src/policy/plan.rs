@@ -134,7 +134,7 @@ impl Plan {
 
 fn planned(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures) -> PlannedRow {
     let longer = |bytes: f64| wishes.sizes.share_longer_than(bytes);
-    let mean = (wishes.sizes.mean_bytes() as u64).max(512);
+    let mean = (wishes.sizes.mean_bytes() as u64).max(policy.mean_entry_bytes_min());
     let costs = policy.costs(&CostAssumptions {
         size_bytes: wishes.size_bytes,
         mean_entry_bytes: mean,

@@ -15,13 +15,12 @@ use crate::{
         superblock::{FORMAT_VERSION, RuleEpochs, Superblock, SuperblockRefusal, VolumeMembership, VolumeShape},
         written::WrittenSequences,
     },
-    units::{SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
+    units::{SUPERBLOCK_BYTES, last_superblock_bytes},
     volume::{Volume, superblocks},
 };
 use std::{fs, io, path::Path, sync::Arc};
 
 const SIZE_BYTES_MAX: u64 = 16 << 40;
-const MEAN_ENTRY_BYTES_MIN: u64 = SECTOR_BYTES;
 const MEAN_ENTRY_BYTES_MAX: u64 = 1 << 20;
 
 /// In the directory of a store that keeps files: the file with all other data.
@@ -231,8 +230,9 @@ fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static
 pub(super) fn check(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, mean_entry_bytes: mean, .. } = *options;
-    if !(MEAN_ENTRY_BYTES_MIN..=MEAN_ENTRY_BYTES_MAX).contains(&mean) {
-        return invalid(format!("mean entry size must be from 512 bytes to 1 MiB: {mean}"));
+    let least = options.policy.mean_entry_bytes_min();
+    if !(least..=MEAN_ENTRY_BYTES_MAX).contains(&mean) {
+        return invalid(format!("mean entry size must be from {least} bytes to 1 MiB: {mean}"));
     }
     if size_bytes > SIZE_BYTES_MAX {
         return invalid(format!("store size must be at most 16 TiB: {size_bytes}"));

@@ -219,10 +219,10 @@ const SETTINGS: &[Setting] = &[
         => run |s, v| s.store.policy = Some(v.parsed("a policy", tuning::parse_choice)?)),
     row!("store.mean_object_size", "--mean-object-size",
         Size, "512B to 1MiB", Prose("`8KiB`; between 128 GiB and 256 GiB of store it rises to `16KiB`"), Restart, "\"32KiB\"",
-        "Expected mean size of stored objects, 512 B to 1 MiB. For the HashCache policies and `tiny`, the index \
-         has room for the store's size divided by this: smaller takes more memory, larger loses entries early if \
-         the real mean is smaller (`larder_store_displaced_total` grows). The index of `log` grows with its \
-         entries; there it only sets how much room a new store gets for checkpoints.",
+        "Expected mean size of stored objects, 512 B to 1 MiB; with `tiny` from 64 B. For the HashCache policies and \
+         `tiny`, the index has room for the store's size divided by this: smaller takes more memory, larger loses \
+         entries early if the real mean is smaller (`larder_store_displaced_total` grows). The index of `log` grows \
+         with its entries; there it only sets how much room a new store gets for checkpoints.",
         flag once("SIZE", STORE, "Expected mean size of stored objects [default: 8KiB; 16KiB from 256GiB of store]")
         => run |s, v| s.store.mean_object_size_bytes = Some(bytes(v)?)),
     row!("store.io", "--io", Text, "auto, uring, threads", Toml("\"auto\""), Restart, "\"threads\"",

@@ -89,7 +89,8 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
         ErrorKind::Invalid if !options.path.exists() => {
             let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_bytes));
             let ranges = format!(
-                "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B to 1MiB"
+                "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B \
+                 (tiny: 64B) to 1MiB"
             );
             Failure::usage(problem, ranges)
         }

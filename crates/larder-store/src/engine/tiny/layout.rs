@@ -7,7 +7,10 @@
 //! HashCache, and the sets hold [`RecordStub`](crate::format::pack::Stub)s for them.
 
 use super::ring::RingArea;
-use crate::units::{BLOCK_BYTES, SetNumber};
+use crate::{
+    format::pack::granulated,
+    units::{BLOCK_BYTES, SetNumber},
+};
 use std::ops::Range;
 
 /// The division of the data area.
@@ -33,16 +36,19 @@ impl TinyPlan {
     /// Divides `data`. Returns `None` if it is too small.
     ///
     /// With lengths as on the web (lognormal), entries shorter than `n` have about `1 / (1 + 2 mean / n)` of the bytes.
-    /// The sets get that share.
+    /// The sets get that share. A mean below [`SMALL_MEAN_BYTES`] is that of rows or counters, not of web responses:
+    /// hardly any of them is long, so the ring gets much less.
     pub(crate) fn new(data: Range<u64>, wishes: TinyWishes) -> Option<Self> {
         let TinyWishes { mean_entry_bytes: mean, set_bytes, front_percent } = wishes;
         let total = (data.end.checked_sub(data.start)?) / BLOCK_BYTES * BLOCK_BYTES;
         let short = set_bytes / 2;
-        let small_share = total / (short / 2 + mean) * (short / 2);
+        let long_weight = mean.min(mean * mean / SMALL_MEAN_BYTES);
+        let small_share = total / (short / 2 + long_weight) * (short / 2);
         let front_segment = segment_bytes(small_share * front_percent / 100, FRONT_SEGMENTS, FRONT_SEGMENT_RANGE);
         let front_count = (small_share * front_percent / 100 / front_segment).max(FRONT_SEGMENTS);
         let front_total = front_count * front_segment;
-        let sets_total = small_share.saturating_sub(front_total).max(total / 8);
+        let sets_most = total.saturating_sub(front_total + LONG_SEGMENTS_LEAST * LONG_SEGMENT_MIN);
+        let sets_total = small_share.saturating_sub(front_total).max(total / 8).min(sets_most);
         let set_count = sets_total / set_bytes;
         let long_total = total.checked_sub(front_total + set_count * set_bytes)?;
         let long_segment = long_segment_bytes(long_total);
@@ -87,12 +93,59 @@ impl TinyPlan {
         self.set_bytes / 2
     }
 
+    /// Returns the expected number of entries in a full set.
+    ///
+    /// Of entries with a mean of kilobytes, the long ones leave only stubs, so at least seven fit.
+    pub(crate) fn entries_per_set(&self, mean_entry_bytes: u64) -> u64 {
+        let listed_bytes = if mean_entry_bytes < SMALL_MEAN_BYTES { SET_LISTING_BYTES } else { 0 };
+        self.set_bytes / (mean_entry_bytes + listed_bytes).min(self.set_bytes / SET_ENTRIES_MIN)
+    }
+
+    /// Returns the fewest new entries for which a full set is written, however low the threshold.
+    pub(crate) fn least_to_move(&self, mean_entry_bytes: u64) -> u64 {
+        self.entries_per_set(mean_entry_bytes) / ENTRIES_PER_NEW_ENTRY
+    }
+
+    /// Returns the number of entries of the front that its index has room for.
+    pub(crate) fn front_slots(&self, mean_entry_bytes: u64) -> u64 {
+        u64::from(self.front.segment_count) * self.front.segment_bytes / front_bytes_per_slot(mean_entry_bytes)
+    }
+
     pub(crate) fn set_start_bytes(&self, set: SetNumber) -> u64 {
         assert!(set.0 < u64::from(self.set_count));
         self.sets_start_bytes + set.0 * self.set_bytes
     }
 }
 
+/// Returns the bytes of the front per slot of its index.
+///
+/// About half of the front's content has already moved to sets, or was dropped. Small entries take their record there,
+/// which has a length in granules, and a listing. With longer entries, more of them are stubs, and at most one slot for
+/// every 2 KiB is needed.
+fn front_bytes_per_slot(mean_entry_bytes: u64) -> u64 {
+    let (least, most) = FRONT_BYTES_PER_SLOT.into_inner();
+    if mean_entry_bytes >= SMALL_MEAN_BYTES {
+        return mean_entry_bytes.clamp(least, most);
+    }
+    let record_bytes = granulated(mean_entry_bytes + FRONT_RECORD_BYTES) + FRONT_LISTING_BYTES;
+    (record_bytes * FRONT_BYTES_PER_LIVE_BYTE_PERCENT / 100).min(least)
+}
+
+/// A set of many small entries is written only if at least one in this number of them is new.
+const ENTRIES_PER_NEW_ENTRY: u64 = 15;
+/// A mean below this is that of small entries, which have few long ones among them.
+const SMALL_MEAN_BYTES: u64 = 512;
+/// Bytes that a small entry takes in a set in addition to its body: listing, key and checksum.
+const SET_LISTING_BYTES: u64 = 24;
+/// Fewest entries that a full set is expected to hold.
+const SET_ENTRIES_MIN: u64 = 7;
+/// Bytes of the front per slot of its index, for entries that are not small. The shortest take about 256 bytes there.
+const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 512..=2048;
+/// Bytes of a record in addition to its body: fixed fields, a key of 8 bytes and a checksum.
+const FRONT_RECORD_BYTES: u64 = 76;
+const FRONT_LISTING_BYTES: u64 = 24;
+/// Bytes of the front in percent of those whose entries are still in its index.
+const FRONT_BYTES_PER_LIVE_BYTE_PERCENT: u64 = 150;
 /// Valid sizes of a set. Every hit reads a set, and every few entries write one.
 pub(crate) const SET_BYTES_RANGE: std::ops::RangeInclusive<u64> = (4 << 10)..=(64 << 10);
 /// Fewest segments of the front.
@@ -106,6 +159,8 @@ const LONG_SEGMENTS_MANY: u64 = 64;
 /// Length of a segment that takes the longest record.
 const LONG_SEGMENT_ENOUGH: u64 = 1280 << 10;
 const LONG_SEGMENT_MIN: u64 = 32 << 10;
+/// Segments that the ring has room for, however small the entries are.
+const LONG_SEGMENTS_LEAST: u64 = 4;
 const LONG_SEGMENT_MAX: u64 = 16 << 20;
 
 fn ring(
@@ -146,7 +201,7 @@ mod tests {
     #[test]
     fn the_parts_fill_the_data_area_and_do_not_overlap() {
         for total in [3 << 20, 64 << 20, 10 << 30, 1 << 40] {
-            for mean in [512, 1024, 5000, 16 << 10, 1 << 20] {
+            for mean in [64, 150, 512, 1024, 5000, 16 << 10, 1 << 20] {
                 let plan = plan(total, mean).unwrap();
                 assert_eq!(plan.front.start_bytes, 65_536);
                 assert_eq!(plan.sets_start_bytes, plan.front.end_bytes());
@@ -161,9 +216,22 @@ mod tests {
         }
     }
 
+    /// At stake: memory for slots that are never used, or sets written early because the index is full.
+    #[test]
+    fn small_entries_have_more_slots_and_larger_summaries() {
+        let plan = plan(1 << 30, 150).unwrap();
+        let front_bytes = u64::from(plan.front.segment_count) * plan.front.segment_bytes;
+        assert_eq!(
+            [64, 150, 511, 512, 1500, 1 << 20].map(|mean| front_bytes / plan.front_slots(mean)),
+            [324, 420, 512, 512, 1500, 2048]
+        );
+        assert_eq!([64, 150, 511, 512, 1500, 1 << 20].map(|mean| plan.entries_per_set(mean)), [93, 47, 15, 16, 7, 7]);
+    }
+
     #[test]
     fn small_entries_get_sets_and_long_ones_a_ring() {
         let sets = |mean| plan(1 << 30, mean).map(|plan| u64::from(plan.set_count) * plan.set_bytes).unwrap();
+        assert!(sets(150) > 940 << 20 && sets(150) < 970 << 20, "{}", sets(150));
         assert!(sets(1024) > 600 << 20 && sets(5000) < 350 << 20 && sets(5000) > 250 << 20);
         assert!(plan(1 << 30, 5000).unwrap().long.record_bytes_max() > 1100 << 10);
     }

@@ -32,6 +32,9 @@ use std::{
 /// Sets that are processed at a time.
 const SETS_AT_ONCE: usize = 16;
 
+/// Factor for the bytes of an entry that was hit. It is likely to be hit again.
+const HIT_WEIGHT: u64 = 4;
+
 /// A pack found in a segment.
 pub(super) struct FoundPack {
     pub(super) header: pack::PackHeader,
@@ -81,6 +84,13 @@ struct SetArrival {
     expires_at: u32,
     /// Whether the entry must leave the front now.
     due: bool,
+}
+
+impl SetArrival {
+    /// Returns the bytes that a miss of this entry would transfer, times [`HIT_WEIGHT`] if it was hit.
+    fn weighed_bytes(&self) -> u64 {
+        self.piece.entry_bytes() * if self.slot.state == FrontState::Hit { HIT_WEIGHT } else { 1 }
+    }
 }
 
 /// The state of a set before a move.
@@ -318,11 +328,10 @@ impl TinyEngine {
     fn is_worth_a_write(&self, set: SetNumber, arrivals: &[SetArrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
-        let bytes: u64 = due().map(|arrival| arrival.piece.entry_bytes()).sum();
         let tuning = &self.volume.options.tuning;
+        let bytes: u64 = alive().map(SetArrival::weighed_bytes).sum();
         due().next().is_some()
-            && (alive().count() as u64 >= tuning.tiny_threshold
-                || due().any(|arrival| arrival.slot.state == FrontState::Hit)
+            && (alive().count() as u64 >= tuning.tiny_threshold.max(self.least_to_move)
                 || bytes * 100 >= self.plan.set_bytes * tuning.tiny_move_percent
                 || self.lock().sets.is_sparse(set))
     }

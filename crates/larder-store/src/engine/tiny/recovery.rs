@@ -10,7 +10,6 @@
 use super::{
     TinyEngine, contents,
     front::{FrontIndex, FrontSlot, FrontState},
-    front_slots,
     moves::packs_in,
     prefix_of,
     ring::RingArea,
@@ -164,7 +163,7 @@ fn begin(
             ring.resume(found.first_sequences.clone(), found.last_sequence + SEQUENCE_MARGIN);
         }
     }
-    let usual = front_slots(&engine.plan, &engine.volume.options);
+    let usual = engine.plan.front_slots(engine.volume.options.mean_entry_bytes);
     if entries.len() as u64 > usual {
         // Some of these were already moved to sets. Until they are moved again, the index is larger than usual.
         state.index = FrontIndex::new(entries.len() as u64);

@@ -14,6 +14,7 @@ pub(crate) struct SetSummaries {
     words: Vec<u32>,
     words_per_set: usize,
     set_count: u32,
+    hit_bits_per_word: u32,
 }
 
 /// A summary's answer about a key.
@@ -27,10 +28,16 @@ pub(crate) enum MayHold {
 
 impl SetSummaries {
     /// Creates the summaries of `set_count` sets that are expected to hold `entries_per_set` entries each: one word of
-    /// 32 bits for every seven entries.
+    /// 32 bits for every seven entries. Several words have more hit bits, because only one of them has a version.
     pub(crate) fn new(set_count: u32, entries_per_set: u64) -> Self {
         let words_per_set = entries_per_set.div_ceil(ENTRIES_PER_WORD).clamp(1, WORDS_PER_SET_MAX) as usize;
-        Self { words: vec![0; words_per_set * set_count as usize], words_per_set, set_count }
+        let hit_bits_per_word = if words_per_set < WORDS_MANY { HIT_BITS_PER_WORD } else { HIT_BITS_PER_WORD_OF_MANY };
+        Self { words: vec![0; words_per_set * set_count as usize], words_per_set, set_count, hit_bits_per_word }
+    }
+
+    /// Returns the number of the words' layout, for a snapshot. Words of another layout must not be loaded.
+    pub(crate) fn layout(&self) -> u32 {
+        self.hit_bits_per_word - HIT_BITS_PER_WORD
     }
 
     /// Returns the number of sets.
@@ -85,12 +92,14 @@ impl SetSummaries {
     pub(crate) fn note_hit(&mut self, key_hash: KeyHash) {
         let set = self.set_of(key_hash);
         assert!(set.0 < u64::from(self.set_count), "{set:?} of {}", self.set_count);
-        let bit = VERSION_BITS + hit_place(key_hash, self.hit_bits());
-        self.set_bit(set, bit);
+        for place in hit_places(key_hash, self.hit_bits()) {
+            self.set_bit(set, VERSION_BITS + place);
+        }
     }
 
     pub(crate) fn was_hit(&self, key_hash: KeyHash) -> bool {
-        self.bit(self.set_of(key_hash), VERSION_BITS + hit_place(key_hash, self.hit_bits()))
+        let set = self.set_of(key_hash);
+        hit_places(key_hash, self.hit_bits()).iter().all(|&place| self.bit(set, VERSION_BITS + place))
     }
 
     /// Notes the new content of a set. None of its entries was hit yet.
@@ -134,7 +143,7 @@ impl SetSummaries {
     }
 
     fn hit_bits(&self) -> u32 {
-        HIT_BITS_PER_WORD * self.words_per_set as u32
+        self.hit_bits_per_word * self.words_per_set as u32
     }
 
     fn filter_start(&self) -> u32 {
@@ -167,6 +176,9 @@ const VERSION_BITS: u32 = 4;
 const VERSION_MASK: u32 = (1 << VERSION_BITS) - 1;
 const VERSION_UNKNOWN: u8 = 0;
 const HIT_BITS_PER_WORD: u32 = 8;
+/// Words of a set from which on they have more hit bits.
+const WORDS_MANY: usize = 3;
+const HIT_BITS_PER_WORD_OF_MANY: u32 = 12;
 
 /// Returns the next version: 1 to 15, then 1 again.
 fn after(version: u8) -> u8 {
@@ -179,9 +191,11 @@ fn filter_places(key_hash: KeyHash, filter_bits: u32) -> [u32; 2] {
     [low, high].map(|part| ((part * u64::from(filter_bits)) >> 16) as u32)
 }
 
-fn hit_place(key_hash: KeyHash, hit_bits: u32) -> u32 {
-    let mixed = (key_hash.0 as u32).wrapping_mul(0x9E37_79B1) >> 16;
-    (mixed * hit_bits) >> 16
+/// Returns the two bits that a hit sets. With a single one, the hits of a set that is written after a dozen requests
+/// would mark a tenth of the other entries too. These would stay without being used.
+fn hit_places(key_hash: KeyHash, hit_bits: u32) -> [u32; 2] {
+    let mixed = (key_hash.0 as u32).wrapping_mul(0x9E37_79B1);
+    [mixed >> 16, mixed & 0xFFFF].map(|part| (part * hit_bits) >> 16)
 }
 
 #[cfg(test)]

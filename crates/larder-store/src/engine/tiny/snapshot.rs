@@ -10,6 +10,10 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// Position of the layout of the words in the header's third word, above the high bits of the number of entries.
+const LAYOUT_SHIFT: u32 = 24;
+const LAYOUT_MASK: u32 = (1 << LAYOUT_SHIFT) - 1;
+
 /// The content of a snapshot.
 pub(super) struct KnownFront {
     pub(super) words: Vec<u32>,
@@ -23,20 +27,24 @@ pub(super) fn area_bytes(sets: &SetSummaries) -> u64 {
 
 /// Writes the snapshot.
 pub(super) async fn write(engine: &Arc<TinyEngine>) -> Result<()> {
-    let (words, set_entries, number) = {
+    let (words, set_entries, number, layout) = {
         let state = engine.lock();
-        (state.sets.words().to_vec(), state.set_entries, state.front.last_sequence() as u32)
+        (state.sets.words().to_vec(), state.set_entries, state.front.last_sequence() as u32, state.sets.layout())
     };
-    let says = [words.len() as u32, set_entries as u32, (set_entries >> u32::BITS) as u32];
+    assert!(set_entries >> u32::BITS < 1 << LAYOUT_SHIFT, "entries of at least 64 bytes in at most 16 TiB");
+    let says = [words.len() as u32, set_entries as u32, (set_entries >> u32::BITS) as u32 | layout << LAYOUT_SHIFT];
     snapshot::write(&engine.volume, &SnapshotPage { number, words: says }, &words).await
 }
 
 /// Loads the snapshot, if there is one and it belongs to the front's last sequence. It is removed in any case.
 pub(super) async fn take(engine: &TinyEngine, last_sequence: u64) -> Option<KnownFront> {
     let SnapshotPage { number, words: [word_count, low, high] } = snapshot::read_header(&engine.volume).await?;
-    let expected = engine.lock().sets.words().len() as u64;
-    let fits = number == last_sequence as u32 && u64::from(word_count) == expected;
+    let (expected, layout) = {
+        let state = engine.lock();
+        (state.sets.words().len() as u64, state.sets.layout())
+    };
+    let fits = number == last_sequence as u32 && u64::from(word_count) == expected && high >> LAYOUT_SHIFT == layout;
     let words = if fits { snapshot::read_words(&engine.volume, number, expected).await } else { None };
     snapshot::mark_used(&engine.volume, 0).await.ok()?;
-    words.map(|words| KnownFront { words, set_entries: u64::from(high) << u32::BITS | u64::from(low) })
+    words.map(|words| KnownFront { words, set_entries: u64::from(high & LAYOUT_MASK) << u32::BITS | u64::from(low) })
 }

@@ -90,6 +90,26 @@ fn a_body_that_was_damaged_in_the_front_is_not_made_valid_by_its_move_to_a_set()
 }
 
 #[test]
+fn a_full_store_of_small_entries_takes_at_most_nine_bits_of_memory_an_entry() {
+    let store = store(8 << 20, &tiny_options(150));
+    (0..160_000_u64).for_each(|key| assert!(insert(&store, key, 1, (100 + key * 7 % 101) as usize)));
+    let stats = store.stats();
+    let bits = stats.index_bytes as f64 * 8.0 / stats.entries as f64;
+    assert!(stats.entries > 30_000 && bits <= 9.0, "{bits} bits for each of {} entries", stats.entries);
+}
+
+#[test]
+fn entries_of_64_bytes_are_the_smallest_that_tiny_can_be_set_up_for_and_of_512_those_of_others() {
+    let refusal = |options: &StoreOptions| {
+        Store::open_on(Arc::new(MemoryDevice::new(64 << 20)), options).err().map(|error| error.to_string())
+    };
+    assert_eq!(refusal(&tiny_options(64)), None);
+    assert!(refusal(&tiny_options(63)).is_some_and(|message| message.contains("from 64 bytes")));
+    let log = StoreOptions { mean_entry_bytes: 511, ..options() };
+    assert!(refusal(&log).is_some_and(|message| message.contains("from 512 bytes")));
+}
+
+#[test]
 fn a_clean_close_keeps_everything_and_a_kill_what_was_flushed() {
     let options = tiny_options(1024);
     let device = Arc::new(MemoryDevice::new(16 << 20));
