@@ -22,6 +22,7 @@ mod contents;
 pub(crate) mod front;
 pub(crate) mod layout;
 mod moves;
+mod outgoing;
 mod pauses;
 mod read;
 mod recovery;
@@ -142,6 +143,9 @@ struct TinyState {
     /// Whether refused packs were moved to new places and the device has accepted nothing since. It may accept nothing
     /// at all.
     is_device_suspect: bool,
+    /// Keys whose newest record is lost with a damaged pack of the oldest segment. An older version of them may be in
+    /// their sets until that segment is reused.
+    lost_keys: Vec<KeyHash>,
     /// Number of successive moves of the oldest segment that failed because the device refused sets.
     failed_moves: u32,
     /// Number of packs of the long ring that could not be written.
@@ -176,6 +180,7 @@ impl TinyEngine {
             given_up_count: 0,
             retry_at: None,
             is_device_suspect: false,
+            lost_keys: Vec::new(),
             failed_moves: 0,
             failed_packs: 0,
             reported_failures: 0,

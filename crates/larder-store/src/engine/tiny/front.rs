@@ -52,6 +52,11 @@ impl FrontIndex {
         if self.is_full() {
             return Err(IndexFull);
         }
+        self.insert_in_reserve(slot)
+    }
+
+    /// Adds an entry although the table is full, in the room that is left for short searches.
+    pub(crate) fn insert_in_reserve(&mut self, slot: FrontSlot) -> Result<(), IndexFull> {
         let mut at = self.home(slot.prefix);
         while self.slots[at] != 0 && prefix_of(self.slots[at]) <= slot.prefix {
             at += 1;

@@ -10,6 +10,7 @@ use super::{
     TinyEngine,
     contents::{self, ItemKind, RecordPiece, SetDirectory, SetItem, SetListing, room_bytes},
     front::{FrontSlot, FrontState},
+    outgoing::{OutgoingRecord, OutgoingSegment, packs_in},
     prefix_of,
     ring::PackRingState,
     rrip::{self, ResidentRank},
@@ -17,12 +18,10 @@ use super::{
 };
 use crate::{
     clock::has_expired,
-    format::pack::{self, PackedRecord},
     hash::KeyHash,
-    units::{BLOCK_BYTES, SetNumber},
+    units::SetNumber,
     volume::{counters::add, turn::TaskTurn},
 };
-use bytes::Bytes;
 use futures_util::future::join_all;
 use std::{
     collections::{BTreeSet, HashSet},
@@ -34,48 +33,6 @@ const SETS_AT_ONCE: usize = 16;
 
 /// Factor for the bytes of an entry that was hit. It is likely to be hit again.
 const HIT_WEIGHT: u64 = 4;
-
-/// A pack found in a segment.
-pub(super) struct FoundPack {
-    pub(super) header: pack::PackHeader,
-    pub(super) listings: Vec<PackedRecord>,
-}
-
-/// Returns the packs in `bytes`, a segment that begins at `start_bytes`. They can be of any run.
-pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at + BLOCK_BYTES as usize <= bytes.len() {
-        let step = match pack::decode_mended(engine.volume.id, start_bytes + at as u64, &bytes[at..]) {
-            Some((header, listings)) if at + header.len_bytes as usize <= bytes.len() && header.len_bytes > 0 => {
-                let len = (header.len_bytes as usize).next_multiple_of(BLOCK_BYTES as usize);
-                found.push(FoundPack { header, listings });
-                len
-            }
-            _ => BLOCK_BYTES as usize,
-        };
-        at += step;
-    }
-    found
-}
-
-/// The segment that is being moved out.
-pub(super) struct OutgoingSegment {
-    start_bytes: u64,
-    bytes: Bytes,
-}
-
-impl OutgoingSegment {
-    /// Returns up to `len_max` bytes from `offset_bytes`.
-    pub(super) fn bytes_from(&self, offset_bytes: u64, len_max: u64) -> Bytes {
-        let at = (offset_bytes - self.start_bytes) as usize;
-        self.bytes.slice(at..self.bytes.len().min(at + len_max as usize))
-    }
-
-    pub(super) fn holds(&self, offset_bytes: u64) -> bool {
-        (self.start_bytes..self.start_bytes + self.bytes.len() as u64).contains(&offset_bytes)
-    }
-}
 
 /// An entry of the front that belongs to the set.
 struct SetArrival {
@@ -132,29 +89,12 @@ impl TinyEngine {
         let Ok(bytes) = self.volume.read(start_bytes, self.plan.front.segment_bytes).await else { return false };
         let mut packs = packs_in(self, start_bytes, &bytes);
         packs.retain(|found| self.lock().front.has_pack(segment, found.header.sequence));
-        let outgoing = OutgoingSegment { start_bytes, bytes };
-        let listed = || {
-            packs.iter().flat_map(|found| {
-                let start = found.header.offset_bytes;
-                found.listings.iter().map(move |listing| (start + u64::from(listing.at), listing.key_hash))
-            })
-        };
-        let mut sets = BTreeSet::new();
-        // A missing pack was damaged or overwritten by a misdirected write. The index still has its entries. Their sets
-        // must be written, otherwise older versions in the sets would resurface.
+        let outgoing = OutgoingSegment::new(start_bytes, bytes, &packs);
+        // A missing pack was damaged or overwritten by a misdirected write. The index still has its entries.
         if packs.len() as u64 != sequences.end - sequences.start {
-            sets = self.forget_unlisted(&outgoing, &listed().map(|(offset, _)| offset).collect());
+            self.forget_unlisted(&outgoing);
         }
-        {
-            let state = self.lock();
-            // An entry that supersedes content of a suspect set may be gone from the index and still be in this
-            // segment.
-            let matters = |&(offset, key_hash): &(u64, KeyHash)| {
-                state.index.find(prefix_of(key_hash), self.granule(offset)).is_some()
-                    || state.is_suspect(state.sets.set_of(key_hash))
-            };
-            sets.extend(listed().filter(matters).map(|(_, key_hash)| state.sets.set_of(key_hash)));
-        }
+        let sets = self.sets_of(&outgoing);
         let mut failed = Vec::new();
         for batch in sets.into_iter().collect::<Vec<_>>().chunks(SETS_AT_ONCE) {
             let moved = join_all(batch.iter().map(|&set| self.move_set(set, &outgoing))).await;
@@ -179,6 +119,7 @@ impl TinyEngine {
         }
         let mut state = self.lock();
         (state.move_at, state.failed_moves) = (None, 0);
+        state.lost_keys.clear();
         state.front.release_oldest(segment);
         true
     }
@@ -210,8 +151,9 @@ impl TinyEngine {
         }
     }
 
-    /// Drops the entries of a damaged segment that no pack lists. Returns the sets that they belong to.
-    fn forget_unlisted(&self, outgoing: &OutgoingSegment, listed: &HashSet<u64>) -> BTreeSet<SetNumber> {
+    /// Drops the entries of a damaged segment that no pack lists, and notes them as lost.
+    fn forget_unlisted(&self, outgoing: &OutgoingSegment) {
+        let listed: HashSet<u64> = outgoing.records.iter().map(|record| record.offset_bytes).collect();
         let mut state = self.lock();
         let unlisted: Vec<_> = state
             .index
@@ -222,13 +164,25 @@ impl TinyEngine {
             })
             .collect();
         add(&self.volume.counters.corrupt, unlisted.len() as u64);
-        let key_hashes = unlisted.into_iter().map(|slot| KeyHash::of_prefix(slot.prefix));
-        key_hashes
-            .map(|key_hash| {
-                state.forget_key(key_hash);
-                state.sets.set_of(key_hash)
-            })
-            .collect()
+        for slot in unlisted {
+            let key_hash = KeyHash::of_prefix(slot.prefix);
+            state.forget_key(key_hash);
+            state.lost_keys.push(key_hash);
+        }
+    }
+
+    /// Returns the sets that must be examined before a segment is reused.
+    fn sets_of(&self, outgoing: &OutgoingSegment) -> BTreeSet<SetNumber> {
+        let state = self.lock();
+        // A record that supersedes content of a suspect set may be gone from the index and still be in this segment.
+        let matters = |record: &&OutgoingRecord| {
+            state.index.find(prefix_of(record.key_hash), self.granule(record.offset_bytes)).is_some()
+                || state.is_suspect(state.sets.set_of(record.key_hash))
+        };
+        let listed = outgoing.records.iter().filter(matters).map(|record| record.key_hash);
+        // The sets of lost records must be written. Otherwise older versions in these sets would resurface.
+        let all = listed.chain(state.lost_keys.iter().copied());
+        all.map(|key_hash| state.sets.set_of(key_hash)).collect()
     }
 
     /// Moves the front's entries of a set into it, if that is worth a write. Drops entries in `outgoing` that are not

@@ -10,7 +10,7 @@
 use super::{
     TinyEngine, contents,
     front::{FrontIndex, FrontSlot, FrontState},
-    moves::packs_in,
+    outgoing::packs_in,
     prefix_of,
     ring::RingArea,
     snapshot,

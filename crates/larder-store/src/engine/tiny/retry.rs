@@ -9,22 +9,26 @@
 use super::{
     TinyEngine, TinyState,
     append::{SealedPacks, stub_parcel},
-    contents::{self, ItemKind, RecordPiece},
+    contents::{self, ItemKind, RecordPiece, SetListing},
     front::{FrontSlot, FrontState},
-    moves::{OldSet, OutgoingSegment, SetOutcome},
+    moves::{OldSet, SetOutcome},
+    outgoing::OutgoingSegment,
     pauses::{PAUSE, is_over},
     prefix_of,
     ring::RingPlace,
 };
 use crate::{
     engine::kit::{pack::SealedPack, room::NoRoom},
-    format::{pack::PackedKind, record::RecordParts},
-    hash::KeyHash,
+    format::{
+        pack::{PackedKind, RecordStub},
+        record::RecordParts,
+    },
+    hash::{FullHash, KeyHash},
     units::SetNumber,
     volume::counters::add,
 };
 use bytes::Bytes;
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 /// Number of failures after which a pack is moved to another place.
 const FAILURES_IN_PLACE_MAX: u8 = 2;
@@ -42,9 +46,19 @@ struct FailedSet {
 
 /// The entries that a set on the volume may hold.
 enum HeldEntries {
-    Prefixes(HashSet<u32>),
+    Hashes(Vec<FullHash>),
     /// The set is unreadable.
     Unknown,
+}
+
+impl HeldEntries {
+    /// Returns whether the set may hold an entry with this prefix.
+    fn may_have(&self, prefix: u32) -> bool {
+        match self {
+            Self::Hashes(hashes) => hashes.iter().any(|hash| prefix_of(hash.key_hash()) == prefix),
+            Self::Unknown => true,
+        }
+    }
 }
 
 impl TinyEngine {
@@ -140,14 +154,20 @@ impl TinyEngine {
         false
     }
 
-    /// Returns the prefixes of all entries in a set's bytes, whether trusted or not.
+    /// Returns the hashes of all entries in a set's bytes, whether trusted or not.
     async fn held_on_volume(&self, set: SetNumber) -> HeldEntries {
         let offset = self.plan.set_start_bytes(set);
-        let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else { return HeldEntries::Unknown };
+        let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else {
+            return HeldEntries::Unknown;
+        };
         // Bytes that are not a set now will not be one after a restart either.
         let directory = contents::directory(self.volume.id, offset, &bytes);
         let listings = directory.iter().flat_map(|directory| &directory.listings);
-        HeldEntries::Prefixes(listings.map(|listing| prefix_of(listing.key_hash(&self.volume, &bytes))).collect())
+        let hash = |listing: &SetListing| match listing.piece(&self.volume, &bytes) {
+            Some(piece) => piece.hash(),
+            None => likely_hash(listing.key_hash(&self.volume, &bytes)),
+        };
+        HeldEntries::Hashes(listings.map(hash).collect())
     }
 
     fn append_set_again(
@@ -167,12 +187,46 @@ impl TinyEngine {
             if !outgoing.holds(offset) {
                 continue;
             }
-            if matches!(held, HeldEntries::Prefixes(prefixes) if !prefixes.contains(&slot.prefix)) {
+            if !held.may_have(slot.prefix) {
                 state.index.remove(slot.prefix, slot.granule);
                 add(&self.volume.counters.evicted, u64::from(slot.state != FrontState::Removed));
                 continue;
             }
             self.append_again(state, slot, &outgoing.bytes_from(offset, self.plan.short_bytes_max()), sealed)?;
+        }
+        // The key of a record may have been forgotten, just now or before. So far, the record itself has superseded what
+        // the volume has of the set, for a start after a kill.
+        let records = outgoing.records.iter().map(|record| record.key_hash);
+        let gone: Vec<_> = records.chain(state.lost_keys.iter().copied()).collect();
+        for key_hash in gone.into_iter().filter(|key_hash| (first..=last).contains(&prefix_of(*key_hash))) {
+            if state.newest(prefix_of(key_hash)).is_none() {
+                self.hide_held(state, held, key_hash, sealed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends tombstones for the entries with this prefix that a set holds on the volume.
+    fn hide_held(
+        &self,
+        state: &mut TinyState,
+        held: &HeldEntries,
+        key_hash: KeyHash,
+        sealed: &mut SealedPacks,
+    ) -> Result<(), NoRoom> {
+        let likely = likely_hash(key_hash);
+        let hashes = match held {
+            HeldEntries::Hashes(hashes) => &hashes[..],
+            HeldEntries::Unknown => slice::from_ref(&likely),
+        };
+        let prefix = prefix_of(key_hash);
+        for &hash in hashes.iter().filter(|hash| prefix_of(hash.key_hash()) == prefix) {
+            let stub = RecordStub { hash, offset_bytes: 0, len_bytes: 0, sequence: 0, own_sequence: 0 };
+            let place = self.append_stub(state, stub, stub_parcel(&stub, PackedKind::Tombstone, 0), sealed)?;
+            state.appended_again_until = state.front.last_sequence();
+            let granule = self.granule(place.offset_bytes);
+            let slot = FrontSlot { prefix, granule, state: FrontState::Removed };
+            state.index.insert_in_reserve(slot).map_err(|_| NoRoom::Now)?;
         }
         Ok(())
     }
@@ -261,4 +315,10 @@ impl TinyEngine {
             }
         }
     }
+}
+
+/// Returns a full hash with these low bits, for an entry whose full hash is unknown. It hides all entries with the same
+/// prefix.
+fn likely_hash(key_hash: KeyHash) -> FullHash {
+    FullHash(u128::from(key_hash.0))
 }
