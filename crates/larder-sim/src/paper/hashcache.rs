@@ -74,8 +74,8 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.push(table);
     report.remarks.push(
         "hashcache-setmem-lru keeps 40% of the sets in memory at once. The policy hashcache-log-lru takes 2.5 bits \
-         more per object for positions that are not in its file yet. \"Less memory than others\" counts from the 32 \
-         bytes an object of the leanest index that the paper knows."
+         more per object for positions that are not in its file yet. The lines \"less memory than others\" count from \
+         the 32 bytes an object of the leanest index that the paper knows."
             .to_owned(),
     );
     report.remarks.push(
