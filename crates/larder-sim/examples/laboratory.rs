@@ -61,6 +61,9 @@ JSON or CSV. `--plots` draws rate, hits, bytes hit, memory and bytes written. An
 
 ";
 
+/// The heading of the last section.
+const SPEED_TITLE: &str = "The laboratory's own speed: requests per second of one core";
+
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [document, folder, rest @ ..] = &arguments[..] else {
@@ -69,6 +72,44 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     };
     let names = rest.get(1..).unwrap_or_default();
     let share: f64 = rest.first().map_or(Ok(1.0), |text| text.parse())?;
+    // The speed is measured first, because its table reports the peak memory of this process.
+    let (before, speed) = if names.is_empty() {
+        (String::new(), speed()?)
+    } else {
+        let before = fs::read_to_string(document)?;
+        let speed = before.find(&format!("## {SPEED_TITLE}\n")).map_or("", |at| &before[at..]).to_owned();
+        (before, speed)
+    };
+    let known = KnownRuns::default();
+    let options = PaperOptions {
+        seed: 11,
+        jobs: jobs_default(),
+        share,
+        model: None,
+        varies_assumptions: false,
+        known: &known,
+        progress: &|_| {},
+        dry_run: false,
+    };
+    let (mut text, mut reports) = (String::new(), Vec::new());
+    for paper in PAPERS {
+        let is_simulated = names.is_empty() || names.iter().any(|name| name == paper.name);
+        let (section, report) =
+            if is_simulated { simulated(paper, &options, Path::new(folder))? } else { kept(paper, &options, &before)? };
+        text.push_str(&section);
+        reports.push(report);
+    }
+    let account = Paper::account(&reports);
+    let headline = account.title.clone();
+    let account = Report { title: "Account of the printed results".to_owned(), ..account }.to_text();
+    let machines = machines(share)?;
+    let text = format!("# The laboratory\n\n**{headline}.**\n{OPENING}{machines}{account}\n{text}{speed}");
+    fs::write(document, text.trim_end().to_owned() + "\n")?;
+    Ok(())
+}
+
+/// Returns the list of machines, and a note if fewer operations than the papers' are simulated.
+fn machines(share: f64) -> Result<String, Box<dyn Error + Send + Sync>> {
     let mut text = String::new();
     for (name, _) in MODELS {
         writeln!(text, "- `{name}`: {}", Model::open(name)?.about)?;
@@ -80,40 +121,64 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
             "This copy was made with {share} of the papers' operations (seconds of the papers are scaled).\n"
         )?;
     }
-    let machines = std::mem::take(&mut text);
-    let known = KnownRuns::default();
-    let mut reports = Vec::new();
-    // The speed is measured first, because its table reports the peak memory of this process.
-    let speed = if names.is_empty() { speed()? } else { String::new() };
-    for paper in PAPERS.iter().filter(|paper| names.is_empty() || names.iter().any(|name| name == paper.name)) {
-        let options = PaperOptions {
-            seed: 11,
-            jobs: jobs_default(),
-            share,
-            model: None,
-            varies_assumptions: false,
-            known: &known,
-            progress: &|_| {},
-            dry_run: false,
-        };
-        let report = paper.simulate(&options)?;
-        eprintln!("{}", report.to_text());
-        text.push_str(&report.to_text());
-        for figure in &report.figures {
-            figure.draw(Path::new(folder))?;
-            let folder = Path::new(folder).file_name().unwrap_or_default().display();
-            write!(text, "\n![{}]({folder}/{}.svg)\n", figure.title, figure.name)?;
-        }
-        writeln!(text, "\n`larder sim paper {}`\n", paper.name)?;
-        reports.push(report);
-    }
-    let account = Paper::account(&reports);
-    let headline = account.title.clone();
-    let account = Report { title: "Account of the printed results".to_owned(), ..account }.to_text();
-    let text = format!("# The laboratory\n\n**{headline}.**\n{OPENING}{machines}{account}\n{text}{speed}");
-    fs::write(document, text.trim_end().to_owned() + "\n")?;
-    Ok(())
+    Ok(text)
 }
+
+/// The last line of a paper's section.
+fn end_of_section(paper: &Paper) -> String {
+    format!("\n`larder sim paper {}`\n\n", paper.name)
+}
+
+/// Simulates a paper, draws its figures, and returns its section.
+fn simulated(
+    paper: &Paper,
+    options: &PaperOptions<'_>,
+    folder: &Path,
+) -> Result<(String, Report), Box<dyn Error + Send + Sync>> {
+    let report = paper.simulate(options)?;
+    let mut text = report.to_text();
+    eprintln!("{text}");
+    for figure in &report.figures {
+        figure.draw(folder)?;
+        let folder = folder.file_name().unwrap_or_default().display();
+        write!(text, "\n![{}]({folder}/{}.svg)\n", figure.title, figure.name)?;
+    }
+    text.push_str(&end_of_section(paper));
+    Ok((text, report))
+}
+
+/// Returns a paper's section of the page, and its comparisons with the values that are printed there. The printed digits
+/// are enough to tell which values are met.
+fn kept(
+    paper: &Paper,
+    options: &PaperOptions<'_>,
+    page: &str,
+) -> Result<(String, Report), Box<dyn Error + Send + Sync>> {
+    let end_line = end_of_section(paper);
+    let missing = |what: &str| format!("the page has no {what} of {}: simulate it too", paper.name);
+    let end = page.find(&end_line).ok_or_else(|| missing("section"))?;
+    let start = page[..end].rfind("\n## ").ok_or_else(|| missing("heading"))? + 1;
+    let section = page[start..end].to_owned() + &end_line;
+    // A dry run fills the known runs with meaningless values, so it gets its own.
+    let dry = PaperOptions { dry_run: true, known: &KnownRuns::default(), model: None, ..*options };
+    let mut report = paper.simulate(&dry)?;
+    for comparison in &mut report.comparisons {
+        let value = printed_value(&section, &comparison.what);
+        comparison.simulated = value.ok_or_else(|| missing(&format!("line `{}`", comparison.what)))?;
+    }
+    Ok((section, report))
+}
+
+/// Returns the simulated value in the line of `what`, the first table of `section`.
+fn printed_value(section: &str, what: &str) -> Option<f64> {
+    let rows = section.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+    let of_line = |cells: &Vec<&str>| cells.len() == COMPARISON_CELLS && cells[1] == what;
+    rows.into_iter().find(of_line)?[SIMULATED_CELL].replace(',', "").parse().ok()
+}
+
+/// Cells of a comparison's line, with the empty ones outside of the first and last bar, and the simulated value's.
+const COMPARISON_CELLS: usize = 9;
+const SIMULATED_CELL: usize = 6;
 
 /// Measures the laboratory's own speed on this machine.
 fn speed() -> Result<String, Box<dyn Error + Send + Sync>> {
@@ -126,7 +191,7 @@ fn speed() -> Result<String, Box<dyn Error + Send + Sync>> {
         policies: Policy::all().iter().collect(),
     };
     let mut report = speed.run(&|_| {})?;
-    report.title = "The laboratory's own speed: requests per second of one core".to_owned();
+    report.title = SPEED_TITLE.to_owned();
     let machine = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let machine = machine.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     report
