@@ -87,7 +87,7 @@ impl TinyEngine {
         let Some((segment, sequences)) = self.oldest_of_front() else { return false };
         let start_bytes = self.plan.front.segment_start_bytes(segment);
         let Ok(bytes) = self.volume.read(start_bytes, self.plan.front.segment_bytes).await else { return false };
-        let mut packs = packs_in(self, start_bytes, &bytes);
+        let mut packs = packs_in(self.volume.id, start_bytes, &bytes);
         packs.retain(|found| self.lock().front.has_pack(segment, found.header.sequence));
         let outgoing = OutgoingSegment::new(start_bytes, bytes, &packs);
         // A missing pack was damaged or overwritten by a misdirected write. The index still has its entries.

@@ -3,9 +3,11 @@
 //! Owns: the search for packs in a segment's bytes. What becomes of the records is decided elsewhere. Cost: the bytes of
 //! one segment.
 
-use super::TinyEngine;
 use crate::{
-    format::pack::{self, PackedRecord},
+    format::{
+        VolumeId,
+        pack::{self, PackedRecord},
+    },
     hash::KeyHash,
     units::BLOCK_BYTES,
 };
@@ -18,21 +20,33 @@ pub(super) struct FoundPack {
 }
 
 /// Returns the packs in `bytes`, a segment that begins at `start_bytes`. They can be of any run.
-pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at + BLOCK_BYTES as usize <= bytes.len() {
-        let step = match pack::decode_mended(engine.volume.id, start_bytes + at as u64, &bytes[at..]) {
-            Some((header, listings)) if at + header.len_bytes as usize <= bytes.len() && header.len_bytes > 0 => {
-                let len = (header.len_bytes as usize).next_multiple_of(BLOCK_BYTES as usize);
-                found.push(FoundPack { header, listings });
-                len
-            }
-            _ => BLOCK_BYTES as usize,
+///
+/// A pack that the device refused leaves the bytes of an older one at its place. That one may be longer and reach over
+/// newer packs behind it. So a pack within another counts if it is newer. An older one there is the content of a record.
+pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
+    let mut found: Vec<FoundPack> = Vec::new();
+    let (mut last_end, mut last_sequence) = (0, 0);
+    for at in (0..bytes.len()).step_by(BLOCK_BYTES as usize) {
+        let (offset_bytes, rest) = (start_bytes + at as u64, &bytes[at..]);
+        let is_within = at < last_end;
+        let decoded = match is_within {
+            true => pack::decode(volume, offset_bytes, rest).ok(),
+            false => pack::decode_mended(volume, offset_bytes, rest),
         };
-        at += step;
+        let Some((header, listings)) = decoded else { continue };
+        let len = header.len_bytes as usize;
+        if len == 0 || len > rest.len() || (is_within && !is_later(header.sequence, last_sequence)) {
+            continue;
+        }
+        (last_end, last_sequence) = (at + len, header.sequence);
+        found.push(FoundPack { header, listings });
     }
     found
+}
+
+/// Returns whether a sequence is later than another one. Sequences wrap, and those of a ring are near each other.
+fn is_later(sequence: u32, other: u32) -> bool {
+    (sequence.wrapping_sub(other) as i32) > 0
 }
 
 /// The segment that is being moved out.
@@ -70,5 +84,50 @@ impl OutgoingSegment {
 
     pub(super) fn holds(&self, offset_bytes: u64) -> bool {
         (self.start_bytes..self.start_bytes + self.bytes.len() as u64).contains(&offset_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::pack::PackHeader;
+
+    const VOLUME: VolumeId = VolumeId([5; 16]);
+    const START_BYTES: u64 = 1 << 20;
+    const BLOCK: usize = BLOCK_BYTES as usize;
+
+    fn write(bytes: &mut [u8], block: usize, blocks: usize, sequence: u32) {
+        let offset_bytes = START_BYTES + (block * BLOCK) as u64;
+        let header = PackHeader { offset_bytes, sequence, len_bytes: (blocks * BLOCK) as u32, oldest_sequence: 1 };
+        let target = &mut bytes[block * BLOCK..(block + blocks) * BLOCK];
+        target.fill(0);
+        pack::encode(VOLUME, header, &[], target);
+    }
+
+    fn sequences(bytes: &[u8]) -> Vec<u32> {
+        packs_in(VOLUME, START_BYTES, bytes).iter().map(|found| found.header.sequence).collect()
+    }
+
+    /// At stake: a removed entry comes back after a kill, because its tombstone's pack is skipped.
+    #[test]
+    fn packs_behind_one_that_the_device_refused_are_found() {
+        let mut bytes = vec![0; 8 * BLOCK];
+        write(&mut bytes, 0, 6, u32::MAX - 1);
+        // The first pack of the next round had two blocks and was refused.
+        write(&mut bytes, 2, 1, 3);
+        write(&mut bytes, 3, 4, 4);
+        assert_eq!(sequences(&bytes), [u32::MAX - 1, 3, 4]);
+    }
+
+    /// At stake: a stored body that is a copy of an older pack is taken for a pack.
+    #[test]
+    fn an_older_pack_within_a_newer_one_is_content() {
+        let mut bytes = vec![0; 8 * BLOCK];
+        write(&mut bytes, 0, 4, 9);
+        let mut inner = vec![0; 8 * BLOCK];
+        write(&mut inner, 2, 1, 8);
+        bytes[2 * BLOCK..3 * BLOCK].copy_from_slice(&inner[2 * BLOCK..3 * BLOCK]);
+        write(&mut bytes, 4, 2, 10);
+        assert_eq!(sequences(&bytes), [9, 10]);
     }
 }

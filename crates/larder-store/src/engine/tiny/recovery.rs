@@ -97,7 +97,7 @@ async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
     if let Some(segment) = newest {
         let start = area.segment_start_bytes(segment);
         let bytes = read(engine, start, area.segment_bytes).await.unwrap_or_default();
-        for pack in packs_in(engine, start, &bytes) {
+        for pack in packs_in(engine.volume.id, start, &bytes) {
             found.note(&pack.header);
         }
     }
@@ -124,7 +124,7 @@ async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Ve
     for segment in 0..area.segment_count {
         let start = area.segment_start_bytes(segment);
         let bytes = read(engine, start, area.segment_bytes).await.unwrap_or_default();
-        for pack in packs_in(engine, start, &bytes) {
+        for pack in packs_in(engine.volume.id, start, &bytes) {
             packs.push((segment, found.note(&pack.header), pack));
         }
     }
