@@ -124,7 +124,7 @@ fn machines(share: f64) -> Result<String, Box<dyn Error + Send + Sync>> {
     Ok(text)
 }
 
-/// The last line of a paper's section.
+/// Returns the last line of a paper's section.
 fn end_of_section(paper: &Paper) -> String {
     format!("\n`larder sim paper {}`\n\n", paper.name)
 }
@@ -147,8 +147,8 @@ fn simulated(
     Ok((text, report))
 }
 
-/// Returns a paper's section of the page, and its comparisons with the values that are printed there. The printed digits
-/// are enough to tell which values are met.
+/// Returns a paper's section of the page, and its comparisons with the values that are printed there. Their digits are
+/// enough to tell which values are met.
 fn kept(
     paper: &Paper,
     options: &PaperOptions<'_>,

@@ -54,7 +54,8 @@ fn written_by(format: u32, policy: &'static Policy) -> Vec<u8> {
         block_on(writer.commit()).unwrap();
     }
     let new_head = content::head(4, 100);
-    assert!(block_on(store.update_head(&content::key_bytes(4), new_head, Hints::default())).unwrap());
+    let is_updated = block_on(store.update_head(&content::key_bytes(4), new_head, Hints::default())).unwrap();
+    assert!(is_updated, "row {policy}");
     block_on(store.remove(&content::key_bytes(5))).unwrap();
     block_on(store.close()).unwrap();
     device.contents()

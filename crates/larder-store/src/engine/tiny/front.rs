@@ -70,6 +70,7 @@ impl FrontIndex {
         self.slots.copy_within(at..end, at + 1);
         self.slots[at] = pack(slot);
         self.len += 1;
+        assert!(self.len <= self.slots.len(), "each slot is in the table");
         Ok(())
     }
 

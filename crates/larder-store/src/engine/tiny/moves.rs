@@ -168,6 +168,7 @@ impl TinyEngine {
             let key_hash = KeyHash::of_prefix(slot.prefix);
             state.forget_key(key_hash);
             state.lost_keys.push(key_hash);
+            debug_assert!(state.is_suspect(state.sets.set_of(key_hash)), "the set of a lost key is rewritten");
         }
     }
 

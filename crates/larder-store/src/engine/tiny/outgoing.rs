@@ -1,7 +1,7 @@
 //! The segment that is being moved out of the front: its bytes, and the records that its packs list.
 //!
-//! Owns: the search for packs in a segment's bytes. What becomes of the records is decided elsewhere. Cost: the bytes of
-//! one segment.
+//! Owns: the search for packs in a segment's bytes. Decisions about the records are elsewhere. Invariant: of packs that
+//! overlap, the newer one counts. Cost: the bytes of one segment.
 
 use crate::{
     format::{
@@ -22,7 +22,7 @@ pub(super) struct FoundPack {
 /// Returns the packs in `bytes`, a segment that begins at `start_bytes`. They can be of any run.
 ///
 /// A pack that the device refused leaves the bytes of an older one at its place. That one may be longer and reach over
-/// newer packs behind it. So a pack within another counts if it is newer. An older one there is the content of a record.
+/// newer packs behind it. So a pack within another counts if it is newer. An older one there is part of a record.
 pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
     let mut found: Vec<FoundPack> = Vec::new();
     let (mut last_end, mut last_sequence) = (0, 0);
@@ -39,6 +39,7 @@ pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<
             continue;
         }
         (last_end, last_sequence) = (at + len, header.sequence);
+        assert!(last_end <= bytes.len(), "a pack ends within its segment");
         found.push(FoundPack { header, listings });
     }
     found

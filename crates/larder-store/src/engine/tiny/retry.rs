@@ -194,8 +194,8 @@ impl TinyEngine {
             }
             self.append_again(state, slot, &outgoing.bytes_from(offset, self.plan.short_bytes_max()), sealed)?;
         }
-        // The key of a record may have been forgotten, just now or before. So far, the record itself has superseded what
-        // the volume has of the set, for a start after a kill.
+        // The key of a record may have been forgotten, just now or before. After a kill, the record itself would have
+        // superseded the old entry in its set. From now on, a tombstone does.
         let records = outgoing.records.iter().map(|record| record.key_hash);
         let gone: Vec<_> = records.chain(state.lost_keys.iter().copied()).collect();
         for key_hash in gone.into_iter().filter(|key_hash| (first..=last).contains(&prefix_of(*key_hash))) {
@@ -227,6 +227,7 @@ impl TinyEngine {
             let granule = self.granule(place.offset_bytes);
             let slot = FrontSlot { prefix, granule, state: FrontState::Removed };
             state.index.insert_in_reserve(slot).map_err(|_| NoRoom::Now)?;
+            debug_assert_eq!(state.newest(prefix), Some(slot), "nothing is newer than the tombstone");
         }
         Ok(())
     }
