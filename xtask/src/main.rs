@@ -22,7 +22,7 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
 chores:
-  ci           fmt, tidy, clippy, rustdoc, tests (512 seeds among them) and interleavings, with warnings denied; stops at the first failure
+  ci           fmt, tidy, clippy, rustdoc, tests (2,310 seeds among them) and interleavings, with warnings denied; stops at the first failure
   quick [CRATE..]  fmt, tidy, and clippy and unit tests of these crates, or of those with uncommitted changes
   conformance  writes docs/reference/conformance.md from the lists next to the tests of larder-http
   prose [AREA [RULE]]  the places that break a rule whose count may only fall, or the counts; `--record` writes lower counts
