@@ -91,7 +91,7 @@ pub struct ResponseDirectives {
 }
 
 /// The directives of a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
     /// `max-age` in seconds; zero when malformed.
     pub max_age: Option<u32>,
@@ -141,7 +141,7 @@ impl ResponseDirectives {
     }
 
     /// Returns whether the response must not be served once it is stale (RFC 9111 4.2.4; for `s-maxage` 5.2.2.10).
-    pub fn forbids_stale(&self) -> bool {
+    pub(crate) fn forbids_stale(&self) -> bool {
         let forbids =
             self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some() || self.chain_forbids_stale;
         self.no_cache || (forbids && !self.ignores_must_revalidate)
@@ -149,7 +149,7 @@ impl ResponseDirectives {
 
     /// Returns whether the directives permit sharing the response, its Set-Cookie included: `public`, or a lifetime for
     /// shared caches.
-    pub fn are_for_all(&self) -> bool {
+    pub(crate) fn are_for_all(&self) -> bool {
         self.public || self.s_maxage.is_some() || (self.targeted && self.max_age.is_some())
     }
 

@@ -2,12 +2,10 @@
 //!
 //! The key and the selecting fields have already matched. The decision depends on freshness, on the response's
 //! prohibitions and, if the settings honour them, on the request's directives. Preconditions and ranges are evaluated
-//! afterwards. Cost: two lookups in the request's fields and a few comparisons for a usual hit; no allocation.
+//! afterwards. Cost: two lookups in the request's fields and a few comparisons for a usual hit; no allocation. A caller
+//! that decides several times about one request parses its directives once.
 
-use http::{
-    HeaderMap, Method,
-    header::{CACHE_CONTROL, PRAGMA},
-};
+use http::{HeaderMap, Method};
 
 use crate::{Reason, Settings, StoredHead, Timestamp, cache_control::RequestDirectives, freshness::millis};
 
@@ -82,18 +80,25 @@ pub fn decide(
     now: Timestamp,
     settings: &Settings,
 ) -> Reuse {
+    decide_by_directives(method, &RequestDirectives::from_fields(request_fields), stored, now, settings)
+}
+
+/// Decides as [`decide`] does about a request with these directives.
+pub fn decide_by_directives(
+    method: &Method,
+    directives: &RequestDirectives,
+    stored: &StoredHead,
+    now: Timestamp,
+    settings: &Settings,
+) -> Reuse {
     if method != Method::GET && method != Method::HEAD {
         return Reuse::NotUsable { reason: Reason::Method };
     }
     let freshness = stored.freshness();
     let age_millis = freshness.age_millis(now);
     let left_millis = freshness.left_millis(now, settings);
-    let has_directives = request_fields.contains_key(CACHE_CONTROL) || request_fields.contains_key(PRAGMA);
-    let asked = if settings.honour_request_directives && has_directives && !freshness.ignores_client {
-        RequestDirectives::from_fields(request_fields)
-    } else {
-        RequestDirectives::default()
-    };
+    let is_obeyed = settings.honour_request_directives && !freshness.ignores_client;
+    let asked = if is_obeyed { *directives } else { RequestDirectives::default() };
     let situation =
         ReuseSituation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: asked.stale_if_error };
     match asked_otherwise(&asked, &situation) {
@@ -144,23 +149,19 @@ pub fn decide_disconnected(
     }
 }
 
-/// Returns whether the request accepts only a cached response. If there is none, it gets a 504 (RFC 9111 5.2.1.7).
-pub fn is_only_if_cached(request_fields: &HeaderMap, settings: &Settings) -> bool {
-    settings.honour_request_directives
-        && request_fields.contains_key(CACHE_CONTROL)
-        && RequestDirectives::from_fields(request_fields).only_if_cached
+/// Returns whether a request with these directives accepts only a cached response. If there is none, it gets a 504 (RFC
+/// 9111 5.2.1.7).
+pub fn is_only_if_cached(directives: &RequestDirectives, settings: &Settings) -> bool {
+    settings.honour_request_directives && directives.only_if_cached
 }
 
-/// Returns whether the request demands a response no older than itself (RFC 9111 5.2.1.1, 5.2.1.4, 5.4).
+/// Returns whether a request with these directives demands a response no older than itself (RFC 9111 5.2.1.1, 5.2.1.4,
+/// 5.4).
 ///
 /// A fetch that began before the request does not satisfy it, even if its response has not arrived yet.
-pub fn is_reload(request_fields: &HeaderMap, settings: &Settings) -> bool {
-    let has_directives = request_fields.contains_key(CACHE_CONTROL) || request_fields.contains_key(PRAGMA);
-    if !settings.honour_request_directives || !has_directives {
-        return false;
-    }
-    let asked = RequestDirectives::from_fields(request_fields);
-    asked.no_cache || asked.pragma_no_cache || asked.max_age == Some(0)
+pub fn is_reload(directives: &RequestDirectives, settings: &Settings) -> bool {
+    let demands = directives.no_cache || directives.pragma_no_cache || directives.max_age == Some(0);
+    settings.honour_request_directives && demands
 }
 
 /// A stored response and the request that it may answer.

@@ -14,8 +14,10 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 use larder_http::{
-    Rules, Ruling,
+    Reuse, Rules, Ruling, Settings, StoredHead,
+    cache_control::RequestDirectives,
     fields::{strip_hop_by_hop, via},
+    reuse,
     rules::RuledRequest,
     ruling,
 };
@@ -43,6 +45,8 @@ use crate::{
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) fields: HeaderMap,
+    /// The directives for caches in its fields.
+    pub(crate) directives: RequestDirectives,
     pub(crate) version: Version,
     pub(crate) origin: Origin,
     /// The chosen origin, if the site has several.
@@ -91,6 +95,41 @@ pub(crate) struct RequestRules {
     pub(crate) caches_git: bool,
 }
 
+/// The parts of a request by which stored responses are judged, real or hypothetical.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestTerms<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) fields: &'a HeaderMap,
+    /// The directives for caches in `fields`.
+    pub(crate) directives: RequestDirectives,
+    /// The state of the uplink to the request's origin.
+    pub(crate) line: UplinkState,
+}
+
+impl<'a> RequestTerms<'a> {
+    /// Parses the directives in a request's fields.
+    pub(crate) fn new(method: &'a Method, fields: &'a HeaderMap, line: UplinkState) -> Self {
+        Self { method, fields, directives: RequestDirectives::from_fields(fields), line }
+    }
+
+    /// Decides how a stored response may answer the request now.
+    ///
+    /// Every use of a stored or shared response is decided here, so that all of them see the request's directives and
+    /// the uplink's state.
+    pub(crate) fn judge(&self, stored: &StoredHead, settings: &Settings) -> Reuse {
+        let now = clock::now();
+        match self.line {
+            UplinkState::Up => reuse::decide_by_directives(self.method, &self.directives, stored, now, settings),
+            UplinkState::Down(allowed) => reuse::decide_disconnected(self.method, stored, now, settings, allowed),
+        }
+    }
+
+    /// Returns whether only a stored response may answer the request (RFC 9111 5.2.1.7).
+    pub(crate) fn is_only_if_cached(&self, settings: &Settings) -> bool {
+        reuse::is_only_if_cached(&self.directives, settings)
+    }
+}
+
 /// The changes to a request on its way to the origin.
 #[derive(Default)]
 pub(crate) struct RequestEdits {
@@ -110,9 +149,19 @@ impl RequestHead {
         builder.path_and_query(self.path.clone()).build().ok()
     }
 
+    /// Returns the parts by which stored responses are judged.
+    pub(crate) fn terms(&self) -> RequestTerms<'_> {
+        RequestTerms { method: &self.method, fields: &self.fields, directives: self.directives, line: self.line }
+    }
+
     /// Returns the failure of a request that no stored response can answer while its origin cannot be contacted.
     pub(crate) fn offline(&self) -> Failure {
         Failure::Offline { host: self.origin.to_string() }
+    }
+
+    /// Checks that the origin can be contacted.
+    pub(crate) fn check_line(&self) -> Result<(), Failure> {
+        if self.line.is_down() { Err(self.offline()) } else { Ok(()) }
     }
 
     /// Returns the URL of the request to the origin, with the host name that the origin uses. `None` for a target

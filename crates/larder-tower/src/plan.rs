@@ -6,6 +6,7 @@
 use http::{HeaderMap, Method};
 use larder_http::{
     CacheStatus, Precondition, Reason, Reuse, Settings, StoredHead, Timestamp,
+    cache_control::RequestDirectives,
     cache_status::Forward,
     conditional,
     reuse::{self, Age},
@@ -49,14 +50,15 @@ pub(crate) struct RequestFacts<'a> {
 
 /// Returns how a GET or HEAD is answered.
 pub(crate) fn decide(facts: &RequestFacts<'_>, settings: &Settings) -> Plan {
-    match wanted(facts, settings) {
-        Plan::Ask(_) if reuse::is_only_if_cached(facts.fields, settings) => Plan::Unsatisfiable,
+    let directives = RequestDirectives::from_fields(facts.fields);
+    match wanted(facts, &directives, settings) {
+        Plan::Ask(_) if reuse::is_only_if_cached(&directives, settings) => Plan::Unsatisfiable,
         plan => plan,
     }
 }
 
 /// Returns how the request would be answered if it did not say `only-if-cached`.
-fn wanted(facts: &RequestFacts<'_>, settings: &Settings) -> Plan {
+fn wanted(facts: &RequestFacts<'_>, directives: &RequestDirectives, settings: &Settings) -> Plan {
     let fetch = |why, reason: Option<Reason>, fallback| {
         let status = CacheStatus { detail: reason, ..CacheStatus::forwarded(why) };
         Plan::Ask(AskPlan { status, validates: false, fallback })
@@ -65,7 +67,7 @@ fn wanted(facts: &RequestFacts<'_>, settings: &Settings) -> Plan {
         return fetch(if facts.has_variants { Forward::VaryMiss } else { Forward::UriMiss }, None, None);
     };
     let (age, why, may_serve_on_error, reason) =
-        match reuse::decide(facts.method, facts.fields, stored, facts.now, settings) {
+        match reuse::decide_by_directives(facts.method, directives, stored, facts.now, settings) {
             Reuse::Fresh { age, .. } => {
                 return match conditional::evaluate(facts.fields, stored) {
                     Precondition::Failed => fetch(Forward::Request, None, None),

@@ -22,7 +22,7 @@ const HARDEST: [(&str, &str); 31] = [
     ("larder-proxy/src/flight/reader.rs", "poll_data"),
     ("larder-proxy/src/flight/rest.rs", "board"),
     ("larder-proxy/src/flight/rest.rs", "carry"),
-    ("larder-proxy/src/request/route.rs", "decide"),
+    ("larder-proxy/src/request/route.rs", "decide_with"),
     ("larder-proxy/src/request/serve.rs", "fresh"),
     ("larder-proxy/src/request/serve.rs", "from_cache"),
     ("larder-proxy/src/request/share.rs", "board"),

@@ -1,6 +1,6 @@
 //! Request directives and Pragma (RFC 9111 5.2.1, 5.4): honoured by default, ignored by option.
 
-use larder_http::{Reason, Reuse, Settings, reuse};
+use larder_http::{Reason, Reuse, Settings, cache_control::RequestDirectives, reuse};
 
 use crate::support::{Response, fields};
 
@@ -10,6 +10,10 @@ fn hindrance(response: &str, request: &str) -> Option<Reason> {
         Reuse::Fresh { .. } => None,
         Reuse::Stale { reason, .. } | Reuse::MustValidate { reason, .. } | Reuse::NotUsable { reason } => Some(reason),
     }
+}
+
+fn directives(request: &str) -> RequestDirectives {
+    RequestDirectives::from_fields(&fields(request))
 }
 
 const FRESH: &str = "Cache-Control: max-age=3600\nETag: \"a\"";
@@ -92,10 +96,10 @@ fn no_store_is_not_answered_from_the_cache() {
 
 #[test]
 fn only_if_cached_is_reported() {
-    let settings = Settings::default();
-    assert!(reuse::is_only_if_cached(&fields("Cache-Control: max-stale, Only-If-Cached"), &settings));
-    assert!(!reuse::is_only_if_cached(&fields("Cache-Control: x=\"only-if-cached\""), &settings));
-    assert!(!reuse::is_only_if_cached(&fields(""), &settings));
+    let is_only_if_cached = |line| reuse::is_only_if_cached(&directives(line), &Settings::default());
+    assert!(is_only_if_cached("Cache-Control: max-stale, Only-If-Cached"));
+    assert!(!is_only_if_cached("Cache-Control: x=\"only-if-cached\""));
+    assert!(!is_only_if_cached(""));
     assert_eq!(hindrance(FRESH, "Cache-Control: only-if-cached"), None);
 }
 
@@ -116,5 +120,6 @@ fn request_directives_are_ignored_when_the_settings_say_so() {
     {
         assert!(matches!(response.reuse(3, request), Reuse::Fresh { .. }), "{request}");
     }
-    assert!(!reuse::is_only_if_cached(&fields("Cache-Control: only-if-cached"), &response.settings));
+    assert!(!reuse::is_only_if_cached(&directives("Cache-Control: only-if-cached"), &response.settings));
+    assert!(!reuse::is_reload(&directives("Cache-Control: no-cache"), &response.settings));
 }

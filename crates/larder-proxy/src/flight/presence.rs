@@ -18,12 +18,12 @@
 use std::{iter, ops::Range, sync::Arc};
 
 use http::{HeaderMap, Method};
-use larder_http::{Precondition, RangeOutcome, conditional, range, reuse};
+use larder_http::{Precondition, RangeOutcome, conditional, range};
 use larder_store::Store;
 use tokio::task::JoinSet;
 
 use crate::{
-    asked::RequestHead,
+    asked::{RequestHead, RequestTerms},
     cache::{
         Cache,
         chunks::{AbsenceReason, ChunkedBody, covers},
@@ -87,7 +87,7 @@ pub(crate) async fn look(
     let source = Arc::new(body);
     let wanted = wanted(&asked.method, &asked.fields, entry, len);
     // RFC 9111 5.2.1.7: such a request must not reach the origin, so a gap cannot be filled.
-    let is_alone = reuse::is_only_if_cached(&asked.fields, &means.cache.http);
+    let is_alone = asked.terms().is_only_if_cached(&means.cache.http);
     match first_missing(&source.chunks, &wanted).await {
         Ok(None) if wanted.is_empty() => Availability::There(None),
         Ok(None) => Availability::There(Some(ChunkedPlan { source, wanted })),
@@ -102,15 +102,14 @@ pub(crate) async fn extent(
     cache: &Arc<Cache>,
     primary: &Arc<[u8]>,
     found: &FoundResponse,
-    method: &Method,
-    fields: &HeaderMap,
+    terms: RequestTerms<'_>,
 ) -> AvailableExtent {
     let EntryBody::Chunks { len, .. } = found.entry.body else { return AvailableExtent::Whole };
     let Some(chunks) = ChunkedBody::of(cache, primary, &found.key, &found.entry).map(Arc::new) else {
         return AvailableExtent::Gone;
     };
-    let is_alone = reuse::is_only_if_cached(fields, &cache.http);
-    match first_missing(&chunks, &wanted(method, fields, &found.entry, len)).await {
+    let is_alone = terms.is_only_if_cached(&cache.http);
+    match first_missing(&chunks, &wanted(terms.method, terms.fields, &found.entry, len)).await {
         Ok(None) => AvailableExtent::Whole,
         Ok(Some(_)) if !is_alone && chunks.can_go_on() => AvailableExtent::Lacking,
         Ok(Some(_)) | Err(StoreTrouble) => AvailableExtent::Gone,

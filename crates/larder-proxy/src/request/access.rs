@@ -15,7 +15,10 @@ use crate::{
     cache::lookup::FoundResponse,
     errors::Failure,
     origin::pool::{ReplayableRequest, RetryRule},
-    request::{route::Route, serve::check_may_ask},
+    request::{
+        route::{Route, UnstoredRoute},
+        serve::check_may_ask,
+    },
     worker::Worker,
 };
 
@@ -41,23 +44,27 @@ pub(crate) enum AccessAnswer {
 /// Returns whether the origin must grant access before this route is executed.
 ///
 /// It need not if the response was fetched without credentials, or if the origin itself answers this request.
-pub(crate) fn is_asked_about(route: &Route, found: Option<&FoundResponse>) -> bool {
+pub(crate) fn is_asked_about(route: &Route<&FoundResponse>) -> bool {
     match route {
-        Route::Stored { .. } | Route::Meanwhile { .. } => found.is_none_or(is_protected),
-        Route::Fly { .. } | Route::PassHead { .. } => true,
-        Route::Pass { stands_in, .. } => *stands_in,
-        Route::Refuse | Route::Offline => false,
+        Route::Stored { response, .. } | Route::Meanwhile { response, .. } => is_protected(response),
+        Route::Unstored(UnstoredRoute::Fly { .. } | UnstoredRoute::PassHead { .. }) => true,
+        Route::Unstored(UnstoredRoute::Pass { stands_in, .. }) => stands_in.is_some(),
+        Route::Unstored(UnstoredRoute::Refuse | UnstoredRoute::Offline) => false,
     }
 }
 
-/// Returns whether the stored response may be served while the origin is unreachable and cannot grant access. It may if
-/// it was fetched without credentials.
-pub(crate) fn may_stand_in(route: &Route, found: &FoundResponse) -> bool {
-    let stands_in = match route {
-        Route::Fly { stands_in, .. } | Route::PassHead { stands_in, .. } | Route::Pass { stands_in, .. } => *stands_in,
-        Route::Stored { .. } | Route::Meanwhile { .. } | Route::Refuse | Route::Offline => false,
+/// Returns the stored response to serve if the origin is unreachable and cannot grant access. Only a response that was
+/// fetched without credentials may be served then.
+pub(crate) fn stand_in<'a>(route: &Route<&'a FoundResponse>) -> Option<&'a FoundResponse> {
+    let stand_in = match *route {
+        Route::Unstored(UnstoredRoute::Pass { stands_in, .. }) => stands_in,
+        Route::Unstored(UnstoredRoute::PassHead { updates, stands_in, .. }) => stands_in.then_some(updates),
+        Route::Unstored(UnstoredRoute::Fly { validates, stands_in, .. }) => validates.filter(|_| stands_in),
+        Route::Unstored(UnstoredRoute::Refuse | UnstoredRoute::Offline)
+        | Route::Stored { .. }
+        | Route::Meanwhile { .. } => None,
     };
-    stands_in && !is_protected(found)
+    stand_in.filter(|found| !is_protected(found))
 }
 
 /// Asks the origin about a client, and compares its response with the stored one.

@@ -53,9 +53,7 @@ pub(crate) async fn admit(
     worker: &Worker,
     request: &mut Request<Incoming>,
 ) -> Result<Arc<RequestHead>, Failure> {
-    if client.is_denied(worker, request) {
-        return Err(Failure::ClientDenied);
-    }
+    check_client(client, worker, request)?;
     let shared = &worker.shared;
     if shared.counts.waiting.load(Relaxed) > shared.config.limits.waiting_count_max {
         return Err(Failure::Overloaded);
@@ -78,20 +76,26 @@ pub(crate) async fn admit(
     }
     let asked = take_apart(client, shared, request)?;
     // Every client that may connect may use sites.
-    if !asked.origin.trusted && !asked.is_by_sibling && !may_forward(client, shared, &asked.fields).await {
-        return Err(Failure::NoPassword);
+    if !asked.origin.trusted && !asked.is_by_sibling {
+        check_password(client, shared, &asked.fields).await?;
     }
     let interim =
         sink.is_of_use().then(|| Arc::new(move |status, fields: &HeaderMap| sink.push(status, fields)) as InterimTaker);
     Ok(Arc::new(RequestHead { interim, ..asked }))
 }
 
-/// Returns whether a request carries valid user credentials, if the proxy requires them.
-pub(crate) async fn may_forward(client: &Client, shared: &ProxyState, fields: &HeaderMap) -> bool {
-    match &shared.passwords {
+/// Checks that the client may use this proxy.
+pub(crate) fn check_client<B>(client: &Client, worker: &Worker, request: &Request<B>) -> Result<(), Failure> {
+    if client.is_denied(worker, request) { Err(Failure::ClientDenied) } else { Ok(()) }
+}
+
+/// Checks that a request carries valid user credentials, if the proxy requires them.
+pub(crate) async fn check_password(client: &Client, shared: &ProxyState, fields: &HeaderMap) -> Result<(), Failure> {
+    let may_forward = match &shared.passwords {
         Some(passwords) if !client.is_admitted() => passwords.admit(fields).await,
         _ => true,
-    }
+    };
+    if may_forward { Ok(()) } else { Err(Failure::NoPassword) }
 }
 
 /// Parses a request's head.
@@ -149,9 +153,12 @@ pub(crate) fn take_apart(
     let before = RequestRules { is_anybodys, digest: way.digest(path.as_str())?.or(before.digest), ..before };
     let (interim, expectation) = (None, expects.then(Arc::default));
     let is_by_sibling = way.peer.is_some();
+    // Parsed once, after the rules have removed what they ignore.
+    let directives = RequestDirectives::from_fields(&fields);
     Ok(RequestHead {
         method,
         fields,
+        directives,
         version,
         origin,
         choice,

@@ -12,12 +12,12 @@ use std::{
 use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
-use larder_http::{CacheStatus, Reuse, cache_status::Tier, coding::CodingWish, invalidate, reuse};
+use larder_http::{cache_status::Forward, coding::CodingWish, invalidate};
 
 use crate::{
     asked::RequestHead,
     build_caches::BuildCacheRequest,
-    cache::{entry::EntryBody, lookup, mark::OriginMark},
+    cache::mark::OriginMark,
     client::{
         answer::{ClientAnswer, HeldAnswer},
         held::{HeldExchange, RequestShape, ResponseFuture},
@@ -31,18 +31,13 @@ use crate::{
     fleet::{link::FleetLink, serving},
     metrics::{CountGuard, WorkerMetrics},
     mirrors::{MirrorRequest, RegistryAsk},
-    origin::{
-        request_body::ClientBody,
-        target::{host_of, path_of},
-    },
+    origin::{request_body::ClientBody, target::path_of},
     outcome::Outcome,
     popular::PopularitySubject,
     readiness::Readiness,
     request::{
         accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
-        admission, build_cache, change, encode, gate,
-        hit::{self, HitRequest},
-        intercept, nodes, pac, question,
+        admission, build_cache, change, encode, gate, intercept, memory, nodes, pac, question,
         refusal::RefusalForm,
         registry, serve,
         served::ServedResponse,
@@ -61,30 +56,76 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
     }
     // Determined once, so that a request sees one configuration.
     let worker = client.worker.latest();
-    let is_health_check = nodes::is_health_check(client, &worker, &request);
-    nodes::note_sibling(client, &worker, &mut request);
-    let passed = gate::pass(client, &worker, fault, &mut request);
-    if let Err(failure) = passed {
-        return refuse(client, &worker, &request, &failure);
+    match enter(client, &worker, fault, &mut request) {
+        Ok(Entrance::Exchange(wish)) => exchange(client, &worker, request, ExchangeStart { started, wish }),
+        Ok(Entrance::HealthCheck) => {
+            let response = Readiness::of(&worker.shared).response();
+            ClientAnswer::Ready(Some(finish_health_check(client, response)))
+        }
+        Ok(Entrance::PurgeLog(link)) => {
+            ClientAnswer::Later(Box::pin(send_purges(Arc::clone(client), worker, link, request)))
+        }
+        Err(failure) => refuse(client, &worker, &request, &failure),
     }
-    if is_health_check && nodes::may_check_health(client, &worker, &request) {
-        let response = Readiness::of(&worker.shared).response();
-        return ClientAnswer::Ready(Some(finish_health_check(client, response)));
+}
+
+/// The purpose of a request that passed the gate.
+enum Entrance {
+    /// Any request of a client, with the codings that it prefers.
+    Exchange(Option<CodingWish>),
+    HealthCheck,
+    /// Another node of the fleet reads the log of purges.
+    PurgeLog(Arc<FleetLink>),
+}
+
+/// Checks a request, and determines its purpose.
+///
+/// # Errors
+/// The request is refused before it is looked up.
+fn enter(
+    client: &Arc<Client>,
+    worker: &Worker,
+    fault: Option<HeadFault>,
+    request: &mut Request<Incoming>,
+) -> Result<Entrance, Failure> {
+    let is_health_check = nodes::is_health_check(client, worker, request);
+    nodes::note_sibling(client, worker, request);
+    gate::pass(client, worker, fault, request)?;
+    let shared = &worker.shared;
+    if is_health_check && nodes::may_check_health(client, worker, request) {
+        Ok(Entrance::HealthCheck)
+    } else if let Some(link) = shared.fleet.as_ref().filter(|_| serving::is_log_request(client, request)) {
+        Ok(Entrance::PurgeLog(Arc::clone(link)))
+    } else {
+        // Read here, because a mirror changes the coding that the request accepts.
+        let is_by_sibling = PeerRequest::of(request).is_some();
+        let wish = if shared.compresses && !is_by_sibling { CodingWish::of(request) } else { None };
+        if !(shared.mirrors.is_empty() && shared.build_caches.is_empty()) {
+            divert(client, worker, request)?;
+        }
+        Ok(Entrance::Exchange(wish))
     }
-    if let Some(link) = worker.shared.fleet.as_ref().filter(|_| serving::is_log_request(client, &request)) {
-        let (client, worker, link) = (Arc::clone(client), Arc::clone(&worker), Arc::clone(link));
-        return ClientAnswer::Later(Box::pin(send_purges(client, worker, link, request)));
-    }
-    // Read here, because a mirror changes the coding that the request accepts.
-    let is_by_sibling = PeerRequest::of(&request).is_some();
-    let wish = if worker.shared.compresses && !is_by_sibling { CodingWish::of(&request) } else { None };
-    if let Err(failure) = divert(client, &worker, &mut request) {
-        return refuse(client, &worker, &request, &failure);
-    }
-    let worker = worker_for(client, &worker, &request);
+}
+
+/// The facts about an exchange from before its request was looked up.
+struct ExchangeStart {
+    started: Instant,
+    /// The codings that the client prefers.
+    wish: Option<CodingWish>,
+}
+
+/// Answers a client's request, from memory at once if possible.
+fn exchange(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    mut request: Request<Incoming>,
+    start: ExchangeStart,
+) -> ClientAnswer {
+    let ExchangeStart { started, wish } = start;
+    let worker = worker_for(client, worker, &request);
     let name = name_of(client, worker, &request);
     let met = RequestNote { started, subject: subject_of(worker, &request, name) };
-    match answer_from_memory(client, worker, &request, name) {
+    match memory::answer(client, worker, &request, name) {
         Some(served) => {
             let served = encoded(worker, wish.as_ref(), served);
             let served = nodes::proved(worker, PeerRequest::of(&request), served);
@@ -154,9 +195,6 @@ fn subject_of(
 /// The path leads out of the build cache or the mirror.
 fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> Result<(), Failure> {
     let shared = &worker.shared;
-    if shared.mirrors.is_empty() && shared.build_caches.is_empty() {
-        return Ok(());
-    }
     let (version, host) = (request.version(), request.headers().get(header::HOST).cloned());
     let host = host.as_ref().and_then(|host| host.to_str().ok());
     let is_ours = |uri: &http::Uri| {
@@ -165,21 +203,19 @@ fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> 
             && client.is_server_for(version, uri)
             && !authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)))
     };
-    if shared.build_caches.mark(request, is_ours)? {
-        return Ok(());
-    }
-    shared.mirrors.divert(client.scheme(), request, is_ours)
+    let is_for_build_cache = shared.build_caches.mark(request, is_ours)?;
+    if is_for_build_cache { Ok(()) } else { shared.mirrors.divert(client.scheme(), request, is_ours) }
 }
 
 /// Returns the worker configured for the site of a request.
 fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<Incoming>) -> &'a Arc<Worker> {
     let routes = &worker.shared.routes;
-    if !routes.has_manners() {
-        return worker;
+    if routes.has_manners() {
+        let (named, path) = (name_of(client, worker, request), path_of(request.uri()));
+        worker.for_site(named.and_then(|(_, authority, _)| routes.site(authority, path, Some(client.listener))))
+    } else {
+        worker
     }
-    let named = name_of(client, worker, request);
-    let path = path_of(request.uri());
-    worker.for_site(named.and_then(|(_, authority, _)| routes.site(authority, path, Some(client.listener))))
 }
 
 /// Refuses a request before it is looked up.
@@ -187,55 +223,6 @@ fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming
     let served = ServedResponse::failure(&worker.shared.marks, failure, RefusalForm::for_request(request));
     let met = RequestNote { started: Instant::now(), subject: None };
     ClientAnswer::Ready(Some(finish(client, RequestStart::of_refused(client, worker, request, met), served)))
-}
-
-/// Answers from memory if the whole response is in memory and fresh, and the request is simple.
-fn answer_from_memory(
-    client: &Arc<Client>,
-    worker: &Arc<Worker>,
-    request: &Request<Incoming>,
-    name: Option<(&str, &str, OriginMark<'_>)>,
-) -> Option<ServedResponse> {
-    let (method, fields) = (request.method(), request.headers());
-    if client.is_denied(worker, request)
-        || (method != Method::GET && method != Method::HEAD)
-        || !request.body().is_end_stream()
-    {
-        return None;
-    }
-    let peer = PeerRequest::of(request);
-    if !nodes::is_up_to_date(worker, peer) {
-        return None;
-    }
-    let passwords = worker.shared.passwords.as_ref().filter(|_| !client.is_admitted() && peer.is_none());
-    if passwords.is_some_and(|passwords| !passwords.knows(fields)) {
-        return None;
-    }
-    let mirrored = MirrorRequest::of(request);
-    if mirrored.is_some_and(MirrorRequest::changes_documents) || request.extensions().get::<RegistryAsk>().is_some() {
-        return None;
-    }
-    let (scheme, authority, mark) = name?;
-    if mirrored.is_none() && worker.shared.origins.lists.as_ref().is_some_and(|lists| lists.block(host_of(authority))) {
-        return None;
-    }
-    let key = mark.on(worker.cache.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);
-    let (entry, variant) = lookup::find_hot(&worker.cache, &key, fields)?;
-    if matches!(entry.body, EntryBody::Chunks { .. }) || entry.head.freshness().checks_authorization {
-        return None;
-    }
-    let decision = reuse::decide(method, fields, &entry.head, clock::now(), &worker.cache.http);
-    let Reuse::Fresh { age, .. } = decision else { return None };
-    let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
-    let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
-    let answered = hit::answer(&wanted, &entry, None)?;
-    if entry.count_hit()
-        && let Some(store) = &worker.cache.shared.store
-    {
-        store.touch(variant.as_deref().unwrap_or(&key));
-    }
-    let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
-    Some(ServedResponse { response: answered.response, outcome, origin: None, why: None })
 }
 
 /// Answers a request that memory alone cannot answer.
@@ -256,16 +243,27 @@ async fn respond(
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
     let PendingExchange { ending: ExchangeEnd { client, .. }, worker, met } = begun;
-    let (start, version) = (RequestStart::new(client, worker, &request, *met), request.version());
+    let start = RequestStart::new(client, worker, &request, *met);
     if request.method() == Method::CONNECT {
-        return Box::pin(run_tunnel(client, worker, *request, start)).await;
+        Box::pin(run_tunnel(client, worker, *request, start)).await
+    } else if upgrade::is_asked(&request) {
+        Box::pin(run_upgrade(client, worker, *request, start)).await
+    } else if let Some(served) = pac::answer(client, worker, &request) {
+        finish(client, start, served)
+    } else {
+        run_request(begun, request, wish, start).await
     }
-    if upgrade::is_asked(&request) {
-        return Box::pin(run_upgrade(client, worker, *request, start)).await;
-    }
-    if let Some(served) = pac::answer(client, worker, &request) {
-        return finish(client, start, served);
-    }
+}
+
+/// Answers a request that is neither for a tunnel nor for this proxy itself.
+async fn run_request(
+    begun: &PendingExchange,
+    request: Box<Request<Incoming>>,
+    wish: Option<CodingWish>,
+    start: RequestStart,
+) -> Response<ResponseBody> {
+    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, .. } = begun;
+    let version = request.version();
     // Counted from here on, so that a proxy that hands over waits for the invalidation.
     let is_change = !invalidate::is_safe(request.method());
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
@@ -301,8 +299,10 @@ async fn respond(
 /// Encodes a response for a client with these coding preferences.
 fn encoded(worker: &Worker, wish: Option<&CodingWish>, served: ServedResponse) -> ServedResponse {
     let compression = &worker.cache.http.compression;
-    let Some(wish) = wish.filter(|_| !compression.codings.is_empty()) else { return served };
-    ServedResponse { response: encode::encoded(compression, wish, served.response), ..served }
+    match wish.filter(|_| !compression.codings.is_empty()) {
+        Some(wish) => ServedResponse { response: encode::encoded(compression, wish, served.response), ..served },
+        None => served,
+    }
 }
 
 /// Rewrites a response for the client of a mirror.
@@ -364,16 +364,15 @@ async fn serve_admitted(
     if question::may_be(&asked) {
         let read = question::read(worker, body).await?;
         asked = question::asked(asked, &read);
-        if asked.question.is_some() {
-            return serve_cached(worker, &asked).await;
-        }
         body = ClientBody::Read(read);
     }
-    let is_cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_empty() && !asked.has_body();
+    // A question's body is part of its key, so that it is answered like a GET.
+    let has_no_body = asked.question.is_some() || (body.is_empty() && !asked.has_body());
+    let is_cached = matches!(asked.method, Method::GET | Method::HEAD) && has_no_body;
     match (is_cached, &asked.key) {
-        (true, Some(_)) => serve_cached(worker, &asked).await,
+        (true, Some(key)) => serve_cached(worker, &asked, key).await,
         _ if asked.line.is_down() => Err(asked.offline()),
-        (true, None) => serve::from_origin(worker, &asked).await,
+        (true, None) => serve::from_origin(worker, &asked, Forward::Bypass).await,
         (false, _) => {
             let mut served = Box::pin(change::change(worker, &asked, body)).await?;
             let is_unread = asked.expectation().is_some_and(|expectation| !expectation.is_granted());
@@ -388,8 +387,11 @@ async fn serve_admitted(
 }
 
 /// Answers a request for a resource that has a key.
-async fn serve_cached(worker: &Arc<Worker>, asked: &Arc<RequestHead>) -> Result<ServedResponse, Failure> {
-    let Some(key) = &asked.key else { return serve::from_origin(worker, asked).await };
+async fn serve_cached(
+    worker: &Arc<Worker>,
+    asked: &Arc<RequestHead>,
+    key: &Arc<[u8]>,
+) -> Result<ServedResponse, Failure> {
     let served = serve::from_cache(worker, asked, key).await;
     if let (Err(Failure::Offline { .. }), Some(uri)) = (&served, asked.uri()) {
         worker.shared.missing.note(&uri.to_string(), &asked.fields, clock::now().as_secs());
@@ -405,9 +407,7 @@ async fn run_upgrade(
 ) -> Response<ResponseBody> {
     let answered = async {
         let asked = admission::admit(client, worker, &mut request).await?;
-        if asked.line.is_down() {
-            return Err(asked.offline());
-        }
+        asked.check_line()?;
         let reply = upgrade::ask(worker, &asked, hyper::upgrade::on(&mut request)).await?;
         Ok((reply, asked.origin.host.clone()))
     };
@@ -437,12 +437,8 @@ async fn run_tunnel(
     start: RequestStart,
 ) -> Response<ResponseBody> {
     let opened = async {
-        if client.is_denied(worker, &request) {
-            return Err(Failure::ClientDenied);
-        }
-        if !admission::may_forward(client, &worker.shared, request.headers()).await {
-            return Err(Failure::NoPassword);
-        }
+        admission::check_client(client, worker, &request)?;
+        admission::check_password(client, &worker.shared, request.headers()).await?;
         let origin = tunnel::target(worker, &request)?;
         worker.shared.origins.check_listed(&origin)?;
         match intercept::interceptor(client, worker, &origin, client.address_of(&request)) {

@@ -12,6 +12,7 @@ use larder_http::{
 };
 
 use crate::{
+    asked::RequestTerms,
     cache::{
         entry::{EntryBody, ResourceMarker},
         invalidation,
@@ -22,8 +23,8 @@ use crate::{
     lists::ListVerdict,
     origin::{origins::OriginsShared, target::Origin, uplink::UplinkState},
     request::{
-        route::{self, Route, StoredState},
-        serve::{self, AnswerTerms},
+        route::{self, JudgedResponse, Route, StoredState, UnstoredRoute},
+        serve::{self, LocatedResponse},
     },
     worker::Worker,
 };
@@ -33,7 +34,7 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     let mut text = String::new();
     let (origin, origins) = (origin_of(worker, uri), &worker.shared.origins);
     let line_up = origin.as_ref().map_or(UplinkState::Up, |origin| origins.uplink.line_to(origin));
-    let asking = AnswerTerms { method: &Method::GET, fields, line: line_up };
+    let asking = RequestTerms::new(&Method::GET, fields, line_up);
     if let Some(origin) = &origin {
         tell_way(&mut text, origins, origin);
     }
@@ -83,26 +84,18 @@ fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
 }
 
 /// Describes the stored response under one key of a URI, and the route of a request that finds it.
-async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, asking: AnswerTerms<'_>) {
+async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, asking: RequestTerms<'_>) {
     let (cache, fields) = (&worker.cache, asking.fields);
-    let (found, marker) = match lookup::find(cache, primary, fields).await {
-        LookupResult::Nothing => (None, None),
-        LookupResult::Found(found) => (Some(found), None),
-        LookupResult::OtherVariants(marker) => {
-            (lookup::find_by_language(cache, primary, &marker, fields).await, Some(marker))
-        }
-    };
+    let LocatedResponse { found, variants: marker } = serve::locate(cache, primary, fields).await;
     let mut stored = if marker.is_some() { StoredState::OtherVariants } else { StoredState::Nothing };
-    let mut answering = None;
     if let Some(found) = &found {
-        let extent = presence::extent(cache, primary, found, &Method::GET, fields).await;
-        let known = serve::stored(cache, asking, found, extent);
-        if marker.is_none() || serve::is_as_it_is(known) {
-            (stored, answering) = (known, Some(found));
+        let judged = serve::judged(cache, asking, found, presence::extent(cache, primary, found, asking).await);
+        if marker.is_none() || judged.answers_as_it_is() {
+            stored = StoredState::Response(judged);
         }
     }
     let goes = if asking.line.is_down() { "a request gets 504" } else { "a request goes to the origin" };
-    match (answering, &marker) {
+    match (stored.response(), &marker) {
         (Some(found), _) => tell_found(text, worker, found),
         (None, Some(marker)) => {
             line(text, "stored", format_args!("other variants only: {goes}"));
@@ -121,51 +114,69 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
             if is_pinned { "yes: it is not evicted" } else { "as soon as it is stored and there is room" },
         );
     }
-    let route = route::decide(&serve::facts(cache, asking, primary, stored));
-    tell_route(text, answering.map(|found| &found.entry.head), stored, route);
+    let route = route::decide(&serve::facts(cache, asking, primary), stored);
+    match stored {
+        StoredState::Response(judged) => tell_route(text, &judged, route),
+        StoredState::OtherVariants | StoredState::Nothing => tell_refusal(text, route),
+    }
 }
 
-/// Describes the route of a request, and the reason for it.
-fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState, route: Route) {
-    let StoredState::Response { decision, extent, .. } = stored else {
-        match route {
-            Route::Refuse => line(text, "answer", "504, because only a stored response may be served (only-if-cached)"),
-            Route::Offline => line(text, "answer", "504, because the origin cannot be contacted (offline)"),
-            _ => {}
+/// Says that a request without a stored response is refused, if it is.
+fn tell_refusal(text: &mut String, route: Route<&FoundResponse>) {
+    match route {
+        Route::Unstored(UnstoredRoute::Refuse) => {
+            line(text, "answer", "504, because only a stored response may be served (only-if-cached)");
         }
-        return;
-    };
+        Route::Unstored(UnstoredRoute::Offline) => {
+            line(text, "answer", "504, because the origin cannot be contacted (offline)");
+        }
+        _ => {}
+    }
+}
+
+/// Describes the route of a request with a stored response, and the reason for it.
+fn tell_route(text: &mut String, judged: &JudgedResponse<&FoundResponse>, route: Route<&FoundResponse>) {
+    let (decision, extent) = (judged.decision, judged.extent);
     let reason = match decision {
         Reuse::Fresh { reason, .. }
         | Reuse::Stale { reason, .. }
         | Reuse::MustValidate { reason, .. }
         | Reuse::NotUsable { reason } => reason,
     };
-    let has_validator = head.is_some_and(StoredHead::has_validator);
-    let answer = match (route, extent) {
-        (Route::Stored { .. }, AvailableExtent::Lacking) => {
+    let answer = match route {
+        Route::Stored { .. } if extent == AvailableExtent::Lacking => {
             "from the cache; the origin supplies the missing part of the body"
         }
-        (Route::Stored { .. }, _) => "from the cache",
-        (Route::Meanwhile { .. }, _) => "from the cache, and validated in the background",
-        (Route::Refuse, _) => "504, because only a stored response may be served",
-        (Route::Offline, AvailableExtent::Whole) => {
-            "504, because the origin cannot be contacted and the stored response must not be used"
-        }
-        (Route::Offline, _) => "504, because the origin cannot be contacted and part of the body is missing",
-        (Route::Fly { .. }, AvailableExtent::Gone) => "fetched again, because part of its body is missing",
-        (Route::Fly { validates: true, .. }, _) if has_validator => "validated first",
-        (Route::Fly { .. }, _) => "fetched again",
-        (Route::Pass { .. } | Route::PassHead { .. }, _) if matches!(decision, Reuse::NotUsable { .. }) => {
-            "from the origin, as if nothing were stored"
-        }
-        (Route::Pass { .. } | Route::PassHead { .. }, _) => "from the origin, as the request demands",
+        Route::Stored { .. } => "from the cache",
+        Route::Meanwhile { .. } => "from the cache, and validated in the background",
+        Route::Unstored(route) => way_to_origin(route, judged),
     };
     line(text, "answer", format_args!("{answer} ({})", reason.token()));
-    if let (Route::Fly { validates: true, stands_in, .. }, Some(head)) = (route, head) {
+    if let Route::Unstored(UnstoredRoute::Fly { validates: Some(found), stands_in, .. }) = route {
         line(text, "on error", if stands_in { "the stored response" } else { "the error" });
-        for (name, value) in validate::request_fields(head) {
+        for (name, value) in validate::request_fields(&found.entry.head) {
             line(text, "asks", format_args!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+        }
+    }
+}
+
+/// Describes the route of a request that its stored response does not answer.
+fn way_to_origin(route: UnstoredRoute<&FoundResponse>, judged: &JudgedResponse<&FoundResponse>) -> &'static str {
+    let is_usable = !matches!(judged.decision, Reuse::NotUsable { .. });
+    match (route, judged.extent) {
+        (UnstoredRoute::Refuse, _) => "504, because only a stored response may be served",
+        (UnstoredRoute::Offline, AvailableExtent::Whole) => {
+            "504, because the origin cannot be contacted and the stored response must not be used"
+        }
+        (UnstoredRoute::Offline, _) => "504, because the origin cannot be contacted and part of the body is missing",
+        (UnstoredRoute::Fly { .. }, AvailableExtent::Gone) => "fetched again, because part of its body is missing",
+        (UnstoredRoute::Fly { validates: Some(found), .. }, _) if found.entry.head.has_validator() => "validated first",
+        (UnstoredRoute::Fly { .. }, _) => "fetched again",
+        (UnstoredRoute::Pass { .. } | UnstoredRoute::PassHead { .. }, _) if is_usable => {
+            "from the origin, as the request demands"
+        }
+        (UnstoredRoute::Pass { .. } | UnstoredRoute::PassHead { .. }, _) => {
+            "from the origin, as if nothing were stored"
         }
     }
 }

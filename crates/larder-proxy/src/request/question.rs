@@ -8,6 +8,7 @@ use std::{future::poll_fn, pin::Pin, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use http::{Method, header};
 use http_body::{Body as _, Frame};
+use larder_http::cache_control::RequestDirectives;
 
 use crate::{
     asked::RequestHead,
@@ -57,5 +58,6 @@ pub(super) fn asked(asked: Arc<RequestHead>, body: &Bytes) -> Arc<RequestHead> {
     for name in [header::CACHE_CONTROL, header::PRAGMA, header::CONTENT_LENGTH] {
         asked.fields.remove(name);
     }
+    asked.directives = RequestDirectives::default();
     Arc::new(asked)
 }

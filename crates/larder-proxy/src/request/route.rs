@@ -6,62 +6,70 @@
 //! Invariants: a stale response is never served where its directives forbid it (RFC 9111 4.2.4), and a request with
 //! `only-if-cached` never reaches an origin (RFC 9111 5.2.1.7).
 
-use http::{HeaderMap, Method, header};
+use http::{Method, header};
 use larder_http::{
     CacheStatus, Reason, Reuse, Settings,
-    cache_control::RequestDirectives,
     cache_status::Forward,
     range::{self, ByteRange, RangeRequest},
     reuse::{self, Age},
 };
 
-use crate::{cache::entry::CHUNK_BYTES, flight::presence::AvailableExtent, origin::uplink::UplinkState};
+use crate::{asked::RequestTerms, cache::entry::CHUNK_BYTES, flight::presence::AvailableExtent};
 
-/// The facts about a request and the stored response that the decision depends on.
+/// The facts about a request that the decision depends on, in addition to the stored response.
 pub(crate) struct RouteFacts<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) fields: &'a HeaderMap,
+    pub(crate) terms: RequestTerms<'a>,
     pub(crate) settings: &'a Settings,
-    pub(crate) stored: StoredState,
     /// Whether recent responses for this resource could not be shared between clients.
     pub(crate) is_uncollapsible: bool,
     /// Whether there is a store, which can keep parts of bodies.
     pub(crate) has_store: bool,
-    /// Whether the origin can be contacted. If not, the decision on the stored response already takes that into
-    /// account.
-    pub(crate) line: UplinkState,
 }
 
-/// The state of a resource's stored response.
+/// The state of a resource's stored response, which is represented by an `S`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoredState {
+pub(crate) enum StoredState<S> {
     /// A response for these selecting fields.
-    Response {
-        /// The decision of the caching rules.
-        decision: Reuse,
-        /// The available share of the requested part.
-        extent: AvailableExtent,
-        /// Whether the stored response's selecting fields include this request's fields of [`larder_http::telling`].
-        covers_what_is_told: bool,
-    },
+    Response(JudgedResponse<S>),
     /// The resource varies, and no response is stored for these selecting fields, nor in the preferred language.
     OtherVariants,
     Nothing,
 }
 
-/// The way in which a request is answered.
+/// A stored response, and what the caching rules say about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(crate) struct JudgedResponse<S> {
+    pub(crate) response: S,
+    /// The decision of the caching rules. It takes into account whether the origin can be contacted.
+    pub(crate) decision: Reuse,
+    /// The available share of the requested part.
+    pub(crate) extent: AvailableExtent,
+    /// Whether the stored response's selecting fields include this request's fields of [`larder_http::telling`].
+    pub(crate) covers_what_is_told: bool,
+}
+
+/// The way in which a request is answered. A route that needs the stored response contains it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route<S> {
     /// The stored response answers it.
-    Stored { age: Age, reason: Reason },
+    Stored { response: S, age: Age, reason: Reason },
     /// The stored response answers it, and is validated in the background (RFC 5861 3).
-    Meanwhile { age: Age },
-    /// Forwarded unchanged. If that fails, the stored response may be served if `stands_in`.
-    Pass { forward: CacheStatus, stands_in: bool },
-    /// A HEAD that is forwarded. The response also updates or invalidates the stored response (RFC 9111 4.3.5).
-    PassHead { forward: CacheStatus, stands_in: bool },
-    /// Joins or starts a shared fetch, which validates the stored response if `validates`.
-    Fly { forward: CacheStatus, validates: bool, stands_in: bool, is_reload: bool },
+    Meanwhile { response: S, age: Age },
+    /// The stored response does not answer it, or there is none.
+    Unstored(UnstoredRoute<S>),
+}
+
+/// The way in which a request is answered that the stored response does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnstoredRoute<S> {
+    /// Forwarded unchanged. If that fails, the response in `stands_in` may be served.
+    Pass { forward: CacheStatus, stands_in: Option<S> },
+    /// A HEAD that is forwarded. The response also updates or invalidates the stored response (RFC 9111 4.3.5), which
+    /// may be served in place of an error if `stands_in`.
+    PassHead { forward: CacheStatus, updates: S, stands_in: bool },
+    /// Joins or starts a shared fetch, which validates the response in `validates`. That may be served in place of an
+    /// error if `stands_in`.
+    Fly { forward: CacheStatus, validates: Option<S>, stands_in: bool, is_reload: bool },
     /// Refused: it must be answered from the store, and the stored response cannot answer it.
     Refuse,
     /// Refused: the origin cannot be contacted, and the stored response cannot answer the request.
@@ -69,105 +77,158 @@ pub(crate) enum Route {
 }
 
 /// Decides how a request is answered.
-pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
-    if facts.line.is_down() {
-        return match facts.stored {
-            // The whole body must be available, because a gap could not be filled without the origin.
-            StoredState::Response {
-                decision: Reuse::Fresh { age, reason }, extent: AvailableExtent::Whole, ..
-            } => Route::Stored { age, reason },
-            StoredState::Response { .. } | StoredState::OtherVariants | StoredState::Nothing => Route::Offline,
-        };
-    }
-    let (validates, stands_in, forward) = match facts.stored {
-        StoredState::Nothing => (false, false, CacheStatus::forwarded(Forward::UriMiss)),
-        StoredState::OtherVariants => (false, false, CacheStatus::forwarded(Forward::VaryMiss)),
+pub(crate) fn decide<S>(facts: &RouteFacts<'_>, stored: StoredState<S>) -> Route<S> {
+    match stored {
+        StoredState::Nothing => Route::Unstored(decide_without(facts, Forward::UriMiss)),
+        StoredState::OtherVariants => Route::Unstored(decide_without(facts, Forward::VaryMiss)),
         // The stored head is not validated, because a 304 would confirm a body that no longer exists.
-        StoredState::Response { extent: AvailableExtent::Gone, .. } => {
-            (false, false, CacheStatus::forwarded(Forward::Miss))
+        StoredState::Response(JudgedResponse { extent: AvailableExtent::Gone, .. }) => {
+            Route::Unstored(decide_without(facts, Forward::Miss))
         }
-        StoredState::Response { decision, extent, covers_what_is_told } => match decision {
-            Reuse::Fresh { age, reason } => return Route::Stored { age, reason },
-            Reuse::NotUsable { reason } => {
-                let forward = CacheStatus::forwarded(Forward::Request).because(reason);
-                return if facts.may_ask() { Route::Pass { forward, stands_in: false } } else { Route::Refuse };
-            }
-            // A client that sends more selecting fields than the stored request had might get another response, so it
-            // waits for the validation.
-            Reuse::Stale { may_serve_meanwhile: true, age, .. }
-                if extent == AvailableExtent::Whole && !facts.asks_for_itself() && covers_what_is_told =>
-            {
-                return Route::Meanwhile { age };
-            }
-            Reuse::Stale { may_serve_on_error: may, reason, .. }
-            | Reuse::MustValidate { may_serve_on_error: may, reason, .. } => {
-                let is_ours = matches!(reason, Reason::NoCache | Reason::PurgesUnknown);
-                let is_asked = matches!(decision, Reuse::MustValidate { .. }) && !is_ours;
-                let why = if is_asked { Forward::Request } else { Forward::Stale };
-                (true, may && extent == AvailableExtent::Whole, CacheStatus::forwarded(why).because(reason))
-            }
-        },
-    };
-    // Checked after the stored response, because `only-if-cached` accepts a fresh one (RFC 9111 5.2.1.7).
-    if !facts.may_ask() {
-        return Route::Refuse;
+        StoredState::Response(stored) => decide_with(facts, stored),
     }
-    if facts.wants_origin_itself(validates) {
-        return match *facts.method {
-            Method::HEAD if validates => Route::PassHead { forward, stands_in },
-            _ => Route::Pass { forward, stands_in },
-        };
-    }
-    Route::Fly { forward, validates, stands_in, is_reload: reuse::is_reload(facts.fields, facts.settings) }
 }
 
-impl StoredState {
-    /// Returns the state to use once the body has proved unreadable.
-    pub(crate) fn gone(self) -> Self {
-        match self {
-            Self::Response { decision, covers_what_is_told, .. } => {
-                Self::Response { decision, extent: AvailableExtent::Gone, covers_what_is_told }
-            }
-            Self::OtherVariants | Self::Nothing => self,
+/// Decides how a request is answered without a stored response. `miss` says why there is none.
+pub(crate) fn decide_without<S>(facts: &RouteFacts<'_>, miss: Forward) -> UnstoredRoute<S> {
+    if facts.terms.line.is_down() {
+        UnstoredRoute::Offline
+    } else {
+        go_to_origin(facts, CacheStatus::forwarded(miss), None)
+    }
+}
+
+/// Decides how a request is answered for which there is a stored response.
+fn decide_with<S>(facts: &RouteFacts<'_>, stored: JudgedResponse<S>) -> Route<S> {
+    let JudgedResponse { response, decision, extent, covers_what_is_told } = stored;
+    let is_whole = extent == AvailableExtent::Whole;
+    match (facts.terms.line.is_down(), decision) {
+        // While disconnected, the whole body must be available, because a gap could not be filled.
+        (true, Reuse::Fresh { age, reason }) if is_whole => Route::Stored { response, age, reason },
+        (true, _) => Route::Unstored(UnstoredRoute::Offline),
+        (false, Reuse::Fresh { age, reason }) => Route::Stored { response, age, reason },
+        (false, Reuse::NotUsable { reason }) => {
+            // A shared fetch would store its response, which `no-store` forbids.
+            let forward = CacheStatus::forwarded(Forward::Request).because(reason);
+            let pass = UnstoredRoute::Pass { forward, stands_in: None };
+            Route::Unstored(if facts.may_ask() { pass } else { UnstoredRoute::Refuse })
         }
+        // A client that sends more selecting fields than the stored request had might get another response, so it waits
+        // for the validation.
+        (false, Reuse::Stale { may_serve_meanwhile: true, age, .. })
+            if is_whole && !facts.asks_for_itself() && covers_what_is_told =>
+        {
+            Route::Meanwhile { response, age }
+        }
+        (
+            false,
+            Reuse::Stale { may_serve_on_error, reason, .. } | Reuse::MustValidate { may_serve_on_error, reason, .. },
+        ) => {
+            let forward = CacheStatus::forwarded(why_validated(&decision, reason)).because(reason);
+            let stands_in = may_serve_on_error && is_whole;
+            Route::Unstored(go_to_origin(facts, forward, Some(OutdatedResponse { response, stands_in })))
+        }
+    }
+}
+
+/// Returns the reason for which a stored response is validated.
+fn why_validated(decision: &Reuse, reason: Reason) -> Forward {
+    let is_ours = matches!(reason, Reason::NoCache | Reason::PurgesUnknown);
+    if matches!(decision, Reuse::MustValidate { .. }) && !is_ours { Forward::Request } else { Forward::Stale }
+}
+
+/// A stored response that is to be validated, and whether it may be served in place of an error.
+struct OutdatedResponse<S> {
+    response: S,
+    stands_in: bool,
+}
+
+/// Decides how a request goes to the origin, if it may.
+fn go_to_origin<S>(
+    facts: &RouteFacts<'_>,
+    forward: CacheStatus,
+    outdated: Option<OutdatedResponse<S>>,
+) -> UnstoredRoute<S> {
+    let wants_origin_itself = facts.wants_origin_itself(outdated.is_some());
+    match outdated {
+        // Checked after the stored response, because `only-if-cached` accepts a fresh one (RFC 9111 5.2.1.7).
+        _ if !facts.may_ask() => UnstoredRoute::Refuse,
+        Some(OutdatedResponse { response, stands_in }) if wants_origin_itself => {
+            if *facts.terms.method == Method::HEAD {
+                UnstoredRoute::PassHead { forward, updates: response, stands_in }
+            } else {
+                UnstoredRoute::Pass { forward, stands_in: stands_in.then_some(response) }
+            }
+        }
+        None if wants_origin_itself => UnstoredRoute::Pass { forward, stands_in: None },
+        outdated => {
+            let stands_in = outdated.as_ref().is_some_and(|outdated| outdated.stands_in);
+            let validates = outdated.map(|outdated| outdated.response);
+            let is_reload = reuse::is_reload(&facts.terms.directives, facts.settings);
+            UnstoredRoute::Fly { forward, validates, stands_in, is_reload }
+        }
+    }
+}
+
+impl<S> StoredState<S> {
+    /// Returns the same state with a reference to the stored response.
+    pub(crate) fn as_ref(&self) -> StoredState<&S> {
+        match self {
+            Self::Response(JudgedResponse { response, decision, extent, covers_what_is_told }) => {
+                let (decision, extent, covers_what_is_told) = (*decision, *extent, *covers_what_is_told);
+                StoredState::Response(JudgedResponse { response, decision, extent, covers_what_is_told })
+            }
+            Self::OtherVariants => StoredState::OtherVariants,
+            Self::Nothing => StoredState::Nothing,
+        }
+    }
+
+    /// Returns the stored response.
+    pub(crate) fn response(&self) -> Option<&S> {
+        match self {
+            Self::Response(stored) => Some(&stored.response),
+            Self::OtherVariants | Self::Nothing => None,
+        }
+    }
+}
+
+impl<S> JudgedResponse<S> {
+    /// Returns whether the response answers without validation.
+    pub(crate) fn answers_as_it_is(&self) -> bool {
+        matches!(self.decision, Reuse::Fresh { .. }) && self.extent != AvailableExtent::Gone
     }
 }
 
 impl RouteFacts<'_> {
     /// Returns whether the origin may be contacted at all (RFC 9111 5.2.1.7).
     fn may_ask(&self) -> bool {
-        !reuse::is_only_if_cached(self.fields, self.settings)
+        !self.terms.is_only_if_cached(self.settings)
     }
 
     /// Returns whether only the origin can answer this request: a HEAD that the cache cannot answer, or preconditions
     /// that only the origin can evaluate.
     fn asks_for_itself(&self) -> bool {
-        self.method != Method::GET
-            || self.fields.contains_key(header::IF_MATCH)
-            || self.fields.contains_key(header::IF_UNMODIFIED_SINCE)
+        let RequestTerms { method, fields, .. } = self.terms;
+        method != Method::GET
+            || fields.contains_key(header::IF_MATCH)
+            || fields.contains_key(header::IF_UNMODIFIED_SINCE)
     }
 
     /// Returns whether the request should be forwarded unchanged instead of fetching the whole response.
     fn wants_origin_itself(&self, is_stored: bool) -> bool {
-        let has = |name| self.fields.contains_key(name);
-        if self.asks_for_itself() {
-            return true;
-        }
-        if has(header::CACHE_CONTROL) && RequestDirectives::from_fields(self.fields).no_store {
-            return true;
-        }
+        let has = |name| self.terms.fields.contains_key(name);
         let partial = has(header::RANGE);
         let conditional = has(header::IF_NONE_MATCH) || has(header::IF_MODIFIED_SINCE);
-        if (partial || conditional) && !is_stored && self.is_uncollapsible {
-            return true;
-        }
-        partial && !is_stored && !self.has_store && self.is_far()
+        self.asks_for_itself()
+            || self.terms.directives.no_store
+            || ((partial || conditional) && !is_stored && self.is_uncollapsible)
+            || (partial && !is_stored && !self.has_store && self.is_far())
     }
 
     /// Returns whether a range starts so far into a body of unknown length that a fetch of the whole body would take
     /// long to reach it.
     fn is_far(&self) -> bool {
-        match range::parse(self.fields) {
+        match range::parse(self.terms.fields) {
             RangeRequest::Single(ByteRange::From { first, .. }) => first > CHUNK_BYTES,
             RangeRequest::Single(ByteRange::Suffix { .. }) | RangeRequest::Many(_) => true,
             RangeRequest::Absent => false,
@@ -177,9 +238,10 @@ impl RouteFacts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::{HeaderMap, HeaderName, HeaderValue};
 
     use super::*;
+    use crate::origin::uplink::UplinkState;
 
     const AGE: Age = Age { age_secs: 5, ttl_secs: -1 };
     const FRESH: Reuse = Reuse::Fresh { age: AGE, reason: Reason::ExplicitLifetime };
@@ -194,29 +256,36 @@ mod tests {
         Reuse::MustValidate { age: AGE, may_serve_on_error: true, has_validator: true, reason }
     }
 
-    fn stored(decision: Reuse, extent: AvailableExtent) -> StoredState {
-        StoredState::Response { decision, extent, covers_what_is_told: true }
+    fn stored(decision: Reuse, extent: AvailableExtent) -> StoredState<()> {
+        StoredState::Response(JudgedResponse { response: (), decision, extent, covers_what_is_told: true })
     }
 
     /// Formats a route in short form: its kind, `+` if the stored response is validated, `!` if it may replace an
     /// error, `r` for a reload.
-    fn way(facts: &RouteFacts<'_>) -> String {
+    fn way(facts: &RouteFacts<'_>, stored: StoredState<()>) -> String {
         let mark = |is: bool, mark| if is { mark } else { "" };
         let why = |status: CacheStatus| {
             let text = status.to_value("Larder").to_str().unwrap().to_owned();
             text.split("fwd=").nth(1).unwrap_or_default().split(';').next().unwrap_or_default().to_owned()
         };
-        match decide(facts) {
-            Route::Stored { .. } => "stored".to_owned(),
-            Route::Meanwhile { .. } => "meanwhile".to_owned(),
-            Route::Pass { forward, stands_in } => format!("pass{} {}", mark(stands_in, "!"), why(forward)),
-            Route::PassHead { forward, stands_in } => format!("head{} {}", mark(stands_in, "!"), why(forward)),
-            Route::Fly { forward, validates, stands_in, is_reload } => {
-                let marks = [mark(validates, "+"), mark(stands_in, "!"), mark(is_reload, "r")].concat();
+        let unstored = match decide(facts, stored) {
+            Route::Stored { .. } => return "stored".to_owned(),
+            Route::Meanwhile { .. } => return "meanwhile".to_owned(),
+            Route::Unstored(unstored) => unstored,
+        };
+        match unstored {
+            UnstoredRoute::Pass { forward, stands_in } => {
+                format!("pass{} {}", mark(stands_in.is_some(), "!"), why(forward))
+            }
+            UnstoredRoute::PassHead { forward, stands_in, updates: () } => {
+                format!("head{} {}", mark(stands_in, "!"), why(forward))
+            }
+            UnstoredRoute::Fly { forward, validates, stands_in, is_reload } => {
+                let marks = [mark(validates.is_some(), "+"), mark(stands_in, "!"), mark(is_reload, "r")].concat();
                 format!("fly{marks} {}", why(forward))
             }
-            Route::Refuse => "refuse".to_owned(),
-            Route::Offline => "offline".to_owned(),
+            UnstoredRoute::Refuse => "refuse".to_owned(),
+            UnstoredRoute::Offline => "offline".to_owned(),
         }
     }
 
@@ -228,7 +297,7 @@ mod tests {
     }
 
     /// Returns the possible stored states, each with the routes of the requests in the test below.
-    fn ways_by_stored() -> [(StoredState, [String; 8]); 15] {
+    fn ways_by_stored() -> [(StoredState<()>, [String; 8]); 15] {
         use AvailableExtent::{Gone, Lacking, Whole};
         let miss = |why: &str| {
             let (fly, pass) = (format!("fly {why}"), format!("pass {why}"));
@@ -287,9 +356,8 @@ mod tests {
             for ((method, lines), way_expected) in requests.iter().zip(&ways) {
                 for (has_store, is_uncollapsible) in [(true, false), (false, false), (true, true)] {
                     let fields = fields(lines);
-                    let (settings, line) = (&settings, UplinkState::Up);
-                    let facts =
-                        RouteFacts { method, fields: &fields, settings, stored, is_uncollapsible, has_store, line };
+                    let terms = RequestTerms::new(method, &fields, UplinkState::Up);
+                    let facts = RouteFacts { terms, settings: &settings, is_uncollapsible, has_store };
                     let (fly, pass) = (ways[0].clone(), ways[1].clone());
                     let expected = match way_expected.as_str() {
                         "part" => {
@@ -308,7 +376,11 @@ mod tests {
                         }
                         way => way.to_owned(),
                     };
-                    assert_eq!(way(&facts), expected, "{stored:?} {method} {lines:?} {has_store} {is_uncollapsible}");
+                    assert_eq!(
+                        way(&facts, stored),
+                        expected,
+                        "{stored:?} {method} {lines:?} {has_store} {is_uncollapsible}"
+                    );
                     case_count += 1;
                 }
             }
@@ -332,39 +404,26 @@ mod tests {
             for lines in asked {
                 let (fields, settings) = (fields(lines), Settings::default());
                 let line = UplinkState::Down(larder_http::reuse::StaleAllowed::AsOnError);
-                let (method, settings, stored) = (&Method::GET, &settings, known);
-                let facts = RouteFacts {
-                    method,
-                    fields: &fields,
-                    settings,
-                    stored,
-                    is_uncollapsible: true,
-                    has_store: true,
-                    line,
-                };
-                assert_eq!(way(&facts), expected, "{known:?} {lines:?}");
+                let terms = RequestTerms::new(&Method::GET, &fields, line);
+                let facts = RouteFacts { terms, settings: &settings, is_uncollapsible: true, has_store: true };
+                assert_eq!(way(&facts, known), expected, "{known:?} {lines:?}");
             }
         }
     }
 
     #[test]
     fn what_was_made_for_one_who_tells_less_is_not_served_stale_to_one_who_tells_more() {
-        let stored = StoredState::Response {
+        let judged = JudgedResponse {
+            response: (),
             decision: stale(true, true),
             extent: AvailableExtent::Whole,
             covers_what_is_told: false,
         };
         let (fields, settings) = (HeaderMap::new(), Settings::default());
-        let facts = RouteFacts {
-            method: &Method::GET,
-            fields: &fields,
-            settings: &settings,
-            stored,
-            is_uncollapsible: false,
-            has_store: true,
-            line: UplinkState::Up,
-        };
-        assert_eq!(way(&facts), "fly+! stale");
-        assert_eq!(way(&RouteFacts { stored: stored.gone(), ..facts }), "fly miss");
+        let terms = RequestTerms::new(&Method::GET, &fields, UplinkState::Up);
+        let facts = RouteFacts { terms, settings: &settings, is_uncollapsible: false, has_store: true };
+        assert_eq!(way(&facts, StoredState::Response(judged)), "fly+! stale");
+        let gone = JudgedResponse { extent: AvailableExtent::Gone, ..judged };
+        assert_eq!(way(&facts, StoredState::Response(gone)), "fly miss");
     }
 }

@@ -2,17 +2,17 @@
 //!
 //! Owns: collecting the facts for the decision, and executing it. `route` and `larder_http` decide.
 
-use std::sync::Arc;
+use std::{borrow::Borrow, ops::ControlFlow, sync::Arc};
 
-use http::{HeaderMap, Method};
+use http::HeaderMap;
 use larder_http::{
     CacheStatus, Reason, Reuse, StoredHead,
     cache_status::{Forward, Tier},
-    reuse::{self, Age},
+    reuse::Age,
 };
 
 use crate::{
-    asked::RequestHead,
+    asked::{RequestHead, RequestTerms},
     cache::{
         Cache,
         entry::{EntryBody, ResourceMarker},
@@ -24,27 +24,25 @@ use crate::{
         presence::{self, Availability, AvailableExtent, ReadyAnswer},
         source::BodySource,
     },
-    origin::uplink::UplinkState,
     outcome::{MissReason, Outcome},
     request::{
-        access::{self, AccessAnswer},
+        access::{self, AccessAnswer, Permission},
         hit::{self, HitRequest},
-        pass,
-        route::{self, Route, RouteFacts, StoredState},
+        pass, reading,
+        route::{self, JudgedResponse, Route, RouteFacts, StoredState, UnstoredRoute},
         served::ServedResponse,
         share::{self, FetchPlan},
     },
     worker::Worker,
 };
 
-/// The stored response found for a request.
+/// A request's place in the cache: the stored response found for it, if any.
 struct SeenResponse {
-    found: Option<FoundResponse>,
+    stored: StoredState<FoundResponse>,
     presence: Availability,
     marker: Option<Arc<ResourceMarker>>,
-    stored: StoredState,
-    /// The stored state to fall back on if the body is unavailable.
-    otherwise: StoredState,
+    /// Why the request goes to the origin if the body proves unavailable.
+    lost: Forward,
 }
 
 /// Answers from the store, or from the origin.
@@ -58,175 +56,158 @@ pub(crate) async fn from_cache(
 ) -> Result<ServedResponse, Failure> {
     // Futures of several kilobytes that end soon are boxed, here and in the callers. Otherwise every request that waits
     // for an origin would keep their memory.
-    let SeenResponse { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
-    let decide = |stored| route::decide(&facts(&worker.cache, AnswerTerms::of(asked), key, stored));
-    let route = decide(stored);
-    let mut permission = None;
+    let SeenResponse { stored, presence, marker, lost } = Box::pin(see(worker, asked, key)).await;
+    let facts = facts(&worker.cache, asked.terms(), key);
+    let route = route::decide(&facts, stored.as_ref());
     // The origin must grant access before a response fetched with another client's credentials is served, even if the
     // response is fresh.
-    if asked.before.checks_authorization && access::is_asked_about(&route, found.as_ref()) {
-        let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
-        match Box::pin(access::ask(worker, asked, found.as_ref())).await {
-            Ok(AccessAnswer::Granted(granted)) => permission = Some(Arc::new(granted)),
-            // The origin has another response for these credentials. Storing it would replace the shared response.
-            Ok(AccessAnswer::Differs) => {
-                return Box::pin(share::fly(worker, asked, FetchPlan::alone(key, forward))).await;
-            }
-            Ok(AccessAnswer::Refused) => return pass::pass(worker, asked, None, forward).await,
-            Err(failure) => {
-                let stale = found.filter(|found| access::may_stand_in(&route, found));
-                return or_stale(worker, asked, Err(failure), stale.as_ref());
-            }
+    let permission = if asked.before.checks_authorization && access::is_asked_about(&route) {
+        match Box::pin(permit(worker, asked, key, &route, stored.response())).await {
+            ControlFlow::Continue(permission) => Some(Arc::new(permission)),
+            ControlFlow::Break(served) => return served,
         }
-    }
-    let route = match (route, found.clone()) {
-        (Route::Stored { age, reason }, Some(found)) => {
-            match fresh(worker, asked, &UsableResponse { found: &found, age, reason }, presence).await {
+    } else {
+        None
+    };
+    let route = match route {
+        Route::Stored { response: found, age, reason } => {
+            match fresh(worker, asked, &UsableResponse { found, age, reason }, presence).await {
                 Some(served) => return served,
                 // The body was lost between the lookup and its first read, by reclaim or corruption. Nothing was sent
                 // yet, so the request can still take another route.
-                None => decide(otherwise),
+                None => route::decide_without(&facts, lost),
             }
         }
-        (Route::Meanwhile { age }, Some(found)) => {
-            let usable = UsableResponse { found: &found, age, reason: Reason::StaleWhileRevalidate };
+        Route::Meanwhile { response: found, age } => {
+            // A validation before the response would make the client wait, although its directives permit this age.
+            let usable = UsableResponse { found, age, reason: Reason::StaleWhileRevalidate };
             let served = fresh(worker, asked, &usable, presence).await;
-            return meanwhile(worker, asked, key, found, served).await;
+            return meanwhile(worker, asked, key, found.clone(), served).await;
         }
-        (route, _) => route,
+        Route::Unstored(route) => route,
     };
-    let primary = Arc::clone(key);
     match route {
-        Route::Pass { forward, stands_in } => {
+        UnstoredRoute::Pass { forward, stands_in } => {
             let passed = pass::pass(worker, asked, None, forward).await;
-            or_stale(worker, asked, passed, found.filter(|_| stands_in).as_ref())
+            or_stale(worker, asked, passed, stands_in)
         }
-        Route::PassHead { forward, stands_in } => {
-            let passed = match &found {
-                Some(found) => Box::pin(pass::pass_head(worker, asked, key, found, forward)).await,
-                None => pass::pass(worker, asked, None, forward).await,
-            };
-            or_stale(worker, asked, passed, found.filter(|_| stands_in).as_ref())
+        UnstoredRoute::PassHead { forward, updates, stands_in } => {
+            // Not a flight: the response to a HEAD has no body to share or to store.
+            let passed = Box::pin(pass::pass_head(worker, asked, key, updates, forward)).await;
+            or_stale(worker, asked, passed, stands_in.then_some(updates))
         }
-        Route::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
+        UnstoredRoute::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
             // Only a response that the fetch validates may be confirmed by a 304.
-            let before = found.filter(|_| validates);
+            let (primary, before) = (Arc::clone(key), validates.cloned());
             let sharing = FetchPlan { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
             share::fly(worker, asked, sharing).await
         }
-        Route::Refuse => Err(Failure::OnlyIfCached),
-        Route::Offline => Err(asked.offline()),
-        // Unreachable: these routes need a stored response, and were executed above if there is one.
-        Route::Stored { .. } | Route::Meanwhile { .. } => {
-            pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Miss)).await
-        }
+        UnstoredRoute::Refuse => Err(Failure::OnlyIfCached),
+        UnstoredRoute::Offline => Err(asked.offline()),
     }
+}
+
+/// Asks the origin for permission to serve a response that was fetched with other credentials. If it grants none,
+/// breaks with the response to the request.
+async fn permit(
+    worker: &Arc<Worker>,
+    asked: &Arc<RequestHead>,
+    key: &Arc<[u8]>,
+    route: &Route<&FoundResponse>,
+    found: Option<&FoundResponse>,
+) -> ControlFlow<Result<ServedResponse, Failure>, Permission> {
+    let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
+    let served = match access::ask(worker, asked, found).await {
+        Ok(AccessAnswer::Granted(permission)) => return ControlFlow::Continue(permission),
+        // The origin has another response for these credentials. Storing it would replace the shared response.
+        Ok(AccessAnswer::Differs) => share::fly(worker, asked, FetchPlan::alone(key, forward)).await,
+        Ok(AccessAnswer::Refused) => pass::pass(worker, asked, None, forward).await,
+        Err(failure) => or_stale(worker, asked, Err(failure), access::stand_in(route)),
+    };
+    ControlFlow::Break(served)
 }
 
 /// Collects the facts for a decision.
-pub(crate) fn facts<'a>(
-    cache: &'a Cache,
-    asking: AnswerTerms<'a>,
-    primary: &[u8],
-    stored: StoredState,
-) -> RouteFacts<'a> {
-    let AnswerTerms { method, fields, line } = asking;
+pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8]) -> RouteFacts<'a> {
     let (is_uncollapsible, has_store) = (cache.shared.uncollapsible.contains(primary), cache.shared.store.is_some());
-    RouteFacts { method, fields, settings: &cache.http, stored, is_uncollapsible, has_store, line }
-}
-
-/// The properties of a request that determine how it is answered.
-#[derive(Clone, Copy)]
-pub(crate) struct AnswerTerms<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) fields: &'a HeaderMap,
-    /// The state of the uplink to the request's origin.
-    pub(crate) line: UplinkState,
-}
-
-impl<'a> AnswerTerms<'a> {
-    fn of(asked: &'a RequestHead) -> Self {
-        Self { method: &asked.method, fields: &asked.fields, line: asked.line }
-    }
+    RouteFacts { terms, settings: &cache.http, is_uncollapsible, has_store }
 }
 
 /// Looks up the stored response for a request.
 async fn see(worker: &Arc<Worker>, asked: &Arc<RequestHead>, key: &Arc<[u8]>) -> SeenResponse {
-    let nothing =
-        |marker, stored| SeenResponse { found: None, presence: Availability::Gone, marker, stored, otherwise: stored };
-    let (found, variants) = match lookup::find(&worker.cache, key, &asked.fields).await {
-        LookupResult::Nothing => return nothing(None, StoredState::Nothing),
-        LookupResult::Found(found) => (found, None),
-        LookupResult::OtherVariants(marker) => {
-            match lookup::find_by_language(&worker.cache, key, &marker, &asked.fields).await {
-                Some(found) => (found, Some(marker)),
-                None => return nothing(Some(marker), StoredState::OtherVariants),
+    let LocatedResponse { found, variants } = locate(&worker.cache, key, &asked.fields).await;
+    let nothing = |marker, stored| SeenResponse { stored, presence: Availability::Gone, marker, lost: Forward::Miss };
+    match (found, variants) {
+        (None, None) => nothing(None, StoredState::Nothing),
+        (None, marker) => nothing(marker, StoredState::OtherVariants),
+        (Some(found), variants) => {
+            let presence = presence::look(&worker.flights.means, asked, &found.key, &found.entry).await;
+            let judged = judged(&worker.cache, asked.terms(), found, presence.extent());
+            match variants {
+                // A variant that was found by its language is served without validation or not at all.
+                Some(_) if !judged.answers_as_it_is() => nothing(variants, StoredState::OtherVariants),
+                Some(_) => {
+                    let stored = StoredState::Response(judged);
+                    SeenResponse { stored, presence, marker: variants, lost: Forward::VaryMiss }
+                }
+                None => {
+                    let marker = judged.response.marker.clone();
+                    SeenResponse { stored: StoredState::Response(judged), presence, marker, lost: Forward::Miss }
+                }
             }
-        }
-    };
-    let presence = presence::look(&worker.flights.means, asked, &found.key, &found.entry).await;
-    let stored = stored(&worker.cache, AnswerTerms::of(asked), &found, presence.extent());
-    match variants {
-        // A variant that was found by its language is served without validation or not at all.
-        Some(_) if !is_as_it_is(stored) => nothing(variants, StoredState::OtherVariants),
-        Some(_) => SeenResponse {
-            found: Some(found),
-            presence,
-            marker: variants,
-            stored,
-            otherwise: StoredState::OtherVariants,
-        },
-        None => {
-            let marker = found.marker.clone();
-            SeenResponse { found: Some(found), presence, marker, stored, otherwise: stored.gone() }
         }
     }
 }
 
-/// Returns whether the stored response answers without validation.
-pub(crate) fn is_as_it_is(stored: StoredState) -> bool {
-    matches!(
-        stored,
-        StoredState::Response {
-            decision: Reuse::Fresh { .. },
-            extent: AvailableExtent::Whole | AvailableExtent::Lacking,
-            ..
+/// The result of a lookup by the selecting fields, and then by language.
+pub(crate) struct LocatedResponse {
+    pub(crate) found: Option<FoundResponse>,
+    /// The marker of the resource's variants, if none is stored for the selecting fields themselves.
+    pub(crate) variants: Option<Arc<ResourceMarker>>,
+}
+
+/// Finds the stored response for a request, or the variant in the one language that it prefers.
+pub(crate) async fn locate(cache: &Cache, primary: &[u8], request_fields: &HeaderMap) -> LocatedResponse {
+    match lookup::find(cache, primary, request_fields).await {
+        LookupResult::Nothing => LocatedResponse { found: None, variants: None },
+        LookupResult::Found(found) => LocatedResponse { found: Some(found), variants: None },
+        LookupResult::OtherVariants(marker) => {
+            let found = lookup::find_by_language(cache, primary, &marker, request_fields).await;
+            LocatedResponse { found, variants: Some(marker) }
         }
-    )
+    }
 }
 
-/// Returns the state of a stored response, of which `extent` is available.
-pub(crate) fn stored(
+/// Returns a stored response, of which `extent` is available, with the decision of the caching rules.
+pub(crate) fn judged<S: Borrow<FoundResponse>>(
     cache: &Cache,
-    asking: AnswerTerms<'_>,
-    found: &FoundResponse,
+    terms: RequestTerms<'_>,
+    response: S,
     extent: AvailableExtent,
-) -> StoredState {
-    let AnswerTerms { method, fields, line } = asking;
-    let (head, now, settings) = (&found.entry.head, clock::now(), &cache.http);
-    let decision = match line {
-        UplinkState::Up => reuse::decide(method, fields, head, now, settings),
-        UplinkState::Down(allowed) => reuse::decide_disconnected(method, head, now, settings, allowed),
-    };
-    let covers_what_is_told = found.entry.head.selecting().cover_what_is_told(fields);
-    StoredState::Response { decision, extent, covers_what_is_told }
+) -> JudgedResponse<S> {
+    let head = &response.borrow().entry.head;
+    let decision = terms.judge(head, &cache.http);
+    let covers_what_is_told = head.selecting().cover_what_is_told(terms.fields);
+    JudgedResponse { response, decision, extent, covers_what_is_told }
 }
 
-/// Forwards a request whose target cannot have a key.
+/// Forwards a request that the cache cannot answer, because its target has no key or for the reason in `forward`.
 ///
 /// # Errors
 /// The same as for [`from_cache`].
-pub(crate) async fn from_origin(worker: &Arc<Worker>, asked: &Arc<RequestHead>) -> Result<ServedResponse, Failure> {
+pub(crate) async fn from_origin(
+    worker: &Arc<Worker>,
+    asked: &Arc<RequestHead>,
+    forward: Forward,
+) -> Result<ServedResponse, Failure> {
     check_may_ask(worker, asked)?;
-    pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Bypass)).await
+    pass::pass(worker, asked, None, CacheStatus::forwarded(forward)).await
 }
 
 /// Checks that the origin may be contacted at all (RFC 9111 5.2.1.7).
 pub(crate) fn check_may_ask(worker: &Worker, asked: &RequestHead) -> Result<(), Failure> {
-    if asked.line.is_down() {
-        return Err(asked.offline());
-    }
-    let is_forbidden = reuse::is_only_if_cached(&asked.fields, &worker.cache.http);
+    asked.check_line()?;
+    let is_forbidden = asked.terms().is_only_if_cached(&worker.cache.http);
     if is_forbidden { Err(Failure::OnlyIfCached) } else { Ok(()) }
 }
 
@@ -280,8 +261,7 @@ pub(crate) async fn if_fresh(
     asked: &Arc<RequestHead>,
     found: &FoundResponse,
 ) -> Option<Result<ServedResponse, Failure>> {
-    let settings = &worker.cache.http;
-    match reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings) {
+    match asked.terms().judge(&found.entry.head, &worker.cache.http) {
         Reuse::Fresh { age, reason } => {
             let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, &found.entry)).await;
             fresh(worker, asked, &UsableResponse { found, age, reason }, presence).await
@@ -338,15 +318,12 @@ async fn fresh(
     // The body of a long response is on disk, even if its head is in memory.
     let is_in_memory = found.from_memory && matches!(found.entry.body, EntryBody::Whole(_));
     let hit = CacheStatus::hit(age.ttl_secs).from_tier(if is_in_memory { Tier::Memory } else { Tier::Disk });
-    let status = continued.map_or(hit, share::completed);
+    let status = continued.map_or(hit, reading::completed);
     let status = if stale { status.because(reason) } else { status };
     let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
     let Some(answered) = hit::answer(&wanted, &found.entry, body) else {
         // Only the origin can evaluate these preconditions (RFC 9111 4.3.2).
-        return Some(match check_may_ask(worker, asked) {
-            Ok(()) => pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Request)).await,
-            Err(failure) => Err(failure),
-        });
+        return Some(from_origin(worker, asked, Forward::Request).await);
     };
     let outcome = match (answered.conditional, stale, found.from_memory) {
         // Part of the body comes from the origin, so this is not a hit.

@@ -1,0 +1,72 @@
+//! Answers a request from memory alone, within the call.
+//!
+//! Owns: the choice of requests for which that is possible. Invariant: a request that would be refused, rewritten or
+//! looked at more closely on its way through `admission` is not answered here. Cost: one lookup in memory, and no
+//! future.
+
+use http::{Method, Request};
+use hyper::body::{Body as _, Incoming};
+use larder_http::{CacheStatus, Reuse, cache_status::Tier};
+
+use crate::{
+    asked::RequestTerms,
+    cache::{entry::EntryBody, lookup, mark::OriginMark},
+    client::peer::Client,
+    mirrors::{MirrorRequest, RegistryAsk},
+    origin::{
+        target::{host_of, path_of},
+        uplink::UplinkState,
+    },
+    outcome::Outcome,
+    request::{
+        hit::{self, HitRequest},
+        nodes,
+        served::ServedResponse,
+    },
+    siblings::PeerRequest,
+    worker::Worker,
+};
+
+/// Answers from memory if the whole response is in memory and fresh, and the request is simple.
+pub(super) fn answer(
+    client: &Client,
+    worker: &Worker,
+    request: &Request<Incoming>,
+    name: Option<(&str, &str, OriginMark<'_>)>,
+) -> Option<ServedResponse> {
+    let (scheme, authority, mark) = name.filter(|(_, authority, _)| is_simple(client, worker, request, authority))?;
+    let (cache, path) = (&worker.cache, path_of(request.uri()));
+    let key = mark.on(cache.http.key_rules.key(scheme, authority, path).ok()?);
+    let (entry, variant) = lookup::find_hot(cache, &key, request.headers()).filter(|(entry, _)| {
+        matches!(entry.body, EntryBody::Whole(_)) && !entry.head.freshness().checks_authorization
+    })?;
+    // The uplink's state is not known yet, and does not matter to a response that is fresh anyway.
+    let terms = RequestTerms::new(request.method(), request.headers(), UplinkState::Up);
+    let Reuse::Fresh { age, .. } = terms.judge(&entry.head, &cache.http) else { return None };
+    let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
+    let RequestTerms { method, fields, .. } = terms;
+    let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
+    let answered = hit::answer(&wanted, &entry, None)?;
+    if entry.count_hit()
+        && let Some(store) = &cache.shared.store
+    {
+        store.touch(variant.as_deref().unwrap_or(&key));
+    }
+    let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
+    Some(ServedResponse { response: answered.response, outcome, origin: None, why: None })
+}
+
+/// Returns whether nothing but the response in memory decides about a request.
+fn is_simple(client: &Client, worker: &Worker, request: &Request<Incoming>, authority: &str) -> bool {
+    let (shared, peer, mirrored) = (&worker.shared, PeerRequest::of(request), MirrorRequest::of(request));
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream();
+    let passwords = shared.passwords.as_ref().filter(|_| !client.is_admitted() && peer.is_none());
+    let lists = shared.origins.lists.as_ref().filter(|_| mirrored.is_none());
+    is_read
+        && !client.is_denied(worker, request)
+        && nodes::is_up_to_date(worker, peer)
+        && passwords.is_none_or(|passwords| passwords.knows(request.headers()))
+        && !mirrored.is_some_and(MirrorRequest::changes_documents)
+        && request.extensions().get::<RegistryAsk>().is_none()
+        && !lists.is_some_and(|lists| lists.block(host_of(authority)))
+}

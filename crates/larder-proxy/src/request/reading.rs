@@ -1,0 +1,364 @@
+//! Reads a flight for one request: its own, or one that was in progress.
+//!
+//! Owns: the decision whether a flight's response answers the request, and the response made from it. `share` reacts if
+//! it does not. Invariant: a response that was fetched for another request is used only if the caching rules permit it
+//! for this one, and if this client may read it.
+
+use std::{ops::Range, sync::Arc};
+
+use http::{HeaderMap, Response, StatusCode, header};
+use larder_http::{
+    BodyPlace, CacheStatus, Precondition, Reason, ReceivedHead, Reuse, SelectingFields, StoredHead,
+    cache_status::{Forward, RequestHandling, Tier},
+    conditional,
+    reuse::Age,
+};
+
+use crate::{
+    asked::RequestHead,
+    cache::entry::{CHUNK_BYTES, ResourceMarker, outgoing_fields},
+    client::response_body::ResponseBody,
+    clock,
+    errors::Failure,
+    flight::{
+        part::is_all_wanted,
+        presence::{self, ReadyAnswer},
+        reader::FlightReader,
+        source::BodySource,
+        stage::{ConfirmedEntry, ContinuedBody, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
+    },
+    outcome::{MissReason, Outcome},
+    request::{
+        hit::{self, BodyPortion, HitRequest},
+        pass::{self, PassedResponse},
+        serve::{age_of, or_stale, stale_answer},
+        served::ServedResponse,
+        share::FetchPlan,
+    },
+    worker::Worker,
+};
+
+/// The answer from a flight, or the reason why this request cannot use it.
+pub(super) type FlightAnswer = Result<Result<ServedResponse, Failure>, UnusedReason>;
+
+/// The reason why a request cannot use a flight.
+pub(super) enum UnusedReason {
+    /// The response is another variant. The marker leads to this reader's variant.
+    OtherVariant(Arc<ResourceMarker>),
+    /// This reader may not use the response.
+    NotForUs,
+    /// The response is older than this reader accepts. That never applies to a response that was requested after this
+    /// request arrived.
+    TooOld,
+    /// The response answered another request's condition, which does not show whether a response can be shared.
+    Again,
+    /// The stored response was confirmed, but its body is unavailable.
+    Incomplete,
+}
+
+/// A response that a flight offers to a request.
+struct OfferedResponse<'a> {
+    head: &'a StoredHead,
+    body_len: Option<u64>,
+    /// The marker of the resource's variants.
+    marker: Option<&'a Arc<ResourceMarker>>,
+    /// Whether the origin sent the response for this very request.
+    is_own: bool,
+}
+
+/// A request that waits for a flight.
+#[derive(Clone, Copy)]
+pub(super) struct FlightReading<'a> {
+    pub(super) worker: &'a Arc<Worker>,
+    pub(super) asked: &'a Arc<RequestHead>,
+    pub(super) sharing: &'a FetchPlan,
+}
+
+impl FlightReading<'_> {
+    /// Answers from a flight's stage. `ended_before` says that the flight had ended before this request joined it.
+    pub(super) async fn take(self, reader: FlightReader, stage: FetchStage, ended_before: bool) -> FlightAnswer {
+        let Self { worker, asked, sharing } = self;
+        let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
+        // The rarer stages are boxed, so that they do not enlarge the future that waits for the origin.
+        match stage {
+            FetchStage::Open(open) => self.take_open(reader, &open, ended_before).await,
+            FetchStage::Confirmed(found) => self.take_confirmed(&found, reader.is_first()).await,
+            FetchStage::Part(kept) => Box::pin(self.take_part(&kept, reader.is_first())).await,
+            FetchStage::OriginFailing => {
+                let served = stale.and_then(|found| stale_answer(worker, asked, found));
+                served.map(Ok).ok_or(UnusedReason::NotForUs)
+            }
+            FetchStage::Private if reader.is_first() => match reader.flight().take_private() {
+                Some(response) => Ok(Box::pin(self.private(*response)).await),
+                None => Err(UnusedReason::NotForUs),
+            },
+            // The 304 answered only the first requester's condition, so it says nothing about this request.
+            FetchStage::Private if reader.flight().answered_a_condition() => Err(UnusedReason::Again),
+            FetchStage::Private | FetchStage::Waiting | FetchStage::Continued(_) => Err(UnusedReason::NotForUs),
+            FetchStage::Failed(failure) => Ok(or_stale(worker, asked, Err(failure), stale)),
+        }
+    }
+
+    /// Returns whether the client may read a response that was fetched for another request.
+    pub(super) fn may_read(self, head: &StoredHead, body_len: Option<u64>) -> bool {
+        !self.asked.before.checks_authorization
+            || !head.freshness().checks_authorization
+            || self.sharing.permission.as_ref().is_some_and(|permission| permission.covers(head, body_len))
+    }
+
+    /// Decides how this request may use the response that a flight offers.
+    ///
+    /// # Errors
+    /// The client may not read it, or it is another variant.
+    fn judge(self, offered: &OfferedResponse<'_>) -> Result<Reuse, UnusedReason> {
+        let (asked, settings) = (self.asked, &self.worker.cache.http);
+        let OfferedResponse { head, body_len, marker, is_own } = *offered;
+        require(is_own || self.may_read(head, body_len), UnusedReason::NotForUs)?;
+        if head.matches(&asked.fields, settings) {
+            Ok(asked.terms().judge(head, settings))
+        } else {
+            Err(marker.cloned().map_or(UnusedReason::NotForUs, UnusedReason::OtherVariant))
+        }
+    }
+
+    /// Returns whether a response is older than the request's max-age permits. A response that was requested after this
+    /// request arrived is always new enough.
+    fn is_too_old(self, decision: &Reuse) -> bool {
+        let is_over_age = matches!(decision, Reuse::MustValidate { reason: Reason::RequestMaxAge, .. });
+        !self.sharing.is_reload && is_over_age
+    }
+
+    /// Answers from the stored response that the origin has confirmed.
+    async fn take_confirmed(self, found: &ConfirmedEntry, is_first: bool) -> FlightAnswer {
+        let (head, body_len) = (&found.entry.head, Some(found.entry.body_len()));
+        // The origin itself has judged the first reader's credentials. The other readers are judged here.
+        let offered = OfferedResponse { head, body_len, marker: found.marker.as_ref(), is_own: is_first };
+        let decision = self.judge(&offered)?;
+        require(is_first || !self.is_too_old(&decision), UnusedReason::TooOld)?;
+        Box::pin(self.confirmed(found, is_first)).await.ok_or(UnusedReason::Incomplete)
+    }
+
+    /// Checks that a reader other than the first may use a response that is arriving, or is being stored.
+    fn check_open(self, open: &OpenHead, ended_before: bool) -> Result<(), UnusedReason> {
+        let (head, marker) = (&open.head, open.marker.as_ref());
+        let offered = OfferedResponse { head, body_len: open.total_len, marker, is_own: false };
+        let decision = self.judge(&offered)?;
+        require(!self.is_too_old(&decision), UnusedReason::TooOld)?;
+        // Only requests that joined before its end may share a stale response (RFC 9111 4). For later requests, it is a
+        // stored response to validate.
+        let is_current = !ended_before || matches!(decision, Reuse::Fresh { .. });
+        require(open.shareable && is_current, UnusedReason::NotForUs)
+    }
+
+    /// Answers from a response that is arriving, or has arrived and is being stored.
+    async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> FlightAnswer {
+        let Self { worker, asked, sharing } = self;
+        let first = reader.is_first();
+        if !first {
+            self.check_open(open, ended_before)?;
+        }
+        let age = age_of(worker, &open.head);
+        let (status, outcome) = match (ended_before, &sharing.before) {
+            (true, _) => (CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory), Outcome::MemoryHit),
+            (false, Some(_)) => (arriving(sharing, open, !first), Outcome::RefreshModified),
+            (false, None) => (arriving(sharing, open, !first), Outcome::Miss),
+        };
+        // A response that comes straight from the origin has an Age only if it arrived with one (RFC 9111 5.1).
+        let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
+        let Some(response) = self.open_response(reader, open, age_secs, status) else {
+            return Ok(pass::pass(worker, asked, None, sharing.forward).await);
+        };
+        let conditional = ended_before && response.status() == StatusCode::NOT_MODIFIED;
+        let outcome = if conditional { Outcome::ConditionalHit } else { outcome };
+        let origin = (!ended_before).then(|| asked.origin.host.clone());
+        Ok(Ok(ServedResponse { response, outcome, origin, why: MissReason::of(status) }))
+    }
+
+    /// Answers from a stored part. Missing parts are fetched as the client reads.
+    async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightAnswer {
+        let Self { worker, asked, sharing } = self;
+        let (entry, marker) = (&kept.entry, kept.marker.as_ref());
+        let from_origin = kept.source != PartSource::Cache;
+        let (body_len, is_own) = (Some(entry.body_len()), is_first && from_origin);
+        let decision = self.judge(&OfferedResponse { head: &entry.head, body_len, marker, is_own })?;
+        let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
+        let is_new = sharing.is_reload && from_origin;
+        let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
+        require(is_first || may_share, UnusedReason::NotForUs)?;
+        let Age { age_secs, ttl_secs } = age_of(worker, &entry.head);
+        let (status, outcome) = match kept.source {
+            PartSource::Arrived { status, is_stored } => {
+                let status = status_of(sharing, status, !is_first);
+                (if is_stored { stored(status) } else { status }, Outcome::Miss)
+            }
+            PartSource::Cache => (CacheStatus::hit(ttl_secs), Outcome::MemoryHit),
+        };
+        let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
+        let body = BodySource::of(&worker.flights.means, asked, &kept.key, entry);
+        if let (Some(body), Some(arrived)) = (&body, &kept.arrived) {
+            body.set_begun(arrived.clone());
+        }
+        let Some(mut answered) = hit::answer(&wanted, entry, body.map(Arc::new)) else {
+            return Ok(pass::pass(worker, asked, None, sharing.forward).await);
+        };
+        let fields = answered.response.headers_mut();
+        if from_origin && age_secs == 0 {
+            fields.remove(header::AGE);
+        }
+        if is_first {
+            hit::add(fields, &kept.own);
+        }
+        let origin = from_origin.then(|| asked.origin.host.clone());
+        Ok(Ok(ServedResponse { response: answered.response, outcome, origin, why: MissReason::of(status) }))
+    }
+
+    /// Returns the response to a reader of an open flight. `None` if the request should go to the origin directly.
+    fn open_response(
+        self,
+        reader: FlightReader,
+        open: &OpenHead,
+        age_secs: Option<u64>,
+        cache_status: CacheStatus,
+    ) -> Option<Response<ResponseBody>> {
+        let (marks, request_fields) = (&self.worker.shared.marks, &self.asked.fields);
+        match conditional::evaluate(request_fields, &open.head) {
+            Precondition::Pass => {
+                let mut fields = outgoing_fields(open.head.fields(), marks);
+                hit::set_times(marks, &mut fields, age_secs, cache_status);
+                if reader.is_first() {
+                    hit::add(&mut fields, &open.own);
+                }
+                self.arriving_response(reader, open, fields)
+            }
+            Precondition::NotModified => Some(hit::not_modified(marks, &open.head, age_secs, cache_status)),
+            Precondition::Failed => None,
+        }
+    }
+
+    /// Returns the response with the body that a flight brings. `None` if the flight brings the requested part too
+    /// late, or in another order.
+    fn arriving_response(
+        self,
+        mut reader: FlightReader,
+        open: &OpenHead,
+        mut fields: HeaderMap,
+    ) -> Option<Response<ResponseBody>> {
+        let RequestHead { method, fields: request_fields, .. } = &**self.asked;
+        let status = match open.total_len {
+            Some(total_len) => {
+                let (status, portion) = hit::portion(method, request_fields, &open.head, total_len, &mut fields);
+                reader.set_span(arriving_span(portion, reader.flight().produced())?);
+                status
+            }
+            None => open.head.status(),
+        };
+        Some(hit::respond(status, fields, ResponseBody::flight(reader)))
+    }
+
+    /// Answers from the stored response that the origin has confirmed. Returns `None` if its body is unavailable.
+    async fn confirmed(self, found: &ConfirmedEntry, is_first: bool) -> Option<Result<ServedResponse, Failure>> {
+        let Self { worker, asked, sharing } = self;
+        let entry = &found.entry;
+        let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, entry)).await;
+        let ReadyAnswer { body, continued } = presence.ready().await?;
+        let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
+        let age_secs = age_of(worker, &entry.head).age_secs;
+        let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
+        Some(match hit::answer(&wanted, entry, body) {
+            Some(mut answered) => {
+                if is_first {
+                    hit::add(answered.response.headers_mut(), &found.own);
+                }
+                let origin = Some(asked.origin.host.clone());
+                let outcome = if continued.is_some() { Outcome::Miss } else { Outcome::RefreshUnmodified };
+                Ok(ServedResponse { response: answered.response, outcome, origin, why: MissReason::of(status) })
+            }
+            None => pass::pass(worker, asked, None, sharing.forward).await,
+        })
+    }
+
+    /// Answers from a response that is for this requester alone.
+    async fn private(self, response: PrivateResponse) -> Result<ServedResponse, Failure> {
+        let Self { worker, asked, sharing } = self;
+        let PrivateResponse { status, fields, body, reason, is_exact } = response;
+        let cache_status = status_of(sharing, status, false).because(reason);
+        let is_partial = asked.fields.contains_key(header::RANGE);
+        if is_partial && !is_exact && matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            // The fetch requested more than the client wants, in order to store it. Only the client's part is needed
+            // now.
+            drop(body);
+            pass::pass(worker, asked, None, cache_status).await
+        } else if let Some(response) = self.unmodified(status, &fields, cache_status) {
+            let origin = Some(asked.origin.host.clone());
+            Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
+        } else {
+            Ok(pass::respond(worker, asked, PassedResponse { status, fields, body }, cache_status))
+        }
+    }
+
+    /// Returns a 304 if a private response meets the client's own condition.
+    fn unmodified(
+        self,
+        status: StatusCode,
+        fields: &HeaderMap,
+        cache_status: CacheStatus,
+    ) -> Option<Response<ResponseBody>> {
+        let Self { worker, asked, .. } = self;
+        let is_conditional =
+            asked.fields.contains_key(header::IF_NONE_MATCH) || asked.fields.contains_key(header::IF_MODIFIED_SINCE);
+        let head = is_conditional.then(|| {
+            let now = clock::now();
+            let received = ReceivedHead { status, fields: fields.clone(), request_time: now, response_time: now };
+            let (body, targets) = (BodyPlace::Whole { len: 0 }, &worker.cache.http.targets);
+            StoredHead::new(received, body, SelectingFields::default(), targets)
+        })?;
+        let is_met = conditional::evaluate(&asked.fields, &head) == Precondition::NotModified;
+        is_met.then(|| hit::not_modified(&worker.shared.marks, &head, None, cache_status))
+    }
+}
+
+/// Returns the span of a body that a reader gets from a flight that has produced this many bytes. `None` if that would
+/// take long: several ranges may come in any order, but the body arrives in only one.
+fn arriving_span(portion: BodyPortion, produced: u64) -> Option<Range<u64>> {
+    match portion {
+        BodyPortion::Span(span) if span.start <= produced + CHUNK_BYTES => Some(span),
+        BodyPortion::Span(_) | BodyPortion::Parts(_) => None,
+    }
+}
+
+/// Returns `reason` as an error unless a condition holds.
+fn require(holds: bool, reason: UnusedReason) -> Result<(), UnusedReason> {
+    if holds { Ok(()) } else { Err(reason) }
+}
+
+fn status_of(sharing: &FetchPlan, origin: StatusCode, is_collapsed: bool) -> CacheStatus {
+    let mut cache_status = pass::with_origin_status(sharing.forward, origin);
+    if let RequestHandling::Forwarded { collapsed, .. } = &mut cache_status.handling {
+        *collapsed = is_collapsed;
+    }
+    cache_status
+}
+
+/// Returns the Cache-Status of an arriving response, which says that it is being stored, or why not.
+fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheStatus {
+    let status = status_of(sharing, open.head.status(), is_collapsed);
+    match open.unstored {
+        None if open.is_admitted => stored(status),
+        None => status,
+        Some(reason) => status.because(reason),
+    }
+}
+
+/// Returns the Cache-Status of a partly stored response that this response continues.
+pub(super) fn completed(continued: ContinuedBody) -> CacheStatus {
+    let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Partial), continued.status);
+    if continued.is_stored { stored(status) } else { status }
+}
+
+/// Adds to a Cache-Status that the response is being stored.
+fn stored(mut cache_status: CacheStatus) -> CacheStatus {
+    if let RequestHandling::Forwarded { stored, .. } = &mut cache_status.handling {
+        *stored = true;
+    }
+    cache_status
+}
