@@ -7,6 +7,7 @@
 mod fetching;
 mod lookup;
 mod memory_value;
+mod sharing;
 mod streaming;
 mod writing;
 

@@ -55,7 +55,11 @@ impl EntryRequest {
     }
 
     /// As [`EntryRequest::get_or_fetch`]. A stored value for which `accepts` returns false counts as missing.
-    pub(crate) async fn get_or_fetch_if<F, Fut, V, E>(self, accepts: impl Fn(&[u8]) -> bool, fetch: F) -> Result<Bytes>
+    pub(crate) async fn get_or_fetch_if<F, Fut, V, E>(
+        self,
+        accepts: impl Fn(&[u8]) -> bool + Sync,
+        fetch: F,
+    ) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
         Fut: Future<Output = std::result::Result<V, E>>,

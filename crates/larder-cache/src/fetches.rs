@@ -12,8 +12,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+/// The error of a fetch, for each caller.
+pub(crate) type FetchError = Arc<dyn error::Error + Send + Sync>;
+
 /// The result of a fetch, for each caller.
-pub(crate) type FetchOutcome = Result<Value, Arc<dyn error::Error + Send + Sync>>;
+pub(crate) type FetchOutcome = Result<Value, FetchError>;
 
 /// The fetches in progress.
 #[derive(Default)]

@@ -69,6 +69,12 @@ impl Value {
         Self { body, len_bytes, lifetime, found_at_ms }
     }
 
+    /// Returns the same value with its bytes in memory.
+    pub(crate) fn with_bytes(self, bytes: Bytes) -> Self {
+        debug_assert_eq!(bytes.len() as u64, self.len_bytes);
+        Self { body: ValueBody::Memory(bytes), ..self }
+    }
+
     /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.len_bytes

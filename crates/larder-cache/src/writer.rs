@@ -29,10 +29,29 @@ pub struct ValueWriter {
     is_broken: bool,
 }
 
+/// A fetched value, and what is to be stored of it.
+pub(crate) struct FetchedValue {
+    pub(crate) value: Value,
+    pub(crate) unstored: UnstoredPart,
+}
+
+/// The part of a fetched value that is not stored yet.
+pub(crate) enum UnstoredPart {
+    /// All bytes, to be written by the writer.
+    Whole { writer: ValueWriter, bytes: Bytes },
+    /// The head, and the body of a short value.
+    Head { new: NewValue, start: WriteStart },
+}
+
 impl ValueWriter {
     pub(crate) fn new(cache: &Cache, key: &[u8], options: ValueOptions) -> Self {
+        Self::since(cache.write_start(), cache, key, options)
+    }
+
+    /// Creates a writer for a value on which work began at `start`.
+    pub(crate) fn since(start: WriteStart, cache: &Cache, key: &[u8], options: ValueOptions) -> Self {
         Self {
-            start: cache.write_start(),
+            start,
             cache: cache.clone(),
             key: key.into(),
             options,
@@ -94,42 +113,32 @@ impl ValueWriter {
     ///
     /// # Errors
     /// As [`crate::Cache::insert`].
-    pub async fn finish_if_unchanged(self) -> Result<bool> {
-        let start = self.start;
-        self.finish_unless_changed(start).await
-    }
-
-    /// Makes the value visible if neither its key nor one of its tags was removed or replaced since `start`. Returns
-    /// whether it became visible.
-    pub(crate) async fn finish_unless_changed(mut self, start: WriteStart) -> Result<bool> {
-        self.start = start;
-        let cache = self.cache.clone();
+    pub async fn finish_if_unchanged(mut self) -> Result<bool> {
+        let (cache, start) = (self.cache.clone(), self.start);
         let (key, value) = self.complete().await?;
         cache.store_value(&key, value, Some(start)).await
     }
 
-    /// Returns the complete value, and makes it visible as [`Self::finish_if_unchanged`] does.
+    /// Returns the complete value, which becomes visible when the rest of it is stored.
     ///
     /// A value that does not become visible can be read all the same.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] if this is the writer of another key; [`crate::Error::Store`] if the last chunk of a
     /// long value cannot be stored.
-    pub(crate) async fn finish_fetched(mut self, key: &[u8]) -> Result<Value> {
+    pub(crate) async fn into_fetched(mut self, key: &[u8]) -> Result<FetchedValue> {
         if *self.key != *key {
             return Err(crate::Error::Invalid("the fetch returned the writer of another value".to_owned()));
         }
-        let (cache, start) = (self.cache.clone(), self.start);
-        let (_, value) = self.complete().await?;
-        let NewValue { head, pieces } = &value;
+        let (_, new) = self.complete().await?;
+        let NewValue { head, pieces } = &new;
         let (len_bytes, lifetime) = (head.len_bytes, head.lifetime);
         let body = match head.chunks {
-            Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(cache.store(), key, id, len_bytes))),
+            Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(self.cache.store(), key, id, len_bytes))),
             None => ValueBody::Memory(pieces.concat().into()),
         };
-        let found = Value::new(body, len_bytes, lifetime, cache.now_ms());
-        cache.store_new(key, value, start).await;
-        Ok(found)
+        let value = Value::new(body, len_bytes, lifetime, self.cache.now_ms());
+        Ok(FetchedValue { value, unstored: UnstoredPart::Head { new, start: self.start } })
     }
 
     /// Stores the last chunk of a long value. Returns the head, and the body if the value is short.

@@ -93,15 +93,6 @@ impl Cache {
         self.store_value(key, value, None).await.map(|_| ())
     }
 
-    /// Stores a value fetched since `start`. A failure is counted only.
-    pub(crate) async fn store_new(&self, key: &[u8], value: NewValue, start: WriteStart) {
-        match self.store_value(key, value, Some(start)).await {
-            Ok(true) => {}
-            Ok(false) => self.note(CacheEvent::NotAdmitted { key }),
-            Err(error) => self.note(CacheEvent::StoreFailed { key, error: &error }),
-        }
-    }
-
     /// Stores a value, replacing an older one. With `since`, only if neither the key nor one of the tags has changed
     /// since that moment. Returns whether it was stored.
     pub(crate) async fn store_value(&self, key: &[u8], value: NewValue, since: Option<WriteStart>) -> Result<bool> {
