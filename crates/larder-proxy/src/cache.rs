@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use larder_cache::KeyChanges;
+use larder_cache::{KeyChanges, MemoryCache};
 use larder_http::{Rules, Settings};
 use larder_store::Store;
 
@@ -15,7 +15,7 @@ use crate::{
         arrivals::Arrivals,
         copies::SiblingCopies,
         groups::PageGroups,
-        hot::HotTier,
+        hot::HotItem,
         key_set::KeySet,
         mark::KeyMarks,
         patience::StorePatience,
@@ -82,7 +82,7 @@ impl SitePolicy {
 
 /// The parts of the cache that all workers share.
 pub(crate) struct CacheShared {
-    pub(crate) hot: Arc<HotTier>,
+    pub(crate) hot: Arc<MemoryCache<HotItem>>,
     pub(crate) store: Option<Store>,
     /// The second tier, for entries that the store has evicted.
     pub(crate) tier: Option<Arc<Tier>>,

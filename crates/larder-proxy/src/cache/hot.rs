@@ -1,14 +1,11 @@
-//! The memory cache: whole responses, ready to send, in front of the store.
+//! The items of the memory cache: whole responses, ready to send, in front of the store.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_cache::{MemoryCache, Weigh};
+use larder_cache::Weigh;
 
 use crate::cache::entry::{CachedEntry, ResourceMarker};
-
-/// The memory cache.
-pub(crate) type HotTier = MemoryCache<HotItem>;
 
 /// An item in the memory cache.
 #[derive(Clone)]

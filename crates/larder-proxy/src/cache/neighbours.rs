@@ -3,7 +3,7 @@
 //! Invariants: an entry that was replaced or removed since the read is not kept, because the memory cache's moment is
 //! taken before the store determines which entries are current. An entry that was requested twice is never evicted for
 //! a neighbour; see
-//! [`HotTier::insert_unrequested`].
+//! [`MemoryCache::insert_unrequested`].
 //!
 //! Cost: a copy and a decoded head per entry kept, on the thread that read; one lookup per entry that is already in
 //! memory. Idea: HashCache-Log's groups (NSDI'09), UCFS's clusters.
@@ -15,22 +15,20 @@ use std::{
 };
 
 use bytes::Bytes;
+use larder_cache::MemoryCache;
 use larder_http::{TargetList, key::KIND_CHUNK};
 use larder_store::{NeighbourEntry, NeighbourSink, Reader, Store};
 
-use crate::cache::{
-    hot::{HotItem, HotTier},
-    lookup,
-};
+use crate::cache::{hot::HotItem, lookup};
 
 /// Makes the store put neighbours into `hot` for as long as `hot` lives. `targets` is used to read their heads.
-pub(crate) fn connect(store: &Store, hot: &Arc<HotTier>, targets: &TargetList) {
+pub(crate) fn connect(store: &Store, hot: &Arc<MemoryCache<HotItem>>, targets: &TargetList) {
     let (hot, targets) = (Arc::downgrade(hot), targets.clone());
     store.set_neighbours(Arc::new(move || begin(&hot, &targets)));
 }
 
 /// Creates a sink for the neighbours of one read.
-fn begin(hot: &Weak<HotTier>, targets: &TargetList) -> NeighbourSink {
+fn begin(hot: &Weak<MemoryCache<HotItem>>, targets: &TargetList) -> NeighbourSink {
     let (moment, hot, targets) = (hot.upgrade().map(|hot| hot.moment()), Weak::clone(hot), targets.clone());
     Box::new(move |neighbour| {
         if let (Some(hot), Some(moment)) = (hot.upgrade(), moment)
@@ -120,7 +118,7 @@ mod tests {
     /// policies read neighbours.
     struct Bench {
         store: Store,
-        hot: Arc<HotTier>,
+        hot: Arc<MemoryCache<HotItem>>,
         runtime: tokio::runtime::Runtime,
     }
 
@@ -129,7 +127,7 @@ mod tests {
             let device = Arc::new(MemoryDevice::new(64 << 20));
             let store = Store::open_on(device, &StoreOptions::new("memory", 64 << 20)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            Self { store, hot: Arc::new(HotTier::with_room_for_unrequested(1 << 20)), runtime }
+            Self { store, hot: Arc::new(MemoryCache::with_room_for_unrequested(1 << 20)), runtime }
         }
 
         fn commit(&self, key: &[u8], head: Vec<u8>, body: &'static [u8]) {

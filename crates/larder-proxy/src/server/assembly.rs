@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::Version;
-use larder_cache::KeyChanges;
+use larder_cache::{KeyChanges, MemoryCache};
 use larder_http::{
     cache_status::{CACHE_NAME, node_name},
     fields::via::Pseudonym,
@@ -26,7 +26,7 @@ use crate::{
     body_budget::BodyBudget,
     build_caches::{BuildCacheTable, BuildCacheTokens},
     cache::{
-        CacheShared, SitePolicy, arrivals::Arrivals, copies::SiblingCopies, groups::PageGroups, hot::HotTier,
+        CacheShared, SitePolicy, arrivals::Arrivals, copies::SiblingCopies, groups::PageGroups, hot::HotItem,
         key_set::KeySet, neighbours, patience::StorePatience, pins::Pins, purges::Purges, shared_reads::SharedReads,
         sightings::ChunkSightings,
     },
@@ -82,7 +82,7 @@ pub(super) struct ConfigFiles {
 pub(super) struct Persistent {
     store: Option<Store>,
     tier: Option<Arc<Tier>>,
-    hot: Arc<HotTier>,
+    hot: Arc<MemoryCache<HotItem>>,
     sightings: Arc<ChunkSightings>,
     arrivals: Arc<Arrivals>,
     epochs: Arc<KeyChanges>,
@@ -162,7 +162,7 @@ impl Persistent {
         Ok(Self {
             store: store.cloned(),
             tier: open_tier(config, store)?,
-            hot: open_hot_tier(config, store),
+            hot: open_memory_cache(config, store),
             sightings: Arc::default(),
             arrivals: Arc::default(),
             epochs: Arc::default(),
@@ -396,12 +396,12 @@ fn open_tier(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Option<A
 }
 
 /// Creates the memory cache. The store puts neighbours into it.
-fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
+fn open_memory_cache(config: &ProxyConfig, store: Option<&Store>) -> Arc<MemoryCache<HotItem>> {
     let brings_unasked = store.is_some_and(Store::brings_neighbours);
     let hot = Arc::new(if brings_unasked {
-        HotTier::with_room_for_unrequested(config.hot_bytes)
+        MemoryCache::with_room_for_unrequested(config.hot_bytes)
     } else {
-        HotTier::new(config.hot_bytes)
+        MemoryCache::new(config.hot_bytes)
     });
     // Neighbours are decoded with one list of targeted fields for all sites.
     let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
