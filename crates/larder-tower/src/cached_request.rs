@@ -18,7 +18,7 @@ use crate::{
 use http::{
     HeaderMap, HeaderName, Method, Request, Response, StatusCode,
     header::{CACHE_CONTROL, PRAGMA, RANGE},
-    request, response,
+    response,
 };
 use http_body::Body;
 use larder_cache::Cache;
@@ -57,37 +57,39 @@ struct AnswerHead {
     response_time: Timestamp,
 }
 
+/// The answer of the cache to a request.
+pub(crate) enum CacheAnswer<'a, R> {
+    Served(Response<CacheBody<R>>),
+    /// The origin must be asked, see [`OriginRequest::answer`].
+    Ask(CachedRequest<'a>, AskPlan),
+}
+
 impl<'a> CachedRequest<'a> {
-    /// Returns the response to a request.
-    pub(crate) async fn respond<B, O>(
+    /// Looks a request up. If it can be answered by the fetch of another request, waits for that.
+    pub(crate) async fn look_up<R>(
         cache: &'a HttpCache,
         target: Target,
-        request: Request<B>,
-        origin: &mut O,
-    ) -> Result<Response<CacheBody<O::Body>>, O::Error>
-    where
-        B: Default + Send,
-        O: Origin<B>,
-    {
-        let mut waits_left = if may_wait(request.method(), request.headers()) { WAITS_MAX } else { 0 };
+        method: Method,
+        may_wait: bool,
+    ) -> CacheAnswer<'a, R> {
+        let mut waits_left = if may_wait { WAITS_MAX } else { 0 };
         let mut waited: Option<CacheStatus> = None;
-        let ended_count = cache.fetches().ended_count();
+        let mut ended_before = cache.fetches().ended_count();
         let lookup = Lookup::new(cache.cache(), cache.settings(), &target).await;
-        let mut this = Self { cache, target, method: request.method().clone(), lookup, lead: None };
-        let mut ended_before = ended_count;
-        let ask = loop {
+        let mut this = Self { cache, target, method, lookup, lead: None };
+        loop {
             let ask = match this.plan() {
                 Plan::Serve { age, status } => {
-                    return Ok(this.serve_stored(age, waited.map_or(status, serving::collapsed)));
+                    return CacheAnswer::Served(this.serve_stored(age, waited.map_or(status, serving::collapsed)));
                 }
                 Plan::Unsatisfiable => {
                     let status = CacheStatus::forwarded(Forward::Miss);
-                    return Ok(serving::unsatisfiable(cache.status_value(status)));
+                    return CacheAnswer::Served(serving::unsatisfiable(cache.status_value(status)));
                 }
                 Plan::Ask(ask) => ask,
             };
             if this.lead.is_some() || waits_left == 0 {
-                break ask;
+                return CacheAnswer::Ask(this, ask);
             }
             let key = this.lookup.fetch_key(cache.fetch_hasher(), cache.settings(), &this.target);
             match cache.fetches().join(key) {
@@ -95,7 +97,7 @@ impl<'a> CachedRequest<'a> {
                     this.lead = Some(lead);
                     // Otherwise the fetch of another request ended after the lookup, and may have stored the response.
                     if cache.fetches().ended_count() == ended_before {
-                        break ask;
+                        return CacheAnswer::Ask(this, ask);
                     }
                 }
                 FetchRole::Wait(wait) => {
@@ -108,8 +110,7 @@ impl<'a> CachedRequest<'a> {
             }
             ended_before = cache.fetches().ended_count();
             this.lookup = Lookup::new(cache.cache(), cache.settings(), &this.target).await;
-        };
-        this.ask(ask, request, origin).await
+        }
     }
 
     fn plan(&self) -> Plan {
@@ -122,60 +123,6 @@ impl<'a> CachedRequest<'a> {
             is_being_validated: self.cache.validated().contains(&self.target.key),
         };
         plan::decide(&facts, self.settings())
-    }
-
-    /// Sends the request to the origin.
-    async fn ask<B, O>(
-        mut self,
-        ask: AskPlan,
-        request: Request<B>,
-        origin: &mut O,
-    ) -> Result<Response<CacheBody<O::Body>>, O::Error>
-    where
-        B: Default + Send,
-        O: Origin<B>,
-    {
-        let (mut head, body) = request.into_parts();
-        let unconditional = ask.validates.then(|| head.clone());
-        if let Some(stored) = self.lookup.response.as_ref().filter(|_| ask.validates) {
-            head.headers.extend(validate::request_fields(&stored.head));
-        }
-        let mark = ask.validates.then(|| ValidationMark::new(self.cache, &self.target.key));
-        let answer = send(self.cache, Request::from_parts(head, body), origin).await;
-        let replaces = |status: StatusCode| matches!(status.as_u16(), 500 | 502 | 503 | 504);
-        let answer = match (answer, ask.fallback) {
-            (Ok(answer), Some(age)) if replaces(answer.head.parts.status) => {
-                let status = serving::answered(ask.status, answer.head.parts.status, false);
-                return Ok(self.serve_stored(age, status));
-            }
-            (Ok(answer), _) => answer,
-            (Err(_), Some(age)) => return Ok(self.serve_stored(age, ask.status)),
-            (Err(error), None) => return Err(error),
-        };
-        let Some(unconditional) = unconditional.filter(|_| answer.head.parts.status == StatusCode::NOT_MODIFIED) else {
-            return Ok(self.accept(answer, ask.status).await);
-        };
-        let stored = self.lookup.response.take().expect("only a stored response is validated");
-        if answer.head.may_be_stored() && validate::selects(&answer.head.parts.headers, &stored.head) {
-            return Ok(self.confirm(stored, answer.head, ask.status).await);
-        }
-        drop((stored, mark));
-        self.fetch_again(unconditional, ask.status, origin).await
-    }
-
-    /// Fetches the response after a 304 that does not fit the stored one (RFC 9111 4.3.3).
-    async fn fetch_again<B, O>(
-        self,
-        head: request::Parts,
-        status: CacheStatus,
-        origin: &mut O,
-    ) -> Result<Response<CacheBody<O::Body>>, O::Error>
-    where
-        B: Default + Send,
-        O: Origin<B>,
-    {
-        let answer = send(self.cache, Request::from_parts(head, B::default()), origin).await?;
-        Ok(self.accept(answer, status).await)
     }
 
     /// Serves the stored response.
@@ -294,6 +241,62 @@ impl<'a> CachedRequest<'a> {
     }
 }
 
+/// A request, and the origin that can answer it.
+pub(crate) struct OriginRequest<'o, B, O> {
+    pub(crate) request: Request<B>,
+    pub(crate) origin: &'o mut O,
+}
+
+impl<B: Default + Send, O: Origin<B>> OriginRequest<'_, B, O> {
+    /// Sends the request to the origin, and answers by its response or a stored one.
+    ///
+    /// # Errors
+    /// The error of the origin, if no stored response may replace it.
+    pub(crate) async fn answer(
+        self,
+        mut cached: CachedRequest<'_>,
+        ask: AskPlan,
+    ) -> Result<Response<CacheBody<O::Body>>, O::Error> {
+        let Self { request, origin } = self;
+        let (mut head, body) = request.into_parts();
+        let unconditional = ask.validates.then(|| head.clone());
+        if let Some(stored) = cached.lookup.response.as_ref().filter(|_| ask.validates) {
+            head.headers.extend(validate::request_fields(&stored.head));
+        }
+        let mark = ask.validates.then(|| ValidationMark::new(cached.cache, &cached.target.key));
+        let sent = OriginRequest { request: Request::from_parts(head, body), origin: &mut *origin };
+        let answer = sent.send(cached.cache).await;
+        let replaces = |status: StatusCode| matches!(status.as_u16(), 500 | 502 | 503 | 504);
+        let answer = match (answer, ask.fallback) {
+            (Ok(answer), Some(age)) if replaces(answer.head.parts.status) => {
+                let status = serving::answered(ask.status, answer.head.parts.status, false);
+                return Ok(cached.serve_stored(age, status));
+            }
+            (Ok(answer), _) => answer,
+            (Err(_), Some(age)) => return Ok(cached.serve_stored(age, ask.status)),
+            (Err(error), None) => return Err(error),
+        };
+        let Some(unconditional) = unconditional.filter(|_| answer.head.parts.status == StatusCode::NOT_MODIFIED) else {
+            return Ok(cached.accept(answer, ask.status).await);
+        };
+        let stored = cached.lookup.response.take().expect("only a stored response is validated");
+        if answer.head.may_be_stored() && validate::selects(&answer.head.parts.headers, &stored.head) {
+            return Ok(cached.confirm(stored, answer.head, ask.status).await);
+        }
+        drop((stored, mark));
+        // The 304 does not fit the stored response, so the whole response is fetched (RFC 9111 4.3.3).
+        let again = OriginRequest { request: Request::from_parts(unconditional, B::default()), origin };
+        let answer = again.send(cached.cache).await?;
+        Ok(cached.accept(answer, ask.status).await)
+    }
+
+    async fn send(self, cache: &HttpCache) -> Result<Answer<O::Body>, O::Error> {
+        let request_time = cache.now();
+        let (parts, body) = self.origin.send(self.request).await?.into_parts();
+        Ok(Answer { head: AnswerHead { parts, request_time, response_time: cache.now() }, body })
+    }
+}
+
 impl AnswerHead {
     /// Returns whether the response is that of the requested resource.
     fn may_be_stored(&self) -> bool {
@@ -313,7 +316,7 @@ impl AnswerHead {
 }
 
 /// Returns whether a request may wait for another request's fetch: it must make no demands that the other one does not.
-fn may_wait(method: &Method, fields: &HeaderMap) -> bool {
+pub(crate) fn may_wait(method: &Method, fields: &HeaderMap) -> bool {
     let is_demand =
         |name: &HeaderName| [CACHE_CONTROL, PRAGMA, RANGE].contains(name) || name.as_str().starts_with("if-");
     *method == Method::GET && !fields.keys().any(is_demand)
@@ -334,16 +337,6 @@ where
     let fill = Arc::new(SharedFill::new(body, FillWriter::new(write)));
     let shared = lead.and_then(|lead| lead.begin_filling(head, Arc::clone(&fill) as Arc<dyn DriveFill>));
     CacheBody::filled(FilledBody::new(fill, shared))
-}
-
-async fn send<B, O>(cache: &HttpCache, request: Request<B>, origin: &mut O) -> Result<Answer<O::Body>, O::Error>
-where
-    B: Send,
-    O: Origin<B>,
-{
-    let request_time = cache.now();
-    let (parts, body) = origin.send(request).await?.into_parts();
-    Ok(Answer { head: AnswerHead { parts, request_time, response_time: cache.now() }, body })
 }
 
 /// Stores an updated head with the body of the stored response. Returns whether it was stored.

@@ -5,7 +5,7 @@
 use crate::{
     HttpCacheBuilder, Origin,
     body::CacheBody,
-    cached_request::CachedRequest,
+    cached_request::{self, CacheAnswer, CachedRequest, OriginRequest},
     serving,
     shared_fetch::SharedFetches,
     target::{Target, key_of},
@@ -88,7 +88,11 @@ impl HttpCache {
         let target = Target::new(&request, &options.scheme, &options.implied_fields);
         match target {
             Some(target) if method == Method::GET || method == Method::HEAD => {
-                CachedRequest::respond(self, target, request, origin).await
+                let may_wait = cached_request::may_wait(&method, request.headers());
+                match CachedRequest::look_up(self, target, method, may_wait).await {
+                    CacheAnswer::Served(response) => Ok(response),
+                    CacheAnswer::Ask(cached, ask) => OriginRequest { request, origin }.answer(cached, ask).await,
+                }
             }
             target => {
                 let response = origin.send(request).await?;
