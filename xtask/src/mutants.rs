@@ -2,13 +2,15 @@
 //! engine's tests find.
 //!
 //! Owns: the copy under target/mutants, and the order: torture first, then the tests `it` of larder-store. The bugs are
-//! in `crates/larder-torture/mutants.txt`. Invariant: the sources of the workspace are only read. A mutant that hangs
-//! counts as killed.
+//! in `crates/larder-torture/mutants.txt`. Each mutant gets its line as soon as it is known. Invariants: the sources of
+//! the workspace are only read, and a mutant counts as killed only by a step that the engine without mutants passes. A
+//! mutant that hangs counts as killed.
 
 use std::{
     env, fs, io,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -19,8 +21,10 @@ pub(crate) const LIST: &str = "crates/larder-torture/mutants.txt";
 const SOURCES: &str = "crates/larder-store/src";
 /// Seeds of the torture if the command names no number.
 const SEEDS_DEFAULT: u64 = 3000;
-/// Longest time of one step. A mutant that takes longer hangs.
-const PATIENCE: Duration = Duration::from_mins(20);
+/// Longest time of a step of the engine without mutants.
+const PATIENCE_AT_FIRST: Duration = Duration::from_mins(30);
+/// A mutant hangs if a step takes longer than this many times the longest one of the engine without mutants.
+const HANG_FACTOR: u32 = 3;
 /// Pause between two looks at a running step.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -66,7 +70,17 @@ fn run_chosen(root: &Path, seeds: u64, names: &[&str]) -> io::Result<bool> {
     let mutants = parse(&fs::read_to_string(root.join(LIST))?).map_err(io::Error::other)?;
     let tree = root.join("target/mutants/tree");
     copy_sources(root, &tree)?;
-    let workshop = Workshop { build: root.join("target/mutants/build"), tree, seeds };
+    let build = root.join("target/mutants/build");
+    let mut workshop = Workshop { build, tree, seeds, patience: PATIENCE_AT_FIRST };
+    let start = Instant::now();
+    match workshop.hunt(None)? {
+        Fate::Survived => {}
+        Fate::Broken(problem) | Fate::KilledBySeed(problem) | Fate::KilledByTest(problem) => {
+            return Err(io::Error::other(format!("the engine without mutants does not pass: {problem}")));
+        }
+    }
+    workshop.patience = start.elapsed() * HANG_FACTOR;
+    println!("none ({} s): passes, as the engine without mutants must", start.elapsed().as_secs());
     let (mut killed, mut explained, mut bad) = (0, 0, 0);
     for mutant in mutants.iter().filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str())) {
         let start = Instant::now();
@@ -100,6 +114,8 @@ struct Workshop {
     tree: PathBuf,
     build: PathBuf,
     seeds: u64,
+    /// Longest time of one step. A mutant that takes longer hangs.
+    patience: Duration,
 }
 
 impl Workshop {
@@ -111,12 +127,13 @@ impl Workshop {
             return Ok(Fate::Broken(format!("its text is not exactly once in {}", mutant.file)));
         };
         fs::write(&path, changed)?;
-        let fate = self.hunt();
+        let fate = self.hunt(mutant.engine());
         fs::write(&path, whole)?;
         fate
     }
 
-    fn hunt(&self) -> io::Result<Fate> {
+    /// Looks for a wrong result of the engine in the copy: in the rows of one engine, or in all.
+    fn hunt(&self, engine: Option<&str>) -> io::Result<Fate> {
         let (is_built, output) =
             self.run(self.cargo(&["build", "--quiet", "--locked", "--package", "larder-torture"]))?;
         if !is_built {
@@ -124,6 +141,7 @@ impl Workshop {
         }
         let mut torture = Command::new(self.build.join("debug/larder-torture"));
         torture.args(["--seeds", &self.seeds.to_string()]);
+        torture.args(engine.into_iter().flat_map(|engine| ["--engine", engine]));
         let (is_lawful, output) = self.run(torture)?;
         if !is_lawful {
             return Ok(Fate::KilledBySeed(last_line(&output, "seed ")));
@@ -139,19 +157,20 @@ impl Workshop {
         command
     }
 
-    /// Returns whether a command succeeded within [`PATIENCE`], and what it printed.
+    /// Returns whether a command succeeded in time, and what it printed.
     fn run(&self, mut command: Command) -> io::Result<(bool, String)> {
         let path = self.build.with_extension("output");
         let output = fs::File::create(&path)?;
-        let mut child = command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
+        // A group of its own, so that the tests that cargo runs can be ended with it.
+        let command = command.process_group(0).stdin(Stdio::null());
+        let mut child = command.stdout(output.try_clone()?).stderr(output).spawn()?;
         let start = Instant::now();
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok((status.success(), String::from_utf8_lossy(&fs::read(&path)?).into_owned()));
             }
-            if start.elapsed() > PATIENCE {
-                child.kill()?;
-                child.wait()?;
+            if start.elapsed() > self.patience {
+                end_group(&mut child)?;
                 return Ok((false, "seed or test that hangs".to_owned()));
             }
             thread::sleep(LOOK_INTERVAL);
@@ -159,7 +178,20 @@ impl Workshop {
     }
 }
 
+/// Ends a command that hangs, and all processes that it started.
+fn end_group(child: &mut Child) -> io::Result<()> {
+    Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status()?;
+    child.wait()?;
+    Ok(())
+}
+
 impl Mutant {
+    /// Returns the engine to whose rows the bug is limited, if it is in one of them.
+    fn engine(&self) -> Option<&str> {
+        let (engine, _) = self.file.strip_prefix("engine/")?.split_once('/')?;
+        (engine != "kit").then_some(engine)
+    }
+
     /// Returns a file's text with the bug, or `None` if the text to replace is not there exactly once.
     fn apply(&self, text: &str) -> Option<String> {
         (text.matches(&self.old).count() == 1).then(|| text.replacen(&self.old, &self.new, 1))
