@@ -10,7 +10,7 @@ pub struct Chain {
     /// The shortest freshness lifetime among the redirects, in seconds after the receipt of the response.
     pub fresh_secs: u32,
     /// Whether a redirect may not be used without validation once it is stale.
-    pub forbids_stale: bool,
+    pub(crate) forbids_stale: bool,
     /// Whether every redirect may be stored.
     pub is_storable: bool,
     /// The mark of the URL that the first redirect names, see [`crate::redirects::mark_of`].

@@ -31,12 +31,12 @@ impl<'a> EntityTag<'a> {
     }
 
     /// Returns whether the tags are equal and neither is weak (RFC 9110 8.8.3.2).
-    pub fn matches_strongly(&self, other: &EntityTag<'_>) -> bool {
+    pub(crate) fn matches_strongly(&self, other: &EntityTag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
     /// Returns whether the tags are equal, weak or not (RFC 9110 8.8.3.2).
-    pub fn matches_weakly(&self, other: &EntityTag<'_>) -> bool {
+    pub(crate) fn matches_weakly(&self, other: &EntityTag<'_>) -> bool {
         self.opaque == other.opaque
     }
 

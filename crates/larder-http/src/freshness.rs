@@ -50,11 +50,11 @@ pub struct Freshness {
     /// The time the response was generated: Date, or the time of receipt.
     pub date: Timestamp,
     /// Last-Modified, if valid.
-    pub last_modified: Option<Timestamp>,
+    pub(crate) last_modified: Option<Timestamp>,
     /// Whether the response may never be used without validation (RFC 9111 5.2.2.4).
     pub no_cache: bool,
     /// Whether that is so only because purges that may concern the response are not known yet.
-    pub is_unconfirmed: bool,
+    pub(crate) is_unconfirmed: bool,
     /// Whether an operator's rule ignores a client's demand for validation.
     pub ignores_client: bool,
     /// Whether the origin must permit each client before the client receives the response.
@@ -187,13 +187,13 @@ impl Freshness {
     ///
     /// It must if the response demands it. It also must if the response may have been made for one client, because only
     /// the origin knows whether it suits another.
-    pub fn forbids_stale(&self, settings: &Settings) -> bool {
+    pub(crate) fn forbids_stale(&self, settings: &Settings) -> bool {
         self.forbids_stale || self.forbids_guess(settings)
     }
 
     /// Returns whether the response may have been made for one client without saying so. A guessed lifetime would show
     /// it to other clients.
-    pub fn forbids_guess(&self, settings: &Settings) -> bool {
+    pub(crate) fn forbids_guess(&self, settings: &Settings) -> bool {
         let is_guessed = !matches!(self.lifetime, Lifetime::Explicit { .. });
         is_guessed && self.is_personal && !settings.heuristic_with_cookies
     }
@@ -215,7 +215,7 @@ pub(crate) fn millis(duration: Duration) -> i64 {
 }
 
 /// Returns the received Age in seconds (RFC 9111 5.1). The first value counts; an invalid value is ignored.
-pub fn received_age(fields: &HeaderMap) -> u32 {
+pub(crate) fn received_age(fields: &HeaderMap) -> u32 {
     let Some(line) = fields.get(AGE) else { return 0 };
     let first = line.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
     parse_seconds(trim(first)).unwrap_or(0)
@@ -223,7 +223,7 @@ pub fn received_age(fields: &HeaderMap) -> u32 {
 
 /// Returns whether a response with this status may get a heuristic lifetime without `public` (RFC 9110 15.1, RFC 7725
 /// 3). A 206 is not stored as such.
-pub fn permits_heuristics(status: StatusCode) -> bool {
+pub(crate) fn permits_heuristics(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501)
 }
 

@@ -13,12 +13,12 @@ use crate::{Settings, VaryRule, decimal::push_u64};
 /// Longest primary key in bytes; longer targets are not stored.
 pub const PRIMARY_KEY_SIZE_MAX: usize = 8 << 10;
 /// Longest variant key in bytes; requests with longer selecting fields are not answered from the cache.
-pub const VARIANT_KEY_SIZE_MAX: usize = 16 << 10;
+pub(crate) const VARIANT_KEY_SIZE_MAX: usize = 16 << 10;
 
 /// First byte of the key of a whole resource.
 pub const KIND_PRIMARY: u8 = b'P';
 /// First byte of the key of a variant.
-pub const KIND_VARIANT: u8 = b'V';
+pub(crate) const KIND_VARIANT: u8 = b'V';
 /// First byte of the key of a body's chunk.
 pub const KIND_CHUNK: u8 = b'C';
 /// First byte of the key of a chunk's fragment.

@@ -72,7 +72,7 @@ pub mod stored;
 pub mod tags;
 pub mod targeted;
 pub mod telling;
-pub mod url_patterns;
+mod url_patterns;
 pub mod validate;
 pub mod vary;
 

@@ -99,7 +99,7 @@ pub fn parse(request_fields: &HeaderMap) -> RangeRequest {
 ///
 /// A tag must match strongly. A date must equal Last-Modified, and Last-Modified must be at least a second before Date,
 /// because otherwise it cannot distinguish two versions (8.8.2.2).
-pub fn if_range_holds(request_fields: &HeaderMap, stored: &StoredHead) -> bool {
+pub(crate) fn if_range_holds(request_fields: &HeaderMap, stored: &StoredHead) -> bool {
     if !request_fields.contains_key(IF_RANGE) {
         return true;
     }
@@ -129,7 +129,7 @@ pub fn resolve(range: ByteRange, total_len: u64) -> RangeOutcome {
 }
 
 /// Resolves several ranges of a representation of `total_len` bytes.
-pub fn resolve_many(ranges: &[ByteRange], total_len: u64) -> RangeOutcome {
+pub(crate) fn resolve_many(ranges: &[ByteRange], total_len: u64) -> RangeOutcome {
     let mut spans = Vec::with_capacity(ranges.len());
     for range in ranges {
         match resolve(*range, total_len) {

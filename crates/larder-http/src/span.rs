@@ -49,7 +49,7 @@ impl Span {
     }
 
     /// Returns the smallest span that contains both spans.
-    pub fn hull(&self, other: &Self) -> Self {
+    pub(crate) fn hull(&self, other: &Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 }

@@ -26,9 +26,9 @@ mod encoding;
 pub use crate::codec::DecodeError;
 
 /// Most fields in a stored head.
-pub const FIELD_COUNT_MAX: usize = 512;
+pub(crate) const FIELD_COUNT_MAX: usize = 512;
 /// Longest sum of the names and values of a stored head's fields, in bytes.
-pub const FIELDS_SIZE_MAX: usize = 64 << 10;
+pub(crate) const FIELDS_SIZE_MAX: usize = 64 << 10;
 
 /// The entry under a primary or variant key.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,7 +14,7 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 use crate::cache_control::{ResponseDirectives, withhold};
 
 /// The field for all caches that serve an origin (RFC 9213 3).
-pub const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
+pub(crate) const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
 
 /// The fields and directives that are addressed to this cache. By default, the directives for shared caches and
 /// [`CDN_CACHE_CONTROL`].

@@ -28,7 +28,8 @@ use std::{
 };
 
 pub use blocking::block_on;
-pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES, release_unused_buffers};
+pub(crate) use buffer::BUFFER_ALIGNMENT_BYTES;
+pub use buffer::{AlignedBuffer, release_unused_buffers};
 pub(crate) use creation::UnfinishedFile;
 pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirectory};
 pub use faulty::{FaultPlan, FaultStats, FaultyDevice};

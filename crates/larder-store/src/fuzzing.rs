@@ -360,7 +360,7 @@ fn image_samples() -> Vec<Vec<u8>> {
 }
 
 /// Mutates `bytes` at random.
-pub fn mutate(random: &mut SplitMix64, bytes: &mut Vec<u8>) {
+pub(crate) fn mutate(random: &mut SplitMix64, bytes: &mut Vec<u8>) {
     for _ in 0..=random.below(4) {
         if bytes.is_empty() {
             return;

@@ -19,7 +19,7 @@ use std::{
 };
 
 /// Alignment of every buffer in memory, in bytes.
-pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
+pub(crate) const BUFFER_ALIGNMENT_BYTES: usize = 4096;
 
 /// Buffers up to this size are kept for reuse.
 const REUSE_BYTES_MAX: usize = 128 << 10;
@@ -122,7 +122,7 @@ impl AlignedBuffer {
     }
 
     /// Extends the buffer to its capacity.
-    pub fn extend_to_capacity(&mut self) {
+    pub(crate) fn extend_to_capacity(&mut self) {
         self.len_bytes = match &self.memory {
             Memory::Blocks(blocks) | Memory::Registered(PooledBuffer { blocks, .. }, _) => {
                 blocks.len() * BUFFER_ALIGNMENT_BYTES

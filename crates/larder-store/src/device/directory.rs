@@ -127,7 +127,7 @@ impl FileName {
     /// Most parts of a name.
     pub const PART_COUNT_MAX: usize = 4;
     /// Most bytes of a part; every file system supports that.
-    pub const PART_BYTES_MAX: usize = 64;
+    pub(crate) const PART_BYTES_MAX: usize = 64;
 
     /// Returns `name` as a file name, if it is a valid one.
     pub fn new(name: impl Into<Box<str>>) -> Option<Self> {

@@ -61,7 +61,7 @@ impl VolumeFile {
     ///
     /// # Errors
     /// As [`VolumeFile::create`], except for a lack of room.
-    pub fn create_sparse(path: &Path, size_bytes: u64) -> Result<Self> {
+    pub(crate) fn create_sparse(path: &Path, size_bytes: u64) -> Result<Self> {
         Self::create_with(path, size_bytes, |file, path, size_bytes| {
             file.set_len(size_bytes).map_err(|error| not_reserved(path, size_bytes, error))
         })
@@ -118,7 +118,7 @@ impl VolumeFile {
     ///
     /// # Errors
     /// As [`VolumeFile::read_exact_at`].
-    pub fn foreign_content(&self) -> Result<Option<&'static str>> {
+    pub(crate) fn foreign_content(&self) -> Result<Option<&'static str>> {
         let (head, tail) = (self.read_end(0)?, self.read_end(self.len_bytes().saturating_sub(foreign::ENDS_BYTES))?);
         let ends = foreign::DeviceEnds { len_bytes: self.len_bytes(), head: head.as_slice(), tail: tail.as_slice() };
         Ok(foreign::find(&ends))

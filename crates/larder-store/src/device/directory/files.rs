@@ -43,7 +43,7 @@ struct LockedFolder {
 
 impl FilesDirectory {
     /// Name of the file that marks a directory as a store's, and carries its lock.
-    pub const LOCK_NAME: &str = "larder.lock";
+    pub(crate) const LOCK_NAME: &str = "larder.lock";
     /// Name of the folder that contains all files.
     pub const FOLDER_NAME: &str = "files";
     /// Default number of threads, which is the number of simultaneous operations.

@@ -119,7 +119,7 @@ impl DeviceFigures {
     }
 
     /// Returns the processor time of a random read of `bytes` with `depth` reads in flight, in seconds.
-    pub fn read_cpu_seconds(&self, bytes: f64, depth: u32) -> f64 {
+    pub(crate) fn read_cpu_seconds(&self, bytes: f64, depth: u32) -> f64 {
         let nearest = nearest_depth(self.reads.iter().map(|read| read.depth), depth);
         let points = self.reads.iter().filter(|read| Some(read.depth) == nearest);
         between(points.map(|read| (read.read_bytes as f64, read.cpu_us / 1e6)), bytes)
@@ -133,7 +133,7 @@ impl DeviceFigures {
     }
 
     /// Returns the processor time of a random write of `bytes` with `depth` writes in flight, in seconds.
-    pub fn write_cpu_seconds(&self, bytes: f64, depth: u32) -> f64 {
+    pub(crate) fn write_cpu_seconds(&self, bytes: f64, depth: u32) -> f64 {
         let nearest = nearest_depth(self.writes.iter().map(|write| write.depth), depth);
         let points = self.writes.iter().filter(|write| Some(write.depth) == nearest);
         between(points.map(|write| (write.write_bytes as f64, write.cpu_us / 1e6)), bytes)

@@ -34,7 +34,7 @@ impl Sizes {
     }
 
     /// Returns the share of entries that are longer than `bytes`.
-    pub fn share_longer_than(&self, bytes: f64) -> f64 {
+    pub(crate) fn share_longer_than(&self, bytes: f64) -> f64 {
         match self {
             Self::Mean(mean) => {
                 let median = mean / libm::exp(Self::SIGMA * Self::SIGMA / 2.0);
