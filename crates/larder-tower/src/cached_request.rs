@@ -58,6 +58,7 @@ struct AnswerHead {
 }
 
 /// The answer of the cache to a request.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and never stored")]
 pub(crate) enum CacheAnswer<'a, R> {
     Served(Response<CacheBody<R>>),
     /// The origin must be asked, see [`OriginRequest::answer`].
