@@ -15,7 +15,6 @@ use std::{
 };
 
 use http::{Method, Request, header, response};
-use larder_http::cache_control::RequestDirectives;
 
 use crate::{
     asked::{RequestEdits, RequestHead},
@@ -137,7 +136,7 @@ impl BodySource {
 fn may_be_shared(asked: &RequestHead) -> bool {
     let is_plain = asked.method == Method::GET && asked.question.is_none() && !asked.has_body();
     let has = |name| asked.fields.contains_key(name);
-    let is_kept_by_none = has(header::CACHE_CONTROL) && RequestDirectives::from_fields(&asked.fields).no_store;
+    let is_kept_by_none = asked.directives.no_store;
     is_plain && !asked.is_by_sibling && !has(header::AUTHORIZATION) && !is_kept_by_none
 }
 
