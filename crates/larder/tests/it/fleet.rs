@@ -318,6 +318,11 @@ fn fleets_that_cannot_work_are_refused_with_what_to_do() {
         ("[fleet]\nsiblings = true", "no nodes are listed"),
         ("[fleet]\nsiblings = true\ndns = \"h:1\"", "need a `log`"),
         ("[fleet]\ndns = \"h:1\"\nlog = \"redis://h\"\nsecret_file = \"s\"", "for siblings only"),
+        ("[fleet]\nlisten = \"127.0.0.1:1\"\nkey = \"k\"", "needs `certificate` and `ca_file` in [fleet] as well"),
+        (
+            "[fleet]\nlisten = \"127.0.0.1:1\"\ncertificate = \"c\"\nkey = \"k\"\nca_file = \"f\"",
+            "a certificate, and no nodes",
+        ),
         ("[fleet]\nlog = \"redis://h\"", "need a secret"),
         ("[fleet]\nlog = \"redis://a:b@h\"\nsecret_file = \"s\"", "contains credentials"),
         ("[fleet]\nlog_credentials_file = \"s\"", "credentials for a log, and no `log`"),
