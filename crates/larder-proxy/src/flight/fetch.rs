@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, header, response};
 use larder_http::{
-    Reason, Reuse, Ruling, Storability, Timestamp, reuse,
+    Reason, Reuse, Ruling, Storability, Timestamp,
     storable::{self, Exchange},
     validate,
 };

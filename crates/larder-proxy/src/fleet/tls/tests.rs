@@ -103,7 +103,7 @@ async fn certificate_that_is_no_nodes_is_refused_by_both_ends_with_the_reason() 
         (
             fleet(&["c.example"], sign(&ca, "c.example", false)),
             "it does not cover the host's name",
-            "CertificateUnknown",
+            "BadCertificate",
         ),
     ] {
         let bad = load(&bad);
