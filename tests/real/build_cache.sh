@@ -2,13 +2,15 @@
 # Build caches with the tools that use them: a second build takes everything from Larder, also after kill -9; a reader
 # cannot write; content with a wrong digest is refused.
 #
-#   tests/real/build_cache.sh                       ccache, and sccache and turbo where they can be found
+#   tests/real/build_cache.sh                            ccache, and sccache, turbo and bazel where they can be found
 #   SCCACHE=/path/to/sccache tests/real/build_cache.sh   sccache with WebDAV (0.5 or later)
-#   TURBO=/path/to/turbo tests/real/build_cache.sh
+#   TURBO=/path/to/turbo tests/real/build_cache.sh       Turborepo (needs npm)
+#   BAZEL=/path/to/bazel tests/real/build_cache.sh       Bazel, such as Debian's bazel-bootstrap
 . "$(dirname "$0")/stage.sh"
 need ccache:ccache gcc:gcc curl:curl python3:python3
 SCCACHE=${SCCACHE:-$(command -v sccache || true)}
 TURBO=${TURBO:-$(command -v turbo || true)}
+BAZEL=${BAZEL:-$(command -v bazel || true)}
 FILES=${FILES:-200}
 export HOME=$stage XDG_RUNTIME_DIR=$stage/run
 mkdir -p -m 0700 "$XDG_RUNTIME_DIR"
@@ -130,6 +132,36 @@ T
   [ "$made" = "$found" ] || echo "$first $second" >&2
 else
   echo "SKIP  turbo: name it in TURBO"
+fi
+
+# --- Bazel
+
+if [ -n "$BAZEL" ]; then
+  mkdir "$stage/targets"
+  : > "$stage/targets/WORKSPACE"
+  for number in $(seq "$FILES"); do
+    echo "genrule(name = 'g$number', outs = ['o$number'], cmd = 'head -c $(( number * 1000 )) /dev/urandom > \$@')"
+  done > "$stage/targets/BUILD"
+  # bazeled FOLDER OPTION...: builds with an empty output folder; sets hits, and sums up the outputs
+  bazeled() {
+    local folder=$1; shift
+    (cd "$stage/targets" && timeout 400 "$BAZEL" --batch --output_user_root="$folder" build //:all --remote_cache="$url/bazel" \
+      --spawn_strategy=local --noshow_progress "$@" >"$folder.log" 2>&1 && cat bazel-bin/o* | sha256sum >"$folder.sum")
+    hits=$(sed -n 's/.* \([0-9]*\) remote cache hit.*/\1/p' "$folder.log" | tail -1) hits=${hits:-0}
+    chmod -R u+w "$folder" 2>/dev/null; rm -rf "$folder"
+  }
+  bazeled "$stage/bazel1" --remote_header=Authorization="Bearer $token"
+  verdict "bazel, first build: $hits hits" [ "$hits" -eq 0 -a -s "$stage/bazel1.sum" ]
+  bazeled "$stage/bazel2" --remote_upload_local_results=false
+  verdict "bazel, second build of a reader: $hits hits" [ "$hits" -eq "$FILES" ]
+  verdict "bazel, second build: the outputs are the same, although they are random" cmp -s "$stage/bazel1.sum" "$stage/bazel2.sum"
+  end KILL "$larder_pid"
+  start
+  bazeled "$stage/bazel3" --remote_upload_local_results=false
+  verdict "bazel, after kill -9: $hits of $FILES hits" [ $(( hits * 100 )) -ge $(( FILES * 99 )) ]
+  [ -s "$stage/bazel3.sum" ] || tail -5 "$stage"/bazel*.log >&2
+else
+  echo "SKIP  bazel: name it in BAZEL"
 fi
 
 # --- content by digest, as Bazel sends it
