@@ -100,11 +100,7 @@ async fn certificate_that_is_no_nodes_is_refused_by_both_ends_with_the_reason() 
             "UnknownCA",
         ),
         (fleet(&hosts, sign(&ca, "b.example", true)), "it has expired", "CertificateExpired"),
-        (
-            fleet(&["c.example"], sign(&ca, "c.example", false)),
-            "it does not cover the host's name",
-            "BadCertificate",
-        ),
+        (fleet(&["c.example"], sign(&ca, "c.example", false)), "it does not cover the host's name", "BadCertificate"),
     ] {
         let bad = load(&bad);
         let (asking, _) = connect(&good, &bad, "b.example").await;
