@@ -83,7 +83,7 @@ pub struct Freshness {
 pub struct Receipt {
     /// The response's status.
     pub status: StatusCode,
-    /// The received Age in seconds, as [`received_age`] reads it.
+    /// The received Age in seconds (RFC 9111 5.1): that of the first field, 0 if it is invalid.
     pub age_secs: u32,
     /// When the request was sent.
     pub request_time: Timestamp,

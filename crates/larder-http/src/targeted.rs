@@ -17,7 +17,7 @@ use crate::cache_control::{ResponseDirectives, withhold};
 pub(crate) const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
 
 /// The fields and directives that are addressed to this cache. By default, the directives for shared caches and
-/// [`CDN_CACHE_CONTROL`].
+/// CDN-Cache-Control.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetList {
     /// The target list of RFC 9213 2.1, the strongest field first.
