@@ -4,8 +4,9 @@
 //! The open unit is the buffer of all groups: when it is due or full, complete groups are written, and growing ones
 //! become the first records of the next unit. Owns: the times of groups, and the decision which of them still grow.
 //! Invariants: a carried record keeps its order to other records of its key. A flush carries nothing. A unit keeps room
-//! for new records, because at most half of it is carried. Cost: a copy of the carried records in memory, and up to
-//! [`VIEW_MAX`] and two windows until a record is written. Source: HashCache (NSDI 2009) buffers each group.
+//! for new records, because at most half of it is carried. Cost: a copy of the carried records in memory, up to a
+//! sixteenth of each segment, which stays empty, and up to [`VIEW_MAX`] and two windows until a record is written.
+//! Source: HashCache (NSDI 2009) buffers each group.
 
 use super::{
     AppendRole, LogState, LogTransfer, OpenSegment, OpenUnit, Opening, SEQUENCE_LAST, buffers::buffer_of,
@@ -24,6 +25,8 @@ use std::{
 const VIEW_MAX: Duration = Duration::from_secs(12);
 /// Divisor of a unit's length that gives the most bytes carried over.
 const CARRIED_DIVISOR: u64 = 2;
+/// Divisor of a segment's length that gives the most bytes carried over from its end.
+const LEFT_EMPTY_DIVISOR: u64 = 16;
 
 /// The groups with records in the open unit.
 pub(super) struct OpenGroups {
@@ -96,7 +99,7 @@ impl LogState {
         now: ClockMoment,
         actions: &mut Vec<LogTransfer>,
     ) {
-        let growing = self.growing_groups(generation, now.at);
+        let growing = self.growing_groups(generation, ends_segment, now.at);
         if growing.is_empty() || !self.may_open_segment() {
             return self.seal_unit_of(generation, actions);
         }
@@ -173,12 +176,17 @@ impl LogState {
         assert!(open.unit_takes(1), "a unit keeps room for new records");
     }
 
-    fn growing_groups(&mut self, generation: SegmentRow, now: Duration) -> HashSet<u32> {
+    /// Returns the groups of the open unit that still grow, and forgets the others. At a segment's end fewer are
+    /// carried, because the room that they leave in the segment stays empty.
+    fn growing_groups(&mut self, generation: SegmentRow, ends_segment: bool, now: Duration) -> HashSet<u32> {
         let (Some(groups), Some(open)) = (&mut self.groups, &self.open[generation as usize]) else {
             return HashSet::new();
         };
         let Some(unit) = &open.unit else { return HashSet::new() };
-        groups.take_growing(unit.groups(&open.listings), now, self.unit_bytes / CARRIED_DIVISOR)
+        let of_unit = self.unit_bytes / CARRIED_DIVISOR;
+        let of_segment = self.geometry.segment_bytes / LEFT_EMPTY_DIVISOR;
+        let bytes_max = if ends_segment { of_unit.min(of_segment) } else { of_unit };
+        groups.take_growing(unit.groups(&open.listings), now, bytes_max)
     }
 
     /// Returns whether a client's record may open a segment now.
