@@ -66,11 +66,11 @@ start() {
   pid[$1]=$larder_pid
 }
 # whole NAME: whether a client of this node gets the right body
-whole() { local port=port_$1; [ "$(curl -s -m 120 "http://127.0.0.1:${!port}/long" | sha256sum)" = "$sum" ]; }
+whole() { local port=port_$1; [ "$(curl -s -m 120 -H "Host: www.example.test" "http://127.0.0.1:${!port}/long" | sha256sum)" = "$sum" ]; }
 # part NAME: whether a client of this node gets the right bytes of a range over two pieces
 part() {
   local port=port_$1
-  cmp -s <(curl -s -m 120 -r 33000000-34000000 "http://127.0.0.1:${!port}/long") <(tail -c +33000001 "$stage/www/long" | head -c 1000001)
+  cmp -s <(curl -s -m 120 -H "Host: www.example.test" -r 33000000-34000000 "http://127.0.0.1:${!port}/long") <(tail -c +33000001 "$stage/www/long" | head -c 1000001)
 }
 
 # check LABEL: the same requests without and with certificates
