@@ -4,8 +4,8 @@
 //! The open unit is the buffer of all groups: when it is due or full, complete groups are written, and growing ones
 //! become the first records of the next unit. Owns: the times of groups, and the decision which of them still grow.
 //! Invariants: a carried record keeps its order to other records of its key. A flush carries nothing. A unit keeps room
-//! for new records, because at most half of it is carried. Cost: a copy of the carried records in memory, up to a
-//! sixteenth of each segment, which stays empty, and up to [`VIEW_MAX`] and two windows until a record is written.
+//! for new records, because at most half of it is carried. Cost: a copy of the carried records in memory, up to an
+//! eighth of each segment, which stays empty, and up to [`VIEW_MAX`] and two windows until a record is written.
 //! Source: HashCache (NSDI 2009) buffers each group.
 
 use super::{
@@ -26,7 +26,7 @@ const VIEW_MAX: Duration = Duration::from_secs(12);
 /// Divisor of a unit's length that gives the most bytes carried over.
 const CARRIED_DIVISOR: u64 = 2;
 /// Divisor of a segment's length that gives the most bytes carried over from its end.
-const LEFT_EMPTY_DIVISOR: u64 = 16;
+const LEFT_EMPTY_DIVISOR: u64 = 8;
 
 /// The groups with records in the open unit.
 pub(super) struct OpenGroups {
@@ -185,7 +185,9 @@ impl LogState {
         let Some(unit) = &open.unit else { return HashSet::new() };
         let of_unit = self.unit_bytes / CARRIED_DIVISOR;
         let of_segment = self.geometry.segment_bytes / LEFT_EMPTY_DIVISOR;
-        let bytes_max = if ends_segment { of_unit.min(of_segment) } else { of_unit };
+        // What does not fit behind the unit twice begins a new segment ([`OpenSegment::takes_records`]).
+        let left_bytes = if ends_segment { 0 } else { open.left_bytes(&self.geometry) };
+        let bytes_max = of_unit.min(of_segment.max(left_bytes - left_bytes / 8));
         groups.take_growing(unit.groups(&open.listings), now, bytes_max)
     }
 

@@ -181,6 +181,13 @@ impl OpenSegment {
         unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
     }
 
+    /// Returns the bytes of the segment behind the open unit, up to the trailer.
+    pub(super) fn left_bytes(&self, geometry: &SegmentGeometry) -> u64 {
+        let used = self.unit.as_ref().map_or(0, |unit| unit.used_bytes);
+        let end = self.unit_start_bytes + used + trailer_bytes(self.list_bytes + LISTING_BYTES);
+        geometry.segment_bytes.saturating_sub(end)
+    }
+
     /// Returns whether a new unit has room for `count` records of `len_bytes` together, and for others of a length as
     /// great.
     pub(super) fn takes_records(&self, geometry: &SegmentGeometry, len_bytes: u64, count: u64) -> bool {
