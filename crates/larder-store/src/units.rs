@@ -119,6 +119,11 @@ pub(crate) fn last_superblock_bytes(size_bytes: u64) -> u64 {
     (size_bytes / BLOCK_BYTES * BLOCK_BYTES).saturating_sub(SUPERBLOCK_BYTES)
 }
 
+/// Returns the offsets of both superblocks on a volume of `size_bytes`.
+pub(crate) fn superblock_offsets(size_bytes: u64) -> [u64; 2] {
+    [0, last_superblock_bytes(size_bytes)]
+}
+
 /// Returns the number of sectors spanned by `len_bytes` that begin `start_bytes` behind a sector boundary.
 pub(crate) fn sectors_spanned(start_bytes: u64, len_bytes: u64) -> u64 {
     sectors(start_bytes % SECTOR_BYTES + len_bytes)

@@ -8,7 +8,7 @@ use crate::{
     Error, ErrorKind, Policy, Result, StoreOptions,
     device::{Device, ThreadsDevice, VolumeFile},
     format::superblock::{Superblock, SuperblockRefusal},
-    units::{SUPERBLOCK_BYTES, last_superblock_bytes},
+    units::{SUPERBLOCK_BYTES, superblock_offsets},
 };
 use std::{
     fs::{self, File},
@@ -92,7 +92,7 @@ pub fn glance(path: &Path) -> Result<Option<StoreInfo>> {
     let is_block_device = file.metadata().map_err(unreadable)?.file_type().is_block_device();
     let volume_bytes = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
     let mut copy = vec![0; SUPERBLOCK_BYTES as usize];
-    for offset_bytes in [0, last_superblock_bytes(volume_bytes)] {
+    for offset_bytes in superblock_offsets(volume_bytes) {
         // At least one of the two copies is whole, even while the store writes one.
         if file.read_exact_at(&mut copy, offset_bytes).is_err() {
             continue;

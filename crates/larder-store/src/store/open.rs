@@ -15,7 +15,7 @@ use crate::{
         superblock::{FORMAT_VERSION, RuleEpochs, Superblock, SuperblockRefusal, VolumeMembership, VolumeShape},
         written::WrittenSequences,
     },
-    units::{SUPERBLOCK_BYTES, last_superblock_bytes},
+    units::{SUPERBLOCK_BYTES, last_superblock_bytes, superblock_offsets},
     volume::{Volume, superblocks},
 };
 use std::{fs, io, path::Path, sync::Arc};
@@ -267,7 +267,7 @@ pub(super) fn first_superblock(file: &VolumeFile) -> Option<Superblock> {
 
 /// Returns the offsets of damaged copies of the superblock.
 pub(super) fn damaged_superblocks(device: &Arc<dyn Device>) -> Vec<u64> {
-    let mut places = vec![0, last_superblock_bytes(device.len_bytes())];
+    let mut places = superblock_offsets(device.len_bytes()).to_vec();
     places.retain(|offset_bytes| {
         let read = block_on(device.read(*offset_bytes, SUPERBLOCK_BYTES as usize));
         !read.is_ok_and(|block| Superblock::decode(block.as_slice()).is_ok())
@@ -302,7 +302,7 @@ pub(super) fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<S
     let mut best: Option<Superblock> = None;
     let mut refusal = SuperblockRefusal::Foreign;
     let mut error = None;
-    for offset_bytes in [0, last_superblock_bytes(device.len_bytes())] {
+    for offset_bytes in superblock_offsets(device.len_bytes()) {
         match read_copy(device, offset_bytes) {
             Ok(found) if best.as_ref().is_none_or(|best| found.generation > best.generation) => best = Some(found),
             Ok(_) | Err(ReadRefusal::Format(SuperblockRefusal::Foreign)) => {}
@@ -364,7 +364,7 @@ fn format(device: &Arc<dyn Device>, shape: VolumeShape, identity_seed: Option<u6
 }
 
 fn is_blank(device: &Arc<dyn Device>) -> Result<bool> {
-    for offset_bytes in [0, last_superblock_bytes(device.len_bytes())] {
+    for offset_bytes in superblock_offsets(device.len_bytes()) {
         let block = block_on(device.read(offset_bytes, SUPERBLOCK_BYTES as usize))
             .map_err(|source| Error::io(ErrorKind::Unavailable, "cannot read the device", source))?;
         if block.as_slice().iter().any(|&byte| byte != 0) {

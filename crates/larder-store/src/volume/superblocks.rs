@@ -11,11 +11,12 @@ use crate::{
     Error, ErrorKind, Result,
     device::{AlignedBuffer, Completion, Device, PendingTransfer, Transfer, block_on},
     format::superblock::Superblock,
-    units::{SUPERBLOCK_BYTES, Site, last_superblock_bytes},
+    units::{SUPERBLOCK_BYTES, Site, superblock_offsets},
 };
 use std::{
+    array,
     collections::VecDeque,
-    io,
+    io, mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
 
@@ -52,7 +53,7 @@ struct SuperblockWrite {
     superblock: Superblock,
     block: Arc<AlignedBuffer>,
     /// The copies that are still to be written.
-    copies: std::vec::IntoIter<u64>,
+    copies: array::IntoIter<u64, 2>,
     done: Completion<()>,
 }
 
@@ -85,7 +86,7 @@ impl SuperblockKeeper {
         superblock.generation += 1;
         alter(&mut superblock);
         let block = block_of(&superblock);
-        let copies = copy_offsets(&superblock).to_vec().into_iter();
+        let copies = superblock_offsets(superblock.shape.size_bytes).into_iter();
         Arc::clone(self).write_next_copy(SuperblockWrite { superblock, block, copies, done });
     }
 
@@ -116,7 +117,7 @@ impl SuperblockKeeper {
             assert_eq!(present.generation + 1, write.superblock.generation, "changes are written one after the other");
             *present = write.superblock;
         }
-        let was_writing = std::mem::replace(&mut self.lock().is_writing, false);
+        let was_writing = mem::replace(&mut self.lock().is_writing, false);
         assert!(was_writing, "a change that ends was being written");
         write.done.complete(outcome);
         self.begin_next();
@@ -185,7 +186,7 @@ pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
         directory.sync().await?;
     }
     let mut found = None;
-    for offset_bytes in [0, last_superblock_bytes(volume.shape.size_bytes)] {
+    for offset_bytes in superblock_offsets(volume.shape.size_bytes) {
         let block = volume.device.read(offset_bytes, SUPERBLOCK_BYTES as usize).await?;
         let copy = Superblock::decode(block.as_slice()).ok().filter(|copy| copy.id == volume.superblock().id);
         found = found.max(copy.map(|copy| copy.generation));
@@ -206,7 +207,7 @@ pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
 /// Writes one copy after the other, so that one of them is always whole.
 pub(crate) async fn write(device: &Arc<dyn Device>, superblock: &Superblock) -> io::Result<()> {
     let block = block_of(superblock);
-    for offset_bytes in copy_offsets(superblock) {
+    for offset_bytes in superblock_offsets(superblock.shape.size_bytes) {
         device.write(offset_bytes, Arc::clone(&block)).await?;
         device.sync().await?;
     }
@@ -217,11 +218,6 @@ fn block_of(superblock: &Superblock) -> Arc<AlignedBuffer> {
     let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
     superblock.encode(block.as_mut_slice());
     Arc::new(block)
-}
-
-/// Returns where the two copies of a superblock begin.
-fn copy_offsets(superblock: &Superblock) -> [u64; 2] {
-    [0, last_superblock_bytes(superblock.shape.size_bytes)]
 }
 
 #[cfg(test)]
