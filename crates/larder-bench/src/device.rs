@@ -10,9 +10,9 @@ mod pump;
 mod scratch;
 
 use beside::MixedRates;
+use larder_device::Device;
 use larder_store::{
     IoChoice,
-    device::Device,
     plan::{BesideReads, DeviceFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure},
 };
 use pump::{Pump, PumpWork};

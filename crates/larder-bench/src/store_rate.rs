@@ -6,9 +6,8 @@
 
 use crate::{cpu, undo::Undo};
 use bytes::Bytes;
-use larder_store::{
-    Error, ErrorKind, Hints, IoChoice, Policy, Stats, Store, StoreOptions, Tuning, device::FilesDirectory, plan::Sizes,
-};
+use larder_device::FilesDirectory;
+use larder_store::{Error, ErrorKind, Hints, IoChoice, Policy, Stats, Store, StoreOptions, Tuning, plan::Sizes};
 use larder_workload::{Random, mix};
 use rustix::fs::{Advice, fadvise};
 use std::{

@@ -8,7 +8,8 @@ use crate::{
     memory::MemoryCache,
     tags::{TagFile, TagRemovals, read_file},
 };
-use larder_store::{ErrorKind, Invalidation, Store, StoreOptions, device::block_on};
+use larder_device::block_on;
+use larder_store::{ErrorKind, Invalidation, Store, StoreOptions};
 use std::{
     fmt, fs,
     path::{Path, PathBuf},

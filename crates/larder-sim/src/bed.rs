@@ -7,10 +7,8 @@
 
 use crate::model::{DiskOperation, DiskWork, Model, ModelDevice, ModelDirectory, PieceReads};
 use bytes::Bytes;
-use larder_store::{
-    Clock, Hints, NeighbourSink, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer,
-    device::{Device, MemoryDevice},
-};
+use larder_device::{Device, MemoryDevice};
+use larder_store::{Clock, Hints, NeighbourSink, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer};
 use std::{
     fmt,
     future::Future,

@@ -7,10 +7,8 @@
 //! second half is counted.
 
 use bytes::Bytes;
-use larder_store::{
-    Clock, Hints, Policy, SplitMix64, Store, StoreOptions, Tuning, TuningValue,
-    device::{MemoryDevice, MemoryDirectory},
-};
+use larder_device::{MemoryDevice, MemoryDirectory};
+use larder_store::{Clock, Hints, Policy, SplitMix64, Store, StoreOptions, Tuning, TuningValue};
 use std::{env, error::Error, sync::Arc, time::Duration};
 
 const SIGMA: f64 = 1.05;

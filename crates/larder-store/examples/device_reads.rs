@@ -33,10 +33,8 @@ mod linux {
     };
 
     use super::event_loop::{EventLoop, cpu_seconds};
-    use larder_store::{
-        IoChoice,
-        device::{AlignedBuffer, Completion, Device, Transfer, VolumeFile, open_device},
-    };
+    use larder_device::{AlignedBuffer, Completion, Device, Transfer, VolumeFile, open_device};
+    use larder_store::IoChoice;
 
     const USAGE: &str = "\
 measure random reads of 12 KiB on each device

@@ -8,10 +8,8 @@
 
 use bytes::Bytes;
 use futures_executor::block_on;
-use larder_store::{
-    Clock, Hints, NeighbourEntry, Policy, SplitMix64, Store, StoreOptions,
-    device::{Device, MemoryDevice},
-};
+use larder_device::{Device, MemoryDevice};
+use larder_store::{Clock, Hints, NeighbourEntry, Policy, SplitMix64, Store, StoreOptions};
 use std::{
     collections::HashSet,
     env,

@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 use futures_executor::block_on;
-use larder_store::{Clock, Hints, Policy, SplitMix64, Stats, Store, StoreOptions, device::MemoryDevice};
+use larder_device::MemoryDevice;
+use larder_store::{Clock, Hints, Policy, SplitMix64, Stats, Store, StoreOptions};
 use std::{
     collections::{BTreeMap, HashMap},
     env,

@@ -6,7 +6,8 @@
 
 use bytes::Bytes;
 use futures_executor::block_on;
-use larder_store::{Clock, Hints, SplitMix64, Store, StoreOptions, device::MemoryDevice, segment_bytes_default};
+use larder_device::MemoryDevice;
+use larder_store::{Clock, Hints, SplitMix64, Store, StoreOptions, segment_bytes_default};
 use std::{env, fmt, sync::Arc, time::Duration};
 
 const MIB: u64 = 1 << 20;

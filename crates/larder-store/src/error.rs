@@ -2,6 +2,7 @@
 //!
 //! A miss is not an error. A corrupt entry is not one either: it counts as a miss and increments a counter.
 
+use larder_device::{DeviceError, DeviceErrorKind};
 use std::{fmt, io, sync::Arc};
 
 /// The engine's result.
@@ -46,6 +47,18 @@ impl Error {
     /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Self {
+        let kind = match error.kind() {
+            DeviceErrorKind::Invalid => ErrorKind::Invalid,
+            DeviceErrorKind::Unavailable => ErrorKind::Unavailable,
+            DeviceErrorKind::Full => ErrorKind::Full,
+        };
+        let place = error.place().to_owned();
+        Self { kind, place, source: error.into_cause().map(Arc::new) }
     }
 }
 

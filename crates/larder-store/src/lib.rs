@@ -10,8 +10,6 @@
 #[macro_use]
 mod debug;
 
-pub mod device;
-
 mod clock;
 mod engine;
 mod error;
@@ -24,7 +22,6 @@ mod hash;
 mod options;
 mod policy;
 mod reader;
-mod split_mix;
 mod stats;
 mod store;
 mod sync;
@@ -33,19 +30,19 @@ mod units;
 mod volume;
 mod writer;
 
+use larder_device as device;
+
 pub use clock::Clock;
 pub use engine::LocatedEntry;
 pub use error::{Error, ErrorKind, Result};
-pub use options::{
-    Hints, IoChoice, StoreOptions, index_bytes_max_default, mean_entry_bytes_default, segment_bytes_default,
-};
+pub use larder_device::{Device, Directory, IoChoice, SplitMix64, ThreadDriver};
+pub use options::{Hints, StoreOptions, index_bytes_max_default, mean_entry_bytes_default, segment_bytes_default};
 pub use policy::plan;
 pub use policy::{
     CostAssumptions, EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow,
     MappedRow, Policy, PolicyCosts, ReadAxis, SlotSchedule, TableRow, TransferWork, WriteAxis,
 };
 pub use reader::{BodyStream, NeighbourEntry, NeighbourSink, Reader};
-pub use split_mix::SplitMix64;
 pub use stats::Stats;
 pub use store::{
     CheckFindings, PathContent, ScanSummary, Store, StoreDamage, StoreInfo, UpgradePlan, VolumeStats, check, format,

@@ -1,19 +1,7 @@
 //! The options of a store, and the hints that a caller can give about an entry.
 
-use crate::{Clock, Policy, Tuning, units::BLOCK_BYTES};
+use crate::{Clock, IoChoice, Policy, Tuning, units::BLOCK_BYTES};
 use std::{path::PathBuf, time::Duration};
-
-/// The I/O interface of the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IoChoice {
-    /// io_uring if the kernel allows it, otherwise threads (logged once).
-    #[default]
-    Auto,
-    /// io_uring or an error.
-    Uring,
-    /// A pool of threads with pread and pwrite.
-    Threads,
-}
 
 /// Options of a store. [`crate::Store::open`] refuses invalid values; it never corrects them.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Runs futures on this thread and turns the device while they wait, so that nothing happens outside these turns.
 
-use larder_store::device::FaultyDevice;
+use larder_device::FaultyDevice;
 use std::{
     fmt,
     future::Future,

@@ -1,6 +1,6 @@
 //! Named kinds of faults, for schedules and for developers who repeat one.
 
-use larder_store::device::FaultPlan;
+use larder_device::FaultPlan;
 
 /// A kind of faults.
 #[derive(Clone, Debug)]

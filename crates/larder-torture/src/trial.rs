@@ -10,10 +10,8 @@ mod task;
 
 use crate::{History, SeenEntry, content, drive, faults::Faults};
 use excuses::LossExcuses;
-use larder_store::{
-    Clock, Error, IndexAxis, Policy, SplitMix64, Store, StoreOptions, Tuning,
-    device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
-};
+use larder_device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory};
+use larder_store::{Clock, Error, IndexAxis, Policy, SplitMix64, Store, StoreOptions, Tuning};
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
 use task::{FoundEntry, Part, TaskOutcome};
 pub(crate) use task::{ModelWork, Task};

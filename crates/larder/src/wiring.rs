@@ -470,10 +470,8 @@ fn signal_runtime() -> io::Result<Runtime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_store::{
-        Hints, StoreOptions,
-        device::{Device, MemoryDevice, Transfer},
-    };
+    use larder_device::{Device, MemoryDevice, Transfer};
+    use larder_store::{Hints, StoreOptions};
     use std::{
         future::{pending, ready},
         sync::{Arc, Mutex},

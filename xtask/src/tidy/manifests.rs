@@ -7,24 +7,26 @@ use super::{Finding, source::Text};
 
 /// Every crate, with the workspace's crates that it may depend on, including in tests.
 const MAY_DEPEND: &[(&str, &[&str])] = &[
-    ("larder-cache", &["larder-store"]),
+    ("larder-cache", &["larder-device", "larder-store"]),
+    ("larder-device", &[]),
     ("larder-http", &[]),
     ("larder-reqwest", &["larder-cache", "larder-http", "larder-tower"]),
     ("larder-pingora", &["larder-cache"]),
     // This dependency is for tests. Cargo itself refuses every other dependency of a crate on itself.
-    ("larder-store", &["larder-torture"]),
-    ("larder-torture", &["larder-store"]),
-    ("larder-libraries", &["larder-cache", "larder-store"]),
+    ("larder-store", &["larder-device", "larder-torture"]),
+    ("larder-torture", &["larder-device", "larder-store"]),
+    ("larder-libraries", &["larder-cache", "larder-device", "larder-store"]),
     ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),
-    ("larder-proxy", &["larder-cache", "larder-http", "larder-store"]),
+    ("larder-proxy", &["larder-cache", "larder-device", "larder-http", "larder-store"]),
     ("larder-tower", &["larder-cache", "larder-http"]),
     ("larder-workload", &["larder-store"]),
-    ("larder-sim", &["larder-cache", "larder-http", "larder-store", "larder-workload"]),
-    ("larder-bench", &["larder-store", "larder-sim", "larder-workload"]),
+    ("larder-sim", &["larder-cache", "larder-device", "larder-http", "larder-store", "larder-workload"]),
+    ("larder-bench", &["larder-device", "larder-sim", "larder-store", "larder-workload"]),
     (
         "larder",
         &[
             "larder-cache",
+            "larder-device",
             "larder-http",
             "larder-store",
             "larder-proxy",

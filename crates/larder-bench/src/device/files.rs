@@ -9,10 +9,8 @@
 
 use super::{DeviceError, scratch::noise};
 use crate::{cpu, undo::Undo};
-use larder_store::{
-    device::{AlignedBuffer, Completion, Directory, FileName, FileWork, FilesDirectory},
-    plan::FileFigures,
-};
+use larder_device::{AlignedBuffer, Completion, Directory, FileName, FileWork, FilesDirectory};
+use larder_store::plan::FileFigures;
 use larder_workload::Random;
 use rustix::fs::{Advice, fadvise};
 use std::{

@@ -7,7 +7,7 @@
 use super::{SEQUENTIAL_BYTES, scratch::noise};
 use crate::cpu;
 use hdrhistogram::Histogram;
-use larder_store::device::{AlignedBuffer, Completion, Device, Transfer};
+use larder_device::{AlignedBuffer, Completion, Device, Transfer};
 use larder_workload::Random;
 use std::{
     io,
@@ -205,7 +205,7 @@ const TIME_MAX_NS: u64 = 100_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_store::device::MemoryDevice;
+    use larder_device::MemoryDevice;
 
     #[test]
     fn every_kind_of_transfer_is_counted_and_timed() {

@@ -6,11 +6,8 @@
 
 use super::DeviceError;
 use crate::undo::Undo;
-use larder_store::{
-    IoChoice, PathContent,
-    device::{AlignedBuffer, Completion, Device, Transfer, VolumeFile, open_device},
-    inspect,
-};
+use larder_device::{AlignedBuffer, Completion, Device, Transfer, VolumeFile, open_device};
+use larder_store::{IoChoice, PathContent, inspect};
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, mpsc},

@@ -61,8 +61,9 @@ fn body_at_hand(reader: &Reader) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
+    use larder_device::MemoryDevice;
     use larder_http::{BodyPlace, ReceivedHead, SelectingFields, StoredHead, Timestamp, key};
-    use larder_store::{Hints, StoreOptions, device::MemoryDevice};
+    use larder_store::{Hints, StoreOptions};
 
     use super::*;
 

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use larder_store::device::ThreadDriver;
+use larder_device::ThreadDriver;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     net::{TcpListener, TcpStream, UnixStream},
@@ -360,7 +360,7 @@ async fn tick(thread: Arc<WorkerThread>) {
     loop {
         interval.tick().await;
         thread.watches.advance();
-        larder_store::device::release_unused_buffers();
+        larder_device::release_unused_buffers();
         if thread.watches.tick().is_multiple_of(POPULAR_TICKS) {
             thread.metrics.popular.turn();
         }

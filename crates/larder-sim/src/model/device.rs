@@ -9,7 +9,7 @@ use super::{
     parameters::Model,
     sparse::SparseBytes,
 };
-use larder_store::device::{Device, Transfer};
+use larder_device::{Device, Transfer};
 use std::{
     io,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -155,7 +155,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_store::device::AlignedBuffer;
+    use larder_device::AlignedBuffer;
     use std::sync::Arc;
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     sparse::{SECTOR_BYTES, SparseBytes},
     tree::{Inode, Tree},
 };
-use larder_store::device::{Directory, FileName, FileWork};
+use larder_device::{Directory, FileName, FileWork};
 use std::{
     collections::HashMap,
     io,

@@ -1,6 +1,6 @@
 //! A thread's ring in an edge-triggered epoll, as in a network runtime, and a reading of processor time.
 
-use larder_store::device::ThreadDriver;
+use larder_device::ThreadDriver;
 use rustix::event::epoll;
 use std::{
     error::Error,

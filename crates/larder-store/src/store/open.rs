@@ -91,7 +91,7 @@ fn open_volume(options: &StoreOptions, shape: VolumeShape) -> Result<Volume> {
     let mut file = VolumeFile::open(&options.path)?;
     let holds = if file.is_block_device() { Some(file.foreign_content()?) } else { None };
     let is_block_device = file.is_block_device();
-    file.shorten_to_store(options)?;
+    shorten_to_store(&mut file, options)?;
     let device = device_of(file, options.io)?;
     let (superblock, is_new) = match (read_superblock(&device), holds) {
         (Ok(superblock), _) => (superblock, false),
@@ -135,7 +135,7 @@ pub(super) fn format_file(options: &StoreOptions) -> Result<()> {
         let mut file = VolumeFile::open(&options.path)?;
         if file.is_block_device() {
             file.wipe_ends()?;
-            file.shorten_to_store(options)?;
+            shorten_to_store(&mut file, options)?;
             return format(&device_of(file, options.io)?, shape, options.identity_seed).map(drop);
         }
         let failed =
@@ -165,24 +165,22 @@ fn create_file(options: &StoreOptions, shape: VolumeShape) -> Result<(Arc<dyn De
     Ok((device, superblock))
 }
 
-impl VolumeFile {
-    /// Cuts off the part of a block device that the store of `options` does not use.
-    fn shorten_to_store(&mut self, options: &StoreOptions) -> Result<()> {
-        if !self.is_block_device() {
-            return Ok(());
-        }
-        if self.len_bytes() < options.size_bytes {
-            let place = format!(
-                "the device {} has {} bytes, fewer than the requested {}",
-                options.path.display(),
-                self.len_bytes(),
-                options.size_bytes
-            );
-            return Err(Error::new(ErrorKind::Invalid, place));
-        }
-        self.shorten_to(options.size_bytes);
-        Ok(())
+/// Cuts off the part of a block device that the store of `options` does not use.
+fn shorten_to_store(file: &mut VolumeFile, options: &StoreOptions) -> Result<()> {
+    if !file.is_block_device() {
+        return Ok(());
     }
+    if file.len_bytes() < options.size_bytes {
+        let place = format!(
+            "the device {} has {} bytes, fewer than the requested {}",
+            options.path.display(),
+            file.len_bytes(),
+            options.size_bytes
+        );
+        return Err(Error::new(ErrorKind::Invalid, place));
+    }
+    file.shorten_to(options.size_bytes);
+    Ok(())
 }
 
 fn holds_other(path: &Path, what: &str) -> Error {

@@ -8,7 +8,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use larder_store::{ErrorKind, IoChoice, PathContent, Store, StoreOptions, device::VolumeFile, format, inspect};
+use larder_device::VolumeFile;
+use larder_store::{ErrorKind, IoChoice, PathContent, Store, StoreOptions, format, inspect};
 use tempfile::TempDir;
 
 use crate::support::{block_on, insert, version_of};

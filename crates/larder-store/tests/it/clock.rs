@@ -1,10 +1,8 @@
 //! At stake: a clock that is set back while an operation waits for its due time.
 
 use crate::support::{block_on, insert, version_of};
-use larder_store::{
-    Policy, Store,
-    device::{Device, FaultPlan, FaultyDevice},
-};
+use larder_device::{Device, FaultPlan, FaultyDevice};
+use larder_store::{Policy, Store};
 use larder_torture::options;
 use std::{sync::Arc, time::Duration};
 

@@ -10,10 +10,8 @@ use std::{
     thread,
 };
 
-use larder_store::{
-    Error, ErrorKind, Policy, Store, StoreOptions,
-    device::{Device, MemoryDevice, MemoryDirectory, Transfer},
-};
+use larder_device::{Device, MemoryDevice, MemoryDirectory, Transfer};
+use larder_store::{Error, ErrorKind, Policy, Store, StoreOptions};
 use larder_torture::{SIZE_BYTES, options};
 
 use crate::support::{block_on, insert, version_of};

@@ -1,10 +1,8 @@
 //! At stake: damaged bytes on the device cause a miss, never a wrong response or a panic.
 
 use crate::support::{RecordingDevice, SEGMENT_BYTES, SIZE_BYTES, block_on, insert, open_image, options, version_of};
-use larder_store::{
-    Invalidation, Policy, Store, StoreOptions,
-    device::{Device, FaultPlan, FaultyDevice, MemoryDevice},
-};
+use larder_device::{Device, FaultPlan, FaultyDevice, MemoryDevice};
+use larder_store::{Invalidation, Policy, Store, StoreOptions};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 const KEYS: u64 = 60;
@@ -113,7 +111,7 @@ fn a_copy_of_the_superblock_that_is_misread_once_is_read_again() {
 fn a_foreign_device_is_refused() {
     let mut image = vec![0; SIZE_BYTES as usize];
     image[5] = 7;
-    let device: Arc<dyn Device> = Arc::new(larder_store::device::MemoryDevice::from_contents(image));
+    let device: Arc<dyn Device> = Arc::new(larder_device::MemoryDevice::from_contents(image));
     let error = Store::open_on(device, &options()).expect_err("a foreign device is refused");
     assert_eq!(error.kind(), larder_store::ErrorKind::Invalid);
 }

@@ -2,7 +2,8 @@
 
 use crate::support::block_on;
 use bytes::Bytes;
-use larder_store::{Clock, Hints, SplitMix64, Store, StoreOptions, device::MemoryDevice};
+use larder_device::MemoryDevice;
+use larder_store::{Clock, Hints, SplitMix64, Store, StoreOptions};
 use std::{sync::Arc, time::Duration};
 
 const SIZE_BYTES: u64 = 48 << 20;

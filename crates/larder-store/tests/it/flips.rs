@@ -5,10 +5,8 @@
 
 use crate::support::{block_on, head, insert, key_bytes, version_of};
 use bytes::Bytes;
-use larder_store::{
-    Hints, LayoutAxis, Policy, Store,
-    device::{AlignedBuffer, Completion, Device, Directory, FileName, FileWork, MemoryDevice, MemoryDirectory},
-};
+use larder_device::{AlignedBuffer, Completion, Device, Directory, FileName, FileWork, MemoryDevice, MemoryDirectory};
+use larder_store::{Hints, LayoutAxis, Policy, Store};
 use larder_torture::{SIZE_BYTES, options};
 use std::{collections::HashMap, env, sync::Arc};
 

@@ -5,11 +5,8 @@
 //! 2; the others, and volumes created without either, have format 1. `LARDER_WRITE_FIXTURES=1` writes missing fixtures.
 
 use crate::support::block_on;
-use larder_store::{
-    ErrorKind, Hints, Policy, Store, StoreOptions,
-    device::{Device, MemoryDevice},
-    plan_upgrade, upgrade,
-};
+use larder_device::{Device, MemoryDevice};
+use larder_store::{ErrorKind, Hints, Policy, Store, StoreOptions, plan_upgrade, upgrade};
 use larder_torture::{SIZE_BYTES, content, options};
 use std::{
     env, fs,

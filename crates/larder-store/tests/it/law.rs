@@ -3,7 +3,8 @@
 
 use crate::support::{GatedDevice, block_on, body, head, insert, key_bytes, version_of};
 use bytes::Bytes;
-use larder_store::{Hints, Invalidation, Policy, Store, StoreOptions, device::Device};
+use larder_device::Device;
+use larder_store::{Hints, Invalidation, Policy, Store, StoreOptions};
 use larder_torture::{Crash, Operation, SITE_COUNT, Trial, faults, options};
 use proptest::{
     prelude::*,

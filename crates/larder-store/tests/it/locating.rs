@@ -1,7 +1,8 @@
 //! Locating an entry without reading it. At stake: a long body that is reported as a hit although one of its chunks is
 //! missing, because memory cannot distinguish the chunk from another key.
 
-use larder_store::{LayoutAxis, Policy, Store, StoreOptions, device::MemoryDevice};
+use larder_device::MemoryDevice;
+use larder_store::{LayoutAxis, Policy, Store, StoreOptions};
 use std::sync::Arc;
 
 use crate::support::{block_on, insert, key_bytes, options, version_of};

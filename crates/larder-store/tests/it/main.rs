@@ -1,10 +1,9 @@
-//! Tests of the engine through its public API: contracts, the law, crashes, damage.
+//! Tests of the engine through its public API: the law, crashes, damage.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod block_device;
 mod clock;
 mod closing;
-mod contract;
 mod crash;
 mod damage;
 mod file;
@@ -20,7 +19,6 @@ mod pending_removals;
 mod pins;
 mod refusals;
 mod rows;
-mod runtime;
 mod support;
 mod survey;
 mod volumes;

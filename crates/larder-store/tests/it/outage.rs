@@ -2,10 +2,8 @@
 //! that were removed, replaced or purged during the outage and must not come back, whenever the process ends.
 
 use crate::support::{SIZE_BYTES, block_on, head, insert, key_bytes, options, refuse, version_of};
-use larder_store::{
-    ErrorKind, Hints, Invalidation, Store, StoreOptions,
-    device::{Device, MemoryDevice, Transfer},
-};
+use larder_device::{Device, MemoryDevice, Transfer};
+use larder_store::{ErrorKind, Hints, Invalidation, Store, StoreOptions};
 use std::{
     sync::{
         Arc,

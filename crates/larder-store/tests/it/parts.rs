@@ -1,7 +1,8 @@
 //! At stake: entries longer than a segment, and the room at the end of each segment.
 
 use crate::support::{SEGMENT_BYTES, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
-use larder_store::{Hints, Policy, Store, StoreOptions, Writer, device::MemoryDevice};
+use larder_device::MemoryDevice;
+use larder_store::{Hints, Policy, Store, StoreOptions, Writer};
 use std::sync::Arc;
 
 /// Longer than three of the segments.

@@ -7,10 +7,8 @@ use std::{
     time::Duration,
 };
 
-use larder_store::{
-    ErrorKind, Hints, IndexAxis, Invalidation, Policy, Store, StoreOptions,
-    device::{Device, Directory, MemoryDevice, MemoryDirectory, Transfer},
-};
+use larder_device::{Device, Directory, MemoryDevice, MemoryDirectory, Transfer};
+use larder_store::{ErrorKind, Hints, IndexAxis, Invalidation, Policy, Store, StoreOptions};
 use larder_torture::{SIZE_BYTES, options};
 
 use crate::support::{block_on, body, head, insert, key_bytes, version_of};

@@ -3,9 +3,8 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use larder_store::{
-    ErrorKind, Hints, Invalidation, Policy, ScanSummary, Store, StoreOptions, Tuning, TuningValue, device::MemoryDevice,
-};
+use larder_device::MemoryDevice;
+use larder_store::{ErrorKind, Hints, Invalidation, Policy, ScanSummary, Store, StoreOptions, Tuning, TuningValue};
 
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, head, insert, key_bytes, options, version_of};
 

@@ -2,10 +2,8 @@
 //! and a failed write must be reported.
 
 use crate::support::{block_on, insert, key_bytes, options, version_of};
-use larder_store::{
-    Policy, SplitMix64, Store, StoreOptions,
-    device::{Completion, Device, MemoryDevice, Transfer},
-};
+use larder_device::{Completion, Device, MemoryDevice, Transfer};
+use larder_store::{Policy, SplitMix64, Store, StoreOptions};
 use std::{
     collections::HashSet,
     io,

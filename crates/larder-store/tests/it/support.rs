@@ -1,12 +1,10 @@
 //! Shared parts of the engine's tests: a runtime, small stores on devices that can be inspected, and entries whose
 //! bytes follow from key and version.
 
-pub(crate) use crate::runtime::block_on;
 use bytes::Bytes;
-use larder_store::{
-    Clock, Hints, Reader, Stats, Store, StoreOptions,
-    device::{AlignedBuffer, Device, MemoryDevice, Transfer},
-};
+pub(crate) use larder_device::block_on;
+use larder_device::{AlignedBuffer, Device, MemoryDevice, Transfer};
+use larder_store::{Clock, Hints, Reader, Stats, Store, StoreOptions};
 use std::{
     io,
     sync::{Arc, Mutex},

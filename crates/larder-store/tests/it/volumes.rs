@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use larder_store::{
-    ErrorKind, Invalidation, Store, StoreOptions,
-    device::{Device, MemoryDevice, Transfer},
-};
+use larder_device::{Device, MemoryDevice, Transfer};
+use larder_store::{ErrorKind, Invalidation, Store, StoreOptions};
 
 use crate::support::{SIZE_BYTES, block_on, insert, key_bytes, options, refuse, version_of};
 

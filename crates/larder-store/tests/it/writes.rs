@@ -2,7 +2,8 @@
 
 use crate::support::block_on;
 use bytes::Bytes;
-use larder_store::{Clock, Hints, SplitMix64, Store, StoreOptions, Tuning, device::MemoryDevice};
+use larder_device::MemoryDevice;
+use larder_store::{Clock, Hints, SplitMix64, Store, StoreOptions, Tuning};
 use std::{sync::Arc, time::Duration};
 
 const SIZE_BYTES: u64 = 32 << 20;

@@ -2,7 +2,7 @@
 //!
 //! Until [`LateDevice::be_late`] is called, operations complete at once, because a store is opened by a blocking call.
 
-use larder_store::device::{Device, MemoryDevice, Transfer};
+use larder_device::{Device, MemoryDevice, Transfer};
 use shuttle::{
     sync::{Condvar, Mutex},
     thread::{self, JoinHandle},

@@ -2,7 +2,8 @@
 
 use crate::{history::History, late::LateDevice};
 use bytes::Bytes;
-use larder_store::{Clock, Hints, Policy, Store, StoreOptions, device::Device};
+use larder_device::Device;
+use larder_store::{Clock, Hints, Policy, Store, StoreOptions};
 use shuttle::{Config, Runner, future::block_on, scheduler::PctScheduler, scheduler::RandomScheduler, thread};
 use std::{sync::Arc, time::Duration};
 

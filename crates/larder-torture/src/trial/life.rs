@@ -2,10 +2,8 @@
 
 use super::{Crash, Durable, SITE_COUNT, Trial, as_device};
 use crate::drive::drive;
-use larder_store::{
-    Invalidation, Store,
-    device::{FaultPlan, FaultStats},
-};
+use larder_device::{FaultPlan, FaultStats};
+use larder_store::{Invalidation, Store};
 use std::sync::Arc;
 
 impl Trial {

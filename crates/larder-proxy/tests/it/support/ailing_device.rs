@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use larder_store::device::{Device, MemoryDevice, Transfer};
+use larder_device::{Device, MemoryDevice, Transfer};
 
 /// The kinds of failure of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

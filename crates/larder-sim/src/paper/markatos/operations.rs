@@ -5,10 +5,8 @@
 
 use super::MACHINE;
 use crate::{Comparison, ModelDirectory, Report, Table, bed::finished, paper::PaperOptions};
-use larder_store::{
-    Error,
-    device::{AlignedBuffer, Directory, FileName},
-};
+use larder_device::{AlignedBuffer, Directory, FileName};
+use larder_store::Error;
 use std::sync::Arc;
 
 /// Number of files that `latfs` creates.

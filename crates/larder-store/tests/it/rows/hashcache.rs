@@ -2,10 +2,8 @@
 //! hit, a miss and an insertion.
 
 use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
-use larder_store::{
-    Hints, Policy, Stats, Store, StoreOptions,
-    device::{Device, MemoryDevice},
-};
+use larder_device::{Device, MemoryDevice};
+use larder_store::{Hints, Policy, Stats, Store, StoreOptions};
 use std::{
     future::Future,
     pin::pin,

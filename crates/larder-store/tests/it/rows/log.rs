@@ -2,10 +2,8 @@
 
 use super::log_checkpoint::Journal;
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
-use larder_store::{
-    EvictedEntry, EvictionReceiver, Hints, Invalidation, Objective, Store, StoreOptions,
-    device::{Device, MemoryDevice},
-};
+use larder_device::{Device, MemoryDevice};
+use larder_store::{EvictedEntry, EvictionReceiver, Hints, Invalidation, Objective, Store, StoreOptions};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,

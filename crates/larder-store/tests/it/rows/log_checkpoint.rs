@@ -2,10 +2,8 @@
 //! the machine stops, whichever writes a power loss drops, whatever is damaged.
 
 use crate::support::{HEAD_VERSION, block_on, head, insert, key_bytes, options, version_of};
-use larder_store::{
-    Hints, SplitMix64, Store, StoreOptions,
-    device::{AlignedBuffer, Device, MemoryDevice, Transfer},
-};
+use larder_device::{AlignedBuffer, Device, MemoryDevice, Transfer};
+use larder_store::{Hints, SplitMix64, Store, StoreOptions};
 use std::{
     collections::HashMap,
     sync::{

@@ -2,10 +2,8 @@
 //! They restore everything after a clean stop, and the last flushed state after a crash.
 
 use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
-use larder_store::{
-    EvictionAxis, Hints, IndexAxis, LayoutAxis, Policy, ReadAxis, Store, StoreOptions, WriteAxis,
-    device::{Device, MemoryDevice, Transfer},
-};
+use larder_device::{Device, MemoryDevice, Transfer};
+use larder_store::{EvictionAxis, Hints, IndexAxis, LayoutAxis, Policy, ReadAxis, Store, StoreOptions, WriteAxis};
 use std::{
     future::Future,
     pin::Pin,

@@ -2,10 +2,8 @@
 //! size, and restore everything after a clean stop.
 
 use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
-use larder_store::{
-    ErrorKind, Hints, Policy, Store, StoreOptions,
-    device::{Device, Directory, FileName, FileWork, MemoryDevice, MemoryDirectory},
-};
+use larder_device::{Device, Directory, FileName, FileWork, MemoryDevice, MemoryDirectory};
+use larder_store::{ErrorKind, Hints, Policy, Store, StoreOptions};
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex},

@@ -2,7 +2,8 @@
 //! set, at most nine bits of memory per entry.
 
 use crate::support::{block_on, body, cost, head, insert, key_bytes, options, version_of};
-use larder_store::{Hints, Policy, Store, StoreOptions, device::MemoryDevice};
+use larder_device::MemoryDevice;
+use larder_store::{Hints, Policy, Store, StoreOptions};
 use std::{sync::Arc, time::Duration};
 
 const SHORT: usize = 900;

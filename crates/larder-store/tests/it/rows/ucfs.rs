@@ -2,7 +2,8 @@
 //! are adjacent, the least recently used cluster is evicted as a whole, and written entries are found after a crash.
 
 use crate::support::{block_on, body, cost, head, insert, key_bytes, options, version_of};
-use larder_store::{Hints, NeighbourEntry, Policy, Store, StoreOptions, device::MemoryDevice};
+use larder_device::MemoryDevice;
+use larder_store::{Hints, NeighbourEntry, Policy, Store, StoreOptions};
 use std::sync::{Arc, Mutex};
 
 const CLUSTER: u64 = 128 << 10;

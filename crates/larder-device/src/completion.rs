@@ -1,0 +1,92 @@
+//! How an operation ends: a completion that the device delivers, and the future that awaits it.
+//!
+//! Invariant: every operation completes exactly once, with an error if its device is dropped. Cost: one allocation per
+//! awaited operation.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+/// The sending half of an operation's outcome. If it is dropped without an outcome, it delivers a broken pipe error.
+pub struct Completion<T>(Option<CompletionTarget<T>>);
+
+impl_debug!(Completion<T> {});
+
+enum CompletionTarget<T> {
+    Future(Arc<OutcomeSlot<T>>),
+    Callback(Box<dyn FnOnce(io::Result<T>) + Send>),
+}
+
+struct OutcomeSlot<T>(Mutex<SlotState<T>>);
+
+enum SlotState<T> {
+    Waiting(Option<Waker>),
+    Done(io::Result<T>),
+    Taken,
+}
+
+impl<T> Completion<T> {
+    /// Returns a completion and the future that awaits it.
+    pub fn pair() -> (Self, PendingTransfer<T>) {
+        let slot = Arc::new(OutcomeSlot(Mutex::new(SlotState::Waiting(None))));
+        (Self(Some(CompletionTarget::Future(Arc::clone(&slot)))), PendingTransfer(slot))
+    }
+
+    /// Creates a completion that calls `callback` on the thread that reaps the operation. The callback must not block.
+    pub fn callback(callback: impl FnOnce(io::Result<T>) + Send + 'static) -> Self {
+        Self(Some(CompletionTarget::Callback(Box::new(callback))))
+    }
+
+    /// Delivers the outcome.
+    pub fn complete(mut self, result: io::Result<T>) {
+        self.deliver(result);
+    }
+
+    fn deliver(&mut self, result: io::Result<T>) {
+        match self.0.take() {
+            Some(CompletionTarget::Future(slot)) => {
+                let mut state = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let before = std::mem::replace(&mut *state, SlotState::Done(result));
+                drop(state);
+                if let SlotState::Waiting(Some(waker)) = before {
+                    waker.wake();
+                }
+            }
+            Some(CompletionTarget::Callback(callback)) => callback(result),
+            None => {}
+        }
+    }
+}
+
+impl<T> Drop for Completion<T> {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            self.deliver(Err(io::Error::new(io::ErrorKind::BrokenPipe, "the device went away")));
+        }
+    }
+}
+
+/// A future for the outcome of an operation. Dropping it does not cancel the operation.
+pub struct PendingTransfer<T>(Arc<OutcomeSlot<T>>);
+
+impl_debug!(PendingTransfer<T> {});
+
+impl<T> Future for PendingTransfer<T> {
+    type Output = io::Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *state, SlotState::Taken) {
+            SlotState::Done(result) => Poll::Ready(result),
+            SlotState::Waiting(_) => {
+                *state = SlotState::Waiting(Some(context.waker().clone()));
+                Poll::Pending
+            }
+            SlotState::Taken => panic!("a completed transfer was polled again"),
+        }
+    }
+}

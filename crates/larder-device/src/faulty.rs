@@ -1,0 +1,351 @@
+//! A device that fails on purpose: in memory, with the faults of a [`FaultPlan`] drawn from a seed.
+//!
+//! Owns: the bytes that reads return, the bytes that would survive a power loss, the acknowledged writes in between
+//! (the drive's volatile cache), and the operations that wait for [`FaultyDevice::turn`]. It uses neither threads nor
+//! time. Invariants: the same seed and the same calls give the same bytes, completions and [`FaultStats`]. With a plan
+//! of zeros it behaves like any other device. Cost: each write is copied three times.
+//!
+//! Idea: faults of drives after Bairavasundaram et al. (FAST 2008) and Zheng et al. (FAST 2013); simulation by seed as
+//! in FoundationDB.
+
+mod plan;
+
+use std::{
+    collections::VecDeque,
+    io,
+    ops::ControlFlow,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::io::Errno;
+
+use crate::SplitMix64;
+use crate::{
+    Device, MemoryDevice, Transfer,
+    in_flight::{InFlight, SystemCall, TransferBounds},
+};
+pub use plan::{FaultPlan, FaultStats};
+use plan::{PlannedFault, TransferFate, TransferKind};
+
+/// A device in memory with faults. See [`FaultPlan`].
+pub struct FaultyDevice {
+    bounds: TransferBounds,
+    /// The bytes that reads return: all completed writes, whether in the drive's cache or on the medium.
+    seen: MemoryDevice,
+    state: Mutex<FaultyState>,
+}
+
+impl_debug!(FaultyDevice {});
+
+struct FaultyState {
+    plan: FaultPlan,
+    random: SplitMix64,
+    stats: FaultStats,
+    /// The bytes certain to survive a power loss.
+    durable: MemoryDevice,
+    /// Writes completed since the last sync, oldest first. A power loss keeps any of them, whole or in part, in any
+    /// order.
+    cached: VecDeque<LandedWrite>,
+    cached_bytes: usize,
+    /// Number of the next write to complete.
+    next_landed: u64,
+    waiting: Vec<WaitingTransfer>,
+    /// The write that was in progress when the device died.
+    last_gasp: Option<LandedWrite>,
+}
+
+/// A part of a write that reached the drive.
+struct LandedWrite {
+    number: u64,
+    offset_bytes: u64,
+    bytes: Box<[u8]>,
+}
+
+/// An operation that is not complete.
+struct WaitingTransfer {
+    in_flight: InFlight,
+    fault: Option<PlannedFault>,
+    is_short: bool,
+    /// The distance added to the offset of a misdirected operation.
+    shift_bytes: u64,
+    /// For a sync: writes numbered below this had completed when it was submitted.
+    sync_below: u64,
+}
+
+impl FaultyDevice {
+    /// Creates a device of `len_bytes` zeros whose faults follow from `seed`.
+    pub fn new(len_bytes: u64, seed: u64, plan: FaultPlan) -> Self {
+        Self::on(MemoryDevice::new(len_bytes), SplitMix64::new(seed), plan)
+    }
+
+    /// Creates a device that durably holds the content of `medium`.
+    pub fn with_contents(medium: &MemoryDevice, seed: u64, plan: FaultPlan) -> Self {
+        Self::on(medium.snapshot(), SplitMix64::new(seed), plan)
+    }
+
+    /// Replaces the plan of faults. Its limits count from the device's first operation.
+    pub fn set_plan(&self, plan: FaultPlan) {
+        self.lock().plan = plan;
+    }
+
+    /// Advances one of the waiting operations, chosen by the seed. Returns `false` when none waits.
+    pub fn turn(&self) -> bool {
+        let mut state = self.lock();
+        if state.waiting.is_empty() {
+            return false;
+        }
+        let count = state.waiting.len() as u64;
+        let at = state.random.below(count) as usize;
+        let mut waiting = state.waiting.swap_remove(at);
+        match self.step(&mut state, &mut waiting) {
+            ControlFlow::Continue(()) => state.waiting.push(waiting),
+            ControlFlow::Break(outcome) => {
+                drop(state);
+                waiting.in_flight.complete(outcome);
+            }
+        }
+        true
+    }
+
+    /// Returns the number of operations that wait for a turn.
+    pub fn waiting_count(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Returns the number of waiting operations that will fail. They count as soon as they are submitted; the fault
+    /// shows when they complete.
+    pub fn struck_count(&self) -> usize {
+        self.lock().waiting.iter().filter(|waiting| waiting.fault.is_some()).count()
+    }
+
+    /// Returns the device as the next process finds it if this one is killed now. All acknowledged writes are there.
+    /// Each waiting write is there, missing, or there in part. The new device has a random sequence of its own and no
+    /// waiting operations. The old one should no longer be used.
+    pub fn kill(&self) -> Self {
+        let mut state = self.lock();
+        let contents = self.seen.snapshot();
+        let FaultyState { random, waiting, last_gasp, .. } = &mut *state;
+        let pending = waiting.iter_mut().filter_map(pending_write).chain(last_gasp.take());
+        pending.for_each(|landed| land_in_part(&contents, landed, random));
+        self.successor(contents, &mut state)
+    }
+
+    /// Returns the device after a power loss. All synced writes are there. Any of the others may have reached the
+    /// medium, in any order, some in part. Otherwise like [`FaultyDevice::kill`].
+    pub fn power_cut(&self) -> Self {
+        let mut state = self.lock();
+        let contents = state.durable.snapshot();
+        let FaultyState { random, cached, waiting, last_gasp, .. } = &mut *state;
+        let pending = waiting.iter_mut().filter_map(pending_write).chain(last_gasp.take());
+        let mut loose: Vec<LandedWrite> = cached.drain(..).chain(pending).collect();
+        while !loose.is_empty() {
+            let next = random.below(loose.len() as u64) as usize;
+            land_in_part(&contents, loose.swap_remove(next), random);
+        }
+        self.successor(contents, &mut state)
+    }
+
+    /// Returns a copy of the bytes that reads return.
+    pub fn contents(&self) -> Vec<u8> {
+        self.seen.contents()
+    }
+
+    /// Returns the counters of this device. [`FaultyDevice::kill`] and [`FaultyDevice::power_cut`] pass them on to the
+    /// new device.
+    pub fn stats(&self) -> FaultStats {
+        self.lock().stats
+    }
+
+    fn on(contents: MemoryDevice, random: SplitMix64, plan: FaultPlan) -> Self {
+        let bounds = TransferBounds { len_bytes: contents.len_bytes(), alignment_bytes: contents.alignment_bytes() };
+        let state = FaultyState {
+            plan,
+            random,
+            stats: FaultStats::default(),
+            durable: contents.snapshot(),
+            cached: VecDeque::new(),
+            cached_bytes: 0,
+            next_landed: 0,
+            waiting: Vec::new(),
+            last_gasp: None,
+        };
+        Self { bounds, seen: contents, state: Mutex::new(state) }
+    }
+
+    fn successor(&self, contents: MemoryDevice, state: &mut FaultyState) -> Self {
+        let next = Self::on(contents, state.random.fork(), state.plan.clone());
+        next.lock().stats = state.stats;
+        next
+    }
+
+    /// Moves bytes once. A short operation moves only some of them.
+    fn step(&self, state: &mut FaultyState, waiting: &mut WaitingTransfer) -> ControlFlow<io::Result<()>> {
+        let WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below } = waiting;
+        match fault {
+            Some(PlannedFault::Error) => return ControlFlow::Break(Err(Errno::IO.into())),
+            Some(PlannedFault::Full) => return ControlFlow::Break(Err(Errno::NOSPC.into())),
+            _ => {}
+        }
+        let moved_bytes = match in_flight.call() {
+            SystemCall::Read(to, offset_bytes) => {
+                let len = piece(to.len(), *is_short, &mut state.random);
+                let to = &mut to[..len];
+                self.seen.read_at(offset_bytes.wrapping_add(*shift_bytes), to);
+                if *fault == Some(PlannedFault::Flipped) {
+                    flip(to, &mut state.random);
+                    *fault = None;
+                }
+                to.len()
+            }
+            SystemCall::Write(from, offset_bytes) => {
+                let from = &from[..piece(from.len(), *is_short, &mut state.random)];
+                let mut bytes: Box<[u8]> = match fault {
+                    Some(PlannedFault::Lost) => Box::default(),
+                    Some(PlannedFault::Torn) => from[..sectors_below(from.len(), &mut state.random)].into(),
+                    _ => from.into(),
+                };
+                if *fault == Some(PlannedFault::Flipped) {
+                    flip(&mut bytes, &mut state.random);
+                    *fault = None;
+                }
+                let moved_bytes = from.len();
+                self.land(state, offset_bytes.wrapping_add(*shift_bytes), bytes);
+                moved_bytes
+            }
+            SystemCall::Sync => {
+                while state.cached.front().is_some_and(|oldest| oldest.number < *sync_below) {
+                    state.make_oldest_durable();
+                }
+                0
+            }
+        };
+        in_flight.advance(Ok(moved_bytes))
+    }
+
+    fn land(&self, state: &mut FaultyState, offset_bytes: u64, bytes: Box<[u8]>) {
+        self.seen.write_at(offset_bytes, &bytes);
+        state.cached_bytes += bytes.len();
+        state.cached.push_back(LandedWrite { number: state.next_landed, offset_bytes, bytes });
+        state.next_landed += 1;
+        while state.cached_bytes > CACHE_BYTES_MAX {
+            state.make_oldest_durable();
+        }
+    }
+
+    /// Returns the distance by which an operation of `len_bytes` at `offset_bytes` is misdirected.
+    fn astray(&self, offset_bytes: u64, len_bytes: usize, random: &mut SplitMix64) -> u64 {
+        let alignment_bytes = u64::from(self.bounds.alignment_bytes);
+        let places = (self.bounds.len_bytes - len_bytes as u64) / alignment_bytes + 1;
+        (random.below(places) * alignment_bytes).wrapping_sub(offset_bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FaultyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for FaultyDevice {
+    fn submit(&self, transfer: Transfer) {
+        let (motion, offset_bytes) = match &transfer {
+            Transfer::Read { offset_bytes, .. } => (TransferKind::Read, *offset_bytes),
+            Transfer::Write { offset_bytes, .. } => (TransferKind::Write, *offset_bytes),
+            Transfer::Sync { .. } => (TransferKind::Sync, 0),
+        };
+        let Some(in_flight) = self.bounds.admit(transfer) else { return };
+        let mut state = self.lock();
+        let FaultyState { plan, random, stats, .. } = &mut *state;
+        let TransferFate { fault, is_short, is_slow } = plan.draw(motion, random, stats);
+        let is_astray = fault == Some(PlannedFault::Misdirected);
+        let shift_bytes = if is_astray { self.astray(offset_bytes, in_flight.len_bytes(), random) } else { 0 };
+        let mut waiting = WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below: state.next_landed };
+        if state.plan.dead_after.is_some_and(|last| state.stats.transfers == last + 1) {
+            state.last_gasp = rest_of_write(&mut waiting);
+        }
+        if is_slow {
+            state.waiting.push(waiting);
+            return;
+        }
+        let outcome = loop {
+            if let ControlFlow::Break(outcome) = self.step(&mut state, &mut waiting) {
+                break outcome;
+            }
+        };
+        // The completion may submit another operation.
+        drop(state);
+        waiting.in_flight.complete(outcome);
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.bounds.len_bytes
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.bounds.alignment_bytes
+    }
+
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+}
+
+impl FaultyState {
+    fn make_oldest_durable(&mut self) {
+        if let Some(landed) = self.cached.pop_front() {
+            self.durable.write_at(landed.offset_bytes, &landed.bytes);
+            self.cached_bytes -= landed.bytes.len();
+        }
+    }
+}
+
+/// Returns the remainder of a waiting write, unless the write will fail.
+fn pending_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
+    let lands = matches!(waiting.fault, None | Some(PlannedFault::Misdirected));
+    if lands { rest_of_write(waiting) } else { None }
+}
+
+fn rest_of_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
+    match waiting.in_flight.call() {
+        SystemCall::Write(from, offset_bytes) => {
+            let offset_bytes = offset_bytes.wrapping_add(waiting.shift_bytes);
+            Some(LandedWrite { number: u64::MAX, offset_bytes, bytes: from.into() })
+        }
+        SystemCall::Read(..) | SystemCall::Sync => None,
+    }
+}
+
+/// Applies a write that was never completed: not at all, whole, or only its first sectors.
+fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, random: &mut SplitMix64) {
+    let len = match random.below(4) {
+        0 => 0,
+        1 => sectors_below(landed.bytes.len(), random),
+        _ => landed.bytes.len(),
+    };
+    medium.write_at(landed.offset_bytes, &landed.bytes[..len]);
+}
+
+/// Returns how many of `len` bytes the next call moves. For a short operation that is usually not a whole number of
+/// sectors, and sometimes all of them, so that the operation ends.
+fn piece(len: usize, is_short: bool, random: &mut SplitMix64) -> usize {
+    if !is_short || random.below(3) == 0 { len } else { 1 + random.below(len as u64) as usize }
+}
+
+/// Returns the length in bytes of some whole sectors, less than `len_bytes`.
+fn sectors_below(len_bytes: usize, random: &mut SplitMix64) -> usize {
+    let sectors = (len_bytes / SECTOR_BYTES) as u64;
+    if sectors == 0 { 0 } else { random.below(sectors) as usize * SECTOR_BYTES }
+}
+
+fn flip(bytes: &mut [u8], random: &mut SplitMix64) {
+    if !bytes.is_empty() {
+        let bit = random.below(bytes.len() as u64 * 8) as usize;
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// Bytes that a drive writes as a unit.
+const SECTOR_BYTES: usize = 512;
+/// Bytes that fit in the drive's cache. When it is full, the oldest become durable.
+const CACHE_BYTES_MAX: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! A device that shows another one with changes of its own, which never reach it. With it, a store can be opened for
+//! inspection although opening writes.
+//!
+//! Owns: the written blocks. Their number is not limited, because an inspection writes little. Invariant: the device
+//! below is only read. Cost: a copy per write; a read also searches the table of written blocks.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{AlignedBuffer, Completion, Device, Transfer, in_flight::TransferBounds};
+
+/// A device whose writes stay in memory, above another device that is only read.
+pub struct OverlayDevice {
+    below: Arc<dyn Device>,
+    written: Arc<Mutex<Blocks>>,
+}
+
+impl_debug!(OverlayDevice {});
+
+/// Written blocks by number, each as long as the device's alignment.
+type Blocks = BTreeMap<u64, Box<[u8]>>;
+
+impl OverlayDevice {
+    /// Creates an overlay that shows `below` until something is written.
+    pub fn new(below: Arc<dyn Device>) -> Self {
+        Self { below, written: Arc::default() }
+    }
+
+    fn blocks(&self, offset_bytes: u64, len_bytes: usize) -> Range<u64> {
+        let block_bytes = u64::from(self.alignment_bytes());
+        let start = offset_bytes / block_bytes;
+        start..start.saturating_add(len_bytes as u64 / block_bytes)
+    }
+
+    fn bounds(&self) -> TransferBounds {
+        TransferBounds { len_bytes: self.below.len_bytes(), alignment_bytes: self.below.alignment_bytes() }
+    }
+}
+
+impl Device for OverlayDevice {
+    fn submit(&self, transfer: Transfer) {
+        match transfer {
+            Transfer::Read { offset_bytes, buffer, completion } => {
+                let blocks = self.blocks(offset_bytes, buffer.len());
+                let block_bytes = self.alignment_bytes() as usize;
+                let written = Arc::clone(&self.written);
+                let patched = Completion::callback(move |outcome: io::Result<AlignedBuffer>| {
+                    completion.complete(outcome.map(|mut buffer| {
+                        for (number, block) in lock(&written).range(blocks.clone()) {
+                            let start = (number - blocks.start) as usize * block_bytes;
+                            buffer.as_mut_slice()[start..start + block_bytes].copy_from_slice(block);
+                        }
+                        buffer
+                    }));
+                });
+                self.below.submit(Transfer::Read { offset_bytes, buffer, completion: patched });
+            }
+            Transfer::Write { offset_bytes, buffer, completion } => {
+                let outcome = self.bounds().check(offset_bytes, buffer.len());
+                if outcome.is_ok() {
+                    let pieces = buffer.as_slice().chunks(self.alignment_bytes() as usize).map(Box::from);
+                    lock(&self.written).extend(self.blocks(offset_bytes, buffer.len()).zip(pieces));
+                }
+                drop(buffer);
+                completion.complete(outcome);
+            }
+            Transfer::Sync { completion } => completion.complete(Ok(())),
+        }
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.below.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.below.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        self.below.name()
+    }
+}
+
+fn lock(blocks: &Mutex<Blocks>) -> MutexGuard<'_, Blocks> {
+    blocks.lock().unwrap_or_else(PoisonError::into_inner)
+}
