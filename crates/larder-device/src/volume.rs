@@ -120,8 +120,8 @@ impl VolumeFile {
         self.bounds.alignment_bytes
     }
 
-    /// Uses only the first `len_bytes`, for a store that is smaller than its block device. Does nothing if the volume is
-    /// not longer.
+    /// Uses only the first `len_bytes`, for a store that is smaller than its block device. Does nothing if the volume
+    /// is not longer.
     pub fn shorten_to(&mut self, len_bytes: u64) {
         self.bounds.len_bytes = self.bounds.len_bytes.min(len_bytes);
     }
