@@ -19,12 +19,15 @@ const ABOVE: [(&str, &[&str]); 9] = [
     ("engine", &["families", "store"]),
     ("reader", &["engine", "families", "store"]),
     ("volume", &["reader", "engine", "families", "store"]),
-    ("format", &["volume", "reader", "engine", "families", "store", "device", "larder_device"]),
-    ("hash", &["device", "larder_device", "format", "volume", "reader", "engine", "families", "store"]),
-    ("units", &["device", "larder_device", "format", "volume", "reader", "engine", "families", "store"]),
-    ("clock", &["device", "larder_device", "format", "volume", "reader", "engine", "families", "store"]),
-    ("tuning", &["device", "larder_device", "format", "volume", "reader", "engine", "families", "store"]),
+    ("format", &["volume", "reader", "engine", "families", "store", "device"]),
+    ("hash", &["device", "format", "volume", "reader", "engine", "families", "store"]),
+    ("units", &["device", "format", "volume", "reader", "engine", "families", "store"]),
+    ("clock", &["device", "format", "volume", "reader", "engine", "families", "store"]),
+    ("tuning", &["device", "format", "volume", "reader", "engine", "families", "store"]),
 ];
+
+/// The parts of the store that do no I/O, and must not name the crate of devices.
+const WITHOUT_DEVICES: [&str; 5] = ["format", "hash", "units", "clock", "tuning"];
 
 /// Paths into the system, which only certain files of the engine may contain.
 const SYSTEM: [&str; 5] = ["std::fs", "std::net", "std::process", "SystemTime::now", "Instant::now"];
@@ -43,6 +46,10 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     for (first, last, statement) in statements(source) {
         for problem in module.iter().flat_map(|module| strangers(module, &statement)) {
             findings.push(Finding::new(&source.path, first + 1, problem));
+        }
+        let part = part.filter(|part| WITHOUT_DEVICES.contains(part) && statement.contains("larder_device"));
+        if let Some(part) = part {
+            findings.push(Finding::new(&source.path, first + 1, format!("`{part}` must not know `larder_device`")));
         }
         for path in SYSTEM.iter().filter(|path| !system_allowed && statement.contains(**path)) {
             let line = (first..=last).find(|&at| source.lines[at].code.contains(path)).unwrap_or(first);
