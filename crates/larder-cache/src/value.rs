@@ -19,6 +19,10 @@ use std::{
     time::Duration,
 };
 
+/// Lookups of a chunk whose bytes are overwritten while they are read: the store may have moved a chunk that is pinned
+/// or protected.
+const READ_ATTEMPTS: u32 = 3;
+
 /// A found value. Cheap to clone.
 #[derive(Clone)]
 pub struct Value {
@@ -58,9 +62,14 @@ impl ChunkedBody {
         let start = number * CHUNK_BYTES;
         let key = chunk_key(&self.key, self.id, number);
         let is_whole = range.end - range.start == chunk_len(self.len_bytes, number);
-        let found = if is_whole { self.store.get(&key).await? } else { self.store.front(&key).await? };
-        let reader = found.filter(|reader| reader.len() == chunk_len(self.len_bytes, number)).ok_or(Error::Gone)?;
-        reader.read(range.start - start..range.end - start).await?.ok_or(Error::Gone)
+        for _ in 0..READ_ATTEMPTS {
+            let found = if is_whole { self.store.get(&key).await? } else { self.store.front(&key).await? };
+            let reader = found.filter(|reader| reader.len() == chunk_len(self.len_bytes, number)).ok_or(Error::Gone)?;
+            if let Some(bytes) = reader.read(range.start - start..range.end - start).await? {
+                return Ok(bytes);
+            }
+        }
+        Err(Error::Gone)
     }
 }
 
