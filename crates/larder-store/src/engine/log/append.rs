@@ -197,6 +197,10 @@ impl LogEngine {
         record: &mut RecordParts<'_>,
         condition: AppendCondition<'_>,
     ) -> Result<AppendAttempt> {
+        // A reader may protect entries at any time. From then on, clients must not take the room to rewrite them.
+        if self.reclaim_only_segments() > 0 {
+            self.keep_for_reclaim();
+        }
         let too_long = "the entry is longer than a segment of the store";
         let flush = async {
             let (last, failed_before) = self.lock_log().last_ticket_and_failures();
