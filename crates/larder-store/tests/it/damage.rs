@@ -1,7 +1,9 @@
 //! At stake: damaged bytes on the device cause a miss, never a wrong response or a panic.
 
-use crate::support::{RecordingDevice, SEGMENT_BYTES, SIZE_BYTES, block_on, insert, open_image, options, version_of};
-use larder_device::{Device, FaultPlan, FaultyDevice, MemoryDevice};
+use crate::support::{
+    RecordingDevice, SEGMENT_BYTES, SIZE_BYTES, block_on, body, insert, open_image, options, version_of,
+};
+use larder_device::{AlignedBuffer, Device, FaultPlan, FaultyDevice, MemoryDevice};
 use larder_store::{Invalidation, Policy, Store, StoreOptions};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -178,6 +180,35 @@ fn replaced_entry_stays_replaced_when_the_segment_of_its_replacement_is_erased()
             }
             assert!(new_total > 0, "{row}: something is believed");
         }
+    }
+}
+
+/// At stake: an older version of a key is served, because the disk wrote its record over that of the newer one.
+#[test]
+fn record_is_not_served_from_the_place_of_another_version() {
+    const BODY_BYTES: usize = 3000;
+    for row in LOG_ROWS {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(options_of(row).size_bytes));
+        let store = Store::open_on(Arc::clone(&device), &options_of(row)).unwrap();
+        for version in 1..=2 {
+            assert!(insert(&store, 7, version, BODY_BYTES));
+            block_on(store.sync()).unwrap();
+        }
+        assert_eq!(version_of(&store, 7), Some(2), "{row}");
+        let whole = block_on(device.read(0, device.len_bytes() as usize)).unwrap();
+        let start_of = |version: u64| {
+            let wanted = body(7, version, BODY_BYTES);
+            whole.as_slice().windows(BODY_BYTES).position(|window| window == wanted).unwrap()
+        };
+        let (older, newer) = (start_of(1), start_of(2));
+        // The records begin less than a sector before their bodies, and have the same length.
+        let around = 512..BODY_BYTES + 512;
+        let mut damaged = AlignedBuffer::with_len(whole.len());
+        damaged.as_mut_slice().copy_from_slice(whole.as_slice());
+        let target = &mut damaged.as_mut_slice()[newer - around.start..][..around.end];
+        target.copy_from_slice(&whole.as_slice()[older - around.start..][..around.end]);
+        block_on(device.write(0, Arc::new(damaged))).unwrap();
+        assert_eq!(version_of(&store, 7), None, "{row}");
     }
 }
 
