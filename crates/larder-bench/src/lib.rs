@@ -24,6 +24,7 @@ pub use descriptors::{DescriptorsFigures, DescriptorsJob, Readiness};
 pub use device::{DeviceError, DeviceJob, measure_device};
 pub use json::{figures_from_json, to_json};
 pub use kernel::{KernelCounts, WatchedProcesses};
+pub use larder_workload::PolyMixVersion;
 pub use load::{
     Complaint, Load, LoadFigures, Loop, PhaseFigures, RecordedTimes, RequestCounts, Requests, ResponseTimes,
     SecondFigures, Target,

@@ -19,8 +19,8 @@ use std::{
 /// The workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// Web Polygraph's PolyMix-4, scaled down in time.
-    PolyMix4,
+    /// Web Polygraph's PolyMix in this version, scaled down in time.
+    PolyMix(PolyMixVersion),
     /// A fixed set of objects with PolyMix's lengths, requested by Zipf's law.
     Zipf,
     /// A few objects that are all in the cache.
@@ -37,8 +37,9 @@ pub enum Workload {
 
 impl Workload {
     /// Every workload except a trace, with its name on the command line.
-    pub const ALL: [(&'static str, Self); 6] = [
-        ("polymix-4", Self::PolyMix4),
+    pub const ALL: [(&'static str, Self); 7] = [
+        ("polymix-3", Self::PolyMix(PolyMixVersion::Three)),
+        ("polymix-4", Self::PolyMix(PolyMixVersion::Four)),
         ("zipf", Self::Zipf),
         ("all-hit", Self::AllHit),
         ("all-miss", Self::AllMiss),
@@ -54,6 +55,11 @@ impl Workload {
     /// Returns the name.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, workload)| *workload == self).map_or("trace", |(name, _)| name)
+    }
+
+    /// Returns the version of PolyMix that this workload is, or `None` for every other workload.
+    pub fn polymix(self) -> Option<PolyMixVersion> {
+        if let Self::PolyMix(version) = self { Some(version) } else { None }
     }
 }
 
@@ -79,7 +85,7 @@ impl WorkloadOptions {
     /// Returns the usual options for `workload`.
     pub fn new(workload: Workload) -> Self {
         let (object_count, object_bytes) = match workload {
-            Workload::PolyMix4 => (1_000_000, 0),
+            Workload::PolyMix(_) => (1_000_000, 0),
             Workload::Zipf => (50_000, 0),
             Workload::AllHit => (1000, 10 << 10),
             Workload::AllMiss => (u64::MAX, 10 << 10),
@@ -130,13 +136,14 @@ pub(crate) struct RequestSource {
 
 impl RequestSource {
     pub(crate) fn new(workload: Workload, options: WorkloadOptions, trace: Vec<Request>) -> Self {
+        let version = workload.polymix().unwrap_or(PolyMixVersion::Four);
         let zipf_count = if workload == Workload::Zipf { options.object_count } else { 1 };
         Self {
             workload,
             options,
             random: Random::new(options.seed),
             zipf: Zipf::new(zipf_count, options.alpha),
-            polymix: PolyMix::new(PolyMixVersion::Four, options.object_count),
+            polymix: PolyMix::new(version, options.object_count),
             next: options.seed << 40,
             seen: HashSet::new(),
             trace: trace.into_iter(),
@@ -150,7 +157,7 @@ impl RequestSource {
         self.options.arrivals_max = self.options.arrivals_max.checked_sub(1)?;
         let mut arrival = match self.workload {
             Workload::Trace => BenchArrival { first: Some(self.replayed()?), embedded: Vec::new() },
-            Workload::PolyMix4 => {
+            Workload::PolyMix(_) => {
                 let (first, embedded) = self.polymix.arrival(&mut self.random, recurrence, specials);
                 BenchArrival {
                     first: Some(first.into()),
@@ -169,7 +176,7 @@ impl RequestSource {
     pub(crate) fn warm_up(&mut self) -> Vec<BenchRequest> {
         let numbers = match self.workload {
             Workload::AllHit | Workload::Big | Workload::Ranges => 0..self.options.object_count,
-            Workload::PolyMix4 | Workload::Zipf | Workload::AllMiss | Workload::Trace => 0..0,
+            Workload::PolyMix(_) | Workload::Zipf | Workload::AllMiss | Workload::Trace => 0..0,
         };
         let objects =
             numbers.map(|number| BenchObject { class: ObjectClass::Fixed(self.options.object_bytes), number });

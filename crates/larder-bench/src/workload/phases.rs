@@ -1,9 +1,10 @@
 //! The course of a run: the rise and fall of load, revisits and special requests.
 //!
-//! Owns: PolyMix-4's phases, scaled to the given time, and the single phase of the other workloads. Invariant: pure;
-//! the lengths add up to the time of the run, except for the filling phase, which may last longer.
+//! Owns: the phases of PolyMix-3 and PolyMix-4, scaled to the given time, and the single phase of the other workloads.
+//! Invariant: pure; the lengths add up to the time of the run, except for the filling phase, which may last longer.
 
 use super::Workload;
+use larder_workload::PolyMixVersion;
 use std::time::Duration;
 
 /// A stretch of a run.
@@ -28,23 +29,27 @@ pub struct Phase {
 impl Phase {
     /// Returns the phases of a run of `workload` that takes `time`.
     pub fn of(workload: Workload, time: Duration) -> Vec<Self> {
-        if workload != Workload::PolyMix4 {
+        let Some(version) = workload.polymix() else {
             let (load, recurrence) = ((1.0, 1.0), (1.0, 1.0));
             let specials = recurrence;
             return vec![Self { name: "run", time, load, recurrence, specials, counts: true, fills: false }];
-        }
-        let total: f64 = POLYMIX_4.iter().map(|phase| phase.1).sum();
-        let phases = POLYMIX_4.iter().map(|&(name, minutes, load)| Self {
+        };
+        let published: &[PublishedPhase] = match version {
+            PolyMixVersion::Three => &POLYMIX_3,
+            PolyMixVersion::Four => &POLYMIX_4,
+        };
+        let total: f64 = published.iter().map(|phase| phase.minutes).sum();
+        let phases = published.iter().map(|&PublishedPhase { name, minutes, load }| Self {
             name,
             time: time.mul_f64(minutes / total),
             load,
             recurrence: match name {
-                "framp" | "fill" => (RECURRENCE_AT_FIRST, RECURRENCE_AT_FIRST),
+                "warm" | "framp" | "fill" => (RECURRENCE_AT_FIRST, RECURRENCE_AT_FIRST),
                 "fexit" => (RECURRENCE_AT_FIRST, 1.0),
                 _ => (1.0, 1.0),
             },
             specials: match name {
-                "framp" | "fill" => (SPECIALS_AT_FIRST, SPECIALS_AT_FIRST),
+                "warm" | "framp" | "fill" => (SPECIALS_AT_FIRST, SPECIALS_AT_FIRST),
                 "fexit" => (SPECIALS_AT_FIRST, 1.0),
                 _ => (1.0, 1.0),
             },
@@ -60,19 +65,46 @@ impl Phase {
     }
 }
 
-/// Name, minutes in the original, load at start and end. The original fill phase has no fixed length: it lasts until
-/// the cache was filled twice.
-const POLYMIX_4: [(&str, f64, (f64, f64)); 10] = [
-    ("framp", 20.0, (0.05, 1.0)),
-    ("fill", 120.0, (1.0, 1.0)),
-    ("fexit", 20.0, (1.0, 0.05)),
-    ("inc1", 20.0, (0.05, 1.0)),
-    ("top1", 240.0, (1.0, 1.0)),
-    ("dec1", 20.0, (1.0, 0.1)),
-    ("idle", 20.0, (0.1, 0.1)),
-    ("inc2", 20.0, (0.1, 1.0)),
-    ("top2", 240.0, (1.0, 1.0)),
-    ("dec2", 20.0, (1.0, 0.05)),
+/// A phase as in the original, whose phase `fill` has no fixed length: it lasts until the cache was filled twice.
+struct PublishedPhase {
+    name: &'static str,
+    minutes: f64,
+    /// Load at its start and its end, as a share of the maximum.
+    load: (f64, f64),
+}
+
+impl PublishedPhase {
+    const fn new(name: &'static str, minutes: f64, load: (f64, f64)) -> Self {
+        Self { name, minutes, load }
+    }
+}
+
+const POLYMIX_3: [PublishedPhase; 12] = [
+    PublishedPhase::new("warm", 3.0, (0.1, 0.1)),
+    PublishedPhase::new("framp", 30.0, (0.1, 1.0)),
+    PublishedPhase::new("fill", 120.0, (1.0, 1.0)),
+    PublishedPhase::new("fexit", 30.0, (1.0, 0.1)),
+    PublishedPhase::new("inc1", 30.0, (0.1, 1.0)),
+    PublishedPhase::new("top1", 240.0, (1.0, 1.0)),
+    PublishedPhase::new("dec1", 30.0, (1.0, 0.1)),
+    PublishedPhase::new("idle", 30.0, (0.1, 0.1)),
+    PublishedPhase::new("inc2", 30.0, (0.1, 1.0)),
+    PublishedPhase::new("top2", 240.0, (1.0, 1.0)),
+    PublishedPhase::new("dec2", 30.0, (1.0, 0.1)),
+    PublishedPhase::new("cool", 1.0, (0.1, 0.1)),
+];
+/// PolyMix-4 lowers the number of robots instead of their rate, down to one.
+const POLYMIX_4: [PublishedPhase; 10] = [
+    PublishedPhase::new("framp", 20.0, (0.05, 1.0)),
+    PublishedPhase::new("fill", 120.0, (1.0, 1.0)),
+    PublishedPhase::new("fexit", 20.0, (1.0, 0.05)),
+    PublishedPhase::new("inc1", 20.0, (0.05, 1.0)),
+    PublishedPhase::new("top1", 240.0, (1.0, 1.0)),
+    PublishedPhase::new("dec1", 20.0, (1.0, 0.1)),
+    PublishedPhase::new("idle", 20.0, (0.1, 0.1)),
+    PublishedPhase::new("inc2", 20.0, (0.1, 1.0)),
+    PublishedPhase::new("top2", 240.0, (1.0, 1.0)),
+    PublishedPhase::new("dec2", 20.0, (1.0, 0.05)),
 ];
 const RECURRENCE_AT_FIRST: f64 = 0.05 / 0.55;
 const SPECIALS_AT_FIRST: f64 = 0.1;

@@ -12,7 +12,7 @@ fn arrivals(workload: Workload, count: u64) -> Vec<BenchRequest> {
 
 #[test]
 fn polymix_has_its_mix_its_recurrence_and_its_kinds() {
-    let asked = arrivals(Workload::PolyMix4, 60_000);
+    let asked = arrivals(Workload::PolyMix(PolyMixVersion::Four), 60_000);
     let share = |wanted: &dyn Fn(&BenchRequest) -> bool| {
         asked.iter().filter(|asked| wanted(asked)).count() as f64 / asked.len() as f64
     };
@@ -39,6 +39,29 @@ fn polymix_has_its_mix_its_recurrence_and_its_kinds() {
     assert!((share(&|asked| asked.goes_away) / 0.001 - 1.0).abs() < 0.5);
 }
 
+/// PolyMix-3 has no methods besides GET, no aborts, and no preference for short objects.
+#[test]
+fn polymix_3_differs_from_polymix_4_as_published() {
+    let asked = arrivals(Workload::PolyMix(PolyMixVersion::Three), 60_000);
+    let is_plain = |asked: &BenchRequest| !asked.goes_away && !matches!(asked.kind, Kind::Post(_) | Kind::Head);
+    assert!(asked.iter().all(is_plain));
+    let count = |asked: &[BenchRequest]| asked.iter().filter(|asked| asked.is_offered).count() as f64;
+    let offered = count(&asked) / asked.len() as f64;
+    assert!((0.52..0.60).contains(&offered), "{offered}: 72.4% revisits, 80% of them storable, less the reloads");
+    // The mean length of direct objects that are revisited shows whether short ones are preferred.
+    let ratio = |asked: &[BenchRequest]| {
+        let others = asked.iter().filter(|asked| asked.object.class == ObjectClass::Mix(PolyMixClass::Other));
+        let (again, new): (Vec<_>, Vec<_>) = others.partition(|asked| asked.is_offered);
+        let mean = |asked: &[&BenchRequest]| {
+            asked.iter().map(|asked| asked.object.nature().len_bytes).sum::<u64>() as f64 / asked.len() as f64
+        };
+        mean(&again) / mean(&new)
+    };
+    let four = arrivals(Workload::PolyMix(PolyMixVersion::Four), 60_000);
+    let (three, four) = (ratio(&asked), ratio(&four));
+    assert!((three - 1.0).abs() < 0.1 && four < 0.85, "{three} and {four}");
+}
+
 #[test]
 fn every_workload_asks_for_what_it_says() {
     assert!(arrivals(Workload::AllHit, 1000).iter().all(|asked| asked.is_offered));
@@ -57,14 +80,18 @@ fn every_workload_asks_for_what_it_says() {
 
 #[test]
 fn phases_take_the_time_they_are_given() {
-    let phases = Phase::of(Workload::PolyMix4, Duration::from_secs(740));
-    let sum: Duration = phases.iter().map(|phase| phase.time).sum();
-    assert!((sum.as_secs_f64() - 740.0).abs() < 0.001);
-    assert_eq!(
-        phases.iter().filter(|phase| phase.counts).map(|phase| phase.name).collect::<Vec<_>>(),
-        ["top1", "top2"]
-    );
-    assert!(phases.windows(2).all(|pair| (pair[0].load.1 - pair[1].load.0).abs() < 0.06), "load never jumps");
+    for version in [PolyMixVersion::Three, PolyMixVersion::Four] {
+        let phases = Phase::of(Workload::PolyMix(version), Duration::from_secs(740));
+        let sum: Duration = phases.iter().map(|phase| phase.time).sum();
+        assert!((sum.as_secs_f64() - 740.0).abs() < 0.001);
+        assert_eq!(
+            phases.iter().filter(|phase| phase.counts).map(|phase| phase.name).collect::<Vec<_>>(),
+            ["top1", "top2"]
+        );
+        assert!(phases.windows(2).all(|pair| (pair[0].load.1 - pair[1].load.0).abs() < 0.06), "load never jumps");
+        let is_warm = phases[0].name == "warm";
+        assert_eq!(is_warm, version == PolyMixVersion::Three, "only PolyMix-3 begins with a phase for warming up");
+    }
     assert_eq!(Phase::of(Workload::Zipf, Duration::from_secs(3)).len(), 1);
 }
 

@@ -1,7 +1,8 @@
 //! At stake: a benchmark that accepts damaged responses, or figures of events that did not happen.
 
 use larder_bench::{
-    BenchJob, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target, WatchedProcesses, Workload, WorkloadOptions,
+    BenchJob, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, PolyMixVersion, Target, WatchedProcesses, Workload,
+    WorkloadOptions,
 };
 use std::{
     collections::HashMap,
@@ -24,7 +25,7 @@ fn job(address: SocketAddr, origin: &Origin, workload: Workload, loop_kind: Loop
             loop_kind,
             phases: Phase::of(workload, Duration::from_millis(400)),
             fill_bytes: None,
-            closes_connections: workload == Workload::PolyMix4,
+            closes_connections: workload.polymix().is_some(),
             origin_abort_share: 0.0,
         },
         trace: Vec::new(),
@@ -146,9 +147,10 @@ fn whole_request(reader: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
 #[test]
 fn a_cache_that_keeps_what_it_may_not_is_not_credited_with_hits() {
     let origin = Origin::start(OriginOptions::default()).unwrap();
-    let mut job = job(greedy_proxy(origin.address()), &origin, Workload::PolyMix4, Loop::Closed(1));
+    let mut job =
+        job(greedy_proxy(origin.address()), &origin, Workload::PolyMix(PolyMixVersion::Four), Loop::Closed(1));
     job.options.object_count = 200;
-    job.load.phases = Phase::of(Workload::PolyMix4, Duration::from_millis(1500));
+    job.load.phases = Phase::of(Workload::PolyMix(PolyMixVersion::Four), Duration::from_millis(1500));
     let result = job.run(&origin, &mut |_, _, _| {}).unwrap();
     let counts = result.totals();
     assert!(counts.forbidden > 10, "{counts:?}");

@@ -3,7 +3,8 @@
 //! There are pages with their images, downloads and other objects. With a given probability, a request is for an
 //! earlier object, from a working set that stops growing. Owns: the objects, by class and number only; length,
 //! storability and life cycle are derived from these. Host names and time are unknown here. Arrivals are those of all
-//! robots together, each of which would send 0.4 requests per second.
+//! robots together, each of which would send 0.4 requests per second. PolyMix-3 has plain requests, reloads and
+//! If-Modified-Since only; PolyMix-4 adds POST, HEAD and clients that go away.
 //!
 //! Invariant: images come only with their page, and those of a revisited page are revisited too. Source: the workload
 //! files of Polygraph 4.9.0.
@@ -169,13 +170,13 @@ impl PolyMix {
         let is_revisit = self.made[at] > 0 && random.happens(self.recurrence() * recurrence);
         let number = if is_revisit { self.revisited(random, at) } else { self.made[at] };
         self.made[at] += u64::from(!is_revisit);
-        let first = request(random, PolyMixObject { class, number }, is_revisit, specials);
+        let first = self.request(random, PolyMixObject { class, number }, is_revisit, specials);
         let embedded = match (class, first.kind) {
             (_, RequestKind::Head | RequestKind::Post(_)) => Vec::new(),
             (PolyMixClass::Html, _) => {
                 let count = self.images.draw(&mut Random::new(mix(number ^ PAGE_SALT))) + 1;
                 let image = |at| PolyMixObject { class: PolyMixClass::Image, number: number * IMAGES_MAX + at };
-                (0..count).map(|at| request(random, image(at), is_revisit, specials)).collect()
+                (0..count).map(|at| self.request(random, image(at), is_revisit, specials)).collect()
             }
             _ => Vec::new(),
         };
@@ -209,6 +210,24 @@ impl PolyMix {
         let len = |number: &u64| PolyMixObject { class: DIRECT[at].0, number: *number }.nature().len_bytes;
         candidates.into_iter().min_by_key(len).unwrap_or(first)
     }
+
+    /// Draws the kind of a request for `object`, and whether its client goes away.
+    fn request(&self, random: &mut Random, object: PolyMixObject, is_revisit: bool, specials: f64) -> PolyMixRequest {
+        let has_methods = self.version == PolyMixVersion::Four;
+        let goes_away = random.happens(ABORTS * specials) && has_methods;
+        let drawn = random.share() / specials.max(f64::MIN_POSITIVE);
+        let takes_methods = has_methods && object.class != PolyMixClass::Image;
+        let kind = match drawn {
+            // Special kinds are for objects requested before; methods are for objects requested directly.
+            0.0..0.05 if is_revisit => RequestKind::ImsOld,
+            0.05..0.15 if is_revisit => RequestKind::ImsNew,
+            0.15..0.20 if is_revisit => RequestKind::Reload,
+            0.20..0.215 if takes_methods => RequestKind::Post(random.below(POST_BYTES_MAX)),
+            0.215..0.216 if takes_methods => RequestKind::Head,
+            _ => RequestKind::Basic,
+        };
+        PolyMixRequest { object, kind, goes_away }
+    }
 }
 
 impl PolyMixRequests {
@@ -234,22 +253,6 @@ impl PolyMixRequests {
         let request = Request { time_ms: 0, key: key(object), size_bytes: len_bytes, site, client: self.client };
         WorkloadRequest { request, is_storable, group: self.group }
     }
-}
-
-fn request(random: &mut Random, object: PolyMixObject, is_revisit: bool, specials: f64) -> PolyMixRequest {
-    let goes_away = random.happens(ABORTS * specials);
-    let drawn = random.share() / specials.max(f64::MIN_POSITIVE);
-    let is_image = object.class == PolyMixClass::Image;
-    let kind = match drawn {
-        // Special kinds are for objects requested before; methods are for objects requested directly.
-        0.0..0.05 if is_revisit => RequestKind::ImsOld,
-        0.05..0.15 if is_revisit => RequestKind::ImsNew,
-        0.15..0.20 if is_revisit => RequestKind::Reload,
-        0.20..0.215 if !is_image => RequestKind::Post(random.below(POST_BYTES_MAX)),
-        0.215..0.216 if !is_image => RequestKind::Head,
-        _ => RequestKind::Basic,
-    };
-    PolyMixRequest { object, kind, goes_away }
 }
 
 /// Returns one number for class and number; never 0, which means no group.

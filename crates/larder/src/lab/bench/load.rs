@@ -7,8 +7,8 @@ use super::{progress_bar, write};
 use crate::{failure::Failure, output::print_line};
 pub(super) use flags::LoadFlags;
 use larder_bench::{
-    BenchJob, BenchResult, LarderOptions, LarderProcess, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target,
-    WatchedProcesses, Workload, WorkloadOptions, page, to_json,
+    BenchJob, BenchResult, LarderOptions, LarderProcess, Load, Loop, Origin, OriginOptions, PeakSearch, Phase,
+    PolyMixVersion, Target, WatchedProcesses, Workload, WorkloadOptions, page, to_json,
 };
 use larder_workload::{Request, Trace, TraceError};
 use std::{env, path::Path, process, time::Duration};
@@ -48,8 +48,9 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
 fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
     let workload = flags.workload();
     let trace = flags.trace.as_deref().map_or(Ok(Vec::new()), read_trace)?;
-    let is_polymix = workload == Workload::PolyMix4;
-    let origin_abort_share = if is_polymix && !flags.peak { ABORT_SHARE } else { 0.0 };
+    let is_polymix = workload.polymix().is_some();
+    let has_aborts = workload.polymix() == Some(PolyMixVersion::Four) && !flags.peak;
+    let origin_abort_share = if has_aborts { ABORT_SHARE } else { 0.0 };
     let origin = start_origin(flags, is_polymix, origin_abort_share)?;
     let scratch = flags.scratch.clone().unwrap_or_else(env::temp_dir);
     let process = if flags.proxy.or(flags.reverse).is_none() { Some(start(flags, &scratch, &origin)?) } else { None };
@@ -175,5 +176,5 @@ const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
 const MEMORY_BYTES_DEFAULT: u64 = 64_000_000;
 /// Number of halvings in the search. After five, the peak is known to 3%.
 const PEAK_BITS: u32 = 5;
-/// Share of responses that PolyMix's servers break off.
+/// Share of responses that the servers of PolyMix-4 break off.
 const ABORT_SHARE: f64 = 0.001;

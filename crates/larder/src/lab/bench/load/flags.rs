@@ -5,7 +5,7 @@
 
 use crate::{duration, failure::Failure, size, value};
 use clap::Args;
-use larder_bench::{Load, WatchedProcesses, Workload, WorkloadOptions};
+use larder_bench::{Load, PolyMixVersion, WatchedProcesses, Workload, WorkloadOptions};
 use std::{
     ffi::OsString,
     fs,
@@ -17,7 +17,7 @@ use std::{
 /// The flags of `larder bench`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct LoadFlags {
-    /// polymix-4, zipf, all-hit, all-miss, big or ranges [default: polymix-4]
+    /// polymix-3, polymix-4, zipf, all-hit, all-miss, big or ranges [default: polymix-4]
     #[arg(long, value_name = "NAME", value_parser = workload)]
     pub(super) workload: Option<Workload>,
 
@@ -139,7 +139,7 @@ pub(crate) struct LoadFlags {
 impl LoadFlags {
     /// Returns the workload that the flags select.
     pub(super) fn workload(&self) -> Workload {
-        let usual = if self.trace.is_some() { Workload::Trace } else { Workload::PolyMix4 };
+        let usual = if self.trace.is_some() { Workload::Trace } else { Workload::PolyMix(PolyMixVersion::Four) };
         self.workload.unwrap_or(usual)
     }
 
@@ -151,8 +151,8 @@ impl LoadFlags {
         let workload = self.workload();
         let name = workload.name();
         let refused = |flag: &str, help: &str| Err(Failure::usage(format!("{flag} does not apply to {name}"), help));
-        if self.fill.is_some() && workload != Workload::PolyMix4 {
-            return refused("--fill", "remove it, or use --workload polymix-4");
+        if self.fill.is_some() && workload.polymix().is_none() {
+            return refused("--fill", "remove it, or use --workload polymix-4 or polymix-3");
         }
         if self.alpha.is_some() && workload != Workload::Zipf {
             return refused("--alpha", "remove it, or use --workload zipf");
@@ -160,7 +160,7 @@ impl LoadFlags {
         if self.objects.is_some() && workload == Workload::AllMiss {
             return refused("--objects", "remove it: every object of this workload is new");
         }
-        if self.object_size.is_some() && workload == Workload::PolyMix4 {
+        if self.object_size.is_some() && workload.polymix().is_some() {
             return refused("--object-size", "remove it: this workload has PolyMix's object sizes");
         }
         let bytes_max = WorkloadOptions::OBJECT_BYTES_MAX;
