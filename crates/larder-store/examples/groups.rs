@@ -1,7 +1,8 @@
 //! Measures the reads that a page of eleven objects takes, by the size of the store, the number of pages fetched at
 //! once and the time that a page takes: while the store is open, after a stop, and after a kill.
 //!
-//! `cargo run --release -p larder-store --example groups [ROW...]`; `docs/measurements.md` has results. Pages begin in
+//! `cargo run --release -p larder-store --example groups [ROW[=BYTES]...]`; `docs/measurements.md` has results. BYTES
+//! is `log_group_read_bytes` of `log`. Pages begin in
 //! turn, so that as many as stated are being fetched at any time, and the objects of a page arrive at equal intervals.
 //! Objects have 500 to 10,000 bytes. The device is memory, and the clock is set by hand. Before a page is read, nothing
 //! of it is in memory; an object that was brought along is not read again.
@@ -9,7 +10,7 @@
 use bytes::Bytes;
 use futures_executor::block_on;
 use larder_device::{Device, MemoryDevice};
-use larder_store::{Clock, Hints, NeighbourEntry, Policy, SplitMix64, Store, StoreOptions};
+use larder_store::{Clock, Hints, NeighbourEntry, Policy, SplitMix64, Store, StoreOptions, Tuning};
 use std::{
     collections::HashSet,
     env,
@@ -20,7 +21,7 @@ use std::{
 
 const MIB: u64 = 1 << 20;
 const STORES_MIB: [u64; 3] = [256, 1 << 10, 4 << 10];
-const PAGES_AT_ONCE: [u64; 4] = [1, 10, 40, 240];
+const PAGES_AT_ONCE: [u64; 6] = [1, 2, 5, 10, 40, 240];
 const VIEWS_MS: [u64; 3] = [100, 2000, 10_000];
 const OBJECTS: u64 = 11;
 /// Pages that are counted, and as many begun before and after them as are fetched at once.
@@ -33,11 +34,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("| policy | store, MiB | pages at once | page takes, s | reads a page | after a stop | after a kill |");
     println!("|---|---:|---:|---:|---:|---:|---:|");
     for name in names {
-        let policy = Policy::named(&name).ok_or(format!("no such policy: {name}"))?;
+        let (row, read_bytes) = name.split_once('=').unwrap_or((&name, "0"));
+        let policy = Policy::named(row).ok_or(format!("no such policy: {row}"))?;
+        let read_bytes = read_bytes.parse()?;
         for store_mib in STORES_MIB {
             for at_once in PAGES_AT_ONCE {
                 for view_ms in VIEWS_MS {
-                    let [open, stopped, killed] = measure(policy, store_mib * MIB, at_once, view_ms)?;
+                    let [open, stopped, killed] = measure((policy, read_bytes), store_mib * MIB, at_once, view_ms)?;
                     let view_s = view_ms as f64 / 1e3;
                     println!(
                         "| {name} | {store_mib} | {at_once} | {view_s} | {open:.2} | {stopped:.2} | {killed:.2} |"
@@ -50,10 +53,18 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns the reads of a page on the open store, after a stop, and after a kill.
-fn measure(policy: &'static Policy, size_bytes: u64, at_once: u64, view_ms: u64) -> Result<[f64; 3], Box<dyn Error>> {
+fn measure(
+    (policy, read_bytes): (&'static Policy, u64),
+    size_bytes: u64,
+    at_once: u64,
+    view_ms: u64,
+) -> Result<[f64; 3], Box<dyn Error>> {
     let clock = Clock::manual(Duration::from_secs(1_700_000_000));
+    let mut tuning = Tuning::default();
+    tuning.log_group_read_bytes = read_bytes;
     let options = StoreOptions {
         policy,
+        tuning,
         clock: clock.clone(),
         identity_seed: Some(1),
         background: false,

@@ -10,7 +10,7 @@ mod costs;
 mod engine_row;
 pub mod plan;
 
-use crate::units::SECTOR_BYTES;
+use crate::{Tuning, units::SECTOR_BYTES};
 pub use axes::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
 pub use costs::{CostAssumptions, PolicyCosts, TransferWork};
 pub use engine_row::{EngineRow, FileNaming, LocatedRow, LogEviction, LogRow, MappedRow, SlotSchedule, TableRow};
@@ -274,8 +274,14 @@ impl Policy {
     }
 
     /// Returns whether a read brings along entries that were not requested, see [`crate::Store::set_neighbours`].
-    pub fn brings_neighbours(&self) -> bool {
-        matches!(self.reads, ReadAxis::Clusters | ReadAxis::Groups)
+    pub fn brings_neighbours(&self, tuning: &Tuning) -> bool {
+        matches!(self.reads, ReadAxis::Clusters | ReadAxis::Groups) || self.group_read_bytes(tuning) > 0
+    }
+
+    /// Returns the bytes that a read of a short entry takes at least, so that it finds other entries of its group. 0 if
+    /// it takes the entry alone.
+    pub(crate) fn group_read_bytes(&self, tuning: &Tuning) -> u64 {
+        if matches!(self.engine, EngineRow::Log(LogRow::Packed(_))) { tuning.log_group_read_bytes } else { 0 }
     }
 
     /// Returns whether the policy can protect entries from eviction, see [`crate::Store::pin`].

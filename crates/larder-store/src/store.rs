@@ -171,7 +171,8 @@ impl Store {
     }
 
     /// Sets the receiver of neighbours: entries that are read along with a requested one (by policies that read groups
-    /// or clusters). A memory cache can keep them for the requests that are likely to follow.
+    /// or clusters, and by `log` with `log_group_read_bytes`). A memory cache can keep them for the requests that are
+    /// likely to follow.
     ///
     /// The store calls `begin` before it checks which of these entries are still current. The sink can therefore refuse
     /// entries that were replaced or removed since it was created. `begin` and the sink are called on the reading
@@ -185,7 +186,7 @@ impl Store {
 
     /// Returns whether a policy of this store reads other entries along with the requested one.
     pub fn brings_neighbours(&self) -> bool {
-        self.volumes.all().any(|engine| engine.volume().policy.brings_neighbours())
+        self.volumes.all().any(|engine| engine.volume().brings_neighbours())
     }
 
     /// Finds the entry of `key`. Costs one device read, or none if the entry is still in a write buffer. Misses almost

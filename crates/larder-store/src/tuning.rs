@@ -263,6 +263,10 @@ table! {
     /// `log`: bytes written for index checkpoints, as a share of the bytes written to the log. More: less to replay
     /// after a crash. Less: fewer bytes written. 0: only at close.
     checkpoint_share: f64 = 0.02, share in 0.0..=1.0;
+    /// `log`, `log-clock`: bytes that the read of a shorter entry takes, so that it finds other entries of the same
+    /// page. They go to the memory cache, and the page takes fewer reads. For spinning disks, where 64 KiB take much
+    /// less time than a seek. More: entries of a page that are farther apart, but longer reads. 0: off.
+    log_group_read_bytes: u64 = 0, bytes in 0..=1 << 20;
     /// `simple` to `esp`, `ucfs`: whether changes of the map are written to a journal. On: a kill loses the entries of
     /// the last second and a power loss those of the last five seconds. This takes 24 bytes for each entry stored or
     /// removed, and occasionally 24 bytes for each entry in the store. Off: both lose everything, as in the papers.
@@ -345,6 +349,9 @@ table! {
     /// `ucfs`: number of clusters that are filled at a time, each for a share of the sites. More: fewer sites share a
     /// cluster, but more memory waits to be written. A store has at most one for every eight clusters.
     ucfs_groups: usize = 16, count in 1..=1024;
+    /// `ucfs`: whether the entries of an evicted cluster that were hit are written again, up to half a cluster. On:
+    /// they stay, but each of these clusters is read once more. Off: all entries of a cluster are evicted together.
+    ucfs_keep_hits: bool = false, switch;
     /// `tiny`: size of a set. An entry longer than half a set takes two reads. More: more entries take one read, but
     /// more bytes are written and read for each. Only for a new volume.
     tiny_set_bytes: u64 = 8 << 10, power in (4 << 10)..=(64 << 10);

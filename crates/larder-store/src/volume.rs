@@ -304,6 +304,16 @@ impl Volume {
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, place(), source))
     }
 
+    /// Returns whether a read brings along entries that were not requested.
+    pub(crate) fn brings_neighbours(&self) -> bool {
+        self.policy.brings_neighbours(&self.options.tuning)
+    }
+
+    /// Returns the bytes that a read of a short entry takes at least, see [`Policy::group_read_bytes`].
+    pub(crate) fn group_read_bytes(&self) -> u64 {
+        self.policy.group_read_bytes(&self.options.tuning)
+    }
+
     /// Returns a sink for neighbours, if there is a receiver. Take it before checking which of the read records are
     /// current: the receiver learns of every replacement after that.
     pub(crate) fn neighbours(&self) -> Option<RecordSink> {
@@ -317,12 +327,12 @@ impl Volume {
     pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: DecodedRecord) -> Option<NeighbourRecord> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
         let key = record.slice(decoded.key.clone());
-        (is_entry && !self.pending_removals.hides(&key)).then(|| NeighbourRecord {
-            volume: Arc::clone(self),
-            key,
-            record,
-            decoded,
-        })
+        if !is_entry || self.pending_removals.hides(&key) {
+            return None;
+        }
+        add(&self.counters.neighbours, 1);
+        add(&self.counters.neighbour_bytes, record.len() as u64);
+        Some(NeighbourRecord { volume: Arc::clone(self), key, record, decoded })
     }
 
     /// Counts a failure that does not lose an entry. Logs the first one.

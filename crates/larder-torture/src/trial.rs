@@ -6,13 +6,17 @@
 
 mod excuses;
 mod life;
+mod neighbours;
+mod tally;
 mod task;
 
 use crate::{History, SeenEntry, content, drive, faults::Faults};
 use excuses::LossExcuses;
 use larder_device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory};
 use larder_store::{Clock, Error, IndexAxis, Policy, SplitMix64, Store, StoreOptions, Tuning};
-use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
+use neighbours::PassedEntries;
+use std::{collections::HashMap, sync::Arc, time::Duration};
+pub use tally::Tally;
 use task::{FoundEntry, Part, TaskOutcome};
 pub(crate) use task::{ModelWork, Task};
 
@@ -93,54 +97,6 @@ pub enum Crash {
     PowerCut,
 }
 
-/// Counts of the events in a trial.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Operations done.
-    pub operations: u64,
-    /// Lookups answered.
-    pub lookups: u64,
-    /// Entries found, all their bytes correct.
-    pub hits: u64,
-    /// Kills and power losses.
-    pub crashes: u64,
-    /// Operations that failed, or that the store refused. Allowed when the device fails.
-    pub failures: u64,
-    /// Stores that could not be opened again. Allowed when the device lied or died.
-    pub given_up: u64,
-    /// Faults that struck.
-    pub faults: u64,
-    /// Lookups that had to find something.
-    pub required: u64,
-    /// Lookups of these that found nothing, in policies that may lose a few entries.
-    pub missed: u64,
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.operations += other.operations;
-        self.lookups += other.lookups;
-        self.hits += other.hits;
-        self.crashes += other.crashes;
-        self.failures += other.failures;
-        self.given_up += other.given_up;
-        self.faults += other.faults;
-        self.required += other.required;
-        self.missed += other.missed;
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operations, lookups, hits, crashes, failures, given_up, faults, required, missed } = self;
-        write!(
-            f,
-            "{operations} operations, {lookups} lookups, {hits} hits, {required} required hits, {missed} of them missed, \
-             {crashes} crashes, {faults} faults, {failures} refused, {given_up} stores given up"
-        )
-    }
-}
-
 /// Number of sites; keys are assigned to them in turn.
 pub const SITE_COUNT: u64 = 3;
 
@@ -171,6 +127,7 @@ pub struct Trial {
     /// The times until which completed operations survive a kill, and a power loss.
     durable: Durable,
     excuses: LossExcuses,
+    neighbours: Arc<PassedEntries>,
     tally: Tally,
     tell: Option<fn(&str)>,
 }
@@ -210,6 +167,8 @@ pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
     tuning.ucfs_cluster_bytes = pick(&[32 << 10, 128 << 10]);
     tuning.esp_level_count = pick(&[3, 7]) as u32;
     tuning.page_bytes = pick(&[8 << 10, 64 << 10]);
+    tuning.log_group_read_bytes = pick(&[0, 0, 16 << 10, 64 << 10]);
+    tuning.ucfs_keep_hits = pick(&[0, 1]) == 1;
     options
 }
 
@@ -262,6 +221,7 @@ impl Trial {
             staged: FaultStats::default(),
             durable: Durable::default(),
             excuses: LossExcuses::default(),
+            neighbours: Arc::default(),
             tally: Tally::default(),
             tell: None,
         };
@@ -286,6 +246,7 @@ impl Trial {
     pub(crate) fn begin(&mut self, operation: Operation) -> Result<Option<Task>, String> {
         self.tally.operations += 1;
         self.note_faults();
+        self.judge_neighbours()?;
         self.say(|trial| format!("{} {operation:?}", trial.now + 1));
         self.wear_by(&operation);
         match operation {
@@ -307,6 +268,7 @@ impl Trial {
     /// The law that it broke.
     pub(crate) fn judge_outcome(&mut self, work: ModelWork, outcome: TaskOutcome) -> Result<(), String> {
         self.note_faults();
+        self.judge_neighbours()?;
         let ended = self.tick();
         // Memory must be consistent, whatever the device did.
         self.store.iter().for_each(Store::check_invariants);
@@ -444,6 +406,7 @@ impl Trial {
 
     fn tick(&mut self) -> u64 {
         self.now += 1;
+        self.neighbours.set_now(self.now);
         self.now
     }
 

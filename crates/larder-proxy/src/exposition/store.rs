@@ -8,7 +8,7 @@ use super::{Figure, encode_counter, encode_gauge};
 
 /// Encodes the metrics.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
-    let counters: [Figure; 19] = [
+    let counters: [Figure; 21] = [
         ("store_lookups", "Lookups in the store", stats.lookups),
         ("store_hits", "Lookups that found an entry", stats.hits),
         ("store_false_matches", "Lookups that read the record of another key", stats.false_matches),
@@ -29,6 +29,12 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::
         ("store_outages", "Times a volume was excluded because it failed", stats.outages),
         ("store_reads", "Device reads", stats.reads),
         ("store_read_bytes", "Bytes read from the device", stats.read_bytes),
+        (
+            "store_neighbours",
+            "Entries read along with a requested one and passed to the memory cache",
+            stats.neighbours,
+        ),
+        ("store_neighbour_bytes", "Bytes of entries read along with a requested one", stats.neighbour_bytes),
         ("store_writes", "Device writes", stats.writes),
         ("store_written_bytes", "Bytes written to the device", stats.written_bytes),
         ("store_admitted_bytes", "Bytes of entries admitted", stats.admitted_bytes),

@@ -17,6 +17,7 @@ mod checkpoint;
 mod discovery;
 pub(crate) mod eviction;
 mod gate;
+mod group_reads;
 mod groups;
 pub(crate) mod index;
 pub(crate) mod layout;

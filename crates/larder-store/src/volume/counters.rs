@@ -39,6 +39,10 @@ macro_rules! for_each_counter {
             reads,
             /// Bytes of these reads.
             read_bytes,
+            /// Entries passed on because they were read along with a requested one.
+            neighbours,
+            /// Bytes of these entries.
+            neighbour_bytes,
             /// Device writes.
             writes,
             /// Bytes written to the device.

@@ -3,6 +3,7 @@
 mod hashcache;
 mod log;
 mod log_checkpoint;
+mod log_groups;
 mod mapped;
 mod mapped_files;
 mod tiny;

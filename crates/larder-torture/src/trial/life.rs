@@ -180,10 +180,13 @@ impl Trial {
 
     fn open_store(&self) -> larder_store::Result<Store> {
         let device = as_device(&self.device);
-        if self.options.policy.layout.keeps_files() {
-            return Store::open_on_files(device, Arc::clone(&self.directory) as _, &self.options);
-        }
-        Store::open_on(device, &self.options)
+        let store = if self.options.policy.layout.keeps_files() {
+            Store::open_on_files(device, Arc::clone(&self.directory) as _, &self.options)
+        } else {
+            Store::open_on(device, &self.options)
+        }?;
+        self.neighbours.receive_from(&store, &self.options.clock);
+        Ok(store)
     }
 
     /// Returns the plan of faults under which operations complete at once instead of waiting for turns.

@@ -2,8 +2,8 @@
 //!
 //! Invariant: an entry is returned only if its record's checksum matches, its key is the requested one, no possibly
 //! newer record of that key is damaged, and no invalidation covers it. Cost: an index lookup and one device read of the
-//! size that the slot gives (from memory while the record is dirty). Another read is needed if another key has the same
-//! address: 0.2% of the hits of a full index.
+//! size that the slot gives (from memory while the record is dirty), or longer with [`super::group_reads`]. Another
+//! read is needed if another key has the same address: 0.2% of the hits of a full index.
 
 use super::{
     LogEngine,
@@ -70,8 +70,11 @@ impl LogEngine {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, counts, || self.look(key, hash, extent)).await?;
         Ok(found.map(|(position, record, decoded)| {
+            let mut record = record;
             if self.reads_groups() && counts {
                 self.hand_over_group(position, &record, &decoded);
+            } else if self.reads_on() && counts {
+                record = self.hand_over_following(position, record, &decoded);
             }
             (position, Reader::of_front(Arc::clone(self), position, record, decoded))
         }))
@@ -234,7 +237,7 @@ impl LogEngine {
             ReadExtent::Front if self.reads_groups() => slot.size.sectors(),
             ReadExtent::Front => FRONT_SECTORS,
         };
-        self.read_front(key_hash, slot, want).await
+        self.read_front_and_on(key_hash, slot, want, self.group_read_sectors(&slot, extent)).await
     }
 
     /// As [`Self::read_record`], but reads about `want` sectors of it at most.
@@ -244,10 +247,23 @@ impl LogEngine {
         slot: IndexSlot,
         want: u64,
     ) -> Result<Option<(Bytes, DecodedRecord)>> {
+        self.read_front_and_on(key_hash, slot, want, 0).await
+    }
+
+    /// As [`Self::read_front`], but a read from the device takes at least `sectors_min`.
+    async fn read_front_and_on(
+        &self,
+        key_hash: KeyHash,
+        slot: IndexSlot,
+        want: u64,
+        sectors_min: u64,
+    ) -> Result<Option<(Bytes, DecodedRecord)>> {
         let mut want = want.min(slot.size.sectors());
         // A second round is needed if the head is longer than the front that was read.
         for _ in 0..2 {
-            let Some(bytes) = self.read_sectors(slot.position, want).await? else { return Ok(None) };
+            let Some(bytes) = self.read_sectors_and_on(slot.position, want, sectors_min).await? else {
+                return Ok(None);
+            };
             let Some(at) = self.record_in(slot.position, key_hash, &bytes) else { return Ok(None) };
             let record = bytes.slice(at..);
             let spanned = |needed: usize| sectors((at + needed) as u64);
@@ -291,7 +307,7 @@ impl LogEngine {
     }
 
     /// Returns where a record begins on the volume, if its header gives the segment at `position`.
-    fn start_bytes_of(&self, position: Sector, decoded: &DecodedRecord) -> Option<u64> {
+    pub(super) fn start_bytes_of(&self, position: Sector, decoded: &DecodedRecord) -> Option<u64> {
         let segment = self.geometry.segment_of(position)?;
         Some(self.geometry.segment_start_bytes(segment) + u64::from(decoded.meta.place) * self.geometry.step_bytes)
     }
@@ -309,6 +325,11 @@ impl LogEngine {
     /// Reads `sectors` from `position`, or fewer at the end of a dirty unit or of the segment. Returns `None` if the
     /// position is in no segment.
     pub(super) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
+        self.read_sectors_and_on(position, sectors, 0).await
+    }
+
+    /// As [`Self::read_sectors`], but a read from the device takes at least `sectors_min`.
+    async fn read_sectors_and_on(&self, position: Sector, sectors: u64, sectors_min: u64) -> Result<Option<Bytes>> {
         let Some(segment) = self.geometry.segment_of(position) else { return Ok(None) };
         if self.segments.is_dirty(segment)
             && let Some(copy) = self.lock_log().dirty_copy(position, sectors)
@@ -316,7 +337,14 @@ impl LogEngine {
             return Ok(Some(Bytes::from(copy)));
         }
         let start = position.byte_offset();
-        let end = (start + sectors * SECTOR_BYTES).min(self.geometry.segment_end_bytes(segment));
+        let end_of = |sectors: u64| (start + sectors * SECTOR_BYTES).min(self.geometry.segment_end_bytes(segment));
+        let (end, longer_end) = (end_of(sectors), end_of(sectors.max(sectors_min)));
+        if longer_end > end
+            && let Ok(bytes) = self.volume.read(start, longer_end - start).await
+        {
+            return Ok(Some(bytes));
+        }
+        // A bad block behind the record must not fail the read of the record.
         self.volume.read(start, end - start).await.map(Some)
     }
 

@@ -1,0 +1,176 @@
+//! At stake: the reads of a page in `log` with `log_group_read_bytes`, and the neighbours that come with them.
+
+use crate::support::{block_on, body, checked_version, cost, head, key_bytes, options, refuse, version_of};
+use larder_device::{Device, MemoryDevice, Transfer};
+use larder_store::{Hints, NeighbourEntry, Reader, Store, StoreOptions};
+use std::sync::{Arc, Mutex};
+
+const OBJECTS: u64 = 11;
+const LEN: usize = 3000;
+
+/// The entries that a store passed on.
+type Received = Arc<Mutex<Vec<(u64, Reader)>>>;
+
+fn group_options() -> StoreOptions {
+    let mut options = options();
+    options.tuning.log_group_read_bytes = 64 << 10;
+    options
+}
+
+fn open(device: &Arc<MemoryDevice>, options: &StoreOptions) -> Store {
+    Store::open_on(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
+}
+
+/// Stores one object of a page.
+fn insert_object(store: &Store, page: u64, object: u64) {
+    let key = page * 100 + object;
+    let mut writer =
+        store.insert(&key_bytes(key), head(key, 1, LEN), Hints { group: page, ..Hints::default() }).unwrap();
+    writer.write(body(key, 1, LEN)).unwrap();
+    block_on(writer.commit()).unwrap();
+}
+
+fn receive(store: &Store) -> Received {
+    let received = Received::default();
+    let kept = Arc::clone(&received);
+    store.set_neighbours(Arc::new(move || {
+        let kept = Arc::clone(&kept);
+        Box::new(move |NeighbourEntry { key, reader, .. }| {
+            let number = str::from_utf8(&key).unwrap().rsplit('/').next().unwrap().parse().unwrap();
+            kept.lock().unwrap().push((number, reader));
+        })
+    }));
+    received
+}
+
+/// Returns the keys passed on since the last call, after checking every byte of their entries.
+fn keys_of(received: &Received) -> Vec<u64> {
+    let passed = std::mem::take(&mut *received.lock().unwrap());
+    passed
+        .into_iter()
+        .map(|(key, reader)| {
+            assert_eq!(checked_version(&reader, key), Some(1));
+            key
+        })
+        .collect()
+}
+
+/// Returns the reads of a page whose objects come from `received` if they were passed on.
+fn reads_of(store: &Store, received: &Received, page: u64) -> u64 {
+    let mut at_hand = Vec::new();
+    let read = || {
+        for key in (0..OBJECTS).map(|object| page * 100 + object) {
+            if !at_hand.contains(&key) {
+                assert_eq!(version_of(store, key), Some(1), "{key}");
+                at_hand.extend(keys_of(received));
+            }
+        }
+    };
+    cost(store, read).reads
+}
+
+/// Two pages at once, of 35 KB each, so that one read covers most of a page: before and after a stop and a kill.
+#[test]
+fn a_page_takes_two_reads_at_most_when_two_are_stored_at_once() {
+    let device = Arc::new(MemoryDevice::new(group_options().size_bytes));
+    let options = group_options();
+    let store = open(&device, &options);
+    for pair in 0..5 {
+        for object in 0..OBJECTS {
+            (1..=2).for_each(|page| insert_object(&store, pair * 2 + page, object));
+        }
+    }
+    block_on(store.sync()).unwrap();
+    let check = |store: &Store, when: &str| {
+        let received = receive(store);
+        for page in 1..=10 {
+            let reads = reads_of(store, &received, page);
+            assert!(reads <= 2, "{when}: {reads} reads for page {page}");
+        }
+        assert_eq!(store.stats().corrupt, 0);
+        let (count, bytes) = (store.stats().neighbours, store.stats().neighbour_bytes);
+        assert!(count >= 10 * (OBJECTS - 2) && bytes >= count * LEN as u64, "{count} neighbours of {bytes} bytes");
+    };
+    check(&open(&Arc::new(MemoryDevice::from_contents(device.contents())), &options), "after a kill");
+    check(&store, "running");
+    block_on(store.close()).unwrap();
+    check(&open(&device, &options), "after a stop");
+}
+
+/// At stake: a page that comes back with an object that was replaced, removed or invalidated.
+#[test]
+fn only_the_newest_entries_of_the_group_are_passed_on() {
+    let device = Arc::new(MemoryDevice::new(group_options().size_bytes));
+    let store = open(&device, &group_options());
+    for object in 0..OBJECTS {
+        (1..=2).for_each(|page| insert_object(&store, page, object));
+    }
+    // Without a group, in between.
+    assert!(crate::support::insert(&store, 7, 1, LEN));
+    block_on(store.sync()).unwrap();
+    let received = receive(&store);
+    block_on(store.remove(&key_bytes(104))).unwrap();
+    assert!(crate::support::insert(&store, 105, 2, LEN));
+    block_on(store.sync()).unwrap();
+    assert_eq!(version_of(&store, 100), Some(1));
+    let expected: Vec<u64> = (1..OBJECTS).map(|object| 100 + object).filter(|key| ![104, 105].contains(key)).collect();
+    let passed = keys_of(&received);
+    assert!(passed.len() >= 5 && passed.iter().all(|key| expected.contains(key)), "{passed:?}");
+    assert_eq!(version_of(&store, 7), Some(1));
+    assert!(keys_of(&received).is_empty(), "an entry without a group comes alone");
+}
+
+/// At stake: disks that read 64 KiB for a hit although nobody wants the rest.
+#[test]
+fn the_option_is_off_by_default_and_without_a_receiver() {
+    let device = Arc::new(MemoryDevice::new(options().size_bytes));
+    let store = open(&device, &options());
+    let received = receive(&store);
+    (0..OBJECTS).for_each(|object| insert_object(&store, 1, object));
+    block_on(store.sync()).unwrap();
+    let reads = reads_of(&store, &received, 1);
+    assert_eq!((reads, store.stats().neighbours, store.brings_neighbours()), (OBJECTS, 0, false));
+    let read_bytes = store.stats().read_bytes;
+    block_on(store.close()).unwrap();
+    let store = open(&device, &group_options());
+    assert!(store.brings_neighbours());
+    (0..OBJECTS).for_each(|object| assert_eq!(version_of(&store, 100 + object), Some(1)));
+    assert_eq!(store.stats().read_bytes, read_bytes, "nobody receives neighbours, so none are read");
+}
+
+/// A device on which every long read meets a bad block.
+struct ShortReads(MemoryDevice);
+
+impl Device for ShortReads {
+    fn submit(&self, transfer: Transfer) {
+        match transfer {
+            Transfer::Read { ref buffer, .. } if buffer.len() > 16 << 10 => refuse(transfer),
+            transfer => self.0.submit(transfer),
+        }
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.0.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.0.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        "short reads"
+    }
+}
+
+/// At stake: a sound entry that is lost because of a bad block behind it.
+#[test]
+fn a_bad_block_behind_an_entry_costs_its_neighbours_only() {
+    let device = Arc::new(ShortReads(MemoryDevice::new(group_options().size_bytes)));
+    let store = Store::open_on(device, &group_options()).unwrap();
+    let received = receive(&store);
+    (0..OBJECTS).for_each(|object| insert_object(&store, 1, object));
+    block_on(store.sync()).unwrap();
+    (0..OBJECTS).for_each(|object| assert_eq!(version_of(&store, 100 + object), Some(1)));
+    assert!(keys_of(&received).is_empty());
+    assert_eq!((store.stats().corrupt, store.stats().outages), (0, 0));
+}

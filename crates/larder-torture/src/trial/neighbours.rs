@@ -1,0 +1,80 @@
+//! Judges the entries that a store passes on because they were read along with a requested one.
+//!
+//! Owns: the entries passed on since they were last judged, each with the moment at which the store chose it.
+//! Invariant: a neighbour is judged like the result of a lookup that began at that moment, before any later change is
+//! acknowledged.
+
+use super::{Trial, task::FoundEntry, task::Part};
+use crate::content;
+use larder_store::{Clock, NeighbourEntry, NeighbourSink, Store};
+use std::{
+    future::Future,
+    mem,
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+/// An entry that was passed on.
+struct PassedEntry {
+    key: Option<u64>,
+    begun: u64,
+    unix_s: u32,
+    found: FoundEntry,
+}
+
+/// The entries passed on since they were last judged.
+#[derive(Default)]
+pub(super) struct PassedEntries {
+    /// The trial's logical time.
+    now: AtomicU64,
+    entries: Mutex<Vec<PassedEntry>>,
+}
+
+impl PassedEntries {
+    pub(super) fn set_now(&self, now: u64) {
+        self.now.store(now, Ordering::Relaxed);
+    }
+
+    /// Receives the neighbours of `store`.
+    pub(super) fn receive_from(self: &Arc<Self>, store: &Store, clock: &Clock) {
+        let (passed, clock) = (Arc::clone(self), clock.clone());
+        store.set_neighbours(Arc::new(move || passed.sink(&clock)));
+    }
+
+    fn sink(self: &Arc<Self>, clock: &Clock) -> NeighbourSink {
+        let passed = Arc::clone(self);
+        let (begun, unix_s) = (self.now.load(Ordering::Relaxed), clock.since_epoch().as_secs() as u32);
+        Box::new(move |neighbour| {
+            let NeighbourEntry { key, reader, .. } = neighbour;
+            let range = 0..reader.len();
+            let read = match pin!(reader.read(range.clone())).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(outcome) => outcome.ok().flatten().map(|bytes| Part { range, bytes }),
+                Poll::Pending => unreachable!("the body of a neighbour is in memory"),
+            };
+            let found = FoundEntry { head: reader.head(), body_bytes: reader.len(), read };
+            passed.lock().push(PassedEntry { key: content::key_number(&key), begun, unix_s, found });
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PassedEntry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Trial {
+    /// Judges the neighbours passed on since the last call.
+    pub(super) fn judge_neighbours(&mut self) -> Result<(), String> {
+        let passed = mem::take(&mut *self.neighbours.lock());
+        for PassedEntry { key, begun, unix_s, found } in passed {
+            let key = key.ok_or("a neighbour has a key that was never used")?;
+            self.say(|_| format!("{begun} neighbour of key {key}: {found:?}"));
+            self.judge(key, begun, unix_s, &found).map_err(|why| format!("neighbour: {why}"))?;
+            self.tally.neighbours += 1;
+        }
+        Ok(())
+    }
+}
