@@ -2,14 +2,13 @@
 //!
 //! Owns: the entry table and clusters of one volume, and the order in which they change. Entries of one site go to the
 //! same open cluster, so that they are adjacent. A read brings the whole cluster, and its other entries go to the
-//! neighbours' sink. Nothing is moved on the device. UCFS may copy an evicted cluster's hit entries into an open one if
-//! they are in memory. This store keeps no written data in memory, and the least recently used cluster was not read
-//! recently, so these entries are dropped (the memory cache may still have them).
+//! neighbours' sink. Nothing is moved on the device, unless `ucfs_keep_hits` keeps the hit entries of evicted clusters
+//! (`keep`).
 //!
 //! Invariants: every table is in memory. After a crash it is restored from the last snapshot and the journal of later
-//! changes (`engine::kit::map_checkpoint`); on volumes without a journal, only the snapshot of a clean close restores it. A
-//! cluster's sequence differs from that of any earlier use, even in earlier runs, because sequences are reserved in the
-//! header before they are used. No lock is held across I/O.
+//! changes (`engine::kit::map_checkpoint`); on volumes without a journal, only the snapshot of a clean close restores
+//! it. A cluster's sequence differs from that of any earlier use, even in earlier runs, because sequences are reserved
+//! in the header before they are used. No lock is held across I/O.
 //!
 //! Cost: one read of a cluster per hit, none per miss (`a_hit_is_one_read_of_a_cluster_and_a_miss_none`); one write per
 //! cluster for all its entries (`a_cluster_is_one_write_for_all_its_entries`), and one every three seconds while it is
@@ -18,6 +17,7 @@
 mod append;
 mod check;
 pub(crate) mod entries;
+mod keep;
 pub(crate) mod layout;
 mod read;
 mod recovery;
@@ -40,6 +40,7 @@ use crate::{
         superblock::{LogForm, PARAMETER_COUNT, VolumeShape},
     },
     hash::KeyHash,
+    sync::atomic::AtomicBool,
     units::{DATA_START_BYTES, last_superblock_bytes},
     volume::{START_RETRY_PAUSE, Volume, cannot_begin, waiters::TaskWaiters, wakeup::TICK},
 };
@@ -93,6 +94,8 @@ pub(crate) struct ClustersEngine {
     volume: Arc<Volume>,
     area: ClusterArea,
     state: StateLock<ClustersState>,
+    /// Whether a task evicts clusters ahead of need.
+    is_evicting: AtomicBool,
 }
 
 /// The state behind the engine's only lock.
@@ -135,7 +138,7 @@ impl ClustersEngine {
             volume: Arc::clone(&volume),
             waiting: TaskWaiters::default(),
         };
-        Ok(Self { volume, area, state: StateLock::new(state) })
+        Ok(Self { volume, area, state: StateLock::new(state), is_evicting: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> LockedState<'_, ClustersState> {
@@ -236,7 +239,7 @@ impl Engine for ClustersEngine {
 
     fn touch(&self, key_hash: KeyHash) {
         let mut state = self.lock();
-        if let Some(place) = state.entries.find(key_hash) {
+        if let Some(place) = state.entries.note_hit(key_hash) {
             state.clusters.touch(place.cluster);
         }
     }
@@ -246,6 +249,7 @@ impl Engine for ClustersEngine {
         self.write_waiting();
         map_checkpoint::flush_due(self);
         map_checkpoint::keep_snapshot(self, false, || ()).await;
+        self.evict_ahead().await;
         if !self.volume.options.background {
             map_checkpoint::await_room(self).await;
         }
@@ -259,6 +263,7 @@ impl Engine for ClustersEngine {
             (state.ready, !state.waiting.is_empty() || state.checkpoint.is_due())
         };
         let reservation = session::reservation_is_due(self).then_some(if is_ready { TICK } else { START_RETRY_PAUSE });
+        let is_awaited = is_awaited || self.eviction_is_due();
         is_awaited.then_some(TICK).or(reservation).into_iter().chain(self.waiting_due()).min()
     }
 

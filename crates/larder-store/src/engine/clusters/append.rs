@@ -56,7 +56,8 @@ impl ClustersEngine {
         self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
     }
 
-    fn try_append(
+    /// Appends if there is room now.
+    pub(super) fn try_append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
         found: Option<FoundInCluster>,

@@ -17,6 +17,13 @@ pub(crate) struct EntryPlace {
     pub(crate) sectors: u16,
 }
 
+impl EntryPlace {
+    /// Returns whether an entry can have this length. One that was read from a volume may not.
+    pub(crate) fn has_length(self) -> bool {
+        self.sectors < HIT
+    }
+}
+
 /// Identifies an entry while it is in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(NonZeroU32);
@@ -37,6 +44,7 @@ struct ClusterEntry {
     key: [u32; 2],
     cluster: u32,
     offset_sectors: u16,
+    /// Length in sectors, and [`HIT`].
     sectors: u16,
     /// The next entry of the cluster, or of the free list.
     link: Option<EntryId>,
@@ -55,7 +63,7 @@ impl EntryTable {
     /// Adds an entry before `first`, the first entry of its cluster so far. The key must not be in the table, and the
     /// table must not be full.
     pub(crate) fn insert(&mut self, key: KeyHash, place: EntryPlace, first: Option<EntryId>) -> EntryId {
-        assert!(!self.is_full());
+        assert!(!self.is_full() && place.has_length());
         let at = self.head_of(key);
         assert_eq!(self.heads[at], 0, "a key is in the table once");
         let EntryPlace { cluster, offset_sectors, sectors } = place;
@@ -115,14 +123,26 @@ impl EntryTable {
         count
     }
 
+    /// Notes a hit of `key`. Returns its place, if it is in the table.
+    pub(crate) fn note_hit(&mut self, key: KeyHash) -> Option<EntryPlace> {
+        let id = EntryId::of(self.heads[self.head_of(key)])?;
+        assert!(self.entry(id).key() == key, "the head of a key leads to its entry");
+        self.entries[id.index()].sectors |= HIT;
+        Some(self.entry(id).place())
+    }
+
+    /// Returns the entries of a chain that were hit since they were added.
+    pub(crate) fn hit_in(&self, first: Option<EntryId>) -> impl Iterator<Item = (KeyHash, EntryPlace)> {
+        self.ids_of(first).map(|id| self.entry(id)).filter(|entry| entry.sectors & HIT != 0).map(ClusterEntry::line)
+    }
+
     /// Returns the entries of a chain.
     pub(crate) fn chain(&self, first: Option<EntryId>) -> impl Iterator<Item = (KeyHash, EntryPlace)> {
-        let mut next = first;
-        std::iter::from_fn(move || {
-            let entry = self.entry(next?);
-            next = entry.link;
-            Some((entry.key(), entry.place()))
-        })
+        self.ids_of(first).map(|id| self.entry(id).line())
+    }
+
+    fn ids_of(&self, first: Option<EntryId>) -> impl Iterator<Item = EntryId> {
+        std::iter::successors(first, |&id| self.entry(id).link)
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -208,7 +228,11 @@ impl ClusterEntry {
     }
 
     fn place(&self) -> EntryPlace {
-        EntryPlace { cluster: self.cluster, offset_sectors: self.offset_sectors, sectors: self.sectors }
+        EntryPlace { cluster: self.cluster, offset_sectors: self.offset_sectors, sectors: self.sectors & !HIT }
+    }
+
+    fn line(&self) -> (KeyHash, EntryPlace) {
+        (self.key(), self.place())
     }
 }
 
@@ -223,6 +247,8 @@ impl EntryId {
 }
 
 const FILL_PERCENT: u64 = 80;
+/// In the length of an entry: set if the entry was hit since it was added. No entry has as many sectors.
+const HIT: u16 = 1 << 15;
 
 fn halves(key: KeyHash) -> [u32; 2] {
     [key.0 as u32, key.prefix()]

@@ -151,12 +151,12 @@ impl ClustersState {
             return self.checkpoint.note_outdated();
         }
         let is_there = self.clusters.is_full(cluster) && self.clusters.sequence(cluster) == listing.sequence;
-        let Ok(span) = u8::try_from(span) else { return };
+        let own = EntryPlace { cluster, offset_sectors, sectors };
+        let Some(span) = u8::try_from(span).ok().filter(|_| own.has_length()) else { return };
         if !is_there && !self.clusters.resume(cluster, listing.sequence, span) {
             return self.checkpoint.note_outdated();
         }
         let first = self.clusters.first(cluster);
-        let own = EntryPlace { cluster, offset_sectors, sectors };
         let id = self.entries.insert(listing.key_hash, own, first);
         self.clusters.set_first(cluster, Some(id));
         self.clusters.count_entry(cluster, sectors);

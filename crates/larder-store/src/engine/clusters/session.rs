@@ -164,7 +164,7 @@ fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
             let key = KeyHash(u64::from(words.next()?) | u64::from(words.next()?) << u32::BITS);
             let place = words.next()?;
             let place = EntryPlace { cluster, offset_sectors: (place >> 16) as u16, sectors: place as u16 };
-            if state.entries.find(key).is_some() || state.entries.is_full() {
+            if state.entries.find(key).is_some() || state.entries.is_full() || !place.has_length() {
                 return None;
             }
             first = Some(state.entries.insert(key, place, first));
