@@ -113,7 +113,7 @@ pub(crate) enum CliCommand {
     Unpack(UnpackFlags),
     /// Fetch URLs into the cache of a running proxy.
     Warm(WarmFlags),
-    /// Manage stores that are not in use.
+    /// Manage stores that are not in use, or serve one to other programs.
     #[command(subcommand)]
     Store(StoreCommand),
     #[cfg(feature = "lab")]

@@ -44,6 +44,11 @@ pub(crate) fn tell_ready(handle: &ProxyHandle) {
     }
 }
 
+/// Reports that a command without a watchdog is ready.
+pub(crate) fn tell_started() {
+    notify(&[NotifyState::Ready]);
+}
+
 /// Reports a reload to the service manager, runs it, and reports its end.
 pub(crate) async fn tell_reloading<T>(reload: impl Future<Output = T>) -> T {
     match NotifyState::monotonic_usec_now() {

@@ -1,4 +1,4 @@
-//! `larder store`: creates a store on request, and examines one that is not in use.
+//! `larder store`: creates a store on request, examines one that is not in use, or serves one to other programs.
 //!
 //! Owns: the flags of these commands and their output. `larder_store` knows the layout of stores. Invariants: a command
 //! names what it would destroy before it does so. `info` and `check` change nothing, and `upgrade` loses nothing
@@ -7,7 +7,9 @@
 use crate::{
     failure::Failure,
     output::{print_line, tell},
-    report, size, store_path,
+    report,
+    serve_command::{self, SERVE_EXAMPLES, ServeFlags},
+    size, store_path,
     tuning::{self, TunedConstant},
     volumes::SIZE_BYTES_DEFAULT,
 };
@@ -39,6 +41,9 @@ pub(crate) enum StoreCommand {
     Upgrade(UpgradeStoreFlags),
     /// Create an empty store in a new file or on a block device.
     Format(FormatFlags),
+    /// Serve a store of values to other programs, over a Unix socket.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeFlags),
 }
 
 /// The flags of `larder store upgrade`.
@@ -89,6 +94,7 @@ pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
         StoreCommand::Check { path } => check(&existing(path)?),
         StoreCommand::Upgrade(flags) => upgrade(flags),
         StoreCommand::Format(flags) => format(flags),
+        StoreCommand::Serve(flags) => serve_command::run(&flags),
     }
 }
 

@@ -32,5 +32,6 @@ mod service;
 mod serving;
 mod stopping;
 mod store;
+mod store_server;
 mod top;
 mod upgrading;

@@ -1,0 +1,186 @@
+//! Serves one store to other programs of this machine, over a Unix socket.
+//!
+//! Owns: the threads, and the order of a stop: running requests end, then the socket is removed, then the caller closes
+//! the store. `connection` serves a client, `protocol` has the messages, `handles` the open values. Invariants: a client
+//! can hold up only itself. Connections, handles and memory have limits, whatever clients send.
+//!
+//! The idea is HashCache's (NSDI 2009): its storage is one for several programs, which open, read, write, seek and
+//! close values like files.
+
+mod connection;
+mod handles;
+mod protocol;
+mod socket_file;
+
+use crate::failure::Failure;
+use connection::Connection;
+use handles::SharedLimits;
+use larder_cache::Cache;
+use protocol::{Refusal, Status};
+use socket_file::SocketFile;
+use std::{
+    io,
+    os::unix::net::UnixListener as StdListener,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    runtime,
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+/// Most threads that serve clients. More would wait for the same disk.
+const THREADS_MAX: usize = 4;
+/// Time for running requests to end when the server stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Pause after a failed accept. The process is out of descriptors, and a retry at once would fail, too.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The options of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerOptions<'a> {
+    pub(crate) socket: &'a Path,
+    /// The permissions of the socket's file.
+    pub(crate) mode: u32,
+    /// Maximum number of connections at once.
+    pub(crate) connections_max: usize,
+    /// Size of the store in bytes.
+    pub(crate) store_bytes: u64,
+}
+
+/// A running server.
+pub(crate) struct StoreServer {
+    threads: Vec<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+    _socket: SocketFile,
+}
+
+/// The parts that the threads share.
+#[derive(Clone)]
+struct SharedParts {
+    cache: Cache,
+    limits: SharedLimits,
+    connection_count: Arc<AtomicUsize>,
+    connections_max: usize,
+    stop: watch::Receiver<bool>,
+}
+
+impl StoreServer {
+    /// Listens, and begins to serve clients.
+    ///
+    /// # Errors
+    /// The socket cannot be created, or the system has no threads.
+    pub(crate) fn start(cache: &Cache, options: ServerOptions<'_>) -> Result<Self, Failure> {
+        let socket = SocketFile::listen(options.socket, options.mode)?;
+        let stop = watch::Sender::new(false);
+        let parts = SharedParts {
+            cache: cache.clone(),
+            limits: SharedLimits::new(options.store_bytes),
+            connection_count: Arc::default(),
+            connections_max: options.connections_max,
+            stop: stop.subscribe(),
+        };
+        let mut server = Self { threads: Vec::new(), stop, _socket: socket };
+        let count = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        for number in 0..count {
+            let thread = server.start_thread(number, &parts).map_err(|error| {
+                let help = "raise the limits on threads and open files, or stop other programs";
+                Failure::runtime(format!("cannot start a thread for clients: {error}"), help)
+            })?;
+            server.threads.push(thread);
+        }
+        Ok(server)
+    }
+
+    /// Waits until running requests have ended, ends all connections and removes the socket.
+    pub(crate) fn stop(mut self) {
+        self.end();
+    }
+
+    fn start_thread(&self, number: usize, parts: &SharedParts) -> io::Result<JoinHandle<()>> {
+        let (listener, parts) = (self._socket.listener.try_clone()?, parts.clone());
+        // Made here, so that an error reaches the caller.
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let builder = thread::Builder::new().name(format!("larder-store-{number}"));
+        builder.spawn(move || runtime.block_on(serve(listener, parts)))
+    }
+
+    fn end(&mut self) {
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            // A panic of a thread was printed; the others still end in order.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for StoreServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Accepts clients and serves them until the server stops.
+async fn serve(listener: StdListener, parts: SharedParts) {
+    let Ok(listener) = UnixListener::from_std(listener) else { unreachable!("the listener does not block") };
+    let (mut clients, mut stop) = (JoinSet::new(), parts.stop.clone());
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stops| *stops) => break,
+            Some(_) = clients.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => parts.admit(stream, &mut clients),
+                Err(_) => sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    }
+    // Clients that are still busy after that are cut off.
+    let _ = timeout(STOP_PATIENCE, async { while clients.join_next().await.is_some() {} }).await;
+}
+
+impl SharedParts {
+    fn admit(&self, stream: UnixStream, clients: &mut JoinSet<()>) {
+        let Some(place) = ConnectionPlace::take(&self.connection_count, self.connections_max) else {
+            return refuse(&stream, self.connections_max);
+        };
+        let connection = Connection::new(stream, &self.cache, &self.limits, self.stop.clone());
+        clients.spawn(async move {
+            // An error is the client's: it is gone, or stalled.
+            let _ = connection.serve().await;
+            drop(place);
+        });
+    }
+}
+
+/// Refuses a connection that is one too many.
+fn refuse(stream: &UnixStream, connections_max: usize) {
+    let text = format!("{connections_max} programs are connected: try again later, or raise --connections");
+    let refusal = protocol::refusal_response(&Refusal::new(Status::TooMany, text));
+    // A new connection has room for this. If it does not, the client sees that the connection ends.
+    let _ = stream.try_write(&[&protocol::hello()[..], &refusal].concat());
+}
+
+/// One of the places for connections.
+struct ConnectionPlace(Arc<AtomicUsize>);
+
+impl ConnectionPlace {
+    fn take(count: &Arc<AtomicUsize>, count_max: usize) -> Option<Self> {
+        let next = |count: usize| (count < count_max).then_some(count + 1);
+        count.fetch_update(Relaxed, Relaxed, next).ok().map(|_| Self(Arc::clone(count)))
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        let before = self.0.fetch_sub(1, Relaxed);
+        assert!(before > 0, "every connection has taken its place once");
+    }
+}

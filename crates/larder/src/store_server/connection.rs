@@ -1,0 +1,195 @@
+//! Serves one client of a store's socket: reads its requests, executes them one after the other, and responds.
+//!
+//! Owns: the connection, and the times it may take. `protocol` has the messages, `handles` the open values. Invariants:
+//! a request is executed only when all of it has arrived. A client that does not read or write waits alone, and is
+//! disconnected if it is in the middle of a message for too long.
+
+use super::{
+    handles::{Handles, SharedLimits},
+    protocol::{
+        self, DATA_BYTES_MAX, HELLO_BYTES, KEY_BYTES_MAX, LENGTH_BYTES, REQUEST_BYTES_MAX, Refusal, Request, Status,
+        VERSION,
+    },
+};
+use bytes::{Buf, Bytes, BytesMut};
+use larder_cache::Cache;
+use std::{io, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    sync::watch,
+    time::timeout,
+};
+
+/// Time for the first message.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest pause in the middle of a request or a response.
+const STALL_PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes read at once while the length of the next request is unknown.
+const READ_BYTES: usize = 16 << 10;
+/// Responses up to this length are written together with their front.
+const JOINED_BYTES_MAX: usize = 16 << 10;
+
+/// A client's connection.
+pub(super) struct Connection {
+    stream: UnixStream,
+    /// Bytes that were received and not executed yet.
+    received: BytesMut,
+    cache: Cache,
+    handles: Handles,
+    value_bytes_max: u64,
+    /// Becomes true when the server stops.
+    stop: watch::Receiver<bool>,
+}
+
+/// The content of a response.
+enum ResponseBody {
+    Fields(Vec<u8>),
+    Data(Bytes),
+}
+
+impl Connection {
+    pub(super) fn new(stream: UnixStream, cache: &Cache, limits: &SharedLimits, stop: watch::Receiver<bool>) -> Self {
+        Self {
+            stream,
+            received: BytesMut::new(),
+            cache: cache.clone(),
+            handles: Handles::new(cache, limits),
+            value_bytes_max: limits.value_bytes_max,
+            stop,
+        }
+    }
+
+    /// Serves the client until it disconnects, breaks the protocol, or the server stops.
+    ///
+    /// # Errors
+    /// The connection failed, or the client stalled.
+    pub(super) async fn serve(mut self) -> io::Result<()> {
+        if !self.greet().await? {
+            return Ok(());
+        }
+        // A client that is between two requests gets the response to neither: its connection ends.
+        while let Some(length) = self.next_length().await? {
+            if length == 0 || length > REQUEST_BYTES_MAX {
+                let text = format!("a request has 1 to {REQUEST_BYTES_MAX} bytes, not {length}");
+                // Its end cannot be found without reading up to 4 GB, so the connection ends.
+                return self.refuse(&Refusal::new(Status::Invalid, text)).await;
+            }
+            self.fill(LENGTH_BYTES + length).await?;
+            self.received.advance(LENGTH_BYTES);
+            let message = self.received.split_to(length);
+            match self.execute(&message).await {
+                Ok(body) => self.respond(body).await?,
+                Err(refusal) => self.refuse(&refusal).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Exchanges the first messages. Returns whether the client speaks this version.
+    async fn greet(&mut self) -> io::Result<bool> {
+        timeout(HELLO_PATIENCE, self.fill(HELLO_BYTES)).await??;
+        let hello = self.received.split_to(HELLO_BYTES);
+        let hello = hello.first_chunk().expect("as many bytes were read");
+        // A client of another protocol would not understand a reason.
+        let Some(version) = protocol::version_of(hello) else { return Ok(false) };
+        self.send(&protocol::hello()).await?;
+        if version != VERSION {
+            let text = format!("version {version} of the protocol is not supported: use version {VERSION}");
+            self.refuse(&Refusal::new(Status::Invalid, text)).await?;
+            return Ok(false);
+        }
+        let mut limits = Vec::with_capacity(16);
+        limits.extend_from_slice(&(KEY_BYTES_MAX as u32).to_le_bytes());
+        limits.extend_from_slice(&(DATA_BYTES_MAX as u32).to_le_bytes());
+        limits.extend_from_slice(&self.value_bytes_max.to_le_bytes());
+        self.respond(ResponseBody::Fields(limits)).await?;
+        Ok(true)
+    }
+
+    /// Waits for the next request. Returns its length, or `None` if there is none: the client has disconnected, or the
+    /// server stops.
+    async fn next_length(&mut self) -> io::Result<Option<usize>> {
+        if self.received.is_empty() && !self.await_request().await? {
+            return Ok(None);
+        }
+        if *self.stop.borrow() {
+            return Ok(None);
+        }
+        self.fill(LENGTH_BYTES).await?;
+        let length = self.received.first_chunk().expect("as many bytes were read");
+        Ok(Some(u32::from_le_bytes(*length) as usize))
+    }
+
+    /// Waits without a limit for the first bytes of a request: a client may keep values open and do other things.
+    async fn await_request(&mut self) -> io::Result<bool> {
+        self.received.reserve(READ_BYTES);
+        tokio::select! {
+            count = self.stream.read_buf(&mut self.received) => Ok(count? > 0),
+            _ = self.stop.wait_for(|stops| *stops) => Ok(false),
+        }
+    }
+
+    /// Reads until at least `count` bytes are there.
+    async fn fill(&mut self, count: usize) -> io::Result<()> {
+        while self.received.len() < count {
+            self.received.reserve(count.max(READ_BYTES) - self.received.len());
+            if timeout(STALL_PATIENCE, self.stream.read_buf(&mut self.received)).await?? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn execute(&mut self, message: &[u8]) -> Result<ResponseBody, Refusal> {
+        let handles = &mut self.handles;
+        match Request::parse(message)? {
+            Request::OpenToRead { key } => {
+                let opened = handles.open_to_read(key).await?;
+                let fields = [&opened.handle.to_le_bytes()[..], &opened.len_bytes.to_le_bytes()].concat();
+                return Ok(ResponseBody::Fields(fields));
+            }
+            Request::OpenToWrite { key, len_bytes } => {
+                let handle = handles.open_to_write(key, len_bytes)?;
+                return Ok(ResponseBody::Fields(handle.to_le_bytes().to_vec()));
+            }
+            Request::Read { handle, offset, count } => {
+                let count = u64::from(count).min(DATA_BYTES_MAX as u64);
+                return Ok(ResponseBody::Data(handles.read(handle, offset, count).await?));
+            }
+            Request::Write { handle, bytes } => handles.write(handle, bytes).await?,
+            Request::Close { handle } => handles.close(handle).await?,
+            Request::Abandon { handle } => handles.abandon(handle)?,
+            Request::Remove { key } => self.cache.remove(key).await?,
+            Request::Sync => self.cache.sync().await?,
+        }
+        Ok(ResponseBody::Fields(Vec::new()))
+    }
+
+    async fn respond(&mut self, body: ResponseBody) -> io::Result<()> {
+        let body = match &body {
+            ResponseBody::Fields(fields) => &fields[..],
+            ResponseBody::Data(data) => &data[..],
+        };
+        let front = protocol::response_front(Status::Done, body.len());
+        if body.len() <= JOINED_BYTES_MAX {
+            return self.send(&[&front, body].concat()).await;
+        }
+        self.send(&front).await?;
+        self.send(body).await
+    }
+
+    async fn refuse(&mut self, refusal: &Refusal) -> io::Result<()> {
+        self.send(&protocol::refusal_response(refusal)).await
+    }
+
+    async fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match timeout(STALL_PATIENCE, self.stream.write(bytes)).await?? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => bytes = &bytes[count..],
+            }
+        }
+        Ok(())
+    }
+}

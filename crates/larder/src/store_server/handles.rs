@@ -1,0 +1,233 @@
+//! The values that one connection has open.
+//!
+//! Owns: the handles, and their limits, per connection and for the whole server. The cache stores the values.
+//! Invariants: a value is visible only after its close succeeded. A value that is written never takes more memory than
+//! a chunk of the cache and a piece. When the connection ends, its unfinished values are dropped.
+
+use super::protocol::{Refusal, Status};
+use bytes::{Bytes, BytesMut};
+use larder_cache::{Cache, Value, ValueWriter};
+use std::{collections::HashMap, sync::Arc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Maximum number of handles of a connection.
+const CONNECTION_HANDLES_MAX: usize = 64;
+/// Maximum number of handles of all connections. A handle for reading can hold a value of the memory cache.
+const HANDLES_MAX: usize = 1024;
+/// Maximum number of handles for writing of all connections. Each takes at most 1.25 MiB.
+const WRITERS_MAX: usize = 128;
+/// Bytes that are passed to the cache at once. Small writes are gathered, because the cache keeps each piece that it is
+/// given, and a piece of a byte takes much more memory than that.
+const PIECE_BYTES: usize = 256 << 10;
+/// Divisor of the store's size that gives the longest value. The parts of a longer one would evict each other.
+const LONGEST_SHARE: u64 = 2;
+
+/// The limits that all connections share.
+#[derive(Clone)]
+pub(super) struct SharedLimits {
+    handles: Arc<Semaphore>,
+    writers: Arc<Semaphore>,
+    /// Maximum length of a value in bytes.
+    pub(super) value_bytes_max: u64,
+}
+
+impl SharedLimits {
+    pub(super) fn new(store_bytes: u64) -> Self {
+        Self {
+            handles: Arc::new(Semaphore::new(HANDLES_MAX)),
+            writers: Arc::new(Semaphore::new(WRITERS_MAX)),
+            value_bytes_max: store_bytes / LONGEST_SHARE,
+        }
+    }
+}
+
+/// A new handle of a value that can be read.
+pub(super) struct OpenedValue {
+    pub(super) handle: u32,
+    pub(super) len_bytes: u64,
+}
+
+/// The open values of a connection.
+pub(super) struct Handles {
+    cache: Cache,
+    limits: SharedLimits,
+    open: HashMap<u32, OpenHandle>,
+    last: u32,
+}
+
+struct OpenHandle {
+    kind: HandleKind,
+    _place: OwnedSemaphorePermit,
+}
+
+enum HandleKind {
+    Reads(Value),
+    Writes(Box<UnfinishedValue>),
+}
+
+/// A value that is being written.
+struct UnfinishedValue {
+    writer: ValueWriter,
+    /// The declared length.
+    declared_bytes: Option<u64>,
+    /// The bytes that were accepted.
+    len_bytes: u64,
+    /// The last of them, which the writer does not have yet.
+    piece: BytesMut,
+    /// Set while the cache takes bytes, and for good if it refused some.
+    is_broken: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Handles {
+    pub(super) fn new(cache: &Cache, limits: &SharedLimits) -> Self {
+        Self { cache: cache.clone(), limits: limits.clone(), open: HashMap::new(), last: 0 }
+    }
+
+    pub(super) async fn open_to_read(&mut self, key: &[u8]) -> Result<OpenedValue, Refusal> {
+        let place = self.place()?;
+        let value = self.cache.open(key).await?;
+        let value = value.ok_or_else(|| Refusal::new(Status::NotFound, "the key has no value"))?;
+        let len_bytes = value.len();
+        let handle = self.insert(OpenHandle { kind: HandleKind::Reads(value), _place: place });
+        Ok(OpenedValue { handle, len_bytes })
+    }
+
+    pub(super) fn open_to_write(&mut self, key: &[u8], declared_bytes: Option<u64>) -> Result<u32, Refusal> {
+        self.check_length(declared_bytes.unwrap_or_default())?;
+        let place = self.place()?;
+        let writing = take(&self.limits.writers, "values are being written", WRITERS_MAX)?;
+        let value = UnfinishedValue {
+            writer: self.cache.entry(key).writer()?,
+            declared_bytes,
+            len_bytes: 0,
+            piece: BytesMut::new(),
+            is_broken: false,
+            _place: writing,
+        };
+        Ok(self.insert(OpenHandle { kind: HandleKind::Writes(Box::new(value)), _place: place }))
+    }
+
+    /// Returns the bytes of a value from `offset`: `count` of them, or those up to the end.
+    pub(super) async fn read(&self, handle: u32, offset: u64, count: u64) -> Result<Bytes, Refusal> {
+        let Some(OpenHandle { kind: HandleKind::Reads(value), .. }) = self.open.get(&handle) else {
+            return Err(bad_handle(handle, "read"));
+        };
+        let begin = offset.min(value.len());
+        let end = begin.saturating_add(count).min(value.len());
+        Ok(value.read(begin..end).await?)
+    }
+
+    /// Appends bytes to a value.
+    pub(super) async fn write(&mut self, handle: u32, bytes: &[u8]) -> Result<(), Refusal> {
+        let longest = self.limits.value_bytes_max;
+        let Some(OpenHandle { kind: HandleKind::Writes(value), .. }) = self.open.get_mut(&handle) else {
+            return Err(bad_handle(handle, "written"));
+        };
+        value.append(bytes, longest).await
+    }
+
+    /// Closes a handle. A value that was written becomes visible.
+    pub(super) async fn close(&mut self, handle: u32) -> Result<(), Refusal> {
+        let closed = self.open.remove(&handle).ok_or_else(|| bad_handle(handle, "closed"))?;
+        match closed.kind {
+            HandleKind::Reads(_) => Ok(()),
+            HandleKind::Writes(value) => value.finish().await,
+        }
+    }
+
+    /// Closes a handle without storing what was written.
+    pub(super) fn abandon(&mut self, handle: u32) -> Result<(), Refusal> {
+        self.open.remove(&handle).map(drop).ok_or_else(|| bad_handle(handle, "closed"))
+    }
+
+    /// Takes a place among the open handles.
+    fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        if self.open.len() >= CONNECTION_HANDLES_MAX {
+            let text = format!("a connection has at most {CONNECTION_HANDLES_MAX} open values: close one first");
+            return Err(Refusal::new(Status::TooMany, text));
+        }
+        take(&self.limits.handles, "values are open", HANDLES_MAX)
+    }
+
+    fn insert(&mut self, value: OpenHandle) -> u32 {
+        // A number is used again only after 4 billion others, and never while its value is open.
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if !self.open.contains_key(&self.last) {
+                break;
+            }
+        }
+        self.open.insert(self.last, value);
+        assert!(self.open.len() <= CONNECTION_HANDLES_MAX);
+        self.last
+    }
+
+    fn check_length(&self, len_bytes: u64) -> Result<(), Refusal> {
+        let longest = self.limits.value_bytes_max;
+        if len_bytes > longest { Err(too_long(len_bytes, longest)) } else { Ok(()) }
+    }
+}
+
+impl UnfinishedValue {
+    /// Appends bytes. After an error, the value cannot be stored any more: it would lack these bytes.
+    async fn append(&mut self, mut bytes: &[u8], longest: u64) -> Result<(), Refusal> {
+        self.check_whole()?;
+        self.is_broken = true;
+        self.len_bytes += bytes.len() as u64;
+        if let Some(declared) = self.declared_bytes.filter(|declared| *declared < self.len_bytes) {
+            return Err(wrong_length(declared, self.len_bytes));
+        }
+        if self.len_bytes > longest {
+            return Err(too_long(self.len_bytes, longest));
+        }
+        while !bytes.is_empty() {
+            if self.piece.is_empty() {
+                self.piece = BytesMut::with_capacity(bytes.len().min(PIECE_BYTES));
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.piece.len()));
+            self.piece.extend_from_slice(now);
+            bytes = later;
+            if self.piece.len() == PIECE_BYTES {
+                self.writer.write(std::mem::take(&mut self.piece)).await?;
+            }
+        }
+        self.is_broken = false;
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<(), Refusal> {
+        self.check_whole()?;
+        if let Some(declared) = self.declared_bytes.filter(|declared| *declared != self.len_bytes) {
+            return Err(wrong_length(declared, self.len_bytes));
+        }
+        self.writer.write(self.piece).await?;
+        assert_eq!(self.writer.len(), self.len_bytes, "every accepted byte is in the value");
+        Ok(self.writer.finish().await?)
+    }
+
+    fn check_whole(&self) -> Result<(), Refusal> {
+        match self.is_broken {
+            true => Err(Refusal::new(Status::Failed, "an earlier write to this value failed: write it again")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn take(places: &Arc<Semaphore>, what: &str, count_max: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+    let full = |_| Refusal::new(Status::TooMany, format!("{count_max} {what}: try again later"));
+    Arc::clone(places).try_acquire_owned().map_err(full)
+}
+
+fn bad_handle(handle: u32, verb: &str) -> Refusal {
+    Refusal::new(Status::BadHandle, format!("no open value that can be {verb}: handle {handle}"))
+}
+
+fn wrong_length(declared: u64, len_bytes: u64) -> Refusal {
+    let text = format!("the value was declared with {declared} bytes, and has {len_bytes}");
+    Refusal::new(Status::WrongLength, text)
+}
+
+fn too_long(len_bytes: u64, longest: u64) -> Refusal {
+    Refusal::new(Status::TooLong, format!("a value of {len_bytes} bytes: this store takes at most {longest}"))
+}
