@@ -30,6 +30,8 @@ cargo deb -p larder --no-build --output "$out/"
 name=larder-$version-$(uname -m)
 mkdir "$out/$name"
 cp -r target/release/package/larder README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT packaging/larder.service packaging/larder.toml target/release/manual "$out/$name/"
+mkdir "$out/$name/clients"
+cp -r clients/c "$out/$name/clients/"
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -czf "$out/$name.tar.gz" "$name"
 rm -r "${out:?}/$name"
 (cd "$out" && sha256sum -- *.deb *.tar.gz > SHA256SUMS)
