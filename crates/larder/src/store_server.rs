@@ -1,22 +1,22 @@
 //! Serves one store to other programs of this machine, over a Unix socket.
 //!
 //! Owns: the threads, and the order of a stop: running requests end, then the socket is removed, then the caller closes
-//! the store. `connection` serves a client, `protocol` has the messages, `handles` the open values. Invariants: a client
+//! the store. `client` serves one client, `protocol` has the messages, `handles` the open values. Invariants: a client
 //! can hold up only itself. Connections, handles and memory have limits, whatever clients send.
 //!
 //! The idea is HashCache's (NSDI 2009): its storage is one for several programs, which open, read, write, seek and
 //! close values like files.
 
-mod connection;
+mod client;
 mod handles;
 mod protocol;
 mod socket_file;
 
 use crate::failure::Failure;
-use connection::Connection;
+use client::StoreClient;
 use handles::SharedLimits;
 use larder_cache::Cache;
-use protocol::{Refusal, Status};
+use protocol::{RequestRefusal, Status};
 use socket_file::SocketFile;
 use std::{
     io,
@@ -151,10 +151,10 @@ impl SharedParts {
         let Some(place) = ConnectionPlace::take(&self.connection_count, self.connections_max) else {
             return refuse(&stream, self.connections_max);
         };
-        let connection = Connection::new(stream, &self.cache, &self.limits, self.stop.clone());
+        let client = StoreClient::new(stream, &self.cache, &self.limits, self.stop.clone());
         clients.spawn(async move {
             // An error is the client's: it is gone, or stalled.
-            let _ = connection.serve().await;
+            let _ = client.serve().await;
             drop(place);
         });
     }
@@ -163,7 +163,7 @@ impl SharedParts {
 /// Refuses a connection that is one too many.
 fn refuse(stream: &UnixStream, connections_max: usize) {
     let text = format!("{connections_max} programs are connected: try again later, or raise --connections");
-    let refusal = protocol::refusal_response(&Refusal::new(Status::TooMany, text));
+    let refusal = protocol::refusal_response(&RequestRefusal::new(Status::TooMany, text));
     // A new connection has room for this. If it does not, the client sees that the connection ends.
     let _ = stream.try_write(&[&protocol::hello()[..], &refusal].concat());
 }

@@ -4,7 +4,7 @@
 //! Invariants: a value is visible only after its close succeeded. A value that is written never takes more memory than
 //! a chunk of the cache and a piece. When the connection ends, its unfinished values are dropped.
 
-use super::protocol::{Refusal, Status};
+use super::protocol::{RequestRefusal, Status};
 use bytes::{Bytes, BytesMut};
 use larder_cache::{Cache, Value, ValueWriter};
 use std::{collections::HashMap, sync::Arc};
@@ -84,16 +84,16 @@ impl Handles {
         Self { cache: cache.clone(), limits: limits.clone(), open: HashMap::new(), last: 0 }
     }
 
-    pub(super) async fn open_to_read(&mut self, key: &[u8]) -> Result<OpenedValue, Refusal> {
+    pub(super) async fn open_to_read(&mut self, key: &[u8]) -> Result<OpenedValue, RequestRefusal> {
         let place = self.place()?;
         let value = self.cache.open(key).await?;
-        let value = value.ok_or_else(|| Refusal::new(Status::NotFound, "the key has no value"))?;
+        let value = value.ok_or_else(|| RequestRefusal::new(Status::NotFound, "the key has no value"))?;
         let len_bytes = value.len();
         let handle = self.insert(OpenHandle { kind: HandleKind::Reads(value), _place: place });
         Ok(OpenedValue { handle, len_bytes })
     }
 
-    pub(super) fn open_to_write(&mut self, key: &[u8], declared_bytes: Option<u64>) -> Result<u32, Refusal> {
+    pub(super) fn open_to_write(&mut self, key: &[u8], declared_bytes: Option<u64>) -> Result<u32, RequestRefusal> {
         self.check_length(declared_bytes.unwrap_or_default())?;
         let place = self.place()?;
         let writing = take(&self.limits.writers, "values are being written", WRITERS_MAX)?;
@@ -109,7 +109,7 @@ impl Handles {
     }
 
     /// Returns the bytes of a value from `offset`: `count` of them, or those up to the end.
-    pub(super) async fn read(&self, handle: u32, offset: u64, count: u64) -> Result<Bytes, Refusal> {
+    pub(super) async fn read(&self, handle: u32, offset: u64, count: u64) -> Result<Bytes, RequestRefusal> {
         let Some(OpenHandle { kind: HandleKind::Reads(value), .. }) = self.open.get(&handle) else {
             return Err(bad_handle(handle, "read"));
         };
@@ -119,7 +119,7 @@ impl Handles {
     }
 
     /// Appends bytes to a value.
-    pub(super) async fn write(&mut self, handle: u32, bytes: &[u8]) -> Result<(), Refusal> {
+    pub(super) async fn write(&mut self, handle: u32, bytes: &[u8]) -> Result<(), RequestRefusal> {
         let longest = self.limits.value_bytes_max;
         let Some(OpenHandle { kind: HandleKind::Writes(value), .. }) = self.open.get_mut(&handle) else {
             return Err(bad_handle(handle, "written"));
@@ -128,7 +128,7 @@ impl Handles {
     }
 
     /// Closes a handle. A value that was written becomes visible.
-    pub(super) async fn close(&mut self, handle: u32) -> Result<(), Refusal> {
+    pub(super) async fn close(&mut self, handle: u32) -> Result<(), RequestRefusal> {
         let closed = self.open.remove(&handle).ok_or_else(|| bad_handle(handle, "closed"))?;
         match closed.kind {
             HandleKind::Reads(_) => Ok(()),
@@ -137,15 +137,15 @@ impl Handles {
     }
 
     /// Closes a handle without storing what was written.
-    pub(super) fn abandon(&mut self, handle: u32) -> Result<(), Refusal> {
+    pub(super) fn abandon(&mut self, handle: u32) -> Result<(), RequestRefusal> {
         self.open.remove(&handle).map(drop).ok_or_else(|| bad_handle(handle, "closed"))
     }
 
     /// Takes a place among the open handles.
-    fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+    fn place(&self) -> Result<OwnedSemaphorePermit, RequestRefusal> {
         if self.open.len() >= CONNECTION_HANDLES_MAX {
             let text = format!("a connection has at most {CONNECTION_HANDLES_MAX} open values: close one first");
-            return Err(Refusal::new(Status::TooMany, text));
+            return Err(RequestRefusal::new(Status::TooMany, text));
         }
         take(&self.limits.handles, "values are open", HANDLES_MAX)
     }
@@ -163,7 +163,7 @@ impl Handles {
         self.last
     }
 
-    fn check_length(&self, len_bytes: u64) -> Result<(), Refusal> {
+    fn check_length(&self, len_bytes: u64) -> Result<(), RequestRefusal> {
         let longest = self.limits.value_bytes_max;
         if len_bytes > longest { Err(too_long(len_bytes, longest)) } else { Ok(()) }
     }
@@ -171,7 +171,7 @@ impl Handles {
 
 impl UnfinishedValue {
     /// Appends bytes. After an error, the value cannot be stored any more: it would lack these bytes.
-    async fn append(&mut self, mut bytes: &[u8], longest: u64) -> Result<(), Refusal> {
+    async fn append(&mut self, mut bytes: &[u8], longest: u64) -> Result<(), RequestRefusal> {
         self.check_whole()?;
         self.is_broken = true;
         self.len_bytes += bytes.len() as u64;
@@ -196,7 +196,7 @@ impl UnfinishedValue {
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<(), Refusal> {
+    async fn finish(mut self) -> Result<(), RequestRefusal> {
         self.check_whole()?;
         if let Some(declared) = self.declared_bytes.filter(|declared| *declared != self.len_bytes) {
             return Err(wrong_length(declared, self.len_bytes));
@@ -206,28 +206,28 @@ impl UnfinishedValue {
         Ok(self.writer.finish().await?)
     }
 
-    fn check_whole(&self) -> Result<(), Refusal> {
+    fn check_whole(&self) -> Result<(), RequestRefusal> {
         match self.is_broken {
-            true => Err(Refusal::new(Status::Failed, "an earlier write to this value failed: write it again")),
+            true => Err(RequestRefusal::new(Status::Failed, "an earlier write to this value failed: write it again")),
             false => Ok(()),
         }
     }
 }
 
-fn take(places: &Arc<Semaphore>, what: &str, count_max: usize) -> Result<OwnedSemaphorePermit, Refusal> {
-    let full = |_| Refusal::new(Status::TooMany, format!("{count_max} {what}: try again later"));
+fn take(places: &Arc<Semaphore>, what: &str, count_max: usize) -> Result<OwnedSemaphorePermit, RequestRefusal> {
+    let full = |_| RequestRefusal::new(Status::TooMany, format!("{count_max} {what}: try again later"));
     Arc::clone(places).try_acquire_owned().map_err(full)
 }
 
-fn bad_handle(handle: u32, verb: &str) -> Refusal {
-    Refusal::new(Status::BadHandle, format!("no open value that can be {verb}: handle {handle}"))
+fn bad_handle(handle: u32, verb: &str) -> RequestRefusal {
+    RequestRefusal::new(Status::BadHandle, format!("no open value that can be {verb}: handle {handle}"))
 }
 
-fn wrong_length(declared: u64, len_bytes: u64) -> Refusal {
+fn wrong_length(declared: u64, len_bytes: u64) -> RequestRefusal {
     let text = format!("the value was declared with {declared} bytes, and has {len_bytes}");
-    Refusal::new(Status::WrongLength, text)
+    RequestRefusal::new(Status::WrongLength, text)
 }
 
-fn too_long(len_bytes: u64, longest: u64) -> Refusal {
-    Refusal::new(Status::TooLong, format!("a value of {len_bytes} bytes: this store takes at most {longest}"))
+fn too_long(len_bytes: u64, longest: u64) -> RequestRefusal {
+    RequestRefusal::new(Status::TooLong, format!("a value of {len_bytes} bytes: this store takes at most {longest}"))
 }

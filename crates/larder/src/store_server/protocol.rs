@@ -67,19 +67,19 @@ pub(super) enum Status {
 
 /// A refused request.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct RequestRefusal {
     pub(super) status: Status,
     /// The problem, for people.
     pub(super) text: String,
 }
 
-impl Refusal {
+impl RequestRefusal {
     pub(super) fn new(status: Status, text: impl Into<String>) -> Self {
         Self { status, text: text.into() }
     }
 }
 
-impl From<CacheError> for Refusal {
+impl From<CacheError> for RequestRefusal {
     fn from(error: CacheError) -> Self {
         let status = match &error {
             CacheError::Gone => Status::Gone,
@@ -101,7 +101,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// The operation is unknown, or its fields do not fit.
-    pub(super) fn parse(message: &'a [u8]) -> Result<Self, Refusal> {
+    pub(super) fn parse(message: &'a [u8]) -> Result<Self, RequestRefusal> {
         let Some((&operation, fields)) = message.split_first() else { return Err(invalid("an empty request")) };
         match operation {
             1 => Ok(Self::OpenToRead { key: checked_key(fields)? }),
@@ -113,7 +113,8 @@ impl<'a> Request<'a> {
             3 => {
                 let (handle, fields) = split_handle(fields)?;
                 let (offset, count) = fields.split_first_chunk().ok_or_else(short)?;
-                let count = <[u8; 4]>::try_from(count).map_err(|_| invalid("a read has a handle, an offset and a count"))?;
+                let count =
+                    <[u8; 4]>::try_from(count).map_err(|_| invalid("a read has a handle, an offset and a count"))?;
                 Ok(Self::Read { handle, offset: u64::from_le_bytes(*offset), count: u32::from_le_bytes(count) })
             }
             4 => {
@@ -130,27 +131,27 @@ impl<'a> Request<'a> {
     }
 }
 
-fn invalid(text: impl Into<String>) -> Refusal {
-    Refusal::new(Status::Invalid, text)
+fn invalid(text: impl Into<String>) -> RequestRefusal {
+    RequestRefusal::new(Status::Invalid, text)
 }
 
-fn short() -> Refusal {
+fn short() -> RequestRefusal {
     invalid("the request is too short for its operation")
 }
 
-fn checked_key(key: &[u8]) -> Result<&[u8], Refusal> {
+fn checked_key(key: &[u8]) -> Result<&[u8], RequestRefusal> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return Err(invalid(format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len())));
     }
     Ok(key)
 }
 
-fn split_handle(fields: &[u8]) -> Result<(u32, &[u8]), Refusal> {
+fn split_handle(fields: &[u8]) -> Result<(u32, &[u8]), RequestRefusal> {
     let (handle, rest) = fields.split_first_chunk::<HANDLE_BYTES>().ok_or_else(short)?;
     Ok((u32::from_le_bytes(*handle), rest))
 }
 
-fn only_handle(fields: &[u8]) -> Result<u32, Refusal> {
+fn only_handle(fields: &[u8]) -> Result<u32, RequestRefusal> {
     match split_handle(fields)? {
         (handle, []) => Ok(handle),
         _ => Err(invalid("the request has bytes after its handle")),
@@ -179,7 +180,7 @@ pub(super) fn response_front(status: Status, body_bytes: usize) -> [u8; LENGTH_B
 }
 
 /// Returns the response to a refused request.
-pub(super) fn refusal_response(refusal: &Refusal) -> Vec<u8> {
+pub(super) fn refusal_response(refusal: &RequestRefusal) -> Vec<u8> {
     let text = refusal.text.as_bytes();
     let text = &text[..text.len().min(TEXT_BYTES_MAX)];
     [&response_front(refusal.status, text.len())[..], text].concat()
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut() {
-        let response = refusal_response(&Refusal::new(Status::Failed, "é".repeat(4000)));
+        let response = refusal_response(&RequestRefusal::new(Status::Failed, "é".repeat(4000)));
         assert_eq!(response.len(), LENGTH_BYTES + 1 + TEXT_BYTES_MAX);
         assert_eq!(u32::from_le_bytes(*response.first_chunk().unwrap()) as usize, response.len() - LENGTH_BYTES);
     }

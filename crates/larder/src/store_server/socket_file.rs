@@ -1,4 +1,4 @@
-//! The file of a store's socket: who may connect, and when it may be replaced.
+//! The file of a store's socket: its permissions, and its replacement.
 //!
 //! Owns: creating and removing it. Connections are served elsewhere. Invariants: nobody but the permitted users can
 //! connect at any moment. A socket on which a process listens, and a file that is no socket, are never removed.
@@ -68,12 +68,10 @@ fn remove_dead(path: &Path) -> Result<(), Failure> {
         return Err(Failure::runtime(format!("{shown} exists and is not a socket"), help));
     }
     match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|error| {
-                let help = "remove it yourself, or choose another path with --socket";
-                Failure::runtime(format!("cannot remove the old socket {shown}: {error}"), help)
-            })
-        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(|error| {
+            let help = "remove it yourself, or choose another path with --socket";
+            Failure::runtime(format!("cannot remove the old socket {shown}: {error}"), help)
+        }),
         Ok(_) => {
             let help = "stop that process first, or choose another path with --socket";
             Err(Failure::runtime(format!("another process listens at {shown}"), help))

@@ -41,10 +41,6 @@ impl Server {
         Self { child, socket: store.join("larder.sock"), start_lines }
     }
 
-    pub(super) fn id(&self) -> i32 {
-        self.child.id().cast_signed()
-    }
-
     pub(super) fn connect(&self) -> Client {
         Client::connect(&self.socket)
     }

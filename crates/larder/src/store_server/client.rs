@@ -7,8 +7,8 @@
 use super::{
     handles::{Handles, SharedLimits},
     protocol::{
-        self, DATA_BYTES_MAX, HELLO_BYTES, KEY_BYTES_MAX, LENGTH_BYTES, REQUEST_BYTES_MAX, Refusal, Request, Status,
-        VERSION,
+        self, DATA_BYTES_MAX, HELLO_BYTES, KEY_BYTES_MAX, LENGTH_BYTES, REQUEST_BYTES_MAX, Request, RequestRefusal,
+        Status, VERSION,
     },
 };
 use bytes::{Buf, Bytes, BytesMut};
@@ -31,7 +31,7 @@ const READ_BYTES: usize = 16 << 10;
 const JOINED_BYTES_MAX: usize = 16 << 10;
 
 /// A client's connection.
-pub(super) struct Connection {
+pub(super) struct StoreClient {
     stream: UnixStream,
     /// Bytes that were received and not executed yet.
     received: BytesMut,
@@ -48,7 +48,7 @@ enum ResponseBody {
     Data(Bytes),
 }
 
-impl Connection {
+impl StoreClient {
     pub(super) fn new(stream: UnixStream, cache: &Cache, limits: &SharedLimits, stop: watch::Receiver<bool>) -> Self {
         Self {
             stream,
@@ -73,7 +73,7 @@ impl Connection {
             if length == 0 || length > REQUEST_BYTES_MAX {
                 let text = format!("a request has 1 to {REQUEST_BYTES_MAX} bytes, not {length}");
                 // Its end cannot be found without reading up to 4 GB, so the connection ends.
-                return self.refuse(&Refusal::new(Status::Invalid, text)).await;
+                return self.refuse(&RequestRefusal::new(Status::Invalid, text)).await;
             }
             self.fill(LENGTH_BYTES + length).await?;
             self.received.advance(LENGTH_BYTES);
@@ -96,7 +96,7 @@ impl Connection {
         self.send(&protocol::hello()).await?;
         if version != VERSION {
             let text = format!("version {version} of the protocol is not supported: use version {VERSION}");
-            self.refuse(&Refusal::new(Status::Invalid, text)).await?;
+            self.refuse(&RequestRefusal::new(Status::Invalid, text)).await?;
             return Ok(false);
         }
         let mut limits = Vec::with_capacity(16);
@@ -141,7 +141,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn execute(&mut self, message: &[u8]) -> Result<ResponseBody, Refusal> {
+    async fn execute(&mut self, message: &[u8]) -> Result<ResponseBody, RequestRefusal> {
         let handles = &mut self.handles;
         match Request::parse(message)? {
             Request::OpenToRead { key } => {
@@ -179,7 +179,7 @@ impl Connection {
         self.send(body).await
     }
 
-    async fn refuse(&mut self, refusal: &Refusal) -> io::Result<()> {
+    async fn refuse(&mut self, refusal: &RequestRefusal) -> io::Result<()> {
         self.send(&protocol::refusal_response(refusal)).await
     }
 
