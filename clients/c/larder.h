@@ -74,8 +74,8 @@ larder_value *larder_create(larder *store, const void *key, size_t key_length, u
 uint64_t larder_length(const larder_value *value);
 
 /*
- * Reads up to `count` bytes from the current position and moves it. Returns the number of bytes: 0 at the end, and
- * less than `count` only before the end of the value or of a message of 1 MiB.
+ * Reads up to `count` bytes from the current position, and moves it. Returns the number of bytes, which may be less than
+ * `count`, as of read(2). It is 0 only at the end, or if `count` is 0.
  */
 ssize_t larder_read(larder_value *value, void *buffer, size_t count);
 

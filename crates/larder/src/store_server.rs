@@ -60,7 +60,7 @@ pub(crate) struct ServerOptions<'a> {
 pub(crate) struct StoreServer {
     threads: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,
-    _socket: SocketFile,
+    socket: SocketFile,
 }
 
 /// The parts that the threads share.
@@ -88,7 +88,7 @@ impl StoreServer {
             connections_max: options.connections_max,
             stop: stop.subscribe(),
         };
-        let mut server = Self { threads: Vec::new(), stop, _socket: socket };
+        let mut server = Self { threads: Vec::new(), stop, socket };
         let count = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         for number in 0..count {
             let thread = server.start_thread(number, &parts).map_err(|error| {
@@ -106,7 +106,7 @@ impl StoreServer {
     }
 
     fn start_thread(&self, number: usize, parts: &SharedParts) -> io::Result<JoinHandle<()>> {
-        let (listener, parts) = (self._socket.listener.try_clone()?, parts.clone());
+        let (listener, parts) = (self.socket.listener.try_clone()?, parts.clone());
         // Made here, so that an error reaches the caller.
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let builder = thread::Builder::new().name(format!("larder-store-{number}"));

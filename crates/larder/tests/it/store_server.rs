@@ -5,6 +5,7 @@ mod hostile;
 mod server;
 mod socket_file;
 
+use larder_store::Policy;
 use server::{Client, Server, ValueProgram, compile, content};
 use std::{
     io::Write,
@@ -51,8 +52,8 @@ fn values_of_a_c_program_survive_a_stop_and_a_kill() {
 }
 
 #[test]
-fn every_kind_of_policy_serves_values_and_keeps_them() {
-    for policy in ["hashcache-set", "hashcache-setmem", "hashcache-log", "ucfs", "esp", "squid"] {
+fn every_policy_serves_values_and_keeps_them() {
+    for policy in Policy::all().iter().map(|policy| policy.name) {
         let home = TempDir::new().unwrap();
         let values = [("short", content(2, 5000)), ("long", content(3, (2 << 20) + 17))];
         let server = Server::start(&home, &["--size", "128MiB", "--policy", policy]);
