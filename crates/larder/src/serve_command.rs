@@ -8,14 +8,15 @@ use crate::{
     open_files,
     output::tell,
     service_manager, size,
+    store_command::LayoutFlags,
     store_server::{ServerOptions, StoreServer},
-    tuning::{self, TunedConstant},
+    tuning,
     value::BadValue,
     volumes::SIZE_BYTES_DEFAULT,
 };
 use clap::Args;
 use larder_cache::{Cache, Error};
-use larder_store::{PathContent, Policy, StoreInfo, StoreOptions, inspect, mean_entry_bytes_default};
+use larder_store::{PathContent, Policy, StoreInfo, StoreOptions, inspect};
 use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
@@ -32,7 +33,8 @@ use tokio::{
 pub(crate) const SERVE_EXAMPLES: &str = "\
 Examples:
   larder store serve /var/cache/values
-  larder store serve values --size 100GB --memory 1GB --policy hashcache-setmem --socket /run/values.sock
+  larder store serve values --size 100GB --memory 1GB
+  larder store serve values --policy hashcache-setmem --socket /run/v.sock
 
 Programs use the store through the C client in clients/c, or by the protocol in \
 docs/reference/store-socket.md. SIGTERM and SIGINT let running requests finish; a second signal exits at once.";
@@ -79,13 +81,8 @@ pub(crate) struct ServeFlags {
         help = "Storage policy; `larder help tuning` lists them [default: that of the existing store, or log]")]
     policy: Option<&'static Policy>,
 
-    /// Expected mean size of stored values [default: 8KiB; from 128GiB to 256GiB rising to 16KiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    mean_object_size: Option<u64>,
-
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
-        help = "Constant of the policy; `larder help tuning` lists them (repeatable)")]
-    tune: Vec<TunedConstant>,
+    #[command(flatten)]
+    layout: LayoutFlags,
 }
 
 /// Serves the store until a signal to stop arrives.
@@ -149,14 +146,10 @@ impl OpenedCache {
         let size_there = there.as_ref().map(|info| info.size_bytes);
         let size_bytes = flags.size.or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
         let policy = flags.policy.or(there.and_then(|info| info.policy)).unwrap_or_else(Policy::default_row);
-        let mean_entry_bytes = flags.mean_object_size.unwrap_or_else(|| mean_entry_bytes_default(size_bytes));
-        let tune: Vec<(&'static str, _)> = flags.tune.iter().map(|tuned| (tuned.name, tuned.value)).collect();
+        let layout = flags.layout.clone();
         let configure = move |options: &mut StoreOptions| {
             options.policy = policy;
-            options.mean_entry_bytes = mean_entry_bytes;
-            for (name, value) in tune {
-                options.tuning.set(name, value).expect("it was checked when it was read");
-            }
+            layout.apply(options);
         };
         let builder = Cache::builder(&flags.directory).disk(size_bytes).memory(flags.memory);
         let cache = builder.configure_store(configure).open().map_err(|error| open_failure(&path, &error))?;

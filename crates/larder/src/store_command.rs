@@ -71,6 +71,17 @@ pub(crate) struct FormatFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
 
+    #[command(flatten)]
+    layout: LayoutFlags,
+
+    /// Destroy the existing content
+    #[arg(long)]
+    force: bool,
+}
+
+/// The flags that decide how a policy divides a new store.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LayoutFlags {
     /// Expected mean size of stored objects [default: 8KiB; from 128GiB to 256GiB rising to 16KiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
@@ -78,10 +89,16 @@ pub(crate) struct FormatFlags {
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
         help = "Constant of the policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
+}
 
-    /// Destroy the existing content
-    #[arg(long)]
-    force: bool,
+impl LayoutFlags {
+    /// Applies the flags to the options of a store.
+    pub(crate) fn apply(self, options: &mut StoreOptions) {
+        options.mean_entry_bytes = self.mean_object_size.unwrap_or(options.mean_entry_bytes);
+        for TunedConstant { name, value } in self.tune {
+            options.tuning.set(name, value).expect("it was checked when it was read");
+        }
+    }
 }
 
 /// Runs `command`.
@@ -240,10 +257,7 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     let size_bytes = flags.size.or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
     let mut options = StoreOptions::new(&flags.path, size_bytes);
     options.policy = flags.policy.unwrap_or_else(Policy::default_row);
-    options.mean_entry_bytes = flags.mean_object_size.unwrap_or(options.mean_entry_bytes);
-    for TunedConstant { name, value } in flags.tune {
-        options.tuning.set(name, value).expect("it was checked when it was read");
-    }
+    flags.layout.apply(&mut options);
     larder_store::format(&options).map_err(|error| failure(&flags.path, "format", &error))?;
     if let Some(what) = destroyed(&content) {
         tell!("destroyed {what}");
