@@ -20,7 +20,6 @@ use protocol::{RequestRefusal, Status};
 use socket_file::SocketFile;
 use std::{
     io,
-    os::unix::net::UnixListener as StdListener,
     path::Path,
     sync::{
         Arc,
@@ -106,9 +105,11 @@ impl StoreServer {
     }
 
     fn start_thread(&self, number: usize, parts: &SharedParts) -> io::Result<JoinHandle<()>> {
-        let (listener, parts) = (self.socket.listener.try_clone()?, parts.clone());
-        // Made here, so that an error reaches the caller.
+        // The runtime and its listener are made here, so that an error reaches the caller.
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = self.socket.listener.try_clone()?;
+        let listener = runtime.block_on(async { UnixListener::from_std(listener) })?;
+        let parts = parts.clone();
         let builder = thread::Builder::new().name(format!("larder-store-{number}"));
         builder.spawn(move || runtime.block_on(serve(listener, parts)))
     }
@@ -129,8 +130,7 @@ impl Drop for StoreServer {
 }
 
 /// Accepts clients and serves them until the server stops.
-async fn serve(listener: StdListener, parts: SharedParts) {
-    let Ok(listener) = UnixListener::from_std(listener) else { unreachable!("the listener does not block") };
+async fn serve(listener: UnixListener, parts: SharedParts) {
     let (mut clients, mut stop) = (JoinSet::new(), parts.stop.clone());
     loop {
         tokio::select! {
