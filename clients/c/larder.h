@@ -93,7 +93,7 @@ int64_t larder_seek(larder_value *value, int64_t offset, int whence);
 
 /*
  * Closes a value and frees it, also if it fails. A value to write is stored only if this returns 0. It survives a kill
- * of the server half a second later, or once larder_sync has returned.
+ * of the server once larder_sync has returned, and with most policies a second later.
  */
 int larder_close(larder_value *value);
 
