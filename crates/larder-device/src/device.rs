@@ -9,7 +9,7 @@ use crate::{AlignedBuffer, Completion, PendingTransfer, ThreadDriver};
 /// A flat range of bytes with asynchronous I/O.
 ///
 /// Offsets and lengths of reads and writes are multiples of [`Device::alignment_bytes`]. A device refuses others with
-/// [`io::ErrorKind::InvalidInput`], and never reads or writes beyond its length.
+/// [`std::io::ErrorKind::InvalidInput`], and never reads or writes beyond its length.
 pub trait Device: Send + Sync + 'static {
     /// Starts `transfer` and returns at once. The completion delivers the outcome, possibly before this call returns.
     /// The device continues short reads and writes.
