@@ -212,6 +212,40 @@ fn record_is_not_served_from_the_place_of_another_version() {
     }
 }
 
+/// At stake: a power loss leaves a later unit of a run without the first one. The next run must not use the sequence
+/// again, or that unit counts as its own, with an older version of a key.
+#[test]
+fn unit_that_is_left_of_a_lost_run_does_not_join_the_next_run() {
+    let options = options_of("log");
+    let open = |device: &Arc<MemoryDevice>| Store::open_on(Arc::clone(device) as Arc<dyn Device>, &options).unwrap();
+    let insert_as_unit = |store: &Store, key: u64, version: u64| {
+        assert!(insert(store, key, version, 3000));
+        options.clock.advance(Duration::from_secs(1));
+        block_on(store.maintain());
+    };
+    let device = Arc::new(MemoryDevice::new(options.size_bytes));
+    block_on(open(&device).close()).unwrap();
+    let before = device.contents();
+    let store = open(&device);
+    insert_as_unit(&store, 2, 1);
+    let with_first = device.contents();
+    insert_as_unit(&store, 1, 1);
+    let mut image = device.contents();
+    assert_eq!(version_of(&store, 1), Some(1));
+    // The first unit is lost, except for the superblock that was written before it.
+    let data = 64 << 10..image.len() - 4096;
+    for at in data.filter(|&at| with_first[at] != before[at]) {
+        image[at] = before[at];
+    }
+    let device = Arc::new(MemoryDevice::from_contents(image));
+    let store = open(&device);
+    assert_eq!((version_of(&store, 1), version_of(&store, 2)), (None, None));
+    insert_as_unit(&store, 1, 2);
+    block_on(store.sync()).unwrap();
+    let store = open(&Arc::new(device.snapshot()));
+    assert_eq!(version_of(&store, 1), Some(2));
+}
+
 /// At stake: starts after kills skip sequences, which must not be taken for erased segments.
 #[test]
 fn kills_without_end_lose_nothing_that_was_synced() {
