@@ -12,6 +12,7 @@
 //! | read on a thread's own ring, from its event loop | [`Device::attach_thread`] |
 //! | test without a disk | [`MemoryDevice`], [`MemoryDirectory`] |
 //! | test errors, short transfers, reordering and power losses, by seed | [`FaultyDevice`] with a [`FaultPlan`] |
+//! | test a failed assertion of the caller | [`PanickingDevice`] |
 //! | try a change without writing it | [`OverlayDevice`] |
 //!
 //! ```
@@ -45,6 +46,7 @@ mod faulty;
 mod in_flight;
 mod memory;
 mod overlay;
+mod panicking;
 mod pool;
 mod queue;
 mod split_mix;
@@ -64,6 +66,7 @@ pub use error::{DeviceError, DeviceErrorKind, Result};
 pub use faulty::{FaultPlan, FaultStats, FaultyDevice};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
+pub use panicking::{PanickingDevice, PlannedPanic};
 pub use split_mix::SplitMix64;
 pub use thread_driver::ThreadDriver;
 pub use threads::ThreadsDevice;

@@ -1,7 +1,8 @@
 //! The only match over the engines, and the only module that knows all of them.
 //!
 //! Owns: [`AnyEngine`], and what every engine does for its volume (pending removals, syncs). Nothing is decided here.
-//! Cost: one match per call, no allocation.
+//! Invariant: every call of an engine passes the fence of its volume (`volume::fence`). Cost: one match per call, no
+//! allocation.
 
 mod pending_removals;
 
@@ -92,7 +93,7 @@ impl AnyEngine {
     }
 
     pub(crate) async fn load(&self) {
-        each!(self, engine => engine.load().await);
+        each!(self, engine => self.run_fenced(engine.load()).await);
         self.volume().set_loaded();
     }
 
@@ -100,19 +101,19 @@ impl AnyEngine {
         if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
-        each!(self, engine => engine.get(key, extent).await)
+        each!(self, engine => self.volume().fenced(engine.get(key, extent)).await)
     }
 
     pub(crate) async fn locate(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
         if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
-        let location = each!(self, engine => engine.locate(key).await)?;
+        let location = each!(self, engine => self.volume().fenced(engine.locate(key)).await)?;
         Ok(location.map(LocatedEntry))
     }
 
     pub(crate) fn is_at(&self, key_hash: KeyHash, location: Location) -> bool {
-        each!(self, engine => engine.is_at(key_hash, location))
+        self.volume().fence(|| each!(self, engine => engine.is_at(key_hash, location))).unwrap_or(false)
     }
 
     pub(crate) async fn commit(&self, record: RecordParts<'_>) -> Result<()> {
@@ -124,15 +125,15 @@ impl AnyEngine {
             return Err(error);
         }
         self.volume().pending_removals.note_commit(record.key);
-        each!(self, engine => engine.commit(record).await)
+        each!(self, engine => self.volume().fenced(engine.commit(record)).await)
     }
 
     pub(crate) fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
-        each!(self, engine => engine.admits(key_hash, len_bytes))
+        self.volume().fence(|| each!(self, engine => engine.admits(key_hash, len_bytes))).unwrap_or(false)
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        each!(self, engine => engine.has_room())
+        self.volume().fence(|| each!(self, engine => engine.has_room())).unwrap_or(false)
     }
 
     /// Removes an entry. If the write fails, the removal becomes pending.
@@ -145,7 +146,7 @@ impl AnyEngine {
 
     /// Removes an entry whose removal is already pending.
     pub(super) async fn remove_pending(&self, key: &[u8]) -> Result<()> {
-        each!(self, engine => engine.remove(key).await)
+        each!(self, engine => self.volume().fenced(engine.remove(key)).await)
     }
 
     pub(crate) async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
@@ -153,7 +154,7 @@ impl AnyEngine {
             return self.volume().check_open().map(|()| false);
         }
         self.check_pending().await?;
-        each!(self, engine => engine.update_head(key, head, hints).await)
+        each!(self, engine => self.volume().fenced(engine.update_head(key, head, hints)).await)
     }
 
     /// Retries pending removals before a store operation. Nothing is stored while any removal is pending, and a store
@@ -167,27 +168,33 @@ impl AnyEngine {
     }
 
     pub(crate) fn may_contain(&self, key_hash: KeyHash) -> bool {
-        each!(self, engine => engine.may_contain(key_hash))
+        self.volume().fence(|| each!(self, engine => engine.may_contain(key_hash))).unwrap_or(true)
     }
 
     pub(crate) fn touch(&self, key_hash: KeyHash) {
-        each!(self, engine => engine.touch(key_hash));
+        // A volume that has failed counts no hits.
+        let _ = self.volume().fence(|| each!(self, engine => engine.touch(key_hash)));
     }
 
     pub(crate) fn gauges(&self) -> EngineGauges {
-        each!(self, engine => engine.gauges())
+        self.volume().fence(|| each!(self, engine => engine.gauges())).unwrap_or_default()
     }
 
-    /// Calls [`Engine::check`].
+    /// Calls [`Engine::check`], unless the volume has failed.
     pub(crate) fn check(&self) {
-        each!(self, engine => engine.check());
+        if !self.volume().failure.is_set() {
+            each!(self, engine => engine.check());
+        }
     }
 
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let volume = self.volume();
+        if volume.failure.is_set() {
+            return None;
+        }
         let probe_due = volume.health.probe_due(volume.clock.now());
         let work_due = || {
-            let due = each!(self, engine => engine.next_due());
+            let due = volume.fence(|| each!(self, engine => engine.next_due())).unwrap_or_default();
             due.into_iter().chain(volume.pending_due()).min()
         };
         probe_due.or_else(work_due)
@@ -195,7 +202,7 @@ impl AnyEngine {
 
     /// Runs one round of the work that is due now, including the sync of written data.
     pub(crate) async fn maintain(&self) {
-        each!(self, engine => engine.maintain().await);
+        each!(self, engine => self.run_fenced(engine.maintain()).await);
         self.retry_pending(false).await;
         let volume = self.volume();
         if volume.wakeup.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
@@ -203,26 +210,37 @@ impl AnyEngine {
         }
     }
 
+    /// Runs work that reports its errors itself. A failure of the volume has been reported, too.
+    async fn run_fenced(&self, work: impl Future<Output = ()>) {
+        let call = async {
+            work.await;
+            Ok(())
+        };
+        let _ = self.volume().fenced(call).await;
+    }
+
     /// Hands everything committed so far to the device. Concurrent calls share one flush.
     pub(crate) async fn flush(&self) -> Result<()> {
-        self.volume().flushes.join(async { each!(self, engine => engine.flush().await) }).await
+        self.volume().fenced(self.volume().flushes.join(async { each!(self, engine => engine.flush().await) })).await
     }
 
     /// Flushes everything and makes it durable.
     pub(crate) async fn sync(&self) -> Result<()> {
-        each!(self, engine => engine.flush().await)?;
+        each!(self, engine => self.volume().fenced(engine.flush()).await)?;
         self.volume().sync().await
     }
 
     /// Closes the engine: everything is written and durable, and the next start finds it at once.
     pub(crate) async fn finish(&self) -> Result<()> {
-        each!(self, engine => engine.finish().await)?;
+        each!(self, engine => self.volume().fenced(engine.finish()).await)?;
         self.volume().sync().await
     }
 
     /// Closes the engine like [`Self::finish`], on a thread that may block.
     pub(crate) fn finish_blocking(&self) {
-        if let Err(error) = block_on(self.finish()) {
+        if !self.volume().failure.is_set()
+            && let Err(error) = block_on(self.finish())
+        {
             tracing::error!("cannot finish the store: {error}");
         }
     }

@@ -55,3 +55,4 @@ pub use volume::{
     superblocks::Invalidation,
 };
 pub use writer::Writer;
+    failure::contains_panics,

@@ -88,7 +88,7 @@ impl Reader {
     /// the device only if `get` did not read that far.
     ///
     /// # Errors
-    /// `Unavailable` if the device fails.
+    /// `Unavailable` if the device fails, or the volume has failed.
     ///
     /// # Panics
     /// If `range` is not within the body.
@@ -97,6 +97,10 @@ impl Reader {
         if range.is_empty() {
             return Ok(Some(Bytes::new()));
         }
+        self.volume().fenced(self.read_verified(range)).await
+    }
+
+    async fn read_verified(&self, range: Range<u64>) -> Result<Option<Bytes>> {
         if self.decoded.is_in_parts() {
             return self.read_in_parts(&range).await;
         }

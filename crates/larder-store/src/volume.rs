@@ -8,6 +8,8 @@
 
 pub(crate) mod counters;
 pub(crate) mod evictions;
+pub(crate) mod failure;
+mod fence;
 pub(crate) mod health;
 pub(crate) mod journal_marks;
 pub(crate) mod loading;
@@ -40,6 +42,7 @@ use crate::{
 use bytes::Bytes;
 use counters::{Counters, add};
 use evictions::EvictionReceiver;
+use failure::VolumeFailure;
 use health::VolumeHealth;
 use journal_marks::JournalMarks;
 use loading::LoadWaiters;
@@ -83,6 +86,7 @@ pub(crate) struct Volume {
     pub(crate) wakeup: MaintenanceWakeup,
     pub(crate) flushes: SharedFlush,
     pub(crate) health: VolumeHealth,
+    pub(crate) failure: VolumeFailure,
     /// `None` if there is no limit.
     pub(crate) wear: Option<WearLimit>,
     pub(crate) protected_keys: ProtectedKeys,
@@ -146,6 +150,7 @@ impl Volume {
             wakeup: MaintenanceWakeup::default(),
             flushes: SharedFlush::default(),
             health: VolumeHealth::default(),
+            failure: VolumeFailure::default(),
             wear: WearLimit::new(superblock.shape.size_bytes, options.tuning.writes_per_day, options.clock.now()),
             protected_keys: ProtectedKeys::new(superblock.shape.size_bytes),
             pins: PinnedKeys::new(
@@ -296,12 +301,15 @@ impl Volume {
 
     /// Writes the whole of `buffer` at `offset_bytes`. Both must be aligned.
     pub(crate) async fn write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Result<()> {
+        let failed = |source| {
+            Error::io(ErrorKind::Unavailable, format!("cannot write the store at byte {offset_bytes}"), source)
+        };
+        self.check_writable().map_err(failed)?;
         add(&self.counters.writes, 1);
         add(&self.counters.written_bytes, buffer.len() as u64);
         let outcome = self.device.write(offset_bytes, buffer).await;
         self.note_write(&outcome);
-        let place = || format!("cannot write the store at byte {offset_bytes}");
-        outcome.map_err(|source| Error::io(ErrorKind::Unavailable, place(), source))
+        outcome.map_err(failed)
     }
 
     /// Returns whether a read brings along entries that were not requested.

@@ -13,13 +13,15 @@ pub struct Faults {
     pub plan: FaultPlan,
     /// Set if one additional operation fails, chosen by the seed.
     pub fails_once: bool,
+    /// Set if the engine panics once, in an operation chosen by the seed.
+    pub panics_once: bool,
 }
 
 /// Returns all kinds, starting with the harmless ones.
 pub fn all() -> Vec<Faults> {
     let harmless = FaultPlan { slow_transfers_ppm: 400_000, short_transfers_ppm: 100_000, ..FaultPlan::default() };
     let often = 20_000;
-    let with = |name, about, plan| Faults { name, about, plan, fails_once: false };
+    let with = |name, about, plan| Faults { name, about, plan, fails_once: false, panics_once: false };
     vec![
         with("none", "transfers complete at once", FaultPlan::default()),
         with("slow", "transfers complete late, in any order and in pieces", harmless.clone()),
@@ -51,7 +53,8 @@ pub fn all() -> Vec<Faults> {
         with("full", "after a while nothing can be written", FaultPlan { full_after: Some(150), ..harmless.clone() }),
         with("dead", "after a while nothing works", FaultPlan { dead_after: Some(250), ..harmless.clone() }),
         Faults { fails_once: true, ..with("once", "one transfer fails", harmless.clone()) },
-        with("all", "everything but the end of the device", everything(harmless)),
+        with("all", "everything but the end of the device", everything(harmless.clone())),
+        Faults { panics_once: true, ..with("panics", "the engine panics once, as at a failed assertion", harmless) },
     ]
 }
 

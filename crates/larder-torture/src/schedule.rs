@@ -70,6 +70,9 @@ pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
         faults.plan.error_at = Some(SplitMix64::new(!plan.seed).below(ONE_FAILS_WITHIN));
     }
     let mut trial = Trial::new(plan.options.clone(), &faults, random.next_u64())?;
+    if faults.panics_once {
+        trial.panic_after(SplitMix64::new(!plan.seed).below(PANICS_WITHIN));
+    }
     if let Some(tell) = plan.tell {
         trial.tell(tell);
     }
@@ -89,6 +92,9 @@ pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
 
 /// Number of operations among which the failing one is chosen. A schedule makes about as many.
 const ONE_FAILS_WITHIN: u64 = 400;
+
+/// Number of operations among which the one is chosen in which the engine panics. Most lives of a store make as many.
+const PANICS_WITHIN: u64 = 60;
 
 /// The clock is changed once in this many operations, by one of these numbers of seconds.
 const CLOCK_STEPS_WITHIN: u64 = 60;

@@ -7,6 +7,7 @@
 mod excuses;
 mod life;
 mod neighbours;
+mod panics;
 mod tally;
 mod task;
 
@@ -15,6 +16,7 @@ use excuses::LossExcuses;
 use larder_device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory};
 use larder_store::{Clock, Error, IndexAxis, Policy, SplitMix64, Store, StoreOptions, Tuning};
 use neighbours::PassedEntries;
+use panics::PlannedFailure;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 pub use tally::Tally;
 use task::{FoundEntry, Part, TaskOutcome};
@@ -128,6 +130,7 @@ pub struct Trial {
     durable: Durable,
     excuses: LossExcuses,
     neighbours: Arc<PassedEntries>,
+    panics: PlannedFailure,
     tally: Tally,
     tell: Option<fn(&str)>,
 }
@@ -222,6 +225,7 @@ impl Trial {
             durable: Durable::default(),
             excuses: LossExcuses::default(),
             neighbours: Arc::default(),
+            panics: PlannedFailure::default(),
             tally: Tally::default(),
             tell: None,
         };
@@ -272,6 +276,7 @@ impl Trial {
         let ended = self.tick();
         // Memory must be consistent, whatever the device did.
         self.store.iter().for_each(Store::check_invariants);
+        self.check_failures()?;
         self.note_pending_removals();
         self.note_evictions();
         self.say(|_| format!("{ended} {work:?}: {outcome:?}"));
@@ -427,7 +432,7 @@ impl Trial {
 
     pub(crate) fn faults(&self) -> u64 {
         let stats = self.device.stats();
-        stats.lies() + stats.bad_reads() - self.staged.bad_reads() + self.failed_writes()
+        stats.lies() + stats.bad_reads() - self.staged.bad_reads() + self.failed_writes() + self.panics.count()
     }
 
     fn note_idle(&mut self) {

@@ -36,6 +36,7 @@ mod offline_command;
 mod open_files;
 mod output;
 mod pack_command;
+mod panics;
 mod passing;
 mod pin_command;
 mod private_larder;

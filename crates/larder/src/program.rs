@@ -14,7 +14,7 @@ use crate::{
     memory_plan::TotalMemory,
     mirror_command, missing_command, offline_command,
     output::{self, print_line, tell},
-    pack_command, pin_command, purge_command, reload_command, renamed,
+    pack_command, panics, pin_command, purge_command, reload_command, renamed,
     settings::RunSettings,
     store_command, top_command,
     upgrade::Takeover,
@@ -32,6 +32,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Runs the command in the arguments. Returns the exit code.
 pub fn main() -> ExitCode {
+    panics::end_the_program();
     let (arguments, warnings) = renamed::in_arguments(env::args_os());
     warn_of_old_names(&warnings);
     let cli = match Cli::try_parse_from(&arguments) {

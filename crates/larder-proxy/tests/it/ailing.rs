@@ -1,4 +1,4 @@
-//! A store whose device is full, read-only, failing or unresponsive: clients receive the origin's response without a
+//! A store whose device is full, read-only, failing or unresponsive, or whose engine fails: clients receive the origin's response without a
 //! long wait.
 
 use crate::support::{Ailment, Connection, Fixture, Received, Reply, eventually};
@@ -50,6 +50,36 @@ fn what_a_failing_store_does_not_take_is_served_from_memory() {
     eventually("the response is in memory", || closed.proxy.stats().hot_entries == 1);
     check(&closed, "/short/1", "");
     assert_eq!(closed.origin.count(), 1);
+}
+
+/// At stake: every connection and the other volumes, because of a bug in the engine.
+#[test]
+fn failed_assertion_of_the_engine_costs_one_volume_and_no_request() {
+    const TARGET_COUNT: usize = 40;
+    let (fixture, device) = Fixture::panicking(answer);
+    let store = fixture.store.as_ref().unwrap();
+    let asked_for_all = || {
+        let before = fixture.origin.count();
+        (0..TARGET_COUNT).for_each(|number| check(&fixture, &format!("/short/{number}"), ""));
+        fixture.origin.count() - before
+    };
+    assert_eq!(asked_for_all(), TARGET_COUNT);
+    settle(&fixture);
+    assert_eq!(asked_for_all(), 0, "all of them are stored");
+    device.panic_after(3);
+    eventually("an assertion fails", || {
+        asked_for_all();
+        device.has_panicked()
+    });
+    for number in 0..20 {
+        for kind in ["short", "long", "varies", "stale", "private"] {
+            check(&fixture, &format!("/{kind}/new{number}"), "");
+        }
+    }
+    let stats = store.stats();
+    assert_eq!((stats.failed_assertions, stats.volumes_out), (1, 1));
+    let asked = asked_for_all();
+    assert!((5..TARGET_COUNT - 5).contains(&asked), "{asked} of {TARGET_COUNT} come from the origin");
 }
 
 #[test]

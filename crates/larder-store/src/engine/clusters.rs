@@ -138,7 +138,8 @@ impl ClustersEngine {
             volume: Arc::clone(&volume),
             waiting: TaskWaiters::default(),
         };
-        Ok(Self { volume, area, state: StateLock::new(state), is_evicting: AtomicBool::new(false) })
+        let state = StateLock::new(state, volume.failure.mark());
+        Ok(Self { volume, area, state, is_evicting: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> LockedState<'_, ClustersState> {

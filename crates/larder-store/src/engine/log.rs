@@ -225,13 +225,14 @@ impl LogEngine {
             // HashCache's policies admit every entry and learn nothing.
             LogRow::Packed(LogEviction::Clock) | LogRow::Located(_) => (None, None),
         };
+        let log = StateLock::new(log, volume.failure.mark());
         Some(Self {
             volume,
             row,
             geometry,
             index,
             segments,
-            log: StateLock::new(log),
+            log,
             checkpoints,
             positions,
             gate,

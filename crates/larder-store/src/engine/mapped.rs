@@ -101,7 +101,7 @@ pub(crate) struct MappedEngine {
 
 impl MappedEngine {
     pub(crate) fn new(volume: Arc<Volume>, row: MappedRow) -> Self {
-        let state = StateLock::new(MappedState::new(&volume, row));
+        let state = StateLock::new(MappedState::new(&volume, row), volume.failure.mark());
         Self { volume, row, state }
     }
 

@@ -186,7 +186,8 @@ impl TableEngine {
             changes: vec![0; CHANGE_COUNT].into_boxed_slice(),
             waiting: TaskWaiters::default(),
         };
-        Some(Self { volume, row, layout, state: StateLock::new(state) })
+        let state = StateLock::new(state, volume.failure.mark());
+        Some(Self { volume, row, layout, state })
     }
 
     fn lock(&self) -> LockedState<'_, TableState> {

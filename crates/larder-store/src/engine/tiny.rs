@@ -187,7 +187,8 @@ impl TinyEngine {
             waiting: TaskWaiters::default(),
         };
         let least_to_move = plan.least_to_move(volume.options.mean_entry_bytes);
-        Ok(Self { volume, plan, state: StateLock::new(state), least_to_move, moving: AtomicBool::new(false) })
+        let state = StateLock::new(state, volume.failure.mark());
+        Ok(Self { volume, plan, state, least_to_move, moving: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> LockedState<'_, TinyState> {

@@ -34,8 +34,9 @@ async fn close(volumes: EngineVolumes) -> Result<()> {
         engine.volume().close();
     }
     volumes.record_outages().await;
+    let recorded = join_all(volumes.all().map(|engine| engine.volume().ensure_emptied())).await;
     let emptied = join_all(volumes.all().map(AnyEngine::empty_if_pending)).await;
     let sound = volumes.all().filter(|engine| !engine.volume().health.is_out());
     let finished = join_all(sound.map(AnyEngine::finish)).await;
-    emptied.into_iter().chain(finished).collect()
+    recorded.into_iter().chain(emptied).chain(finished).collect()
 }

@@ -39,9 +39,9 @@ impl Store {
         if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
     }
 
-    /// Returns whether an excluded volume still has entries to write.
+    /// Returns whether an excluded volume still has entries to write. Nobody knows that of one whose engine failed.
     fn waits_for_a_volume(&self) -> bool {
-        let is_lost = |engine: &AnyEngine| engine.volume().health.is_out() && engine.gauges().dirty_bytes > 0;
-        self.volumes.all().any(is_lost)
+        let may_wait = |engine: &AnyEngine| engine.volume().failure.is_set() || engine.gauges().dirty_bytes > 0;
+        self.volumes.all().any(|engine| engine.volume().health.is_out() && may_wait(engine))
     }
 }

@@ -54,6 +54,9 @@ fn run(volumes: &EngineVolumes, engine: &AnyEngine) {
         wakeup.wait(|| engine.next_due());
     }
     if !engine.volume().is_closed() {
+        if let Err(error) = block_on(engine.volume().ensure_emptied()) {
+            tracing::error!("{error}");
+        }
         block_on(volumes.take_back(engine, true));
         block_on(engine.retry_pending(true));
         if let Err(error) = block_on(engine.empty_if_pending()) {

@@ -87,11 +87,12 @@ impl EngineVolumes {
         engine.maintain().await;
         engine.retry_pending(true).await;
         volume.check_pending()?;
-        if self.is_lone() {
-            return Ok(());
+        if !self.is_lone() {
+            let volumes: Vec<&Volume> = self.all().map(|engine| &**engine.volume()).collect();
+            membership::rejoin(&volumes, volume).await?;
         }
-        let volumes: Vec<&Volume> = self.all().map(|engine| &**engine.volume()).collect();
-        membership::rejoin(&volumes, volume).await
+        // The engine may have failed in the meantime.
+        volume.fence(|| ())
     }
 
     /// Records before a close that volumes are excluded, so that the changes they missed are not lost.

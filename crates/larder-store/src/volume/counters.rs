@@ -35,6 +35,8 @@ macro_rules! for_each_counter {
             io_errors,
             /// Times that a volume was excluded because it failed.
             outages,
+            /// Assertions of engines that failed. Each excludes its volume until the next start.
+            failed_assertions,
             /// Device reads of entries.
             reads,
             /// Bytes of these reads.

@@ -11,7 +11,7 @@ use crate::sync::atomic::AtomicBool as TurnFlag;
 use std::{
     io,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     },
     time::Duration,
@@ -35,8 +35,10 @@ pub(crate) struct VolumeHealth {
     failing_since: AtomicU64,
     has_neighbours: AtomicBool,
     is_out: AtomicBool,
-    /// Whether other volumes have recorded that this one is excluded, so that the next start empties it.
-    is_recorded: AtomicBool,
+    /// Whether the volume stays excluded until the next start, because its engine failed.
+    is_out_for_good: AtomicBool,
+    /// Whether the exclusion of this volume is recorded, so that the next start empties it.
+    is_recorded: Arc<AtomicBool>,
     on_out: OnceLock<Box<dyn Fn() + Send + Sync>>,
     probes: Mutex<ProbeSchedule>,
     is_probing: TurnFlag,
@@ -103,12 +105,18 @@ impl VolumeHealth {
         true
     }
 
+    /// Excludes the volume until the next start. It is not probed.
+    pub(crate) fn exclude_for_good(&self, now: Duration) {
+        self.is_out_for_good.store(true, Ordering::SeqCst);
+        self.exclude(now);
+    }
+
     /// Returns the right to probe an excluded volume, if a probe is due or if `is_forced` is set, and no other task has
     /// it.
     pub(crate) fn begin_probe(&self, now: Duration, is_forced: bool) -> Option<TaskTurn<'_>> {
         let turn = TaskTurn::take(&self.is_probing)?;
         let mut probes = self.probes();
-        let is_due = self.is_out() && (is_forced || now >= probes.due_at);
+        let is_due = self.may_return() && (is_forced || now >= probes.due_at);
         if is_due {
             probes.due_at = now + probes.pause;
         }
@@ -117,22 +125,36 @@ impl VolumeHealth {
 
     /// Returns the time from `now` until an excluded volume is probed.
     pub(crate) fn probe_due(&self, now: Duration) -> Option<Duration> {
-        self.is_out().then(|| self.probes().due_at.saturating_sub(now))
+        self.may_return().then(|| self.probes().due_at.saturating_sub(now))
     }
 
-    /// Puts the volume back in use. Only the task that probed it may call this.
+    /// Returns whether the volume is excluded, and is used again when it works.
+    fn may_return(&self) -> bool {
+        self.is_out() && !self.is_out_for_good.load(Ordering::SeqCst)
+    }
+
+    /// Puts the volume back in use, unless its engine has failed. Only the task that probed it may call this.
     pub(crate) fn set_in_use(&self, now: Duration) {
         let mut probes = self.probes();
+        // An engine can fail while its volume is taken back. If it fails after this line, it excludes the volume again.
+        if self.is_out_for_good.load(Ordering::SeqCst) {
+            return;
+        }
         assert!(self.is_out() && !self.is_recorded.load(Ordering::SeqCst), "the next start believes what is in use");
         probes.back_at = Some(now);
         self.failures_in_a_row.store(0, Ordering::Relaxed);
         self.is_out.store(false, Ordering::SeqCst);
     }
 
-    /// Notes whether another volume has durably recorded that this one is excluded.
+    /// Notes whether it is durably recorded that this volume is excluded.
     pub(crate) fn set_recorded(&self, is_recorded: bool) {
         self.is_recorded.store(is_recorded, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+    }
+
+    /// Returns the flag of [`Self::set_recorded`], for the completion that sets it.
+    pub(crate) fn recorded_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_recorded)
     }
 
     pub(crate) fn is_out(&self) -> bool {

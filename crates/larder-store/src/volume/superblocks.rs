@@ -172,8 +172,13 @@ pub(crate) fn change_blocking(volume: &Volume, alter: impl FnOnce(&mut Superbloc
 /// and ends even if the future is dropped.
 pub(crate) fn change(volume: &Volume, alter: impl FnOnce(&mut Superblock) + Send + 'static) -> PendingTransfer<()> {
     let (completion, pending) = Completion::pair();
-    volume.superblocks.change(alter, completion);
+    change_with(volume, alter, completion);
     pending
+}
+
+/// Changes the superblock like [`change`], and completes `done` when the change is in effect.
+pub(crate) fn change_with(volume: &Volume, alter: impl FnOnce(&mut Superblock) + Send + 'static, done: Completion<()>) {
+    volume.superblocks.change(alter, done);
 }
 
 /// Checks whether a failed volume works again, by reading both superblocks and writing them. If the device lost a

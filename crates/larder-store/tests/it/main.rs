@@ -6,6 +6,7 @@ mod clock;
 mod closing;
 mod crash;
 mod damage;
+mod failed_assertion;
 mod file;
 mod filling;
 mod flips;

@@ -106,6 +106,11 @@ impl GatedDevice {
         *self.held.lock().unwrap() = Some(Vec::new());
     }
 
+    /// Returns the number of delayed reads.
+    pub(crate) fn held_count(&self) -> usize {
+        self.held.lock().unwrap().as_ref().map_or(0, Vec::len)
+    }
+
     /// Completes all delayed reads, and delays none any longer.
     pub(crate) fn release_reads(&self) {
         let held = self.held.lock().unwrap().take();

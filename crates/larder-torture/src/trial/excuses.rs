@@ -80,12 +80,17 @@ impl Trial {
     /// not become durable.
     pub(super) fn note_faults(&mut self) {
         let (faults, failed_writes) = (self.faults(), self.failed_writes());
-        if failed_writes != self.excuses.known_failed_writes {
+        let has_panicked = self.panics.has_struck_now();
+        if failed_writes != self.excuses.known_failed_writes || has_panicked {
             let durable = self.durable.kill;
             self.histories.values_mut().for_each(|history| history.doubt(durable));
             (self.durable.kill_when_idle, self.durable.power_when_idle) = (0, 0);
             self.excuses.known_failed_writes = failed_writes;
             self.excuses.failed_at = self.now;
+        }
+        // The volume of an engine that panicked is emptied, or as it was when it panicked.
+        if has_panicked {
+            self.excuses.excuse(self.now);
         }
         // A store that knows that its device is dead drops pending writes without trying.
         if self.dying.is_none() && self.has_died() {

@@ -178,8 +178,8 @@ impl Trial {
         self.histories.values_mut().for_each(|history| history.excuse_losses(keeps_invalidations, now));
     }
 
-    fn open_store(&self) -> larder_store::Result<Store> {
-        let device = as_device(&self.device);
+    fn open_store(&mut self) -> larder_store::Result<Store> {
+        let device = self.panics.arm(as_device(&self.device));
         let store = if self.options.policy.layout.keeps_files() {
             Store::open_on_files(device, Arc::clone(&self.directory) as _, &self.options)
         } else {

@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use larder_device::{Device, MemoryDevice, PanickingDevice};
 use larder_proxy::{OriginUrl, Proxy, ProxyConfig, RunningProxy, TargetRules};
-use larder_store::{Policy, Store, StoreOptions};
+use larder_store::{Policy, Store, StoreOptions, contains_panics};
 use tempfile::TempDir;
 
 use super::{Ailing, Connection, Gate, Origin, Received, Reply, Response, gate::PATIENCE};
@@ -103,13 +104,36 @@ impl Fixture {
         let device = Arc::new(Ailing::new(bytes));
         let options = StoreOptions { dirty_bytes_max: 4 << 20, ..StoreOptions::new("memory", bytes) };
         let store = Store::open_on(device.clone(), &options).unwrap();
-        eventually("the store has loaded", || store.stats().loaded);
         let change = |config: &mut ProxyConfig| {
-            config.hot_bytes = 0;
             config.limits.store = Duration::from_millis(1);
             change(config);
         };
-        (Self::start(Origin::start(handle), tempfile::tempdir().unwrap(), Some(store), change), device)
+        (Self::without_memory(store, handle, change), device)
+    }
+
+    /// Starts a reverse proxy with a store of two volumes. The engine of one panics when the returned device does.
+    pub(crate) fn panicking(
+        handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+    ) -> (Self, Arc<PanickingDevice>) {
+        let memory = || Arc::new(MemoryDevice::new(32 << 20)) as Arc<dyn Device>;
+        let device = Arc::new(PanickingDevice::new(memory(), contains_panics));
+        let devices = vec![Arc::clone(&device) as Arc<dyn Device>, memory()];
+        let store = Store::open_on_all(devices, &StoreOptions::new("memory", 32 << 20)).unwrap();
+        (Self::without_memory(store, handle, |_| {}), device)
+    }
+
+    /// Starts a reverse proxy without a memory cache on `store`, once it has loaded.
+    fn without_memory(
+        store: Store,
+        handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut ProxyConfig),
+    ) -> Self {
+        eventually("the store has loaded", || store.stats().loaded);
+        let change = |config: &mut ProxyConfig| {
+            config.hot_bytes = 0;
+            change(config);
+        };
+        Self::start(Origin::start(handle), tempfile::tempdir().unwrap(), Some(store), change)
     }
 
     fn start(origin: Origin, directory: TempDir, store: Option<Store>, change: impl FnOnce(&mut ProxyConfig)) -> Self {

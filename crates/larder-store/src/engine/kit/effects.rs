@@ -4,20 +4,23 @@
 //! never by a completion on the device's own thread. A completion that arrives later does nothing.
 
 use crate::{
-    device::{AlignedBuffer, Completion, Transfer},
+    device::{AlignedBuffer, Completion, FileWork, Transfer},
+    engine::Engine,
     volume::{Volume, counters::add},
 };
 use std::{io, sync::Arc};
 
-/// Returns a completion that calls `then` if `engine` still exists.
-pub(crate) fn completion_for<E: Send + Sync + 'static>(
+/// Returns a completion that calls `then` if `engine` still exists and has not failed. If `then` panics, the engine's
+/// volume fails.
+pub(crate) fn completion_for<E: Engine>(
     engine: &Arc<E>,
     then: impl FnOnce(&Arc<E>, io::Result<()>) + Send + 'static,
 ) -> Completion<()> {
     let engine = Arc::downgrade(engine);
     Completion::callback(move |outcome| {
         if let Some(engine) = engine.upgrade() {
-            then(&engine, outcome);
+            // A failure has reported itself.
+            let _ = engine.volume().fence(|| then(&engine, outcome));
         }
     })
 }
@@ -25,12 +28,34 @@ pub(crate) fn completion_for<E: Send + Sync + 'static>(
 impl Volume {
     /// Starts a counted write of the whole of `buffer`. The completion records its outcome ([`Volume::note_write`]).
     pub(crate) fn submit_write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>, completion: Completion<()>) {
+        if let Err(error) = self.check_writable() {
+            return completion.complete(Err(error));
+        }
         self.count_write(buffer.len() as u64);
         self.device.submit(Transfer::Write { offset_bytes, buffer, completion });
     }
 
+    /// Starts an operation on the volume's files. A write is counted.
+    ///
+    /// # Panics
+    /// If the volume has no files.
+    pub(crate) fn submit_file_work(&self, work: FileWork) {
+        let directory = self.directory.as_ref().expect("a policy that keeps files has a directory");
+        match (work, self.check_writable()) {
+            (FileWork::Write { completion, .. } | FileWork::Remove { completion, .. }, Err(error)) => {
+                completion.complete(Err(error));
+            }
+            (work, _) => {
+                if let FileWork::Write { buffer, .. } = &work {
+                    self.count_write(buffer.len() as u64);
+                }
+                directory.submit(work);
+            }
+        }
+    }
+
     /// Counts a write that is about to start.
-    pub(crate) fn count_write(&self, len_bytes: u64) {
+    fn count_write(&self, len_bytes: u64) {
         add(&self.counters.writes, 1);
         add(&self.counters.written_bytes, len_bytes);
     }

@@ -1,10 +1,14 @@
-//! The lock around an engine's state. In debug builds it checks the state when it is released.
+//! The lock around an engine's state. It marks the volume if a task panics while it has the state. In debug builds it
+//! checks the state when it is released.
 //!
 //! Owns: when checks happen. Each state defines its conditions ([`CheckedState`]). Cost: none in release builds. In
 //! debug builds, a check examines at most [`LOOKS_PER_CHANGE`] items per change on average: a small state is checked at
 //! every change, a large one only after many changes.
 
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    volume::failure::FailureMark,
+};
 use std::{
     ops::{Deref, DerefMut},
     thread,
@@ -26,7 +30,11 @@ pub(crate) trait CheckedState {
 }
 
 /// A state under a lock.
-pub(crate) struct StateLock<S>(Mutex<Inner<S>>);
+pub(crate) struct StateLock<S> {
+    inner: Mutex<Inner<S>>,
+    /// Set if a task panics while it has the state.
+    failure: FailureMark,
+}
 
 struct Inner<S> {
     state: S,
@@ -37,16 +45,22 @@ struct Inner<S> {
 /// Exclusive access to a state.
 pub(crate) struct LockedState<'a, S: CheckedState> {
     inner: MutexGuard<'a, Inner<S>>,
+    failure: &'a FailureMark,
     is_changed: bool,
+    /// Whether the thread was panicking when it took the state.
+    was_panicking: bool,
 }
 
 impl<S: CheckedState> StateLock<S> {
-    pub(crate) fn new(state: S) -> Self {
-        Self(Mutex::new(Inner { state, unchecked: 0 }))
+    /// Creates the lock around `state`. `failure` is the mark of the engine's volume.
+    pub(crate) fn new(state: S, failure: FailureMark) -> Self {
+        Self { inner: Mutex::new(Inner { state, unchecked: 0 }), failure }
     }
 
     pub(crate) fn lock(&self) -> LockedState<'_, S> {
-        LockedState { inner: self.0.lock().unwrap_or_else(PoisonError::into_inner), is_changed: false }
+        // A poisoned state is marked, and the fence drops whatever is found in it.
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        LockedState { inner, failure: &self.failure, is_changed: false, was_panicking: thread::panicking() }
     }
 }
 
@@ -67,7 +81,15 @@ impl<S: CheckedState> DerefMut for LockedState<'_, S> {
 
 impl<S: CheckedState> Drop for LockedState<'_, S> {
     fn drop(&mut self) {
-        if !cfg!(debug_assertions) || !self.is_changed || thread::panicking() {
+        if thread::panicking() {
+            if !self.was_panicking {
+                // Before the state is released, so that a task that takes it next finds the mark.
+                self.failure.set();
+            }
+            return;
+        }
+        // Calls that a failure ends may leave more behind.
+        if !cfg!(debug_assertions) || !self.is_changed || self.failure.is_set() {
             return;
         }
         self.inner.unchecked += 1;
@@ -97,15 +119,53 @@ mod tests {
     #[test]
     #[should_panic = "3 is odd"]
     fn a_small_state_is_checked_at_every_change() {
-        let lock = StateLock::new(Even(1, 1));
+        let lock = StateLock::new(Even(1, 1), FailureMark::default());
         assert_eq!(lock.lock().0, 1, "to look is no change");
         lock.lock().0 = 2;
         lock.lock().0 = 3;
     }
 
+    /// At stake: an answer from a state that contradicts itself.
+    #[test]
+    fn state_that_a_panicking_task_held_is_marked_before_others_get_it() {
+        let mark = FailureMark::default();
+        let lock = StateLock::new(Even(1, 1), mark.clone());
+        let outcome = thread::scope(|scope| {
+            let panicking = || {
+                let _state = lock.lock();
+                panic!("a failed assertion");
+            };
+            scope.spawn(panicking).join()
+        });
+        assert!(outcome.is_err());
+        drop(lock.lock());
+        assert!(mark.is_set());
+    }
+
+    #[test]
+    fn panic_of_another_origin_does_not_mark_a_state_that_is_taken_while_it_unwinds() {
+        struct Looks<'a>(&'a StateLock<Even>);
+        impl Drop for Looks<'_> {
+            fn drop(&mut self) {
+                drop(self.0.lock());
+            }
+        }
+        let mark = FailureMark::default();
+        let lock = StateLock::new(Even(1, 1), mark.clone());
+        let outcome = thread::scope(|scope| {
+            let panicking = || {
+                let _looks = Looks(&lock);
+                panic!("a panic of the caller");
+            };
+            scope.spawn(panicking).join()
+        });
+        assert!(outcome.is_err());
+        assert!(!mark.is_set());
+    }
+
     #[test]
     fn a_large_state_is_checked_as_seldom_as_its_size_asks() {
-        let lock = StateLock::new(Even(1, 4 * LOOKS_PER_CHANGE));
+        let lock = StateLock::new(Even(1, 4 * LOOKS_PER_CHANGE), FailureMark::default());
         (0..3).for_each(|_| lock.lock().0 = 3);
         lock.lock().0 = 4;
     }

@@ -51,15 +51,14 @@ impl MappedEngine {
                 self.volume.submit_write(offset_bytes, buffer, written);
             }
             MapTransfer::WriteFile { file, offset_bytes, buffer, sequence } => {
-                self.volume.count_write(buffer.len() as u64);
                 let completion =
                     completion_for(self, move |engine, outcome| engine.packet_written(&[sequence], &outcome));
-                self.directory().submit(FileWork::Write { file, offset_bytes, buffer, completion });
+                self.volume.submit_file_work(FileWork::Write { file, offset_bytes, buffer, completion });
             }
             MapTransfer::RemoveFile { file, place, sectors } => {
                 let completion =
                     completion_for(self, move |engine, outcome| engine.file_removed(place, sectors, &outcome));
-                self.directory().submit(FileWork::Remove { file, completion });
+                self.volume.submit_file_work(FileWork::Remove { file, completion });
             }
         }
     }

@@ -1,0 +1,83 @@
+//! A device that panics once, as if an assertion of its caller had failed; for tests of what that does.
+//!
+//! Owns: the moment of the panic. Everything else is done by another device. Invariant: it panics once at most.
+
+use std::{
+    panic,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use crate::{Device, ThreadDriver, Transfer};
+
+/// The payload of a panic that a test has planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedPanic;
+
+/// A device that panics in [`Device::submit`] once, and otherwise does what another device does.
+pub struct PanickingDevice {
+    inner: Arc<dyn Device>,
+    counts: fn() -> bool,
+    /// Number of operations until the panic, which strikes the last of them. 0 if none is planned.
+    left: AtomicU64,
+    has_panicked: AtomicBool,
+}
+
+impl_debug!(PanickingDevice { left, has_panicked });
+
+impl PanickingDevice {
+    /// Creates a device on `inner`. Operations that are submitted while `counts` returns `false` are not counted, and
+    /// never panic.
+    pub fn new(inner: Arc<dyn Device>, counts: fn() -> bool) -> Self {
+        Self { inner, counts, left: AtomicU64::new(0), has_panicked: AtomicBool::new(false) }
+    }
+
+    /// Plans a panic in the operation after `count` others.
+    pub fn panic_after(&self, count: u64) {
+        self.left.store(count + 1, Ordering::SeqCst);
+    }
+
+    /// Returns whether the device has panicked.
+    pub fn has_panicked(&self) -> bool {
+        self.has_panicked.load(Ordering::SeqCst)
+    }
+
+    /// Counts an operation. Returns whether it is the one that panics.
+    fn is_struck(&self) -> bool {
+        let is_planned = self.left.load(Ordering::SeqCst) > 0 && (self.counts)();
+        let fewer = |left: u64| left.checked_sub(1);
+        is_planned && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer) == Ok(1)
+    }
+}
+
+impl Device for PanickingDevice {
+    fn submit(&self, transfer: Transfer) {
+        if self.is_struck() {
+            self.has_panicked.store(true, Ordering::SeqCst);
+            panic::panic_any(PlannedPanic);
+        }
+        self.inner.submit(transfer);
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.inner.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn attach_thread(&self) -> Option<ThreadDriver> {
+        self.inner.attach_thread()
+    }
+
+    fn release(&self) {
+        self.inner.release();
+    }
+}
