@@ -10,6 +10,7 @@ mod cargo;
 mod ci;
 mod conformance;
 mod mutants;
+mod publish;
 mod quick;
 mod scan;
 mod shuttle;
@@ -26,6 +27,8 @@ chores:
   quick [CRATE..]  fmt, tidy, and clippy and unit tests of these crates, or of those with uncommitted changes
   conformance  writes docs/reference/conformance.md from the lists next to the tests of larder-http
   prose [AREA [RULE]]  the places that break a rule whose count may only fall, or the counts; `--record` writes lower counts
+  publish      packages the libraries and compiles them as a registry would; nothing is uploaded
+  msrv         checks the libraries with the oldest toolchain that they promise, if rustup has it
   tidy         the house rules a compiler does not check (see CONTRIBUTING.md)
   mutants [--seeds N] [NAME..]  puts known bugs into a copy of the engine, and tells which ones torture and tests find
   shuttle [N]  tries N (2,000) interleavings of threads for each scene, row and scheduler of the engine's tests
@@ -38,6 +41,8 @@ fn main() -> ExitCode {
         ["ci"] => exit(ci::run(root)),
         ["quick", crates @ ..] => exit(quick::run(root, crates)),
         ["conformance"] => exit(conformance::run(root)),
+        ["publish"] => exit(publish::dry_run(root)),
+        ["msrv"] => exit(publish::oldest_toolchain(root)),
         ["tidy"] => exit(tidy::run(root)),
         ["prose", "--record"] => exit(tidy::record_counted(root)),
         ["prose", chosen @ ..] if chosen.len() <= 2 => {

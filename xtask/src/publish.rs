@@ -1,0 +1,92 @@
+//! Checks the crates that others can use: `cargo xtask publish` packages and compiles them as a registry would, and
+//! `cargo xtask msrv` checks them with the oldest toolchain that they promise.
+//!
+//! Owns: the list of these crates. Nothing is uploaded. `cargo publish` itself needs the names in this order, which it
+//! finds on its own. larder-pingora is a workspace of its own, whose dependencies must be in the registry first, so
+//! only its list of files is checked.
+
+use crate::cargo;
+use std::{env, fs, path::Path, process::Command};
+
+/// The published crates of the workspace.
+const CRATES: [&str; 6] =
+    ["larder-device", "larder-store", "larder-cache", "larder-http", "larder-tower", "larder-reqwest"];
+/// The crate with a workspace of its own.
+const APART: &str = "crates/larder-pingora/Cargo.toml";
+
+/// Packages each crate and compiles it from its package.
+pub(crate) fn dry_run(root: &Path) -> bool {
+    let mut arguments = vec!["publish", "--dry-run", "--locked", "--allow-dirty"];
+    CRATES.iter().for_each(|name| arguments.extend(["--package", name]));
+    cargo::succeeds(root, &arguments, &[])
+        && cargo::succeeds(root, &["package", "--list", "--allow-dirty", "--manifest-path", APART], &[])
+}
+
+/// Checks each crate, with all features, by the oldest toolchain that the workspace promises, if rustup has it.
+pub(crate) fn oldest_toolchain(root: &Path) -> bool {
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
+    let Some(version) = rust_version(&manifest) else {
+        eprintln!("xtask: Cargo.toml has no rust-version");
+        return false;
+    };
+    let Some(toolchain) = installed(version) else {
+        eprintln!(
+            "xtask: the toolchain {version} is not installed; install it with `rustup toolchain install {version}`"
+        );
+        return false;
+    };
+    println!("msrv: checking with {toolchain}");
+    let mut command = Command::new("rustup");
+    command.args(["run", &toolchain, "cargo", "check", "--locked", "--target-dir", "target/msrv"]).current_dir(root);
+    CRATES.iter().for_each(|name| _ = command.args(["--package", name]));
+    // cargo sets these for the toolchain that runs xtask.
+    command.env_remove("RUSTC").env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Returns the version in the first line `rust-version = "X.Y"`.
+fn rust_version(manifest: &str) -> Option<&str> {
+    let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "))?;
+    Some(line.trim().trim_matches('"'))
+}
+
+/// Returns the name of the installed toolchain of `version`.
+fn installed(version: &str) -> Option<String> {
+    let rustup = env::var_os("RUSTUP").unwrap_or_else(|| "rustup".into());
+    let listed = Command::new(rustup).args(["toolchain", "list"]).output().ok()?;
+    let listed = String::from_utf8(listed.stdout).ok()?;
+    let is_it = |name: &&str| name.strip_prefix(version).is_some_and(|rest| rest.starts_with(['.', '-']));
+    listed.lines().filter_map(|line| line.split_whitespace().next()).find(is_it).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_the_one_of_the_workspace() {
+        assert_eq!(rust_version("[workspace.package]\nrust-version = \"1.95\"\n"), Some("1.95"));
+        assert_eq!(rust_version("rust-version.workspace = true"), None);
+    }
+
+    /// At stake: a new library that is published without a check.
+    #[test]
+    fn every_crate_that_is_published_is_in_the_list() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
+        let mut published = Vec::new();
+        for entry in fs::read_dir(root.join("crates")).expect("there are crates") {
+            let folder = entry.expect("a folder").path();
+            let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("a crate has a manifest");
+            let has_workspace = manifest.lines().any(|line| line == "[workspace]");
+            if manifest.lines().any(|line| line == "publish = true") && !has_workspace {
+                let name = folder.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+                assert!(folder.join("README.md").exists() && folder.join("LICENSE-MIT").exists(), "{name}");
+                published.push(name);
+            }
+        }
+        published.sort_unstable();
+        let mut listed = CRATES.to_vec();
+        listed.sort_unstable();
+        assert_eq!(published, listed);
+    }
+}
