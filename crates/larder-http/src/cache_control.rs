@@ -74,18 +74,18 @@ pub struct ResponseDirectives {
     pub targeted: bool,
     /// A lifetime that an operator's rule sets, in seconds from the receipt of the response. It overrides every other
     /// lifetime.
-    pub fresh_after_receipt: Option<u32>,
+    pub(crate) fresh_after_receipt: Option<u32>,
     /// Upper bound on the freshness lifetime from the redirects that led to this response, in seconds after its
     /// receipt.
-    pub fresh_within: Option<u32>,
+    pub(crate) fresh_within: Option<u32>,
     /// Whether a redirect that led to this response forbids serving it stale.
-    pub chain_forbids_stale: bool,
+    pub(crate) chain_forbids_stale: bool,
     /// Whether an operator's rule ignores a client's demand for validation.
     pub ignores_client: bool,
     /// An operator's rule allows serving the response stale although the response forbids it.
-    pub ignores_must_revalidate: bool,
+    pub(crate) ignores_must_revalidate: bool,
     /// Whether an operator's rule allows sharing the response although its request carried credentials.
-    pub ignores_authorization: bool,
+    pub(crate) ignores_authorization: bool,
     /// Whether the origin must permit each client before the client receives the response.
     pub checks_authorization: bool,
 }

@@ -76,8 +76,8 @@ pub use larder_device::{Device, Directory, IoChoice, SplitMix64, ThreadDriver};
 pub use options::{Hints, StoreOptions, index_bytes_max_default, mean_entry_bytes_default, segment_bytes_default};
 pub use policy::plan;
 pub use policy::{
-    CostAssumptions, EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow,
-    MappedRow, Policy, PolicyCosts, ReadAxis, SlotSchedule, TableRow, TransferWork, WriteAxis,
+    EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow, MappedRow, Policy,
+    ReadAxis, SlotSchedule, TableRow, WriteAxis,
 };
 pub use reader::{BodyStream, NeighbourEntry, NeighbourSink, Reader};
 pub use stats::Stats;
@@ -88,8 +88,8 @@ pub use store::{
 pub use tuning::{Objective, Tuning, TuningField, TuningKind, TuningValue};
 pub use volume::{
     evictions::{EvictedEntry, EvictionFinish, EvictionReceiver, EvictionSink},
+    failure::contains_panics,
     protected_keys::ReclaimGuard,
     superblocks::Invalidation,
 };
 pub use writer::Writer;
-    failure::contains_panics,

@@ -12,7 +12,7 @@ pub mod plan;
 
 use crate::{Tuning, units::SECTOR_BYTES};
 pub use axes::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
-pub use costs::{CostAssumptions, PolicyCosts, TransferWork};
+pub(crate) use costs::{CostAssumptions, PolicyCosts, TransferWork};
 pub use engine_row::{EngineRow, FileNaming, LocatedRow, LogEviction, LogRow, MappedRow, SlotSchedule, TableRow};
 use std::fmt;
 
@@ -266,7 +266,7 @@ impl Policy {
     /// Returns the least mean size of an entry for which the policy can be set up, in bytes.
     ///
     /// `tiny` packs entries into sets. The others give an entry one sector or more.
-    pub fn mean_entry_bytes_min(&self) -> u64 {
+    pub(crate) fn mean_entry_bytes_min(&self) -> u64 {
         match self.engine {
             EngineRow::Tiny => 64,
             EngineRow::Log(_) | EngineRow::Mapped(_) | EngineRow::Table(_) | EngineRow::Clusters => SECTOR_BYTES,

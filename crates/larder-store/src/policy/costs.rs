@@ -20,18 +20,18 @@ use crate::{
 
 /// The conditions for which costs are computed.
 #[derive(Clone, Copy)]
-pub struct CostAssumptions<'a> {
+pub(crate) struct CostAssumptions<'a> {
     /// Size of the store.
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
     /// Mean size of an entry with its head.
-    pub mean_entry_bytes: u64,
+    pub(crate) mean_entry_bytes: u64,
     /// Returns the share of entries that are longer than the given number of bytes.
-    pub share_longer_than: &'a dyn Fn(f64) -> f64,
+    pub(crate) share_longer_than: &'a dyn Fn(f64) -> f64,
     /// Useful entries that one read brings in, for policies that read groups or clusters. 1 means only the requested
     /// entry.
-    pub group_size: f64,
+    pub(crate) group_size: f64,
     /// Constants of the policies.
-    pub tuning: &'a Tuning,
+    pub(crate) tuning: &'a Tuning,
 }
 
 impl std::fmt::Debug for CostAssumptions<'_> {
@@ -46,54 +46,53 @@ impl std::fmt::Debug for CostAssumptions<'_> {
 
 /// I/O operations per request. A count can be below one, because not every request performs the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct TransferWork {
+pub(crate) struct TransferWork {
     /// Reads at random positions.
-    pub random_reads: f64,
+    pub(crate) random_reads: f64,
     /// Bytes of the random reads.
-    pub random_read_bytes: f64,
+    pub(crate) random_read_bytes: f64,
     /// Writes at random positions, or of a single entry.
-    pub random_writes: f64,
+    pub(crate) random_writes: f64,
     /// Bytes of the random writes.
-    pub random_write_bytes: f64,
+    pub(crate) random_write_bytes: f64,
     /// Bytes written in long sequential pieces.
-    pub sequential_write_bytes: f64,
+    pub(crate) sequential_write_bytes: f64,
     /// Bytes read in long sequential pieces.
-    pub sequential_read_bytes: f64,
+    pub(crate) sequential_read_bytes: f64,
     /// Files opened and read.
-    pub file_reads: f64,
+    pub(crate) file_reads: f64,
     /// Bytes of the file reads.
-    pub file_read_bytes: f64,
+    pub(crate) file_read_bytes: f64,
     /// Files created and written, each replacing a file that is removed.
-    pub file_replacements: f64,
+    pub(crate) file_replacements: f64,
     /// Existing files opened and written.
-    pub file_updates: f64,
+    pub(crate) file_updates: f64,
     /// Bytes written to files.
-    pub file_write_bytes: f64,
+    pub(crate) file_write_bytes: f64,
 }
 
 impl TransferWork {
     /// Returns this work multiplied by `times`.
-    pub fn times(self, times: f64) -> Self {
+    pub(crate) fn times(self, times: f64) -> Self {
         let mut work = self;
         work.figures().into_iter().for_each(|figure| *figure *= times);
         work
     }
 
     /// Returns the sum of this and `other`.
-    pub fn and(self, mut other: Self) -> Self {
+    pub(crate) fn and(self, mut other: Self) -> Self {
         let mut work = self;
         work.figures().into_iter().zip(other.figures()).for_each(|(figure, other)| *figure += *other);
         work
     }
 
     /// Returns the number of reads of all kinds, without those of reclaim.
-    pub fn reads(&self) -> f64 {
+    pub(crate) fn reads(&self) -> f64 {
         self.random_reads + self.file_reads
     }
 
     /// Returns all bytes written.
-    pub fn written_bytes(&self) -> f64 {
+    pub(crate) fn written_bytes(&self) -> f64 {
         self.random_write_bytes + self.sequential_write_bytes + self.file_write_bytes
     }
 
@@ -116,27 +115,26 @@ impl TransferWork {
 
 /// The costs of a policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct PolicyCosts {
+pub(crate) struct PolicyCosts {
     /// Number of entries that fit in the store.
-    pub entries: f64,
+    pub(crate) entries: f64,
     /// Memory of the full index.
-    pub index_bytes: f64,
+    pub(crate) index_bytes: f64,
     /// The work of a lookup that finds its entry.
-    pub hit: TransferWork,
+    pub(crate) hit: TransferWork,
     /// The work of a lookup that finds no entry.
-    pub miss: TransferWork,
+    pub(crate) miss: TransferWork,
     /// The work of storing an entry in a full store.
-    pub insert: TransferWork,
+    pub(crate) insert: TransferWork,
     /// Hits, as a share of the hits of an LRU with the same number of bytes.
-    pub hits_of_lru: f64,
+    pub(crate) hits_of_lru: f64,
     /// Processor time of a request in microseconds, without the time of its I/O and files.
-    pub cpu_us: f64,
+    pub(crate) cpu_us: f64,
 }
 
 impl Policy {
     /// Returns the costs of this policy.
-    pub fn costs(&self, assumed: &CostAssumptions<'_>) -> PolicyCosts {
+    pub(crate) fn costs(&self, assumed: &CostAssumptions<'_>) -> PolicyCosts {
         let (entries, index_bits) = memory(self, assumed);
         PolicyCosts {
             entries,
