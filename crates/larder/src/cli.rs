@@ -26,7 +26,6 @@ use crate::{
     reload_command::ReloadFlags,
     settings::RunSettings,
     store_command::StoreCommand,
-    top_command::TopFlags,
     tuning::{self, TunedConstant},
     upgrade_command::UpgradeFlags,
     value,
@@ -89,7 +88,8 @@ pub(crate) enum CliCommand {
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(RequestFlags),
     /// Show the activity of a running proxy in the terminal.
-    Top(TopFlags),
+    #[cfg(feature = "top")]
+    Top(crate::top_command::TopFlags),
     /// List the stored responses of a running proxy.
     Ls(LsFlags),
     /// Show the details of a stored response of a running proxy.

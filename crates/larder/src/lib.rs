@@ -55,6 +55,7 @@ mod size;
 mod store_command;
 mod store_path;
 mod store_server;
+#[cfg(feature = "top")]
 mod top_command;
 mod tuning;
 mod upgrade;

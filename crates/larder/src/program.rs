@@ -16,7 +16,7 @@ use crate::{
     output::{self, print_line, tell},
     pack_command, panics, pin_command, purge_command, reload_command, renamed,
     settings::RunSettings,
-    store_command, top_command,
+    store_command,
     upgrade::Takeover,
     upgrade_command, warm_command, wiring,
 };
@@ -82,7 +82,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         CliCommand::Ls(flags) => ls_command::run(&flags),
         CliCommand::Show(flags) => flags.show(),
         CliCommand::Explain(flags) => flags.explain(),
-        CliCommand::Top(flags) => top_command::run(&flags),
+        #[cfg(feature = "top")]
+        CliCommand::Top(flags) => crate::top_command::run(&flags),
         CliCommand::Reload(flags) => reload_command::run(&flags),
         CliCommand::Upgrade(flags) => upgrade_command::run(&flags),
         CliCommand::Offline(flags) => offline_command::run(&flags),
