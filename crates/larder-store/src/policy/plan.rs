@@ -1,7 +1,7 @@
 //! Predicts the performance of every policy for a disk and memory of given size: `larder plan`.
 //!
 //! Owns: the step from a policy's costs and a device's figures to requests per second, and the recommendation. The
-//! costs come from [`Policy::costs`]; devices are measured elsewhere. Invariant: a plan depends only on its wishes and
+//! costs come from `policy::costs`; devices are measured elsewhere. Invariant: a plan depends only on its wishes and
 //! figures. The formulas follow the descriptions of HashCache (NSDI 2009), extended from seeks to more kinds of I/O;
 //! see docs/how-to/planning.md.
 
