@@ -45,6 +45,7 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
     let mut wishes = PlanWishes::new(size_bytes, memory_bytes);
     wishes.sizes = Sizes::Mean(store.mean_entry_bytes(size_bytes) as f64);
     wishes.tuning = store.tuning.clone();
+    wishes.chooses_constants = true;
     let plan = Plan::new(&wishes, &figures);
     let chosen = plan.rows.iter().find(|row| Some(row.policy) == plan.recommended);
     let Some((chosen, row)) = chosen.and_then(|chosen| Some((chosen, Policy::named(chosen.policy)?))) else {
@@ -52,10 +53,12 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
         return Err(Failure::usage(format!("no policy fits this disk and memory: {}", plan.reason), help));
     };
     store.policy = Some(PolicyChoice::Row(row));
+    store.tuning = chosen.tuning.clone();
     let (rate, index) = (report::rate(chosen.requests_per_second), size::show(chosen.index_bytes as u64));
     let basis = "(figures of";
+    let constants: String = chosen.constants.iter().map(|constant| format!(", {constant}")).collect();
     Ok(Some(format!(
-        "auto: {row}, about {rate} requests/s from the store, {index} for its index: {} {basis} {}; larder plan --measure measures this one)",
+        "auto: {row}{constants}, about {rate} requests/s from the store, {index} for its index: {} {basis} {}; larder plan --measure measures this one)",
         plan.reason, plan.device
     )))
 }

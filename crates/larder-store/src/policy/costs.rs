@@ -5,6 +5,8 @@
 //! compile without its costs, so no policy lacks any. The costs are means over many requests to a full store;
 //! docs/how-to/planning.md explains each.
 
+pub(super) mod room;
+
 use super::{
     EngineRow, EvictionAxis, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow, MappedRow, Policy, ReadAxis,
     SlotSchedule, TableRow, WriteAxis,
@@ -142,7 +144,7 @@ impl Policy {
             hit: hit(self, assumed),
             miss: miss(self, assumed),
             insert: insert(self, assumed),
-            hits_of_lru: hits_of_lru(self, assumed.tuning),
+            hits_of_lru: hits_of_lru(self, assumed.tuning) * room::hits_share(self, assumed),
             cpu_us: cpu_us(self.engine),
         }
     }

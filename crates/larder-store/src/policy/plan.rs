@@ -5,6 +5,7 @@
 //! figures. The formulas follow the descriptions of HashCache (NSDI 2009), extended from seeks to more kinds of I/O;
 //! see docs/how-to/planning.md.
 
+mod constants;
 mod figures;
 mod sizes;
 mod typical;
@@ -39,6 +40,9 @@ pub struct PlanWishes {
     pub request_cpu: Duration,
     /// Constants of the policies.
     pub tuning: Tuning,
+    /// Whether the plan chooses constants of HashCache's policies that `tuning` leaves at their defaults: for a store
+    /// that does not exist yet. Default: no.
+    pub chooses_constants: bool,
 }
 
 impl PlanWishes {
@@ -56,6 +60,7 @@ impl PlanWishes {
             processor_count: std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64),
             request_cpu: PROXY_CPU,
             tuning: Tuning::default(),
+            chooses_constants: false,
         }
     }
 }
@@ -107,6 +112,11 @@ pub struct PlannedRow {
     pub fits: bool,
     /// Whether the device's figures cover what this policy needs (a block device holds no files).
     pub known: bool,
+    /// The constants that the plan chose, in the form `name=value`.
+    pub constants: Vec<String>,
+    /// All constants for which this is predicted.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub tuning: Tuning,
 }
 
 /// The predictions for all policies, and the recommendation.
@@ -126,13 +136,18 @@ pub struct Plan {
 impl Plan {
     /// Plans for a device with the given `figures`.
     pub fn new(wishes: &PlanWishes, figures: &DeviceFigures) -> Self {
-        let rows: Vec<_> = Policy::all().iter().map(|policy| planned(policy, wishes, figures)).collect();
+        let predict = |policy| match wishes.chooses_constants {
+            true => constants::planned_best(policy, wishes, figures),
+            false => planned(policy, wishes, &wishes.tuning, figures),
+        };
+        let rows: Vec<_> = Policy::all().iter().map(predict).collect();
         let (recommended, reason) = recommend(&rows, wishes);
         Self { rows, recommended, reason, device: figures.path.clone() }
     }
 }
 
-fn planned(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures) -> PlannedRow {
+/// Predicts a policy with the constants `tuning` in place of those in `wishes`.
+fn planned(policy: &'static Policy, wishes: &PlanWishes, tuning: &Tuning, figures: &DeviceFigures) -> PlannedRow {
     let longer = |bytes: f64| wishes.sizes.share_longer_than(bytes);
     let mean = (wishes.sizes.mean_bytes() as u64).max(policy.mean_entry_bytes_min());
     let costs = policy.costs(&CostAssumptions {
@@ -140,7 +155,7 @@ fn planned(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures
         mean_entry_bytes: mean,
         share_longer_than: &longer,
         group_size: wishes.group_size,
-        tuning: &wishes.tuning,
+        tuning,
     });
     let request = request_work(&costs, wishes);
     let (seconds, cpu_seconds) =
@@ -160,6 +175,8 @@ fn planned(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures
         bound: if by_disk <= by_processors { PlanBound::Disk } else { PlanBound::Processors },
         fits: costs.index_bytes <= wishes.memory_bytes as f64 * INDEX_SHARE_MAX,
         known: figures.files.is_some() || !policy.layout.keeps_files(),
+        constants: Vec::new(),
+        tuning: tuning.clone(),
     }
 }
 

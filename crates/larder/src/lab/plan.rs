@@ -106,6 +106,7 @@ pub(crate) struct PlanFlags {
 pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     let settings = RunSettings { memory: TotalMemory::Bytes(flags.memory), ..RunSettings::default() };
     let mut wishes = PlanWishes::new(flags.disk, memory_plan::index_and_cache_bytes(&settings)?);
+    wishes.chooses_constants = true;
     if let Some(path) = &flags.trace {
         take_trace(path, &mut wishes)?;
     }
@@ -174,6 +175,7 @@ fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Fail
         let lack = if row.fits { "" } else { "; memory is too small" };
         print_line!("{}  {bound}{lack}", COLUMNS.row(mark, row.policy, cells))?;
     }
+    print_constants(plan)?;
     match plan.recommended {
         Some(policy) => {
             print_line!("\nuse {policy}: {}", plan.reason)?;
@@ -182,6 +184,18 @@ fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Fail
         }
         None => print_line!("\nnot recommended: {}", plan.reason),
     }
+}
+
+/// Prints the flags for the constants that the plan chose, for each policy that has some.
+fn print_constants(plan: &Plan) -> Result<(), Failure> {
+    let mut rows = plan.rows.iter().filter(|row| !row.constants.is_empty()).peekable();
+    if rows.peek().is_some() {
+        print_line!("\nconstants chosen for this disk and memory:")?;
+    }
+    rows.try_for_each(|row| {
+        let flags: Vec<String> = row.constants.iter().map(|constant| format!("--tune {constant}")).collect();
+        print_line!("  {:22}{}", row.policy, flags.join(" "))
+    })
 }
 
 /// Reads figures of a device.

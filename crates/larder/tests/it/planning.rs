@@ -75,3 +75,23 @@ fn auto_says_what_it_chose_and_keeps_to_it() {
     assert!(said.contains("  policy   auto: log, the policy of the existing store\n"), "{said}");
     assert_eq!(larder.stop(), Some(0));
 }
+
+/// At stake: constants that are planned with and then refused, or not used.
+#[test]
+fn chosen_constants_are_flags_that_a_store_takes() {
+    let home = TempDir::new().unwrap();
+    let said = check(&home, &["plan", "--disk", "1TB", "--memory", "160MB", "--spinning"], 0);
+    let (_, chosen) = said.split_once("constants chosen").unwrap_or_else(|| panic!("none are chosen: {said}"));
+    let flags = |policy: &str| -> Vec<&str> {
+        let line = chosen.lines().find(|line| line.split_whitespace().next() == Some(policy));
+        line.unwrap_or_else(|| panic!("none for {policy}: {said}")).split_whitespace().skip(1).collect()
+    };
+    for policy in ["hashcache-basic", "hashcache-set", "hashcache-setmem", "hashcache-setmem-lru"] {
+        let store = home.path().join(policy);
+        let format = ["store", "format", store.to_str().unwrap(), "--size", "256MiB", "--policy", policy];
+        assert!(flags(policy).iter().any(|flag| flag.starts_with("hashcache_bin_bytes=")), "{said}");
+        check(&home, &[&format[..], &flags(policy)].concat(), 0);
+    }
+    let kept = ["plan", "--disk", "1TB", "--memory", "160MB", "--spinning", "--tune", "hashcache_bin_bytes=16KiB"];
+    assert!(!check(&home, &kept, 0).contains("--tune hashcache_bin_bytes"), "a constant that was given was changed");
+}

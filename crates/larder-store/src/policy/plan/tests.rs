@@ -104,3 +104,63 @@ fn fast_flash_ranks_policies_by_their_processor_time() {
     assert_eq!(row(&plan, "log").bound, PlanBound::Processors);
     assert!(rate("log") > rate("tiny") && rate("tiny") > rate("hashcache-setmem"), "{:?}", plan.rows);
 }
+
+/// At stake: memory that is given to a plan and buys nothing.
+#[test]
+fn chosen_constants_give_more_than_the_published_ones_within_the_memory() {
+    let figures = DeviceFigures::typical_spinning();
+    let mut wishes = PlanWishes::new(1_000_000_000_000, 64_000_000);
+    let published = Plan::new(&wishes, &figures);
+    wishes.chooses_constants = true;
+    let chosen = Plan::new(&wishes, &figures);
+    for (before, after) in published.rows.iter().zip(&chosen.rows) {
+        let name = after.policy;
+        assert!(after.fits || !before.fits, "{name}: {after:?}");
+        assert!(
+            !before.fits || hits_per_second(after) >= hits_per_second(before) * 0.99,
+            "{name}: {} hits/s with {:?}, {} without",
+            hits_per_second(after),
+            after.constants,
+            hits_per_second(before)
+        );
+        assert_eq!(after.constants.is_empty(), after.tuning == wishes.tuning, "{name}");
+    }
+    let (before, after) = (row(&published, "hashcache-setmem"), row(&chosen, "hashcache-setmem"));
+    assert!(!before.fits && after.fits, "11 bits for each of 82 million bins are 112 MB: {after:?}");
+    let fastest_before = published.rows.iter().filter(|row| row.fits).map(hits_per_second).fold(0.0, f64::max);
+    assert!(hits_per_second(after) > 1.3 * fastest_before, "{after:?} against {fastest_before}");
+}
+
+#[test]
+fn a_constant_that_was_set_is_not_chosen() {
+    let mut wishes = PlanWishes::new(1 << 40, 64 << 20);
+    wishes.chooses_constants = true;
+    wishes.tuning.hashcache_bin_bytes = 16 << 10;
+    wishes.tuning.hashcache_ring_share = 0.5;
+    let plan = Plan::new(&wishes, &DeviceFigures::typical_spinning());
+    for row in &plan.rows {
+        assert_eq!((row.tuning.hashcache_bin_bytes, row.tuning.hashcache_ring_share), (16 << 10, 0.5), "{row:?}");
+        assert!(
+            row.constants.iter().all(|flag| !flag.contains("bin_bytes") && !flag.contains("ring_share")),
+            "{row:?}"
+        );
+    }
+}
+
+#[test]
+fn more_memory_never_means_fewer_planned_hits() {
+    let hits_with = |memory_bytes: u64| {
+        let wishes = PlanWishes { chooses_constants: true, ..PlanWishes::new(1 << 40, memory_bytes) };
+        let plan = Plan::new(&wishes, &DeviceFigures::typical_spinning());
+        ["hashcache-setmem", "hashcache-setmem-lru", "hashcache-log"].map(|name| row(&plan, name).clone())
+    };
+    let mut before = hits_with(32 << 20);
+    for memory_bytes in [64 << 20, 128 << 20, 256 << 20, 1 << 30] {
+        let after = hits_with(memory_bytes);
+        for (less, more) in before.iter().zip(&after) {
+            let gain = hits_per_second(more) / hits_per_second(less);
+            assert!(gain >= 0.98 || !less.fits, "{memory_bytes}: {less:?}, {more:?}");
+        }
+        before = after;
+    }
+}

@@ -1,0 +1,127 @@
+//! Chooses constants of HashCache's policies for a plan: the sizes of bins, sets and tags, and the shares of disk and
+//! memory that depend on them.
+//!
+//! Owns: the candidates, and the choice among them. The plan predicts each. Invariants: a constant that differs from
+//! its default was set by the operator, and stays. Other policies keep all their constants. Cost: up to 2,500
+//! predictions for a policy, each a few microseconds.
+
+use super::{DeviceFigures, PlanWishes, PlannedRow, hits_per_second, planned};
+use crate::{
+    Tuning, TuningKind, TuningValue,
+    policy::{EngineRow, LocatedRow, LogRow, Policy, TableRow, costs::room},
+};
+
+/// A constant and the values to try.
+struct Candidates {
+    name: &'static str,
+    values: Vec<TuningValue>,
+}
+
+impl Candidates {
+    fn numbers(name: &'static str, values: impl IntoIterator<Item = u64>) -> Self {
+        Self { name, values: values.into_iter().map(TuningValue::Number).collect() }
+    }
+
+    /// Returns the candidates that `policy` uses.
+    fn of(policy: &Policy) -> Vec<Self> {
+        let powers = |from: u32, to: u32| (from..=to).map(|power| 1 << power);
+        let bins = Self::numbers("hashcache_bin_bytes", powers(12, 20));
+        let ways = Self::numbers("hashcache_ways", powers(1, 4));
+        let tags = Self::numbers("hashcache_tag_bits", (4..=16).step_by(2));
+        match policy.engine {
+            EngineRow::Table(TableRow::Bins) => vec![bins],
+            EngineRow::Table(TableRow::Sets) => vec![bins, ways],
+            EngineRow::Table(TableRow::TaggedSets) => vec![bins, ways, tags],
+            EngineRow::Table(TableRow::RecentlyTaggedSets) => {
+                let values = (1..=9).map(|tenths| TuningValue::Share(f64::from(tenths) / 10.0)).collect();
+                vec![bins, ways, tags, Self { name: "hashcache_resident_share", values }]
+            }
+            EngineRow::Log(LogRow::Located(LocatedRow::Plain | LocatedRow::Grouped)) => vec![ways, tags],
+            EngineRow::Log(LogRow::Located(LocatedRow::Recent)) => {
+                vec![ways, tags, Self::numbers("hashcache_positions", 1..=15)]
+            }
+            EngineRow::Log(LogRow::Packed(_)) | EngineRow::Mapped(_) | EngineRow::Clusters | EngineRow::Tiny => {
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Returns the prediction for `policy` with the constants that are expected to give the most hits per second, of those
+/// whose index fits the memory.
+///
+/// Among constants that are about equally fast, those with the shortest index are chosen: the memory cache gets the
+/// remainder. If no index fits, nothing is chosen.
+pub(super) fn planned_best(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures) -> PlannedRow {
+    let is_default =
+        |candidates: &Candidates| wishes.tuning.value(candidates.name) == Tuning::default().value(candidates.name);
+    let mut tunings = vec![wishes.tuning.clone()];
+    for candidates in Candidates::of(policy).iter().filter(|candidates| is_default(candidates)) {
+        tunings = tunings.iter().flat_map(|tuning| with_each(tuning, candidates)).collect();
+    }
+    let rows: Vec<PlannedRow> = tunings
+        .into_iter()
+        .filter(|tuning| {
+            // More positions than a set has entries are no use, but the operator's own number stays.
+            let kept = wishes.tuning.hashcache_positions;
+            tuning.hashcache_positions <= tuning.hashcache_ways || tuning.hashcache_positions == kept
+        })
+        .map(|tuning| planned(policy, wishes, &with_ring_for_bins(policy, wishes, tuning), figures))
+        .collect();
+    let best = rows.iter().filter(|row| row.fits).map(hits_per_second).fold(0.0, f64::max);
+    let is_candidate = |row: &&PlannedRow| row.fits && hits_per_second(row) >= best * AS_FAST;
+    let shortest = rows.iter().filter(is_candidate).map(|row| row.index_bytes).fold(f64::INFINITY, f64::min);
+    let fastest = rows
+        .into_iter()
+        .filter(|row| is_candidate(&row) && row.index_bytes <= shortest * AS_SHORT)
+        // Of equal ones the first, which has the smallest values.
+        .rev()
+        .max_by(|one, other| hits_per_second(one).total_cmp(&hits_per_second(other)));
+    let Some(mut row) = fastest else { return planned(policy, wishes, &wishes.tuning, figures) };
+    row.constants = flags(&row.tuning, &wishes.tuning);
+    row
+}
+
+fn with_each(tuning: &Tuning, candidates: &Candidates) -> Vec<Tuning> {
+    let with = |value: &TuningValue| {
+        let mut tuning = tuning.clone();
+        tuning.set(candidates.name, *value).expect("candidates are in the range of their constant");
+        tuning
+    };
+    candidates.values.iter().map(with).collect()
+}
+
+/// Divides the volume between bins and the remainders of long entries, so that both are full at the same time.
+fn with_ring_for_bins(policy: &Policy, wishes: &PlanWishes, mut tuning: Tuning) -> Tuning {
+    const NAME: &str = "hashcache_ring_share";
+    if matches!(policy.engine, EngineRow::Table(_)) && tuning.value(NAME) == Tuning::default().value(NAME) {
+        let rest = room::mean_rest_bytes(&|bytes| wishes.sizes.share_longer_than(bytes), tuning.hashcache_bin_bytes);
+        let share = rest / (rest + tuning.hashcache_bin_bytes as f64);
+        tuning.hashcache_ring_share = ((share * 100.0).ceil() / 100.0).clamp(0.01, 0.9);
+    }
+    tuning
+}
+
+/// Returns the constants that differ from those before, in the form of `--tune`.
+fn flags(tuning: &Tuning, before: &Tuning) -> Vec<String> {
+    let changed = Tuning::fields().iter().filter(|field| tuning.value(field.name) != before.value(field.name));
+    changed
+        .filter_map(|field| Some(format!("{}={}", field.name, shown(&field.kind, tuning.value(field.name)?))))
+        .collect()
+}
+
+fn shown(kind: &TuningKind, value: TuningValue) -> String {
+    match value {
+        TuningValue::Number(bytes) if matches!(kind, TuningKind::Power(_)) => format!("{}KiB", bytes >> 10),
+        TuningValue::Number(number) => number.to_string(),
+        TuningValue::Switch(is_on) => if is_on { "on" } else { "off" }.to_owned(),
+        TuningValue::Time(time) => format!("{}ms", time.as_millis()),
+        TuningValue::Share(share) => share.to_string(),
+        TuningValue::Word(word) => word.to_owned(),
+    }
+}
+
+/// Constants with at least this share of the best speed count as equally fast: plans are no more exact.
+const AS_FAST: f64 = 0.99;
+/// Indexes that are longer by at most this factor count as equally short.
+const AS_SHORT: f64 = 1.000_001;
