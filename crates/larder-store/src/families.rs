@@ -195,13 +195,15 @@ impl AnyEngine {
         let probe_due = volume.health.probe_due(volume.clock.now());
         let work_due = || {
             let due = volume.fence(|| each!(self, engine => engine.next_due())).unwrap_or_default();
-            due.into_iter().chain(volume.pending_due()).min()
+            due.into_iter().chain(volume.pending_due()).chain(volume.reads_due()).min()
         };
         probe_due.or_else(work_due)
     }
 
     /// Runs one round of the work that is due now, including the sync of written data.
     pub(crate) async fn maintain(&self) {
+        // A failure of the volume has been reported.
+        let _ = self.volume().fence(|| self.volume().submit_due_reads());
         each!(self, engine => self.run_fenced(engine.maintain()).await);
         self.retry_pending(false).await;
         let volume = self.volume();

@@ -18,6 +18,7 @@ pub(crate) mod neighbours;
 pub(crate) mod pending_removals;
 pub(crate) mod pins;
 pub(crate) mod protected_keys;
+pub(crate) mod read_batches;
 pub(crate) mod shared_flush;
 pub(crate) mod superblocks;
 pub(crate) mod turn;
@@ -26,7 +27,7 @@ pub(crate) mod wakeup;
 mod wear;
 
 use crate::{
-    Clock, Error, ErrorKind, Policy, Result, StoreOptions,
+    Clock, Error, ErrorKind, Policy, ReadAxis, Result, StoreOptions,
     clock::has_expired,
     device::{AlignedBuffer, Device, Directory},
     format::{
@@ -50,6 +51,7 @@ use neighbours::{BeginNeighbours, NeighbourRecord, RecordSink};
 use pending_removals::PendingRemovals;
 use pins::PinnedKeys;
 use protected_keys::ProtectedKeys;
+use read_batches::LookupReads;
 use shared_flush::SharedFlush;
 use std::{
     io,
@@ -96,6 +98,8 @@ pub(crate) struct Volume {
     /// Progress of the journal: written and durable pages, in policies that have a journal.
     pub(crate) journal: JournalMarks,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
+    /// `None` if the reads of lookups do not wait for each other.
+    lookup_reads: Option<LookupReads>,
     /// The receiver of evicted entries, if there is one.
     pub(crate) evictions: OnceLock<Arc<EvictionReceiver>>,
     pub(crate) waiting: LoadWaiters,
@@ -161,6 +165,8 @@ impl Volume {
             pending_removals: PendingRemovals::default(),
             journal: JournalMarks::default(),
             begin_neighbours: OnceLock::new(),
+            lookup_reads: (options.tuning.sorted_reads || policy.reads == ReadAxis::SortedBatches)
+                .then(|| LookupReads::new(&device, &options.tuning, &options.clock, options.background)),
             evictions: OnceLock::new(),
             waiting: LoadWaiters::default(),
             maintenance_thread: OnceLock::new(),
@@ -259,6 +265,8 @@ impl Volume {
 
     /// Reads `len_bytes` at `offset_bytes`. Neither has to be aligned.
     pub(crate) async fn read(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
+        // The maintenance thread may read for a long time, and batches must not wait for it.
+        self.submit_due_reads();
         let (aligned_start, skip, aligned_len) = self.aligned(offset_bytes, len_bytes);
         add(&self.counters.reads, 1);
         add(&self.counters.read_bytes, aligned_len);
@@ -266,6 +274,42 @@ impl Volume {
         self.note_transfer(&outcome);
         let buffer: AlignedBuffer = outcome.map_err(|source| self.read_failed(aligned_start, source))?;
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
+    }
+
+    /// Reads like [`Self::read`], but in a batch with the reads of other lookups if the store sorts them.
+    pub(crate) async fn read_in_batch(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
+        let (aligned_start, skip, aligned_len) = self.aligned(offset_bytes, len_bytes);
+        let outcome = self.read_aligned_in_batch(aligned_start, aligned_len).await;
+        self.note_transfer(&outcome);
+        let buffer = outcome.map_err(|source| self.read_failed(aligned_start, source))?;
+        Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
+    }
+
+    /// Reads whole units of the device, in a batch if the store sorts the reads of lookups. Counts the read, but does
+    /// not note its outcome.
+    pub(crate) async fn read_aligned_in_batch(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<AlignedBuffer> {
+        add(&self.counters.reads, 1);
+        add(&self.counters.read_bytes, len_bytes);
+        // The thread that submits batches must not wait for one.
+        match self.lookup_reads.as_ref().filter(|_| !self.is_on_maintenance_thread()) {
+            Some(reads) => reads.read(offset_bytes, len_bytes, || self.wakeup.wake()).await,
+            None => self.device.read(offset_bytes, len_bytes as usize).await,
+        }
+    }
+
+    /// Submits the reads of lookups that have waited long enough.
+    pub(crate) fn submit_due_reads(&self) {
+        self.lookup_reads.iter().for_each(LookupReads::submit_due);
+    }
+
+    /// Submits the waiting reads of lookups. From now on, none waits.
+    pub(crate) fn end_read_batches(&self) {
+        self.lookup_reads.iter().for_each(LookupReads::end);
+    }
+
+    /// Returns the time until reads of lookups must be submitted.
+    pub(crate) fn reads_due(&self) -> Option<Duration> {
+        self.lookup_reads.as_ref()?.due()
     }
 
     /// Reads whole blocks that a start needs. Retries a failed read a few times, because the entries in it would be

@@ -116,12 +116,12 @@ impl MappedEngine {
     /// Submits due I/O and evicts due entries. Returns whether numbers for writes must be reserved.
     fn do_what_is_due(self: &Arc<Self>) -> bool {
         let now = self.volume.clock.now();
-        let (reads, woken, numbers_are_scarce) = self.update(|state| {
+        self.volume.submit_due_reads();
+        let (woken, numbers_are_scarce) = self.update(|state| {
             state.flush_due(now);
             state.evict_due(now);
-            (state.take_due_reads(now), state.waiting.take(), state.numbers_are_scarce())
+            (state.waiting.take(), state.numbers_are_scarce())
         });
-        self.send_reads(reads);
         // Commits that wait for room check their deadlines.
         woken.wake();
         numbers_are_scarce
@@ -180,10 +180,9 @@ impl Engine for MappedEngine {
 
     fn next_due(&self) -> Option<Duration> {
         let state = self.lock();
-        let read_due = state.reads_due_at().map(|at| at.saturating_sub(self.volume.clock.now()));
         let tick = state.is_busy().then_some(TICK);
         let retry = (state.phase == state::StorePhase::Unusable).then_some(START_RETRY_PAUSE);
-        read_due.into_iter().chain(tick).chain(retry).min()
+        tick.into_iter().chain(retry).min()
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {

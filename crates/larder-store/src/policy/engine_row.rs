@@ -217,17 +217,6 @@ impl MappedRow {
             ) => false,
         }
     }
-
-    /// Returns whether reads go in sorted batches.
-    pub(crate) const fn sorts_reads(self) -> bool {
-        match self {
-            Self::Slots(SlotSchedule::PagesAndSortedReads | SlotSchedule::SitePagesAndSortedReads) => true,
-            Self::Slots(SlotSchedule::Through | SlotSchedule::Asynchronous | SlotSchedule::Pages)
-            | Self::Files(_)
-            | Self::SizeClasses
-            | Self::Bitmap => false,
-        }
-    }
 }
 
 impl LogRow {

@@ -53,6 +53,7 @@ fn run(volumes: &EngineVolumes, engine: &AnyEngine) {
         block_on(volumes.maintain(engine));
         wakeup.wait(|| engine.next_due());
     }
+    engine.volume().end_read_batches();
     if !engine.volume().is_closed() {
         if let Err(error) = block_on(engine.volume().ensure_emptied()) {
             tracing::error!("{error}");

@@ -80,7 +80,7 @@ impl ClustersEngine {
     async fn read_cluster(&self, place: EntryPlace) -> Result<Bytes> {
         let end = u64::from(place.offset_sectors) + u64::from(place.sectors);
         let len_bytes = (end * SECTOR_BYTES).max(self.area.cluster_bytes);
-        self.volume.read(self.area.offset_bytes(place.cluster), len_bytes).await
+        self.volume.read_in_batch(self.area.offset_bytes(place.cluster), len_bytes).await
     }
 
     /// Returns whether a cluster's directory is valid and has the expected sequence.

@@ -41,8 +41,13 @@ const STALLED: &str = "the store accepts no entries until its pending changes ar
 impl Volume {
     /// Returns the deadline until which a commit that begins now waits for room.
     pub(crate) fn room_deadline(&self) -> Duration {
-        let is_maintenance = self.maintenance_thread.get() == Some(&thread::current().id());
-        self.clock.now() + if self.options.background && !is_maintenance { ROOM_PATIENCE } else { Duration::ZERO }
+        self.clock.now()
+            + if self.options.background && !self.is_on_maintenance_thread() { ROOM_PATIENCE } else { Duration::ZERO }
+    }
+
+    /// Returns whether the calling thread is the volume's maintenance thread.
+    pub(crate) fn is_on_maintenance_thread(&self) -> bool {
+        self.maintenance_thread.get() == Some(&thread::current().id())
     }
 
     /// Marks the calling thread as the one that makes room, so that it never waits for room.

@@ -7,7 +7,6 @@ use super::{LogEngine, reclaim::NeededRecord};
 use crate::{
     Hints, Reader,
     clock::has_expired,
-    engine::ReadExtent,
     format::record::DecodedRecord,
     volume::evictions::{EvictedEntry, EvictionReceiver},
 };
@@ -32,7 +31,7 @@ impl LogEngine {
     async fn pass_batch_on(self: &Arc<Self>, receiver: &EvictionReceiver, batch: &[NeededRecord]) {
         let mut sink = (receiver.begin)();
         let reads = batch.iter().map(async |lost| {
-            let outcome = self.read_record(lost.listing.key_hash, lost.slot, ReadExtent::Whole).await;
+            let outcome = self.read_front(lost.listing.key_hash, lost.slot, lost.slot.size.sectors()).await;
             (lost, outcome)
         });
         for (lost, outcome) in join_all(reads).await {

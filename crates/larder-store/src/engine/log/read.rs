@@ -38,6 +38,16 @@ pub(super) struct RecordAge {
     pub(super) position: Sector,
 }
 
+/// The extent of a read of a record, and its schedule.
+#[derive(Clone, Copy)]
+struct RecordRead {
+    wanted_sectors: u64,
+    /// Fewest sectors that a read from the device takes, see [`super::group_reads`].
+    sectors_min: u64,
+    /// Whether the read may wait for others. Reads of reclaim and of commits do not.
+    waits_for_batch: bool,
+}
+
 /// A record, and where it is.
 type Found = (Sector, Bytes, DecodedRecord);
 
@@ -112,7 +122,7 @@ impl LogEngine {
     ) -> Result<LookStep<Found>> {
         let key_hash = hash.key_hash();
         for slot in matches.iter() {
-            let Some((record, decoded)) = self.read_record(key_hash, slot, extent).await? else {
+            let Some((record, decoded)) = self.read_for_lookup(key_hash, slot, extent).await? else {
                 // Reclaim may have moved the entry during the read. Then the bytes prove nothing, and the lookup starts
                 // again.
                 if !self.still_at(key_hash, slot.position) {
@@ -223,53 +233,53 @@ impl LogEngine {
         RecordAge { order: segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position }
     }
 
-    /// Reads the record of a slot of `key_hash`'s address, from memory or the device. Returns `None` if there is no
-    /// valid one.
-    pub(super) async fn read_record(
+    /// Reads the record of a slot of `key_hash`'s address for a lookup, from memory or the device. Returns `None` if
+    /// there is no valid one.
+    async fn read_for_lookup(
         &self,
         key_hash: KeyHash,
         slot: IndexSlot,
         extent: ReadExtent,
     ) -> Result<Option<(Bytes, DecodedRecord)>> {
-        let want = match extent {
+        let wanted_sectors = match extent {
             ReadExtent::Whole => slot.size.sectors(),
             ReadExtent::Key => RECOGNISED_SECTORS,
             ReadExtent::Front if self.reads_groups() => slot.size.sectors(),
             ReadExtent::Front => FRONT_SECTORS,
         };
-        self.read_front_and_on(key_hash, slot, want, self.group_read_sectors(&slot, extent)).await
+        let sectors_min = self.group_read_sectors(&slot, extent);
+        self.read_by(key_hash, slot, RecordRead { wanted_sectors, sectors_min, waits_for_batch: true }).await
     }
 
-    /// As [`Self::read_record`], but reads about `want` sectors of it at most.
+    /// Reads about `wanted_sectors` of the record of a slot of `key_hash`'s address at most, from memory or the device.
+    /// Returns `None` if there is no valid one.
     pub(super) async fn read_front(
         &self,
         key_hash: KeyHash,
         slot: IndexSlot,
-        want: u64,
+        wanted_sectors: u64,
     ) -> Result<Option<(Bytes, DecodedRecord)>> {
-        self.read_front_and_on(key_hash, slot, want, 0).await
+        self.read_by(key_hash, slot, RecordRead { wanted_sectors, sectors_min: 0, waits_for_batch: false }).await
     }
 
-    /// As [`Self::read_front`], but a read from the device takes at least `sectors_min`.
-    async fn read_front_and_on(
+    async fn read_by(
         &self,
         key_hash: KeyHash,
         slot: IndexSlot,
-        want: u64,
-        sectors_min: u64,
+        mut read: RecordRead,
     ) -> Result<Option<(Bytes, DecodedRecord)>> {
-        let mut want = want.min(slot.size.sectors());
+        read.wanted_sectors = read.wanted_sectors.min(slot.size.sectors());
         // A second round is needed if the head is longer than the front that was read.
         for _ in 0..2 {
-            let Some(bytes) = self.read_sectors_and_on(slot.position, want, sectors_min).await? else {
-                return Ok(None);
-            };
+            let Some(bytes) = self.read_sectors_by(slot.position, read).await? else { return Ok(None) };
             let Some(at) = self.record_in(slot.position, key_hash, &bytes) else { return Ok(None) };
             let record = bytes.slice(at..);
             let spanned = |needed: usize| sectors((at + needed) as u64);
             match DecodedRecord::decode(self.volume.id, &record) {
                 Ok(decoded) if self.belongs(slot.position, &decoded) => return Ok(Some((record, decoded))),
-                Err(RecordRefusal::Short(needed)) if spanned(needed) > want => want = spanned(needed),
+                Err(RecordRefusal::Short(needed)) if spanned(needed) > read.wanted_sectors => {
+                    read.wanted_sectors = spanned(needed);
+                }
                 Ok(_) | Err(_) => return Ok(None),
             }
         }
@@ -325,27 +335,31 @@ impl LogEngine {
     /// Reads `sectors` from `position`, or fewer at the end of a dirty unit or of the segment. Returns `None` if the
     /// position is in no segment.
     pub(super) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
-        self.read_sectors_and_on(position, sectors, 0).await
+        let read = RecordRead { wanted_sectors: sectors, sectors_min: 0, waits_for_batch: false };
+        self.read_sectors_by(position, read).await
     }
 
-    /// As [`Self::read_sectors`], but a read from the device takes at least `sectors_min`.
-    async fn read_sectors_and_on(&self, position: Sector, sectors: u64, sectors_min: u64) -> Result<Option<Bytes>> {
+    async fn read_sectors_by(&self, position: Sector, read: RecordRead) -> Result<Option<Bytes>> {
+        let RecordRead { wanted_sectors, sectors_min, waits_for_batch } = read;
         let Some(segment) = self.geometry.segment_of(position) else { return Ok(None) };
         if self.segments.is_dirty(segment)
-            && let Some(copy) = self.lock_log().dirty_copy(position, sectors)
+            && let Some(copy) = self.lock_log().dirty_copy(position, wanted_sectors)
         {
             return Ok(Some(Bytes::from(copy)));
         }
         let start = position.byte_offset();
-        let end_of = |sectors: u64| (start + sectors * SECTOR_BYTES).min(self.geometry.segment_end_bytes(segment));
-        let (end, longer_end) = (end_of(sectors), end_of(sectors.max(sectors_min)));
-        if longer_end > end
-            && let Ok(bytes) = self.volume.read(start, longer_end - start).await
-        {
-            return Ok(Some(bytes));
+        let len_of = |sectors: u64| (sectors * SECTOR_BYTES).min(self.geometry.segment_end_bytes(segment) - start);
+        let (len, longer_len) = (len_of(wanted_sectors), len_of(wanted_sectors.max(sectors_min)));
+        let outcome = if waits_for_batch {
+            self.volume.read_in_batch(start, longer_len).await
+        } else {
+            self.volume.read(start, longer_len).await
+        };
+        match outcome {
+            // A bad block behind the record must not fail the read of the record.
+            Err(_) if longer_len > len => self.volume.read(start, len).await.map(Some),
+            outcome => outcome.map(Some),
         }
-        // A bad block behind the record must not fail the read of the record.
-        self.volume.read(start, end - start).await.map(Some)
     }
 
     pub(super) fn reads_groups(&self) -> bool {

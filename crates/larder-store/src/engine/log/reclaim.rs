@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     LogRow, Reader,
-    engine::ReadExtent,
     format::{
         SegmentRow,
         record::{BODY_BLOCK_BYTES, BodyPart, DecodedRecord, RecordKind, RecordMeta, RecordParts},
@@ -224,7 +223,7 @@ impl LogEngine {
         };
         let slots = kept.iter().map(|kept| (slot_of(kept), kept));
         let reads = slots.map(async |(slot, kept)| {
-            let outcome = self.read_record(kept.listing.key_hash, slot, ReadExtent::Whole).await;
+            let outcome = self.read_front(kept.listing.key_hash, slot, slot.size.sectors()).await;
             (slot, kept.hits, outcome)
         });
         for (slot, hits, outcome) in join_all(reads).await {

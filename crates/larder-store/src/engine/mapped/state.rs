@@ -10,9 +10,9 @@ use super::{
     layout::Allocator,
     map::{EntryMap, MapEntry, MapPlace},
     pace::{EvictionPace, EvictionPacer, RunFound, VolumeDemand},
-    read::{BatchedRead, FoundOnMap},
+    read::FoundOnMap,
     recovery::{KnownFiles, RecoveryFindings as StartFound},
-    schedule::{batches::ReadBatches, locality::LocalityBuffers, packets::Packetizer},
+    schedule::{locality::LocalityBuffers, packets::Packetizer},
 };
 use crate::{
     MappedRow, SlotSchedule,
@@ -49,7 +49,6 @@ pub(crate) struct MappedState {
     pub(super) map: EntryMap,
     pub(super) space: Allocator,
     pub(super) writes: WriteSchedule,
-    reads: Option<ReadBatches<BatchedRead>>,
     pacer: Option<EvictionPacer>,
     pub(super) dirty: DirtyEntries,
     pub(super) phase: StorePhase,
@@ -117,7 +116,6 @@ impl MappedState {
             map: EntryMap::new(entries.min(MapCheckpointArea::of(shape).listings_max()), volume.clock.now_s()),
             space: Allocator::new(volume, row),
             writes,
-            reads: row.sorts_reads().then(|| ReadBatches::new(tuning.read_batch_count)),
             pacer: (row == MappedRow::Bitmap).then(|| EvictionPacer::new(pace)),
             dirty: DirtyEntries::default(),
             phase: StorePhase::Loading,
@@ -327,31 +325,7 @@ impl MappedState {
         (0..count).take_while(|_| self.evict_oldest().is_some()).for_each(drop);
     }
 
-    /// Adds a read to the batch. Returns the reads that must be submitted now.
-    pub(super) fn batch(&mut self, read: BatchedRead, now: Duration) -> Result<Vec<BatchedRead>, BatchedRead> {
-        match &mut self.reads {
-            Some(batches) => Ok(batches.add(read.offset_bytes, read, now)),
-            None => Err(read),
-        }
-    }
-
-    pub(super) fn take_reads(&mut self) -> Vec<BatchedRead> {
-        self.reads.as_mut().map(ReadBatches::take).unwrap_or_default()
-    }
-
-    pub(super) fn take_due_reads(&mut self, now: Duration) -> Vec<BatchedRead> {
-        let due = if self.reads_due_at().is_some_and(|at| at <= now) { self.take_reads() } else { Vec::new() };
-        assert!(self.reads_due_at().is_none_or(|at| at > now), "no read waits longer than it is to");
-        due
-    }
-
-    /// Returns when the waiting batch of reads must be submitted.
-    pub(super) fn reads_due_at(&self) -> Option<Duration> {
-        let opened_at = self.reads.as_ref()?.opened_at()?;
-        Some(opened_at + self.volume.options.tuning.read_batch_time_out)
-    }
-
-    /// Returns whether work other than reads will become due as time passes.
+    /// Returns whether work will become due as time passes.
     pub(super) fn is_busy(&self) -> bool {
         let buffered = match &self.writes {
             WriteSchedule::Packets { packetizer, locality } => {

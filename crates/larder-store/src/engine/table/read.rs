@@ -61,7 +61,7 @@ impl TableEngine {
             }
             LookupPlan::Bin(way) => {
                 let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
-                let bin = self.volume.read(offset_bytes, self.layout.bin_bytes).await?;
+                let bin = self.volume.read_in_batch(offset_bytes, self.layout.bin_bytes).await?;
                 self.open_bin(&target, ReadBin { bytes: bin, offset_bytes }, changes).await?
             }
             LookupPlan::Set => self.search_set(&target, changes).await?,
@@ -111,8 +111,13 @@ impl TableEngine {
 
     /// Reads a set. Stores its content in memory, unless the set changed since its counter was `changes`.
     pub(super) async fn read_set(&self, set: SetNumber, changes: u32) -> Result<(Bytes, SetSummary)> {
+        let bytes = self.volume.read(self.layout.set_offset_bytes(set), self.layout.set_bytes()).await?;
+        Ok(self.take_set(set, bytes, changes))
+    }
+
+    /// Stores the content of a set that was read in memory, unless the set changed since its counter was `changes`.
+    fn take_set(&self, set: SetNumber, bytes: Bytes, changes: u32) -> (Bytes, SetSummary) {
         let offset_bytes = self.layout.set_offset_bytes(set);
-        let bytes = self.volume.read(offset_bytes, self.layout.set_bytes()).await?;
         let summary = SetSummary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);
         let mut state = self.lock();
         if state.is_settled(set, changes) {
@@ -127,11 +132,13 @@ impl TableEngine {
                 }
             }
         }
-        Ok((bytes, summary))
+        (bytes, summary)
     }
 
     async fn search_set(self: &Arc<Self>, target: &LookupTarget<'_>, changes: u32) -> Result<Option<Reader>> {
-        let (bytes, summary) = self.read_set(target.set, changes).await?;
+        let offset_bytes = self.layout.set_offset_bytes(target.set);
+        let bytes = self.volume.read_in_batch(offset_bytes, self.layout.set_bytes()).await?;
+        let (bytes, summary) = self.take_set(target.set, bytes, changes);
         let Some(way) = summary.newest(target.hash) else { return Ok(None) };
         let bin_bytes = self.layout.bin_bytes as usize;
         let bin = bytes.slice(way * bin_bytes..(way + 1) * bin_bytes);
@@ -178,7 +185,7 @@ impl TableEngine {
             return Ok(Some(Bytes::copy_from_slice(&begin)));
         }
         let Some(offset_bytes) = self.lock().ring.offset_bytes(header.rest_at, len - first) else { return Ok(None) };
-        let rest = self.volume.read(offset_bytes, len - first).await?;
+        let rest = self.volume.read_in_batch(offset_bytes, len - first).await?;
         // If it was overwritten during the read, the bytes are not valid.
         if self.lock().ring.offset_bytes(header.rest_at, len - first).is_none() {
             return Ok(None);

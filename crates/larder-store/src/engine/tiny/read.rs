@@ -152,7 +152,10 @@ impl TinyEngine {
     /// Reads the piece of a slot of the front.
     async fn read_front(&self, slot: FrontSlot) -> Result<FrontRead> {
         let offset = self.front_offset(slot.granule);
-        let bytes = self.front_bytes(offset).await?;
+        let bytes = match self.waiting_front_bytes(offset) {
+            Some(copy) => copy,
+            None => self.volume.read_in_batch(offset, self.front_len_bytes(offset)).await?,
+        };
         let piece = RecordPiece::of(self.volume.id, &bytes);
         let state = self.lock();
         if state.index.find(slot.prefix, slot.granule).is_none() {
@@ -166,11 +169,19 @@ impl TinyEngine {
 
     /// Reads enough bytes of the front at `offset` for the longest record.
     pub(super) async fn front_bytes(&self, offset: u64) -> Result<Bytes> {
-        let len = self.plan.short_bytes_max();
-        if let Some(copy) = self.lock().front.dirty_copy(offset, len) {
-            return Ok(Bytes::from(copy));
+        match self.waiting_front_bytes(offset) {
+            Some(copy) => Ok(copy),
+            None => self.volume.read(offset, self.front_len_bytes(offset)).await,
         }
-        self.volume.read(offset, len.min(self.plan.front.end_bytes() - offset)).await
+    }
+
+    /// Returns the bytes of the front at `offset` if they are not yet on the device.
+    fn waiting_front_bytes(&self, offset: u64) -> Option<Bytes> {
+        self.lock().front.dirty_copy(offset, self.plan.short_bytes_max()).map(Bytes::from)
+    }
+
+    fn front_len_bytes(&self, offset: u64) -> u64 {
+        self.plan.short_bytes_max().min(self.plan.front.end_bytes() - offset)
     }
 
     async fn search_set(&self, wanted: WantedKey<'_>) -> Result<Located> {
@@ -186,7 +197,7 @@ impl TinyEngine {
         let offset = self.plan.set_start_bytes(set);
         let bytes = match dirty {
             Some(buffer) => Bytes::from_owner(SharedBuffer(buffer)),
-            None => self.volume.read(offset, self.plan.set_bytes).await?,
+            None => self.volume.read_in_batch(offset, self.plan.set_bytes).await?,
         };
         let listings = match contents::directory(self.volume.id, offset, &bytes) {
             Some(SetDirectory { version: found, listings }) if found == version => listings,
@@ -262,7 +273,7 @@ impl TinyEngine {
         };
         match dirty {
             Some(copy) => Ok(Some(Bytes::from(copy))),
-            None => self.volume.read(stub.offset_bytes, len).await.map(Some),
+            None => self.volume.read_in_batch(stub.offset_bytes, len).await.map(Some),
         }
     }
 }

@@ -222,10 +222,21 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// The policies whose reads are sorted, and some that do so with `sorted_reads`.
+const SORTED_ROWS: [&str; 7] =
+    ["lazy-reads", "lazy-reads-loc", "log", "stream", "hashcache-log", "hashcache-setmem", "esp"];
+
+fn sorted_options(row: &str) -> StoreOptions {
+    let policy = Policy::named(row).unwrap();
+    let mut options = StoreOptions { policy, identity_seed: Some(1), ..options() };
+    options.tuning.sorted_reads = !row.starts_with("lazy-reads");
+    options
+}
+
 #[test]
 fn lazy_reads_go_in_sorted_batches_of_ten_or_when_their_time_is_over() {
-    for row in ["lazy-reads", "lazy-reads-loc"] {
-        let bench = Bench::new(row);
+    for row in SORTED_ROWS {
+        let bench = Bench::with(sorted_options(row));
         for key in 0..30 {
             assert!(insert(&bench.store, key, 1, 5000));
         }
@@ -254,20 +265,17 @@ fn lazy_reads_go_in_sorted_batches_of_ten_or_when_their_time_is_over() {
 
 #[test]
 fn a_lone_lazy_read_ends_without_anybody_else() {
-    let bench = Bench::new("lazy-reads");
-    assert!(insert(&bench.store, 1, 1, 5000));
-    block_on(bench.store.sync()).unwrap();
-    assert_eq!(version_of(&bench.store, 1), Some(1));
-    let options = StoreOptions {
-        background: true,
-        clock: larder_store::Clock::default(),
-        policy: Policy::named("lazy-reads").unwrap(),
-        ..options()
-    };
-    let bench = Bench::with(options);
-    assert!(insert(&bench.store, 1, 1, 5000));
-    block_on(bench.store.sync()).unwrap();
-    assert_eq!(version_of(&bench.store, 1), Some(1), "the store's own thread sends it");
+    for row in SORTED_ROWS {
+        let bench = Bench::with(sorted_options(row));
+        assert!(insert(&bench.store, 1, 1, 5000));
+        block_on(bench.store.sync()).unwrap();
+        assert_eq!(version_of(&bench.store, 1), Some(1), "{row}");
+        let clock = larder_store::Clock::default();
+        let bench = Bench::with(StoreOptions { background: true, clock, ..sorted_options(row) });
+        assert!(insert(&bench.store, 1, 1, 5000));
+        block_on(bench.store.sync()).unwrap();
+        assert_eq!(version_of(&bench.store, 1), Some(1), "{row}: the store's own thread sends it");
+    }
 }
 
 #[test]
