@@ -22,12 +22,13 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
     sign::CertifiedKey,
 };
-
-use crate::{
-    certificate::{Certificate, PermittedName},
-    config::HostPattern,
-    digest::hex,
+use x509_parser::{
+    certificate::X509Certificate,
+    extensions::GeneralName,
+    prelude::{FromDer as _, ParsedExtension},
 };
+
+use crate::{config::HostPattern, digest::hex};
 
 /// A CA of this machine.
 pub struct Authority {
@@ -74,29 +75,32 @@ impl Authority {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
             .map_err(|_| refused("the file contains no certificate in PEM form"))?;
         let key = KeyPair::from_pem(key).map_err(|_| refused("the private key is not in PKCS #8 and PEM form"))?;
-        let parsed = Certificate::read(&der).ok_or_else(|| refused("the certificate cannot be read"))?;
-        if parsed.public_key != key.subject_public_key_info() {
+        let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| refused("the certificate cannot be read"))?;
+        if parsed.public_key().raw != key.subject_public_key_info() {
             return Err(refused("the certificate does not match the private key"));
         }
         if !parsed.is_ca() {
             return Err(refused("the certificate is not one of a CA"));
         }
+        let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
         let mut distinguished = DistinguishedName::new();
-        distinguished.push(DnType::CommonName, parsed.common_name().unwrap_or_default());
+        distinguished.push(DnType::CommonName, name.unwrap_or_default());
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished;
+        let validity = parsed.validity();
         let leaf_key = KeyPair::generate().map_err(io::Error::other)?;
         let authority = Self {
             issuer: Issuer::new(params, key),
             pem: certificate.to_owned(),
-            from_secs: parsed.not_before,
-            until_secs: parsed.not_after,
+            from_secs: validity.not_before.timestamp(),
+            until_secs: validity.not_after.timestamp(),
             permitted: permitted(&parsed),
             leaf_key,
             certificate: der.clone(),
         };
         let trial = authority.sign("trial.invalid")?;
-        let issued = Certificate::read(&trial).is_some_and(|leaf| leaf.issuer == parsed.subject);
+        let issued = X509Certificate::from_der(&trial)
+            .is_ok_and(|(_, leaf)| leaf.issuer().as_raw() == parsed.subject().as_raw());
         if issued { Ok(authority) } else { Err(refused("the certificate was not created by `larder ca`")) }
     }
 
@@ -125,8 +129,10 @@ impl Authority {
 
     /// Returns the name in the certificate.
     pub fn name(&self) -> String {
-        let parsed = Certificate::read(&self.certificate);
-        parsed.and_then(|parsed| parsed.common_name().map(str::to_owned)).unwrap_or_default()
+        let parsed = X509Certificate::from_der(&self.certificate).ok();
+        let name =
+            parsed.and_then(|(_, parsed)| Some(parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned()));
+        name.unwrap_or_default()
     }
 
     /// Returns the time at which the certificate expires.
@@ -242,10 +248,16 @@ fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
 }
 
 /// Returns the names that a certificate's constraints permit. `None` if it has no constraints.
-fn permitted(parsed: &Certificate<'_>) -> Option<Vec<Box<str>>> {
-    let names = parsed.permitted_names()?.into_iter().filter_map(|name| match name {
-        PermittedName::Dns(name) => Some(name.into()),
-        PermittedName::Address(octets) => address(octets).map(|address| address.to_string().into()),
+fn permitted(parsed: &X509Certificate<'_>) -> Option<Vec<Box<str>>> {
+    let constraints = parsed.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::NameConstraints(constraints) => Some(constraints),
+        _ => None,
+    })?;
+    let subtrees = constraints.permitted_subtrees.iter().flatten();
+    let names = subtrees.filter_map(|subtree| match &subtree.base {
+        GeneralName::DNSName(name) => Some((*name).into()),
+        GeneralName::IPAddress(octets) => address(octets).map(|address| address.to_string().into()),
+        _ => None,
     });
     Some(names.collect())
 }

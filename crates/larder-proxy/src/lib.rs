@@ -25,7 +25,6 @@ mod authority;
 mod body_budget;
 mod build_caches;
 mod cache;
-mod certificate;
 mod client;
 mod clock;
 mod config;

@@ -18,9 +18,9 @@ use rustls::{
     sign::CertifiedKey,
 };
 use webpki::EndEntityCert;
+use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 use crate::{
-    certificate::Certificate,
     config::TlsIdentity,
     file_watcher::{FileStamp, stamp},
 };
@@ -70,8 +70,10 @@ impl CertificateSet {
     pub(crate) fn expiries(&self) -> Vec<(String, i64)> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let named = table.by_name.iter().flat_map(|(name, keys)| keys.iter().map(move |key| (name, key)));
-        let ends =
-            named.filter_map(|(name, key)| Some((name.clone(), Certificate::read(key.cert.first()?)?.not_after)));
+        let ends = named.filter_map(|(name, key)| {
+            let (_, certificate) = X509Certificate::from_der(key.cert.first()?).ok()?;
+            Some((name.clone(), certificate.validity().not_after.timestamp()))
+        });
         ends.collect()
     }
 
@@ -177,5 +179,6 @@ pub(crate) fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>)
 
 /// Returns whether a certificate has alternative names. Clients check only these (RFC 9110 4.3.4), not the common name.
 fn has_alternative_names(certificate: &CertificateDer<'_>) -> bool {
-    Certificate::read(certificate).is_some_and(|parsed| parsed.has_alternative_names())
+    let parsed = X509Certificate::from_der(certificate);
+    parsed.is_ok_and(|(_, parsed)| matches!(parsed.subject_alternative_name(), Ok(Some(_))))
 }
