@@ -228,7 +228,7 @@ const SORTED_ROWS: [&str; 7] =
 
 fn sorted_options(row: &str) -> StoreOptions {
     let policy = Policy::named(row).unwrap();
-    let mut options = StoreOptions { policy, identity_seed: Some(1), ..options() };
+    let mut options = StoreOptions { policy, size_bytes: SIZE_BYTES, identity_seed: Some(1), ..options() };
     options.tuning.sorted_reads = !row.starts_with("lazy-reads");
     options
 }
