@@ -25,6 +25,7 @@ use crate::{
 };
 use bytes::Bytes;
 use std::{
+    pin::{Pin, pin},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -93,7 +94,7 @@ impl AnyEngine {
     }
 
     pub(crate) async fn load(&self) {
-        each!(self, engine => self.run_fenced(engine.load()).await);
+        each!(self, engine => self.run_fenced(pin!(engine.load())).await);
         self.volume().set_loaded();
     }
 
@@ -101,14 +102,14 @@ impl AnyEngine {
         if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
-        each!(self, engine => self.volume().fenced(engine.get(key, extent)).await)
+        each!(self, engine => self.volume().fenced(pin!(engine.get(key, extent))).await)
     }
 
     pub(crate) async fn locate(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
         if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
-        let location = each!(self, engine => self.volume().fenced(engine.locate(key)).await)?;
+        let location = each!(self, engine => self.volume().fenced(pin!(engine.locate(key))).await)?;
         Ok(location.map(LocatedEntry))
     }
 
@@ -125,7 +126,7 @@ impl AnyEngine {
             return Err(error);
         }
         self.volume().pending_removals.note_commit(record.key);
-        each!(self, engine => self.volume().fenced(engine.commit(record)).await)
+        each!(self, engine => self.volume().fenced(pin!(engine.commit(record))).await)
     }
 
     pub(crate) fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
@@ -146,7 +147,7 @@ impl AnyEngine {
 
     /// Removes an entry whose removal is already pending.
     pub(super) async fn remove_pending(&self, key: &[u8]) -> Result<()> {
-        each!(self, engine => self.volume().fenced(engine.remove(key)).await)
+        each!(self, engine => self.volume().fenced(pin!(engine.remove(key))).await)
     }
 
     pub(crate) async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
@@ -154,7 +155,7 @@ impl AnyEngine {
             return self.volume().check_open().map(|()| false);
         }
         self.check_pending().await?;
-        each!(self, engine => self.volume().fenced(engine.update_head(key, head, hints)).await)
+        each!(self, engine => self.volume().fenced(pin!(engine.update_head(key, head, hints))).await)
     }
 
     /// Retries pending removals before a store operation. Nothing is stored while any removal is pending, and a store
@@ -204,7 +205,7 @@ impl AnyEngine {
     pub(crate) async fn maintain(&self) {
         // A failure of the volume has been reported.
         let _ = self.volume().fence(|| self.volume().submit_due_reads());
-        each!(self, engine => self.run_fenced(engine.maintain()).await);
+        each!(self, engine => self.run_fenced(pin!(engine.maintain())).await);
         self.retry_pending(false).await;
         let volume = self.volume();
         if volume.wakeup.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
@@ -213,28 +214,29 @@ impl AnyEngine {
     }
 
     /// Runs work that reports its errors itself. A failure of the volume has been reported, too.
-    async fn run_fenced(&self, work: impl Future<Output = ()>) {
+    async fn run_fenced(&self, work: Pin<&mut impl Future<Output = ()>>) {
         let call = async {
             work.await;
             Ok(())
         };
-        let _ = self.volume().fenced(call).await;
+        let _ = self.volume().fenced(pin!(call)).await;
     }
 
     /// Hands everything committed so far to the device. Concurrent calls share one flush.
     pub(crate) async fn flush(&self) -> Result<()> {
-        self.volume().fenced(self.volume().flushes.join(async { each!(self, engine => engine.flush().await) })).await
+        let flush = pin!(self.volume().flushes.join(async { each!(self, engine => engine.flush().await) }));
+        self.volume().fenced(flush).await
     }
 
     /// Flushes everything and makes it durable.
     pub(crate) async fn sync(&self) -> Result<()> {
-        each!(self, engine => self.volume().fenced(engine.flush()).await)?;
+        each!(self, engine => self.volume().fenced(pin!(engine.flush())).await)?;
         self.volume().sync().await
     }
 
     /// Closes the engine: everything is written and durable, and the next start finds it at once.
     pub(crate) async fn finish(&self) -> Result<()> {
-        each!(self, engine => self.volume().fenced(engine.finish()).await)?;
+        each!(self, engine => self.volume().fenced(pin!(engine.finish())).await)?;
         self.volume().sync().await
     }
 

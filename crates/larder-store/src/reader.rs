@@ -17,7 +17,7 @@ use futures_util::future::try_join_all;
 pub(crate) use neighbours::begin_records;
 pub use neighbours::{NeighbourEntry, NeighbourSink};
 pub(crate) use source::BodySource;
-use std::{ops::Range, sync::Arc, sync::atomic::Ordering};
+use std::{ops::Range, pin::pin, sync::Arc, sync::atomic::Ordering};
 pub use stream::BodyStream;
 
 /// An entry that was found.
@@ -97,7 +97,7 @@ impl Reader {
         if range.is_empty() {
             return Ok(Some(Bytes::new()));
         }
-        self.volume().fenced(self.read_verified(range)).await
+        self.volume().fenced(pin!(self.read_verified(range))).await
     }
 
     async fn read_verified(&self, range: Range<u64>) -> Result<Option<Bytes>> {

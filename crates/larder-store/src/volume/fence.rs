@@ -17,7 +17,7 @@ use crate::{
     Error, ErrorKind, Result,
     device::{Completion, PlannedPanic},
 };
-use std::{any::Any, future::poll_fn, io, panic::resume_unwind, pin::pin, sync::atomic::Ordering, task::Poll, thread};
+use std::{any::Any, future::poll_fn, io, panic::resume_unwind, pin::Pin, sync::atomic::Ordering, task::Poll, thread};
 
 impl Volume {
     /// Runs a step of the volume's engine. If it panics, the volume fails. While a panic in a fence unwinds, no further
@@ -46,10 +46,11 @@ impl Volume {
 
     /// Runs a call of the volume's engine. If it panics, the volume fails.
     ///
+    /// The call is pinned where it is made: passed by value, its state would be in this one twice.
+    ///
     /// # Errors
     /// `Unavailable` if the volume has failed, also while the call waits, and otherwise the error of the call.
-    pub(crate) async fn fenced<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let mut call = pin!(call);
+    pub(crate) async fn fenced<T>(&self, mut call: Pin<&mut impl Future<Output = Result<T>>>) -> Result<T> {
         let mut waiting = self.failure.waiting_call();
         poll_fn(|context| match self.fence(|| call.as_mut().poll(context)) {
             Err(error) => Poll::Ready(Err(error)),
