@@ -8,18 +8,19 @@ use crate::{
     open_files,
     output::tell,
     service_manager, size,
-    store_command::LayoutFlags,
+    store_command::{self, LayoutFlags},
+    store_path::make_private,
     store_server::{ServerOptions, StoreServer},
     tuning,
     value::BadValue,
     volumes::SIZE_BYTES_DEFAULT,
+    wiring::{CLOSE_PATIENCE, EXIT_CUT_SHORT},
 };
 use clap::Args;
 use larder_cache::{Cache, Error};
-use larder_store::{PathContent, Policy, StoreInfo, StoreOptions, inspect};
+use larder_store::{PathContent, Policy, StoreInfo, StoreOptions};
 use std::{
-    fs, io,
-    os::unix::fs::DirBuilderExt,
+    io,
     path::{Path, PathBuf},
     process,
     time::Duration,
@@ -45,10 +46,6 @@ const SOCKET_NAME: &str = "larder.sock";
 const STORE_NAME: &str = "store.larder";
 /// Time for which the start waits until the index is loaded. Values that are not loaded yet would be misses.
 const LOADING_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest time for the store to close. A disk that does not respond would block forever.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
-/// Exit code of a process that a second signal ends.
-const EXIT_CUT_SHORT: i32 = 1;
 
 /// The flags of `larder store serve`.
 #[derive(Debug, Args)]
@@ -159,16 +156,12 @@ impl OpenedCache {
 
 /// Returns the description of the store at `path`, if there is one.
 fn existing(path: &Path) -> Result<Option<StoreInfo>, Failure> {
-    match inspect(path) {
-        Ok(PathContent::Store(info)) => Ok(Some(info)),
-        Ok(PathContent::Nothing) => Ok(None),
-        Ok(_) => {
+    match store_command::look(path)? {
+        PathContent::Store(info) => Ok(Some(info)),
+        PathContent::Nothing => Ok(None),
+        _ => {
             let help = "choose another directory, or move the file away";
             Err(Failure::runtime(format!("{} exists and is not a Larder store", path.display()), help))
-        }
-        Err(error) => {
-            let help = "check the path, that you may read and write it, and that no larder is using it";
-            Err(Failure::runtime(format!("cannot look at {}: {error}", path.display()), help))
         }
     }
 }
@@ -179,7 +172,7 @@ fn open_failure(path: &Path, error: &Error) -> Failure {
 }
 
 fn create_private(directory: &Path) -> Result<(), Failure> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
+    make_private(directory).map_err(|error| {
         let help = "choose a directory that you may write";
         Failure::runtime(format!("cannot create directory {}: {error}", directory.display()), help)
     })

@@ -281,7 +281,7 @@ fn describe(info: &StoreInfo) -> String {
     format!("a store of {}, policy {policy}", size::show(info.size_bytes))
 }
 
-fn look(path: &Path) -> Result<PathContent, Failure> {
+pub(crate) fn look(path: &Path) -> Result<PathContent, Failure> {
     inspect(path).map_err(|error| failure(path, "look at", &error))
 }
 

@@ -111,7 +111,7 @@ fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
 const USER_CACHE_HELP: &str = "choose a place for the store with --disk PATH, or use --disk none for memory only";
 
 /// Creates `folder` and its missing parents for their owner alone. Existing folders stay unchanged.
-fn make_private(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 

@@ -38,7 +38,7 @@ use tokio::{
 };
 
 /// Exit code of a process that could not finish its work after a signal to stop.
-const EXIT_CUT_SHORT: i32 = 1;
+pub(crate) const EXIT_CUT_SHORT: i32 = 1;
 
 /// Time for which the start lines wait until the store is loaded.
 const LOADING_PATIENCE: Duration = Duration::from_millis(250);
@@ -48,7 +48,7 @@ const SESSIONS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longest time for the store to close after the exchanges have ended. Writing the index of a terabyte takes seconds,
 /// but a disk that does not respond would block forever.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time for which a process whose exchanges were cut off waits until the access log has their lines.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
