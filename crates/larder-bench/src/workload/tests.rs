@@ -39,7 +39,7 @@ fn polymix_has_its_mix_its_recurrence_and_its_kinds() {
     assert!((share(&|asked| asked.goes_away) / 0.001 - 1.0).abs() < 0.5);
 }
 
-/// PolyMix-3 has no methods besides GET, no aborts, and no preference for short objects.
+/// PolyMix-3 has the method GET only, no aborts, and no preference for short objects.
 #[test]
 fn polymix_3_differs_from_polymix_4_as_published() {
     let asked = arrivals(Workload::PolyMix(PolyMixVersion::Three), 60_000);
