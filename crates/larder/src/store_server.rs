@@ -21,17 +21,14 @@ use socket_file::SocketFile;
 use std::{
     io,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
 use tokio::{
     net::{UnixListener, UnixStream},
     runtime,
-    sync::watch,
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -67,7 +64,8 @@ pub(crate) struct StoreServer {
 struct SharedParts {
     cache: Cache,
     limits: SharedLimits,
-    connection_count: Arc<AtomicUsize>,
+    /// The free places for connections.
+    connections: Arc<Semaphore>,
     connections_max: usize,
     stop: watch::Receiver<bool>,
 }
@@ -83,7 +81,7 @@ impl StoreServer {
         let parts = SharedParts {
             cache: cache.clone(),
             limits: SharedLimits::new(options.store_bytes),
-            connection_count: Arc::default(),
+            connections: Arc::new(Semaphore::new(options.connections_max)),
             connections_max: options.connections_max,
             stop: stop.subscribe(),
         };
@@ -148,7 +146,7 @@ async fn serve(listener: UnixListener, parts: SharedParts) {
 
 impl SharedParts {
     fn admit(&self, stream: UnixStream, clients: &mut JoinSet<()>) {
-        let Some(place) = ConnectionPlace::take(&self.connection_count, self.connections_max) else {
+        let Ok(place) = Arc::clone(&self.connections).try_acquire_owned() else {
             return refuse(&stream, self.connections_max);
         };
         let client = StoreClient::new(stream, &self.cache, &self.limits, self.stop.clone());
@@ -166,21 +164,4 @@ fn refuse(stream: &UnixStream, connections_max: usize) {
     let refusal = protocol::refusal_response(&RequestRefusal::new(Status::TooMany, text));
     // A new connection has room for this. If it does not, the client sees that the connection ends.
     let _ = stream.try_write(&[&protocol::hello()[..], &refusal].concat());
-}
-
-/// One of the places for connections.
-struct ConnectionPlace(Arc<AtomicUsize>);
-
-impl ConnectionPlace {
-    fn take(count: &Arc<AtomicUsize>, count_max: usize) -> Option<Self> {
-        let next = |count: usize| (count < count_max).then_some(count + 1);
-        count.fetch_update(Relaxed, Relaxed, next).ok().map(|_| Self(Arc::clone(count)))
-    }
-}
-
-impl Drop for ConnectionPlace {
-    fn drop(&mut self) {
-        let before = self.0.fetch_sub(1, Relaxed);
-        assert!(before > 0, "every connection has taken its place once");
-    }
 }
