@@ -54,22 +54,36 @@ fn values_of_a_c_program_survive_a_stop_and_a_kill() {
 #[test]
 fn every_policy_serves_values_and_keeps_them() {
     for policy in Policy::all().iter().map(|policy| policy.name) {
-        let home = TempDir::new().unwrap();
-        let values = [("short", content(2, 5000)), ("long", content(3, (2 << 20) + 17))];
-        let server = Server::start(&home, &["--size", "128MiB", "--policy", policy]);
-        let mut client = server.connect();
-        for (key, value) in &values {
-            client.put(key, value);
-            assert_eq!(&client.get(key), value, "{policy}: {key}");
-        }
-        drop(client);
-        assert_eq!(server.stop(), Some(0), "{policy}");
-        let server = Server::start(&home, &[]);
-        assert!(server.start_lines.contains(policy), "{}", server.start_lines);
-        for (key, value) in &values {
-            assert_eq!(&server.connect().get(key), value, "{policy}: {key}");
-        }
+        // A bin of `hashcache-basic` has one place, so one store in 500 loses a value to another one.
+        let store_count = if policy == "hashcache-basic" { 4 } else { 1 };
+        assert!((0..store_count).any(|_| serves_values_and_keeps_them(policy)), "{policy} lost a value");
     }
+}
+
+/// Returns whether a new store has all values before and after a restart. What it returns must be right in any case.
+fn serves_values_and_keeps_them(policy: &str) -> bool {
+    let home = TempDir::new().unwrap();
+    let values = [("short", content(2, 5000)), ("long", content(3, (2 << 20) + 17))];
+    let is_found = |client: &mut Client, key: &str, value: &[u8]| {
+        let found = client.find(key);
+        assert!(found.as_ref().is_none_or(|found| found == value), "{policy}: other bytes for {key}");
+        found.is_some()
+    };
+    let server = Server::start(&home, &["--size", "128MiB", "--policy", policy]);
+    let mut client = server.connect();
+    let mut all_found = true;
+    for (key, value) in &values {
+        client.put(key, value);
+        all_found &= is_found(&mut client, key, value);
+    }
+    drop(client);
+    assert_eq!(server.stop(), Some(0), "{policy}");
+    let server = Server::start(&home, &[]);
+    assert!(server.start_lines.contains(policy), "{}", server.start_lines);
+    for (key, value) in &values {
+        all_found &= is_found(&mut server.connect(), key, value);
+    }
+    all_found
 }
 
 #[test]

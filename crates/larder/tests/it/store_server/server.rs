@@ -1,5 +1,6 @@
 //! A running `larder store serve`, programs compiled with the C client, and a client of raw messages.
 
+use super::{GONE, NOT_FOUND};
 use crate::process::command;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -238,6 +239,24 @@ impl Client {
                 Response { status, .. } => return Err(status),
             }
         }
+    }
+
+    /// Returns a value, or `None` if the store has lost it or a part of it.
+    #[track_caller]
+    pub(super) fn find(&mut self, key: &str) -> Option<Vec<u8>> {
+        let opened = self.ask(1, &[key.as_bytes()]);
+        if opened.status == NOT_FOUND {
+            return None;
+        }
+        assert_eq!(opened.status, 0, "{}", String::from_utf8_lossy(&opened.content));
+        let handle = u32::from_le_bytes(*opened.content.first_chunk().unwrap());
+        let value = match self.read_all(handle) {
+            Ok(value) => Some(value),
+            Err(GONE) => None,
+            Err(status) => panic!("status {status}"),
+        };
+        assert_eq!(self.close(handle).status, 0);
+        value
     }
 
     #[track_caller]
