@@ -161,7 +161,9 @@ pub(crate) fn growth(policy: &'static Policy, directory: &Path, entries: u64) ->
     block_on(store.sync())?;
     measured.resident_bytes = resident_bytes()? as f64;
     let stats = store.stats();
-    measured.table_bits = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
+    // The index of some policies grows with the entries, that of others has its full length at once.
+    let table_entries = if policy.index_assumes_mean() { stats.entries_max } else { stats.entries };
+    measured.table_bits = stats.index_bytes as f64 * 8.0 / table_entries.max(1) as f64;
     let mut random = SplitMix64::new(13);
     let (sample, at_once) = (5000, 50);
     let mut found = 0;
