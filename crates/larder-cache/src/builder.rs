@@ -32,6 +32,10 @@ type StoreChange = Box<dyn FnOnce(&mut StoreOptions)>;
 
 /// Default memory of a cache.
 const MEMORY_DEFAULT_BYTES: u64 = 64 << 20;
+/// Minimum size on disk. The segments of a smaller store would have no room for a value.
+const DISK_MIN_BYTES: u64 = 4 << 20;
+/// Divisor of the size on disk that gives the longest value. Storing a longer one could evict its own beginning.
+const VALUE_SHARE: u64 = 2;
 /// Minimum memory of a cache. With less, there is no room for values that wait to be written to disk.
 const MEMORY_MIN_BYTES: u64 = 4 << 20;
 /// Memory of tables that do not grow: locks, versions, ghosts.
@@ -70,8 +74,12 @@ impl CacheBuilder {
         }
     }
 
-    /// Sets the size on disk: a number of bytes, or text such as `"10GB"`. The file grows as values are stored. An
-    /// existing cache must be opened with the size it was created with.
+    /// Sets the size on disk: a number of bytes, or text such as `"10GB"`. At least 4 MiB. A value may take half of it.
+    ///
+    /// The file has its full length at once, but it takes space only as values are stored (it is sparse). If the disk
+    /// is full by then, the cache stores no more: [`Cache::insert`] fails, and [`Cache::get_or_fetch`] returns what it
+    /// fetches. An existing cache must be opened with the size it was created with. To change the size, delete the
+    /// directory.
     pub fn disk(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.disk = size.try_into().map(Some).map_err(|error| format!("disk: {error}"));
         self
@@ -80,6 +88,9 @@ impl CacheBuilder {
     /// Sets the memory for everything that the cache keeps: values, the index of the disk (about 8 bytes for each
     /// stored value, at most half of the memory), and values that wait to be written to disk. At least 4 MiB; default
     /// 64 MiB. When the index is full, the values with the fewest hits are evicted.
+    ///
+    /// So take 16 bytes for each value, and add the size of the values that are to be found in memory. Not included are
+    /// values that the program holds, and 1 MiB for each [`crate::ValueWriter`] and [`crate::ValueReader`] in use.
     pub fn memory(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.memory = size.try_into().map_err(|error| format!("memory: {error}"));
         self
@@ -99,13 +110,28 @@ impl CacheBuilder {
     }
 
     /// Sets a function that is called for each event, for metrics and logs. Lookups and writes wait for it, so it
-    /// should be quick, and must not call the cache.
+    /// should return quickly, and must not call the cache.
     pub fn on_event(mut self, sink: impl Fn(CacheEvent<'_>) + Send + Sync + 'static) -> Self {
         self.sink = Some(Box::new(sink));
         self
     }
 
-    /// Changes options of the underlying store just before it is opened: its eviction policy, its I/O, its clock.
+    /// Changes options of the underlying store just before it is opened: its eviction policy, its I/O, its clock. Leave
+    /// the path and the size as they are.
+    ///
+    /// ```
+    /// use larder_cache::{Cache, larder_store::Policy};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let tiny = Policy::named("tiny").expect("one of `Policy::all`");
+    /// let cache = Cache::builder(directory.path())
+    ///     .disk("64MB")
+    ///     .configure_store(|options| {
+    ///         options.policy = tiny;
+    ///         options.mean_entry_bytes = 200;
+    ///     })
+    ///     .open()?;
+    /// # larder_cache::Result::Ok(())
+    /// ```
     pub fn configure_store(mut self, configure: impl FnOnce(&mut StoreOptions) + 'static) -> Self {
         self.configure = Some(Box::new(configure));
         self
@@ -115,12 +141,17 @@ impl CacheBuilder {
     /// background, see [`Cache::ready`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a wrong size; [`Error::Store`] if the directory cannot be used, another process has the
-    /// cache open, or its files are not a cache's or have another size. Nothing is changed in these cases.
+    /// [`Error::Invalid`] for a wrong size. [`Error::Store`] if the directory cannot be used, if its files are not a
+    /// cache's or have another size or format, or with [`ErrorKind::Unavailable`] if the cache is open already, in
+    /// another process or in this one. No file is changed in these cases.
     pub fn open(self) -> Result<Cache> {
         let help = crate::SizeError::HELP;
         let disk = self.disk.map_err(|problem| Error::Invalid(format!("{problem}: {help}")))?;
         let disk = disk.ok_or_else(|| Error::Invalid("disk: a cache needs a size on disk, such as 10GB".to_owned()))?;
+        if disk.0 < DISK_MIN_BYTES {
+            let problem = format!("disk: {} bytes are too few: at least {DISK_MIN_BYTES} (4MiB)", disk.0);
+            return Err(Error::Invalid(problem));
+        }
         let memory = self.memory.map_err(|problem| Error::Invalid(format!("{problem}: {help}")))?;
         if memory.0 < MEMORY_MIN_BYTES {
             let problem = format!("memory: {} bytes are too few: at least {MEMORY_MIN_BYTES} (4MiB)", memory.0);
@@ -146,6 +177,7 @@ impl CacheBuilder {
             counters: Counters::new(self.sink),
             clock,
             defaults: self.defaults,
+            value_bytes_max: disk.0 / VALUE_SHARE,
             writes: WriteLocks::default(),
         }))
     }

@@ -28,6 +28,10 @@ use writing::ChangeGuard;
 pub(crate) use writing::{NewValue, ValueOptions, WriteLocks, WriteStart};
 
 /// A cache in memory and on disk. Cheap to clone; all clones are one cache.
+///
+/// The futures of its methods are `Send` if the caller's are. Dropping one of them is safe: a write or removal whose
+/// future is dropped takes effect as a whole or not at all. Dropping the last clone without [`Cache::close`] is like a
+/// kill of the process: the values of the last second may be missing at the next start.
 #[derive(Clone)]
 pub struct Cache {
     parts: Arc<CacheParts>,
@@ -41,6 +45,8 @@ pub(crate) struct CacheParts {
     pub(crate) counters: Counters,
     pub(crate) clock: Clock,
     pub(crate) defaults: ValueOptions,
+    /// Length of the longest value that is stored.
+    pub(crate) value_bytes_max: u64,
     pub(crate) writes: WriteLocks,
 }
 
@@ -59,7 +65,11 @@ impl Cache {
     ///
     /// Callers that request the same key at the same time share one fetch and its result or error. If the caller whose
     /// `fetch` runs is dropped, another caller's `fetch` is called. A failure of the store is not an error here: the
-    /// value is fetched. `fetch` must not request the same key from the cache, because it would wait for itself.
+    /// value is fetched. `fetch` must not request the same key from the cache, because it would wait for itself. A panic
+    /// in `fetch` reaches the caller that it belongs to.
+    ///
+    /// If there is a stale value ([`EntryRequest::stale_for`]), the caller that fetches still waits for the fetch, and
+    /// gets the stale value if it fails. Other callers get the stale value at once.
     ///
     /// ```
     /// # use larder_cache::Cache;
@@ -73,7 +83,8 @@ impl Cache {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Fetch`] when the fetch fails; [`Error::Invalid`] when the key is longer than 16,367 bytes.
+    /// [`Error::Fetch`] when the fetch fails and there is no stale value; [`Error::Invalid`] when the key is longer than
+    /// 16,367 bytes. A value that is longer than half of the disk is returned, but not stored.
     pub async fn get_or_fetch<F, Fut, V, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
@@ -108,8 +119,8 @@ impl Cache {
     /// The value becomes visible when `fetch` returns the writer. A fetch needs memory for one chunk (1 MiB).
     ///
     /// # Errors
-    /// [`Error::Fetch`] when the fetch fails, also because a long value cannot be stored; [`Error::Invalid`] when the
-    /// key is longer than 16,367 bytes.
+    /// [`Error::Fetch`] when the fetch fails and there is no stale value, also because a long value cannot be stored;
+    /// [`Error::Invalid`] when the key is longer than 16,367 bytes.
     pub async fn open_or_fetch<F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Value>
     where
         F: FnOnce(ValueWriter) -> Fut,
@@ -119,14 +130,20 @@ impl Cache {
         self.entry(key).open_or_fetch(fetch).await
     }
 
-    /// Returns the value of `key` if there is a fresh one.
+    /// Returns the value of `key` if there is a fresh one, all of it in memory. [`Cache::open`] finds stale values, too,
+    /// and reads long ones piece by piece.
     ///
     /// # Errors
     /// [`Error::Store`] when the device fails or the cache is closed; [`Error::Invalid`] when the key is too long.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        let key = checked(key.as_ref())?;
+        self.get_if(key.as_ref(), |_| true).await
+    }
+
+    /// As [`Cache::get`]. A value for which `accepts` returns false counts as missing.
+    pub(crate) async fn get_if(&self, key: &[u8], accepts: impl Fn(&[u8]) -> bool) -> Result<Option<Bytes>> {
+        let key = checked(key)?;
         if let Some(found) = self.find(key).await?.filter(|found| found.freshness == Freshness::Fresh)
-            && let Some(bytes) = found.bytes().await?
+            && let Some(bytes) = found.bytes().await?.filter(|bytes| accepts(bytes))
         {
             self.note_hit(key, &found);
             return Ok(Some(bytes));
@@ -135,7 +152,8 @@ impl Cache {
         Ok(None)
     }
 
-    /// Finds the value of `key`, fresh or stale, without reading all of a long one. [`Value::is_fresh`] tells which.
+    /// Finds the value of `key`, fresh or stale, without reading all of a long one. [`Value::is_fresh`] tells which of
+    /// the two it is.
     ///
     /// # Errors
     /// As [`Cache::get`].
@@ -149,19 +167,20 @@ impl Cache {
         Ok(found.map(|found| found.value))
     }
 
-    /// Stores a value of any length, replacing an older one. Lookups find it once this returns.
+    /// Stores a value, replacing an older one with its lifetime and tags. Lookups find it once this returns.
     ///
-    /// If the process is killed, the values of the last half second may be missing; after a power loss, those of the
-    /// last five seconds.
+    /// If the process is killed, the values of the last second may be missing; after a power loss, those of the last
+    /// five seconds. [`Cache::sync`] makes everything stored so far survive both. Bytes that are only borrowed must be
+    /// copied, with [`Bytes::copy_from_slice`].
     ///
     /// # Errors
     /// [`Error::Store`] if the device fails, there is no room, or the cache is closed; [`Error::Invalid`] if the key is
-    /// too long. The older value is then unchanged.
+    /// too long, or the value is longer than half of the disk. The older value is then unchanged.
     pub async fn insert(&self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Result<()> {
         self.entry(key).insert(value).await
     }
 
-    /// Returns a request for `key`, to set the lifetime or the tags of its value.
+    /// Returns a request for `key`, to set the lifetime or the tags of a value that is stored by it.
     ///
     /// ```
     /// # use {larder_cache::Cache, std::time::Duration};
@@ -178,7 +197,8 @@ impl Cache {
         EntryRequest::new(self, key.as_ref(), self.parts.defaults.clone())
     }
 
-    /// Removes the value of `key`. Once this returns, no lookup finds that value or one whose fetch began earlier.
+    /// Removes the value of `key`. Once this returns, no lookup finds that value or one whose fetch began earlier. The
+    /// removal survives a kill at once, and a power loss from the next sync on, which is at most five seconds later.
     ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the value is gone, but may come back if the process is
@@ -194,7 +214,7 @@ impl Cache {
     }
 
     /// Removes all values that were stored with `tag`, with a single write to disk for any number of values. Once this
-    /// returns, no lookup finds one of them or a value whose fetch began earlier.
+    /// returns, no lookup finds one of them or a value whose fetch began earlier, not even after a power loss.
     ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the values are gone, but may come back at the next
@@ -205,7 +225,7 @@ impl Cache {
         removed.map_err(not_written)
     }
 
-    /// Removes everything.
+    /// Removes everything. Survives a power loss once it has returned.
     ///
     /// # Errors
     /// As [`Cache::remove_tag`].
@@ -217,8 +237,11 @@ impl Cache {
         removed.map_err(not_written)
     }
 
-    /// Prevents the eviction of `key`'s value until it is removed, unpinned or expired, or the cache is closed. Returns
-    /// `false` if there is no value, or if too much is pinned already (by default a quarter of the disk).
+    /// Prevents the eviction of `key`'s value until it is removed, unpinned or expired, or the cache is closed. Pins are
+    /// not stored: pin again after each start, once the cache is [ready](Self::ready).
+    ///
+    /// Returns `false` if there is no value, if too much is pinned already (by default a quarter of the disk), or if
+    /// the policy cannot pin. Pin again after the value was replaced.
     ///
     /// # Errors
     /// As [`Cache::get`].
@@ -248,6 +271,9 @@ impl Cache {
     }
 
     /// Waits until all values of earlier runs can be found. Until then, a lookup may miss them.
+    ///
+    /// A server need not wait: a value that is not found yet is fetched and replaced. Removals concern values that are
+    /// not found yet, too.
     pub async fn ready(&self) {
         self.parts.store.ready().await;
     }
@@ -271,17 +297,26 @@ impl Cache {
         Ok(self.parts.store.sync().await?)
     }
 
-    /// Syncs and closes the cache. Later calls fail with [`Error::Store`], except [`Cache::get_or_fetch`], which always
-    /// fetches then.
+    /// Syncs and closes the cache, and gives its directory free for another process. Later calls fail with
+    /// [`Error::Store`], except [`Cache::get_or_fetch`], which always fetches then.
+    ///
+    /// The calling thread is blocked for the moment in which the store's threads end.
     ///
     /// # Errors
     /// As [`Cache::sync`]. The cache is closed even then.
     pub async fn close(&self) -> Result<()> {
-        Ok(self.parts.store.close().await?)
+        // Not left to the release below, which would block the thread for as long as it takes.
+        let closed = self.parts.store.close().await;
+        self.parts.store.release().and(closed)?;
+        Ok(())
     }
 
     pub(crate) fn store(&self) -> &Store {
         &self.parts.store
+    }
+
+    pub(crate) fn value_bytes_max(&self) -> u64 {
+        self.parts.value_bytes_max
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

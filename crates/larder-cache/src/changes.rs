@@ -19,6 +19,9 @@ use std::{
 };
 
 /// The changes of all keys, in order: tells work that began before a change of its key from later work.
+///
+/// For programs that keep values of a store of their own in a [`MemoryCache`](crate::MemoryCache). Users of
+/// [`Cache`](crate::Cache) do not need it.
 pub struct KeyChanges {
     hasher: RandomState,
     /// Number of changes so far.
@@ -27,7 +30,7 @@ pub struct KeyChanges {
     last: [Box<[AtomicU64]>; 2],
 }
 
-/// A moment between changes.
+/// The number of changes at the time when some work began, see [`KeyChanges::now`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeMoment(u64);
 

@@ -66,6 +66,10 @@ pub enum CacheEvent<'a> {
 }
 
 /// Counters and gauges of a cache since it was opened.
+///
+/// The hit ratio is `(memory_hits + disk_hits) / (memory_hits + disk_hits + misses)`. A caller that waits for another
+/// caller's fetch counts as a miss. [`CacheStats::store`] counts entries of the store below: a value longer than 1 MiB
+/// is one entry for each MiB and one more, and values that were removed by tag stay until their place is needed.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheStats {

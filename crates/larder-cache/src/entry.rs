@@ -8,7 +8,12 @@ use crate::{
 use bytes::Bytes;
 use std::{error, fmt, time::Duration};
 
-/// A request for one key, see [`Cache::entry`].
+/// A request that may store a value under one key, see [`Cache::entry`]. Look values up with [`Cache::get`] and
+/// [`Cache::open`].
+///
+/// The lifetime and the tags are stored with the value. Each write replaces them, so set them in every call that may
+/// store the value: a plain [`Cache::insert`] of the key has the builder's lifetime and no tags. A stored value keeps
+/// its own, whatever a later request sets.
 #[must_use = "a request does nothing until one of its methods is awaited"]
 pub struct EntryRequest {
     cache: Cache,
@@ -21,20 +26,21 @@ impl EntryRequest {
         Self { cache: cache.clone(), key: key.into(), options }
     }
 
-    /// Sets how long the value is fresh. Default: the builder's, or forever.
+    /// Sets how long the value is fresh, in milliseconds by the system's clock. Default: the builder's, or forever.
     pub fn fresh_for(mut self, time: Duration) -> Self {
         self.options.fresh_for = Some(time);
         self
     }
 
     /// Sets for how long a stale value may be used while another caller fetches a new one, or if the fetch fails.
-    /// Default: the builder's, or not at all.
+    /// Default: the builder's, or not at all. Nothing is fetched in the background: the first caller after the value has
+    /// become stale fetches a new one and waits for it.
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.options.stale_for = time;
         self
     }
 
-    /// Adds a tag, for [`Cache::remove_tag`]. A value has at most 256 tags.
+    /// Adds a tag, of any length, for [`Cache::remove_tag`]. A value has at most 256 tags.
     pub fn tag(mut self, tag: &str) -> Self {
         self.options.tags.push(TagHash::new(tag));
         self

@@ -1,19 +1,19 @@
 //! Values of Rust types, stored as JSON.
 //!
-//! With JSON, a newer program can read the values of an older one by serde's rules for missing and unknown fields. A
-//! value that cannot be parsed as the requested type is a miss.
+//! With JSON, a newer program can read the values of an older one by serde's rules for missing and unknown fields.
 
 use crate::{Cache, EntryRequest, Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
 use std::error;
 
 impl Cache {
-    /// As [`Cache::get`], for a value stored as JSON.
+    /// As [`Cache::get`], for a value stored as JSON. A value that cannot be parsed as a `T` counts as missing.
     ///
     /// # Errors
     /// As [`Cache::get`].
     pub async fn get_as<T: DeserializeOwned>(&self, key: impl AsRef<[u8]>) -> Result<Option<T>> {
-        let bytes = self.get(key).await?;
+        let is_wanted = |bytes: &[u8]| serde_json::from_slice::<T>(bytes).is_ok();
+        let bytes = self.get_if(key.as_ref(), is_wanted).await?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -25,7 +25,20 @@ impl Cache {
         self.entry(key).insert_as(value).await
     }
 
-    /// As [`Cache::get_or_fetch`], for a value stored as JSON.
+    /// As [`Cache::get_or_fetch`], for a value stored as JSON. A value that cannot be parsed as a `T` counts as missing,
+    /// and is fetched and replaced.
+    ///
+    /// ```
+    /// # use larder_cache::Cache;
+    /// # futures_executor::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let cache = Cache::builder(directory.path()).disk("32MB").memory("8MB").open()?;
+    /// let squares = || async { Ok::<Vec<u32>, std::io::Error>(vec![1, 4, 9]) };
+    /// assert_eq!(cache.get_or_fetch_as("squares", squares).await?, [1, 4, 9]);
+    /// assert_eq!(cache.get_as("squares").await?, Some(vec![1_u32, 4, 9]));
+    /// # larder_cache::Result::Ok(())
+    /// # }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Cache::get_or_fetch`]; [`Error::Encode`] if serde cannot serialize or parse the value.

@@ -25,7 +25,7 @@
 //! | keep a value from being evicted | [`Cache::pin`] |
 //! | store values of Rust types as JSON (feature `serde`) | `Cache::insert_as`, `Cache::get_or_fetch_as` |
 //! | watch it | [`Cache::stats`], [`CacheBuilder::on_event`] |
-//! | keep values of another store in memory | [`MemoryCache`] |
+//! | put a memory cache before a store of your own | [`MemoryCache`] |
 //!
 //! The cache may forget, but it never returns a wrong value. A lookup returns the bytes that were stored last under
 //! exactly that key, verified by checksums, or nothing. Once [`Cache::remove`], [`Cache::remove_tag`] or
@@ -54,11 +54,13 @@ mod value;
 mod writer;
 
 pub use builder::CacheBuilder;
+pub use bytes::{self, Bytes};
 pub use cache::Cache;
 pub use changes::{ChangeMoment, KeyChanges};
 pub use counters::{CacheEvent, CacheStats};
 pub use entry::EntryRequest;
 pub use error::{Error, Result};
+pub use larder_store;
 pub use memory::{MemoryCache, Weigh};
 pub use size::{ByteSize, SizeError};
 pub use value::{Value, ValueReader};

@@ -94,6 +94,22 @@ impl TryFrom<&str> for ByteSize {
     }
 }
 
+impl TryFrom<&String> for ByteSize {
+    type Error = SizeError;
+
+    fn try_from(text: &String) -> Result<Self, SizeError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for ByteSize {
+    type Error = SizeError;
+
+    fn try_from(text: String) -> Result<Self, SizeError> {
+        text.parse()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,8 @@ use std::{
 const READ_ATTEMPTS: u32 = 3;
 
 /// A found value. Cheap to clone.
+///
+/// A value on disk may be evicted before it is read. Reading it fails with [`Error::Gone`] then.
 #[derive(Clone)]
 pub struct Value {
     body: ValueBody,
@@ -187,7 +189,8 @@ type Step = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
 /// Reads a value, or a part of it, from its start to its end.
 ///
-/// [`ValueReader::next`] returns pieces without copying them; [`AsyncRead`] copies.
+/// [`ValueReader::next`] returns pieces without copying them. `futures_io::AsyncRead` copies; for tokio, wrap the reader
+/// with `tokio_util::compat::FuturesAsyncReadCompatExt`.
 pub struct ValueReader {
     value: Value,
     /// The next byte to read.

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use std::{fmt, sync::Arc};
 
 /// A value being written. [`ValueWriter::finish`] makes the whole value visible. If it is dropped before, the key keeps
-/// its old value.
+/// its old value. Of several writers of one key, the one that finishes last replaces the others.
 ///
-/// Needs memory for one chunk (1 MiB), whatever the length.
+/// Needs memory for one chunk (1 MiB), whatever the length. It does not implement `AsyncWrite`: read pieces from your
+/// source, and pass each to [`ValueWriter::write`].
 pub struct ValueWriter {
     cache: Cache,
     key: Box<[u8]>,
@@ -25,7 +26,7 @@ pub struct ValueWriter {
     pieces: Vec<Bytes>,
     pieces_bytes: u64,
     len_bytes: u64,
-    /// Set if a chunk could not be stored, or the caller stopped waiting for it.
+    /// Set if a chunk could not be stored, if the caller stopped waiting for it, or if the value is too long.
     is_broken: bool,
 }
 
@@ -67,11 +68,13 @@ impl ValueWriter {
     /// Appends bytes to the value. Waits while too many bytes are being written to disk.
     ///
     /// # Errors
-    /// [`crate::Error::Store`] if the store fails or has no room. The value cannot be finished after an error, or if
-    /// the returned future was dropped before it completed.
+    /// [`crate::Error::Store`] if the store fails or has no room; [`crate::Error::Invalid`] if the value gets longer than
+    /// half of the disk. The value cannot be finished after an error, or if the returned future was dropped before it
+    /// completed.
     pub async fn write(&mut self, bytes: impl Into<Bytes>) -> Result<()> {
         let mut bytes = bytes.into();
         self.check_whole()?;
+        self.check_room_for(bytes.len() as u64)?;
         while !bytes.is_empty() {
             if self.pieces_bytes == CHUNK_BYTES {
                 self.store_chunk().await?;
@@ -168,6 +171,17 @@ impl ValueWriter {
         self.is_broken = true;
         writer.commit().await?;
         self.is_broken = false;
+        Ok(())
+    }
+
+    /// Refuses bytes that make the value too long to be stored. From then on, the value cannot be finished.
+    fn check_room_for(&mut self, bytes: u64) -> Result<()> {
+        let max_bytes = self.cache.value_bytes_max();
+        if self.len_bytes.saturating_add(bytes) > max_bytes {
+            self.is_broken = true;
+            let problem = format!("a value of more than {max_bytes} bytes is not stored: it may take half of the disk");
+            return Err(crate::Error::Invalid(problem));
+        }
         Ok(())
     }
 

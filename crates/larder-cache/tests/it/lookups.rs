@@ -199,8 +199,9 @@ fn wrong_options_and_keys_are_refused_with_what_would_do() {
     assert!(problem.starts_with("disk: unknown unit in size: `10XB`: a size is a number and a unit"), "{problem}");
     let problem = refused(builder(directory.path()).memory("1MB"));
     assert_eq!(problem, "memory: 1000000 bytes are too few: at least 4194304 (4MiB)");
-    let problem = refused(Cache::builder(directory.path()).disk(1000_u64));
-    assert!(problem.contains("1000"), "{problem}");
+    let problem = refused(Cache::builder(directory.path()).disk("1MB".to_owned()));
+    assert_eq!(problem, "disk: 1000000 bytes are too few: at least 4194304 (4MiB)");
+    assert!(Cache::builder(directory.path()).disk("4MiB").open().is_ok());
     assert!(refused(Cache::builder("/dev/null/cache").disk("64MB")).contains("/dev/null/cache cannot be used"));
     block_on(async {
         let test = TestCache::new();
@@ -215,9 +216,22 @@ fn wrong_options_and_keys_are_refused_with_what_would_do() {
 }
 
 #[test]
-fn directory_belongs_to_one_cache_at_a_time() {
-    let test = TestCache::new();
-    assert!(matches!(builder(test.path()).open(), Err(Error::Store(_))));
+fn directory_belongs_to_one_cache_until_that_is_closed() {
+    block_on(async {
+        let test = TestCache::new();
+        assert!(matches!(builder(test.path()).open(), Err(Error::Store(_))));
+        test.cache.insert("key", content(7, 3 << 20)).await.unwrap();
+        let found = test.cache.open("key").await.unwrap().unwrap();
+        test.cache.close().await.unwrap();
+        // The clone and the value do not hold the directory.
+        let other = builder(test.path()).open().unwrap();
+        other.ready().await;
+        assert!(other.get("key").await.unwrap().unwrap() == content(7, 3 << 20));
+        assert!(matches!(test.cache.insert("key", "new").await, Err(Error::Store(_))));
+        assert!(matches!(found.bytes().await, Err(Error::Store(_) | Error::Gone)));
+        assert_eq!(test.cache.get_or_fetch("key", || fetched("fetched")).await.unwrap(), "fetched");
+        test.cache.close().await.unwrap();
+    });
 }
 
 #[cfg(feature = "serde")]
@@ -228,7 +242,9 @@ fn value_of_another_type_is_fetched_anew() {
         let cache = &test.cache;
         cache.insert_as("key", &vec![1_u32, 2, 3]).await.unwrap();
         assert_eq!(cache.get_as::<Vec<u32>>("key").await.unwrap(), Some(vec![1, 2, 3]));
+        let hits = cache.stats().memory_hits;
         assert_eq!(cache.get_as::<String>("key").await.unwrap(), None);
+        assert_eq!((cache.stats().memory_hits, cache.stats().misses), (hits, 1), "it counts as a miss");
         let fetch = || async { Ok::<_, std::io::Error>("text".to_owned()) };
         assert_eq!(cache.get_or_fetch_as::<String, _, _, _>("key", fetch).await.unwrap(), "text");
         assert_eq!(cache.get_as::<String>("key").await.unwrap().as_deref(), Some("text"));

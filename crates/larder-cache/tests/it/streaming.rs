@@ -2,7 +2,7 @@
 
 use crate::{
     fetching::is_waiting,
-    support::{TestCache, content, failed},
+    support::{TestCache, content, failed, fetched},
 };
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -135,4 +135,26 @@ fn value_that_is_removed_during_its_fetch_is_returned_and_not_stored() {
             assert!(test.cache.get("key").await.unwrap().is_none());
         });
     }
+}
+
+/// At stake: a value that is said to be stored, and evicts its own beginning.
+#[test]
+fn value_may_take_half_of_the_disk_and_no_longer_one_is_stored() {
+    block_on(async {
+        let test = TestCache::new();
+        let (longest, too_long) = (content(7, 32_000_000), content(7, 32_000_001));
+        for number in 0..100 {
+            test.cache.insert(format!("other {number}"), content(number, 1 << 20)).await.unwrap();
+        }
+        test.cache.insert("key", longest.clone()).await.unwrap();
+        let stored = test.cache.stats().stored;
+        assert!(matches!(test.cache.insert("key", too_long.clone()).await, Err(Error::Invalid(_))));
+        assert!(test.cache.get("key").await.unwrap().unwrap() == longest);
+        let bytes = test.cache.get_or_fetch("long", || fetched(too_long.clone())).await.unwrap();
+        assert!(bytes == too_long && test.cache.get("long").await.unwrap().is_none());
+        let streamed = test.cache.open_or_fetch("long", async |writer| written(writer, &too_long).await).await;
+        let problem = streamed.unwrap_err().to_string();
+        assert!(problem.contains("more than 32000000 bytes is not stored"), "{problem}");
+        assert_eq!(test.cache.stats().stored, stored);
+    });
 }
