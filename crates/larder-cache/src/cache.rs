@@ -278,6 +278,11 @@ impl Cache {
         self.parts.store.ready().await;
     }
 
+    /// Returns the length of the longest value that is stored: half of the disk.
+    pub fn value_bytes_max(&self) -> u64 {
+        self.parts.value_bytes_max
+    }
+
     /// Returns counters and gauges.
     pub fn stats(&self) -> CacheStats {
         let Self { parts } = self;
@@ -315,9 +320,6 @@ impl Cache {
         &self.parts.store
     }
 
-    pub(crate) fn value_bytes_max(&self) -> u64 {
-        self.parts.value_bytes_max
-    }
 
     pub(crate) fn now_ms(&self) -> u64 {
         u64::try_from(self.parts.clock.since_epoch().as_millis()).unwrap_or(u64::MAX)
