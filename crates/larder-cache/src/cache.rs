@@ -320,7 +320,6 @@ impl Cache {
         &self.parts.store
     }
 
-
     pub(crate) fn now_ms(&self) -> u64 {
         u64::try_from(self.parts.clock.since_epoch().as_millis()).unwrap_or(u64::MAX)
     }

@@ -16,7 +16,8 @@
 //! writer.write("body".into())?;
 //! writer.commit().await?;
 //! if let Some(reader) = store.get(b"key").await? {
-//!     let body = reader.read(0..reader.len()).await?;
+//!     // `None` if the entry was overwritten since it was found.
+//!     let body: Option<bytes::Bytes> = reader.read(0..reader.len()).await?;
 //! }
 //! store.close().await
 //! # }
@@ -36,11 +37,41 @@
 //! | make entries survive a crash of the process, or a power loss | [`Store::flush`], [`Store::sync`] |
 //! | read on the rings of your own threads | [`Store::attach_thread`] |
 //! | see memory, hits and bytes written | [`Store::stats`] |
-//! | compare policies for a disk and a memory | [`plan`] |
+//! | compare policies for a disk and a memory | [`plan::Plan::new`] |
 //! | check, survey or upgrade a store that is closed | [`check`], [`survey`], [`upgrade`] |
 //!
-//! A failed assertion of the engine excludes its volume until the next start, which empties it. In a program that is
-//! built with `panic = "abort"`, it ends the process instead; see [`contains_panics`].
+//! # Terms
+//!
+//! - An **entry** has a key of up to 16 KiB, a **head** of up to 64 KiB that the store does not interpret, and a
+//!   **body** of up to 1 MiB. A longer body is stored as several entries.
+//! - A **volume** is one file or disk of a store. Its first blocks, the **superblocks**, describe it.
+//! - A **policy** determines how entries are found, placed, written, read and evicted ([`Policy`]). Take `log`, the
+//!   default, or `tiny` for many small entries with very little memory.
+//! - **Segments** are the equal parts into which most policies divide a volume. **Reclaim** empties the oldest one, and
+//!   moves those of its entries that are worth it.
+//! - A **site** and a **group** are numbers that the caller gives an entry, to invalidate a site at once, and to have
+//!   entries that are requested together stored together ([`Hints`]).
+//!
+//! # Good to know
+//!
+//! The clones of a [`Store`] are one store, which any thread may use. A store opens its files for itself: opening them
+//! again fails with `Unavailable`, in another process and in the same one. Dropping the last clone without
+//! [`Store::close`] is like a kill of the process. A future that is dropped before it completes has done its work or
+//! not, but never a part of it. A store of an older format is refused until [`upgrade`] converts it.
+//!
+//! If a program has no store open, these functions tell about one:
+//!
+//! | function | locks the store | reads | for |
+//! |---|---|---|---|
+//! | [`glance`] | no | the superblocks | a description, also while the store is in use |
+//! | [`inspect`] | yes | the superblocks | what is at a path |
+//! | [`survey`] | yes | the index | the number of entries, and the other statistics |
+//! | [`check`] | yes | everything | damage |
+//! | [`plan_upgrade`], [`upgrade`] | yes | the superblocks | the conversion of an older format |
+//!
+//! If an assertion of the engine fails, there is a bug, and the store stops using that volume: lookups miss, and stores
+//! fail with `Unavailable`. The next open empties the volume. In a program that is built with `panic = "abort"`, the
+//! process ends instead; see [`contains_panics`].
 
 #![warn(missing_debug_implementations)]
 

@@ -14,8 +14,8 @@ pub struct StoreOptions {
     /// Whether a new file takes disk space only as it is written. If the disk is full then, entries are not stored.
     /// Default: no.
     pub is_sparse: bool,
-    /// The policy: how entries are found, placed, moved and evicted. An existing store must have the same policy.
-    /// Default: `log`.
+    /// The policy: how entries are found, placed, moved and evicted ([`Policy::named`]). An existing store must have the
+    /// same policy. Default: `log`.
     pub policy: &'static Policy,
     /// Constants of the policies.
     pub tuning: Tuning,
@@ -37,7 +37,8 @@ pub struct StoreOptions {
     pub segment_size_bytes: Option<u64>,
     /// Committed bytes that may wait for the device. Further commits wait. Default: 32 MiB.
     pub dirty_bytes_max: u64,
-    /// Longest time that a committed entry may stay unwritten. A kill loses the unwritten entries. Default: 0.5 s.
+    /// Longest time that a committed entry may wait to be written. A kill loses the entries that are not written yet;
+    /// what else a policy loses is in [`Policy::kept_after_kill`]. Default: 0.5 s.
     pub flush_interval: Duration,
     /// Longest time that written bytes may stay in the device's own cache. A power loss loses them. Default: 5 s.
     pub sync_interval: Duration,
@@ -151,9 +152,11 @@ fn segment_bytes_of_at_least(size_bytes: u64, content_bytes: u64) -> u64 {
 /// Information from the caller that helps the engine place and evict an entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
-    /// The site of the entry, as any 64-bit number that the caller chooses, for [`crate::Invalidation::Site`].
+    /// The site of the entry, as any 64-bit number that the caller chooses, for [`crate::Invalidation::Site`]. 0, the
+    /// default, is a site like any other.
     pub site: u64,
-    /// The group of the entry: entries requested together have the same lower 32 bits. 0 means none.
+    /// The group of the entry, for policies that store together what is requested together. The lower 32 bits count. 0
+    /// means none.
     pub group: u64,
     /// Unix time in seconds after which the entry cannot be used, not even as a stale one. 0 means never.
     pub expires_at: u32,

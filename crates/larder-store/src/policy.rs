@@ -16,7 +16,11 @@ pub(crate) use costs::{CostAssumptions, PolicyCosts, TransferWork};
 pub use engine_row::{EngineRow, FileNaming, LocatedRow, LogEviction, LogRow, MappedRow, SlotSchedule, TableRow};
 use std::fmt;
 
-/// A policy: an engine with its settings, and the properties that follow from them for readers of the table.
+/// A policy: how a store finds, places, writes, reads and evicts its entries.
+///
+/// Take `log`, the default: a hit takes one read, a miss none, and an entry at most 63 bits of memory on volumes up to
+/// 1 TB. Take `tiny` for many small entries with very little memory. The others implement published designs, for
+/// comparison. [`Policy::all`] lists them, and [`plan`] compares them for a disk and a memory.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {

@@ -53,7 +53,8 @@ pub(crate) use volumes::EngineVolumes;
 /// writer.write("body".into())?;
 /// writer.commit().await?;
 /// if let Some(reader) = store.get(b"key").await? {
-///     let body = reader.read(0..reader.len()).await?;
+///     // `None` if the entry was overwritten since it was found.
+///     let body: Option<bytes::Bytes> = reader.read(0..reader.len()).await?;
 /// }
 /// store.close().await
 /// # }
@@ -85,8 +86,8 @@ impl Store {
     ///
     /// # Errors
     /// `Invalid`: an option is invalid, or the file is not a Larder store or has another size. `Corrupt`: both
-    /// superblocks are damaged. `Unavailable`: the file cannot be opened, or another process uses it. The file is not
-    /// changed in any of these cases.
+    /// superblocks are damaged. `Unavailable`: the file cannot be opened, or a store has it open, in another process or
+    /// in this one. The file is not changed in any of these cases.
     pub fn open(options: StoreOptions) -> Result<Self> {
         Self::start(vec![open::open_file(&options)?])
     }
@@ -198,8 +199,8 @@ impl Store {
         self.look_up(key, ReadExtent::Whole).await
     }
 
-    /// Finds an entry like [`Store::get`], but reads only the head and the first part of a long entry. The [`Reader`]
-    /// reads the remainder when it is requested.
+    /// Finds an entry like [`Store::get`], but reads only the front of a long entry: its head and the first part of its
+    /// body. The [`Reader`] reads the remainder when it is requested.
     ///
     /// # Errors
     /// Like [`Store::get`].
@@ -361,12 +362,13 @@ impl Store {
         ReclaimGuard::new(volume, volume.hash(key).0)
     }
 
-    /// Returns whether all policies of this store can pin entries. If not, [`Store::pin`] fails.
+    /// Returns whether all policies of this store can pin entries.
     pub fn can_pin(&self) -> bool {
         self.volumes.all().all(|engine| engine.volume().policy.can_pin())
     }
 
-    /// Exempts `key`'s entry from eviction. `len_bytes` is the length of its head and body.
+    /// Exempts `key`'s entry from eviction. `len_bytes` is the length of its head and body, by which the limit below
+    /// counts it.
     ///
     /// The pin ends when the entry is unpinned, removed, expired or invalidated, or when the store is closed. If there
     /// is no entry yet, or it is replaced, the pin covers the next entry of the key. Pins are not stored: pin again
@@ -414,7 +416,8 @@ impl Store {
     /// Syncs and closes the store. Later calls of other functions return `Closed`.
     ///
     /// The store is closed once, no matter how often this is called. Every call returns the outcome when closing is
-    /// done. There is no time limit.
+    /// done. There is no time limit. If the future is dropped, the next call goes on. The volumes stay locked until the
+    /// last clone and the last [`Reader`] are dropped, or until [`Store::release`].
     ///
     /// # Errors
     /// Like [`Store::sync`]. Also `Unavailable` if pending removals could not be written; these entries may come back.
@@ -457,7 +460,9 @@ impl Store {
         self.volumes.all().for_each(AnyEngine::check);
     }
 
-    /// Gives the calling thread I/O rings of its own, one for each volume that supports it (see [`ThreadDriver`]).
+    /// Gives the calling thread I/O rings of its own, one for each volume that supports it. The thread must then drive
+    /// them as described at [`ThreadDriver`]. Without it, a thread of the store reads for all others, which takes more
+    /// time per read.
     pub fn attach_thread(&self) -> Vec<ThreadDriver> {
         self.volumes.all().filter_map(|engine| engine.volume().device.attach_thread()).collect()
     }
