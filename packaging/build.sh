@@ -32,6 +32,11 @@ mkdir "$out/$name"
 cp -r target/release/package/larder README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT packaging/larder.service packaging/larder.toml target/release/manual "$out/$name/"
 mkdir "$out/$name/clients"
 cp -r clients/c "$out/$name/clients/"
+# The client's documents: the archive has no others but the manual pages.
+cp docs/how-to/values.md docs/reference/store-socket.md "$out/$name/clients/c/"
+for page in larder-store-serve.1 larder.1; do
+    [ -s "$out/$name/manual/$page" ] || { echo "packaging/build.sh: no manual page $page" >&2; exit 1; }
+done
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -czf "$out/$name.tar.gz" "$name"
 rm -r "${out:?}/$name"
 (cd "$out" && sha256sum -- *.deb *.tar.gz > SHA256SUMS)

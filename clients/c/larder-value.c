@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Stores, prints and removes values of a Larder store: an example of the client.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Client of a Larder store. larder.h describes the functions, docs/reference/store-socket.md the protocol.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Client of a Larder store: values of any length under keys of up to 4,096 bytes, shared by the programs of a machine.
  *

@@ -16,6 +16,27 @@ if [ ! -d "$system/usr" ]; then
     bookworm "$system" > "$stage/debootstrap.log" 2>&1 || { tail -3 "$stage/debootstrap.log" >&2; exit 2; }
 fi
 
+# The C client of the package, compiled here, with the package's program as its server.
+dpkg-deb -x "$package" "$stage/unpacked"
+client=$stage/unpacked/usr/share/larder/c
+compiled() { "${CC:-cc}" -std=c99 -Wall -Wextra -o "$stage/larder-value" "$client"/larder-value.c "$client"/larder.c; }
+shared() {
+  "$stage/unpacked/usr/bin/larder" store serve "$stage/values" --size 64MiB --socket "$stage/socket" 2> "$stage/serve.log" &
+  local server=$!
+  for _ in $(seq 100); do grep -q '  socket ' "$stage/serve.log" && break; sleep 0.1; done
+  "$stage/larder-value" "$stage/socket" put page < "$stage/page" && "$stage/larder-value" "$stage/socket" get page | cmp - "$stage/page"
+  local outcome=$?
+  kill "$server" && wait "$server" && return $outcome
+}
+documented() {
+  local file
+  ls "$stage"/unpacked/usr/share/man/man1/larder-store-serve.1* > /dev/null || return 1
+  for file in doc/larder/how-to/values.md doc/larder/reference/store-socket.md doc/larder/copyright \
+    doc/larder/LICENSE-MIT larder/c/larder.h; do
+    [ -s "$stage/unpacked/usr/share/$file" ] || { echo "the package has no $file" >&2; return 1; }
+  done
+}
+
 # What the system does when it is up, once; it shares this machine's network.
 port=$(free_port)
 (cd "$stage" && echo 'a page' > page && touch -d '30 days ago' page && exec python3 -m http.server "$port" --bind 127.0.0.1 > /dev/null 2>&1) &
@@ -76,6 +97,9 @@ cat "$log"
 says() { grep "^$1: " "$log" | grep -q "$2"; }
 
 echo
+verdict "the package has the C client's documents and licences, and the manual page of its server" documented
+verdict "the C client of the package compiles without a warning" compiled
+verdict "it stores and gets a value" shared
 verdict "it is installed, and runs as a user of its own" says user larder
 verdict "the unit is up when systemd says so" says state '^state: active'
 verdict "the configuration that is installed is right" says checked ok
