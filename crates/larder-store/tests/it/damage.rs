@@ -1,7 +1,7 @@
 //! At stake: damaged bytes on the device cause a miss, never a wrong response or a panic.
 
 use crate::support::{
-    RecordingDevice, SEGMENT_BYTES, SIZE_BYTES, block_on, body, insert, open_image, options, version_of,
+    RecordingDevice, SEGMENT_BYTES, SIZE_BYTES, block_on, body, insert, key_bytes, open_image, options, version_of,
 };
 use larder_device::{AlignedBuffer, Device, FaultPlan, FaultyDevice, MemoryDevice};
 use larder_store::{Invalidation, Policy, Store, StoreOptions};
@@ -260,6 +260,41 @@ fn kills_without_end_lose_nothing_that_was_synced() {
             let found = (0..=key).filter(|&key| version_of(&store, key) == Some(1)).count() as u64;
             assert_eq!(found, key + 1, "{row}");
             image = device.contents();
+        }
+    }
+}
+
+/// At stake: a removed entry comes back, because a start believes a journal without the page that records the removal.
+#[test]
+fn removed_entry_stays_removed_whichever_block_is_lost() {
+    const BLOCK_BYTES: usize = 4096;
+    for row in ["stream", "esp", "ucfs"] {
+        let options = options_of(row);
+        let device = Arc::new(MemoryDevice::new(options.size_bytes));
+        let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+        let insert_all = |keys: std::ops::Range<u64>| {
+            assert!(keys.into_iter().all(|key| insert(&store, key, 1, 3000)), "{row}");
+            block_on(store.sync()).unwrap();
+            options.clock.advance(Duration::from_secs(1));
+            block_on(store.maintain());
+        };
+        insert_all(0..20);
+        for key in 0..5 {
+            block_on(store.remove(&key_bytes(key))).unwrap();
+        }
+        block_on(store.sync()).unwrap();
+        insert_all(20..25);
+        insert_all(25..30);
+        let image = device.contents();
+        let is_written = |at: &usize| image[*at..*at + BLOCK_BYTES].iter().any(|&byte| byte != 0);
+        let superblock_end = image.len() - BLOCK_BYTES;
+        for at in (BLOCK_BYTES..superblock_end).step_by(BLOCK_BYTES).filter(is_written) {
+            let mut damaged = image.clone();
+            damaged[at..at + BLOCK_BYTES].fill(0);
+            let store = Store::open_on(Arc::new(MemoryDevice::from_contents(damaged)), &options).unwrap();
+            block_on(store.ready());
+            let returned: Vec<_> = (0..5).filter(|&key| version_of(&store, key).is_some()).collect();
+            assert!(returned.is_empty(), "{row}, without the block at {at}: {returned:?}");
         }
     }
 }
