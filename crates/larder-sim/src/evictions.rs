@@ -364,9 +364,9 @@ mod tests {
     /// The promise of the default policy: as many hits as the best published algorithm that ignores sizes, and few
     /// bytes written.
     #[test]
-    fn the_default_row_hits_as_often_as_the_best_known_where_popularity_lasts() {
+    fn the_default_policy_hits_as_often_as_the_best_known_where_popularity_lasts() {
         let compared = Evictions {
-            policies: vec![Policy::default_row(), Policy::named("log-clock").expect("it is in the table")],
+            policies: vec![Policy::default_policy(), Policy::named("log-clock").expect("it is in the table")],
             sources: vec![RequestSource::Workload("zipf".to_owned(), 7)],
             percentages: vec![20.0],
             requests: Some(150_000),

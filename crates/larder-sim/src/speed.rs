@@ -175,7 +175,7 @@ mod tests {
             streamed: 30_000,
             row_requests: 5_000,
             cache_bytes: 64 << 20,
-            policies: vec![Policy::default_row()],
+            policies: vec![Policy::default_policy()],
         };
         let done = Cell::new(0);
         let report = speed.run(&|count| done.set(done.get() + 100 / count)).unwrap();

@@ -62,7 +62,7 @@ impl StoreOptions {
             path: path.into(),
             size_bytes,
             is_sparse: false,
-            policy: Policy::default_row(),
+            policy: Policy::default_policy(),
             tuning: Tuning::default(),
             mean_entry_bytes: mean_entry_bytes_default(size_bytes),
             index_bytes_max: index_bytes_max_default(size_bytes),

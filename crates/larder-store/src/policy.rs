@@ -263,7 +263,7 @@ impl Policy {
     }
 
     /// Returns the default policy, `log`.
-    pub fn default_row() -> &'static Self {
+    pub fn default_policy() -> &'static Self {
         &POLICIES[0]
     }
 
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_row_is_log() {
-        assert_eq!(Policy::default_row().name, "log");
+    fn the_default_policy_is_log() {
+        assert_eq!(Policy::default_policy().name, "log");
     }
 }

@@ -376,7 +376,7 @@ mod tests {
         let show = |stats: &Stats| {
             let volume = VolumeReport {
                 path: "/s".into(),
-                policy: Policy::default_row(),
+                policy: Policy::default_policy(),
                 size_bytes: 64_000_000,
                 device: "threads",
             };

@@ -142,7 +142,7 @@ impl OpenedCache {
         let there = existing(&path)?;
         let size_there = there.as_ref().map(|info| info.size_bytes);
         let size_bytes = flags.size.or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
-        let policy = flags.policy.or(there.and_then(|info| info.policy)).unwrap_or_else(Policy::default_row);
+        let policy = flags.policy.or(there.and_then(|info| info.policy)).unwrap_or_else(Policy::default_policy);
         let layout = flags.layout.clone();
         let configure = move |options: &mut StoreOptions| {
             options.policy = policy;

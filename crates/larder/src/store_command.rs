@@ -256,7 +256,7 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     };
     let size_bytes = flags.size.or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
     let mut options = StoreOptions::new(&flags.path, size_bytes);
-    options.policy = flags.policy.unwrap_or_else(Policy::default_row);
+    options.policy = flags.policy.unwrap_or_else(Policy::default_policy);
     flags.layout.apply(&mut options);
     larder_store::format(&options).map_err(|error| failure(&flags.path, "format", &error))?;
     if let Some(what) = destroyed(&content) {

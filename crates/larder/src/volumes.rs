@@ -140,7 +140,7 @@ pub(crate) fn options_of(path: &Path, there: &PathContent, settings: &Settings, 
     let defaults = StoreOptions::new(path, size_bytes);
     StoreOptions {
         is_sparse: settings.is_sparse,
-        policy: settings.row().or(policy_there).unwrap_or_else(Policy::default_row),
+        policy: settings.row().or(policy_there).unwrap_or_else(Policy::default_policy),
         tuning: settings.tuning.clone(),
         mean_entry_bytes: settings.mean_entry_bytes(size_bytes),
         io: settings.io,

@@ -207,7 +207,7 @@ fn store_that_was_released_is_anothers_though_clones_are_left() {
         assert_eq!(block_on(left.get(&key_bytes(1))).err().map(|error| error.kind()), Some(ErrorKind::Closed));
         drop(left);
         // It takes a second to report that the store is in use.
-        if policy == Policy::default_row() {
+        if policy == Policy::default_policy() {
             let refused = Store::open(options).err().map(|error| error.kind());
             assert_eq!(refused, Some(ErrorKind::Unavailable), "the last clone took nothing along");
         }
@@ -221,7 +221,7 @@ fn store_in_use_can_be_glanced_at() {
     assert_eq!(glance(&path(&directory)).unwrap(), None);
     let store = Store::open(options(&directory)).unwrap();
     let info = glance(&path(&directory)).unwrap().expect("there is one");
-    assert_eq!((info.size_bytes, info.policy), (SIZE_BYTES, Some(Policy::default_row())));
+    assert_eq!((info.size_bytes, info.policy), (SIZE_BYTES, Some(Policy::default_policy())));
     drop(store);
     fs::write(path(&directory), [7; 8192]).unwrap();
     assert_eq!(glance(&path(&directory)).unwrap(), None);

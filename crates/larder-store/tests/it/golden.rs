@@ -134,7 +134,7 @@ fn what_each_row_makes_today_has_a_fixture_of_its_format() {
 
 #[test]
 fn a_store_of_another_format_or_row_is_refused_and_left_as_it_is() {
-    let contents = fixture(1, Policy::default_row()).unwrap();
+    let contents = fixture(1, Policy::default_policy()).unwrap();
     let last = SIZE_BYTES as usize / 4096 * 4096 - 4096;
     let mut older = contents.clone();
     let mut newer = contents.clone();
@@ -144,8 +144,8 @@ fn a_store_of_another_format_or_row_is_refused_and_left_as_it_is() {
     }
     let row = Policy::named("stream").unwrap();
     for (contents, policy, why) in [
-        (older, Policy::default_row(), "format 0"),
-        (newer, Policy::default_row(), "format 5"),
+        (older, Policy::default_policy(), "format 0"),
+        (newer, Policy::default_policy(), "format 5"),
         (contents, row, "policy log"),
     ] {
         let device = Arc::new(MemoryDevice::from_contents(contents.clone()));
@@ -165,7 +165,7 @@ fn fixture_file(format: u32, policy: &'static Policy) -> tempfile::NamedTempFile
 
 #[test]
 fn log_of_format_1_is_upgraded_in_place_and_holds_what_it_held() {
-    let policy = Policy::default_row();
+    let policy = Policy::default_policy();
     let file = fixture_file(1, policy);
     let plan = plan_upgrade(file.path()).unwrap();
     assert_eq!((plan.from, plan.to, plan.loses_entries), (1, 3, false));

@@ -116,7 +116,7 @@ fn hit_entries_survive_reclaim_in_the_log() {
     }
     // With some seeds, the entry is lost to another key with the same address.
     let survives = |seed| {
-        let trial = check(Policy::default_row(), "none", seed, &operations).unwrap();
+        let trial = check(Policy::default_policy(), "none", seed, &operations).unwrap();
         let store = trial.store().unwrap();
         assert!(store.stats().reinserted > 0 && store.stats().evicted > 0);
         block_on(store.get(&larder_torture::content::key_bytes(1))).unwrap().is_some()

@@ -47,7 +47,7 @@ fn entry_is_located_until_it_is_removed_and_no_other_is() {
 
 #[test]
 fn entry_that_was_written_again_elsewhere_is_out_of_sight() {
-    let store = open(Policy::default_row());
+    let store = open(Policy::default_policy());
     assert!(insert(&store, 1, 1, BODY_BYTES));
     let seen = block_on(store.locate(&key_bytes(1))).unwrap().unwrap();
     assert!(store.is_at(&key_bytes(1), seen));

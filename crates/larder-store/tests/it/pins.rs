@@ -81,7 +81,7 @@ fn what_is_pinned_is_there_after_turnovers_and_a_kill_and_what_is_not_goes() {
 
 #[test]
 fn a_pinned_body_survives_new_heads_and_replacements() {
-    let store = Store::open_on(Arc::new(MemoryDevice::new(ROOM_BYTES)), &options_of(Policy::default_row())).unwrap();
+    let store = Store::open_on(Arc::new(MemoryDevice::new(ROOM_BYTES)), &options_of(Policy::default_policy())).unwrap();
     assert!(store.pin(&key_bytes(1), 100_030) && store.pin(&key_bytes(2), 5_030));
     assert!(insert(&store, 1, 1, 100_000) && insert(&store, 2, 1, 5_000));
     turn_over(&store, 1_000_000);
@@ -96,7 +96,7 @@ fn pins_have_a_bound_and_end_with_their_entries() {
     let mut tuning = Tuning::default();
     assert!(tuning.set("pin_share", TuningValue::Share(0.6)).is_err(), "there has to be room for others");
     tuning.set("pin_share", TuningValue::Share(0.1)).unwrap();
-    let options = StoreOptions { tuning, ..options_of(Policy::default_row()) };
+    let options = StoreOptions { tuning, ..options_of(Policy::default_policy()) };
     let store = Store::open_on(Arc::new(MemoryDevice::new(ROOM_BYTES)), &options).unwrap();
     let pinned = (0..1_000).take_while(|&key| store.pin(&key_bytes(key), 9_000)).count() as u64;
     let stats = store.stats();

@@ -28,7 +28,7 @@ struct Subject {
 
 impl Subject {
     fn new() -> Self {
-        Self::of(Policy::default_row())
+        Self::of(Policy::default_policy())
     }
 
     fn of(policy: &'static Policy) -> Self {

@@ -256,7 +256,7 @@ fn run_sweep(flags: SimRunFlags) -> Result<(), Failure> {
     }
     let mut policies = listed(&flags.policy);
     if flags.policy.is_empty() {
-        policies.push(Policy::default_row());
+        policies.push(Policy::default_policy());
     }
     if policies.is_empty() && !flags.references {
         return Err(Failure::usage("nothing to simulate", "with --policy none, add --references"));
