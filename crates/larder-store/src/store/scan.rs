@@ -1,12 +1,19 @@
 //! Lists the keys of a store that is in use.
 //!
-//! Owns: [`ScanSummary`], and the order: dirty data is flushed first, then each volume is scanned from its start.
-//! [`Store::get`] decides which of several records of a key counts, and whether it is still useful. Invariant: every
-//! key that had an entry when the scan began, and has not changed since, is listed at least once. Cost: reads the whole
-//! store, with one segment in memory at a time.
+//! Owns: [`ScanSummary`], and the order: the dirty data of a volume is flushed, then the volume is scanned from its
+//! start. [`Store::get`] decides which of several records of a key counts, and whether it is still useful. Invariants:
+//! every key that had an entry when the scan began, and has not changed since, is listed at least once. The engine's
+//! code runs inside the fence of its volume, the caller's code outside. Cost: reads the whole store, with one segment
+//! in memory at a time.
 
 use super::Store;
-use crate::{Error, ErrorKind, Result, device::block_on, engine::kit::walk::WalkItem, families};
+use crate::{
+    Error, ErrorKind, Result,
+    device::block_on,
+    engine::kit::walk::WalkItem,
+    families,
+    volume::failure::{CallersPanic, unfenced},
+};
 use std::cell::Cell;
 
 /// An item of a scan.
@@ -33,36 +40,50 @@ impl Store {
         self.volumes.all().all(|engine| engine.volume().policy.can_scan())
     }
 
-    /// Calls `meet` with the keys of all entries. Reads the whole store. Stops when `meet` returns `false` or the store
-    /// is closed. Blocks, so do not call it from a thread that serves requests.
+    /// Calls `meet` with the keys of all entries. Reads the whole store, except excluded volumes. Stops when `meet`
+    /// returns `false` or the store is closed. Blocks, so do not call it from a thread that serves requests.
     ///
     /// # Errors
-    /// `Invalid` if a policy cannot list its keys ([`Store::can_scan`]), `Unavailable` if dirty data cannot be flushed,
-    /// `Closed` if the store is closed.
+    /// `Invalid` if a policy cannot list its keys ([`Store::can_scan`]), `Unavailable` if dirty data cannot be flushed
+    /// or an assertion of an engine fails during the scan, `Closed` if the store is closed.
     pub fn scan(&self, meet: &mut dyn FnMut(ScanSummary<'_>) -> bool) -> Result<()> {
         self.check_open()?;
         if !self.can_scan() {
             return Err(Error::new(ErrorKind::Invalid, "a store of this policy cannot tell its keys while it is open"));
         }
-        block_on(self.sync())?;
         let of = self.volumes.sound().map(|engine| engine.volume().size_bytes()).sum();
-        let (goes_on, mut bytes) = (Cell::new(true), 0);
+        let (goes_on, panic, mut passed_bytes) = (Cell::new(true), Cell::new(None), 0);
+        let mut meet_item = |item: WalkItem<'_>| {
+            let Some(summary) = summary_of(item, &mut passed_bytes, of).filter(|_| goes_on.get()) else { return };
+            // A panic of the caller's code is no failure of the engine.
+            let outcome = unfenced(|| meet(summary)).map_err(|caught| panic.set(Some(caught)));
+            goes_on.set(outcome.unwrap_or(false));
+        };
         for engine in self.volumes.sound() {
             let volume = engine.volume();
-            families::walk(volume, &|| goes_on.get() && !volume.is_closed(), &mut |met| {
-                let told = match met {
-                    WalkItem::Record { key, .. } => ScanSummary::Key(key),
-                    WalkItem::Passed(passed) => {
-                        bytes += passed;
-                        ScanSummary::Passed { bytes, of }
-                    }
-                    WalkItem::Segment | WalkItem::Removal | WalkItem::Part | WalkItem::Damage { .. } => return,
-                };
-                if goes_on.get() && !meet(told) {
-                    goes_on.set(false);
-                }
-            });
+            let may_go_on = || goes_on.get() && !volume.is_closed() && !volume.failure.is_set();
+            block_on(engine.sync())?;
+            let walked = volume.fence(|| families::walk(volume, &may_go_on, &mut meet_item));
+            if let Some(panic) = panic.take() {
+                CallersPanic::resume(panic);
+            }
+            walked?;
+            if !goes_on.get() {
+                break;
+            }
         }
         self.check_open()
+    }
+}
+
+/// Returns the summary of an item that a scan lists, and counts the progress.
+fn summary_of<'a>(item: WalkItem<'a>, passed_bytes: &mut u64, of: u64) -> Option<ScanSummary<'a>> {
+    match item {
+        WalkItem::Record { key, .. } => Some(ScanSummary::Key(key)),
+        WalkItem::Passed(bytes) => {
+            *passed_bytes += bytes;
+            Some(ScanSummary::Passed { bytes: *passed_bytes, of })
+        }
+        WalkItem::Segment | WalkItem::Removal | WalkItem::Part | WalkItem::Damage { .. } => None,
     }
 }

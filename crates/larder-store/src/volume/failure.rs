@@ -7,7 +7,7 @@ use slab::Slab;
 use std::{
     any::Any,
     cell::Cell,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -104,6 +104,34 @@ impl Drop for WaitingCall<'_> {
             self.failure.waiting().remove(index);
         }
     }
+}
+
+/// The panic of a caller's code, which no fence around it may contain.
+pub(crate) struct CallersPanic(Box<dyn Any + Send>);
+
+impl CallersPanic {
+    /// Continues the panic, outside of the fence.
+    pub(crate) fn resume(self) -> ! {
+        resume_unwind(self.0)
+    }
+}
+
+/// Runs code of the store's caller inside a fence. Its panic is not one of the engine, so it must leave the fence as a
+/// value and be resumed outside.
+///
+/// # Errors
+/// The panic of `code`.
+pub(crate) fn unfenced<T>(code: impl FnOnce() -> T) -> std::result::Result<T, CallersPanic> {
+    /// Enters the fences again when dropped.
+    struct Outside(u32);
+    impl Drop for Outside {
+        fn drop(&mut self) {
+            FENCE_COUNT.set(self.0);
+        }
+    }
+    let _outside = Outside(FENCE_COUNT.replace(0));
+    // The caller's data is not used before the panic goes on.
+    catch_unwind(AssertUnwindSafe(code)).map_err(CallersPanic)
 }
 
 /// Runs `step` and catches its panic.

@@ -3,9 +3,10 @@
 
 use crate::support::{GatedDevice, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_device::{Device, MemoryDevice, PanickingDevice};
-use larder_store::{Clock, ErrorKind, Hints, Invalidation, Policy, Store, StoreOptions, contains_panics};
+use larder_store::{Clock, ErrorKind, Hints, Invalidation, Policy, ScanSummary, Store, StoreOptions, contains_panics};
 use std::{
     collections::BTreeSet,
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
@@ -146,6 +147,52 @@ fn body_that_is_being_read_ends_with_an_error() {
     assert_eq!(block_on(store.get(&key_bytes(2))).err().map(|error| error.kind()), Some(ErrorKind::Unavailable));
     assert_eq!(block_on(reader.read(0..1000)).err().map(|error| error.kind()), Some(ErrorKind::Unavailable));
     assert!(block_on(store.get(&key_bytes(1))).unwrap().is_none());
+}
+
+/// The panic strikes the next read after the scan has met an item of the first volume.
+#[test]
+fn scan_ends_with_an_error_when_the_engine_fails_and_lists_the_other_volumes_then() {
+    for policy in policies_on_devices().filter(|policy| policy.can_scan()) {
+        let subject = Subject::new(policy);
+        let outcome = subject.store.scan(&mut |_| {
+            if !subject.panicking.has_panicked() {
+                subject.panicking.panic_after(0);
+            }
+            true
+        });
+        assert!(subject.panicking.has_panicked(), "{policy}: nothing has panicked");
+        assert_eq!(outcome.map_err(|error| error.kind()), Err(ErrorKind::Unavailable), "{policy}");
+        assert_eq!(subject.store.stats().failed_assertions, 1, "{policy}");
+        let mut listed = BTreeSet::new();
+        let outcome = subject.store.scan(&mut |item| {
+            if let ScanSummary::Key(key) = item {
+                listed.insert(key.to_vec());
+            }
+            true
+        });
+        outcome.unwrap();
+        let found: BTreeSet<_> = subject.found().into_iter().map(key_bytes).collect();
+        assert!(!found.is_empty() && listed.is_superset(&found), "{policy}: {} of {}", listed.len(), found.len());
+    }
+}
+
+/// At stake: a bug of the program that uses the store, which would cost a volume or be hidden.
+#[test]
+fn panic_of_the_caller_passes_through_a_scan_and_costs_no_volume() {
+    let subject = Subject::new(Policy::named("log").unwrap());
+    let mut was_contained = None;
+    let scan = || {
+        subject.store.scan(&mut |_| {
+            was_contained = Some(contains_panics());
+            panic::panic_any("a bug of the caller")
+        })
+    };
+    let panic = panic::catch_unwind(AssertUnwindSafe(scan)).expect_err("the caller's panic goes on");
+    assert_eq!(panic.downcast_ref(), Some(&"a bug of the caller"));
+    assert_eq!(was_contained, Some(false));
+    assert_eq!(subject.store.stats().failed_assertions, 0);
+    assert_eq!(subject.found().len(), KEYS.count());
+    subject.store.scan(&mut |_| true).unwrap();
 }
 
 /// At stake: a call that waits for a read or for the store's thread, whose work nobody does any more.
