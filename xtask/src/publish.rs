@@ -1,9 +1,10 @@
 //! Checks the crates that others can use: `cargo xtask publish` packages and compiles them as a registry would, and
 //! `cargo xtask msrv` checks them with the oldest toolchain that they promise.
 //!
-//! Owns: the list of these crates. Nothing is uploaded. `cargo publish` itself needs the names in this order, which it
-//! finds on its own. larder-pingora is a workspace of its own, whose dependencies must be in the registry first, so
-//! only its list of files is checked.
+//! Owns: the list of these crates. Nothing is uploaded. `cargo publish` finds the order in which the crates must be
+//! uploaded by itself, and compiles each package with the packages of the others. larder-pingora is a workspace of its
+//! own, and cargo takes only packages of one workspace together. So its package is compiled once larder-cache is in the
+//! registry; until then, its list of files and its manifest are checked.
 
 use crate::cargo;
 use std::{env, fs, path::Path, process::Command};
@@ -11,18 +12,31 @@ use std::{env, fs, path::Path, process::Command};
 /// The published crates of the workspace.
 const CRATES: [&str; 6] =
     ["larder-device", "larder-store", "larder-cache", "larder-http", "larder-tower", "larder-reqwest"];
+/// The optional features of these crates that programs use. The feature `shuttle` of larder-store is for tests only.
+const FEATURES: &str = "larder-store/serde,larder-cache/serde";
 /// The crate with a workspace of its own.
 const APART: &str = "crates/larder-pingora/Cargo.toml";
 
 /// Packages each crate and compiles it from its package.
 pub(crate) fn dry_run(root: &Path) -> bool {
-    let mut arguments = vec!["publish", "--dry-run", "--locked", "--allow-dirty"];
+    // A folder of its own, so that other builds need not wait for these.
+    let mut arguments = vec!["publish", "--dry-run", "--locked", "--allow-dirty", "--target-dir", "target/publish"];
     CRATES.iter().for_each(|name| arguments.extend(["--package", name]));
-    cargo::succeeds(root, &arguments, &[])
-        && cargo::succeeds(root, &["package", "--list", "--allow-dirty", "--manifest-path", APART], &[])
+    // A package does not have the workspace's profiles, and nobody debugs this build.
+    let passed = cargo::succeeds(root, &arguments, &[("CARGO_PROFILE_DEV_DEBUG", "0")])
+        && cargo::succeeds(root, &["package", "--list", "--allow-dirty", "--manifest-path", APART], &[]);
+    if passed {
+        println!("publish: {} packages compile: {}", CRATES.len(), CRATES.join(", "));
+        println!(
+            "publish: larder-pingora was not compiled from its package: larder-cache must be in the registry first"
+        );
+    } else {
+        eprintln!("publish: failed, as cargo says above; it needs crates.io's index and the crates of Cargo.lock");
+    }
+    passed
 }
 
-/// Checks each crate, with all features, by the oldest toolchain that the workspace promises, if rustup has it.
+/// Checks each crate with its [`FEATURES`], by the oldest toolchain that the workspace promises, if rustup has it.
 pub(crate) fn oldest_toolchain(root: &Path) -> bool {
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
     let Some(version) = rust_version(&manifest) else {
@@ -39,9 +53,16 @@ pub(crate) fn oldest_toolchain(root: &Path) -> bool {
     let mut command = Command::new("rustup");
     command.args(["run", &toolchain, "cargo", "check", "--locked", "--target-dir", "target/msrv"]).current_dir(root);
     CRATES.iter().for_each(|name| _ = command.args(["--package", name]));
+    command.args(["--features", FEATURES]);
     // cargo sets these for the toolchain that runs xtask.
     command.env_remove("RUSTC").env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
-    command.status().is_ok_and(|status| status.success())
+    let passed = command.status().is_ok_and(|status| status.success());
+    if passed {
+        println!("msrv: {} crates compile with {toolchain}: {}", CRATES.len(), CRATES.join(", "));
+    } else {
+        eprintln!("msrv: failed with {toolchain}; raise `rust-version` in Cargo.toml, or use what {version} has");
+    }
+    passed
 }
 
 /// Returns the version in the first line `rust-version = "X.Y"`.
