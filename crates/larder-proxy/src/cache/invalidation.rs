@@ -63,8 +63,7 @@ pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -
     cache.shared.hot.clear();
     if let Some(store) = cache.shared.store.clone() {
         let clearing = tiered::begin_clearing(cache).await;
-        let invalidating = tiered::during(clearing, async move { store.invalidate(which).await });
-        let noted = patience::write(cache, invalidating).await;
+        let noted = patience::write(cache, clearing, async move { store.invalidate(which).await }).await;
         let outcome = noted.map_or_else(no_answer, |noted| noted.map_err(|error| error.to_string()));
         cache.shared.hot.clear();
         return outcome.map_err(NotInvalid::NotDurable);
@@ -83,7 +82,7 @@ pub(crate) async fn purge(
 ) -> Result<PurgeResult, NotInvalid> {
     let purges = Arc::clone(&cache.shared.purges);
     let purging = spawn_blocking(move || purges.purge(scopes, mode, clock::now()));
-    let done = patience::write(cache, async move { Ok(purging.await) }).await;
+    let done = patience::write(cache, (), async move { Ok(purging.await) }).await;
     let outcome = match done {
         Some(Ok(Ok(purged))) => purged,
         Some(Ok(Err(_)) | Err(_)) | None => Err("the write does not complete".to_owned()),

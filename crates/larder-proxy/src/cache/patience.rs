@@ -200,17 +200,19 @@ pub(crate) async fn read<T>(
 }
 
 /// Awaits a write to the store. Returns `None` if it takes too long. The write then continues in the background, as
-/// long as the number of such writes is below its limit.
+/// long as the number of such writes is below its limit. `held` is dropped when the write has ended.
 pub(crate) fn write<T: Send + 'static>(
     cache: &Arc<Cache>,
+    held: impl Send + 'static,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Option<Result<T>>> + Send {
-    // Boxed first, because it would add a kilobyte to every future that may write.
-    wait_for_write(cache, Box::pin(work))
+    // Boxed first, because it would add kilobytes to every future that may write, and each move of it would copy them.
+    wait_for_write(cache, held, Box::pin(work))
 }
 
 async fn wait_for_write<T: Send + 'static>(
     cache: &Arc<Cache>,
+    held: impl Send + 'static,
     mut work: Pin<Box<dyn Future<Output = Result<T>> + Send>>,
 ) -> Option<Result<T>> {
     let patience = &cache.shared.patience;
@@ -226,6 +228,7 @@ async fn wait_for_write<T: Send + 'static>(
     let owner = Arc::clone(cache);
     let task = tokio::spawn(async move {
         let done = work.await;
+        drop(held);
         owner.shared.patience.detached.fetch_sub(1, Relaxed);
         // The store knows without I/O that it has no room.
         if done.is_ok() {

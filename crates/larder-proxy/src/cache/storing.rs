@@ -161,15 +161,16 @@ pub(crate) async fn commit_for_good(
     match (commit_somewhere(cache, place, head, body, began).await, cache.shared.store.clone()) {
         (CommitOutcome::Nowhere, _) | (CommitOutcome::InMemory, Some(_)) => false,
         (CommitOutcome::InMemory | CommitOutcome::InStore, None) => true,
-        (CommitOutcome::InStore, Some(store)) => match patience::write(cache, async move { store.flush().await }).await
-        {
-            Some(Ok(())) => true,
-            Some(Err(error)) => {
-                note_error(cache, &error);
-                false
+        (CommitOutcome::InStore, Some(store)) => {
+            match patience::write(cache, (), async move { store.flush().await }).await {
+                Some(Ok(())) => true,
+                Some(Err(error)) => {
+                    note_error(cache, &error);
+                    false
+                }
+                None => false,
             }
-            None => false,
-        },
+        }
     }
 }
 
@@ -313,8 +314,8 @@ async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, be
         let (store, key) = (store.clone(), Arc::clone(&place.key));
         if cache.shared.patience.admits() {
             let change = tiered::change(cache, &key).await;
-            let updating = tiered::during(change, async move { store.update_head(&key, head, hints).await });
-            if let Some(Err(error)) = patience::write(cache, updating).await {
+            let updating = async move { store.update_head(&key, head, hints).await };
+            if let Some(Err(error)) = patience::write(cache, change, updating).await {
                 note_error(cache, &error);
             }
         }
@@ -343,8 +344,7 @@ pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String>
     let Some(store) = cache.shared.store.clone() else { return Ok(()) };
     let owned = Box::<[u8]>::from(key);
     let change = tiered::change(cache, key).await;
-    let removing = tiered::during(change, async move { store.remove(&owned).await });
-    let outcome = match patience::write(cache, removing).await {
+    let outcome = match patience::write(cache, change, async move { store.remove(&owned).await }).await {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => {
             note_error(cache, &error);
@@ -431,7 +431,7 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
             let change = tiered::change(cache, key).await;
             let writing =
                 async move { if is_offer { writer.offer().await } else { writer.commit().await.map(|()| true) } };
-            patience::write(cache, tiered::during(change, writing)).await
+            patience::write(cache, change, writing).await
         }
         Err(error) => Some(Err(error)),
     };

@@ -58,20 +58,13 @@ pub(super) async fn offer(cache: &Cache, key: &[u8], (head, body): (Bytes, Vec<B
     }
 }
 
-/// Begins a change of a key in the store. The change must be held until the store's operation has ended.
+/// Begins a change of a key in the store. The change must be held until the store's operation has ended, even if that
+/// takes too long to be waited for (see [`patience::write`](super::patience::write)).
 pub(super) async fn change(cache: &Cache, key: &[u8]) -> Option<TierChange> {
     match &cache.shared.tier {
         Some(tier) => Some(tier.change(key).await),
         None => None,
     }
-}
-
-/// Executes the store's operation, and ends the change after it. The operation itself holds the change, because it
-/// continues if it takes too long to be waited for.
-pub(super) async fn during<C, T>(change: Option<C>, operation: impl Future<Output = T>) -> T {
-    let done = operation.await;
-    drop(change);
-    done
 }
 
 /// Begins to make all entries of the store invalid. The result must be held until the store's operation has ended.
