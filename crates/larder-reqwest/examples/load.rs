@@ -1,8 +1,9 @@
-//! A load whose every body is checked: `cargo run -p larder-reqwest --example load -- 20000`.
+//! A load whose every body is checked: `cargo run -p larder-reqwest --example load -- 60 /tmp/load-cache`.
 //!
 //! A server on the loopback interface has objects of 1 byte to 4 MiB, which change from time to time and are validated
-//! by their ETag. Several tasks request them at random through one cache. Each body must be one of the object's
-//! versions, namely the one that its ETag names.
+//! by their ETag. Several tasks request them at random through one cache, for the given number of seconds. Each body
+//! must be one of the object's versions, namely the one that its ETag names. The first wrong byte ends the program with
+//! an error. It may be killed and started again with the same cache: `tests/real/clients.sh` does that.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
@@ -17,14 +18,16 @@ use std::{
     error::Error,
     hash::BuildHasher,
     net::SocketAddr,
+    path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::net::TcpListener;
 
+const HOST: &str = "objects.example";
 const OBJECT_COUNT: u64 = 500;
 const TASK_COUNT: u64 = 16;
 /// Requests to the server after which every object has a new version.
@@ -34,56 +37,96 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let request_count: u64 = std::env::args().nth(1).map_or(Ok(20_000), |count| count.parse())?;
-    let directory = tempfile::tempdir()?;
-    let cache = Cache::builder(directory.path()).disk("512MB").memory("32MB").open()?;
+    let mut arguments = std::env::args().skip(1);
+    let secs: u64 = arguments.next().map_or(Ok(10), |secs| secs.parse())?;
+    let scratch = tempfile::tempdir()?;
+    let directory = arguments.next().map_or_else(|| scratch.path().to_owned(), PathBuf::from);
+    let cache = Cache::builder(directory).disk("512MB").memory("32MB").open()?;
+    cache.ready().await;
     let asked = Arc::new(AtomicU64::new(0));
     let address = serve(Arc::clone(&asked)).await?;
-    let client = reqwest::Client::builder().no_proxy().build()?;
+    // A name, because the server's port is another one in each run, and the cache's keys contain the URL.
+    let client = reqwest::Client::builder().no_proxy().resolve(HOST, address).build()?;
     let client = ClientBuilder::new(client).with(CacheMiddleware::new(cache.clone())).build();
+    let counts = Arc::new(Counts::new());
     let start = Instant::now();
-    let tasks: Vec<_> = (0..TASK_COUNT)
-        .map(|task| tokio::spawn(load(client.clone(), address, task, request_count / TASK_COUNT)))
-        .collect();
-    let mut counts = Counts::default();
+    let end = start + Duration::from_secs(secs);
+    let tasks: Vec<_> =
+        (0..TASK_COUNT).map(|task| tokio::spawn(load(client.clone(), task, end, Arc::clone(&counts)))).collect();
+    let reporting = tokio::spawn(report(Arc::clone(&counts), Arc::clone(&asked)));
     for task in tasks {
-        counts.add(&task.await??);
+        task.await??;
     }
+    reporting.abort();
+    println!("{}", counts.line(asked.load(Relaxed)));
+    let (requests, bytes) = (counts.requests.load(Relaxed), counts.bytes.load(Relaxed));
     let secs = start.elapsed().as_secs_f64();
-    let Counts { requests, hits, validated, bytes } = counts;
-    println!("{requests} requests, {bytes} bytes, every body as its ETag says");
-    println!("{hits} hits, {validated} validated, {} requests to the server", asked.load(Relaxed));
-    println!("{:.0} requests/s, {:.0} MB/s", requests as f64 / secs, bytes as f64 / secs / 1e6);
+    println!(
+        "{:.0} requests/s, {:.0} MB/s, every body as its ETag says",
+        requests as f64 / secs,
+        bytes as f64 / secs / 1e6
+    );
     cache.close().await?;
     Ok(())
 }
 
-/// The outcomes of a task's requests.
-#[derive(Default)]
+/// The outcomes of all requests.
 struct Counts {
-    requests: u64,
-    hits: u64,
-    validated: u64,
-    bytes: u64,
+    requests: AtomicU64,
+    hits: AtomicU64,
+    /// Hits of objects that were not requested before in this run: an earlier run has stored them.
+    kept: AtomicU64,
+    validated: AtomicU64,
+    bytes: AtomicU64,
+    was_requested: Vec<AtomicBool>,
 }
 
 impl Counts {
-    fn add(&mut self, other: &Self) {
-        self.requests += other.requests;
-        self.hits += other.hits;
-        self.validated += other.validated;
-        self.bytes += other.bytes;
+    fn new() -> Self {
+        let [requests, hits, kept, validated, bytes] = [const { AtomicU64::new(0) }; 5];
+        let was_requested = (0..OBJECT_COUNT).map(|_| AtomicBool::new(false)).collect();
+        Self { requests, hits, kept, validated, bytes, was_requested }
+    }
+
+    fn add(&self, status: &str, is_first: bool, len: usize) {
+        let is_hit = status.contains("; hit");
+        self.requests.fetch_add(1, Relaxed);
+        self.hits.fetch_add(is_hit.into(), Relaxed);
+        self.kept.fetch_add((is_hit && is_first).into(), Relaxed);
+        self.validated.fetch_add(status.contains("fwd-status=304").into(), Relaxed);
+        self.bytes.fetch_add(len as u64, Relaxed);
+    }
+
+    fn line(&self, asked: u64) -> String {
+        let [requests, hits, kept, validated, bytes] =
+            [&self.requests, &self.hits, &self.kept, &self.validated, &self.bytes].map(|count| count.load(Relaxed));
+        format!(
+            "{requests} requests, {bytes} bytes, {hits} hits ({kept} of an earlier run), {validated} validated, \
+             {asked} requests to the server"
+        )
     }
 }
 
-async fn load(client: ClientWithMiddleware, address: SocketAddr, task: u64, count: u64) -> Result<Counts, Failure> {
-    let mut counts = Counts::default();
+/// Prints the counts every second, for a run that is killed.
+async fn report(counts: Arc<Counts>, asked: Arc<AtomicU64>) {
+    let mut pauses = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        pauses.tick().await;
+        println!("{}", counts.line(asked.load(Relaxed)));
+    }
+}
+
+async fn load(client: ClientWithMiddleware, task: u64, end: Instant, counts: Arc<Counts>) -> Result<(), Failure> {
     let hasher = RandomState::new();
-    for number in 0..count {
+    for number in 0_u64.. {
+        if Instant::now() >= end {
+            break;
+        }
         // The lower numbers are requested more often.
         let random = hasher.hash_one((task, number));
-        let object = (random % OBJECT_COUNT) * (random >> 32) % OBJECT_COUNT;
-        let response = client.get(format!("http://{address}/{object}")).send().await?;
+        let object = (random % OBJECT_COUNT) * ((random >> 32) % OBJECT_COUNT) / OBJECT_COUNT;
+        let is_first = !counts.was_requested[object as usize].swap(true, Relaxed);
+        let response = client.get(format!("http://{HOST}/{object}")).send().await?;
         let status = response.headers()["cache-status"].to_str()?.to_owned();
         let tag = response.headers()["etag"].to_str()?.trim_matches('"').to_owned();
         let (named, version) = tag.split_once('-').ok_or("an ETag of another form")?;
@@ -92,12 +135,9 @@ async fn load(client: ClientWithMiddleware, address: SocketAddr, task: u64, coun
         if named.parse::<u64>()? != object || body != wanted {
             return Err(format!("object {object}: {} bytes that are not of {tag} ({status})", body.len()).into());
         }
-        counts.requests += 1;
-        counts.bytes += body.len() as u64;
-        counts.hits += u64::from(status.contains("; hit"));
-        counts.validated += u64::from(status.contains("fwd-status=304"));
+        counts.add(&status, is_first, body.len());
     }
-    Ok(counts)
+    Ok(())
 }
 
 /// Returns the bytes of a version of an object. Most objects are short, one in fifty has up to 4 MiB.
