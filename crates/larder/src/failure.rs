@@ -3,9 +3,11 @@
 //! Owns: the exit codes and the shape of every error the user sees. Errors are detected elsewhere. Invariant: every
 //! failure has a help line.
 
-use crate::output::tell;
+use crate::output::{has_colours, tell};
 use miette::{Diagnostic, LabeledSpan, MietteHandler, MietteHandlerOpts, NamedSource, Report, SourceCode};
+use rustix::termios::tcgetwinsize;
 use std::{
+    env,
     error::Error,
     fmt,
     io::{self, IsTerminal},
@@ -103,9 +105,23 @@ impl Failure {
 /// Returns the handler that formats errors. It wraps lines only at a terminal, so that a path or a command in a log can
 /// be found and copied as a whole.
 fn handler() -> MietteHandler {
-    let is_terminal = io::stderr().is_terminal();
-    MietteHandlerOpts::new().context_lines(2).wrap_lines(is_terminal).break_words(is_terminal).build()
+    let error_output = io::stderr();
+    let is_terminal = error_output.is_terminal();
+    let columns = tcgetwinsize(&error_output).map_or(0, |size| usize::from(size.ws_col));
+    let options = MietteHandlerOpts::new().context_lines(2).wrap_lines(is_terminal).break_words(is_terminal);
+    let options = options.color(has_colours(&error_output)).unicode(!is_terminal || is_unicode_terminal());
+    options.width(if columns == 0 { COLUMNS } else { columns }).build()
 }
+
+/// Returns whether the terminal shows lines and arrows: its locale is in UTF-8, and it is not the kernel's console.
+fn is_unicode_terminal() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(env::var_os).unwrap_or_default();
+    let locale = locale.to_string_lossy().to_uppercase();
+    env::var_os("TERM").is_none_or(|name| name != "linux") && (locale.ends_with("UTF-8") || locale.ends_with("UTF8"))
+}
+
+/// Columns of a terminal that does not know its width.
+const COLUMNS: usize = 80;
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

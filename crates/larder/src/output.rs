@@ -6,7 +6,7 @@
 
 use crate::failure::Failure;
 use std::{
-    fmt,
+    env, fmt,
     io::{self, IsTerminal, Write},
     process::ExitCode,
 };
@@ -43,16 +43,19 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Returns whether text on this output may have colours.
+pub(crate) fn has_colours(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && env::var_os("NO_COLOR").is_none()
+}
+
 /// Prints clap's text for a request for help or the version. Returns the exit code.
 pub(crate) fn help(asked: &clap::Error) -> ExitCode {
     let code = ExitCode::from(u8::try_from(asked.exit_code()).expect("clap exits with 0 or 2"));
     let text = asked.render();
-    let styled = |is_terminal: bool| {
-        if is_terminal && std::env::var_os("NO_COLOR").is_none() { text.ansi().to_string() } else { text.to_string() }
-    };
+    let styled = |has_colours: bool| if has_colours { text.ansi().to_string() } else { text.to_string() };
     if asked.use_stderr() {
-        say(format_args!("{}", styled(io::stderr().is_terminal()).trim_end()));
+        say(format_args!("{}", styled(has_colours(&io::stderr())).trim_end()));
         return code;
     }
-    print(format_args!("{}", styled(io::stdout().is_terminal()))).map_or_else(Failure::report, |()| code)
+    print(format_args!("{}", styled(has_colours(&io::stdout())))).map_or_else(Failure::report, |()| code)
 }

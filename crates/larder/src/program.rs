@@ -21,13 +21,7 @@ use crate::{
     upgrade_command, warm_command, wiring,
 };
 use clap::Parser;
-use std::{
-    env,
-    io::{self, IsTerminal},
-    path::Path,
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{env, io, path::Path, process::ExitCode, sync::Arc};
 use tracing_subscriber::EnvFilter;
 
 /// Runs the command in the arguments. Returns the exit code.
@@ -149,11 +143,10 @@ fn check(settings: &mut RunSettings) -> Result<(), Failure> {
 /// Prints diagnostics on standard error: warnings, or the selection in `LARDER_LOG`.
 fn start_diagnostics() {
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(colours)
+        .with_ansi(output::has_colours(&io::stderr()))
         .log_internal_errors(false)
         .init();
 }

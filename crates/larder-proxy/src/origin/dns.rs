@@ -84,3 +84,51 @@ fn build() -> Result<TokioResolver, NetError> {
 
 /// Addresses of one name that are tried.
 const ADDRESS_COUNT_MAX: usize = 16;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::{
+        net::UdpSocket,
+        sync::{Arc, Mutex},
+        thread,
+    };
+
+    use super::*;
+
+    /// Answers every question for addresses with these, or with an error if there are none. The answers may be kept for
+    /// no time.
+    pub(crate) fn name_server(addresses: Arc<Mutex<Vec<Ipv4Addr>>>) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut question = [0; 512];
+            while let Ok((len, from)) = socket.recv_from(&mut question) {
+                let name_len = question[12..len].iter().position(|octet| *octet == 0).unwrap() + 1;
+                let end = 12 + name_len + 4;
+                let is_ipv4 = question[12 + name_len..end - 2] == [0, 1];
+                let found = if is_ipv4 { addresses.lock().unwrap().clone() } else { Vec::new() };
+                let code = if found.is_empty() && is_ipv4 { 2 } else { 0 };
+                let mut answer = question[..2].to_vec();
+                answer.extend([0x81, 0x80 | code, 0, 1, 0, found.len() as u8, 0, 0, 0, 0]);
+                answer.extend(&question[12..end]);
+                for address in found {
+                    answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
+                    answer.extend(address.octets());
+                }
+                socket.send_to(&answer, from).unwrap();
+            }
+        });
+        address
+    }
+
+    /// At stake: sites with names beyond ASCII. Clients send these names in Punycode, and the resolver has no tables of
+    /// Unicode to check them with.
+    #[tokio::test]
+    async fn names_in_punycode_are_resolved() {
+        let dns = DnsResolver::asking(name_server(Arc::new(Mutex::new(vec![Ipv4Addr::LOCALHOST]))));
+        for host in ["xn--mnchen-3ya.example.", "xn--fiqs8s.", "XN--BCHER-KVA.example.", "site.xn--p1ai."] {
+            let found = dns.resolve_all(host, 80, 1).await.map_err(|_| host);
+            assert_eq!(found, Ok(vec!["127.0.0.1:80".parse().unwrap()]));
+        }
+    }
+}

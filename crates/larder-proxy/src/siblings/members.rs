@@ -235,42 +235,12 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        net::{Ipv4Addr, UdpSocket},
-        sync::Mutex,
-        thread,
-    };
+    use std::{net::Ipv4Addr, sync::Mutex};
 
     use larder_http::key::primary_key;
 
     use super::*;
-    use crate::{config::Fleet, fleet::secret::FleetSecret};
-
-    /// Answers every question for addresses with these, or with an error if there are none. The answers may be kept for
-    /// no time.
-    fn name_server(addresses: Arc<Mutex<Vec<Ipv4Addr>>>) -> SocketAddr {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        thread::spawn(move || {
-            let mut question = [0; 512];
-            while let Ok((len, from)) = socket.recv_from(&mut question) {
-                let name_len = question[12..len].iter().position(|octet| *octet == 0).unwrap() + 1;
-                let end = 12 + name_len + 4;
-                let is_ipv4 = question[12 + name_len..end - 2] == [0, 1];
-                let found = if is_ipv4 { addresses.lock().unwrap().clone() } else { Vec::new() };
-                let code = if found.is_empty() && is_ipv4 { 2 } else { 0 };
-                let mut answer = question[..2].to_vec();
-                answer.extend([0x81, 0x80 | code, 0, 1, 0, found.len() as u8, 0, 0, 0, 0]);
-                answer.extend(&question[12..end]);
-                for address in found {
-                    answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
-                    answer.extend(address.octets());
-                }
-                socket.send_to(&answer, from).unwrap();
-            }
-        });
-        address
-    }
+    use crate::{config::Fleet, fleet::secret::FleetSecret, origin::dns::tests::name_server};
 
     /// At stake: a node that joins and is not asked, or one that left and still is.
     #[tokio::test]
