@@ -65,8 +65,8 @@ impl Cache {
     ///
     /// Callers that request the same key at the same time share one fetch and its result or error. If the caller whose
     /// `fetch` runs is dropped, another caller's `fetch` is called. A failure of the store is not an error here: the
-    /// value is fetched. `fetch` must not request the same key from the cache, because it would wait for itself. A panic
-    /// in `fetch` reaches the caller that it belongs to.
+    /// value is fetched. `fetch` must not request the same key from the cache, because it would wait for itself. A
+    /// panic in `fetch` reaches the caller that it belongs to.
     ///
     /// If there is a stale value ([`EntryRequest::stale_for`]), the caller that fetches still waits for the fetch, and
     /// gets the stale value if it fails. Other callers get the stale value at once.
@@ -83,8 +83,8 @@ impl Cache {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Fetch`] when the fetch fails and there is no stale value; [`Error::Invalid`] when the key is longer than
-    /// 16,367 bytes. A value that is longer than half of the disk is returned, but not stored.
+    /// [`Error::Fetch`] when the fetch fails and there is no stale value; [`Error::Invalid`] when the key is longer
+    /// than 16,367 bytes. A value that is longer than half of the disk is returned, but not stored.
     pub async fn get_or_fetch<F, Fut, V, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
@@ -130,8 +130,8 @@ impl Cache {
         self.entry(key).open_or_fetch(fetch).await
     }
 
-    /// Returns the value of `key` if there is a fresh one, all of it in memory. [`Cache::open`] finds stale values, too,
-    /// and reads long ones piece by piece.
+    /// Returns the value of `key` if there is a fresh one, all of it in memory. [`Cache::open`] finds stale values,
+    /// too, and reads long ones piece by piece.
     ///
     /// # Errors
     /// [`Error::Store`] when the device fails or the cache is closed; [`Error::Invalid`] when the key is too long.
@@ -237,8 +237,8 @@ impl Cache {
         removed.map_err(not_written)
     }
 
-    /// Prevents the eviction of `key`'s value until it is removed, unpinned or expired, or the cache is closed. Pins are
-    /// not stored: pin again after each start, once the cache is [ready](Self::ready).
+    /// Prevents the eviction of `key`'s value until it is removed, unpinned or expired, or the cache is closed. Pins
+    /// are not stored: pin again after each start, once the cache is [ready](Self::ready).
     ///
     /// Returns `false` if there is no value, if too much is pinned already (by default a quarter of the disk), or if
     /// the policy cannot pin. Pin again after the value was replaced.

@@ -33,8 +33,8 @@ impl EntryRequest {
     }
 
     /// Sets for how long a stale value may be used while another caller fetches a new one, or if the fetch fails.
-    /// Default: the builder's, or not at all. Nothing is fetched in the background: the first caller after the value has
-    /// become stale fetches a new one and waits for it.
+    /// Default: the builder's, or not at all. Nothing is fetched in the background: the first caller after the value
+    /// has become stale fetches a new one and waits for it.
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.options.stale_for = time;
         self

@@ -25,8 +25,8 @@ impl Cache {
         self.entry(key).insert_as(value).await
     }
 
-    /// As [`Cache::get_or_fetch`], for a value stored as JSON. A value that cannot be parsed as a `T` counts as missing,
-    /// and is fetched and replaced.
+    /// As [`Cache::get_or_fetch`], for a value stored as JSON. A value that cannot be parsed as a `T` counts as
+    /// missing, and is fetched and replaced.
     ///
     /// ```
     /// # use larder_cache::Cache;

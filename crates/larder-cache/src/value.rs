@@ -189,8 +189,8 @@ type Step = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
 /// Reads a value, or a part of it, from its start to its end.
 ///
-/// [`ValueReader::next`] returns pieces without copying them. `futures_io::AsyncRead` copies; for tokio, wrap the reader
-/// with `tokio_util::compat::FuturesAsyncReadCompatExt`.
+/// [`ValueReader::next`] returns pieces without copying them. `futures_io::AsyncRead` copies; for tokio, wrap the
+/// reader with `tokio_util::compat::FuturesAsyncReadCompatExt`.
 pub struct ValueReader {
     value: Value,
     /// The next byte to read.

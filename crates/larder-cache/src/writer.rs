@@ -68,9 +68,9 @@ impl ValueWriter {
     /// Appends bytes to the value. Waits while too many bytes are being written to disk.
     ///
     /// # Errors
-    /// [`crate::Error::Store`] if the store fails or has no room; [`crate::Error::Invalid`] if the value gets longer than
-    /// half of the disk. The value cannot be finished after an error, or if the returned future was dropped before it
-    /// completed.
+    /// [`crate::Error::Store`] if the store fails or has no room; [`crate::Error::Invalid`] if the value gets longer
+    /// than half of the disk. The value cannot be finished after an error, or if the returned future was dropped before
+    /// it completed.
     pub async fn write(&mut self, bytes: impl Into<Bytes>) -> Result<()> {
         let mut bytes = bytes.into();
         self.check_whole()?;

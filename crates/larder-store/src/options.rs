@@ -14,8 +14,8 @@ pub struct StoreOptions {
     /// Whether a new file takes disk space only as it is written. If the disk is full then, entries are not stored.
     /// Default: no.
     pub is_sparse: bool,
-    /// The policy: how entries are found, placed, moved and evicted ([`Policy::named`]). An existing store must have the
-    /// same policy. Default: `log`.
+    /// The policy: how entries are found, placed, moved and evicted ([`Policy::named`]). An existing store must have
+    /// the same policy. Default: `log`.
     pub policy: &'static Policy,
     /// Constants of the policies.
     pub tuning: Tuning,
@@ -37,8 +37,8 @@ pub struct StoreOptions {
     pub segment_size_bytes: Option<u64>,
     /// Committed bytes that may wait for the device. Further commits wait. Default: 32 MiB.
     pub dirty_bytes_max: u64,
-    /// Longest time that a committed entry may wait to be written. A kill loses the entries that are not written yet;
-    /// what else a policy loses is in [`Policy::kept_after_kill`]. Default: 0.5 s.
+    /// Longest time that a committed entry may wait to be written. A kill loses the entries that are not written yet,
+    /// and in some policies others ([`Policy::kept_after_kill`]). Default: 0.5 s.
     pub flush_interval: Duration,
     /// Longest time that written bytes may stay in the device's own cache. A power loss loses them. Default: 5 s.
     pub sync_interval: Duration,
