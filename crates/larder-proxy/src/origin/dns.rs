@@ -121,8 +121,8 @@ pub(crate) mod tests {
         address
     }
 
-    /// At stake: sites with names beyond ASCII are not found. Clients send these names in Punycode, and the resolver has
-    /// no tables of Unicode to check them with.
+    /// At stake: sites with names beyond ASCII are not found. Clients send these names in Punycode, and the resolver
+    /// has no tables of Unicode to check them with.
     #[tokio::test]
     async fn names_in_punycode_are_resolved() {
         let dns = DnsResolver::asking(name_server(Arc::new(Mutex::new(vec![Ipv4Addr::LOCALHOST]))));
