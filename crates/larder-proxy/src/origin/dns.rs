@@ -121,10 +121,9 @@ pub(crate) mod tests {
         address
     }
 
-    /// At stake: sites with names beyond ASCII are not found. Clients send these names in Punycode, and the resolver
-    /// has no tables of Unicode to check them with.
     #[tokio::test]
     async fn names_in_punycode_are_resolved() {
+        // Clients send names beyond ASCII in Punycode, and the resolver has no tables of Unicode to check them with.
         let dns = DnsResolver::asking(name_server(Arc::new(Mutex::new(vec![Ipv4Addr::LOCALHOST]))));
         for host in ["xn--mnchen-3ya.example.", "xn--fiqs8s.", "XN--BCHER-KVA.example.", "site.xn--p1ai."] {
             let found = dns.resolve_all(host, 80, 1).await.map_err(|_| host);

@@ -354,6 +354,8 @@ mod tests {
         families::AnyEngine,
     };
     use bytes::Bytes;
+    use futures_util::future::join_all;
+    use std::collections::HashMap;
 
     const KEY_COUNT: u64 = 12;
 
@@ -410,5 +412,50 @@ mod tests {
         block_on(store.close()).unwrap();
         let again = Store::open_on(Arc::new(device.snapshot()), &options).unwrap();
         assert_eq!(versions(&again), expected);
+    }
+
+    /// At stake: a removed entry comes back after a kill, because another key's tombstone was taken for its own.
+    #[test]
+    fn keys_that_look_alike_in_the_front_have_a_tombstone_each() {
+        let options = StoreOptions {
+            policy: Policy::named("tiny").unwrap(),
+            mean_entry_bytes: 1024,
+            identity_seed: Some(1),
+            background: false,
+            clock: Clock::manual(Duration::from_secs(1_700_000_000)),
+            ..StoreOptions::new("", 4 << 20)
+        };
+        let device = Arc::new(MemoryDevice::new(4 << 20));
+        let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+        let volume = Arc::clone(store.first_engine().volume());
+        let mut seen = HashMap::new();
+        let alike = (0_u64..2_000_000).find_map(|key| {
+            let prefix = prefix_of(volume.hash(&key.to_le_bytes()).0);
+            seen.insert(prefix, key).map(|other| [other, key])
+        });
+        let alike = alike.expect("two of two million hashes of 32 bits are equal");
+        // So many other entries that those of the front are moved into sets.
+        let fill = |first: u64| {
+            for key in first..first + 600 {
+                put(&store, u64::MAX - key, 1);
+                block_on(store.maintain());
+            }
+            block_on(store.sync()).unwrap();
+        };
+        for (number, key) in alike.into_iter().enumerate() {
+            put(&store, key, 1);
+            fill(600 * number as u64);
+        }
+        let found = |store: &Store| alike.map(|key| block_on(store.get(&key.to_le_bytes())).unwrap().is_some());
+        assert_eq!(found(&store), [true, true], "each is in its set");
+        // The second removal begins while the first one's tombstone waits for the device.
+        let remove = async |key: u64| store.remove(&key.to_le_bytes()).await;
+        let removals = alike.map(remove);
+        block_on(join_all(removals)).into_iter().for_each(|outcome| outcome.unwrap());
+        let killed = Store::open_on(Arc::new(device.snapshot()), &options).unwrap();
+        block_on(killed.ready());
+        assert_eq!(found(&killed), [false, false], "after a kill");
+        fill(1200);
+        assert_eq!(found(&store), [false, false], "when the tombstones are in their sets");
     }
 }
