@@ -104,12 +104,12 @@ mod tests {
         let outcome = block_on(store.sync());
         assert_eq!(outcome.map_err(|error| error.kind()), Err(ErrorKind::Unavailable));
         assert_eq!((store.stats().failed_assertions, store.stats().volumes_out), (1, 1));
-        println!("1 volume is out, still running");
+        tell!("1 volume is out, still running");
     }
 
     fn panic_in_a_thread() {
         let outcome = thread::spawn(|| panic!("a bug of the proxy")).join();
-        println!("still running after {outcome:?}");
+        tell!("still running after {outcome:?}");
     }
 
     /// Runs [`child_panics`] in a process of its own. Returns how it ended, and what it printed.
