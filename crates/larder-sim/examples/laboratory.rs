@@ -28,6 +28,11 @@ caches and its working set is simulated 3 to 200 times smaller, with fewer objec
 shrink with it: their number, and with it the results, would depend on the sample otherwise. Squid, ESP and
 expv1 read an object in pieces of 4 KB. Each piece waits at the disk, which serves others in between.
 
+In the reports on Squid and ESP, one request in 20 is a reload (PolyMix's `Reload`). It waits for the server, counts in
+the mean response time, and is neither a hit nor a miss, as in Polygraph's reports. Packets to and from servers take 40
+ms each, as PolyMix-4 prescribes, with the round trips of TCP's slow start. So a miss takes 0.2 s longer than the
+server's 2.5 s.
+
 A ratio is the simulated value divided by the paper's. Of a printed range or bound the nearer end counts, and a value
 within it has the ratio 1. Gains are compared as gains: 5% is not 30%, although 1.05 is close to 1.3.
 

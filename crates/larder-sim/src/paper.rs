@@ -5,6 +5,7 @@
 
 mod catalogue;
 mod esp;
+mod guide;
 mod hashcache;
 mod markatos;
 mod options;
@@ -110,7 +111,7 @@ pub static PAPERS: &[Paper] = &[
     Paper {
         name: "squid-guide",
         about: "storage schemes of Squid by file system and mount options (Squid: The Definitive Guide, 2004)",
-        run: squid::guide,
+        run: guide::guide,
     },
     Paper {
         name: "ucfs-squid",

@@ -1,16 +1,17 @@
 //! A proxy as queues: one process and some disks, with random arrivals.
 //!
 //! Owns: the demands of each request on the machine ([`Demands`], from a shipping policy on the paper's disk), and the
-//! search for a peak. The queues are in [`service`]. The network is not modelled, except for the servers' think time at
-//! a miss. Invariant: arrivals and demands follow from the seed.
+//! search for a peak. The queues are in [`service`]. Of the network, only the way to the servers takes time
+//! ([`network`]). Invariant: arrivals and demands follow from the seed.
 
+mod network;
 mod service;
 
 use crate::{
     Arm, DiskOperation, DiskParameters, Model, PieceReads, SimStore, SimStoreOptions, paper::row, pipeline::Lru,
 };
 use larder_store::Error;
-use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, WorkloadRequest, mix};
+use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, Random, WorkloadRequest, mix};
 pub(super) use service::{Service, serve};
 use std::time::Duration;
 
@@ -27,11 +28,20 @@ const ROUNDS: usize = 2;
 const FILLS: f64 = 6.0;
 /// Mean bytes of an entry.
 const ENTRY_BYTES: u64 = 11 << 10;
+/// Share of requests that ask for the server's response (`Reload` in the workload files of PolyMix-3 and PolyMix-4).
+/// Polygraph draws the kind of each request alone, whether the object was requested before or not. Its reports count
+/// hits and misses of plain requests, and response times of all.
+const RELOADS: f64 = 0.05;
+const RELOAD_SALT: u64 = 0x7265_6c6f_6164;
 
 /// The demand of one request on the machine.
 #[derive(Clone, Default)]
 pub(super) struct Demand {
     is_hit: bool,
+    /// Whether the robot asked for the server's response. Such a request is neither a hit nor a miss.
+    is_reload: bool,
+    /// Time that packets from and to the server take; 0 for a hit.
+    network_s: f64,
     /// Disk operations that the response waits for, one after the other.
     reads: Vec<DiskOperation>,
     /// Disk operations that storing waits for, including reads of directories and inodes.
@@ -118,9 +128,10 @@ impl Demands {
         }
     }
 
-    /// Returns the share of requests that are hits, in percent.
+    /// Returns the share of requests without reloads that are hits, in percent.
     pub(super) fn hits_percent(&self) -> f64 {
         self.mean(|demand| f64::from(demand.is_hit) * 100.0)
+            / self.mean(|demand| f64::from(!demand.is_reload)).max(1e-9)
     }
 
     /// Returns the mean time that a disk works for a request, in ms, if it serves one request after the other.
@@ -188,11 +199,12 @@ impl Origin<'_> {
         let mut memory = Lru::new(self.memory_bytes / self.sample);
         let warm_up = (FILLS * (disk_bytes / ENTRY_BYTES) as f64) as usize;
         let mut requests = Vec::with_capacity(REQUESTS);
+        let mut kinds = Random::new(self.seed ^ RELOAD_SALT);
         for (number, asked) in self.requests().take(warm_up + REQUESTS).enumerate() {
             if number == warm_up {
                 bed.record_operations();
             }
-            let demand = demand_of(&mut bed, &mut memory, asked);
+            let demand = demand_of(&mut bed, &mut memory, asked, kinds.happens(RELOADS));
             if number >= warm_up {
                 requests.push(demand);
             }
@@ -209,17 +221,17 @@ impl Origin<'_> {
     }
 }
 
-/// Handles a request. Returns its demand on the machine.
-fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest) -> Demand {
+/// Handles a request. Returns its demand on the machine. The response to a reload replaces the stored one.
+fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest, is_reload: bool) -> Demand {
     let WorkloadRequest { request, is_storable, group } = asked;
-    let mut demand = Demand::default();
+    let mut demand = Demand { is_reload, ..Demand::default() };
     let before = bed.served();
     bed.wait_until(Duration::from_millis(request.time_ms));
     bed.handle_requests(1);
     if is_storable {
         let len_bytes = request.size_bytes.min(1_000_000);
         let in_memory = memory.touch(request.key);
-        demand.is_hit = in_memory || bed.look_up(request.key).unwrap_or(true);
+        demand.is_hit = !is_reload && (in_memory || bed.look_up(request.key).unwrap_or(true));
         (demand.late, demand.reads) = bed.take_operations().into_iter().partition(|operation| operation.is_late);
         if !demand.is_hit {
             bed.store(request.key, len_bytes, request.site, group);
@@ -231,6 +243,9 @@ fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest) -> De
     let (late, stores): (Vec<_>, _) = bed.take_operations().into_iter().partition(|operation| operation.is_late);
     demand.late.extend(late);
     demand.stores = stores;
+    if !demand.is_hit {
+        demand.network_s = network::origin_s(request.size_bytes);
+    }
     demand.disk_s = bed.served().since(before).busy_ns as f64 / 1e9;
     demand
 }

@@ -1,0 +1,57 @@
+//! The network between a proxy and the servers of PolyMix, which delay each packet.
+//!
+//! Owns: the time that packets take for a response from a server, beyond the server's think time. Delays are outside
+//! Polygraph: the machines of the servers add them. PolyMix-4 prescribes them. PolyMix-3 has them too, "per connection
+//! and per packet" (Pai et al., USITS 2003), and is taken to have the same. Between robots and proxy there are none.
+//! Lost packets (0.05%), the bandwidth and the time of closing a connection are left out, so the result is a lower
+//! bound.
+
+/// Time of a packet from the server to the proxy and back: 40 ms each way.
+const ROUND_TRIP_S: f64 = 0.080;
+/// Bytes of a full packet on an Ethernet.
+const SEGMENT_BYTES: u64 = 1460;
+/// Packets that a server sends before the first acknowledgement: the most that TCP allowed then (RFC 2581, 1999). The
+/// number doubles with each round trip.
+const FIRST_PACKETS: u64 = 2;
+/// A server's connection takes up to this many requests, by Zipf's law.
+const CONNECTION_REQUESTS: u64 = 16;
+
+/// Returns the time that packets take for a response of `len_bytes`: the connection, if there is none yet, and the
+/// round trips of the response.
+pub(super) fn origin_s(len_bytes: u64) -> f64 {
+    ROUND_TRIP_S * (new_connections() + f64::from(round_trips(len_bytes)))
+}
+
+/// Returns the number of round trips from the request to the end of the response.
+fn round_trips(len_bytes: u64) -> u32 {
+    let packets = len_bytes.div_ceil(SEGMENT_BYTES).max(1);
+    // After n round trips, FIRST_PACKETS * (2^n - 1) packets have been sent.
+    (packets.div_ceil(FIRST_PACKETS) + 1).next_power_of_two().ilog2()
+}
+
+/// Returns the share of requests that open a connection: one in the mean of Zipf's law.
+fn new_connections() -> f64 {
+    let harmonic: f64 = (1..=CONNECTION_REQUESTS).map(|count| 1.0 / count as f64).sum();
+    harmonic / CONNECTION_REQUESTS as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At stake: the time of misses. Two packets come in the first round trip, four more in the second, and so on.
+    #[test]
+    fn windows_double_with_each_round_trip() {
+        let packets = [(0, 1), (1, 1), (2, 1), (3, 2), (6, 2), (7, 3), (14, 3), (15, 4), (30, 4), (31, 5)];
+        for (count, expected) in packets {
+            assert_eq!(round_trips(count * SEGMENT_BYTES), expected, "{count} packets");
+        }
+        assert_eq!(round_trips(2 * SEGMENT_BYTES + 1), 2);
+    }
+
+    #[test]
+    fn a_response_takes_its_round_trips_and_a_share_of_a_connection() {
+        assert!((new_connections() - 0.2113).abs() < 0.0001, "{}", new_connections());
+        assert!((origin_s(1000) - 0.0969).abs() < 0.0001, "{}", origin_s(1000));
+    }
+}
