@@ -6,6 +6,7 @@
 mod closing;
 mod flushing;
 mod inspect;
+mod invalidating;
 mod maintenance;
 mod open;
 mod outage;
@@ -23,12 +24,7 @@ use crate::{
     format::record,
     reader::begin_records,
     stats::Stats,
-    volume::{
-        Volume,
-        membership::reconcile,
-        protected_keys::ReclaimGuard,
-        superblocks::{self, Invalidation},
-    },
+    volume::{Volume, membership::reconcile, protected_keys::ReclaimGuard, superblocks},
 };
 use bytes::Bytes;
 use closing::StoreClosing;
@@ -298,22 +294,6 @@ impl Store {
         self.unpin(key);
         let (strays, own) = join(self.volumes.remove_strays(key), self.volumes.remove(key)).await;
         own.and(strays)
-    }
-
-    /// Invalidates all matching entries that were begun before this call. The invalidation is durable when this
-    /// returns.
-    ///
-    /// # Errors
-    /// `Unavailable` if a superblock cannot be written. The consequences are those described at [`Store::remove`].
-    pub async fn invalidate(&self, which: Invalidation) -> Result<()> {
-        self.check_open()?;
-        if which == Invalidation::All {
-            self.volumes.all().for_each(|engine| engine.volume().pins.clear());
-        }
-        let is_in_use = |engine: &&AnyEngine| !engine.volume().defers(|volume| volume.defer_rule(which));
-        let owing = self.volumes.all().filter(is_in_use);
-        let done = join_all(owing.map(|engine| superblocks::invalidate(engine.volume(), which))).await;
-        done.into_iter().collect()
     }
 
     /// Returns the label that [`Store::set_label`] last set on each volume in use. 0 means no label.

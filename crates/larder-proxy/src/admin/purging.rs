@@ -49,7 +49,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     let is_stored = !matches!(subject, PurgeSubject::Url) || explain::is_stored(worker, uri).await;
     let done = match (subject, mode) {
         (PurgeSubject::Url, PurgeMode::Hard) if !is_logged => invalidation::invalidate(cache, uri).await.map(|()| None),
-        (PurgeSubject::Site, PurgeMode::Hard) if !is_logged => {
+        // The list of purges has more room than the store's own list of sites.
+        (PurgeSubject::Site, PurgeMode::Hard) if !is_logged && invalidation::has_room(cache, uri) => {
             invalidation::invalidate_many(cache, Some(uri)).await.map(|()| None)
         }
         (PurgeSubject::All, PurgeMode::Hard) if !is_logged => {

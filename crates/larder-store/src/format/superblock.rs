@@ -172,15 +172,31 @@ impl RuleEpochs {
         self.site_before.clear();
     }
 
-    /// Invalidates everything written so far for `site`. If there is no room for another rule, invalidates all entries:
-    /// a cache may forget.
-    pub(crate) fn invalidate_site(&mut self, site: Site) {
-        self.site_before.retain(|rule| rule.site != site);
-        if self.site_before.len() == SITE_RULE_COUNT_MAX {
-            return self.invalidate_all();
+    /// Invalidates everything written so far for `site`. If there is no room for another rule, the oldest rule is
+    /// widened to all sites, because a cache may forget. Returns whether that happened.
+    ///
+    /// The oldest rule covers the fewest entries of other sites: only those that are older than the last
+    /// [`SITE_RULE_COUNT_MAX`] rules.
+    pub(crate) fn invalidate_site(&mut self, site: Site) -> bool {
+        let all_before = self.all_before;
+        self.site_before.retain(|rule| rule.site != site && rule.before > all_before);
+        let is_widened = self.site_before.len() >= SITE_RULE_COUNT_MAX;
+        if is_widened {
+            let oldest = self.site_before.iter().map(|rule| rule.before).min().expect("the list is full");
+            self.all_before = oldest;
+            self.site_before.retain(|rule| rule.before > oldest);
         }
         self.current = self.current.saturating_add(1);
         self.site_before.push(SiteRule { site, before: self.current });
+        assert!(self.site_before.len() <= SITE_RULE_COUNT_MAX, "the rules fit in a superblock");
+        assert!(self.all_before <= self.current, "no rule covers entries of the future");
+        is_widened
+    }
+
+    /// Returns whether a rule for `site` needs no other rule to be widened.
+    pub(crate) fn has_room_for(&self, site: Site) -> bool {
+        let count = self.site_before.iter().filter(|rule| rule.site != site && rule.before > self.all_before).count();
+        count < SITE_RULE_COUNT_MAX
     }
 }
 
@@ -386,10 +402,25 @@ mod tests {
         assert!(
             !epochs.admits(Site(1), before) && epochs.admits(Site(2), before) && epochs.admits(Site(1), epochs.current)
         );
-        for site in 0..=SITE_RULE_COUNT_MAX as u64 {
-            epochs.invalidate_site(Site(site));
+    }
+
+    /// At stake: one purge too many that empties the store.
+    #[test]
+    fn the_oldest_rule_is_widened_if_there_is_no_room_for_another() {
+        let mut epochs = RuleEpochs::default();
+        for site in 0..SITE_RULE_COUNT_MAX as u64 {
+            assert!(epochs.has_room_for(Site(site)) && !epochs.invalidate_site(Site(site)));
         }
-        assert!(!epochs.admits(Site(1_000_000), before), "rules that do not fit become one for all");
-        assert!(epochs.site_before.len() <= SITE_RULE_COUNT_MAX);
+        assert!(epochs.has_room_for(Site(5)) && !epochs.invalidate_site(Site(5)), "a site has one rule");
+        let (oldest, other) = (epochs.site_before[0].before, Site(1_000_000));
+        assert!(epochs.admits(other, 0) && !epochs.has_room_for(other));
+        assert!(epochs.invalidate_site(other));
+        assert_eq!(epochs.site_before.len(), SITE_RULE_COUNT_MAX);
+        let third = Site(1_000_001);
+        assert!(!epochs.admits(third, oldest - 1), "what is older than the oldest rule is forgotten");
+        assert!(epochs.admits(third, oldest), "what is newer stays valid");
+        assert!(!epochs.admits(other, epochs.current - 1) && !epochs.admits(Site(0), oldest - 1));
+        epochs.invalidate_all();
+        assert!(epochs.has_room_for(third) && !epochs.admits(third, epochs.current - 1));
     }
 }

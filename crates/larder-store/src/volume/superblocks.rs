@@ -159,9 +159,17 @@ fn cannot_write(source: io::Error) -> Error {
 pub(crate) fn apply(superblock: &mut Superblock, which: Invalidation) {
     match which {
         Invalidation::All => superblock.epochs.invalidate_all(),
-        Invalidation::Site(site) => superblock.epochs.invalidate_site(Site(site)),
+        Invalidation::Site(site) => {
+            if superblock.epochs.invalidate_site(Site(site)) {
+                let before_epoch = superblock.epochs.all_before;
+                tracing::warn!(before_epoch, "{WIDENED}");
+            }
+        }
     }
 }
+
+const WIDENED: &str = "the store has no room for the removal of another site: everything stored before the oldest such \
+                       removal is removed";
 
 /// Changes the superblock like [`change`]. Blocks.
 pub(crate) fn change_blocking(volume: &Volume, alter: impl FnOnce(&mut Superblock) + Send + 'static) -> io::Result<()> {

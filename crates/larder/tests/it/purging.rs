@@ -56,6 +56,27 @@ fn acknowledged_purges_hold_after_a_kill() {
     }
 }
 
+/// The store has room for the purges of 256 sites.
+#[test]
+fn one_purge_of_a_site_too_many_for_the_store_purges_no_other_site() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let larder = start(&home, &origin, &["--size", "64MiB"]);
+    let kept = "GET /tagged/a/1 HTTP/1.1\r\nHost: kept.example.test\r\nConnection: close\r\n\r\n";
+    let path = "/tagged/a/2";
+    assert!((0..3).any(|_| larder.get(path).is_hit()) && (0..3).any(|_| larder.send(kept).is_hit()));
+    let sites: Vec<String> = (0..256).map(|number| format!("http://s{number}.example/")).collect();
+    let sites: Vec<&str> = sites.iter().map(String::as_str).chain([SITE]).collect();
+    let told = said(&home, &[&["purge", "--site"], &sites[..]].concat());
+    assert_eq!(told.lines().count(), 257);
+    assert!(told.ends_with(&format!("purged: {SITE}\n")), "{told}");
+    assert!(larder.send(kept).is_hit());
+    larder.signal(Signal::KILL);
+    drop(larder);
+    let larder = start(&home, &origin, &["--size", "64MiB"]);
+    assert!(!larder.get(path).is_hit(), "it is still purged");
+    assert_eq!(larder.stop(), Some(0));
+}
+
 #[test]
 fn purge_takes_what_it_says_and_tells_what_is_wrong() {
     let (home, origin) = (TempDir::new().unwrap(), Origin::start());
