@@ -88,7 +88,8 @@ pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
     let done = ask(flags.admin, "PIN /", &patterns, &mut tell)?;
     shown.finish();
     if flags.json {
-        return print_line!("{done}");
+        print_line!("{done}")?;
+        return check_recorded(&done);
     }
     let all = share(&done["all"]);
     let (count, bytes) = (number(&done["responses"]), number(&done["bytes"]));
@@ -99,7 +100,18 @@ pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
             let responses = size::show_things(count, "response", "responses");
             print_line!("pinned {responses}, {}; {all}", size::show(bytes))
         }
-    }
+    }?;
+    check_recorded(&done)
+}
+
+/// Checks that the change outlives the proxy.
+///
+/// # Errors
+/// It does not; the proxy says why.
+fn check_recorded(done: &Value) -> Result<(), Failure> {
+    let Some(why) = done["unrecorded"].as_str() else { return Ok(()) };
+    let help = "make room next to the store, and check that larder may write there; then repeat the command";
+    Err(Failure::runtime(format!("the change lasts until the proxy stops, because it cannot be recorded: {why}"), help))
 }
 
 /// Runs `larder unpin`.
@@ -112,6 +124,7 @@ pub(crate) fn unpin(flags: &UnpinFlags) -> Result<(), Failure> {
     let done = ask(flags.admin, request, &patterns, &mut |_| Ok(()))?;
     let unknown: Vec<&str> = done["unknown"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     print_line!("{}", share(&done["all"]))?;
+    check_recorded(&done)?;
     match unknown[..] {
         [] => Ok(()),
         [..] => Err(Failure::runtime(

@@ -15,7 +15,7 @@ use super::progress::{self, OperatorFailure, ProgressWriter};
 use crate::{
     cache::{
         Cache,
-        pins::{NotPinned, PATTERN_COUNT_MAX, PinTotals},
+        pins::{NotPinned, PATTERN_COUNT_MAX, PinChange, PinTotals},
     },
     client::response_body::ResponseBody,
     worker::Worker,
@@ -32,8 +32,9 @@ pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
         let targets = &cache.http.targets;
         let mut progress = |done, of| teller.progress(done, of);
         let outcome = cache.shared.pins.add(&store, targets, patterns, &mut progress);
-        let pinned = outcome.map_err(|why| failed(&why, &store))?;
-        Ok(json!({ "responses": pinned.responses, "bytes": pinned.bytes, "all": figures(&store) }))
+        let PinChange { result: pinned, unrecorded } = outcome.map_err(|why| failed(&why, &store))?;
+        let (responses, bytes) = (pinned.responses, pinned.bytes);
+        Ok(json!({ "responses": responses, "bytes": bytes, "unrecorded": unrecorded, "all": figures(&store) }))
     })
 }
 
@@ -44,9 +45,9 @@ pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response
         let (store, patterns) = (store_of(&cache)?, parse(&body)?);
         let removed = (!is_all).then_some(&patterns[..]);
         let outcome = cache.shared.pins.remove(&store, &cache.http.targets, removed);
-        let unknown = outcome.map_err(|why| failed(&why, &store))?;
+        let PinChange { result: unknown, unrecorded } = outcome.map_err(|why| failed(&why, &store))?;
         let unknown: Vec<&str> = unknown.iter().map(UrlPattern::as_str).collect();
-        Ok(json!({ "unknown": unknown, "all": figures(&store) }))
+        Ok(json!({ "unknown": unknown, "unrecorded": unrecorded, "all": figures(&store) }))
     })
 }
 

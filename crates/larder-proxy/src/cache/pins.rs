@@ -48,6 +48,16 @@ pub(crate) struct Pins {
     /// Number of entries that matched a pattern but could not be pinned because the pin limit was reached.
     refused_count: AtomicU64,
     is_refusal_told: AtomicBool,
+    /// Set if some of the pins are in memory only. The next [`Pins::add`] records them again.
+    is_unrecorded: AtomicBool,
+}
+
+/// The outcome of a change of the pins.
+#[derive(Debug)]
+pub(crate) struct PinChange<T> {
+    pub(crate) result: T,
+    /// Why the change does not outlive the process, if that is so.
+    pub(crate) unrecorded: Option<String>,
 }
 
 /// The amount pinned by one pattern, or by all patterns.
@@ -93,6 +103,7 @@ impl Pins {
             is_changing: AtomicBool::new(false),
             refused_count: AtomicU64::new(0),
             is_refusal_told: AtomicBool::new(false),
+            is_unrecorded: AtomicBool::new(false),
         }
     }
 
@@ -125,22 +136,25 @@ impl Pins {
         targets: &TargetList,
         added: Vec<UrlPattern>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> std::result::Result<PinTotals, NotPinned> {
+    ) -> std::result::Result<PinChange<PinTotals>, NotPinned> {
         check(store)?;
         if !self.record().has_place() {
             return Err(NotPinned::Cannot("there is no place next to the store for the list of pins".to_owned()));
         }
         let _turn = PinChangeGuard::begin(&self.is_changing)?;
         let before = self.patterns();
-        let added = UrlPatterns::new(added.into_iter().filter(|pattern| !before.all().contains(pattern)));
-        let all = UrlPatterns::new(before.all().iter().chain(added.all()).cloned());
+        // If the record lacks pins, patterns that are known already are scanned again.
+        let is_repeat = self.is_unrecorded.load(Relaxed);
+        let (new, known): (Vec<_>, Vec<_>) = added.into_iter().partition(|pattern| !before.all().contains(pattern));
+        let all = UrlPatterns::new(before.all().iter().chain(&new).cloned());
+        let added = UrlPatterns::new(new.into_iter().chain(known.into_iter().filter(|_| is_repeat)));
         if all.all().len() > PATTERN_COUNT_MAX {
             return Err(NotPinned::TooMany);
         }
         let recorded_before = self.record().len_bytes();
         self.set_patterns(all);
         let outcome = self.add_stored(store, targets, &added, progress);
-        if outcome.is_err() {
+        let result = outcome.inspect_err(|_| {
             self.set_patterns_shared(before);
             let patterns = self.patterns();
             // This includes entries that other tasks stored in the meantime.
@@ -151,10 +165,8 @@ impl Pins {
                 }
                 stays
             });
-        } else {
-            self.save_patterns();
-        }
-        outcome
+        })?;
+        Ok(PinChange { result, unrecorded: self.save() })
     }
 
     /// Pins the stored entries that `added` matches.
@@ -172,7 +184,7 @@ impl Pins {
                 ScanSummary::Key(key) if is_named(added, key) && seen.insert(fingerprint(key)) => {
                     if let Ok(Some(len_bytes)) = stored_len(store, targets, key) {
                         sum.note(key, len_bytes);
-                        has_room &= store.is_pinned(key) || self.pin(store, key, len_bytes);
+                        has_room &= self.pin_stored(store, key, len_bytes);
                     }
                 }
                 _ => {}
@@ -197,16 +209,16 @@ impl Pins {
         store: &Store,
         targets: &TargetList,
         removed: Option<&[UrlPattern]>,
-    ) -> std::result::Result<Vec<UrlPattern>, NotPinned> {
+    ) -> std::result::Result<PinChange<Vec<UrlPattern>>, NotPinned> {
         let _turn = PinChangeGuard::begin(&self.is_changing)?;
         let before = self.patterns();
         let unknown = removed.unwrap_or_default().iter().filter(|pattern| !before.all().contains(pattern));
         let unknown: Vec<UrlPattern> = unknown.cloned().collect();
         let stays = |pattern: &&UrlPattern| removed.is_some_and(|removed| !removed.contains(pattern));
         self.set_patterns(UrlPatterns::new(before.all().iter().filter(stays).cloned()));
-        self.save_patterns();
+        let unrecorded = self.save_patterns().err().map(|error| error.to_string());
         self.tidy_record(store, targets, &|| true);
-        Ok(unknown)
+        Ok(PinChange { result: unknown, unrecorded })
     }
 
     /// Returns how much each pattern pins, and the total. Blocks to read the record.
@@ -263,6 +275,29 @@ impl Pins {
         false
     }
 
+    /// Pins a key of the store, or records its pin again if the record lacks some pins.
+    fn pin_stored(&self, store: &Store, key: &[u8], len_bytes: u64) -> bool {
+        if !store.is_pinned(key) {
+            return self.pin(store, key, len_bytes);
+        }
+        if self.is_unrecorded.load(Relaxed) {
+            self.record().append(key, len_bytes);
+        }
+        true
+    }
+
+    /// Makes patterns and pins durable. Returns why that failed, if it did.
+    fn save(&self) -> Option<String> {
+        let failed = {
+            let mut record = self.record();
+            record.sync();
+            record.take_error()
+        };
+        let unrecorded = failed.or_else(|| self.save_patterns().err().map(|error| error.to_string()));
+        self.is_unrecorded.store(unrecorded.is_some(), Relaxed);
+        unrecorded
+    }
+
     /// Returns a snapshot of the record, to read it while others append to it.
     fn record_now(&self) -> PinRecord {
         self.record().snapshot()
@@ -280,12 +315,13 @@ impl Pins {
         *self.patterns.write().unwrap_or_else(PoisonError::into_inner) = patterns;
     }
 
-    fn save_patterns(&self) {
-        let Some(path) = &self.patterns_path else { return };
+    fn save_patterns(&self) -> io::Result<()> {
+        let Some(path) = &self.patterns_path else { return Ok(()) };
         let lines: String = self.patterns().all().iter().map(|pattern| format!("{pattern}\n")).collect();
-        if let Err(error) = state_file::replace(path, &mut |file| io::Write::write_all(file, lines.as_bytes())) {
+        let saved = state_file::replace(path, &mut |file| io::Write::write_all(file, lines.as_bytes()));
+        saved.inspect_err(|error| {
             tracing::warn!(%error, path = %path.display(), "the list of pinned URLs cannot be written");
-        }
+        })
     }
 }
 

@@ -121,6 +121,28 @@ fn start_two_piece_origin() -> (SocketAddr, mpsc::Sender<()>) {
 const FIRST_PIECE: usize = 2_500_000;
 const SECOND_PIECE: usize = 1_000_000;
 
+/// At stake: a pin that `larder pin` reported, and that the next start does not know.
+#[test]
+fn pin_that_cannot_be_recorded_is_reported_and_can_be_repeated() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let record = home.path().join("cache/larder/store.larder.pinned");
+    // A directory in the place of the file cannot be written by any user.
+    fs::create_dir_all(&record).unwrap();
+    let larder = start(&home, &origin, &[]);
+    assert!((0..1000).any(|_| larder.get("/keep/1").is_hit()));
+    let pattern = format!("{SITE}/keep/*");
+    let told = refused(&home, &["pin", &pattern], 1);
+    assert!(told.contains("lasts until the proxy stops") && told.contains("store.larder.pinned"), "{told}");
+    fs::remove_dir(&record).unwrap();
+    assert!(said(&home, &["pin", &pattern]).starts_with("pinned 1 response, "));
+    larder.signal(Signal::KILL);
+    drop(larder);
+    let larder = start(&home, &origin, &[]);
+    let listed = said(&home, &["pin"]);
+    assert!(listed.trim_start().starts_with("1 ") && listed.contains(&pattern), "{listed}");
+    assert_eq!(larder.stop(), Some(0));
+}
+
 #[test]
 fn long_response_that_arrives_while_it_is_pinned_is_pinned_whole() {
     let home = TempDir::new().unwrap();

@@ -10,6 +10,7 @@ use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions},
     io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write},
+    mem,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
@@ -27,6 +28,8 @@ pub(super) struct PinRecord {
     tidy_bytes: u64,
     is_unsynced: bool,
     has_failed: bool,
+    /// Why a line could not be written or synced, since this was last taken.
+    error: Option<String>,
 }
 
 /// A line of the record.
@@ -46,7 +49,7 @@ pub(super) struct RewrittenRecord {
 impl PinRecord {
     pub(super) fn open(path: Option<PathBuf>) -> Self {
         let len_bytes = path.as_deref().and_then(|path| fs::metadata(path).ok()).map_or(0, |data| data.len());
-        Self { path, file: None, len_bytes, tidy_bytes: len_bytes, is_unsynced: false, has_failed: false }
+        Self { path, file: None, len_bytes, tidy_bytes: len_bytes, is_unsynced: false, has_failed: false, error: None }
     }
 
     /// Returns whether the record has a path.
@@ -68,6 +71,7 @@ impl PinRecord {
             tidy_bytes: *tidy_bytes,
             is_unsynced: false,
             has_failed: false,
+            error: None,
         }
     }
 
@@ -108,12 +112,20 @@ impl PinRecord {
         let written = self.file(&path).and_then(|mut file| file.write_all(&line));
         match written {
             Ok(()) => (self.len_bytes, self.is_unsynced) = (self.len_bytes + line.len() as u64, true),
-            Err(error) if !self.has_failed => {
-                self.has_failed = true;
-                tracing::warn!(%error, path = %path.display(), "a pin cannot be recorded: it lasts until the next start");
+            Err(error) => {
+                // Opened again, so that an incomplete line is cut off.
+                self.file = None;
+                if !mem::replace(&mut self.has_failed, true) {
+                    tracing::warn!(%error, path = %path.display(), "a pin cannot be recorded: it lasts until the next start");
+                }
+                self.error = Some(format!("{error}: {}", path.display()));
             }
-            Err(_) => {}
         }
+    }
+
+    /// Returns why a line could not be written or synced, since this was last called.
+    pub(super) fn take_error(&mut self) -> Option<String> {
+        self.error.take()
     }
 
     /// Removes the lines appended after `len_bytes`, except those for which `stays` returns `true`.
@@ -135,10 +147,11 @@ impl PinRecord {
 
     /// Makes the appended lines durable. Returns whether the record has grown enough to be rewritten.
     pub(super) fn sync(&mut self) -> bool {
-        if std::mem::take(&mut self.is_unsynced)
+        if mem::take(&mut self.is_unsynced)
             && let Some(Err(error)) = self.file.as_ref().map(File::sync_data)
         {
             tracing::warn!(%error, "the record of pins cannot be synced: a power loss may cost some pins");
+            self.error = Some(error.to_string());
         }
         self.len_bytes > GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
     }
