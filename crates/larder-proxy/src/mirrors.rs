@@ -20,7 +20,7 @@ use http::{
     },
 };
 
-use larder_http::{coding::BODY_DIGESTS, fields::media_type};
+use larder_http::{coding::BODY_DIGESTS, fields::media_type, key::normal_authority};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{
@@ -176,6 +176,12 @@ impl MirrorTable {
 }
 
 impl MirrorTable {
+    /// Returns whether a mirror's server has this scheme and authority, in any form.
+    pub(crate) fn leads_to(&self, scheme: &str, authority: &str) -> bool {
+        let normal = normal_authority(scheme, authority);
+        self.known.iter().any(|known| known.scheme == scheme && Some(&*known.authority) == normal.as_deref())
+    }
+
     /// Returns the mirrored server with this scheme, authority and name in keys as a destination.
     pub(crate) fn destination_of(&self, scheme: &str, authority: &str, name: Option<&str>) -> Option<Destination<'_>> {
         let is_it = |known: &&Arc<KnownMirror>| {

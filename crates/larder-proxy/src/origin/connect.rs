@@ -153,15 +153,33 @@ async fn open_to_parent(origins: &Arc<OriginRouter>, origin: &Origin, parent: &P
 async fn connect_to_origin(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
     let limit = origins.shared.limits.origin_connect;
     let connecting = async {
-        let mut addresses = origins.dns.resolve(origin).await?;
-        if !origin.trusted {
-            keep_allowed(&origins.shared.targets, origin, &mut addresses)?;
-        }
+        let addresses = addresses_of(origins, origin).await?;
         connect_any(origins, origin, in_turn(addresses)).await
     };
     match tokio::time::timeout(limit, connecting).await {
         Ok(connected) => connected,
         Err(_) => Err(not_in_time(origin, "it did not accept a connection in time")),
+    }
+}
+
+/// Returns the addresses of an origin that the rules allow.
+async fn addresses_of(origins: &OriginRouter, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
+    let mut addresses = origins.dns.resolve(origin).await?;
+    if !origin.trusted {
+        keep_allowed(&origins.shared.targets, origin, &mut addresses)?;
+    }
+    Ok(addresses)
+}
+
+/// Checks whether the rules allow an origin's address, without connecting to it.
+///
+/// # Errors
+/// They refuse it, or its name cannot be resolved.
+pub(crate) async fn check_way(origins: &OriginRouter, origin: &Origin) -> Result<(), Failure> {
+    match origins.shared.parent_of(origin) {
+        _ if origin.trusted => Ok(()),
+        Some(_) => parent::check_target(&origins.shared.targets, origin),
+        None => addresses_of(origins, origin).await.map(drop),
     }
 }
 

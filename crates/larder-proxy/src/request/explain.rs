@@ -4,16 +4,18 @@
 //! memory. Invariant: the functions that collect the facts and decide the route are the same as for real exchanges.
 //! Cost: one lookup for each key that the URL can have.
 
+mod outlook;
+
 use std::{fmt::Write as _, sync::Arc};
 
-use http::{HeaderMap, HeaderValue, Method, Uri, Version, header};
-use larder_http::{
-    Reuse, Ruling, StoredHead, VaryRule, fields::effective_authority, freshness::Lifetime, reuse::Age, validate,
-};
+use http::{HeaderMap, Method, Uri};
+use larder_http::{Reuse, Ruling, StoredHead, VaryRule, freshness::Lifetime, reuse::Age, validate};
 
+use self::outlook::RequestOutlook;
 use crate::{
     asked::RequestTerms,
     cache::{
+        Cache,
         entry::{EntryBody, ResourceMarker},
         invalidation,
         lookup::{self, FoundResponse, LookupResult},
@@ -32,10 +34,11 @@ use crate::{
 /// Explains how a GET of `uri` with these fields would be answered. Returns `None` if the URI has no key.
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
-    let (origin, origins) = (origin_of(worker, uri), &worker.shared.origins);
+    let (outlook, origins) = (RequestOutlook::of(worker, uri).await, &worker.shared.origins);
+    let origin = &outlook.origin;
     let line_up = origin.as_ref().map_or(UplinkState::Up, |origin| origins.uplink.line_to(origin));
     let asking = RequestTerms::new(&Method::GET, fields, line_up);
-    if let Some(origin) = &origin {
+    if let Some(origin) = origin {
         tell_way(&mut text, origins, origin);
     }
     let site = site_of(worker, uri);
@@ -49,7 +52,10 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     for primary in invalidation::primaries_of(&worker.cache, uri)? {
         let primary: Arc<[u8]> = primary.into();
         line(&mut text, "key", String::from_utf8_lossy(&primary));
-        tell_key(&mut text, worker, &primary, asking).await;
+        tell_key(&mut text, worker, &primary, asking, &outlook).await;
+    }
+    if let Some(refusal) = &outlook.refusal {
+        line(&mut text, "answer", refusal);
     }
     Some(text)
 }
@@ -57,16 +63,6 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
 /// Returns the index of the site of a URI that is requested through a listener without a site.
 pub(crate) fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
     uri.authority().and_then(|authority| worker.shared.routes.site(authority.as_str(), uri.path(), None))
-}
-
-/// Returns the origin for a URI, or `None` if no request leads to one.
-fn origin_of(worker: &Worker, uri: &Uri) -> Option<Origin> {
-    let scheme = uri.scheme_str().unwrap_or("http");
-    let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
-    let fields = authority.map(|host| (header::HOST, host)).into_iter().collect();
-    let authority = effective_authority(uri, &fields, Version::HTTP_11).ok()?;
-    let located = worker.shared.routes.locate(scheme, uri, Version::HTTP_11, authority);
-    located.ok().map(|destination| destination.origin)
 }
 
 /// Describes how an origin is reached: the lists of hosts, and its parent.
@@ -84,7 +80,13 @@ fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
 }
 
 /// Describes the stored response under one key of a URI, and the route of a request that finds it.
-async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, asking: RequestTerms<'_>) {
+async fn tell_key(
+    text: &mut String,
+    worker: &Arc<Worker>,
+    primary: &Arc<[u8]>,
+    asking: RequestTerms<'_>,
+    outlook: &RequestOutlook,
+) {
     let (cache, fields) = (&worker.cache, asking.fields);
     let LocatedResponse { found, variants: marker } = serve::locate(cache, primary, fields).await;
     let mut stored = if marker.is_some() { StoredState::OtherVariants } else { StoredState::Nothing };
@@ -94,16 +96,49 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
             stored = StoredState::Response(judged);
         }
     }
-    let goes = if asking.line.is_down() { "a request gets 504" } else { "a request goes to the origin" };
+    let route = route::decide(&serve::facts(cache, asking, primary), stored);
+    let other = other_answer(&route, outlook);
+    let goes = match other {
+        Some(_) => "",
+        None if asking.line.is_down() => ": a request gets 504",
+        None => ": a request goes to the origin",
+    };
     match (stored.response(), &marker) {
         (Some(found), _) => tell_found(text, worker, found),
         (None, Some(marker)) => {
-            line(text, "stored", format_args!("other variants only: {goes}"));
+            line(text, "stored", format_args!("other variants only{goes}"));
             tell_rules(text, marker);
         }
-        (None, None) => line(text, "stored", format_args!("nothing: {goes}")),
+        (None, None) => line(text, "stored", format_args!("nothing{goes}")),
     }
-    if found.is_none() && lookup::is_purged(cache, primary).await {
+    tell_marks(text, cache, primary, found.is_none()).await;
+    match (other, stored) {
+        // Said once, after all keys.
+        _ if outlook.refusal.is_some() => {}
+        (Some(answer), _) => line(text, "answer", answer),
+        (None, StoredState::Response(judged)) => tell_route(text, &judged, route),
+        (None, StoredState::OtherVariants | StoredState::Nothing) => tell_refusal(text, route),
+    }
+    if let (None, Some(tunnel)) = (other, &outlook.tunnel) {
+        line(text, "CONNECT", format_args!("gets {tunnel}"));
+    }
+}
+
+/// Returns the answer of a request that the cache does not decide, on this route.
+fn other_answer<'a>(route: &Route<&FoundResponse>, outlook: &'a RequestOutlook) -> Option<&'a str> {
+    let is_stored = matches!(route, Route::Stored { .. } | Route::Meanwhile { .. });
+    let is_for_origin = matches!(
+        route,
+        Route::Unstored(UnstoredRoute::Fly { .. } | UnstoredRoute::Pass { .. } | UnstoredRoute::PassHead { .. })
+    );
+    let refusal = outlook.refusal.as_deref();
+    let at_origin = outlook.origin_refusal.as_deref().filter(|_| is_for_origin);
+    refusal.or(outlook.tunnel.as_deref().filter(|_| !is_stored)).or(at_origin)
+}
+
+/// Says whether the response of a key was purged or is pinned.
+async fn tell_marks(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, is_missing: bool) {
+    if is_missing && lookup::is_purged(cache, primary).await {
         line(text, "purged", "the stored response was purged and is not served");
     }
     if cache.shared.pins.name(primary) {
@@ -113,11 +148,6 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
             "pinned",
             if is_pinned { "yes: it is not evicted" } else { "as soon as it is stored and there is room" },
         );
-    }
-    let route = route::decide(&serve::facts(cache, asking, primary), stored);
-    match stored {
-        StoredState::Response(judged) => tell_route(text, &judged, route),
-        StoredState::OtherVariants | StoredState::Nothing => tell_refusal(text, route),
     }
 }
 

@@ -43,6 +43,30 @@ use crate::{
     worker::{ConnectionPresence, Worker},
 };
 
+/// Whether tunnels to an origin are intercepted.
+pub(crate) enum Interception<'a> {
+    Intercepted(&'a Arc<Interceptor>),
+    /// The origin's host is listed, but its tunnels are passed on.
+    Bypassed(BypassReason),
+    Unlisted,
+}
+
+/// Returns whether tunnels of a client with this address to `origin` are intercepted.
+pub(crate) fn interception<'a>(
+    worker: &Worker,
+    interceptor: Option<&'a Arc<Interceptor>>,
+    origin: &Origin,
+    address: IpAddr,
+) -> Interception<'a> {
+    let host = normal_host(&origin.host);
+    let Some(interceptor) = interceptor.filter(|interceptor| interceptor.lists(&host)) else {
+        return Interception::Unlisted;
+    };
+    let asks_certificate = worker.shared.origins.certificate_askers.contain(origin);
+    let why = if asks_certificate { Some(BypassReason::ClientCertificate) } else { interceptor.bypass(address, &host) };
+    why.map_or(Interception::Intercepted(interceptor), Interception::Bypassed)
+}
+
 /// Returns the interceptor for a client's tunnel to `origin`, if the tunnel is intercepted. Records the tunnel if its
 /// host is listed but it is not intercepted.
 pub(crate) fn interceptor<'a>(
@@ -52,16 +76,10 @@ pub(crate) fn interceptor<'a>(
     address: IpAddr,
 ) -> Option<&'a Arc<Interceptor>> {
     let of_session = client.session.as_ref().map(|session| &session.interceptor);
-    let interceptor = of_session.or(worker.shared.interceptor.as_ref())?;
-    let host = normal_host(&origin.host);
-    if !interceptor.lists(&host) {
-        return None;
-    }
-    let asks_certificate = worker.shared.origins.certificate_askers.contain(origin);
-    let why = if asks_certificate { Some(BypassReason::ClientCertificate) } else { interceptor.bypass(address, &host) };
-    match why {
-        Some(why) => note_bypass(client, worker, origin, why),
-        None => return Some(interceptor),
+    match interception(worker, of_session.or(worker.shared.interceptor.as_ref()), origin, address) {
+        Interception::Intercepted(interceptor) => return Some(interceptor),
+        Interception::Bypassed(why) => note_bypass(client, worker, origin, why),
+        Interception::Unlisted => {}
     }
     None
 }

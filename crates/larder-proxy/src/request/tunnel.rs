@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use http::Request;
-use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -40,7 +40,7 @@ pub(crate) struct TunnelTarget<T> {
 ///
 /// # Errors
 /// The target is malformed, or tunnels to it are disabled.
-pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Origin, Failure> {
+pub(crate) fn target<B>(worker: &Worker, request: &Request<B>) -> Result<Origin, Failure> {
     let config = &worker.shared.config;
     if !config.forward {
         return Err(Failure::NoSite);

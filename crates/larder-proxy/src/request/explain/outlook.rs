@@ -1,0 +1,149 @@
+//! Decides for `explain` whether a client's request would be refused, or become a tunnel, before the cache decides.
+//!
+//! Owns: the order of these checks, and their wording for the operator. Invariant: each check is the function that
+//! decides real requests. Cost: one lookup of the origin's name, which may take [`NAME_PATIENCE`].
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
+
+use http::{HeaderValue, Method, Request, Uri, Version, header};
+use larder_http::fields::effective_authority;
+
+use crate::{
+    errors::Failure,
+    mirrors::MirrorRequest,
+    origin::{
+        connect,
+        target::{Origin, is_within},
+    },
+    request::{
+        intercept::{self, Interception},
+        tunnel,
+    },
+    routes::Destination,
+    worker::Worker,
+};
+
+/// The result of the checks before and after the cache's own decision.
+pub(super) struct RequestOutlook {
+    /// The origin, if a request leads to one.
+    pub(super) origin: Option<Origin>,
+    /// The answer of every request, whatever is stored.
+    pub(super) refusal: Option<String>,
+    /// The answer of a request that would have to contact the origin.
+    pub(super) origin_refusal: Option<String>,
+    /// The answer to CONNECT, if the requests of clients that send it do not reach the cache.
+    pub(super) tunnel: Option<String>,
+}
+
+impl RequestOutlook {
+    /// Checks a GET of `uri`.
+    pub(super) async fn of(worker: &Arc<Worker>, uri: &Uri) -> Self {
+        let host = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+        let fields = host.map(|host| (header::HOST, host)).into_iter().collect();
+        let located =
+            effective_authority(uri, &fields, Version::HTTP_11).map_err(Failure::from).and_then(|authority| {
+                let scheme = uri.scheme_str().unwrap_or("http");
+                worker.shared.routes.locate(scheme, uri, Version::HTTP_11, authority)
+            });
+        let unknown = Self { origin: None, refusal: None, origin_refusal: None, tunnel: None };
+        match located {
+            // A mirror or a build cache answers it, whose requests other checks admit.
+            Err(_) if is_ours(worker, uri) => unknown,
+            Err(failure) => Self { refusal: Some(told(worker, &failure)), ..unknown },
+            Ok(Destination { origin, .. }) => Self::of_located(worker, uri, origin).await,
+        }
+    }
+
+    async fn of_located(worker: &Arc<Worker>, uri: &Uri, origin: Origin) -> Self {
+        let mut outlook = Self { origin: None, refusal: None, origin_refusal: None, tunnel: None };
+        let is_own = worker.shared.origins.own_addresses.iter().any(|own| own.port() == origin.port);
+        let is_admitted = origin.trusted || is_mirrored(worker, uri) || (is_own && is_ours(worker, uri));
+        if !is_admitted {
+            let listed = worker.shared.origins.check_listed(&origin);
+            outlook.refusal = listed.err().map(|failure| told(worker, &failure));
+            if outlook.refusal.is_none() {
+                outlook.origin_refusal = target_refusal(worker, &origin).await;
+            }
+            if origin.https {
+                outlook.tunnel = tunnel_of(worker, &origin, outlook.origin_refusal.clone());
+            }
+        }
+        outlook.origin = Some(origin);
+        outlook
+    }
+}
+
+/// Returns whether a URI names a path of a mirror or a build cache, if a client sends it to this proxy itself.
+fn is_ours(worker: &Worker, uri: &Uri) -> bool {
+    let shared = &worker.shared;
+    let mut request = Request::new(());
+    *request.uri_mut() = uri.clone();
+    if shared.build_caches.mark(&mut request, |_| true).unwrap_or(true) || is_mirrored(worker, uri) {
+        return true;
+    }
+    let diverted = shared.mirrors.divert("http", &mut request, |_| true);
+    diverted.is_err() || MirrorRequest::of(&request).is_some()
+}
+
+/// Returns whether the keys of a mirror are those of this URI.
+fn is_mirrored(worker: &Worker, uri: &Uri) -> bool {
+    let named = uri.scheme_str().zip(uri.authority());
+    named.is_some_and(|(scheme, authority)| worker.shared.mirrors.leads_to(scheme, authority.as_str()))
+}
+
+/// Returns the refusal of an origin's address. A name that cannot be resolved in time is not refused.
+async fn target_refusal(worker: &Arc<Worker>, origin: &Origin) -> Option<String> {
+    let checking = tokio::time::timeout(NAME_PATIENCE, connect::check_way(&worker.origins, origin));
+    match checking.await {
+        Ok(Err(failure @ Failure::TargetDenied { .. })) => Some(told(worker, &failure)),
+        _ => None,
+    }
+}
+
+/// Returns the answer to CONNECT for an origin, or `None` if the requests inside the tunnel reach the cache.
+/// `refusal` is the refusal of the origin's address, if any.
+fn tunnel_of(worker: &Worker, origin: &Origin, refusal: Option<String>) -> Option<String> {
+    let request = Request::builder().method(Method::CONNECT).uri(origin.to_string()).body(()).ok()?;
+    let target = match tunnel::target(worker, &request) {
+        Ok(target) => target,
+        Err(failure) => return Some(told(worker, &failure)),
+    };
+    // The address of no client, so that none of the tunnels that a client has refused counts.
+    let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let interceptor = worker.shared.interceptor.as_ref();
+    let is_down = worker.shared.origins.uplink.line_to(&target).is_down();
+    match intercept::interception(worker, interceptor, &target, address) {
+        Interception::Intercepted(_) => None,
+        _ if is_down => Some("504, because the origin cannot be contacted (offline)".to_owned()),
+        _ if refusal.is_some() => refusal,
+        Interception::Unlisted => Some("a tunnel, not cached: see --intercept".to_owned()),
+        Interception::Bypassed(why) => Some(format!("a tunnel, not cached ({})", why.token())),
+    }
+}
+
+/// Describes the refusal of a request, with the setting that decides.
+fn told(worker: &Worker, failure: &Failure) -> String {
+    let status = failure.status().as_u16();
+    match failure {
+        Failure::TargetDenied { address, .. } if is_within(&worker.shared.config.targets.deny, *address) => {
+            format!("{status}, the target is not allowed: forward.deny_targets names {address}")
+        }
+        Failure::TargetDenied { address, why, .. } => {
+            let bits = if address.is_ipv4() { 32 } else { 128 };
+            format!("{status}, the target is not allowed, {why}: --allow-target {address}/{bits}")
+        }
+        Failure::Blocked { .. } => format!("{status}, the host is blocked"),
+        Failure::PortDenied { port } => {
+            format!("{status}, tunnels to port {port} are not allowed: see forward.connect_ports")
+        }
+        Failure::NoSite => format!("{status}, no site has this host and path: see --origin and [[site]]"),
+        other => format!("{status}, {other}"),
+    }
+}
+
+/// Longest time for finding the addresses of the origin's name.
+const NAME_PATIENCE: Duration = Duration::from_secs(1);
