@@ -4,7 +4,7 @@
 //! a 200 is returned.
 
 use crate::{
-    control::{ControlAnswer, ControlPath, ControlRequest},
+    control::{self, ControlAnswer, ControlPath, ControlRequest, SILENCE_MAX},
     failure::Failure,
     value,
 };
@@ -15,7 +15,6 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::Path,
-    time::Duration,
 };
 
 /// The flags that select the proxy to contact.
@@ -36,29 +35,15 @@ impl AdminFlags {
 /// The default address of a proxy's admin listener.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3180);
 
-/// Checks that a text is a URL about which the proxy can be asked.
-///
-/// # Errors
-/// A usage failure for any other text.
-pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
-    let is_url = url.starts_with("http://") || url.starts_with("https://");
-    if is_url && url.bytes().all(|octet| octet.is_ascii_graphic()) {
-        return Ok(());
-    }
-    let help = "give a whole URL, such as http://example.com/style.css";
-    Err(Failure::usage(format!("not a URL: `{url}`"), help))
-}
-
 /// Sends a request with these field lines, each with its line end, and returns the text of the response.
 ///
 /// # Errors
 /// A runtime failure if the proxy is unreachable or refuses.
 pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<String, Failure> {
     let mut connection = connect(admin)?;
-    let text = exchange(&mut *connection, request, &format!("{fields}{}", credentials(admin)?)).map_err(|error| {
-        let help = "the proxy may be stopping, or its disk may not respond; see its standard error";
-        Failure::runtime(format!("the proxy does not respond: {error}"), help)
-    })?;
+    let fields = format!("{fields}{}", credentials(admin)?);
+    let text = exchange(&mut *connection.stream, request, &fields)
+        .map_err(|error| connection.broken("the proxy does not respond", &error))?;
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let why = body.trim();
     match head.split(' ').nth(1) {
@@ -106,11 +91,8 @@ pub(crate) fn converse(
     sent: SentBody<'_>,
     tell: &mut dyn FnMut(ProgressEvent<'_>) -> Result<(), Failure>,
 ) -> Result<Value, Failure> {
-    let broken = |error: io::Error| {
-        let help = "the proxy may be stopping, or its disk may not respond; see its standard error";
-        Failure::runtime(format!("the proxy's response broke off: {error}"), help)
-    };
-    let mut connection = connect(admin)?;
+    let AdminConnection { stream: mut connection, place } = connect(admin)?;
+    let broken = |error: io::Error| broken(&place, "the proxy's response broke off", &error);
     // HTTP/1.0, so that the response's body ends with the connection.
     let (length, credentials) = (sent.len_bytes, credentials(admin)?);
     let head = format!("{request} HTTP/1.0\r\nHost: localhost\r\n{credentials}Content-Length: {length}\r\n\r\n");
@@ -199,28 +181,51 @@ fn credentials(admin: AdminFlags) -> Result<String, Failure> {
 /// other users of the machine could see a flag's value.
 const TOKEN_FILE: &str = "LARDER_TOKEN_FILE";
 
-/// A connection to a proxy.
-pub(crate) trait Connection: Read + Write {}
+/// A stream to a proxy. Every read and write has the time limit [`SILENCE_MAX`].
+trait AdminStream: Read + Write {}
 
-impl<T: Read + Write> Connection for T {}
+impl<T: Read + Write> AdminStream for T {}
+
+/// A connection to a proxy.
+struct AdminConnection {
+    stream: Box<dyn AdminStream>,
+    /// The address or the socket of the proxy.
+    place: String,
+}
+
+impl AdminConnection {
+    fn broken(&self, problem: &str, error: &io::Error) -> Failure {
+        broken(&self.place, problem, error)
+    }
+}
+
+/// Returns the failure for an error on a connection to the proxy at `place`.
+fn broken(place: &str, problem: &str, error: &io::Error) -> Failure {
+    if control::is_late(error) {
+        return control::silent(place);
+    }
+    let help = "the proxy may be stopping, or its disk may not respond; see its standard error";
+    Failure::runtime(format!("{problem}: {error}"), help)
+}
 
 /// Connects to the proxy: the one at the given address, otherwise this user's running proxy, otherwise the one at the
 /// default address.
 ///
 /// # Errors
-/// There is no such proxy.
-pub(crate) fn connect(admin: AdminFlags) -> Result<Box<dyn Connection>, Failure> {
+/// There is no such proxy, or it does not respond.
+fn connect(admin: AdminFlags) -> Result<AdminConnection, Failure> {
     if admin.admin.is_none()
         && let Some(mut control) = ControlPath::connect_any()?
-        && let Ok(ControlAnswer::Operate) = control.ask(&ControlRequest::Operate)
+        && let Ok(ControlAnswer::Operate) = control.ask_or_fail(&ControlRequest::Operate)?
     {
-        return Ok(Box::new(control.into_stream()));
+        let place = control.place();
+        return Ok(AdminConnection { stream: Box::new(control.into_stream()), place });
     }
     let address = admin.admin.unwrap_or(DEFAULT_ADDRESS);
     let connect = || {
-        let socket = TcpStream::connect_timeout(&address, PATIENCE)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
+        let socket = TcpStream::connect_timeout(&address, SILENCE_MAX)?;
+        socket.set_read_timeout(Some(SILENCE_MAX))?;
+        socket.set_write_timeout(Some(SILENCE_MAX))?;
         Ok(socket)
     };
     let socket = connect().map_err(|error: io::Error| match admin.admin {
@@ -237,10 +242,10 @@ pub(crate) fn connect(admin: AdminFlags) -> Result<Box<dyn Connection>, Failure>
             )
         }
     })?;
-    Ok(Box::new(socket))
+    Ok(AdminConnection { stream: Box::new(socket), place: address.to_string() })
 }
 
-fn exchange(socket: &mut dyn Connection, request: &str, fields: &str) -> io::Result<String> {
+fn exchange(socket: &mut dyn AdminStream, request: &str, fields: &str) -> io::Result<String> {
     let head = format!("{request} HTTP/1.1\r\nHost: localhost\r\n{fields}Connection: close\r\n\r\n");
     socket.write_all(head.as_bytes())?;
     let mut text = Vec::new();
@@ -252,6 +257,5 @@ const ANSWER_BUFFER_BYTES: usize = 256 << 10;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Longest piece, in bytes. A line names a URL, and data comes in pieces of 256 KiB.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest response, in bytes. A full list of missing URLs has a few MiB.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;

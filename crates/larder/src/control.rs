@@ -150,7 +150,7 @@ impl ControlPath {
     pub(crate) fn connect_any() -> Result<Option<Control>, Failure> {
         if let Some(chosen) = env::var_os(CHOICE).map(PathBuf::from) {
             let control = connect_to(&chosen).map_err(|refusal| refusal.failure())?;
-            return control.map(Some).ok_or_else(|| {
+            return control.map(|control| Some(control.impatient())).ok_or_else(|| {
                 let help = format!("unset {CHOICE}, or set it to the control socket of a running larder");
                 Failure::runtime(format!("no larder listens at {CHOICE}: {}", chosen.display()), help)
             });
@@ -158,7 +158,7 @@ impl ControlPath {
         let (mut found, mut refused) = (Vec::new(), Vec::new());
         for socket in sockets() {
             match connect_to(&socket) {
-                Ok(Some(control)) => found.push((socket, control)),
+                Ok(Some(control)) => found.push(control.impatient()),
                 Ok(None) => {}
                 Err(refusal) => refused.push(refusal),
             }
@@ -168,9 +168,9 @@ impl ControlPath {
             _ => refused.iter().for_each(Refusal::warn),
         }
         if found.len() < 2 {
-            return Ok(found.pop().map(|(_, control)| control));
+            return Ok(found.pop());
         }
-        let listed: Vec<String> = found.into_iter().map(|(socket, control)| describe(&socket, control)).collect();
+        let listed: Vec<String> = found.into_iter().map(describe).collect();
         let help = format!("choose one, as in {CHOICE}={} larder ls", listed[0].split(' ').next().unwrap_or_default());
         Err(Failure::runtime(format!("several larders are running: {}", listed.join(", ")), help))
     }
@@ -237,7 +237,7 @@ fn connect_to(socket: &Path) -> Result<Option<Control>, Refusal> {
     let Some(stream) = private::connect(socket)? else { return Ok(None) };
     // The proxy may wait for its store. A proxy that never responds counts as absent.
     let timeouts = stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
-    Ok(timeouts.ok().map(|()| Control { stream: BufReader::new(stream) }))
+    Ok(timeouts.ok().map(|()| Control { stream: BufReader::new(stream), socket: socket.to_owned() }))
 }
 
 /// Returns the folders that may contain this user's own sockets, best first.
@@ -280,21 +280,35 @@ fn is_socket_name(path: &Path) -> bool {
 }
 
 /// Describes a Larder by its socket and its listening addresses.
-fn describe(socket: &Path, mut control: Control) -> String {
+fn describe(mut control: Control) -> String {
     match control.ask(&ControlRequest::About) {
         Ok(ControlAnswer::About(ControlSummary { listener: Some(listener), .. })) => {
-            format!("{} (listens on {listener})", socket.display())
+            format!("{} (listens on {listener})", control.place())
         }
-        _ => socket.display().to_string(),
+        _ => control.place(),
     }
 }
 
 /// A connection to a running Larder.
 pub(crate) struct Control {
     stream: BufReader<UnixStream>,
+    socket: PathBuf,
 }
 
 impl Control {
+    /// Limits the wait for the next byte to [`SILENCE_MAX`].
+    fn impatient(self) -> Self {
+        // An error is ignored: the longer limit then stays.
+        let stream = self.stream.get_ref();
+        let _ = stream.set_read_timeout(Some(SILENCE_MAX)).and(stream.set_write_timeout(Some(SILENCE_MAX)));
+        self
+    }
+
+    /// Returns the path of the socket.
+    pub(crate) fn place(&self) -> String {
+        self.socket.display().to_string()
+    }
+
     /// Sends a request, and waits for the response.
     ///
     /// # Errors
@@ -310,13 +324,25 @@ impl Control {
         Ok(serde_json::from_str(&answer)?)
     }
 
-    /// Sends a request, and waits for the response without a time limit.
+    /// Sends a request, and waits for the response. A response that is late is a failure, any other error is returned.
     ///
     /// # Errors
-    /// The same as for [`Control::ask`].
-    pub(crate) fn ask_patiently(&mut self, ask: &ControlRequest) -> io::Result<ControlAnswer> {
-        self.stream.get_ref().set_read_timeout(None)?;
-        self.ask(ask)
+    /// The other end does not respond in time.
+    pub(crate) fn ask_or_fail(&mut self, ask: &ControlRequest) -> Result<io::Result<ControlAnswer>, Failure> {
+        match self.ask(ask) {
+            Err(error) if is_late(&error) => Err(silent(&self.place())),
+            answered => Ok(answered),
+        }
+    }
+
+    /// Sends a request, and waits for the response without a time limit, provided that the other end responds at all.
+    ///
+    /// # Errors
+    /// The other end does not respond to a simple request in time.
+    pub(crate) fn ask_patiently(&mut self, ask: &ControlRequest) -> Result<io::Result<ControlAnswer>, Failure> {
+        // An error is ignored: the request below has it, too.
+        let _ = self.ask_or_fail(&ControlRequest::About)?;
+        Ok(self.stream.get_ref().set_read_timeout(None).and_then(|()| self.ask(ask)))
     }
 
     /// Returns the connection, for messages of another kind.
@@ -332,6 +358,21 @@ impl Control {
         let _ = self.stream.read(&mut [0]);
     }
 }
+
+/// Returns whether an error means that the other end did not respond in time.
+pub(crate) fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Returns the failure for a proxy at `place` that does not respond in time.
+pub(crate) fn silent(place: &str) -> Failure {
+    let help = "it may be stopped (kill -CONT PID continues it), or its disk may not respond; if it stays silent, \
+                restart it";
+    Failure::runtime(format!("the running larder has not responded for {} s: {place}", SILENCE_MAX.as_secs()), help)
+}
+
+/// Longest wait for the next byte of a response to a command.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The environment variable that chooses the Larder for commands by its control socket.
 const CHOICE: &str = "LARDER_CONTROL";

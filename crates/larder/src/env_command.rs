@@ -84,9 +84,12 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
 }
 
 fn about() -> Result<ControlSummary, Failure> {
-    let asked = ControlPath::connect_any()?.and_then(|mut control| control.ask(&ControlRequest::About).ok());
+    let asked = match ControlPath::connect_any()? {
+        Some(mut control) => Some(control.ask_or_fail(&ControlRequest::About)?),
+        None => None,
+    };
     match asked {
-        Some(ControlAnswer::About(about)) => Ok(about),
+        Some(Ok(ControlAnswer::About(about))) => Ok(about),
         _ => {
             let help = "start one first, such as larder run --intercept npm; or use larder exec -- COMMAND";
             Err(Failure::runtime("no larder of yours is running", help))

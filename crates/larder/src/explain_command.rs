@@ -6,7 +6,7 @@
 use crate::{
     admin_client::{self, AdminFlags},
     failure::Failure,
-    output, value,
+    output, url_argument, value,
 };
 use clap::Args;
 
@@ -57,9 +57,9 @@ impl RequestFlags {
     }
 
     fn tell(&self, method: &str) -> Result<(), Failure> {
-        admin_client::check_url(&self.url)?;
+        let url = url_argument::whole_url(&self.url)?;
         let lines: String = self.fields.iter().map(|line| format!("{line}\r\n")).collect();
-        let told = admin_client::ask(self.admin, &format!("{method} {}", self.url), &lines)?;
+        let told = admin_client::ask(self.admin, &format!("{method} {url}"), &lines)?;
         output::print(format_args!("{told}"))
     }
 }

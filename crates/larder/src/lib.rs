@@ -60,6 +60,7 @@ mod top_command;
 mod tuning;
 mod upgrade;
 mod upgrade_command;
+mod url_argument;
 mod url_list;
 mod value;
 mod volumes;

@@ -11,14 +11,14 @@ use crate::{
     exec_server,
     failure::Failure,
     files, ls_command, machine, manual_command,
-    memory_plan::TotalMemory,
+    memory_plan::{self, TotalMemory},
     mirror_command, missing_command, offline_command,
     output::{self, print_line, tell},
     pack_command, panics, pin_command, purge_command, reload_command, renamed,
     settings::RunSettings,
     store_command,
     upgrade::Takeover,
-    upgrade_command, warm_command, wiring,
+    upgrade_command, volumes, warm_command, wiring,
 };
 use clap::Parser;
 use std::{env, io, path::Path, process::ExitCode, sync::Arc};
@@ -100,7 +100,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         CliCommand::Ca(command) => ca_command::run(command),
         CliCommand::Cluster(command) => cluster_command::run(command),
         CliCommand::Config(ConfigCommand::Check { file }) => {
-            check_config(&file)?;
+            check_start(check_config(&file)?)?;
             print_line!("{}: ok", file.display())
         }
         CliCommand::Config(ConfigCommand::Default) => output::print(format_args!("{}", config::default_file())),
@@ -121,9 +121,14 @@ fn settings_of(flags: &RunFlags) -> Result<RunSettings, Failure> {
     warn_of_old_names(&settings.warnings);
     flags.clone().apply(&mut settings);
     check(&mut settings)?;
-    let given = if let TotalMemory::Bytes(bytes) = settings.memory { Some(bytes) } else { settings.memory_cache };
-    machine::check_memory(given.unwrap_or(0))?;
+    check_memory(&settings)?;
     Ok(settings)
+}
+
+/// Refuses a memory size beyond this machine.
+fn check_memory(settings: &RunSettings) -> Result<(), Failure> {
+    let given = if let TotalMemory::Bytes(bytes) = settings.memory { Some(bytes) } else { settings.memory_cache };
+    machine::check_memory(given.unwrap_or(0))
 }
 
 /// Prints these warnings on standard error.
@@ -151,9 +156,19 @@ fn start_diagnostics() {
         .init();
 }
 
-fn check_config(file: &Path) -> Result<(), Failure> {
+/// Returns the settings in a configuration file.
+fn check_config(file: &Path) -> Result<RunSettings, Failure> {
     let mut settings = RunSettings::default();
     config::apply(file, &mut settings)?;
     warn_of_old_names(&settings.warnings);
-    check(&mut settings)
+    check(&mut settings)?;
+    Ok(settings)
+}
+
+/// Refuses settings with which `larder run` would not start on this machine, as far as that can be known.
+fn check_start(mut settings: RunSettings) -> Result<(), Failure> {
+    check_memory(&settings)?;
+    volumes::check(&settings.store)?;
+    // The result depends on the moment, its errors do not.
+    memory_plan::fit(&mut settings, None).map(drop)
 }

@@ -5,7 +5,8 @@
 use crate::{
     admin_client::{self, AdminFlags},
     failure::Failure,
-    output::print_line,
+    output::{print_line, tell},
+    url_argument,
 };
 use clap::Args;
 
@@ -14,7 +15,7 @@ Examples:
   larder purge http://example.com/style.css           one URL, all its variants
   larder purge --prefix https://example.com/img/2026- URLs with this prefix
   larder purge --prefix example.com/img/              both http:// and https://
-  larder purge --site http://example.com/             a host, on every port
+  larder purge --site example.com                     a host, on every port
   larder purge --tag product-17 product-18            responses with such a tag
   larder purge --soft --tag news                      stale from now on
   larder purge --admin 127.0.0.1:3180 --all
@@ -64,7 +65,7 @@ pub(crate) struct PurgeFlags {
 /// A usage failure for an invalid URL or tag; a runtime failure if the proxy is unreachable or refuses.
 pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
     if flags.all {
-        return purge(flags, ALL_TARGET, "Purge-Scope: all", "everything");
+        return purge(flags, ALL_TARGET, "Purge-Scope: all", "everything").map(drop);
     }
     if flags.tag {
         // All tags are checked before the first purge.
@@ -75,26 +76,38 @@ pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
             purge(flags, ALL_TARGET, &format!("Surrogate-Key: {what}"), what)?;
         } else if flags.prefix {
             for prefix in whole_prefixes(what) {
-                admin_client::check_url(&prefix)?;
+                let prefix = url_argument::whole_url(&prefix)?;
                 purge(flags, &prefix, "Purge-Scope: prefix", &prefix)?;
             }
+        } else if flags.site {
+            let url = if what.contains("://") { what.clone() } else { format!("http://{what}") };
+            purge(flags, &url_argument::whole_url(&url)?, "Purge-Scope: site", what)?;
         } else {
-            admin_client::check_url(what)?;
-            let scope = if flags.site { "Purge-Scope: site" } else { "Purge-Scope: url" };
-            purge(flags, what, scope, what)?;
+            purge_url(flags, what)?;
         }
     }
     Ok(())
 }
 
-/// Requests a purge, and prints the proxy's response about `shown`.
-fn purge(flags: &PurgeFlags, target: &str, field: &str, shown: &str) -> Result<(), Failure> {
+/// Purges a URL. If nothing was stored and it looks like a pattern, says how to purge by prefix.
+fn purge_url(flags: &PurgeFlags, what: &str) -> Result<(), Failure> {
+    let url = url_argument::whole_url(what)?;
+    let is_stored = purge(flags, &url, "Purge-Scope: url", what)? != NOTHING_STORED;
+    if let (false, Some(prefix)) = (is_stored, url.strip_suffix('*')) {
+        tell!("larder: a * in a URL is an ordinary character; to purge what begins so: larder purge --prefix {prefix}");
+    }
+    Ok(())
+}
+
+/// Requests a purge, and prints the proxy's response about `shown`. Returns the first line of the response.
+fn purge(flags: &PurgeFlags, target: &str, field: &str, shown: &str) -> Result<String, Failure> {
     let mode = if flags.soft { "soft" } else { "hard" };
     let fields = format!("{field}\r\nPurge-Mode: {mode}\r\n");
     let said = admin_client::ask(flags.admin, &format!("PURGE {target}"), &fields)?;
     let (said, notes) = said.split_once('\n').unwrap_or((&said, ""));
     print_line!("{said}: {shown}")?;
-    notes.lines().try_for_each(|note| print_line!("{note}"))
+    notes.lines().try_for_each(|note| print_line!("{note}"))?;
+    Ok(said.to_owned())
 }
 
 /// Returns a prefix with its scheme, or with both schemes if it has none.
@@ -117,5 +130,7 @@ fn check_tag(tag: &str) -> Result<(), Failure> {
     Err(Failure::usage(format!("not a tag (one ASCII word without a comma): {tag}"), help))
 }
 
+/// The proxy's response if it had nothing to purge.
+const NOTHING_STORED: &str = "nothing was stored";
 /// The target of a request to purge everything, which needs a URL.
 const ALL_TARGET: &str = "http://all.invalid/";

@@ -36,7 +36,7 @@ pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
         Failure::runtime("no larder of yours is running", help)
     };
     let mut control = ControlPath::connect_any()?.ok_or_else(none)?;
-    let answer = control.ask(&ControlRequest::Reload).map_err(|error| {
+    let answer = control.ask_patiently(&ControlRequest::Reload)?.map_err(|error| {
         let help = "see its standard error for the result; it may be stopping";
         Failure::runtime(format!("the running larder does not respond: {error}"), help)
     })?;

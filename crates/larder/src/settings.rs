@@ -135,7 +135,7 @@ impl StoreSettings {
         }
         if sizes.len() > 1 && sizes.len() != disks.len() {
             return Err(Failure::usage(
-                format!("{} sizes for {} disks", sizes.len(), disks.len()),
+                format!("{} sizes for {}", sizes.len(), size::show_things(disks.len() as u64, "disk", "disks")),
                 "give no size, one for all disks, or one for each in the same order",
             ));
         }

@@ -14,6 +14,31 @@ pub(crate) fn parse(text: &str) -> Result<u64, BadValue> {
     size.map(|size| size.0).map_err(|error| BadValue::new(error.to_string(), SizeError::HELP))
 }
 
+/// Reads the size of a store.
+///
+/// # Errors
+/// The text is not a size, or no store can have this size.
+pub(crate) fn parse_of_store(text: &str) -> Result<u64, BadValue> {
+    let bytes = parse(text)?;
+    if STORE_BYTES.contains(&bytes) {
+        return Ok(bytes);
+    }
+    let limit = if bytes < *STORE_BYTES.start() { "below 64 MiB" } else { "above 16 TiB" };
+    let number = text.trim();
+    let has_unit = !number.bytes().all(|octet| octet.is_ascii_digit());
+    let help = if has_unit || bytes > STORE_BYTES_BARE_MAX {
+        "give a size from 64MiB to 16TiB".to_owned()
+    } else {
+        format!("did you mean {number}GB? A size from 64MiB to 16TiB is possible")
+    };
+    Err(BadValue::new(format!("size {} is {limit}", show(bytes)), help))
+}
+
+/// The sizes that a store of `larder run` can have.
+const STORE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=16 << 40;
+/// Greatest number without a unit that was probably meant in gigabytes.
+const STORE_BYTES_BARE_MAX: u64 = 16_000;
+
 /// Formats a size: three significant digits and a unit in thousands, as in `1.02 GB`.
 pub(crate) fn show(bytes: u64) -> String {
     const NAMES: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
@@ -78,6 +103,22 @@ mod tests {
             (u64::MAX, "18.4 EB"),
         ] {
             assert_eq!(show(bytes), shown, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn store_has_64_mib_to_16_tib() {
+        for (text, bytes) in [("64MiB", 64 << 20), ("16TiB", 16 << 40), ("1GB", 1_000_000_000)] {
+            assert_eq!(parse_of_store(text).unwrap(), bytes);
+        }
+        for (text, problem, help) in [
+            ("5", "size 5 B is below 64 MiB", "did you mean 5GB?"),
+            ("10MB", "size 10 MB is below 64 MiB", "give a size from 64MiB to 16TiB"),
+            ("1000000", "size 1 MB is below 64 MiB", "give a size from 64MiB to 16TiB"),
+            ("17TiB", "size 18.7 TB is above 16 TiB", "give a size from 64MiB to 16TiB"),
+        ] {
+            let bad = parse_of_store(text).unwrap_err();
+            assert!(bad.problem == problem && bad.help.starts_with(help), "{bad:?}");
         }
     }
 

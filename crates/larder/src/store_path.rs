@@ -31,6 +31,25 @@ pub(crate) fn find(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Optio
     }
 }
 
+/// Returns the same path as [`find`], but creates nothing.
+///
+/// # Errors
+/// The same as for [`find`].
+pub(crate) fn expect(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Option<PathBuf>, Failure> {
+    match disk {
+        DiskSettings::UserCache => {
+            let keeps_files = policy.is_some_and(|policy| policy.layout.keeps_files());
+            Ok(Some(user_folder()?.join(default_name(keeps_files))))
+        }
+        DiskSettings::None | DiskSettings::At(_) => find(disk, policy),
+    }
+}
+
+/// Returns the name of the default store in its directory.
+fn default_name(keeps_files: bool) -> &'static str {
+    if keeps_files { DIRECTORY_NAME } else { FILE_NAME }
+}
+
 /// Returns `path` itself or, if it is a directory and not a store, the path of the store's file in it.
 ///
 /// `keeps_files` says whether the policy keeps files, if a policy was given. An existing store is used whatever the
@@ -105,7 +124,7 @@ fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
     let (folder, help) = (user_folder()?, USER_CACHE_HELP);
     make_private(&folder)
         .map_err(|error| Failure::runtime(format!("cannot create directory {}: {error}", folder.display()), help))?;
-    Ok(folder.join(if keeps_files { DIRECTORY_NAME } else { FILE_NAME }))
+    Ok(folder.join(default_name(keeps_files)))
 }
 
 const USER_CACHE_HELP: &str = "choose a place for the store with --disk PATH, or use --disk none for memory only";

@@ -52,7 +52,7 @@ pub(crate) fn run(flags: &UpgradeFlags) -> Result<(), Failure> {
         let help = "see its standard error for the result; an older larder without upgrades must be restarted";
         Failure::runtime(format!("the running larder does not respond: {error}"), help)
     };
-    match control.ask_patiently(&ControlRequest::Upgrade { program, check: flags.check }).map_err(broken)? {
+    match control.ask_patiently(&ControlRequest::Upgrade { program, check: flags.check })?.map_err(broken)? {
         ControlAnswer::Upgraded { told } => output::print(format_args!("{told}\n")),
         ControlAnswer::Refused { problem, help } => Err(Failure::runtime(problem, help)),
         other => Err(Failure::runtime(

@@ -10,8 +10,9 @@
 mod refusal;
 
 use crate::{failure::Failure, settings::StoreSettings as Settings, store_path};
-use larder_store::{ErrorKind, PathContent, Policy, Result, Store, StoreOptions, glance, inspect};
+use larder_store::{Error, ErrorKind, PathContent, Policy, Result, Store, StoreOptions, glance, inspect};
 pub(crate) use refusal::open_failure;
+use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 
 /// Default size of a new store.
@@ -95,11 +96,39 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
 pub(crate) fn wanted(settings: &Settings) -> std::result::Result<Vec<StoreOptions>, Failure> {
     let mut wanted = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
-        let Some(path) = store_path::find(disk, settings.row())? else { continue };
-        let there = inspect(&path).unwrap_or(PathContent::Nothing);
-        wanted.push(options_of(&path, &there, settings, index));
+        let Some(path) = store_path::expect(disk, settings.row())? else { continue };
+        wanted.push(options_of(&path, &content_of(&path).unwrap_or(PathContent::Nothing), settings, index));
     }
     Ok(wanted)
+}
+
+/// Returns the content of a path, even if it is a store in use.
+fn content_of(path: &Path) -> Result<PathContent> {
+    match glance(path)? {
+        Some(info) => Ok(PathContent::Store(info)),
+        None => inspect(path),
+    }
+}
+
+/// Refuses disks that cannot become or be the store, as far as that can be known without changing anything.
+///
+/// # Errors
+/// A failure with advice.
+pub(crate) fn check(settings: &Settings) -> std::result::Result<(), Failure> {
+    for (index, disk) in settings.disks.iter().enumerate() {
+        let Some(path) = store_path::expect(disk, settings.row())? else { continue };
+        let content = content_of(&path);
+        let options = options_of(&path, content.as_ref().unwrap_or(&PathContent::Nothing), settings, index);
+        let content = content.map_err(|error| open_failure(&error, &options))?;
+        refusal::check(&options, &content, settings.row())?;
+        let target = if matches!(content, PathContent::Nothing) { path.parent() } else { Some(path.as_path()) };
+        let target = target.filter(|target| target.exists());
+        if let Some(Err(error)) = target.map(|target| rustix::fs::access(target, Access::WRITE_OK)) {
+            let place = format!("cannot write {}", path.display());
+            return Err(open_failure(&Error::io(ErrorKind::Unavailable, place, error.into()), &options));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a store in use that could not be opened later either, as far as that can be known.

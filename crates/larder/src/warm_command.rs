@@ -17,10 +17,10 @@ use crate::{
     output::{print_line, tell},
     private_larder,
     progress::ProgressLine,
-    size, url_list, value,
+    size, url_argument, url_list, value,
 };
 use clap::Args;
-use fetching::{FetchOutcome, FetchTarget, WarmContext};
+use fetching::{FetchOutcome, FetchTarget, OFFLINE, WarmContext};
 use larder_proxy::HostPattern;
 use pace::WarmPace;
 use std::{
@@ -149,7 +149,7 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
         let help = "stop it first, or remove --disk to fill its store";
         return Err(Failure::usage("--disk names a store while a larder of yours is running", help));
     }
-    match control.ask(&ControlRequest::About) {
+    match control.ask_or_fail(&ControlRequest::About)? {
         Ok(ControlAnswer::About(ControlSummary { listener: Some(listener), .. })) => Ok((listener, None)),
         _ => {
             let help = "all its listeners may use TLS; name one without TLS with --proxy ADDRESS";
@@ -162,7 +162,7 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
 async fn gather(flags: &WarmFlags, warming: &WarmContext) -> Result<Vec<FetchTarget>, Failure> {
     let mut targets: Vec<FetchTarget> = Vec::new();
     for source in &flags.sources {
-        if source.starts_with("http://") || source.starts_with("https://") {
+        if source.contains("://") {
             targets.push(target(source)?);
         } else {
             targets.extend(url_list::listed(source, target)?);
@@ -186,13 +186,8 @@ async fn gather(flags: &WarmFlags, warming: &WarmContext) -> Result<Vec<FetchTar
 }
 
 fn target(url: &str) -> Result<FetchTarget, Failure> {
-    admin_client::check_url(url)?;
-    let is_fetchable = url.parse::<http::Uri>().is_ok_and(|uri| uri.authority().is_some());
-    if !is_fetchable {
-        return Err(Failure::usage(format!("not a URL: `{url}`"), "write one such as http://example.com/style.css"));
-    }
-    let (url, _) = url.split_once('#').unwrap_or((url, ""));
-    Ok(FetchTarget::plain(url.to_owned()))
+    let url = url_argument::whole_url(url)?;
+    Ok(FetchTarget::plain(url.split('#').next().unwrap_or_default().to_owned()))
 }
 
 /// Fetches all targets, several at a time.
@@ -219,8 +214,10 @@ async fn fetch_all(
             ended.map_err(|error| Failure::runtime(error.to_string(), "this is a mistake in larder"))?;
         if let FetchOutcome::NoProxy(why) = &outcome {
             shown.finish();
-            let help = "check that a larder listens there without TLS; larder offline status shows whether it \
-                        contacts origins";
+            let help = match why.as_str() {
+                OFFLINE => "larder offline off lets it contact origins; then repeat the command",
+                _ => "check that a larder listens there without TLS",
+            };
             return Err(Failure::runtime(format!("cannot fetch through {}: {why}", warming.proxy), help));
         }
         if flags.missing && outcome.is_settled() {

@@ -17,7 +17,8 @@ use std::{error::Error, ffi::OsString};
 /// Returns the failure to show for the parser's error about `arguments`, which begin with the program's name. Returns
 /// `None` if help or the version was requested.
 pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = OsString>) -> Option<Failure> {
-    let help = format!("see {} --help", command_of(arguments));
+    let command = command_of(arguments);
+    let help = format!("see {command} --help");
     let flag = text_of(error, ContextKind::InvalidArg);
     let value = text_of(error, ContextKind::InvalidValue);
     match error.kind() {
@@ -28,11 +29,15 @@ pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = O
         ErrorKind::InvalidValue if !value.is_empty() => {
             let valid = texts_of(error, ContextKind::ValidValue);
             let names = value::names_help("values", &value, valid.iter().map(String::as_str));
-            Some(Failure::usage(format!("{}: unknown value: `{value}`", name_of(&flag)), format!("{names}; {help}")))
+            let whose = if flag.starts_with('-') { format!("{}: ", name_of(&flag)) } else { String::new() };
+            Some(Failure::usage(format!("{whose}unknown value: `{value}`"), format!("{names}; {help}")))
         }
         ErrorKind::UnknownArgument => {
             let help = match text_of(error, ContextKind::SuggestedArg).as_str() {
-                "" => format!("{help} lists the flags"),
+                "" if command == "larder run" && is_configuration(&flag) => {
+                    format!("did you mean `--config {flag}`? {help}")
+                }
+                "" => format!("{command} --help lists the flags"),
                 suggested => format!("did you mean `{suggested}`? {help}"),
             };
             Some(Failure::usage(format!("unknown flag or argument: `{flag}`"), help))
@@ -40,9 +45,12 @@ pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = O
         ErrorKind::MissingRequiredArgument => Some(Failure::usage(format!("missing: {flag}"), help)),
         ErrorKind::InvalidSubcommand => {
             let name = text_of(error, ContextKind::InvalidSubcommand);
-            let help = match text_of(error, ContextKind::SuggestedSubcommand).as_str() {
-                "" => format!("{help} lists the commands"),
-                suggested => format!("did you mean `{suggested}`? {help}"),
+            // The parser's own suggestion lacks names with swapped letters.
+            let suggested = text_of(error, ContextKind::SuggestedSubcommand);
+            let suggested = if suggested.is_empty() { nearest_command(&command, &name) } else { Some(suggested) };
+            let help = match suggested {
+                None => format!("{command} --help lists the commands"),
+                Some(suggested) => format!("did you mean `{suggested}`? {help}"),
             };
             Some(Failure::usage(format!("unknown command: `{name}`"), help))
         }
@@ -63,6 +71,20 @@ fn refused_by_parser(error: &clap::Error, flag: &str, value: &str, help: &str) -
         }
         None => Failure::usage(format!("{flag}: value not accepted: `{value}`"), help),
     }
+}
+
+/// Returns whether an argument looks like the path of a configuration file.
+fn is_configuration(argument: &str) -> bool {
+    !argument.starts_with('-') && argument.ends_with(".toml")
+}
+
+/// Returns the command below `parent` of which `name` is probably a misspelling. `parent` contains the names of all
+/// commands above.
+fn nearest_command(parent: &str, name: &str) -> Option<String> {
+    let root = Cli::command();
+    let parent = parent.split(' ').skip(1).try_fold(&root, |command, name| command.find_subcommand(name))?;
+    let shown = parent.get_subcommands().filter(|command| !command.is_hide_set());
+    value::nearest(name, shown.map(clap::Command::get_name)).map(str::to_owned)
 }
 
 /// Returns a flag's name without its values.
@@ -114,6 +136,22 @@ mod tests {
     fn missing_flag_is_named() {
         let shown = shown(&["larder", "plan", "--disk", "1TB"]);
         assert!(shown.contains("missing: --memory <SIZE>"), "{shown}");
+    }
+
+    #[test]
+    fn probable_meaning_of_a_mistake_is_suggested() {
+        for (arguments, told) in [
+            (&["larder", "rnu"][..], "did you mean `run`? see larder --help"),
+            (&["larder", "zzzz"], "help: \"larder --help lists the commands\""),
+            (&["larder", "config", "chekc"], "did you mean `check`?"),
+            (&["larder", "run", "larder.toml"], "did you mean `--config larder.toml`?"),
+            (&["larder", "run", "--zzzz"], "help: \"larder run --help lists the flags\""),
+            (&["larder", "offline", "foo"], "problem: \"unknown value: `foo`\""),
+            (&["larder", "run", "--offline", "foo"], "problem: \"--offline: "),
+        ] {
+            let shown = shown(arguments);
+            assert!(shown.contains(told), "{arguments:?}: {shown}");
+        }
     }
 
     #[test]

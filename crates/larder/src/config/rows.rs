@@ -209,7 +209,7 @@ const SETTINGS: &[Setting] = &[
         "Hard limit on the size of the volume, 64 MiB to 16 TiB. One value for all disks, or a list with one for \
          each. A store keeps the size it was created with.",
         flag repeated("SIZE", STORE, "Hard limit on the store, one for all disks or one each [default: the existing size, or 1GB]")
-        => run |s, v| s.store.sizes = v.one_or_each("a size", size::parse)?),
+        => run |s, v| s.store.sizes = v.one_or_each("a size", size::parse_of_store)?),
     row!("store.policy", "--policy",
         Text, "", Prose("the policy of the existing store; `log` for a new one"), Restart, "\"log\"",
         "How entries are found, placed and evicted. `larder help tuning` lists the policies. `auto` takes the one \

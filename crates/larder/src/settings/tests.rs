@@ -70,7 +70,7 @@ fn disks_and_sizes_go_together() {
     check(with(vec![at("a"), at("b")], vec![one, two]), Ok(()));
     check(with(vec![at("a"), at("b")], vec![one, 1_000_000]), Err("these settings make no store: "));
     check(with(vec![DiskSettings::None], vec![one]), Err("a size is given, but no store on disk"));
-    check(with(vec![at("a")], vec![1, 2]), Err("2 sizes for 1 disks"));
+    check(with(vec![at("a")], vec![1, 2]), Err("2 sizes for 1 disk"));
     check(with(vec![at("a"), at("a")], vec![]), Err("a disk is given twice: a"));
     check(with(vec![at("a"), DiskSettings::None], vec![]), Err("`none` is given together with a disk"));
 }

@@ -5,7 +5,12 @@
 use super::MissingDisk;
 use crate::{failure::Failure, size};
 use larder_store::{Error, ErrorKind, PathContent, Policy, StoreOptions};
-use std::path::{Path, PathBuf};
+use std::{
+    error::Error as _,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Refuses a path that cannot hold the store of `options`. `asked` is the policy given, if any.
 ///
@@ -109,13 +114,54 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
                  its place"
             ),
         ),
-        _ => Failure::runtime(
-            problem,
-            format!(
-                "check that {shown} can be read and written, that its disk has room for {}, and that no other larder \
-                 uses it; or choose another --disk path",
-                size::show(options.size_bytes)
-            ),
-        ),
+        _ => Failure::runtime(problem, unavailable_help(error, options)),
+    }
+}
+
+/// Returns the remedy for the cause of an error of a disk.
+fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
+    let (shown, elsewhere) = (options.path.display(), "or choose another --disk path");
+    let cause = error.source().and_then(|source| source.downcast_ref::<Arc<io::Error>>()).map(|error| error.kind());
+    let folder = options.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match cause {
+        None if error.to_string().contains("in use by") => {
+            format!("stop the process that uses it (fuser -v {shown} names it); {elsewhere}")
+        }
+        Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
+            let user = rustix::process::geteuid().as_raw();
+            format!("let the user that runs larder (uid {user}) read and write {shown} and its directory; {elsewhere}")
+        }
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge) => {
+            let (size, folder) = (size::show(options.size_bytes), folder.display());
+            format!("make room for {size} (df -h {folder} shows the free space), give a smaller --size; {elsewhere}")
+        }
+        Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            format!("check that {} is a directory in which files can be created; {elsewhere}", folder.display())
+        }
+        _ => format!("check the disk of {shown} (dmesg shows its errors); {elsewhere}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At stake: an operator who makes room on a disk because another larder uses the store.
+    #[test]
+    fn each_cause_has_its_own_remedy() {
+        let options = StoreOptions::new("/var/cache/s.larder", 1_000_000_000);
+        let of = |kind: io::ErrorKind| Error::io(ErrorKind::Unavailable, "cannot write", kind.into());
+        let in_use = Error::new(ErrorKind::Unavailable, "the volume is in use by another process or store: x");
+        for (error, remedy) in [
+            (in_use, "stop the process that uses it (fuser -v /var/cache/s.larder names it)"),
+            (of(io::ErrorKind::PermissionDenied), "let the user that runs larder"),
+            (of(io::ErrorKind::StorageFull), "make room for 1 GB (df -h /var/cache shows"),
+            (of(io::ErrorKind::NotFound), "check that /var/cache is a directory"),
+            (of(io::ErrorKind::Other), "dmesg shows its errors"),
+        ] {
+            let failure = open_failure(&error, &options);
+            let (_, help) = failure.told();
+            assert!(help.contains(remedy) && help.ends_with("choose another --disk path"), "{help}");
+        }
     }
 }

@@ -125,7 +125,7 @@ impl WarmContext {
             status if !status.is_success() && !status.is_redirection() => {
                 let said = head.headers.get("proxy-status").and_then(|said| said.to_str().ok()).unwrap_or_default();
                 if said.contains("details=\"offline\"") {
-                    return FetchOutcome::NoProxy("it is offline".to_owned());
+                    return FetchOutcome::NoProxy(OFFLINE.to_owned());
                 }
                 FetchOutcome::Failed(format!("status {status} {said}").trim_end().to_owned())
             }
@@ -211,6 +211,8 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
     }
 }
 
+/// The reason why a proxy fetches nothing while it is offline.
+pub(super) const OFFLINE: &str = "it is offline";
 const USER_AGENT: &str = concat!("larder/", env!("CARGO_PKG_VERSION"));
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest wait for a response. It exceeds the proxy's own wait for an origin.

@@ -77,6 +77,8 @@ fn every_configuration_in_the_documentation_passes_config_check() {
             .replace("/etc/larder/", &place("etc"))
             .replace("/var/lib/larder/", &place("lib"))
             .replace("/var/cache/larder/", &place("lib"))
+            .replace("\"/var/cache/larder\"", &format!("\"{}\"", place("lib")))
+            .replace("/dev/sdb", &format!("{}sdb", place("lib")))
             .replace("/var/log/larder/", &place("log"));
         // A node's folders have its name.
         let here = here.replace("/var/cache/larder-a/", &place("lib")).replace("/var/log/larder-a/", &place("log"));

@@ -69,7 +69,7 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--disk", "none", "--size", "1GB"], &["a size is given, but no store on disk", "add --disk"]),
         (&["run", "--listen", "3128", "--listen", "3128"], &["the same address: 127.0.0.1:3128"]),
         (&["start"], &["unknown command: `start`", "see larder --help"]),
-        (&["sim", "generate"], &["unknown command: `generate`", "see larder sim --help"]),
+        (&["sim", "generate"], &["unknown command: `generate`", "larder sim --help lists the commands"]),
         (&["sim", "run", "--sead", "1"], &["unknown flag or argument: `--sead`", "did you mean `--seed`?"]),
     ] {
         check(&home, arguments, 2, expected);
@@ -135,7 +135,6 @@ fn wrong_configuration_is_pointed_at() {
         ("[[site]]\nhosts = [\"a\"]\n", &["larder.toml:1:1", "[[site]] has no `origin`"]),
         ("[intercept]\nhosts = [\"pypy\"]\n", &["larder.toml:2:10", "did you mean `pypi`?"]),
         ("listen = [\"0.0.0.0:1\"]\n", &["requires a list of clients: 0.0.0.0:1"]),
-        ("[store]\nsize = \"1MB\"\n", &["these settings make no store: ", "--size is 1 MB and can be from 64MiB"]),
         (
             "[fleet]\nsiblings = true\n",
             &["the fleet has siblings, and no nodes are listed", "list all nodes in [fleet]"],
@@ -149,6 +148,10 @@ fn wrong_configuration_is_pointed_at() {
             "origin = \"http://a\"\n[[listener]]\naddress = \"127.0.0.1:1\"\norigin_form = true\n",
             &["a listener with origin_form needs forward mode: 127.0.0.1:1", "remove `origin_form`"],
         ),
+        ("[memory]\ntotal = \"10\"\n", &["10 B of --memory is too little", "give at least"]),
+        ("[store]\nsize = \"10MB\"\n", &["larder.toml:2:8", "size 10 MB is below 64 MiB", "64MiB to 16TiB"]),
+        ("[store]\nsize = \"5\"\n", &["larder.toml:2:8", "size 5 B is below 64 MiB", "did you mean 5GB?"]),
+        ("[store]\nsize = [\"1GB\", \"2GB\"]\n", &["2 sizes for 1 disk"]),
         ("[[build_cache]]\n", &["larder.toml:1:1", "[[build_cache]] has no `path`", "path = \"/cache\""]),
         ("[[build_cache]]\npath = \"cache\"\n", &["larder.toml:2:8", "must begin with a slash", "`cache`"]),
         ("[[build_cache]]\npath = \"/a\"\norigin = \"b\"\n", &["larder.toml:3:10", "http://"]),
@@ -213,6 +216,23 @@ fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_
             fs::write(&file, text).unwrap();
             check(&home, &["config", "check", path], code, &[certificate]);
         }
+    }
+}
+
+#[test]
+fn place_that_cannot_hold_the_store_is_refused_by_the_check_too() {
+    let home = TempDir::new().unwrap();
+    let (file, letter) = (home.path().join("larder.toml"), home.path().join("letter"));
+    fs::write(&letter, "dear").unwrap();
+    let path = file.to_str().unwrap();
+    for (disk, told) in [
+        ("/nonexistent/x.larder", "no such directory for the store: /nonexistent"),
+        ("/dev/nonexistent", "no such device"),
+        (letter.to_str().unwrap(), "it exists and is not a Larder store"),
+    ] {
+        fs::write(&file, format!("listen = [\"127.0.0.1:0\"]\n[store]\npath = \"{disk}\"\n")).unwrap();
+        check(&home, &["config", "check", path], 1, &[told]);
+        check(&home, &["run", "--config", path], 1, &[told]);
     }
 }
 

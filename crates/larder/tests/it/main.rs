@@ -11,6 +11,7 @@ mod control;
 mod documents;
 mod errors;
 mod exec;
+mod explaining;
 mod fleet;
 mod help;
 mod manual;
