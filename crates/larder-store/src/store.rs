@@ -268,7 +268,7 @@ impl Store {
     }
 
     /// Replaces the head of an entry. Policies on the log do not rewrite a body over 64 KiB. Returns `false` if there
-    /// is no such entry.
+    /// is no such entry, or if it was replaced or moved meanwhile. Its head is the old one then.
     ///
     /// # Errors
     /// Like [`Store::insert`] and [`Writer::commit`].
