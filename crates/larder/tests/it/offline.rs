@@ -138,11 +138,11 @@ fn warming_says_what_is_wrong_with_what_it_is_given() {
     let _larder = start(&home, &origin, &[]);
     failed(&["--disk", "store", "http://a.example/"], 2, "a larder of yours is running");
     failed(&[], 2, "missing: ");
-    failed(&["http://"], 2, "not a URL: `http://`");
+    failed(&["http://"], 2, "not a URL, because it has no host: `http://`");
     failed(&["/nonexistent/list"], 1, "cannot read the list /nonexistent/list: No such file");
     let list = home.path().join("list");
     fs::write(&list, "http://a.example/\nftp://a.example/\n").unwrap();
-    failed(&[list.to_str().unwrap()], 2, "list, line 2: not a URL: `ftp://a.example/`");
+    failed(&[list.to_str().unwrap()], 2, "list, line 2: not a URL, because it does not begin with http:// or https://");
     fs::write(&list, "# nothing\n").unwrap();
     failed(&[list.to_str().unwrap()], 2, "nothing to fetch");
     fs::write(&list, b"\xff\xfe").unwrap();
