@@ -439,3 +439,29 @@ fn parcel_of(record: &RecordParts<'_>) -> PackRecord {
         kind: PackedKind::Entry,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::tests::{keys_alike, options},
+        *,
+    };
+    use crate::{
+        Store,
+        device::{MemoryDevice, block_on},
+        families::AnyEngine,
+    };
+
+    /// At stake: a removal is acknowledged because the tombstone of another key is on the device.
+    #[test]
+    fn a_waiting_tombstone_is_that_of_its_key_only() {
+        let options = options();
+        let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
+        let AnyEngine::Tiny(engine) = store.first_engine() else { panic!("another engine") };
+        let [own, other] = keys_alike(&engine.volume).map(|key| engine.volume.hash(&key.to_le_bytes()).1);
+        let place = block_on(engine.append(FrontLoad::Tombstone(own), None)).unwrap().unwrap();
+        let state = engine.lock();
+        assert_eq!(engine.unwritten_tombstone(&state, own), Some(place.offset_bytes));
+        assert_eq!(engine.unwritten_tombstone(&state, other), None);
+    }
+}
