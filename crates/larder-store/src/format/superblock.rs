@@ -159,6 +159,14 @@ pub(crate) struct SiteRule {
     pub(crate) before: u32,
 }
 
+impl SiteRule {
+    /// Returns whether the rule stays when one for `site` is added: it is for another site, and covers entries that
+    /// the rule for all sites does not.
+    fn outlasts_rule_for(self, site: Site, all_before: u32) -> bool {
+        self.site != site && self.before > all_before
+    }
+}
+
 impl RuleEpochs {
     /// Returns whether an entry of `site`, written in `epoch`, is still valid.
     pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
@@ -179,7 +187,7 @@ impl RuleEpochs {
     /// [`SITE_RULE_COUNT_MAX`] rules.
     pub(crate) fn invalidate_site(&mut self, site: Site) -> bool {
         let all_before = self.all_before;
-        self.site_before.retain(|rule| rule.site != site && rule.before > all_before);
+        self.site_before.retain(|rule| rule.outlasts_rule_for(site, all_before));
         let is_widened = self.site_before.len() >= SITE_RULE_COUNT_MAX;
         if is_widened {
             let oldest = self.site_before.iter().map(|rule| rule.before).min().expect("the list is full");
@@ -195,8 +203,8 @@ impl RuleEpochs {
 
     /// Returns whether a rule for `site` needs no other rule to be widened.
     pub(crate) fn has_room_for(&self, site: Site) -> bool {
-        let count = self.site_before.iter().filter(|rule| rule.site != site && rule.before > self.all_before).count();
-        count < SITE_RULE_COUNT_MAX
+        let stays = |rule: &&SiteRule| rule.outlasts_rule_for(site, self.all_before);
+        self.site_before.iter().filter(stays).count() < SITE_RULE_COUNT_MAX
     }
 }
 
