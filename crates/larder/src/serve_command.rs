@@ -96,12 +96,7 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Failure> {
     // If it takes longer, lookups of values that are not loaded yet miss.
     let _ = runtime.block_on(async { timeout(LOADING_PATIENCE, cache.ready()).await });
     let socket = flags.socket.clone().unwrap_or_else(|| flags.directory.join(SOCKET_NAME));
-    let options = ServerOptions {
-        socket: &socket,
-        mode: flags.socket_mode,
-        connections_max: flags.connections.into(),
-        store_bytes: *size_bytes,
-    };
+    let options = ServerOptions { socket: &socket, mode: flags.socket_mode, connections_max: flags.connections.into() };
     let server = StoreServer::start(cache, options)?;
     tell!("larder {}", env!("CARGO_PKG_VERSION"));
     tell!("  store    {} of {}, policy {policy}", flags.directory.display(), size::show(*size_bytes));

@@ -48,8 +48,6 @@ pub(crate) struct ServerOptions<'a> {
     pub(crate) mode: u32,
     /// Maximum number of connections at once.
     pub(crate) connections_max: usize,
-    /// Size of the store in bytes.
-    pub(crate) store_bytes: u64,
 }
 
 /// A running server.
@@ -80,7 +78,7 @@ impl StoreServer {
         let stop = watch::Sender::new(false);
         let parts = SharedParts {
             cache: cache.clone(),
-            limits: SharedLimits::new(options.store_bytes),
+            limits: SharedLimits::new(cache),
             connections: Arc::new(Semaphore::new(options.connections_max)),
             connections_max: options.connections_max,
             stop: stop.subscribe(),

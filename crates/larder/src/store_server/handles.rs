@@ -19,8 +19,6 @@ const WRITERS_MAX: usize = 128;
 /// Bytes that are passed to the cache at once. Small writes are gathered, because the cache keeps each piece that it is
 /// given, and a piece of a byte takes much more memory than that.
 const PIECE_BYTES: usize = 256 << 10;
-/// Divisor of the store's size that gives the longest value. The parts of a longer one would evict each other.
-const LONGEST_SHARE: u64 = 2;
 
 /// The limits that all connections share.
 #[derive(Clone)]
@@ -32,11 +30,11 @@ pub(super) struct SharedLimits {
 }
 
 impl SharedLimits {
-    pub(super) fn new(store_bytes: u64) -> Self {
+    pub(super) fn new(cache: &Cache) -> Self {
         Self {
             handles: Arc::new(Semaphore::new(HANDLES_MAX)),
             writers: Arc::new(Semaphore::new(WRITERS_MAX)),
-            value_bytes_max: store_bytes / LONGEST_SHARE,
+            value_bytes_max: cache.value_bytes_max(),
         }
     }
 }
