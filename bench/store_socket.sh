@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 
 larder=${LARDER_BIN:-target/release/larder}
 [ -x "$larder" ] || { echo "bench/store_socket.sh: no $larder: build it, or set LARDER_BIN" >&2; exit 2; }
+mkdir -p target
 directory=${DIRECTORY:-$(mktemp -d target/store-socket.XXXXXX)}
 mkdir -p "$directory"
 server=
