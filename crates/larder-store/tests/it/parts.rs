@@ -55,17 +55,27 @@ fn entries_in_parts_are_replaced_get_new_heads_are_removed_and_make_room() {
     assert_eq!(left, there, "after a restart");
 }
 
+/// At stake: the room at the end of each segment, a quarter of the volume for bodies of this length.
 #[test]
 fn what_is_left_of_a_segment_is_filled_with_a_part_of_the_next_entry() {
-    const BODY_BYTES: usize = 60_000;
+    // Undivided, two of them would fill 76% of a segment.
+    const BODY_BYTES: usize = 100_000;
+    // Divided or not, this many entries need no reclaim, which would leave gaps where it dropped parts of entries.
+    const COUNT: u64 = 80;
+    // The open segments of probation and main are still being filled. All others are sealed when they are full.
+    const OPEN_SEGMENTS_MAX: u64 = 2;
     let size_bytes = 4 * SIZE_BYTES;
     let options = StoreOptions { size_bytes, ..options() };
     let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options).unwrap();
-    (0..1_000).for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
-    let in_use = store.stats().segments_in_use * SEGMENT_BYTES;
-    let live = store.stats().entries * BODY_BYTES as u64;
-    assert!(live * 100 >= in_use * 90, "{live} of {in_use}");
-    assert!((0..1_000).filter(|&key| version_of(&store, key).is_some()).count() as u64 == store.stats().entries);
+    (0..COUNT).for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
+    let stats = store.stats();
+    assert_eq!((stats.entries, stats.evicted), (COUNT, 0));
+    let full_bytes = (stats.segments_in_use - OPEN_SEGMENTS_MAX) * SEGMENT_BYTES;
+    let live_bytes = COUNT * BODY_BYTES as u64;
+    assert!(live_bytes * 100 >= full_bytes * 95, "{live_bytes} of {full_bytes}");
+    (COUNT..5 * COUNT).for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
+    let found = (0..5 * COUNT).filter(|&key| version_of(&store, key).is_some()).count() as u64;
+    assert_eq!(found, store.stats().entries, "after reclaims");
 }
 
 /// At stake: a wrong byte. The parts of a body that is divided again have checksums of their own, which must not be made
