@@ -290,13 +290,15 @@ table! {
     page_bytes: u64 = 8 << 10, power in 4 << 10..=1 << 20;
     /// All policies except those with files: whether the reads of lookups wait for each other, and go to the device in
     /// batches that are sorted by place. Only for a spinning disk without a queue of its own. `lazy-reads` and
-    /// `lazy-reads-loc` always do so.
+    /// `lazy-reads-loc` always do so. Do not turn it on for policies that read groups or clusters (`hashcache-log`,
+    /// `hashcache-log-lru`, `ucfs`, and `log` with `log_group_read_bytes`): while the first read of a page waits, the
+    /// rest of the page is requested too, and they lose almost half of their rate.
     sorted_reads: bool = false, switch;
     /// `lazy-reads`, `lazy-reads-loc`, `sorted_reads`: reads in a batch. More: shorter seeks of a disk's arm, but a
     /// longer wait for each read. 10 as published.
     read_batch_count: usize = 10, count in 1..=1024;
-    /// `lazy-reads`, `lazy-reads-loc`, `sorted_reads`: how long a read waits until its batch is full. More: fuller batches when there
-    /// are few reads.
+    /// `lazy-reads`, `lazy-reads-loc`, `sorted_reads`: how long a read waits until its batch is full. More: fuller
+    /// batches when there are few reads.
     read_batch_time_out: Duration = Duration::from_millis(20), time in Duration::ZERO..=Duration::from_secs(1);
     /// `lazy-reads-loc`: number of locality buffers. More: more sites are kept together, more memory. The paper's best
     /// is 128.

@@ -45,6 +45,7 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
     let mut wishes = PlanWishes::new(size_bytes, memory_bytes);
     wishes.sizes = Sizes::Mean(store.mean_entry_bytes(size_bytes) as f64);
     wishes.tuning = store.tuning.clone();
+    wishes.set_constants = store.set_constants.clone();
     wishes.chooses_constants = true;
     let plan = Plan::new(&wishes, &figures);
     let chosen = plan.rows.iter().find(|row| Some(row.policy) == plan.recommended);

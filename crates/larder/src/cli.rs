@@ -231,7 +231,7 @@ impl RunFlags {
         }
         self.settings.apply(settings);
         for TunedConstant { name, value } in self.tune {
-            settings.store.tuning.set(name, value).expect("it was checked when it was read");
+            settings.store.tune(name, value);
         }
     }
 }

@@ -18,7 +18,11 @@ mod site;
 mod table;
 mod values;
 
-use crate::{failure::Failure, settings::RunSettings, size, tuning};
+use crate::{
+    failure::Failure,
+    settings::{RunSettings, StoreSettings},
+    size, tuning,
+};
 use larder_http::{Rules, key_rules::KeyRules};
 use larder_proxy::{CacheSettings, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
@@ -81,7 +85,7 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
             let mut rows = rows.iter().filter(|row| !matches!(row.reader, Reader::Section));
             rows.try_for_each(|row| section.take(row.place().1, |value| row.read(settings, value)).map(drop))?;
             if name == "store" {
-                section.table("tuning", |section| read_tuning(section, &mut settings.store.tuning))
+                section.table("tuning", |section| read_tuning(section, &mut settings.store))
             } else {
                 Ok(())
             }
@@ -122,14 +126,14 @@ fn read_cache(section: &mut ConfigSection<'_>, cache: &mut CacheSettings) -> Res
     Ok(())
 }
 
-fn read_tuning(section: &mut ConfigSection<'_>, tuning: &mut Tuning) -> Result<(), ConfigProblem> {
+fn read_tuning(section: &mut ConfigSection<'_>, store: &mut StoreSettings) -> Result<(), ConfigProblem> {
     for field in Tuning::fields() {
         let value = section.take(field.name, |value| match field.kind {
             TuningKind::Switch => value.boolean().map(TuningValue::Switch),
             _ => value.parsed("a value for this constant", |text| tuning::parse(field, text)),
         })?;
         if let Some(value) = value {
-            tuning.set(field.name, value).expect("it was checked when it was read");
+            store.tune(field.name, value);
         }
     }
     Ok(())

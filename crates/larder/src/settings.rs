@@ -18,7 +18,7 @@ use crate::{
 };
 use larder_http::rules::Rule;
 use larder_proxy::{Fleet, HostPattern, HostRules, ProxyConfig};
-use larder_store::{IoChoice, PathContent, Policy, Tuning, mean_entry_bytes_default};
+use larder_store::{IoChoice, PathContent, Policy, Tuning, TuningValue, mean_entry_bytes_default};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -97,6 +97,8 @@ pub(crate) struct StoreSettings {
     /// The policy. `None`: the existing store's policy, or the default.
     pub(crate) policy: Option<PolicyChoice>,
     pub(crate) tuning: Tuning,
+    /// Names of the constants in `tuning` that were set, also if to their defaults.
+    pub(crate) set_constants: Vec<&'static str>,
     pub(crate) mean_object_size_bytes: Option<u64>,
     pub(crate) io: IoChoice,
     /// Limits on the data waiting to be written to a volume, and on the index's memory, if they follow from a given
@@ -112,6 +114,12 @@ impl StoreSettings {
             Some(PolicyChoice::Row(row)) => Some(row),
             Some(PolicyChoice::Auto) | None => None,
         }
+    }
+
+    /// Sets a constant to a value that was checked when it was read.
+    pub(crate) fn tune(&mut self, name: &'static str, value: TuningValue) {
+        self.tuning.set(name, value).expect("it was checked when it was read");
+        self.set_constants.push(name);
     }
 
     /// Returns the mean size of entries in a volume of `size_bytes`, as given or by the engine's default.
@@ -208,6 +216,7 @@ impl Default for RunSettings {
                 is_sparse: false,
                 policy: None,
                 tuning: Tuning::default(),
+                set_constants: Vec::new(),
                 mean_object_size_bytes: None,
                 io: IoChoice::Auto,
                 dirty_bytes_max: None,

@@ -249,8 +249,23 @@ fn bin_and_rest(assumed: &CostAssumptions<'_>, one: fn(f64, f64) -> TransferWork
     one(1.0, bin).and(one(long, rest))
 }
 
+/// Returns the useful entries that one read brings in.
+fn useful_entries(policy: &Policy, assumed: &CostAssumptions<'_>) -> f64 {
+    let CostAssumptions { tuning, group_size, .. } = *assumed;
+    if !policy.brings_neighbours(tuning) {
+        return 1.0;
+    }
+    let found = match policy.group_read_bytes(tuning) {
+        0 => 1.0,
+        bytes => (bytes as f64 / PAGE_SPAN_BYTES).min(1.0),
+    };
+    let left = if tuning.sorted_reads { SORTED_GROUP_SHARE } else { 1.0 };
+    1.0 + (group_size - 1.0) * found * left
+}
+
 fn hit(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
-    let CostAssumptions { tuning, share_longer_than, group_size, .. } = *assumed;
+    let CostAssumptions { tuning, share_longer_than, .. } = *assumed;
+    let group_size = useful_entries(policy, assumed);
     let (record, bin) = (record_bytes(assumed), tuning.hashcache_bin_bytes as f64);
     match policy.layout {
         LayoutAxis::OneDirectory
@@ -285,14 +300,20 @@ fn hit(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
                 let first = tuning.hashcache_first_read_bytes as f64;
                 reads(1.0, first).and(reads(share_longer_than(first), 2.0 * first))
             }
-            _ => reads(1.0 + LOG_FALSE_MATCHES, record * SIZE_CLASS_EXCESS),
+            _ => {
+                let bytes = (record * SIZE_CLASS_EXCESS).max(policy.group_read_bytes(tuning) as f64);
+                reads((1.0 + LOG_FALSE_MATCHES) / group_size, bytes)
+            }
         },
         LayoutAxis::FrontAndSets => {
             let set = tuning.tiny_set_bytes as f64;
             let long = share_longer_than(set / 2.0);
             reads(1.0, set).and(reads(long, (record / long.max(0.1)).max(set)))
         }
-        LayoutAxis::Clusters => reads(1.0 / group_size, tuning.ucfs_cluster_bytes as f64),
+        LayoutAxis::Clusters => {
+            let more = if tuning.ucfs_keep_hits { KEPT_READS } else { 1.0 };
+            reads(more / group_size, tuning.ucfs_cluster_bytes as f64)
+        }
     }
 }
 
@@ -300,7 +321,7 @@ fn miss(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let CostAssumptions { tuning, .. } = *assumed;
     let bin = tuning.hashcache_bin_bytes as f64;
     let whole = f64::from(tuning.hashcache_ways) * bin;
-    let false_match = f64::from(tuning.hashcache_ways) / f64::powi(2.0, tuning.hashcache_tag_bits.cast_signed());
+    let false_match = false_matches(tuning);
     match policy.index {
         IndexAxis::Buckets => reads(LOG_FALSE_MATCHES, record_bytes(assumed)),
         IndexAxis::Map | IndexAxis::Objects => TransferWork::default(),
@@ -317,8 +338,17 @@ fn miss(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     }
 }
 
+/// Returns the share of lookups in full sets that find the tag of another key.
+fn false_matches(tuning: &Tuning) -> f64 {
+    f64::from(tuning.hashcache_ways) / f64::powi(2.0, tuning.hashcache_tag_bits.cast_signed())
+}
+
 fn insert(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let work = write_work(policy, assumed).and(eviction_work(policy, assumed));
+    if policy.index == IndexAxis::SetPlaces {
+        // The start of a record with the new entry's tag is read, to see whose it is.
+        return work.and(reads(false_matches(assumed.tuning), RECOGNISED_BYTES));
+    }
     if policy.index == IndexAxis::RecentSetPlaces {
         // Each new position displaces another one from memory. In a large store, two positions are hardly ever in the
         // same block of the file.
@@ -403,6 +433,7 @@ fn hits_of_lru(policy: &Policy, tuning: &Tuning) -> f64 {
         EvictionAxis::LeastRecentInSet => 0.97,
         EvictionAxis::RankInSet => 0.95,
         EvictionAxis::Reinsertion | EvictionAxis::OverwriteOrLeastRecent | EvictionAxis::FirstInSet => 0.92,
+        EvictionAxis::ClusterLru if tuning.ucfs_keep_hits => 0.9 * KEPT_HITS,
         EvictionAxis::ClusterLru => 0.9,
         EvictionAxis::Overwrite => 0.8,
     }
@@ -433,6 +464,15 @@ fn cpu_us(row: EngineRow) -> f64 {
     }
 }
 
+/// Bytes within which a page's entries are, so that shorter reads find a part of them in proportion. Measured with five
+/// pages at once: of ten other entries, 64 KiB bring 1.5 and 256 KiB bring 5.1 (docs/measurements.md, "Reads of a page").
+const PAGE_SPAN_BYTES: f64 = 480.0 * 1024.0;
+/// Share of the entries of a group that a read still brings in time if reads wait for each other. Measured with
+/// `hashcache-log` and `ucfs` (docs/measurements.md, "Reads on a spinning disk").
+const SORTED_GROUP_SHARE: f64 = 0.2;
+/// Hits and reads with `ucfs_keep_hits`, as shares of those without, from the same table.
+const KEPT_HITS: f64 = 51.3 / 53.2;
+const KEPT_READS: f64 = 0.320 / 0.300;
 const WORTH_HITS: f64 = 1.10;
 const CLOCK_HITS: f64 = 1.02;
 /// Bytes rewritten for each byte that missed, if the reinsertion share allows it. With the insertion itself, 1.3 bytes
@@ -446,6 +486,8 @@ const LOG_POSITION_BITS: f64 = 32.0;
 /// A position that is waiting to be written to the file. At most twice as many wait as one write takes.
 const PLACE_WAITING_BYTES: f64 = 40.0;
 const PLACES_BLOCK_BYTES: f64 = 4096.0;
+/// The start of a record, which has its key.
+const RECOGNISED_BYTES: f64 = 4096.0;
 const GROUP_LENGTH_BITS: f64 = 8.0;
 /// 20 bytes in the table, and 4 bytes per list head, with 1.5 list heads per entry.
 const OBJECT_BITS: f64 = 160.0 + 48.0;

@@ -126,6 +126,7 @@ pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     }
     for TunedConstant { name, value } in flags.tune {
         wishes.tuning.set(name, value).expect("it was checked when it was read");
+        wishes.set_constants.push(name);
     }
     if !SIZE_RANGE_BYTES.contains(&wishes.size_bytes) {
         let shown = size::show(wishes.size_bytes);
@@ -176,6 +177,10 @@ fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Fail
         print_line!("{}  {bound}{lack}", COLUMNS.row(mark, row.policy, cells))?;
     }
     print_constants(plan)?;
+    if !plan.advice.is_empty() {
+        print_line!("\nconstants to consider:")?;
+    }
+    plan.advice.iter().try_for_each(|advice| print_line!("  {advice}"))?;
     match plan.recommended {
         Some(policy) => {
             print_line!("\nuse {policy}: {}", plan.reason)?;

@@ -1,14 +1,14 @@
-//! Chooses constants of HashCache's policies for a plan: the sizes of bins, sets and tags, and the shares of disk and
-//! memory that depend on them.
+//! Chooses constants for a plan: HashCache's sizes of bins, sets and tags, and the shares of disk and memory that depend
+//! on them; how far `log` reads on; and whether reads are sorted.
 //!
-//! Owns: the candidates, and the choice among them. The plan predicts each. Invariants: a constant that differs from
-//! its default was set by the operator, and stays. Other policies keep all their constants. Cost: up to 2,500
-//! predictions for a policy, each a few microseconds.
+//! Owns: the candidates, the choice among them, and the advice about constants that depend on the clients. The plan
+//! predicts each. Invariant: a constant that the operator has set stays, and so does one that differs from its default.
+//! Cost: up to 2,500 predictions for a policy, each a few microseconds.
 
 use super::{DeviceFigures, PlanWishes, PlannedRow, hits_per_second, planned};
 use crate::{
     Tuning, TuningKind, TuningValue,
-    policy::{EngineRow, LocatedRow, LogRow, Policy, TableRow, costs::room},
+    policy::{EngineRow, LocatedRow, LogRow, MappedRow, Policy, ReadAxis, TableRow, costs::room},
 };
 
 /// A constant and the values to try.
@@ -40,9 +40,12 @@ impl Candidates {
             EngineRow::Log(LogRow::Located(LocatedRow::Recent)) => {
                 vec![ways, tags, Self::numbers("hashcache_positions", 1..=15)]
             }
-            EngineRow::Log(LogRow::Packed(_)) | EngineRow::Mapped(_) | EngineRow::Clusters | EngineRow::Tiny => {
-                Vec::new()
+            EngineRow::Log(LogRow::Packed(_)) => vec![Self::numbers(GROUP_READS, GROUP_READ_BYTES)],
+            // In the others without files, sorting gains less than a plan can tell, or costs (docs/measurements.md).
+            EngineRow::Mapped(MappedRow::Slots(_)) if policy.reads != ReadAxis::SortedBatches => {
+                vec![Self { name: SORTED_READS, values: [false, true].map(TuningValue::Switch).to_vec() }]
             }
+            EngineRow::Mapped(_) | EngineRow::Clusters | EngineRow::Tiny => Vec::new(),
         }
     }
 }
@@ -53,10 +56,8 @@ impl Candidates {
 /// Among constants that are about equally fast, those with the shortest index are chosen: the memory cache gets the
 /// remainder. If no index fits, nothing is chosen.
 pub(super) fn planned_best(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures) -> PlannedRow {
-    let is_default =
-        |candidates: &Candidates| wishes.tuning.value(candidates.name) == Tuning::default().value(candidates.name);
     let mut tunings = vec![wishes.tuning.clone()];
-    for candidates in Candidates::of(policy).iter().filter(|candidates| is_default(candidates)) {
+    for candidates in Candidates::of(policy).iter().filter(|candidates| is_free(candidates.name, wishes)) {
         tunings = tunings.iter().flat_map(|tuning| with_each(tuning, candidates)).collect();
     }
     let rows: Vec<PlannedRow> = tunings
@@ -82,6 +83,41 @@ pub(super) fn planned_best(policy: &'static Policy, wishes: &PlanWishes, figures
     row
 }
 
+/// Returns whether the plan may choose a constant.
+fn is_free(name: &str, wishes: &PlanWishes) -> bool {
+    wishes.tuning.value(name) == Tuning::default().value(name) && !wishes.set_constants.contains(&name)
+}
+
+/// Returns advice on constants whose effect depends on the clients, and on those that cost more than they gain.
+pub(super) fn advice(wishes: &PlanWishes, figures: &DeviceFigures) -> Vec<String> {
+    let mut advice = Vec::new();
+    let is_unknown = wishes.group_size <= 1.0 && wishes.chooses_constants && is_free(GROUP_READS, wishes);
+    if is_unknown && gains_by_group_reads(wishes, figures) {
+        advice.push(format!(
+            "log, log-clock: if clients request pages, add --tune {GROUP_READS}=256KiB (measured on a spinning disk: \
+             769 instead of 380 requests/s); --group 2 plans with it"
+        ));
+    }
+    if wishes.tuning.sorted_reads {
+        advice.push(format!(
+            "{SORTED_READS} costs policies that read groups or clusters almost half of their rate (measured: \
+             hashcache-log 499 instead of 915 requests/s, ucfs 418 instead of 760)"
+        ));
+    }
+    if wishes.tuning.ucfs_keep_hits {
+        advice.push("ucfs_keep_hits costs hits (measured: 51.3 instead of 53.2%) and more reads".to_owned());
+    }
+    advice
+}
+
+/// Returns whether reads of groups make `log` much faster if a read brings as many useful entries as in the papers.
+fn gains_by_group_reads(wishes: &PlanWishes, figures: &DeviceFigures) -> bool {
+    let wishes = PlanWishes { group_size: PAGE_GROUP, ..wishes.clone() };
+    let alone = planned(Policy::default_policy(), &wishes, &wishes.tuning, figures);
+    let best = planned_best(Policy::default_policy(), &wishes, figures);
+    hits_per_second(&best) >= ADVISED_GAIN * hits_per_second(&alone)
+}
+
 fn with_each(tuning: &Tuning, candidates: &Candidates) -> Vec<Tuning> {
     let with = |value: &TuningValue| {
         let mut tuning = tuning.clone();
@@ -94,7 +130,7 @@ fn with_each(tuning: &Tuning, candidates: &Candidates) -> Vec<Tuning> {
 /// Divides the volume between bins and the remainders of long entries, so that both are full at the same time.
 fn with_ring_for_bins(policy: &Policy, wishes: &PlanWishes, mut tuning: Tuning) -> Tuning {
     const NAME: &str = "hashcache_ring_share";
-    if matches!(policy.engine, EngineRow::Table(_)) && tuning.value(NAME) == Tuning::default().value(NAME) {
+    if matches!(policy.engine, EngineRow::Table(_)) && is_free(NAME, wishes) {
         let rest = room::mean_rest_bytes(&|bytes| wishes.sizes.share_longer_than(bytes), tuning.hashcache_bin_bytes);
         let share = rest / (rest + tuning.hashcache_bin_bytes as f64);
         tuning.hashcache_ring_share = ((share * 100.0).ceil() / 100.0).clamp(0.01, 0.9);
@@ -112,7 +148,11 @@ fn flags(tuning: &Tuning, before: &Tuning) -> Vec<String> {
 
 fn shown(kind: &TuningKind, value: TuningValue) -> String {
     match value {
-        TuningValue::Number(bytes) if matches!(kind, TuningKind::Power(_)) => format!("{}KiB", bytes >> 10),
+        TuningValue::Number(bytes) if matches!(kind, TuningKind::Power(_) | TuningKind::Bytes(_)) => match bytes % 1024
+        {
+            0 => format!("{}KiB", bytes >> 10),
+            _ => bytes.to_string(),
+        },
         TuningValue::Number(number) => number.to_string(),
         TuningValue::Switch(is_on) => if is_on { "on" } else { "off" }.to_owned(),
         TuningValue::Time(time) => format!("{}ms", time.as_millis()),
@@ -121,6 +161,14 @@ fn shown(kind: &TuningKind, value: TuningValue) -> String {
     }
 }
 
+const GROUP_READS: &str = "log_group_read_bytes";
+const SORTED_READS: &str = "sorted_reads";
+/// The lengths of reads to try. The first is off.
+const GROUP_READ_BYTES: [u64; 3] = [0, 64 << 10, 256 << 10];
+/// Useful entries for each read of a group, as HashCache expects them (docs/laboratory.md, its formulas).
+const PAGE_GROUP: f64 = 2.14;
+/// Smallest gain that is worth a word.
+const ADVISED_GAIN: f64 = 1.2;
 /// Constants with at least this share of the best speed count as equally fast: plans are no more exact.
 const AS_FAST: f64 = 0.99;
 /// Indexes that are longer by at most this factor count as equally short.

@@ -8,6 +8,10 @@ pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10
 /// Numbers of operations in flight that are measured.
 pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
+/// Largest time of a read with many in flight, as a share of that of a read alone, that shows a queue. Measurements
+/// differ by less.
+const QUEUE_GAIN: f64 = 0.9;
+
 /// Random reads of one length at one depth.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -116,6 +120,12 @@ impl DeviceFigures {
         let nearest = nearest_depth(self.reads.iter().map(|read| read.depth), depth);
         let points = self.reads.iter().filter(|read| Some(read.depth) == nearest);
         between(points.map(|read| (read.read_bytes as f64, 1.0 / read.per_second)), bytes)
+    }
+
+    /// Returns whether the device is faster with `depth` reads in flight than with one, so that it orders them itself.
+    pub(crate) fn has_queue(&self, depth: u32) -> bool {
+        let bytes = READ_BYTES[0] as f64;
+        self.read_seconds(bytes, depth) < QUEUE_GAIN * self.read_seconds(bytes, 1)
     }
 
     /// Returns the processor time of a random read of `bytes` with `depth` reads in flight, in seconds.

@@ -26,8 +26,9 @@ fn a_spinning_disk_gives_the_papers_order_and_rates() {
         // t / (h (1 + q) + (1 - h) + (1 - h) c (1 + q)): here q adds to the cost of insertions too.
         ("hashcache-set", 70.0 / (0.6 * 1.25 + 0.4 + 0.4 * 0.8 * 1.25)),
         ("hashcache-setmem", 70.0 / (0.6 * 1.25 + 0.4 * 0.031 + 0.4 * 0.8 * 1.25)),
-        ("hashcache-log-n", 70.0 / (0.6 + 0.4 * 0.031)),
-        ("hashcache-log", 70.0 / (0.6 / 2.14 + 0.4 * 0.031)),
+        // Larder also reads before an insertion whose tag is in the set.
+        ("hashcache-log-n", 70.0 / (0.6 + 0.4 * 0.031 + 0.4 * 0.8 * 0.031)),
+        ("hashcache-log", 70.0 / (0.6 / 2.14 + 0.4 * 0.031 + 0.4 * 0.8 * 0.031)),
     ] {
         let found = row(&plan, name).requests_per_second;
         assert!((found / expected - 1.0).abs() < 0.02, "{name}: {found}, by the formula {expected}");
@@ -163,4 +164,78 @@ fn more_memory_never_means_fewer_planned_hits() {
         }
         before = after;
     }
+}
+
+/// At stake: a spinning disk that takes a seek for each object of a page.
+#[test]
+fn group_reads_are_chosen_for_pages_on_a_spinning_disk_only() {
+    let plan = |figures: &DeviceFigures, group_size| {
+        let mut wishes = PlanWishes { chooses_constants: true, ..PlanWishes::new(1 << 40, 1 << 33) };
+        wishes.group_size = group_size;
+        Plan::new(&wishes, figures)
+    };
+    let (spinning, flash) = (DeviceFigures::typical_spinning(), DeviceFigures::typical_solid_state());
+    let pages = plan(&spinning, 3.0);
+    for name in ["log", "log-clock"] {
+        assert_eq!(row(&pages, name).constants, ["log_group_read_bytes=256KiB"], "{:?}", row(&pages, name));
+        let gain = row(&pages, name).requests_per_second / row(&plan(&spinning, 1.0), name).requests_per_second;
+        assert!((1.2..3.0).contains(&gain), "{name}: {gain}");
+    }
+    assert!(pages.advice.is_empty(), "{:?}", pages.advice);
+    let unknown = plan(&spinning, 1.0);
+    assert!(row(&unknown, "log").constants.is_empty());
+    assert!(unknown.advice.iter().any(|line| line.contains("log_group_read_bytes=256KiB")), "{:?}", unknown.advice);
+    for group_size in [1.0, 3.0] {
+        let plan = plan(&flash, group_size);
+        assert!(row(&plan, "log").constants.is_empty() && plan.advice.is_empty(), "{:?} {:?}", plan.rows, plan.advice);
+    }
+}
+
+/// At stake: half of the rate of policies that read groups.
+#[test]
+fn sorted_reads_are_chosen_where_they_help_and_cost_groups() {
+    let mut figures = DeviceFigures::typical_spinning();
+    let mut wishes = PlanWishes { chooses_constants: true, ..PlanWishes::new(1 << 40, 1 << 33) };
+    wishes.group_size = 2.14;
+    let of = |wishes: &PlanWishes, figures: &DeviceFigures| Plan::new(wishes, figures);
+    let queued = of(&wishes, &figures);
+    for read in &mut figures.reads {
+        read.per_second = 70.0;
+    }
+    let alone = of(&wishes, &figures);
+    for name in ["stream", "stream-pack", "large-file"] {
+        assert!(row(&queued, name).constants.is_empty(), "a disk's queue sorts");
+        assert_eq!(row(&alone, name).constants, ["sorted_reads=on"]);
+    }
+    for name in ["hashcache-log", "ucfs", "lazy-reads", "esp"] {
+        assert!(row(&alone, name).constants.iter().all(|flag| !flag.starts_with("sorted")), "{:?}", row(&alone, name));
+    }
+    wishes.tuning.sorted_reads = true;
+    let sorted = of(&wishes, &figures);
+    for name in ["hashcache-log", "ucfs"] {
+        let share = row(&sorted, name).requests_per_second / row(&alone, name).requests_per_second;
+        assert!((0.4..0.8).contains(&share), "{name}: {share}");
+    }
+    assert!(sorted.advice.iter().any(|line| line.contains("sorted_reads costs")), "{:?}", sorted.advice);
+    wishes.tuning.ucfs_keep_hits = true;
+    let kept = of(&wishes, &figures);
+    assert!(hits_per_second(row(&kept, "ucfs")) < hits_per_second(row(&sorted, "ucfs")));
+}
+
+/// At stake: a value that the operator has given on purpose, and that happens to be the default.
+#[test]
+fn a_constant_that_was_set_to_its_default_stays() {
+    const NAMES: [&str; 3] = ["hashcache_bin_bytes", "hashcache_ring_share", "log_group_read_bytes"];
+    let chosen = |set_constants: &[&'static str]| {
+        // With little memory, `log` does not fit. With much, HashCache's published constants do.
+        let constants = [64 << 20, 1 << 33].map(|memory_bytes| {
+            let mut wishes = PlanWishes { chooses_constants: true, ..PlanWishes::new(1 << 40, memory_bytes) };
+            (wishes.group_size, wishes.set_constants) = (3.0, set_constants.to_vec());
+            let plan = Plan::new(&wishes, &DeviceFigures::typical_spinning());
+            plan.rows.into_iter().flat_map(|row| row.constants).collect::<Vec<_>>()
+        });
+        NAMES.map(|name| constants.iter().flatten().any(|flag| flag.starts_with(name)))
+    };
+    assert_eq!(chosen(&[]), [true; 3]);
+    assert_eq!(chosen(&NAMES), [false; 3]);
 }
