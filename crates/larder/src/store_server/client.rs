@@ -1,14 +1,16 @@
 //! Serves one client of a store's socket: reads its requests, executes them one after the other, and responds.
 //!
 //! Owns: the connection, and the times it may take. `protocol` has the messages, `handles` the open values. Invariants:
-//! a request is executed only when all of it has arrived. A client that does not read or write waits alone, and is
-//! disconnected if it is in the middle of a message for too long.
+//! a request is executed only when all of it has arrived, except that the bytes of a write are appended piece by piece,
+//! so that a connection never buffers more than a piece of them. If the rest does not arrive, the value is dropped with
+//! the connection. A client that does not read or write waits alone, and is disconnected if it is in the middle of a
+//! message for too long.
 
 use super::{
-    handles::{Handles, SharedLimits},
+    handles::{Handles, LentMemory, SharedLimits},
     protocol::{
         self, DATA_BYTES_MAX, HELLO_BYTES, KEY_BYTES_MAX, LENGTH_BYTES, REQUEST_BYTES_MAX, Request, RequestRefusal,
-        Status, VERSION,
+        SHORT_REQUEST_BYTES_MAX, Status, VERSION, WRITE_FRONT_BYTES,
     },
 };
 use bytes::{Buf, Bytes, BytesMut};
@@ -17,7 +19,7 @@ use std::{io, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
-    sync::watch,
+    sync::{OwnedSemaphorePermit, watch},
     time::timeout,
 };
 
@@ -27,6 +29,9 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 const STALL_PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes read at once while the length of the next request is unknown.
 const READ_BYTES: usize = 16 << 10;
+/// Bytes of a write that are received before they are appended. Of a longer request that is no write, as many are
+/// received and dropped at a time.
+const PIECE_BYTES: usize = 64 << 10;
 /// Responses up to this length are written together with their front.
 const JOINED_BYTES_MAX: usize = 16 << 10;
 
@@ -37,7 +42,7 @@ pub(super) struct StoreClient {
     received: BytesMut,
     cache: Cache,
     handles: Handles,
-    value_bytes_max: u64,
+    limits: SharedLimits,
     /// Becomes true when the server stops.
     stop: watch::Receiver<bool>,
 }
@@ -45,7 +50,8 @@ pub(super) struct StoreClient {
 /// The content of a response.
 enum ResponseBody {
     Fields(Vec<u8>),
-    Data(Bytes),
+    /// Bytes of a value, and their share of the memory for responses.
+    Data(Bytes, Option<OwnedSemaphorePermit>),
 }
 
 impl StoreClient {
@@ -55,7 +61,7 @@ impl StoreClient {
             received: BytesMut::new(),
             cache: cache.clone(),
             handles: Handles::new(cache, limits),
-            value_bytes_max: limits.value_bytes_max,
+            limits: limits.clone(),
             stop,
         }
     }
@@ -75,15 +81,69 @@ impl StoreClient {
                 // Its end cannot be found without reading up to 4 GB, so the connection ends.
                 return self.refuse(&RequestRefusal::new(Status::Invalid, text)).await;
             }
-            self.fill(LENGTH_BYTES + length).await?;
             self.received.advance(LENGTH_BYTES);
-            let message = self.received.split_to(length);
-            match self.execute(&message).await {
+            match self.receive_and_execute(length).await? {
                 Ok(body) => self.respond(body).await?,
                 Err(refusal) => self.refuse(&refusal).await?,
             }
         }
         Ok(())
+    }
+
+    /// Receives a request of `length` bytes, and executes it.
+    async fn receive_and_execute(&mut self, length: usize) -> io::Result<Result<ResponseBody, RequestRefusal>> {
+        self.fill(length.min(WRITE_FRONT_BYTES)).await?;
+        if length >= WRITE_FRONT_BYTES
+            && let Ok(Request::Write { handle, .. }) = Request::parse(&self.received[..WRITE_FRONT_BYTES])
+        {
+            self.received.advance(WRITE_FRONT_BYTES);
+            return self.receive_write(handle, length - WRITE_FRONT_BYTES).await;
+        }
+        if length > SHORT_REQUEST_BYTES_MAX {
+            self.drop_bytes(length).await?;
+            return Ok(Err(protocol::too_long_request(length)));
+        }
+        self.fill(length).await?;
+        let message = self.received.split_to(length);
+        Ok(self.execute(&message).await)
+    }
+
+    /// Appends the next `left` bytes that arrive to a value. After a refusal, the others are received and dropped.
+    async fn receive_write(
+        &mut self,
+        handle: u32,
+        mut left: usize,
+    ) -> io::Result<Result<ResponseBody, RequestRefusal>> {
+        loop {
+            let count = self.next_piece(left).await?;
+            let appended = self.handles.write(handle, &self.received[..count]).await;
+            self.received.advance(count);
+            left -= count;
+            if let Err(refusal) = appended {
+                self.drop_bytes(left).await?;
+                return Ok(Err(refusal));
+            }
+            if left == 0 {
+                return Ok(Ok(ResponseBody::Fields(Vec::new())));
+            }
+        }
+    }
+
+    /// Receives and drops `left` bytes.
+    async fn drop_bytes(&mut self, mut left: usize) -> io::Result<()> {
+        while left > 0 {
+            let count = self.next_piece(left).await?;
+            self.received.advance(count);
+            left -= count;
+        }
+        Ok(())
+    }
+
+    /// Waits until some of the next `left` bytes have arrived: a whole piece, or all of them. Returns how many.
+    async fn next_piece(&mut self, left: usize) -> io::Result<usize> {
+        let count = left.min(PIECE_BYTES);
+        self.fill(count).await?;
+        Ok(count)
     }
 
     /// Exchanges the first messages. Returns whether the client speaks this version.
@@ -102,7 +162,7 @@ impl StoreClient {
         let mut limits = Vec::with_capacity(16);
         limits.extend_from_slice(&(KEY_BYTES_MAX as u32).to_le_bytes());
         limits.extend_from_slice(&(DATA_BYTES_MAX as u32).to_le_bytes());
-        limits.extend_from_slice(&self.value_bytes_max.to_le_bytes());
+        limits.extend_from_slice(&self.limits.value_bytes_max.to_le_bytes());
         self.respond(ResponseBody::Fields(limits)).await?;
         Ok(true)
     }
@@ -154,8 +214,8 @@ impl StoreClient {
                 return Ok(ResponseBody::Fields(handle.to_le_bytes().to_vec()));
             }
             Request::Read { handle, offset, count } => {
-                let count = u64::from(count).min(DATA_BYTES_MAX as u64);
-                return Ok(ResponseBody::Data(handles.read(handle, offset, count).await?));
+                let LentMemory { bytes, permit } = self.limits.lend_memory((count as usize).min(DATA_BYTES_MAX));
+                return Ok(ResponseBody::Data(handles.read(handle, offset, bytes as u64).await?, permit));
             }
             Request::Write { handle, bytes } => handles.write(handle, bytes).await?,
             Request::Close { handle } => handles.close(handle).await?,
@@ -169,7 +229,7 @@ impl StoreClient {
     async fn respond(&mut self, body: ResponseBody) -> io::Result<()> {
         let body = match &body {
             ResponseBody::Fields(fields) => &fields[..],
-            ResponseBody::Data(data) => &data[..],
+            ResponseBody::Data(data, _) => &data[..],
         };
         let front = protocol::response_front(Status::Done, body.len());
         if body.len() <= JOINED_BYTES_MAX {

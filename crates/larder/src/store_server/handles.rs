@@ -16,6 +16,11 @@ const CONNECTION_HANDLES_MAX: usize = 64;
 const HANDLES_MAX: usize = 1024;
 /// Maximum number of handles for writing of all connections. Each takes at most 1.25 MiB.
 const WRITERS_MAX: usize = 128;
+/// Bytes of a response that each connection may take.
+const RESPONSE_BYTES: usize = 64 << 10;
+/// Memory for the remaining bytes of responses of all connections together. While it is taken, reads return fewer
+/// bytes.
+const SHARED_RESPONSE_BYTES: usize = 16 << 20;
 /// Bytes that are passed to the cache at once. Small writes are gathered, because the cache keeps each piece that it is
 /// given, and a piece of a byte takes much more memory than that.
 const PIECE_BYTES: usize = 256 << 10;
@@ -25,6 +30,8 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(super) struct SharedLimits {
     handles: Arc<Semaphore>,
     writers: Arc<Semaphore>,
+    /// The free part of the memory for responses.
+    response_bytes: Arc<Semaphore>,
     /// Maximum length of a value in bytes.
     pub(super) value_bytes_max: u64,
 }
@@ -34,9 +41,31 @@ impl SharedLimits {
         Self {
             handles: Arc::new(Semaphore::new(HANDLES_MAX)),
             writers: Arc::new(Semaphore::new(WRITERS_MAX)),
+            response_bytes: Arc::new(Semaphore::new(SHARED_RESPONSE_BYTES)),
             value_bytes_max: cache.value_bytes_max(),
         }
     }
+
+    /// Lends memory for a response of `wanted` bytes. Never waits: a client that does not read its response would hold
+    /// up the others. If too little is free, lends what every connection has.
+    pub(super) fn lend_memory(&self, wanted: usize) -> LentMemory {
+        let Some(shared) = wanted.checked_sub(RESPONSE_BYTES).filter(|shared| *shared > 0) else {
+            return LentMemory { bytes: wanted, permit: None };
+        };
+        let shared = u32::try_from(shared).expect("a response has at most 1 MiB");
+        match Arc::clone(&self.response_bytes).try_acquire_many_owned(shared) {
+            Ok(permit) => LentMemory { bytes: wanted, permit: Some(permit) },
+            Err(_) => LentMemory { bytes: RESPONSE_BYTES, permit: None },
+        }
+    }
+}
+
+/// Memory for a response.
+pub(super) struct LentMemory {
+    /// The bytes that the response may have.
+    pub(super) bytes: usize,
+    /// Returns the shared part when it is dropped.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A new handle of a value that can be read.
@@ -228,4 +257,25 @@ fn wrong_length(declared: u64, len_bytes: u64) -> RequestRefusal {
 
 fn too_long(len_bytes: u64, longest: u64) -> RequestRefusal {
     RequestRefusal::new(Status::TooLong, format!("a value of {len_bytes} bytes: this store takes at most {longest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At stake: memory that grows with the number of clients that request long responses and do not read them.
+    #[test]
+    fn long_responses_share_memory_and_then_become_shorter() {
+        let limits = SharedLimits::new(1 << 30);
+        assert_eq!(limits.lend_memory(RESPONSE_BYTES).bytes, RESPONSE_BYTES);
+        let mut held = Vec::new();
+        while let LentMemory { bytes: 0x10_0000, permit: Some(permit) } = limits.lend_memory(1 << 20) {
+            held.push(permit);
+        }
+        assert_eq!(held.len(), SHARED_RESPONSE_BYTES / ((1 << 20) - RESPONSE_BYTES));
+        let LentMemory { bytes, permit } = limits.lend_memory(1 << 20);
+        assert!(bytes == RESPONSE_BYTES && permit.is_none(), "{bytes}");
+        held.pop();
+        assert_eq!(limits.lend_memory(1 << 20).bytes, 1 << 20, "what was returned is lent again");
+    }
 }

@@ -17,7 +17,11 @@ pub(super) const KEY_BYTES_MAX: usize = 4096;
 /// Maximum bytes of a value in one message.
 pub(super) const DATA_BYTES_MAX: usize = 1 << 20;
 /// Maximum length of a request in bytes, without the field of its length: a write of the most data.
-pub(super) const REQUEST_BYTES_MAX: usize = 1 + HANDLE_BYTES + DATA_BYTES_MAX;
+pub(super) const REQUEST_BYTES_MAX: usize = WRITE_FRONT_BYTES + DATA_BYTES_MAX;
+/// Bytes of a write before the bytes of the value: the operation and the handle.
+pub(super) const WRITE_FRONT_BYTES: usize = 1 + HANDLE_BYTES;
+/// Maximum length of every other request in bytes: to open a value with the longest key.
+pub(super) const SHORT_REQUEST_BYTES_MAX: usize = 1 + size_of::<u64>() + KEY_BYTES_MAX;
 /// Bytes of the field with the length of a message.
 pub(super) const LENGTH_BYTES: usize = 4;
 
@@ -133,6 +137,12 @@ impl<'a> Request<'a> {
 
 fn invalid(text: impl Into<String>) -> RequestRefusal {
     RequestRefusal::new(Status::Invalid, text)
+}
+
+/// Refuses a request that is no write, and longer than any such request.
+pub(super) fn too_long_request(length: usize) -> RequestRefusal {
+    let text = format!("only a write has more than {SHORT_REQUEST_BYTES_MAX} bytes; a key has 1 to {KEY_BYTES_MAX}");
+    invalid(format!("a request of {length} bytes: {text}"))
 }
 
 fn short() -> RequestRefusal {

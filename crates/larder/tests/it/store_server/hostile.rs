@@ -1,6 +1,9 @@
 //! At stake: a program that sends nonsense, or nothing, and disturbs the others.
 
-use super::server::{Client, Server, content};
+use super::{
+    BAD_HANDLE, NOT_FOUND,
+    server::{Client, Server, content},
+};
 use std::{io::Write, net::Shutdown};
 use tempfile::TempDir;
 
@@ -132,6 +135,42 @@ fn clients_that_stop_in_the_middle_hold_nobody_up() {
     }
     bystander.finish();
     assert!(stopped.iter_mut().all(Client::is_ended));
+}
+
+/// At stake: 1 MiB of memory for each connection, beyond `--memory`. Writes whose last byte does not arrive are not
+/// buffered. Their handle is wrong, so no value takes the bytes.
+#[test]
+fn requests_that_do_not_end_take_little_memory() {
+    const COUNT: u64 = 96;
+    let bystander = Bystander::start(&[]);
+    let mut clients: Vec<Client> = (0..COUNT).map(|_| bystander.server.connect()).collect();
+    let before = bystander.server.resident_bytes();
+    let front = [&(5_u32 + (1 << 20)).to_le_bytes()[..], &[4], &77_u32.to_le_bytes()].concat();
+    let bytes = vec![7; (1 << 20) - 1];
+    for client in &mut clients {
+        client.send(&front);
+        client.send(&bytes);
+    }
+    let taken = bystander.server.resident_bytes().saturating_sub(before);
+    assert!(taken < COUNT * (256 << 10), "{} KiB for each connection", (taken / COUNT) >> 10);
+    for client in &mut clients {
+        client.send(b"7");
+        assert_eq!(client.receive().status, BAD_HANDLE);
+        assert_eq!(client.ask(1, &[b"none"]).status, NOT_FOUND);
+    }
+    bystander.finish();
+}
+
+#[test]
+fn a_long_request_that_is_no_write_is_refused_and_the_connection_stays() {
+    let bystander = Bystander::start(&[]);
+    let mut client = bystander.server.connect();
+    for operation in [0, 1, 2, 3, 5, 7, 8, 255] {
+        let response = client.ask(operation, &[&vec![b'k'; 1 << 20]]);
+        assert_eq!(response.status, INVALID, "{operation}");
+    }
+    assert!(client.get("page") == content(1, 2 << 20));
+    bystander.finish();
 }
 
 #[test]

@@ -46,6 +46,13 @@ impl Server {
         Client::connect(&self.socket)
     }
 
+    /// Returns the memory that the process has.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
     /// Sends SIGTERM, and waits for the end. Returns the exit code.
     pub(super) fn stop(mut self) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
