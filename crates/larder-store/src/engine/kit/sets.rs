@@ -2,8 +2,9 @@
 //! policies with entries in the log also a generation, a position and a length.
 //!
 //! Owns: [`SetShape`], which decides a policy's bits per entry, and [`UnpackedSet`], which changes a set. Keys, and the
-//! content of a set's bins, are unknown here. Invariants: the ranks of a set are a permutation. No two ways have the
-//! same tag, so the tag of a key selects its way. Two keys of a set with the same tag displace each other; the reader
+//! content of a set's bins, are unknown here. Invariants: the ranks of a set are a permutation. Several ways have the
+//! same tag only if all positions are in memory ([`SetShape::keeps_equal_tags`]): then the position tells them apart.
+//! Otherwise the tag of a key selects its way, and two keys of a set with the same tag displace each other. The reader
 //! of a record compares the key. Cost: a hit renumbers the ranks of one set, without I/O. Source: HashCache (NSDI
 //! 2009), SetMem, Log.
 
@@ -40,6 +41,11 @@ impl SetShape {
     pub(crate) fn set_bits(&self) -> u32 {
         self.ways * (self.tag_bits + self.rank_bits() + self.generation_bits)
             + self.positions * (self.position_bits + self.length_bits)
+    }
+
+    /// Returns whether several ways of a set can have the same tag.
+    pub(crate) fn keeps_equal_tags(&self) -> bool {
+        self.positions == self.ways
     }
 
     /// Returns the tag of a key: bits of its hash that do not select the set. Never 0, which marks an empty way.
@@ -123,7 +129,9 @@ impl UnpackedSet {
 
     /// Puts an entry into `way` and makes it the most recently used.
     pub(crate) fn put(&mut self, way: usize, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
-        assert!(tag != 0 && self.find(tag).is_none_or(|found| found == way), "a tag is in one way at most");
+        assert_ne!(tag, 0, "an entry has a tag");
+        let is_unique = self.ways_with(tag).all(|found| found == way);
+        assert!(is_unique || self.keeps_equal_tags(), "a tag is in one way at most");
         self.ways[way].tag = tag;
         self.ways[way].generation = generation;
         self.promote(way, place)
@@ -131,7 +139,8 @@ impl UnpackedSet {
 
     /// Adds an entry to the set as the least recently used one, if there is room.
     pub(crate) fn append(&mut self, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
-        assert!(tag != 0 && self.find(tag).is_none(), "a tag is in one way at most");
+        assert_ne!(tag, 0, "an entry has a tag");
+        assert!(self.find(tag).is_none() || self.keeps_equal_tags(), "a tag is in one way at most");
         // Empty ways have the last ranks.
         let rank = self.entries() as usize;
         let way = self.ways().iter().position(|way| usize::from(way.rank) == rank)?;
@@ -160,15 +169,29 @@ impl UnpackedSet {
         }
     }
 
-    /// Returns the way with `tag`.
+    /// Returns the way with `tag`, or the first of several.
     pub(crate) fn find(&self, tag: u16) -> Option<usize> {
-        self.ways().iter().position(|way| way.tag == tag)
+        self.ways_with(tag).next()
+    }
+
+    /// Returns the ways with `tag`.
+    pub(crate) fn ways_with(&self, tag: u16) -> impl Iterator<Item = usize> + '_ {
+        self.ways().iter().enumerate().filter(move |(_, way)| way.tag == tag).map(|(at, _)| at)
     }
 
     /// Returns the way for a new entry of `tag`: the way with that tag, or an empty way, or the least recently used.
     pub(crate) fn victim(&self, tag: u16) -> usize {
+        self.find(tag).unwrap_or_else(|| self.least_recent())
+    }
+
+    /// Returns an empty way or, if there is none, the least recently used.
+    pub(crate) fn least_recent(&self) -> usize {
         let last = self.ways().iter().position(|way| usize::from(way.rank) == self.way_count - 1);
-        self.find(tag).or(last).expect("ranks are a permutation")
+        last.expect("ranks are a permutation")
+    }
+
+    fn keeps_equal_tags(&self) -> bool {
+        self.place_count == self.way_count
     }
 
     /// Returns the place of `way` if it is in memory.
@@ -201,13 +224,14 @@ impl UnpackedSet {
         self.ways().iter().filter(|way| way.tag != 0).count() as u64
     }
 
-    /// Checks that the ranks are a permutation, that no two ways have the same tag, and that empty ways have the last
-    /// ranks.
+    /// Checks that the ranks are a permutation, that no two ways have the same tag unless that is permitted, and that
+    /// empty ways have the last ranks.
     pub(crate) fn check(&self) {
         let (mut ranks, entries) = (0_u32, self.entries());
         for (at, way) in self.ways().iter().enumerate() {
             ranks |= 1 << way.rank;
-            assert!(way.tag == 0 || self.find(way.tag) == Some(at), "a tag is in one way");
+            let is_unique = way.tag == 0 || self.find(way.tag) == Some(at);
+            assert!(is_unique || self.keeps_equal_tags(), "a tag is in one way");
             assert_eq!(way.tag != 0, u64::from(way.rank) < entries, "empty ways are used least recently");
         }
         assert_eq!(ranks, (1 << self.way_count) - 1, "ranks are a permutation");

@@ -160,8 +160,10 @@ impl LogEngine {
     ) -> Result<AppendAttempt> {
         self.check_begun()?;
         let hash = record.meta.hash;
+        let by_address = record.meta.kind == RecordKind::Tombstone && self.index.removes_by_address();
         let mut recognised = match still_at {
             Some(_) => RecognisedEntries::default(),
+            None if by_address => RecognisedEntries::all_own(&self.index.peek(hash.key_hash())),
             None => self.recognise(hash).await,
         };
         for round in 1.. {
@@ -170,7 +172,9 @@ impl LogEngine {
                 attempt @ (AppendAttempt::Appended(_) | AppendAttempt::Changed | AppendAttempt::InParts(_)) => {
                     return Ok(attempt);
                 }
-                AppendAttempt::Unrecognised if round < RECOGNISED_MAX => recognised = self.recognise(hash).await,
+                AppendAttempt::Unrecognised if round < RECOGNISED_MAX && !by_address => {
+                    recognised = self.recognise(hash).await;
+                }
                 AppendAttempt::Unrecognised => {
                     recognised = RecognisedEntries::all_own(&self.index.peek(hash.key_hash()))
                 }

@@ -4,15 +4,19 @@
 //! changed, the entry was overwritten. The log knows that number, so overwriting updates nothing here. The index keeps
 //! four bits of it, which repeat after 16 rounds; the reader of the record compares the whole sequence.
 //!
+//! Keys of a set with the same tag each keep their way, and a lookup gets the slots of all of them. An insertion is told
+//! which of them it replaces. Invariant: a key has at most one way. So while an earlier run's entries are loaded, every
+//! key that got or lost a way is remembered by its whole hash.
+//!
 //! If a shape keeps positions of only the most recently used ways, the other positions are in the position file, or
-//! wait to be written there ([`Demoted`]). A lookup of such a way reads the file and restores the position. Invariant:
-//! at most one way of a set has a given tag. Cost: one set unpacked and packed under the lock of a partition, without
-//! I/O. Source: HashCache (NSDI 2009), LogN, Log and LogLRU.
+//! wait to be written there ([`Demoted`]). A lookup of such a way reads the file and restores the position. The file
+//! has one position for a tag, so in such a shape the newest key of a tag displaces the others. Cost: one set unpacked
+//! and packed under the lock of a partition, without I/O. Source: HashCache (NSDI 2009), LogN, Log and LogLRU.
 
 pub(crate) mod demoted;
 mod elsewhere;
 
-use super::index::{IndexSlot, InsertOutcome, LoadedRecord, SizeClass};
+use super::index::{IndexSlot, InsertOutcome, LoadedRecord, SizeClass, SlotMatches};
 use crate::{
     engine::kit::sets::{PackedSets, SetPlace, SetShape, SetWay, UnpackedSet, set_of},
     format::record::RECORD_SECTORS_MAX,
@@ -50,8 +54,9 @@ pub(crate) struct LocatedSets {
 
 struct LocatedPartition {
     sets: PackedSets,
-    /// Sets and tags for which something newer is known; `None` unless an earlier run's entries are being loaded.
-    superseded: Option<HashSet<(SetNumber, u16)>>,
+    /// Keys or addresses ([`AddressPlace::identity`]) for which something newer is known; `None` unless an earlier run's
+    /// entries are being loaded.
+    superseded: Option<HashSet<u64>>,
 }
 
 /// The set and tag of an address.
@@ -60,12 +65,15 @@ struct AddressPlace {
     partition: usize,
     set: SetNumber,
     tag: u16,
+    /// What loading remembers: the key's hash, or its address if keys of one tag displace each other.
+    identity: u64,
 }
 
 impl AddressPlace {
     /// Returns the place of entries with this tag in a set of the volume.
     fn of(set: SetNumber, tag: u16) -> Self {
-        Self { partition: (set.0 / PARTITION_SETS) as usize, set: SetNumber(set.0 % PARTITION_SETS), tag }
+        let identity = set.0 << u16::BITS | u64::from(tag);
+        Self { partition: (set.0 / PARTITION_SETS) as usize, set: SetNumber(set.0 % PARTITION_SETS), tag, identity }
     }
 
     /// Returns the number of its set in the volume.
@@ -122,23 +130,36 @@ impl LocatedSets {
         self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
     }
 
-    /// Returns the entry at `key_hash`'s address, and makes it the most recently used.
-    pub(crate) fn find(&self, key_hash: KeyHash) -> Option<IndexSlot> {
-        let (mut partition, at) = self.locate(key_hash);
-        let (mut set, way) = self.present(&mut partition, at)?;
-        let place = self.place_of(at, &set, way)?;
-        if set.ways()[way].rank > 0 || set.place(way).is_none() {
-            self.promote(at, &mut set, way, place);
-            partition.sets.write(at.set, &set);
-        }
-        Some(self.slot(place))
+    /// Returns whether several keys of a set with the same tag keep their entries.
+    pub(crate) fn keeps_equal_tags(&self) -> bool {
+        self.shape.keeps_equal_tags()
     }
 
-    /// Returns the entry at `key_hash`'s address, without counting a use.
-    pub(crate) fn peek(&self, key_hash: KeyHash) -> Option<IndexSlot> {
+    /// Returns the entries at `key_hash`'s address. If there is only one, makes it the most recently used.
+    pub(crate) fn find(&self, key_hash: KeyHash) -> SlotMatches {
         let (mut partition, at) = self.locate(key_hash);
-        let (set, way) = self.present(&mut partition, at)?;
-        self.place_of(at, &set, way).map(|place| self.slot(place))
+        let Some((mut set, way)) = self.present(&mut partition, at) else { return SlotMatches::default() };
+        let matches = self.slots(at, &set);
+        if matches.only().is_some() {
+            self.use_way(&mut partition, at, &mut set, way);
+        }
+        matches
+    }
+
+    /// Returns the entries at `key_hash`'s address, without counting a use.
+    pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
+        let (mut partition, at) = self.locate(key_hash);
+        self.present(&mut partition, at).map(|(set, _)| self.slots(at, &set)).unwrap_or_default()
+    }
+
+    /// Makes the entry at `position`, or the first one of `key_hash`'s address, the most recently used.
+    pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
+        let (mut partition, at) = self.locate(key_hash);
+        let Some((mut set, first)) = self.present(&mut partition, at) else { return };
+        let way = position.map_or(Some(first), |position| self.way_at(at, &set, position));
+        if let Some(way) = way {
+            self.use_way(&mut partition, at, &mut set, way);
+        }
     }
 
     /// Returns whether `key_hash`'s address has an entry, even if its position is not in memory.
@@ -147,21 +168,24 @@ impl LocatedSets {
         self.present(&mut partition, at).is_some()
     }
 
-    /// Makes `slot` the entry of `key_hash`'s address.
-    pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot) -> InsertOutcome {
+    /// Adds `slot` for `key_hash`'s key, in place of the key's entries at `replaced`. If keys of one tag displace each
+    /// other, it replaces whatever has the same address.
+    pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(at);
         let mut set = partition.read(at);
+        let own = self.clear_replaced(at, &mut set, replaced);
         let is_overwritten = |&way: &usize| set.place(way).is_some_and(|place| self.is_overwritten(&set, way, place));
         let overwritten = (0..set.ways().len()).find(is_overwritten);
-        let way = set.find(at.tag).or(overwritten).unwrap_or_else(|| set.victim(at.tag));
+        let way = own.or(overwritten).unwrap_or_else(|| set.least_recent());
+        let is_own = own == Some(way);
         let before = set.ways()[way].tag;
         let place = self.place_of(at.with_tag(before), &set, way).filter(|_| before != 0);
         let is_elsewhere = before != 0 && place.is_none();
         let inserted = match place.filter(|place| !self.is_overwritten(&set, way, *place)) {
-            Some(place) if before == at.tag => InsertOutcome::Replaced(self.slot(place)),
+            Some(place) if is_own => InsertOutcome::Replaced(self.slot(place)),
             Some(place) => InsertOutcome::Displaced(self.slot(place), self.address_of(at, before)),
-            None if is_elsewhere && before != at.tag => {
+            None if is_elsewhere && !is_own => {
                 InsertOutcome::Displaced(self.slot(SetPlace::default()), self.address_of(at, before))
             }
             None => {
@@ -172,7 +196,7 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), before));
         let place = self.place(&slot, slot.size.sectors());
         let dropped = set.put(way, at.tag, self.generation_bits(slot.position), place);
-        assert_eq!(set.find(at.tag), Some(way), "an entry is found by its tag");
+        assert!(set.ways()[way].tag == at.tag, "an entry is found by its tag");
         self.demote(at, &mut set, dropped);
         partition.sets.write(at.set, &set);
         inserted
@@ -184,14 +208,42 @@ impl LocatedSets {
         set.0 << u16::BITS | u64::from(self.shape.tag(key_hash))
     }
 
-    /// Removes the entry of `key_hash`'s address.
-    pub(crate) fn remove(&self, key_hash: KeyHash) -> Option<IndexSlot> {
-        self.remove_if(key_hash, |_| true)
+    /// Removes all entries of `key_hash`'s address.
+    pub(crate) fn remove(&self, key_hash: KeyHash) {
+        let (mut partition, at) = self.locate(key_hash);
+        partition.supersede(at);
+        let Some((mut set, _)) = self.present(&mut partition, at) else { return };
+        while let Some(way) = set.find(at.tag) {
+            self.clear(at, &mut set, way);
+        }
+        partition.sets.write(at.set, &set);
     }
 
-    /// Removes the entry of `key_hash`'s address if it is the one at `position`.
+    /// Removes the entry of `key_hash`'s address at `position`. Returns whether there was one.
     pub(crate) fn remove_at(&self, key_hash: KeyHash, position: Sector) -> bool {
-        self.remove_if(key_hash, |slot| slot.position == position).is_some()
+        let (mut partition, at) = self.locate(key_hash);
+        let Some((mut set, _)) = self.present(&mut partition, at) else {
+            partition.supersede(at);
+            return false;
+        };
+        // In a set whose positions are partly in a file, an entry without a position in memory has position 0.
+        let is_there = |way| self.place_of(at, &set, way).unwrap_or_default().position == position.0;
+        let Some(way) = set.ways_with(at.tag).find(|&way| is_there(way)) else { return false };
+        partition.supersede(at);
+        self.clear(at, &mut set, way);
+        partition.sets.write(at.set, &set);
+        true
+    }
+
+    /// Prevents older records of `key_hash`'s key from being loaded. If keys of one tag displace each other, or if the
+    /// removal has no record of its own, also removes the entries of its address.
+    pub(crate) fn note_removed(&self, key_hash: KeyHash, has_record: bool) {
+        if has_record && self.keeps_equal_tags() {
+            let (mut partition, at) = self.locate(key_hash);
+            partition.supersede(at);
+        } else {
+            self.remove(key_hash);
+        }
     }
 
     /// Returns the number of entries found overwritten since the last call.
@@ -203,25 +255,29 @@ impl LocatedSets {
     /// Notes that the entry at `from` was moved to `to`, and that a read of it takes `sectors`.
     pub(crate) fn relocate(&self, key_hash: KeyHash, from: Sector, to: Sector, sectors: u64) {
         let (mut partition, at) = self.locate(key_hash);
-        let Some((mut set, way)) = self.present(&mut partition, at) else { return };
+        let Some((mut set, _)) = self.present(&mut partition, at) else { return };
         // An entry that moves to another segment gets the generation of its new place.
         let generation = self.generation_bits(to);
-        match set.place(way) {
-            Some(place) if place.position == from.0 => {
-                set.set_place(way, self.place(&IndexSlot { position: to, ..self.slot(place) }, sectors));
-                set.set_generation(way, generation);
-                partition.sets.write(at.set, &set);
-            }
-            // A position that is already in the file is not updated: the lookup finds another record there, which is a
-            // miss.
-            None => {
-                let relocated = |demoted: &DemotedPlaces| demoted.relocate(at.number(), at.tag, from.0, to.0);
-                if self.demoted.as_ref().is_some_and(relocated) {
-                    set.set_generation(way, generation);
-                    partition.sets.write(at.set, &set);
-                }
-            }
-            Some(_) => {}
+        // Of ways with the same tag, any that has this position may take the new one: nothing else tells them apart.
+        let in_memory = set.ways_with(at.tag).find_map(|way| {
+            let place = set.place(way).filter(|place| place.position == from.0)?;
+            Some((way, place))
+        });
+        if let Some((way, place)) = in_memory {
+            set.set_place(way, self.place(&IndexSlot { position: to, ..self.slot(place) }, sectors));
+            set.set_generation(way, generation);
+            partition.sets.write(at.set, &set);
+            return;
+        }
+        // A position that is already in the file is not updated: the lookup finds another record there, which is a
+        // miss.
+        let waiting = set.find(at.tag).filter(|&way| set.place(way).is_none());
+        let relocated = |demoted: &DemotedPlaces| demoted.relocate(at.number(), at.tag, from.0, to.0);
+        if let Some(way) = waiting
+            && self.demoted.as_ref().is_some_and(relocated)
+        {
+            set.set_generation(way, generation);
+            partition.sets.write(at.set, &set);
         }
     }
 
@@ -237,7 +293,7 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
     }
 
-    /// Loads entries and removals in this order. Skips those of an address for which something newer is known.
+    /// Loads entries and removals in this order. Skips those of a key or address for which something newer is known.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         for loaded in news {
             let (mut partition, at) = self.locate(loaded.key_hash);
@@ -246,7 +302,7 @@ impl LocatedSets {
             }
             let Some(slot) = loaded.slot() else { continue };
             let mut set = partition.read(at);
-            if set.find(at.tag).is_none() {
+            if self.keeps_equal_tags() || set.find(at.tag).is_none() {
                 let place = self.place(&slot, slot.size.sectors());
                 let dropped = set.append(at.tag, self.generation_bits(slot.position), place);
                 self.demote(at, &mut set, dropped);
@@ -260,33 +316,56 @@ impl LocatedSets {
         self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
 
-    fn remove_if(&self, key_hash: KeyHash, wanted: impl FnOnce(&IndexSlot) -> bool) -> Option<IndexSlot> {
-        let (mut partition, at) = self.locate(key_hash);
-        let Some((mut set, way)) = self.present(&mut partition, at) else {
-            partition.supersede(at);
-            return None;
-        };
-        let slot = self.slot(self.place_of(at, &set, way).unwrap_or_default());
-        if !wanted(&slot) {
-            return None;
+    /// Clears the ways of the entries at `replaced`, or those of the address if keys of one tag displace each other.
+    /// Returns one of them, which is not cleared.
+    fn clear_replaced(&self, at: AddressPlace, set: &mut UnpackedSet, replaced: &[Sector]) -> Option<usize> {
+        if !self.keeps_equal_tags() {
+            return set.find(at.tag);
         }
-        partition.supersede(at);
-        self.clear(at, &mut set, way);
-        partition.sets.write(at.set, &set);
-        Some(slot)
+        let is_replaced =
+            |set: &UnpackedSet, way| set.place(way).is_some_and(|place| replaced.contains(&Sector(place.position)));
+        let own = set.ways_with(at.tag).find(|&way| is_replaced(set, way))?;
+        loop {
+            let other = set.ways_with(at.tag).find(|&way| way != own && is_replaced(set, way));
+            let Some(other) = other else { return Some(own) };
+            self.clear(at, set, other);
+        }
     }
 
-    /// Returns the set and way of an address, and clears overwritten entries.
+    /// Makes `way` the most recently used.
+    fn use_way(&self, partition: &mut LocatedPartition, at: AddressPlace, set: &mut UnpackedSet, way: usize) {
+        let Some(place) = self.place_of(at, set, way) else { return };
+        if set.ways()[way].rank > 0 || set.place(way).is_none() {
+            self.promote(at, set, way, place);
+            partition.sets.write(at.set, set);
+        }
+    }
+
+    /// Returns the slots of an address.
+    fn slots(&self, at: AddressPlace, set: &UnpackedSet) -> SlotMatches {
+        set.ways_with(at.tag).filter_map(|way| self.place_of(at, set, way)).map(|place| self.slot(place)).collect()
+    }
+
+    /// Returns the way of the address whose entry is at `position`.
+    fn way_at(&self, at: AddressPlace, set: &UnpackedSet, position: Sector) -> Option<usize> {
+        set.ways_with(at.tag).find(|&way| self.place_of(at, set, way).is_some_and(|place| place.position == position.0))
+    }
+
+    /// Returns the set of an address and its first way with the tag, and clears overwritten entries of the address.
     fn present(&self, partition: &mut LocatedPartition, at: AddressPlace) -> Option<(UnpackedSet, usize)> {
         let mut set = partition.read(at);
-        let way = set.find(at.tag)?;
-        if self.place_of(at, &set, way).is_some_and(|place| self.is_overwritten(&set, way, place)) {
+        let is_overwritten = |set: &UnpackedSet, way| {
+            self.place_of(at, set, way).is_some_and(|place| self.is_overwritten(set, way, place))
+        };
+        loop {
+            let overwritten = set.ways_with(at.tag).find(|&way| is_overwritten(&set, way));
+            let Some(way) = overwritten else { break };
             self.overwritten.fetch_add(1, Ordering::Relaxed);
             self.clear(at, &mut set, way);
             assert_eq!(set.ways()[way].tag, 0, "what was overwritten is forgotten");
             partition.sets.write(at.set, &set);
-            return None;
         }
+        let way = set.find(at.tag)?;
         Some((set, way))
     }
 
@@ -318,7 +397,10 @@ impl LocatedSets {
     }
 
     fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, LocatedPartition>, AddressPlace) {
-        let at = AddressPlace::of(set_of(key_hash, self.set_count), self.shape.tag(key_hash));
+        let mut at = AddressPlace::of(set_of(key_hash, self.set_count), self.shape.tag(key_hash));
+        if self.keeps_equal_tags() {
+            at.identity = key_hash.0;
+        }
         (lock(&self.partitions[at.partition]), at)
     }
 }
@@ -328,10 +410,10 @@ impl LocatedPartition {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
-    /// Marks every record loaded later for this address as older than the known entry. Returns `false` if it was
+    /// Marks every record loaded later for this key or address as older than the known entry. Returns `false` if it was
     /// already marked.
     fn supersede(&mut self, at: AddressPlace) -> bool {
-        self.superseded.as_mut().is_none_or(|superseded| superseded.insert((at.set, at.tag)))
+        self.superseded.as_mut().is_none_or(|superseded| superseded.insert(at.identity))
     }
 }
 
@@ -342,8 +424,8 @@ fn lock(partition: &Mutex<LocatedPartition>) -> MutexGuard<'_, LocatedPartition>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::KeyHash;
-    use std::sync::Arc;
+    use crate::{SplitMix64, hash::KeyHash};
+    use std::{collections::HashMap, sync::Arc};
 
     const LOG_N: SetShape =
         SetShape { ways: 8, tag_bits: 8, generation_bits: 4, position_bits: 32, length_bits: 0, positions: 8 };
@@ -362,23 +444,100 @@ mod tests {
     /// Inserts eight entries, which fill a set.
     fn fill(index: &LocatedSets) {
         for n in 1..=8 {
-            index.insert(KeyHash(n), slot(n, 3));
+            index.insert(KeyHash(n), slot(n, 3), &[]);
         }
+    }
+
+    /// Returns the positions at the address of a hash, in order.
+    fn found(index: &LocatedSets, hash: u64) -> Vec<u64> {
+        let mut positions: Vec<_> = index.peek(KeyHash(hash)).iter().map(|slot| slot.position.0).collect();
+        positions.sort_unstable();
+        positions
+    }
+
+    /// At stake: an entry that is lost because another key has its tag, and a slot of a key that was replaced. A model
+    /// has the position of each key. The keys fill one set, and five of them have two tags.
+    #[test]
+    fn every_key_of_a_set_keeps_its_place_whatever_its_tag() {
+        const KEYS: [u64; 8] = [1, 256, 511, 2, 257, 3, 4, 5];
+        let (index, _) = index(LOG_N, 8);
+        let mut model: HashMap<u64, u64> = HashMap::new();
+        let mut random = SplitMix64::new(34);
+        for position in 1..20_000 {
+            let key = KEYS[random.next_u64() as usize % KEYS.len()];
+            let own: Vec<_> = model.get(&key).map(|&position| Sector(position)).into_iter().collect();
+            match random.next_u64() % 4 {
+                0 => {
+                    let removed = own.iter().all(|&position| index.remove_at(KeyHash(key), position));
+                    assert!(removed, "{key} was at {own:?}");
+                    model.remove(&key);
+                }
+                1 if !own.is_empty() => {
+                    index.relocate(KeyHash(key), own[0], Sector(position), 3);
+                    model.insert(key, position);
+                }
+                2 => index.count_hit(KeyHash(key), own.first().copied()),
+                _ => {
+                    let inserted = index.insert(KeyHash(key), slot(position, 3), &own);
+                    assert_eq!(matches!(inserted, InsertOutcome::Replaced(_)), !own.is_empty(), "{inserted:?}");
+                    assert!(!matches!(inserted, InsertOutcome::Displaced(..)), "there is room for every key");
+                    model.insert(key, position);
+                }
+            }
+            for key in KEYS {
+                let mut of_tag: Vec<_> = model
+                    .iter()
+                    .filter(|(other, _)| *other % 255 == key % 255)
+                    .map(|(_, &position)| position)
+                    .collect();
+                of_tag.sort_unstable();
+                assert_eq!(found(&index, key), of_tag, "{key}");
+            }
+            index.check();
+        }
+    }
+
+    /// At stake: an entry that is lost at a start because another key has its tag, and an older version that comes back.
+    #[test]
+    fn loading_keeps_every_key_of_a_tag_in_its_newest_version() {
+        let (index, _) = index(LOG_N, 8);
+        let loaded = |key_hash, position, removal| LoadedRecord::new(KeyHash(key_hash), slot(position, 3), removal);
+        index.begin_loading();
+        index.insert(KeyHash(1), slot(50, 3), &[]);
+        // Newest first; all have the tag of 1.
+        index.load(&[loaded(256, 40, false), loaded(511, 39, true), loaded(766, 38, false), loaded(256, 37, false)]);
+        index.load(&[loaded(1, 36, false), loaded(511, 35, false)]);
+        index.note_removed(KeyHash(1021), true);
+        index.load(&[loaded(1021, 34, false)]);
+        index.end_loading();
+        assert_eq!(found(&index, 1), [38, 40, 50]);
+        index.note_removed(KeyHash(1), false);
+        assert!(found(&index, 256).is_empty(), "a removal without a record drops whatever may be its own");
+    }
+
+    /// The position file has one position for a tag.
+    #[test]
+    fn with_a_position_file_the_newest_key_of_a_tag_stays() {
+        let (index, _) = index(SetShape { positions: 4, ..LOG_N }, 8);
+        index.insert(KeyHash(1), slot(10, 3), &[]);
+        assert!(matches!(index.insert(KeyHash(256), slot(20, 3), &[]), InsertOutcome::Replaced(_)));
+        assert_eq!((found(&index, 1), index.entries()), (vec![20], 1));
+        index.check();
     }
 
     #[test]
     fn what_the_log_has_overwritten_is_gone_and_its_way_is_filled_first() {
         let (index, round) = index(LOG_N, 8);
         fill(&index);
-        assert_eq!((index.entries(), index.find(KeyHash(8)).map(|slot| slot.position)), (8, Some(Sector(8))));
+        assert_eq!((index.entries(), found(&index, 8)), (8, vec![8]));
         round.store(1, Ordering::Relaxed);
         assert_eq!(
-            index.insert(KeyHash(9), slot(9, 3)),
+            index.insert(KeyHash(9), slot(9, 3), &[]),
             InsertOutcome::New,
             "nothing is displaced that is not gone already"
         );
         assert_eq!(index.take_overwritten(), 1);
-        assert_eq!((index.find(KeyHash(1)), index.find(KeyHash(9)).is_some()), (None, true));
+        assert_eq!((found(&index, 1), found(&index, 9)), (vec![], vec![9]));
     }
 
     #[test]
@@ -386,11 +545,11 @@ mod tests {
         let (index, _) = index(LOG_N, 8);
         fill(&index);
         index.find(KeyHash(1));
-        let InsertOutcome::Displaced(gone, address) = index.insert(KeyHash(9), slot(9, 3)) else {
+        let InsertOutcome::Displaced(gone, address) = index.insert(KeyHash(9), slot(9, 3), &[]) else {
             panic!("the set is full")
         };
         assert_eq!(address, index.address(KeyHash(2)));
-        assert_eq!((gone.position, index.peek(KeyHash(2)), index.peek(KeyHash(1)).is_some()), (Sector(2), None, true));
+        assert_eq!((gone.position, found(&index, 2), found(&index, 1)), (Sector(2), vec![], vec![1]));
     }
 
     #[test]
@@ -398,8 +557,8 @@ mod tests {
         let (index, _) = index(LOG_N, 8000);
         let loaded = |key_hash, position| LoadedRecord::new(key_hash, slot(position, 3), false);
         index.begin_loading();
-        index.insert(KeyHash(1 << 60), slot(100, 3));
-        index.insert(KeyHash(2 << 60), slot(200, 3));
+        index.insert(KeyHash(1 << 60), slot(100, 3), &[]);
+        index.insert(KeyHash(2 << 60), slot(200, 3), &[]);
         index.remove(KeyHash(2 << 60));
         let buried = LoadedRecord::new(KeyHash(3 << 60), slot(1, 1), true);
         index.load(&[
@@ -411,23 +570,20 @@ mod tests {
         ]);
         index.load(&[loaded(KeyHash(4 << 60), 15)]);
         index.end_loading();
-        let found = [1, 2, 3, 4].map(|n| index.peek(KeyHash(n << 60)).map(|slot| slot.position.0));
-        assert_eq!(found, [Some(100), None, None, Some(14)]);
+        let found = [1, 2, 3, 4].map(|n| found(&index, n << 60));
+        assert_eq!(found, [vec![100], vec![], vec![], vec![14]]);
     }
 
     #[test]
     fn lengths_are_kept_in_blocks_and_follow_a_move() {
         let (index, _) = index(SetShape { length_bits: 8, ..LOG_N }, 8);
-        index.insert(KeyHash(1), slot(50, 17));
-        assert_eq!(index.find(KeyHash(1)).map(|slot| slot.size.sectors()), Some(32));
+        index.insert(KeyHash(1), slot(50, 17), &[]);
+        assert_eq!(index.find(KeyHash(1)).only().map(|slot| slot.size.sectors()), Some(32));
         index.relocate(KeyHash(1), Sector(49), Sector(70), 100);
-        assert_eq!(
-            index.find(KeyHash(1)).map(|slot| slot.position),
-            Some(Sector(50)),
-            "it was another entry that moved"
-        );
+        assert_eq!(found(&index, 1), [50], "it was another entry that moved");
         index.relocate(KeyHash(1), Sector(50), Sector(70), 100);
-        assert_eq!(index.find(KeyHash(1)).map(|slot| (slot.position, slot.size.sectors())), Some((Sector(70), 112)));
+        let moved = index.find(KeyHash(1)).only().map(|slot| (slot.position, slot.size.sectors()));
+        assert_eq!(moved, Some((Sector(70), 112)));
         assert!(index.remove_at(KeyHash(1), Sector(70)) && !index.remove_at(KeyHash(1), Sector(70)));
     }
 }

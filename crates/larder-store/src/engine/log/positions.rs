@@ -25,7 +25,7 @@ impl LogEngine {
     /// Looks up an entry's position in the file. Returns whether to query the index again.
     pub(super) async fn recall(&self, key_hash: KeyHash) -> Result<bool> {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return Ok(false) };
-        let Some(elsewhere) = sets.elsewhere(key_hash) else { return Ok(sets.peek(key_hash).is_some()) };
+        let Some(elsewhere) = sets.elsewhere(key_hash) else { return Ok(!sets.peek(key_hash).is_empty()) };
         let block = self.volume.read(file.block_of(elsewhere.set), BLOCK_BYTES).await?;
         let pairs = positions::decode(self.volume.id, elsewhere.set, &block[file.sheet_of(elsewhere.set)]);
         let pair = pairs.iter().flatten().find(|pair| pair.tag == elsewhere.tag);

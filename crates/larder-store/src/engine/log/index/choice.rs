@@ -1,8 +1,9 @@
 //! The index of the log's policies: two-choice buckets, or HashCache's sets.
 //!
 //! Delegates every call and decides nothing. Invariant: both kinds give the same results, except for lost entries: sets
-//! drop an entry when they are full, and when two keys have the same address, as in HashCache. This is an enum, so that
-//! the engine, its readers and its recovery need not be generic over it (docs/rfcs). Cost: one match per call.
+//! drop an entry when they are full, as in HashCache. With a position file they also do so when two keys have the same
+//! address. This is an enum, so that the engine, its readers and its recovery need not be generic over it (docs/rfcs).
+//! Cost: one match per call.
 
 use super::{IndexSlot, InsertOutcome, LoadedRecord, SlotMatches, VolumeIndex};
 use crate::{
@@ -41,7 +42,16 @@ impl LogIndex {
 
     /// Returns whether several slots can have the same address, some of them of other keys.
     pub(crate) fn holds_false_matches(&self) -> bool {
-        matches!(self, Self::Buckets(_))
+        match self {
+            Self::Buckets(_) => true,
+            Self::Sets(index) => index.keeps_equal_tags(),
+        }
+    }
+
+    /// Returns whether a removal drops all entries of its address, without reading which one is its own. Sets have no
+    /// room for the slot of a removal next to them, and a removal must not wait for reads.
+    pub(crate) fn removes_by_address(&self) -> bool {
+        matches!(self, Self::Sets(_))
     }
 
     /// Checks the count of slots, and that their positions are valid.
@@ -69,26 +79,17 @@ impl LogIndex {
 
     /// As [`VolumeIndex::find`].
     pub(crate) fn find(&self, key_hash: KeyHash) -> SlotMatches {
-        match self {
-            Self::Buckets(index) => index.find(key_hash),
-            Self::Sets(index) => index.find(key_hash).into(),
-        }
+        each!(self, index => index.find(key_hash))
     }
 
     /// As [`VolumeIndex::peek`].
     pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
-        match self {
-            Self::Buckets(index) => index.peek(key_hash),
-            Self::Sets(index) => index.peek(key_hash).into(),
-        }
+        each!(self, index => index.peek(key_hash))
     }
 
     /// As [`VolumeIndex::count_hit`].
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
-        match self {
-            Self::Buckets(index) => index.count_hit(key_hash, position),
-            Self::Sets(index) => _ = index.find(key_hash),
-        }
+        each!(self, index => index.count_hit(key_hash, position))
     }
 
     /// Returns whether `key_hash`'s key may have an entry.
@@ -99,12 +100,9 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::insert`]; sets replace whatever has the same address.
+    /// As [`VolumeIndex::insert`]; sets with a position file replace whatever has the same address.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
-        match self {
-            Self::Buckets(index) => index.insert(key_hash, slot, replaced),
-            Self::Sets(index) => index.insert(key_hash, slot),
-        }
+        each!(self, index => index.insert(key_hash, slot, replaced))
     }
 
     /// Returns whether `key_hash`'s address has a slot, and there is room for another one. Another thread may take the
@@ -135,7 +133,7 @@ impl LogIndex {
     pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<IndexSlot>) {
         match self {
             Self::Buckets(index) => index.note_removed(key_hash, tombstone),
-            Self::Sets(index) => _ = index.remove(key_hash),
+            Self::Sets(index) => index.note_removed(key_hash, tombstone.is_some()),
         }
     }
 
