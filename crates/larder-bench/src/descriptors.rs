@@ -74,6 +74,8 @@ pub struct DescriptorsFigures {
     pub idle_count: u64,
     /// Requests that were answered.
     pub requests: u64,
+    /// Ready sockets that a call found.
+    pub ready_per_call: f64,
     /// Requests per second.
     pub requests_per_s: f64,
     /// Processor time of the server for a request, in microseconds.
@@ -124,6 +126,7 @@ impl DescriptorsJob {
             readiness,
             idle_count,
             requests: served.requests,
+            ready_per_call: served.requests as f64 / served.calls.max(1) as f64,
             requests_per_s: served.requests as f64 / seconds,
             cpu_us: served.cpu.as_secs_f64() * 1e6 / served.requests.max(1) as f64,
         })
@@ -133,6 +136,8 @@ impl DescriptorsJob {
 /// The work of a server until its first active connection was closed.
 struct ServerWork {
     requests: u64,
+    /// Calls of poll or epoll.
+    calls: u64,
     cpu: Duration,
 }
 
@@ -140,15 +145,16 @@ fn serve_by_poll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<Ser
     let mut entries: Vec<_> = idle.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
     entries.extend(active.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
     let begun = cpu::of_thread();
-    let mut requests = 0;
+    let (mut requests, mut calls) = (0, 0);
     loop {
         poll(&mut entries, None)?;
+        calls += 1;
         for (number, entry) in entries.iter().enumerate() {
             if entry.revents().is_empty() {
                 continue;
             }
             if !answer(&active[number - idle.len()])? {
-                return Ok(ServerWork { requests, cpu: cpu::of_thread() - begun });
+                return Ok(ServerWork { requests, calls, cpu: cpu::of_thread() - begun });
             }
             requests += 1;
         }
@@ -164,14 +170,15 @@ fn serve_by_epoll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<Se
         epoll::add(&set, socket, EventData::new_u64(number), EventFlags::IN)?;
     }
     let begun = cpu::of_thread();
-    let mut requests = 0;
+    let (mut requests, mut calls) = (0, 0);
     let mut events = Vec::with_capacity(EVENTS_MAX);
     loop {
         events.clear();
         epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), None)?;
+        calls += 1;
         for event in &events {
             if !answer(&active[event.data.u64() as usize])? {
-                return Ok(ServerWork { requests, cpu: cpu::of_thread() - begun });
+                return Ok(ServerWork { requests, calls, cpu: cpu::of_thread() - begun });
             }
             requests += 1;
         }
@@ -213,6 +220,8 @@ mod tests {
         let job = DescriptorsJob { idle_counts: vec![0, 400], active_count: 1, time: Duration::from_millis(60) };
         let figures = job.run(&|_, _| {}).unwrap();
         assert!(figures.iter().all(|line| line.requests > 0 && line.cpu_us > 0.0), "{figures:?}");
+        // One connection has requests, so no call finds more than one of them.
+        assert!(figures.iter().all(|line| (0.5..=1.0).contains(&line.ready_per_call)), "{figures:?}");
         let extra = |readiness: Readiness| {
             let of: Vec<_> = figures.iter().filter(|line| line.readiness == readiness).collect();
             of[1].cpu_us - of[0].cpu_us

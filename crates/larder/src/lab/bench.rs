@@ -177,10 +177,11 @@ fn descriptors(flags: DescriptorsFlags) -> Result<(), Failure> {
         }
         write(path, &text)?;
     }
-    print_line!("{:>8} {:>8} {:>14} {:>22}", "call", "idle", "requests/s", "processor time, us")?;
+    print_line!("{:>8} {:>8} {:>14} {:>22} {:>12}", "call", "idle", "requests/s", "processor time, us", "ready/call")?;
     for line in figures {
-        let DescriptorsFigures { readiness, idle_count, requests_per_s, cpu_us, .. } = line;
-        print_line!("{:>8} {idle_count:>8} {requests_per_s:>14.0} {cpu_us:>22.2}", readiness.name())?;
+        let DescriptorsFigures { readiness, idle_count, requests_per_s, cpu_us, ready_per_call, .. } = line;
+        let name = readiness.name();
+        print_line!("{name:>8} {idle_count:>8} {requests_per_s:>14.0} {cpu_us:>22.2} {ready_per_call:>12.2}")?;
     }
     Ok(())
 }
