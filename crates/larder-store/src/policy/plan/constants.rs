@@ -168,7 +168,7 @@ const GROUP_READ_BYTES: [u64; 3] = [0, 64 << 10, 256 << 10];
 /// Useful entries for each read of a group, as HashCache expects them (docs/laboratory.md, its formulas).
 const PAGE_GROUP: f64 = 2.14;
 /// Smallest gain that is worth a word.
-const ADVISED_GAIN: f64 = 1.2;
+const ADVISED_GAIN: f64 = 1.05;
 /// Constants with at least this share of the best speed count as equally fast: plans are no more exact.
 const AS_FAST: f64 = 0.99;
 /// Indexes that are longer by at most this factor count as equally short.
