@@ -78,7 +78,7 @@ impl StoreServer {
         let stop = watch::Sender::new(false);
         let parts = SharedParts {
             cache: cache.clone(),
-            limits: SharedLimits::new(cache),
+            limits: SharedLimits::new(cache.value_bytes_max()),
             connections: Arc::new(Semaphore::new(options.connections_max)),
             connections_max: options.connections_max,
             stop: stop.subscribe(),

@@ -50,8 +50,12 @@ pub(super) struct StoreClient {
 /// The content of a response.
 enum ResponseBody {
     Fields(Vec<u8>),
-    /// Bytes of a value, and their share of the memory for responses.
-    Data(Bytes, Option<OwnedSemaphorePermit>),
+    Data {
+        /// Bytes of a value.
+        bytes: Bytes,
+        /// Their share of the memory for responses, until they are sent.
+        _share: Option<OwnedSemaphorePermit>,
+    },
 }
 
 impl StoreClient {
@@ -215,7 +219,8 @@ impl StoreClient {
             }
             Request::Read { handle, offset, count } => {
                 let LentMemory { bytes, permit } = self.limits.lend_memory((count as usize).min(DATA_BYTES_MAX));
-                return Ok(ResponseBody::Data(handles.read(handle, offset, bytes as u64).await?, permit));
+                let bytes = handles.read(handle, offset, bytes as u64).await?;
+                return Ok(ResponseBody::Data { bytes, _share: permit });
             }
             Request::Write { handle, bytes } => handles.write(handle, bytes).await?,
             Request::Close { handle } => handles.close(handle).await?,
@@ -229,7 +234,7 @@ impl StoreClient {
     async fn respond(&mut self, body: ResponseBody) -> io::Result<()> {
         let body = match &body {
             ResponseBody::Fields(fields) => &fields[..],
-            ResponseBody::Data(data, _) => &data[..],
+            ResponseBody::Data { bytes, .. } => &bytes[..],
         };
         let front = protocol::response_front(Status::Done, body.len());
         if body.len() <= JOINED_BYTES_MAX {

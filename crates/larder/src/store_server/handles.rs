@@ -37,12 +37,12 @@ pub(super) struct SharedLimits {
 }
 
 impl SharedLimits {
-    pub(super) fn new(cache: &Cache) -> Self {
+    pub(super) fn new(value_bytes_max: u64) -> Self {
         Self {
             handles: Arc::new(Semaphore::new(HANDLES_MAX)),
             writers: Arc::new(Semaphore::new(WRITERS_MAX)),
             response_bytes: Arc::new(Semaphore::new(SHARED_RESPONSE_BYTES)),
-            value_bytes_max: cache.value_bytes_max(),
+            value_bytes_max,
         }
     }
 
