@@ -101,7 +101,7 @@ impl LogEngine {
 
     /// Returns whether the slot at `position` is in the index, and no slot of its address is newer. A newer one may be
     /// the removal or another version of the same key.
-    fn is_newest_slot(&self, key_hash: KeyHash, position: Sector) -> bool {
+    pub(super) fn is_newest_slot(&self, key_hash: KeyHash, position: Sector) -> bool {
         let matches = self.index.peek(key_hash);
         let age = self.age(position);
         matches.at(position).is_some() && matches.iter().all(|slot| self.age(slot.position) <= age)

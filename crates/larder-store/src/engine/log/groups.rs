@@ -1,7 +1,7 @@
 //! Groups: passes the entries that follow a record just read to the store's sink for neighbours.
 //!
-//! Invariant: an entry is passed on only if its head is verified and it is still its key's entry. Cost: a copy of each
-//! neighbour, so that none keeps the memory of the whole read. Source: HashCache (NSDI 2009), Log.
+//! Invariant: an entry is passed on only if its head is verified and it is the newest one of its address. Cost: a copy of
+//! each neighbour, so that none keeps the memory of the whole read. Source: HashCache (NSDI 2009), Log.
 
 use super::{
     LogEngine,
@@ -43,8 +43,7 @@ impl LogEngine {
             if decoded.len_bytes() > record.len() {
                 return;
             }
-            let is_present = self.index.peek(meta.hash.key_hash()).at(position).is_some();
-            if is_present {
+            if self.is_newest_slot(meta.hash.key_hash(), position) {
                 let record = Bytes::copy_from_slice(&record[..decoded.len_bytes()]);
                 self.volume.neighbour(record, decoded).into_iter().for_each(&sink);
             }
