@@ -6,6 +6,10 @@
 //! docs/how-to/planning.md explains each.
 
 pub(super) mod room;
+mod work;
+
+pub(crate) use work::TransferWork;
+use work::{reads, writes};
 
 use super::{
     EngineRow, EvictionAxis, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow, MappedRow, Policy, ReadAxis,
@@ -43,75 +47,6 @@ impl std::fmt::Debug for CostAssumptions<'_> {
             .field("mean_entry_bytes", &self.mean_entry_bytes)
             .field("group_size", &self.group_size)
             .finish_non_exhaustive()
-    }
-}
-
-/// I/O operations per request. A count can be below one, because not every request performs the operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct TransferWork {
-    /// Reads at random positions.
-    pub(crate) random_reads: f64,
-    /// Bytes of the random reads.
-    pub(crate) random_read_bytes: f64,
-    /// Writes at random positions, or of a single entry.
-    pub(crate) random_writes: f64,
-    /// Bytes of the random writes.
-    pub(crate) random_write_bytes: f64,
-    /// Bytes written in long sequential pieces.
-    pub(crate) sequential_write_bytes: f64,
-    /// Bytes read in long sequential pieces.
-    pub(crate) sequential_read_bytes: f64,
-    /// Files opened and read.
-    pub(crate) file_reads: f64,
-    /// Bytes of the file reads.
-    pub(crate) file_read_bytes: f64,
-    /// Files created and written, each replacing a file that is removed.
-    pub(crate) file_replacements: f64,
-    /// Existing files opened and written.
-    pub(crate) file_updates: f64,
-    /// Bytes written to files.
-    pub(crate) file_write_bytes: f64,
-}
-
-impl TransferWork {
-    /// Returns this work multiplied by `times`.
-    pub(crate) fn times(self, times: f64) -> Self {
-        let mut work = self;
-        work.figures().into_iter().for_each(|figure| *figure *= times);
-        work
-    }
-
-    /// Returns the sum of this and `other`.
-    pub(crate) fn and(self, mut other: Self) -> Self {
-        let mut work = self;
-        work.figures().into_iter().zip(other.figures()).for_each(|(figure, other)| *figure += *other);
-        work
-    }
-
-    /// Returns the number of reads of all kinds, without those of reclaim.
-    pub(crate) fn reads(&self) -> f64 {
-        self.random_reads + self.file_reads
-    }
-
-    /// Returns all bytes written.
-    pub(crate) fn written_bytes(&self) -> f64 {
-        self.random_write_bytes + self.sequential_write_bytes + self.file_write_bytes
-    }
-
-    fn figures(&mut self) -> [&mut f64; 11] {
-        [
-            &mut self.random_reads,
-            &mut self.random_read_bytes,
-            &mut self.random_writes,
-            &mut self.random_write_bytes,
-            &mut self.sequential_write_bytes,
-            &mut self.sequential_read_bytes,
-            &mut self.file_reads,
-            &mut self.file_read_bytes,
-            &mut self.file_replacements,
-            &mut self.file_updates,
-            &mut self.file_write_bytes,
-        ]
     }
 }
 
@@ -230,14 +165,6 @@ fn tiny_memory(assumed: &CostAssumptions<'_>) -> (f64, f64) {
 /// Returns the bytes of an entry's record.
 fn record_bytes(assumed: &CostAssumptions<'_>) -> f64 {
     assumed.mean_entry_bytes as f64 + RECORD_OVERHEAD_BYTES
-}
-
-fn reads(count: f64, bytes_each: f64) -> TransferWork {
-    TransferWork { random_reads: count, random_read_bytes: count * bytes_each, ..TransferWork::default() }
-}
-
-fn writes(count: f64, bytes_each: f64) -> TransferWork {
-    TransferWork { random_writes: count, random_write_bytes: count * bytes_each, ..TransferWork::default() }
 }
 
 /// Returns the work for a bin and, for entries longer than a bin, for their remainder.
@@ -465,7 +392,8 @@ fn cpu_us(row: EngineRow) -> f64 {
 }
 
 /// Bytes within which a page's entries are, so that shorter reads find a part of them in proportion. Measured with five
-/// pages at once: of ten other entries, 64 KiB bring 1.5 and 256 KiB bring 5.1 (docs/measurements.md, "Reads of a page").
+/// pages at once: of ten other entries, 64 KiB bring 1.5 and 256 KiB bring 5.1 (docs/measurements.md, "Reads of a
+/// page").
 const PAGE_SPAN_BYTES: f64 = 480.0 * 1024.0;
 /// Share of the entries of a group that a read still brings in time if reads wait for each other. Measured with
 /// `hashcache-log` and `ucfs` (docs/measurements.md, "Reads on a spinning disk").

@@ -133,7 +133,7 @@ pub struct Plan {
     pub recommended: Option<&'static str>,
     /// The reason for the recommendation.
     pub reason: String,
-    /// What else to consider about the constants, one sentence each.
+    /// More to consider about the constants, one sentence each.
     pub advice: Vec<String>,
     /// The measured device, or a note that none was measured.
     pub device: String,

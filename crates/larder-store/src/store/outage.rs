@@ -1,7 +1,7 @@
 //! Excludes a volume that fails while the store is open, and takes it back later.
 //!
-//! Owns: the order of both. While a volume is excluded, removals from it are deferred (`volume::pending_removals`), and the
-//! other volumes record the exclusion, so that a start after a crash empties it. When a probe finds that it works
+//! Owns: the order of both. While a volume is excluded, removals from it are deferred (`volume::pending_removals`), and
+//! the other volumes record the exclusion, so that a start after a crash empties it. When a probe finds that it works
 //! again, the record stops counting, the deferred removals are written, all volumes note its return, and only then is
 //! it used. When to exclude or probe a volume is decided elsewhere (`volume::health`).
 //!

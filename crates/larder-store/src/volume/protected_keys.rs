@@ -1,8 +1,8 @@
 //! Keys whose entries are about to be read: reclaim keeps them while there is room.
 //!
 //! Owns: the number of guards on each key. The engine keeps the entries when it reclaims. Invariant: a key is counted
-//! as long as one of its [`ReclaimGuard`]s exists. Cost: about 32 bytes per protected key, and a lock. At most a quarter of
-//! the volume can be protected, so that reclaim always finds something.
+//! as long as one of its [`ReclaimGuard`]s exists. Cost: about 32 bytes per protected key, and a lock. At most a
+//! quarter of the volume can be protected, so that reclaim always finds something.
 
 use super::Volume;
 use crate::{

@@ -53,7 +53,7 @@ enum ResponseBody {
     Data {
         /// Bytes of a value.
         bytes: Bytes,
-        /// Their share of the memory for responses, until they are sent.
+        /// The share of these bytes in the memory for responses, until they are sent.
         _share: Option<OwnedSemaphorePermit>,
     },
 }

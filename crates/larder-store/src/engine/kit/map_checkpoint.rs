@@ -303,8 +303,8 @@ impl<E: CheckpointEngine> Drop for SnapshotGuard<'_, E> {
     }
 }
 
-/// Writes the part of a snapshot that is due, or all of it with `is_forced`. Does nothing if another task is writing it.
-/// Calls `pass` after each step.
+/// Writes the part of a snapshot that is due, or all of it with `is_forced`. Does nothing if another task is writing
+/// it. Calls `pass` after each step.
 pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_forced: bool, pass: impl Fn()) {
     if !engine.lock_map_state().checkpoint().is_walk_due(is_forced) {
         return;

@@ -76,8 +76,8 @@ impl LogEngine {
         let meta = RecordMeta::new(RecordKind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
         let mut record = RecordParts { meta, key, head: &[], parts: &[], checksums: &[], body: &[] };
         let failed_before = self.lock_log().failed_units();
-        // The key is hidden while its removal is pending (see `pending_removals`), so nothing has to be read first: a device
-        // that does not respond does not block the removal on reads.
+        // The key is hidden while its removal is pending (see `pending_removals`), so nothing has to be read first: a
+        // device that does not respond does not block the removal on reads.
         let beside = self.index.has_room_beside(hash.key_hash());
         let appended = if beside {
             match self.append_if(&mut record, AppendCondition::Beside).await? {

@@ -1,7 +1,7 @@
 //! Groups: passes the entries that follow a record just read to the store's sink for neighbours.
 //!
-//! Invariant: an entry is passed on only if its head is verified and it is the newest one of its address. Cost: a copy of
-//! each neighbour, so that none keeps the memory of the whole read. Source: HashCache (NSDI 2009), Log.
+//! Invariant: an entry is passed on only if its head is verified and it is the newest one of its address. Cost: a copy
+//! of each neighbour, so that none keeps the memory of the whole read. Source: HashCache (NSDI 2009), Log.
 
 use super::{
     LogEngine,

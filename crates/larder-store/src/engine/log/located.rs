@@ -4,9 +4,10 @@
 //! changed, the entry was overwritten. The log knows that number, so overwriting updates nothing here. The index keeps
 //! four bits of it, which repeat after 16 rounds; the reader of the record compares the whole sequence.
 //!
-//! Keys of a set with the same tag each keep their way, and a lookup gets the slots of all of them. An insertion is told
-//! which of them it replaces. Invariant: a key has at most one way. So while an earlier run's entries are loaded, every
-//! key that got or lost a way is remembered by its whole hash.
+//! Keys of a set with the same tag each keep their way, and a lookup gets the slots of all of them. The caller of an
+//! insertion names the slots that it replaces. A key has one way, or two if its record could not be read when it was
+//! replaced; then the newer record counts. While an earlier run's entries are loaded, every key that got or lost a way
+//! is remembered by its whole hash.
 //!
 //! If a shape keeps positions of only the most recently used ways, the other positions are in the position file, or
 //! wait to be written there ([`Demoted`]). A lookup of such a way reads the file and restores the position. The file
@@ -54,8 +55,8 @@ pub(crate) struct LocatedSets {
 
 struct LocatedPartition {
     sets: PackedSets,
-    /// Keys or addresses ([`AddressPlace::identity`]) for which something newer is known; `None` unless an earlier run's
-    /// entries are being loaded.
+    /// Keys or addresses ([`AddressPlace::identity`]) for which something newer is known; `None` unless an earlier
+    /// run's entries are being loaded.
     superseded: Option<HashSet<u64>>,
 }
 
@@ -65,7 +66,7 @@ struct AddressPlace {
     partition: usize,
     set: SetNumber,
     tag: u16,
-    /// What loading remembers: the key's hash, or its address if keys of one tag displace each other.
+    /// The key's hash, or its address if keys of one tag displace each other. Loading remembers it.
     identity: u64,
 }
 
@@ -497,7 +498,8 @@ mod tests {
         }
     }
 
-    /// At stake: an entry that is lost at a start because another key has its tag, and an older version that comes back.
+    /// At stake: an entry that is lost at a start because another key has its tag, and an older version that comes
+    /// back.
     #[test]
     fn loading_keeps_every_key_of_a_tag_in_its_newest_version() {
         let (index, _) = index(LOG_N, 8);

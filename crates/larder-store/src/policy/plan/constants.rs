@@ -1,5 +1,5 @@
-//! Chooses constants for a plan: HashCache's sizes of bins, sets and tags, and the shares of disk and memory that depend
-//! on them; how far `log` reads on; and whether reads are sorted.
+//! Chooses constants for a plan: HashCache's sizes of bins, sets and tags, and the shares of disk and memory that
+//! depend on them; how far `log` reads on; and whether reads are sorted.
 //!
 //! Owns: the candidates, the choice among them, and the advice about constants that depend on the clients. The plan
 //! predicts each. Invariant: a constant that the operator has set stays, and so does one that differs from its default.

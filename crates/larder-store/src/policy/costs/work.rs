@@ -1,0 +1,82 @@
+//! The I/O operations of a request, as counts and bytes that can be added.
+//!
+//! Decides nothing: `costs` says which operations a policy needs, and `plan` how long a device takes for them.
+
+/// I/O operations per request. A count can be below one, because not every request performs the operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct TransferWork {
+    /// Reads at random positions.
+    pub(crate) random_reads: f64,
+    /// Bytes of the random reads.
+    pub(crate) random_read_bytes: f64,
+    /// Writes at random positions, or of a single entry.
+    pub(crate) random_writes: f64,
+    /// Bytes of the random writes.
+    pub(crate) random_write_bytes: f64,
+    /// Bytes written in long sequential pieces.
+    pub(crate) sequential_write_bytes: f64,
+    /// Bytes read in long sequential pieces.
+    pub(crate) sequential_read_bytes: f64,
+    /// Files opened and read.
+    pub(crate) file_reads: f64,
+    /// Bytes of the file reads.
+    pub(crate) file_read_bytes: f64,
+    /// Files created and written, each replacing a file that is removed.
+    pub(crate) file_replacements: f64,
+    /// Existing files opened and written.
+    pub(crate) file_updates: f64,
+    /// Bytes written to files.
+    pub(crate) file_write_bytes: f64,
+}
+
+impl TransferWork {
+    /// Returns this work multiplied by `times`.
+    pub(crate) fn times(self, times: f64) -> Self {
+        let mut work = self;
+        work.figures().into_iter().for_each(|figure| *figure *= times);
+        work
+    }
+
+    /// Returns the sum of this and `other`.
+    pub(crate) fn and(self, mut other: Self) -> Self {
+        let mut work = self;
+        work.figures().into_iter().zip(other.figures()).for_each(|(figure, other)| *figure += *other);
+        work
+    }
+
+    /// Returns the number of reads of all kinds, without those of reclaim.
+    pub(crate) fn reads(&self) -> f64 {
+        self.random_reads + self.file_reads
+    }
+
+    /// Returns all bytes written.
+    pub(crate) fn written_bytes(&self) -> f64 {
+        self.random_write_bytes + self.sequential_write_bytes + self.file_write_bytes
+    }
+
+    fn figures(&mut self) -> [&mut f64; 11] {
+        [
+            &mut self.random_reads,
+            &mut self.random_read_bytes,
+            &mut self.random_writes,
+            &mut self.random_write_bytes,
+            &mut self.sequential_write_bytes,
+            &mut self.sequential_read_bytes,
+            &mut self.file_reads,
+            &mut self.file_read_bytes,
+            &mut self.file_replacements,
+            &mut self.file_updates,
+            &mut self.file_write_bytes,
+        ]
+    }
+}
+
+/// Returns `count` random reads of `bytes_each` bytes.
+pub(super) fn reads(count: f64, bytes_each: f64) -> TransferWork {
+    TransferWork { random_reads: count, random_read_bytes: count * bytes_each, ..TransferWork::default() }
+}
+
+/// Returns `count` random writes of `bytes_each` bytes.
+pub(super) fn writes(count: f64, bytes_each: f64) -> TransferWork {
+    TransferWork { random_writes: count, random_write_bytes: count * bytes_each, ..TransferWork::default() }
+}
