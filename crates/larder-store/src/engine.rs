@@ -65,6 +65,10 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Data with which the engine checks that a found entry is still its key's entry.
     type Found: Copy;
 
+    /// Attempts to store a new head while its entry moves. One for engines whose [`Self::Found`] may be older than the
+    /// entry found: an entry that was replaced in between would pass for one that moved.
+    const HEAD_ATTEMPTS_MAX: u32 = 1;
+
     fn volume(&self) -> &Arc<Volume>;
 
     /// Loads the entries of an earlier run, while the store is in use.
@@ -124,12 +128,27 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Removes `key`'s entry. The removal survives a kill when this returns.
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()>;
 
-    /// Replaces the head of `key`'s entry unless the entry changes in the meantime. Returns `false` if there is none.
+    /// Replaces the head of `key`'s entry unless the entry is replaced meanwhile. Returns `false` if there is none.
+    ///
+    /// Making room for the new head may itself move the entry. It is then looked up again, if the engine allows that.
     async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        let Some((found, reader)) = self.find_current(key).await? else { return Ok(false) };
-        let Some(renewal) = self.renewal(found, &reader, hints).await? else { return Ok(false) };
-        // If the key was changed since it was read, the change wins: the new head must not be joined with the old body.
-        self.commit_if(renewal.record(key, &head), Some(found)).await
+        let mut first_content = None;
+        for _ in 0..Self::HEAD_ATTEMPTS_MAX {
+            let Some((found, reader)) = self.find_current(key).await? else { return Ok(false) };
+            let content = reader.content();
+            // If the entry was replaced since it was first read, the replacement wins: the new head does not belong to
+            // its body.
+            if first_content.as_ref().is_some_and(|first| *first != content) {
+                return Ok(false);
+            }
+            first_content = Some(content);
+            if let Some(renewal) = self.renewal(found, &reader, hints).await?
+                && self.commit_if(renewal.record(key, &head), Some(found)).await?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Attempts an append until there is room, for a bounded time. In a store without a maintenance thread, flushes and

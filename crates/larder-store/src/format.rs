@@ -60,6 +60,12 @@ pub(crate) fn plain_checksum(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
+/// Returns the checksum of two byte strings joined, given their checksums and the length of the second.
+pub(crate) fn joined_checksum(first: u32, second: u32, second_bytes: u64) -> u32 {
+    let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
+    crc_fast::checksum_combine(algorithm, first.into(), second.into(), second_bytes) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +73,8 @@ mod tests {
     #[test]
     fn the_plain_checksum_is_crc32c() {
         assert_eq!(plain_checksum(b"123456789"), 0xE306_9283);
+        assert_eq!(joined_checksum(plain_checksum(b"1234"), plain_checksum(b"56789"), 5), 0xE306_9283);
+        assert_eq!(joined_checksum(plain_checksum(b""), 0xE306_9283, 9), 0xE306_9283);
     }
 
     #[test]

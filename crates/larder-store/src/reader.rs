@@ -8,7 +8,7 @@ mod stream;
 
 use crate::{
     Hints, Result,
-    format::record::{BODY_BLOCK_BYTES, BodyElsewhere, BodyStretch, DecodedRecord, RecordMeta},
+    format::record::{BODY_BLOCK_BYTES, BodyElsewhere, BodyStretch, DecodedRecord, RecordKind, RecordMeta},
     units::{SECTOR_BYTES, Sector, sectors},
     volume::Volume,
 };
@@ -40,6 +40,15 @@ enum BodyRest {
     },
     /// The whole record was read.
     Whole(Arc<Volume>),
+}
+
+/// The parts of an entry that stay the same when the engine moves it.
+#[derive(PartialEq, Eq)]
+pub(crate) struct EntryContent {
+    /// The fields of the record, without its kind and place.
+    meta: RecordMeta,
+    head: Bytes,
+    body_checksum: u32,
 }
 
 impl Reader {
@@ -126,6 +135,12 @@ impl Reader {
     /// Returns the body as a stream that supports reading and seeking.
     pub fn into_stream(self) -> BodyStream {
         BodyStream::new(self)
+    }
+
+    /// Returns what distinguishes this entry from one that replaces it, but not from a copy that the engine moved.
+    pub(crate) fn content(&self) -> EntryContent {
+        let meta = RecordMeta { kind: RecordKind::Entry, sequence: 0, place: 0, ..self.decoded.meta.clone() };
+        EntryContent { meta, head: self.head(), body_checksum: self.decoded.body_checksum(&self.record) }
     }
 
     pub(crate) fn decoded(&self) -> &DecodedRecord {

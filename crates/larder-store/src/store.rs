@@ -268,7 +268,8 @@ impl Store {
     }
 
     /// Replaces the head of an entry. Policies on the log do not rewrite a body over 64 KiB. Returns `false` if there
-    /// is no such entry, or if it was replaced or moved meanwhile. Its head is the old one then.
+    /// is no such entry, or if it was replaced meanwhile; the head is then that of the replacement. Also returns
+    /// `false`, and keeps the old head, if the store moved the entry meanwhile. Policies on the log try again first.
     ///
     /// # Errors
     /// Like [`Store::insert`] and [`Writer::commit`].

@@ -336,6 +336,9 @@ impl Engine for LogEngine {
     /// The position of the entry's record.
     type Found = Sector;
 
+    /// Reclaim moves entries, and the room for a head may take a reclaim.
+    const HEAD_ATTEMPTS_MAX: u32 = 4;
+
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }

@@ -3,7 +3,10 @@
 //! Invariant: every part, and the remainder, begins with a new block, so that each is verified independently.
 
 use super::{BODY_BLOCK_BYTES, BodyElsewhere, DecodedRecord, FIXED_BYTES, PART_BYTES, RecordKind};
-use crate::{format::bytes::FieldReader, units::PACKED_STEP_BYTES};
+use crate::{
+    format::{bytes::FieldReader, joined_checksum, plain_checksum},
+    units::PACKED_STEP_BYTES,
+};
 use std::ops::Range;
 
 /// A part of a body that is in a record of its own.
@@ -77,6 +80,22 @@ impl DecodedRecord {
         let rest_bytes = if is_here { self.here_bytes } else { self.meta.body_bytes };
         all.push(stretch(self.body_place(start_bytes), rest_bytes, is_here));
         all
+    }
+
+    /// Returns the checksum of the whole body, which does not depend on how the body is divided. `record` contains the
+    /// decoded record. Reads no body: the checksums of the blocks are combined.
+    pub(crate) fn body_checksum(&self, record: &[u8]) -> u32 {
+        let checksums = self.checksums(record);
+        let mut whole = plain_checksum(&[]);
+        for stretch in self.stretches(record, 0) {
+            let len_bytes = stretch.range.end - stretch.range.start;
+            for block in 0..len_bytes.div_ceil(BODY_BLOCK_BYTES) {
+                let block_bytes = (len_bytes - block * BODY_BLOCK_BYTES).min(BODY_BLOCK_BYTES);
+                let checksum = checksums[stretch.checksum_of(block) as usize];
+                whole = joined_checksum(whole, checksum, block_bytes);
+            }
+        }
+        whole
     }
 
     /// Returns whether the part of the body in this record matches its checksums. `record` is the whole record.
