@@ -114,6 +114,32 @@ fn a_new_head_is_stored_although_room_for_it_moves_the_entry() {
     }
 }
 
+/// At stake: a pinned entry that finds no room when it is rewritten, because reclaim spent the reserve on an entry that
+/// it had moved already. It did so when it came to the old record of an entry in parts.
+#[test]
+fn a_pinned_entry_in_parts_is_rewritten_once_a_round() {
+    const FILLER_BYTES: usize = 10_000;
+    let mut tuning = Tuning::default();
+    tuning.set("reinsertion", TuningValue::Switch(false)).unwrap();
+    let options = StoreOptions { tuning, ..options_of(Policy::default_policy()) };
+    let store = Store::open_on(Arc::new(MemoryDevice::new(ROOM_BYTES)), &options).unwrap();
+    let pinned = [(1, 700_000), (2, 610_000), (3, 520_000), (4, 100_000)];
+    for (key, len) in pinned {
+        assert!(store.pin(&key_bytes(key), len as u64 + 30) && insert(&store, key, 1, len));
+    }
+    let locate = |key| block_on(store.locate(&key_bytes(key))).unwrap().expect("it is pinned");
+    let (mut places, mut move_count) = (pinned.map(|(key, _)| locate(key)), 0);
+    for filler in 1_000_000..1_000_000 + 8 * ROOM_BYTES / FILLER_BYTES as u64 {
+        // The first insertion goes to probation; the second, a replacement, to a main segment.
+        assert!(insert(&store, filler, 1, FILLER_BYTES) && insert(&store, filler, 1, FILLER_BYTES));
+        let places_now = pinned.map(|(key, _)| locate(key));
+        move_count += places.iter().zip(&places_now).filter(|(before, now)| before != now).count() as u64;
+        places = places_now;
+    }
+    assert!(move_count >= 3 * pinned.len() as u64, "{move_count}");
+    assert_eq!(store.stats().reinserted, move_count);
+}
+
 #[test]
 fn pins_have_a_bound_and_end_with_their_entries() {
     let mut tuning = Tuning::default();

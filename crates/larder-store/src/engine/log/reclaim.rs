@@ -3,7 +3,8 @@
 //!
 //! If an entry has a new head elsewhere and its body in this segment, the whole entry is rewritten. Bodies are verified
 //! first: one that is divided again gets checksums of its new parts, which would make a damaged body valid. Cost: one
-//! read of the trailer, one per entry kept, and a pass of checksums over its body.
+//! read of the trailer, one per entry kept, one per long entry whose record is elsewhere, and a pass of checksums over
+//! the bodies kept.
 
 use super::{
     LogEngine,
@@ -18,7 +19,7 @@ use crate::{
     LogRow, Reader,
     format::{
         SegmentRow,
-        record::{BODY_BLOCK_BYTES, BodyPart, DecodedRecord, RecordKind, RecordMeta, RecordParts},
+        record::{BODY_BLOCK_BYTES, BodyElsewhere, DecodedRecord, RecordKind, RecordMeta, RecordParts},
         trailer::{ListedKind, TrailerRecord},
     },
     hash::KeyHash,
@@ -66,9 +67,9 @@ impl LogEngine {
         // Reserved before anything is read. Otherwise clients could take the free segments that rewriting needs.
         self.keep_for_reclaim();
         let listings = listing::listings(self, segment).await.records;
-        let in_parts = self.needed_in_parts(segment, &listings).await;
-        let own = listings.iter().filter_map(|listing| self.needed(segment, *listing));
-        let mut needed: Vec<_> = own.chain(in_parts.iter().copied()).collect();
+        let elsewhere = self.needed_elsewhere(segment, &listings).await;
+        let own = listings.iter().filter_map(|listing| self.needed_here(segment, *listing));
+        let mut needed: Vec<_> = own.chain(elsewhere.iter().copied()).collect();
         needed.sort_unstable_by_key(|needed| needed.listing.start_bytes);
         let segment_bytes = self.geometry.segment_bytes;
         self.note_reclaimed(needed.iter().map(|needed| u64::from(needed.listing.len_bytes).min(segment_bytes)).sum());
@@ -84,7 +85,6 @@ impl LogEngine {
             self.await_reinserted().await;
         }
         let position = |listing: &TrailerRecord| self.listed_position(segment, listing);
-        // If only a head elsewhere needs a body from this segment, the entry is dropped when it is next read.
         let gone = listings
             .iter()
             .filter(|listing| {
@@ -93,7 +93,7 @@ impl LogEngine {
             .inspect(|listing| self.note_gone(listing));
         add(&self.volume.counters.evicted, gone.count() as u64);
         // Rewritten entries have other slots by then, so this removes only the dropped ones.
-        for NeededRecord { listing, slot } in in_parts {
+        for NeededRecord { listing, slot } in elsewhere {
             if self.forget_through(listing.key_hash, slot.position) {
                 add(&self.volume.counters.evicted, 1);
                 self.note_gone(&listing);
@@ -167,30 +167,30 @@ impl LogEngine {
         ((allowed - written as f64).max(0.0) as u64).min(self.wear_left_bytes())
     }
 
-    /// Returns a listed record with the slot that needs it: its own slot, or one of a new head that may need its body.
-    fn needed(&self, segment: SegmentId, listing: TrailerRecord) -> Option<NeededRecord> {
+    /// Returns a listed record with its slot, if it is a current one.
+    fn needed_here(&self, segment: SegmentId, listing: TrailerRecord) -> Option<NeededRecord> {
         if listing.kind != ListedKind::Entry {
             return None;
         }
-        let own = self.listed_position(segment, &listing);
-        let may_have_new_head = |slot: &IndexSlot| {
-            slot.hits > 0 && u64::from(listing.len_bytes) > BODY_BLOCK_BYTES && slot.size.sectors() < listing.sectors()
-        };
-        let matches = self.index.peek(listing.key_hash);
-        let slot = matches.at(own).or_else(|| matches.iter().find(may_have_new_head))?;
+        let slot = self.index.peek(listing.key_hash).at(self.listed_position(segment, &listing))?;
         Some(NeededRecord { listing, slot })
     }
 
-    /// Returns the entries with parts in the segment whose own records are elsewhere.
-    async fn needed_in_parts(&self, segment: SegmentId, listings: &[TrailerRecord]) -> Vec<NeededRecord> {
+    /// Returns the entries whose own records are elsewhere, and that have their body or a part of it in the segment.
+    async fn needed_elsewhere(&self, segment: SegmentId, listings: &[TrailerRecord]) -> Vec<NeededRecord> {
         let mut found: Vec<NeededRecord> = Vec::new();
-        for &listing in listings.iter().filter(|listing| listing.kind == ListedKind::Part) {
+        for &listing in listings {
             if found.iter().any(|needed| needed.listing.key_hash == listing.key_hash) {
                 continue;
             }
             let matches = self.index.peek(listing.key_hash);
-            for slot in matches.iter().filter(|slot| self.geometry.segment_of(slot.position) != Some(segment)) {
-                if let Some(len_bytes) = self.len_of_entry_with_part(segment, listing.key_hash, slot).await {
+            if matches.at(self.listed_position(segment, &listing)).is_some() {
+                continue;
+            }
+            for slot in matches.iter().filter(|slot| self.may_have_body_in(segment, &listing, slot)) {
+                // Read, because the slot can also be that of an entry that was moved or replaced. Rewriting it would
+                // take the room that others need.
+                if let Some(len_bytes) = self.len_of_entry_with_body_in(segment, listing.key_hash, slot).await {
                     found.push(NeededRecord { listing: TrailerRecord { len_bytes, ..listing }, slot });
                     break;
                 }
@@ -199,15 +199,33 @@ impl LogEngine {
         found
     }
 
-    /// Returns the length of a slot's entry if one of its parts is in the segment.
-    async fn len_of_entry_with_part(&self, segment: SegmentId, key_hash: KeyHash, slot: IndexSlot) -> Option<u32> {
+    /// Returns whether a slot may be that of an entry whose body, or a part of it, is in a listed record.
+    fn may_have_body_in(&self, segment: SegmentId, listing: &TrailerRecord, slot: &IndexSlot) -> bool {
+        match listing.kind {
+            ListedKind::Entry => {
+                let is_long = u64::from(listing.len_bytes) > BODY_BLOCK_BYTES;
+                is_long && slot.hits > 0 && slot.size.sectors() < listing.sectors()
+            }
+            ListedKind::Part => self.geometry.segment_of(slot.position) != Some(segment),
+            ListedKind::Tombstone => false,
+        }
+    }
+
+    /// Returns the length of a slot's entry if its body, or one of its parts, is in a record of the segment that is not
+    /// the entry's own.
+    async fn len_of_entry_with_body_in(&self, segment: SegmentId, key_hash: KeyHash, slot: IndexSlot) -> Option<u32> {
         let (record, decoded) = self.read_front(key_hash, slot, RECOGNISED_SECTORS).await.ok().flatten()?;
         let sequence = self.segments.sequence(segment);
-        let is_here = |part: &BodyPart| {
-            let sector = Sector(part.place.offset_bytes / SECTOR_BYTES);
-            (self.geometry.segment_of(sector), part.place.sequence) == (Some(segment), sequence)
+        let is_here = |place: BodyElsewhere| {
+            let sector = Sector(place.offset_bytes / SECTOR_BYTES);
+            (self.geometry.segment_of(sector), place.sequence) == (Some(segment), sequence)
         };
-        let is_its_own = decoded.meta.hash.key_hash() == key_hash && decoded.parts(&record).iter().any(is_here);
+        let has_body_here = match decoded.meta.kind {
+            RecordKind::HeadUpdate(place) => is_here(place),
+            RecordKind::InParts(_) => decoded.parts(&record).iter().any(|part| is_here(part.place)),
+            RecordKind::Entry | RecordKind::Tombstone | RecordKind::Part => false,
+        };
+        let is_its_own = decoded.meta.hash.key_hash() == key_hash && has_body_here;
         is_its_own.then(|| (decoded.body_start as u64 + decoded.meta.body_bytes) as u32)
     }
 
