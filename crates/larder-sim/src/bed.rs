@@ -247,6 +247,11 @@ impl SimStore {
         std::mem::swap(taken, &mut *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Counts a hit of an entry that a memory cache served.
+    pub fn touch(&mut self, key: u64) {
+        self.store.touch(&key.to_le_bytes());
+    }
+
     /// Removes an entry if it exists.
     pub fn remove(&mut self, key: u64) {
         // A removal fails only if the device fails, and this device never does.

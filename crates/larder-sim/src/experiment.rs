@@ -5,9 +5,9 @@
 //! Invariant: the store is the shipping engine; this module never decides what the store keeps.
 
 use crate::{DiskWork, Model, PieceReads, SimStore, SimStoreOptions, pipeline::Lru};
-use larder_store::{Error, Policy, Tuning, Writer};
+use larder_store::{Error, MemoryHits, Policy, Tuning, Writer};
 use larder_workload::{Request, WorkloadRequest};
-use std::time::Duration;
+use std::{collections::HashMap, mem, time::Duration};
 
 /// Bytes of a response in addition to its body.
 const HEAD_BYTES: u64 = 256;
@@ -117,7 +117,8 @@ impl Experiment {
         (options.is_raw, options.reads) = (!self.is_on_file_system, self.reads);
         let mut bed = SimStore::new(&self.model, &options)?;
         let kept = self.utilization.map(|share| Lru::new((self.disk_bytes as f64 * share) as u64));
-        let mut memory = MemoryTier { lru: Lru::new(self.memory_bytes), neighbours: Vec::new(), kept };
+        let mut memory =
+            MemoryTier { lru: Lru::new(self.memory_bytes), hits: HashMap::new(), neighbours: Vec::new(), kept };
         let mut counted = Outcome::default();
         let mut before = CountsBefore::of(&bed);
         let most = self.warm_up.saturating_add(self.requests);
@@ -154,6 +155,9 @@ impl Experiment {
             return;
         }
         if memory.lru.touch(request.key) {
+            if memory.hits.get(&request.key).is_some_and(MemoryHits::count) {
+                bed.touch(request.key);
+            }
             counted.memory_hits += 1;
             counted.hit_bytes += request.size_bytes;
             return;
@@ -179,13 +183,15 @@ impl Experiment {
             }
         }
         bed.take_neighbours(&mut memory.neighbours);
-        for &(key, len_bytes) in &memory.neighbours {
+        let neighbours = mem::take(&mut memory.neighbours);
+        for &(key, len_bytes) in &neighbours {
             if !memory.lru.touch(key) && len_bytes < self.memory_bytes / 16 {
-                memory.lru.insert(key, len_bytes, |_| {});
+                memory.insert(key, len_bytes);
             }
         }
+        memory.neighbours = neighbours;
         if request.size_bytes < self.memory_bytes / 16 {
-            memory.lru.insert(request.key, request.size_bytes, |_| {});
+            memory.insert(request.key, request.size_bytes);
         }
     }
 }
@@ -222,6 +228,8 @@ fn missing_of(bed: &mut SimStore, chunks: &[BodyChunk]) -> Vec<BodyChunk> {
 /// The memory cache, and the simulation's record of the entries on disk.
 struct MemoryTier {
     lru: Lru,
+    /// Hits of each entry since it came into memory.
+    hits: HashMap<u64, MemoryHits>,
     /// Entries that the store read together with others.
     neighbours: Vec<(u64, u64)>,
     /// Entries in the store; `None` if they may use all of it.
@@ -229,6 +237,12 @@ struct MemoryTier {
 }
 
 impl MemoryTier {
+    fn insert(&mut self, key: u64, len_bytes: u64) {
+        self.hits.insert(key, MemoryHits::default());
+        let Self { lru, hits, .. } = self;
+        lru.insert(key, len_bytes, |evicted| _ = hits.remove(&evicted));
+    }
+
     fn note_uses(&mut self, chunks: &[BodyChunk]) {
         if let Some(kept) = &mut self.kept {
             for chunk in chunks {

@@ -87,6 +87,7 @@ mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hash;
+mod memory_hits;
 mod options;
 mod policy;
 mod reader;
@@ -104,6 +105,7 @@ pub use clock::Clock;
 pub use engine::LocatedEntry;
 pub use error::{Error, ErrorKind, Result};
 pub use larder_device::{Device, Directory, IoChoice, SplitMix64, ThreadDriver};
+pub use memory_hits::MemoryHits;
 pub use options::{Hints, StoreOptions, index_bytes_max_default, mean_entry_bytes_default, segment_bytes_default};
 pub use policy::plan;
 pub use policy::{

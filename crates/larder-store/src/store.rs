@@ -328,7 +328,8 @@ impl Store {
         })
     }
 
-    /// Counts a hit that a memory cache served, so that reclaim keeps the entry.
+    /// Counts a hit that a memory cache served, so that reclaim keeps the entry. [`MemoryHits`](crate::MemoryHits)
+    /// decides for which hits to call this.
     pub fn touch(&self, key: &[u8]) {
         let engine = self.volumes.of(key);
         engine.touch(engine.volume().hash(key).0);

@@ -24,7 +24,9 @@ impl Cache {
         if let Some(kept) = self.parts.memory.get(key)
             && let Some(freshness) = self.freshness(&kept.head, now_ms)
         {
-            self.parts.store.touch(&value_key(key));
+            if kept.hits.count() {
+                self.parts.store.touch(&value_key(key));
+            }
             let body = ValueBody::Memory(kept.bytes.clone());
             let value = Value::new(body, kept.head.len_bytes, kept.head.lifetime, now_ms);
             return Ok(Some(FoundValue { value, freshness, is_in_memory: true }));

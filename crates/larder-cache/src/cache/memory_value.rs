@@ -2,6 +2,7 @@
 
 use crate::{Weigh, head::ValueHead};
 use bytes::Bytes;
+use larder_store::MemoryHits;
 use std::{ops::Deref, sync::Arc};
 
 /// A value in memory, with its head.
@@ -12,11 +13,12 @@ pub(crate) struct MemoryValue(Arc<MemoryValueParts>);
 pub(crate) struct MemoryValueParts {
     pub(super) head: ValueHead,
     pub(super) bytes: Bytes,
+    pub(super) hits: MemoryHits,
 }
 
 impl MemoryValue {
     pub(super) fn new(head: ValueHead, bytes: Bytes) -> Self {
-        Self(Arc::new(MemoryValueParts { head, bytes }))
+        Self(Arc::new(MemoryValueParts { head, bytes, hits: MemoryHits::default() }))
     }
 }
 

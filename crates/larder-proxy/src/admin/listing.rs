@@ -171,7 +171,7 @@ fn describe(cache: &Cache, response: &Response<'_>) -> Value {
 /// Returns the entry's hits from memory; `None` if it is not in memory.
 fn hits(cache: &Cache, key: &[u8]) -> Option<u32> {
     match cache.shared.hot.get(key)? {
-        HotItem::Response(entry) => Some(entry.hits()),
+        HotItem::Response(entry) => Some(entry.hits().get()),
         HotItem::Marker(_) | HotItem::Chunk(_) => None,
     }
 }

@@ -5,13 +5,13 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use larder_http::{BodyPlace, Settings, StoredHead, Timestamp, VaryMarker, key, ruling};
-use larder_store::Writer;
+use larder_store::{MemoryHits, Writer};
 
 use crate::marks::ResponseMarkers;
 
@@ -21,7 +21,7 @@ pub(crate) struct CachedEntry {
     pub(crate) body: EntryBody,
     /// The fields to send, without the values that change with time. They are built at the first hit.
     ready: OnceLock<HeaderMap>,
-    hit_count: AtomicU32,
+    hits: MemoryHits,
     /// See [`CachedEntry::judged_count`].
     judged_count: AtomicU64,
 }
@@ -47,7 +47,7 @@ pub(crate) struct ResourceMarker {
 impl CachedEntry {
     pub(crate) fn new(head: StoredHead, body: EntryBody) -> Self {
         let judged_count = AtomicU64::new(head.purge_count());
-        Self { head, body, ready: OnceLock::new(), hit_count: AtomicU32::new(0), judged_count }
+        Self { head, body, ready: OnceLock::new(), hits: MemoryHits::default(), judged_count }
     }
 
     /// Creates a response with its whole body. Returns `None` if the body does not match the head.
@@ -105,14 +105,9 @@ impl CachedEntry {
         self.ready.get_or_init(|| outgoing_fields(self.head.fields(), marks)).clone()
     }
 
-    /// Counts a hit from memory. Returns `true` if this hit should be reported to the store.
-    pub(crate) fn count_hit(&self) -> bool {
-        self.hit_count.fetch_add(1, Relaxed) % HITS_PER_TOUCH == HITS_PER_TOUCH - 1
-    }
-
-    /// Returns the number of hits from memory.
-    pub(crate) fn hits(&self) -> u32 {
-        self.hit_count.load(Relaxed)
+    /// Returns the hits from memory.
+    pub(crate) fn hits(&self) -> &MemoryHits {
+        &self.hits
     }
 
     /// Returns the entry's approximate memory in bytes. The stored fields and the fields to send are two maps.
@@ -228,8 +223,6 @@ pub(crate) static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-stat
 const LANGUAGE_COUNT_MAX: usize = 16;
 /// Longest Accept-Language that a marker keeps, in bytes.
 const ACCEPTED_SIZE_MAX: usize = 512;
-/// One in this many hits from memory is reported to the store, so that reclaim keeps the entry.
-const HITS_PER_TOUCH: u32 = 32;
 /// Memory of an entry in addition to its bytes and maps: the decoded facts, and rounding by the allocator.
 const ENTRY_BYTES: u64 = 768;
 /// Memory that a header map takes per slot. Its number of slots is a power of two.

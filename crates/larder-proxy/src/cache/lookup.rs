@@ -65,6 +65,15 @@ pub(crate) fn find_hot(
     }
 }
 
+/// Counts a hit from memory. Without it, the store would evict what memory serves most.
+pub(crate) fn note_memory_hit(cache: &Cache, entry: &CachedEntry, key: &[u8]) {
+    if entry.hits().count()
+        && let Some(store) = &cache.shared.store
+    {
+        store.touch(key);
+    }
+}
+
 fn stands(cache: &Cache, key: &[u8], entry: &CachedEntry) -> bool {
     cache.shared.purges.judge(entry, key) == PurgeVerdict::Stands
 }

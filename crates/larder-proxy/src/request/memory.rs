@@ -47,11 +47,7 @@ pub(super) fn answer(
     let RequestTerms { method, fields, .. } = terms;
     let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
     let answered = hit::answer(&wanted, &entry, None)?;
-    if entry.count_hit()
-        && let Some(store) = &cache.shared.store
-    {
-        store.touch(variant.as_deref().unwrap_or(&key));
-    }
+    lookup::note_memory_hit(cache, &entry, variant.as_deref().unwrap_or(&key));
     let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
     Some(ServedResponse { response: answered.response, outcome, origin: None, why: None })
 }

@@ -317,6 +317,9 @@ async fn fresh(
     let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate | Reason::Offline);
     // The body of a long response is on disk, even if its head is in memory.
     let is_in_memory = found.from_memory && matches!(found.entry.body, EntryBody::Whole(_));
+    if found.from_memory {
+        lookup::note_memory_hit(&worker.cache, &found.entry, &found.key);
+    }
     let hit = CacheStatus::hit(age.ttl_secs).from_tier(if is_in_memory { Tier::Memory } else { Tier::Disk });
     let status = continued.map_or(hit, reading::completed);
     let status = if stale { status.because(reason) } else { status };

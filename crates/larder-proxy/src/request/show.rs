@@ -71,7 +71,7 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
 /// Describes the place of the stored response, and when it may be evicted.
 async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundResponse) {
     if cache.shared.hot.get(&found.key).is_some() {
-        line(text, "lies", format_args!("in memory, with {} hits since it was read", found.entry.hits()));
+        line(text, "lies", format_args!("in memory, with {} hits since it was read", found.entry.hits().get()));
     }
     let Some(store) = &cache.shared.store else { return };
     let is_on_disk = lookup::ask(cache, crate::cache::patience::ReadPatience::Short, store.locate(&found.key)).await;

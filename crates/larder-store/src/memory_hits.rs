@@ -1,0 +1,42 @@
+//! Counts the hits that a memory cache serves, and decides which of them the store learns of.
+//!
+//! A store that never learned of them would evict the entries that are requested most. One that learned of each would
+//! look every key up twice. Decides nothing else: the memory cache calls [`Store::touch`](crate::Store::touch).
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// One in this many hits is reported after the first.
+const HITS_PER_REPORT: u32 = 32;
+
+/// The hits of an entry since it came into a memory cache.
+#[derive(Debug, Default)]
+pub struct MemoryHits(AtomicU32);
+
+impl MemoryHits {
+    /// Counts a hit. Returns whether to call [`Store::touch`](crate::Store::touch): at the first hit, and at each 32nd
+    /// after it.
+    ///
+    /// The first one counts, because a read of a group brings entries into memory that the store has not counted a hit
+    /// of, and most entries leave the memory before their second hit.
+    pub fn count(&self) -> bool {
+        self.0.fetch_add(1, Relaxed).is_multiple_of(HITS_PER_REPORT)
+    }
+
+    /// Returns the number of hits.
+    #[must_use]
+    pub fn get(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_hit_and_each_32nd_after_it_are_reported() {
+        let hits = MemoryHits::default();
+        let reported: Vec<u32> = (1..=100).filter(|_| hits.count()).collect();
+        assert_eq!((reported, hits.get()), (vec![1, 33, 65, 97], 100));
+    }
+}
