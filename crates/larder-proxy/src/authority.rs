@@ -22,10 +22,10 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
     sign::CertifiedKey,
 };
-use x509_parser::{
-    certificate::X509Certificate,
-    extensions::GeneralName,
-    prelude::{FromDer as _, ParsedExtension},
+use x509_cert::{
+    Certificate, TbsCertificate,
+    der::{self, Decode as _, Encode as _},
+    ext::pkix::{self, name::GeneralName},
 };
 
 use crate::{config::HostPattern, digest::hex};
@@ -75,16 +75,18 @@ impl Authority {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
             .map_err(|_| refused("the file contains no certificate in PEM form"))?;
         let key = KeyPair::from_pem(key).map_err(|_| refused("the private key is not in PKCS #8 and PEM form"))?;
-        let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| refused("the certificate cannot be read"))?;
-        if parsed.public_key().raw != key.subject_public_key_info() {
+        let parsed = Certificate::from_der(&der).map_err(|_| refused("the certificate cannot be read"))?;
+        let parsed = parsed.tbs_certificate();
+        let public_key = parsed.subject_public_key_info().to_der().map_err(io::Error::other)?;
+        if public_key != key.subject_public_key_info() {
             return Err(refused("the certificate does not match the private key"));
         }
-        if !parsed.is_ca() {
+        let basic = parsed.get_extension::<pkix::BasicConstraints>().ok().flatten();
+        if !basic.is_some_and(|(_, constraints)| constraints.ca) {
             return Err(refused("the certificate is not one of a CA"));
         }
-        let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
         let mut distinguished = DistinguishedName::new();
-        distinguished.push(DnType::CommonName, name.unwrap_or_default());
+        distinguished.push(DnType::CommonName, common_name(parsed));
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished;
         let validity = parsed.validity();
@@ -92,15 +94,15 @@ impl Authority {
         let authority = Self {
             issuer: Issuer::new(params, key),
             pem: certificate.to_owned(),
-            from_secs: validity.not_before.timestamp(),
-            until_secs: validity.not_after.timestamp(),
-            permitted: permitted(&parsed),
+            from_secs: secs(validity.not_before.to_unix_duration()),
+            until_secs: secs(validity.not_after.to_unix_duration()),
+            permitted: permitted(parsed).map_err(|_| refused("the name constraints cannot be read"))?,
             leaf_key,
             certificate: der.clone(),
         };
         let trial = authority.sign("trial.invalid")?;
-        let issued = X509Certificate::from_der(&trial)
-            .is_ok_and(|(_, leaf)| leaf.issuer().as_raw() == parsed.subject().as_raw());
+        let issued =
+            Certificate::from_der(&trial).is_ok_and(|leaf| leaf.tbs_certificate().issuer() == parsed.subject());
         if issued { Ok(authority) } else { Err(refused("the certificate was not created by `larder ca`")) }
     }
 
@@ -129,10 +131,7 @@ impl Authority {
 
     /// Returns the name in the certificate.
     pub fn name(&self) -> String {
-        let parsed = X509Certificate::from_der(&self.certificate).ok();
-        let name =
-            parsed.and_then(|(_, parsed)| Some(parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned()));
-        name.unwrap_or_default()
+        Certificate::from_der(&self.certificate).map_or_else(|_| String::new(), |it| common_name(it.tbs_certificate()))
     }
 
     /// Returns the time at which the certificate expires.
@@ -247,19 +246,21 @@ fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
     Some(NameConstraints { permitted_subtrees: permitted, excluded_subtrees: excluded })
 }
 
+/// Returns the common name of a certificate's subject, or nothing if it has none.
+fn common_name(parsed: &TbsCertificate) -> String {
+    parsed.subject().common_name().ok().flatten().map_or_else(String::new, |name| name.value().into_owned())
+}
+
 /// Returns the names that a certificate's constraints permit. `None` if it has no constraints.
-fn permitted(parsed: &X509Certificate<'_>) -> Option<Vec<Box<str>>> {
-    let constraints = parsed.extensions().iter().find_map(|extension| match extension.parsed_extension() {
-        ParsedExtension::NameConstraints(constraints) => Some(constraints),
-        _ => None,
-    })?;
+fn permitted(parsed: &TbsCertificate) -> der::Result<Option<Vec<Box<str>>>> {
+    let Some((_, constraints)) = parsed.get_extension::<pkix::NameConstraints>()? else { return Ok(None) };
     let subtrees = constraints.permitted_subtrees.iter().flatten();
     let names = subtrees.filter_map(|subtree| match &subtree.base {
-        GeneralName::DNSName(name) => Some((*name).into()),
-        GeneralName::IPAddress(octets) => address(octets).map(|address| address.to_string().into()),
+        GeneralName::DnsName(name) => Some(name.as_str().into()),
+        GeneralName::IpAddress(octets) => address(octets.as_bytes()).map(|address| address.to_string().into()),
         _ => None,
     });
-    Some(names.collect())
+    Ok(Some(names.collect()))
 }
 
 /// Returns the address of a subtree, which consists of an address and a mask.

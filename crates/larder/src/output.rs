@@ -52,10 +52,9 @@ pub(crate) fn has_colours(output: &impl IsTerminal) -> bool {
 pub(crate) fn help(asked: &clap::Error) -> ExitCode {
     let code = ExitCode::from(u8::try_from(asked.exit_code()).expect("clap exits with 0 or 2"));
     let text = asked.render();
-    let styled = |has_colours: bool| if has_colours { text.ansi().to_string() } else { text.to_string() };
     if asked.use_stderr() {
-        say(format_args!("{}", styled(has_colours(&io::stderr())).trim_end()));
+        say(format_args!("{}", text.to_string().trim_end()));
         return code;
     }
-    print(format_args!("{}", styled(has_colours(&io::stdout())))).map_or_else(Failure::report, |()| code)
+    print(format_args!("{text}")).map_or_else(Failure::report, |()| code)
 }

@@ -18,7 +18,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 use webpki::EndEntityCert;
-use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
+use x509_cert::{Certificate, der::Decode as _, ext::pkix::SubjectAltName};
 
 use crate::{
     config::TlsIdentity,
@@ -71,8 +71,9 @@ impl CertificateSet {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let named = table.by_name.iter().flat_map(|(name, keys)| keys.iter().map(move |key| (name, key)));
         let ends = named.filter_map(|(name, key)| {
-            let (_, certificate) = X509Certificate::from_der(key.cert.first()?).ok()?;
-            Some((name.clone(), certificate.validity().not_after.timestamp()))
+            let certificate = Certificate::from_der(key.cert.first()?).ok()?;
+            let end = certificate.tbs_certificate().validity().not_after.to_unix_duration();
+            Some((name.clone(), i64::try_from(end.as_secs()).ok()?))
         });
         ends.collect()
     }
@@ -179,6 +180,6 @@ pub(crate) fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>)
 
 /// Returns whether a certificate has alternative names. Clients check only these (RFC 9110 4.3.4), not the common name.
 fn has_alternative_names(certificate: &CertificateDer<'_>) -> bool {
-    let parsed = X509Certificate::from_der(certificate);
-    parsed.is_ok_and(|(_, parsed)| matches!(parsed.subject_alternative_name(), Ok(Some(_))))
+    let parsed = Certificate::from_der(certificate);
+    parsed.is_ok_and(|parsed| matches!(parsed.tbs_certificate().get_extension::<SubjectAltName>(), Ok(Some(_))))
 }
