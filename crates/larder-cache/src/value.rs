@@ -3,7 +3,7 @@
 use crate::{
     Error, Result,
     head::{Freshness, Lifetime},
-    keys::{CHUNK_BYTES, ChunksId, chunk_count, chunk_key, chunk_len},
+    keys::{CHUNK_BYTES, ChunksId, chunk_count, chunk_key, chunk_len, value_key},
 };
 use bytes::{Bytes, BytesMut};
 use futures_io::AsyncRead;
@@ -19,9 +19,9 @@ use std::{
     time::Duration,
 };
 
-/// Lookups of a chunk whose bytes are overwritten while they are read: the store may have moved a chunk that is pinned
-/// or protected.
-const READ_ATTEMPTS: u32 = 3;
+/// Lookups of an entry whose bytes are overwritten while they are read: the store may have moved an entry that is
+/// pinned, protected or often used.
+pub(crate) const READ_ATTEMPTS: u32 = 3;
 
 /// A found value. Cheap to clone.
 ///
@@ -39,8 +39,34 @@ pub struct Value {
 #[derive(Clone)]
 pub(crate) enum ValueBody {
     Memory(Bytes),
-    Entry(Reader),
+    Entry(Arc<EntryBody>),
     Chunks(Arc<ChunkedBody>),
+}
+
+/// The store's entry of a value that is not in chunks.
+pub(crate) struct EntryBody {
+    store: Store,
+    key: Vec<u8>,
+    reader: Reader,
+}
+
+impl EntryBody {
+    /// Creates the body of `key`'s value, which `reader` found.
+    pub(crate) fn new(store: &Store, key: &[u8], reader: Reader) -> Self {
+        Self { store: store.clone(), key: value_key(key), reader }
+    }
+
+    async fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        let mut moved = None;
+        for _ in 0..READ_ATTEMPTS {
+            if let Some(bytes) = moved.as_ref().unwrap_or(&self.reader).read(range.clone()).await? {
+                return Ok(bytes);
+            }
+            let found = self.store.front(&self.key).await?;
+            moved = Some(found.filter(|found| found.is_same_entry(&self.reader)).ok_or(Error::Gone)?);
+        }
+        Err(Error::Gone)
+    }
 }
 
 /// The chunks of a long value.
@@ -126,7 +152,7 @@ impl Value {
         assert!(range.start <= range.end && range.end <= self.len_bytes, "{range:?} of {} bytes", self.len_bytes);
         match &self.body {
             ValueBody::Memory(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
-            ValueBody::Entry(reader) => reader.read(range).await?.ok_or(Error::Gone),
+            ValueBody::Entry(entry) => entry.read(range).await,
             ValueBody::Chunks(chunks) => {
                 let first = piece(&range);
                 let bytes = match range.start == range.end {

@@ -132,6 +132,12 @@ impl Reader {
         Ok(Some(bytes.slice(skip..skip + (range.end - range.start) as usize)))
     }
 
+    /// Returns whether both readers are of the same entry: key, head, hints and body are equal, wherever the store has
+    /// moved it. Reads nothing; bodies are compared by length and checksum.
+    pub fn is_same_entry(&self, other: &Self) -> bool {
+        self.content() == other.content()
+    }
+
     /// Returns the body as a stream that supports reading and seeking.
     pub fn into_stream(self) -> BodyStream {
         BodyStream::new(self)

@@ -5,7 +5,7 @@ use crate::{
     CacheEvent, Error, Result, Value,
     head::{Freshness, ValueHead},
     keys::value_key,
-    value::{ChunkedBody, ValueBody},
+    value::{ChunkedBody, EntryBody, READ_ATTEMPTS, ValueBody},
 };
 use bytes::Bytes;
 use larder_store::Reader;
@@ -31,21 +31,24 @@ impl Cache {
             let value = Value::new(body, kept.head.len_bytes, kept.head.lifetime, now_ms);
             return Ok(Some(FoundValue { value, freshness, is_in_memory: true }));
         }
-        let moment = self.parts.memory.moment();
-        let Some((reader, head)) = self.read_entry(key).await? else { return Ok(None) };
-        let Some(freshness) = self.freshness(&head, now_ms) else { return Ok(None) };
-        let (len_bytes, lifetime) = (head.len_bytes, head.lifetime);
-        let body = match head.chunks {
-            Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(&self.parts.store, key, id, len_bytes))),
-            None if self.parts.memory.can_keep(len_bytes) => {
-                let Some(bytes) = reader.read(0..len_bytes).await? else { return Ok(None) };
-                self.parts.memory.insert(key, MemoryValue::new(head, bytes.clone()), moment);
-                ValueBody::Memory(bytes)
-            }
-            None => ValueBody::Entry(reader),
-        };
-        let value = Value::new(body, len_bytes, lifetime, now_ms);
-        Ok(Some(FoundValue { value, freshness, is_in_memory: false }))
+        for _ in 0..READ_ATTEMPTS {
+            let moment = self.parts.memory.moment();
+            let Some((reader, head)) = self.read_entry(key).await? else { return Ok(None) };
+            let Some(freshness) = self.freshness(&head, now_ms) else { return Ok(None) };
+            let (len_bytes, lifetime) = (head.len_bytes, head.lifetime);
+            let body = match head.chunks {
+                Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(&self.parts.store, key, id, len_bytes))),
+                None if self.parts.memory.can_keep(len_bytes) => {
+                    let Some(bytes) = reader.read(0..len_bytes).await? else { continue };
+                    self.parts.memory.insert(key, MemoryValue::new(head, bytes.clone()), moment);
+                    ValueBody::Memory(bytes)
+                }
+                None => ValueBody::Entry(Arc::new(EntryBody::new(&self.parts.store, key, reader))),
+            };
+            let value = Value::new(body, len_bytes, lifetime, now_ms);
+            return Ok(Some(FoundValue { value, freshness, is_in_memory: false }));
+        }
+        Ok(None)
     }
 
     /// Returns the head of a value that may be used.

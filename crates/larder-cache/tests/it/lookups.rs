@@ -190,6 +190,26 @@ fn pinned_value_outlives_what_displaces_all_others() {
     });
 }
 
+/// At stake: a value that is found and then not readable, because the store moved it in between.
+#[test]
+fn found_value_is_read_after_the_store_moved_it() {
+    block_on(async {
+        let test = TestCache::with(|builder| builder.memory("4MiB"));
+        // Too long for the memory cache, but not in chunks.
+        let pinned = content(1, 1 << 20);
+        test.cache.insert("pinned", pinned.clone()).await.unwrap();
+        assert!(test.cache.pin("pinned").await.unwrap());
+        let found = test.cache.open("pinned").await.unwrap().unwrap();
+        for number in 0..2000_u64 {
+            test.cache.insert(number.to_le_bytes(), content(number, 100_000)).await.unwrap();
+        }
+        assert!(test.cache.stats().store.reinserted > 0);
+        assert!(found.bytes().await.unwrap() == pinned);
+        test.cache.insert("pinned", content(2, 1 << 20)).await.unwrap();
+        assert!(!matches!(found.bytes().await, Ok(bytes) if bytes != pinned), "never the bytes of another value");
+    });
+}
+
 #[test]
 fn wrong_options_and_keys_are_refused_with_what_would_do() {
     let directory = tempfile::tempdir().unwrap();
