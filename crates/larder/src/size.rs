@@ -35,7 +35,7 @@ pub(crate) fn parse_of_store(text: &str) -> Result<u64, BadValue> {
 }
 
 /// The sizes that a store of `larder run` can have.
-const STORE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=16 << 40;
+pub(crate) const STORE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=16 << 40;
 /// Greatest number without a unit that was probably meant in gigabytes.
 const STORE_BYTES_BARE_MAX: u64 = 16_000;
 

@@ -68,7 +68,7 @@ pub(crate) struct FormatFlags {
     policy: Option<&'static Policy>,
 
     /// Size of the store, such as 100GB [default: the whole device, or 1GB for a file]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_of_store)]
     size: Option<u64>,
 
     #[command(flatten)]

@@ -128,7 +128,7 @@ pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
         wishes.tuning.set(name, value).expect("it was checked when it was read");
         wishes.set_constants.push(name);
     }
-    if !SIZE_RANGE_BYTES.contains(&wishes.size_bytes) {
+    if !size::STORE_BYTES.contains(&wishes.size_bytes) {
         let shown = size::show(wishes.size_bytes);
         return Err(Failure::usage(format!("--disk: size out of range: {shown}"), "give 64MiB to 16TiB"));
     }
@@ -273,7 +273,6 @@ const COLUMNS: Columns = Columns {
     ],
     rest: "  limited by",
 };
-const SIZE_RANGE_BYTES: std::ops::RangeInclusive<u64> = (64 << 20)..=(16 << 40);
 const MEASURED_BYTES: u64 = 2 << 30;
 const MEASURING_TIME: Duration = Duration::from_secs(30);
 /// Most lengths to keep. Beyond it, later lengths are sampled less and less often.

@@ -102,6 +102,10 @@ fn wrong_word_is_answered_with_the_words_there_are_and_the_command_whose_help_to
             &["store", "format", "x", "--policy", "lru"],
             &["the policies are", "hashcache-log", "larder store format --help"],
         ),
+        (
+            &["store", "format", "x", "--size", "10MB"],
+            &["size 10 MB is below 64 MiB", "64MiB to 16TiB", "larder store format --help"],
+        ),
         (&["run", "--policy", "lru"], &["the policies are", "hashcache-log", "larder run --help"]),
         (&["run", "--offline", "maybe"], &["off, auto, on or on-even-forbidden", "larder run --help"]),
         (&["run", "--log-format", "w3c"], &["squid, common, combined, json", "larder run --help"]),

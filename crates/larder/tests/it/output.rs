@@ -31,7 +31,7 @@ fn run(home: &TempDir, arguments: &[&str], output: Stdio) -> Output {
 
 fn with_store() -> TempDir {
     let home = TempDir::new().unwrap();
-    let made = run(&home, &["store", "format", "store.larder", "--size", "32MiB"], Stdio::null());
+    let made = run(&home, &["store", "format", "store.larder", "--size", "64MiB"], Stdio::null());
     assert!(made.status.success(), "{made:?}");
     home
 }
