@@ -142,7 +142,7 @@ impl CacheBuilder {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a wrong size. [`Error::Store`] if the directory cannot be used, if its files are not a
-    /// cache's or have another size or format, or with [`ErrorKind::Unavailable`] if the cache is open already, in
+    /// cache's or have another size or format, or with [`ErrorKind::InUse`] if the cache is open already, in
     /// another process or in this one. No file is changed in these cases.
     pub fn open(self) -> Result<Cache> {
         let help = crate::SizeError::HELP;

@@ -15,6 +15,8 @@ pub enum DeviceErrorKind {
     Invalid,
     /// The device or file does not respond or is not available now: try again later.
     Unavailable,
+    /// Another process or store uses the device or file: wait until it ends.
+    InUse,
     /// The file system has no room.
     Full,
 }

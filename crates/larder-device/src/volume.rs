@@ -296,7 +296,7 @@ fn open_exclusive(kind: VolumeKind, path: &Path, mut pause: impl FnMut()) -> Res
         }
     }
     Err(DeviceError::new(
-        DeviceErrorKind::Unavailable,
+        DeviceErrorKind::InUse,
         format!("the device is mounted, part of another device, or in use by another store: {}", path.display()),
     ))
 }
@@ -312,7 +312,7 @@ pub(super) fn lock(file: &File, path: &Path, mut pause: impl FnMut()) -> Result<
         }
     }
     Err(DeviceError::new(
-        DeviceErrorKind::Unavailable,
+        DeviceErrorKind::InUse,
         format!("the volume is in use by another process or store: {}", path.display()),
     ))
 }

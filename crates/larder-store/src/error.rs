@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Invalid,
     /// The device or file does not respond or is not available now: continue without the cache.
     Unavailable,
+    /// Another process or store uses the device or file: wait until it ends, or stop it.
+    InUse,
     /// The store itself is damaged beyond use: check or delete it.
     Corrupt,
     /// There is no room now: the entry was not stored.
@@ -55,6 +57,7 @@ impl From<DeviceError> for Error {
         let kind = match error.kind() {
             DeviceErrorKind::Invalid => ErrorKind::Invalid,
             DeviceErrorKind::Unavailable => ErrorKind::Unavailable,
+            DeviceErrorKind::InUse => ErrorKind::InUse,
             DeviceErrorKind::Full => ErrorKind::Full,
         };
         let place = error.place().to_owned();

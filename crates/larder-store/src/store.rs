@@ -82,16 +82,16 @@ impl Store {
     ///
     /// # Errors
     /// `Invalid`: an option is invalid, or the file is not a Larder store or has another size. `Corrupt`: both
-    /// superblocks are damaged. `Unavailable`: the file cannot be opened, or a store has it open, in another process or
-    /// in this one. The file is not changed in any of these cases.
+    /// superblocks are damaged. `Unavailable`: the file cannot be opened. `InUse`: a store has it open, in another
+    /// process or in this one. The file is not changed in any of these cases.
     pub fn open(options: StoreOptions) -> Result<Self> {
         Self::start(vec![open::open_file(&options)?])
     }
 
     /// Opens a store that spans several volumes, creating the ones that do not exist.
     ///
-    /// Keys are distributed in proportion to volume size. A volume that is unavailable or corrupt is left out: lookups
-    /// of its keys miss. It is emptied before it rejoins.
+    /// Keys are distributed in proportion to volume size. A volume that is unavailable, in use or corrupt is left out:
+    /// lookups of its keys miss. It is emptied before it rejoins.
     ///
     /// # Errors
     /// Like [`Store::open`], for the first volume that is refused as `Invalid` or `Full`. If no volume can be opened,
@@ -102,7 +102,9 @@ impl Store {
         for options in options {
             match open::open_file(&options) {
                 Ok(volume) => volumes.push(volume),
-                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Corrupt) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::InUse | ErrorKind::Corrupt) =>
+                {
                     tracing::error!(%error, "a volume is unavailable: lookups of its keys miss");
                     last_error = error;
                 }

@@ -50,7 +50,7 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
         let ended = wiring::run_for(&settings(flags), OwnSessions { listener: control, remove: &remove });
         match ended {
             // A server that has just ended may still be closing the store.
-            Err(failure) if failure.told().0.contains("in use by another process") && begun.elapsed() < PATIENCE => {
+            Err(failure) if failure.is_store_in_use() && begun.elapsed() < PATIENCE => {
                 thread::park_timeout(PAUSE);
             }
             Err(failure) => {

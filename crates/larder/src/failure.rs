@@ -21,6 +21,8 @@ use std::{
 pub(crate) enum ExitCause {
     /// An external operation failed, such as on a file, a port or a device. Exit code 1.
     Runtime,
+    /// Another process uses the store. Exit code 1.
+    StoreInUse,
     /// The command line or the configuration is invalid. Exit code 2.
     Usage,
     /// The output's reader closed it. Exit code 0, without a message.
@@ -49,6 +51,11 @@ impl Failure {
         Self { exit: ExitCause::Runtime, problem: problem.into(), help: help.into(), place: None }
     }
 
+    /// Creates the failure for a store that another process uses.
+    pub(crate) fn store_in_use(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { exit: ExitCause::StoreInUse, problem: problem.into(), help: help.into(), place: None }
+    }
+
     /// Creates the failure for invalid input of the user.
     pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
         Self { exit: ExitCause::Usage, problem: problem.into(), help: help.into(), place: None }
@@ -58,6 +65,11 @@ impl Failure {
     pub(crate) fn reader_gone() -> Self {
         let problem = "the reader of the output closed it".to_owned();
         Self { exit: ExitCause::ReaderGone, problem, help: "read all of it".to_owned(), place: None }
+    }
+
+    /// Returns whether another process uses the store.
+    pub(crate) fn is_store_in_use(&self) -> bool {
+        self.exit == ExitCause::StoreInUse
     }
 
     /// Returns the problem and the advice.
@@ -86,7 +98,7 @@ impl Failure {
     /// Prints the failure on standard error, unless it has no message. Returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let code = match self.exit {
-            ExitCause::Runtime => ExitCode::from(1),
+            ExitCause::Runtime | ExitCause::StoreInUse => ExitCode::from(1),
             ExitCause::Usage => ExitCode::from(2),
             ExitCause::ReaderGone => return ExitCode::SUCCESS,
         };

@@ -41,7 +41,7 @@ fn a_created_file_is_private_whole_and_zero() {
 fn a_volume_in_use_is_refused_until_it_is_dropped() {
     let (_directory, path) = scratch();
     let volume = VolumeFile::create(&path, SIZE_BYTES).unwrap();
-    check_refused(VolumeFile::open(&path), DeviceErrorKind::Unavailable, "in use by another process or store");
+    check_refused(VolumeFile::open(&path), DeviceErrorKind::InUse, "in use by another process or store");
     drop(volume);
     assert_eq!(VolumeFile::open(&path).unwrap().len_bytes(), SIZE_BYTES);
 }
@@ -108,7 +108,7 @@ fn the_device_is_the_one_asked_for_and_holds_the_lock() {
     let device = open_device(VolumeFile::open(&path).unwrap(), IoChoice::Threads).unwrap();
     assert_eq!(device.name(), "threads");
     assert_eq!(device.len_bytes(), SIZE_BYTES);
-    check_refused(VolumeFile::open(&path), DeviceErrorKind::Unavailable, "in use by another process or store");
+    check_refused(VolumeFile::open(&path), DeviceErrorKind::InUse, "in use by another process or store");
     drop(device);
     let device = open_device(VolumeFile::open(&path).unwrap(), IoChoice::Auto).unwrap();
     assert!(["io_uring", "threads"].contains(&device.name()));

@@ -311,7 +311,7 @@ fn files_survive_reopening(subject: Subject) {
 fn a_directory_in_use_is_refused(subject: Subject) {
     let Some(place) = subject.place else { return };
     let error = place.open().err().unwrap();
-    assert_eq!(error.kind(), DeviceErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), DeviceErrorKind::InUse, "{error}");
     assert!(error.to_string().contains("in use by another process or store"), "{error}");
     drop(subject.directory);
     place.open().unwrap();

@@ -102,7 +102,7 @@ fn a_blank_device_becomes_a_store_and_keeps_its_entries() {
 fn a_device_in_use_is_refused() {
     let Some(device) = LoopDevice::attach() else { return };
     let store = Store::open(device.options()).unwrap();
-    check_refused(device.options(), ErrorKind::Unavailable, "in use by another store");
+    check_refused(device.options(), ErrorKind::InUse, "in use by another store");
     drop(store);
     Store::open(device.options()).unwrap();
 }
@@ -170,7 +170,7 @@ fn a_mounted_device_is_refused() {
     let refused = format(&device.options());
     assert!(run("umount", &[&folder]).unwrap().success());
     let error = refused.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::InUse, "{error}");
     assert!(error.to_string().contains("the device is mounted"), "{error}");
 }
 

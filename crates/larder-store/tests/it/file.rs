@@ -161,7 +161,7 @@ fn a_store_of_another_size_is_refused() {
 fn a_store_in_use_is_refused() {
     let directory = directory();
     let _store = Store::open(options(&directory)).unwrap();
-    assert_eq!(Store::open(options(&directory)).err().map(|error| error.kind()), Some(ErrorKind::Unavailable));
+    assert_eq!(Store::open(options(&directory)).err().map(|error| error.kind()), Some(ErrorKind::InUse));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn store_that_was_released_is_anothers_though_clones_are_left() {
         // It takes a second to report that the store is in use.
         if policy == Policy::default_policy() {
             let refused = Store::open(options).err().map(|error| error.kind());
-            assert_eq!(refused, Some(ErrorKind::Unavailable), "the last clone took nothing along");
+            assert_eq!(refused, Some(ErrorKind::InUse), "the last clone took nothing along");
         }
     }
 }

@@ -244,7 +244,7 @@ fn what_is_no_store_is_said_so_and_left_alone() {
     assert_eq!(survey(&subject.path).unwrap_err().kind(), ErrorKind::Invalid);
     let held = Subject::filled(1);
     let store = held.open();
-    assert_eq!(survey(&held.path).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(survey(&held.path).unwrap_err().kind(), ErrorKind::InUse);
     drop(store);
     survey(&held.path).unwrap();
 }

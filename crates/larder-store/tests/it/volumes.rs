@@ -293,7 +293,7 @@ fn a_volume_that_cannot_be_had_at_start_is_gone_without() {
     assert_eq!(store.stats().volumes, 1);
     check_share(found(&store, 1).len(), 1.0 / 2.0);
     let error = Store::open_volumes(both()).err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::InUse, "{error}");
     drop((store, holder));
     let mut wrong = both();
     wrong[1].size_bytes += 4096;

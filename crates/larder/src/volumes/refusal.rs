@@ -114,31 +114,35 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
                  its place"
             ),
         ),
+        ErrorKind::InUse => Failure::store_in_use(
+            problem,
+            format!("stop the process that uses it (fuser -v {shown} names it); {ELSEWHERE}"),
+        ),
         _ => Failure::runtime(problem, unavailable_help(error, options)),
     }
 }
 
+/// The advice that always helps.
+const ELSEWHERE: &str = "or choose another --disk path";
+
 /// Returns the remedy for the cause of an error of a disk.
 fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
-    let (shown, elsewhere) = (options.path.display(), "or choose another --disk path");
+    let shown = options.path.display();
     let cause = error.source().and_then(|source| source.downcast_ref::<Arc<io::Error>>()).map(|error| error.kind());
     let folder = options.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match cause {
-        None if error.to_string().contains("in use by") => {
-            format!("stop the process that uses it (fuser -v {shown} names it); {elsewhere}")
-        }
         Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
             let user = rustix::process::geteuid().as_raw();
-            format!("let the user that runs larder (uid {user}) read and write {shown} and its directory; {elsewhere}")
+            format!("let the user that runs larder (uid {user}) read and write {shown} and its directory; {ELSEWHERE}")
         }
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge) => {
             let (size, folder) = (size::show(options.size_bytes), folder.display());
-            format!("make room for {size} (df -h {folder} shows the free space), give a smaller --size; {elsewhere}")
+            format!("make room for {size} (df -h {folder} shows the free space), give a smaller --size; {ELSEWHERE}")
         }
         Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            format!("check that {} is a directory in which files can be created; {elsewhere}", folder.display())
+            format!("check that {} is a directory in which files can be created; {ELSEWHERE}", folder.display())
         }
-        _ => format!("check the disk of {shown} (dmesg shows its errors); {elsewhere}"),
+        _ => format!("check the disk of {shown} (dmesg shows its errors); {ELSEWHERE}"),
     }
 }
 
@@ -151,7 +155,7 @@ mod tests {
     fn each_cause_has_its_own_remedy() {
         let options = StoreOptions::new("/var/cache/s.larder", 1_000_000_000);
         let of = |kind: io::ErrorKind| Error::io(ErrorKind::Unavailable, "cannot write", kind.into());
-        let in_use = Error::new(ErrorKind::Unavailable, "the volume is in use by another process or store: x");
+        let in_use = Error::new(ErrorKind::InUse, "the volume is busy: x");
         for (error, remedy) in [
             (in_use, "stop the process that uses it (fuser -v /var/cache/s.larder names it)"),
             (of(io::ErrorKind::PermissionDenied), "let the user that runs larder"),
