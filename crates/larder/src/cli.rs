@@ -150,7 +150,7 @@ pub(crate) enum CliCommand {
 /// The subcommands of `larder config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check a configuration file and show the first error with its place
+    /// Check a configuration file and show its errors with their places
     Check {
         /// Configuration file
         file: PathBuf,

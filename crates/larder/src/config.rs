@@ -2,7 +2,7 @@
 //!
 //! Owns: the order in which sections are read. The keys are in the table (`table`, `rows`); sections whose keys depend
 //! on each other have readers of their own. Defaults and rules between settings are in `settings`. Invariant: a file
-//! with an unknown key, a value of the wrong type or a value out of range is refused, and the error marks the place.
+//! with an unknown key, a value of the wrong type or a value out of range is refused, and an error marks each place.
 
 pub(crate) mod build_cache;
 mod delay;
@@ -19,7 +19,7 @@ mod table;
 mod values;
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, SHOWN_COUNT_MAX},
     settings::{RunSettings, StoreSettings},
     size, tuning,
 };
@@ -57,7 +57,7 @@ pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
 /// Applies the content of the file at `path` to `settings`.
 ///
 /// # Errors
-/// A usage failure that marks the place of the fault.
+/// A usage failure that marks the place of each fault.
 pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings) -> Result<(), Failure> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let problem = format!("the configuration is longer than {}: {}", size::show(FILE_BYTES_MAX), path.display());
@@ -70,85 +70,100 @@ pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings)
         let shown = String::from_utf8_lossy(bytes);
         Failure::usage("the file is not UTF-8 text", help).at(path, &shown, place, "not a character in UTF-8")
     })?;
-    let read = read_settings(text, settings);
+    let problems = read_settings(text, settings);
     settings.warnings.iter_mut().for_each(|warning| *warning = format!("{}, {warning}", path.display()));
-    read.map_err(|wrong| Failure::usage(wrong.problem, wrong.help).at(path, text, wrong.span, &wrong.label))
+    let failures = problems.into_iter().enumerate().map(|(index, ConfigProblem { span, problem, label, help, .. })| {
+        let failure = Failure::usage(problem, help);
+        // Each place has a copy of the text, so those that are not shown get none.
+        Err(if index < SHOWN_COUNT_MAX { failure.at(path, text, span, &label) } else { failure })
+    });
+    Failure::all(failures)
 }
 
-fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigProblem> {
-    let (mut top, warnings) = ConfigSection::parse(text)?;
+/// Reads the settings in `text`. Returns all problems in the order of their places, none if the text is valid.
+fn read_settings(text: &str, settings: &mut RunSettings) -> Vec<ConfigProblem> {
+    let (mut top, warnings) = match ConfigSection::parse(text) {
+        Ok(parsed) => parsed,
+        Err(problem) => return vec![problem],
+    };
     settings.warnings = warnings;
-    listeners::read(&mut top, &mut settings.proxy)?;
-    fleet::read(&mut top, &mut settings.proxy.fleet, &mut settings.drain_notice)?;
+    listeners::read(&mut top, &mut settings.proxy);
+    fleet::read(&mut top, &mut settings.proxy.fleet, &mut settings.drain_notice);
     for (name, rows) in table::sections() {
         let mut read = |section: &mut ConfigSection<'_>| {
-            let mut rows = rows.iter().filter(|row| !matches!(row.reader, Reader::Section));
-            rows.try_for_each(|row| section.take(row.place().1, |value| row.read(settings, value)).map(drop))?;
+            for row in rows.iter().filter(|row| !matches!(row.reader, Reader::Section)) {
+                section.take(row.place().1, |value| row.read(settings, value));
+            }
             if name == "store" {
-                section.table("tuning", |section| read_tuning(section, &mut settings.store))
-            } else {
-                Ok(())
+                section.table("tuning", |section| {
+                    read_tuning(section, &mut settings.store);
+                    Ok(())
+                });
             }
         };
         match name {
-            "" => read(&mut top)?,
+            "" => read(&mut top),
             _ if rows.iter().all(|row| matches!(row.reader, Reader::Section)) => {}
-            name => top.table(name, read)?,
+            name => top.table(name, |section| {
+                read(section);
+                Ok(())
+            }),
         }
     }
     let proxy = &mut settings.proxy;
-    if let Some(host_sent) = top.take("preserve_host", host_sent)? {
+    if let Some(host_sent) = top.take("preserve_host", host_sent) {
         let help = "give the origin too, such as origin = \"https://registry.example\"";
-        change_origin(&top, &mut proxy.default_origin, help, |url| url.with_host(host_sent))?;
+        change_origin(&mut top, &mut proxy.default_origin, help, |url| url.with_host(host_sent));
     }
-    if top.take("proxy_protocol", proxy_protocol)? == Some(true) {
+    if top.take("proxy_protocol", proxy_protocol) == Some(true) {
         let help = "give the origin too, such as origin = \"http://10.0.0.5:8080\"";
-        change_origin(&top, &mut proxy.default_origin, help, |url| url.with_proxy_header(true))?;
+        change_origin(&mut top, &mut proxy.default_origin, help, |url| url.with_proxy_header(true));
     }
-    parents::read(&mut top, &mut proxy.parents)?;
+    parents::read(&mut top, &mut proxy.parents);
     let mut known = site::KnownSites::default();
-    proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
-    proxy.delays = top.numbered_tables("delay", delay::read)?;
-    proxy.cache.http.key_rules = KeyRules::new(top.tables("key", key::read)?);
-    proxy.rules = Rules::new(top.numbered_tables("rule", rule::read)?);
-    proxy.build_caches = top.tables("build_cache", build_cache::read)?;
-    top.tables("mirror", |section| mirror::read(section, settings))?;
+    proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache));
+    proxy.delays = top.numbered_tables("delay", delay::read);
+    proxy.cache.http.key_rules = KeyRules::new(top.tables("key", key::read));
+    proxy.rules = Rules::new(top.numbered_tables("rule", rule::read));
+    proxy.build_caches = top.tables("build_cache", build_cache::read);
+    top.tables("mirror", |section| mirror::read(section, settings));
     top.finish()
 }
 
 /// Reads the cache settings of the proxy or of a site.
-fn read_cache(section: &mut ConfigSection<'_>, cache: &mut CacheSettings) -> Result<(), ConfigProblem> {
+fn read_cache(section: &mut ConfigSection<'_>, cache: &mut CacheSettings) {
     for row in table::sections().into_iter().filter(|(name, _)| *name == "cache").flat_map(|(_, rows)| rows) {
         if let Reader::Cache(read) = row.reader {
-            section.take(row.place().1, |value| read(cache, value))?;
+            section.take(row.place().1, |value| read(cache, value));
         }
     }
-    Ok(())
 }
 
-fn read_tuning(section: &mut ConfigSection<'_>, store: &mut StoreSettings) -> Result<(), ConfigProblem> {
+fn read_tuning(section: &mut ConfigSection<'_>, store: &mut StoreSettings) {
     for field in Tuning::fields() {
         let value = section.take(field.name, |value| match field.kind {
             TuningKind::Switch => value.boolean().map(TuningValue::Switch),
             _ => value.parsed("a value for this constant", |text| tuning::parse(field, text)),
-        })?;
+        });
         if let Some(value) = value {
             store.tune(field.name, value);
         }
     }
-    Ok(())
 }
 
 /// Applies a setting that concerns the origin to the origin. `help` is for a file that has none.
 fn change_origin(
-    top: &ConfigSection<'_>,
+    top: &mut ConfigSection<'_>,
     origin: &mut Option<OriginUrl>,
     help: &str,
     change: impl FnOnce(OriginUrl) -> OriginUrl,
-) -> Result<(), ConfigProblem> {
-    let url = origin.take().ok_or_else(|| top.missing("origin", help))?;
-    *origin = Some(change(url));
-    Ok(())
+) {
+    match origin.take() {
+        Some(url) => *origin = Some(change(url)),
+        // The origin may be one of the invalid values.
+        None if top.has_problems() => {}
+        None => top.report(top.missing("origin", help)),
+    }
 }
 
 #[cfg(test)]

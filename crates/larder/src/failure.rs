@@ -1,16 +1,20 @@
-//! Failures of the program: one screen with the problem, its place, and advice.
+//! Failures of the program: the problem, its place, and advice. A failure can have others with it.
 //!
 //! Owns: the exit codes and the shape of every error the user sees. Errors are detected elsewhere. Invariant: every
 //! failure has a help line.
 
-use crate::output::{has_colours, tell};
+use crate::{
+    output::{has_colours, tell},
+    size,
+};
 use miette::{Diagnostic, LabeledSpan, MietteHandler, MietteHandlerOpts, NamedSource, Report, SourceCode};
 use rustix::termios::tcgetwinsize;
 use std::{
     env,
     error::Error,
-    fmt,
+    fmt::{self, Write},
     io::{self, IsTerminal},
+    mem,
     ops::Range,
     path::Path,
     process::ExitCode,
@@ -36,6 +40,8 @@ pub(crate) struct Failure {
     problem: String,
     help: String,
     place: Option<Box<FilePlace>>,
+    /// Failures that were found in the same run.
+    more: Vec<Failure>,
 }
 
 /// A place in a file.
@@ -48,23 +54,24 @@ struct FilePlace {
 impl Failure {
     /// Creates the failure of an external operation.
     pub(crate) fn runtime(problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { exit: ExitCause::Runtime, problem: problem.into(), help: help.into(), place: None }
+        Self { exit: ExitCause::Runtime, problem: problem.into(), help: help.into(), place: None, more: Vec::new() }
     }
 
     /// Creates the failure for a store that another process uses.
     pub(crate) fn store_in_use(problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { exit: ExitCause::StoreInUse, problem: problem.into(), help: help.into(), place: None }
+        Self { exit: ExitCause::StoreInUse, problem: problem.into(), help: help.into(), place: None, more: Vec::new() }
     }
 
     /// Creates the failure for invalid input of the user.
     pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { exit: ExitCause::Usage, problem: problem.into(), help: help.into(), place: None }
+        Self { exit: ExitCause::Usage, problem: problem.into(), help: help.into(), place: None, more: Vec::new() }
     }
 
     /// Creates the failure for output whose reader has gone.
     pub(crate) fn reader_gone() -> Self {
         let problem = "the reader of the output closed it".to_owned();
-        Self { exit: ExitCause::ReaderGone, problem, help: "read all of it".to_owned(), place: None }
+        let help = "read all of it".to_owned();
+        Self { exit: ExitCause::ReaderGone, problem, help, place: None, more: Vec::new() }
     }
 
     /// Returns whether another process uses the store.
@@ -72,7 +79,25 @@ impl Failure {
         self.exit == ExitCause::StoreInUse
     }
 
-    /// Returns the problem and the advice.
+    /// Returns the failures of all these checks as one.
+    ///
+    /// # Errors
+    /// At least one check failed. It is a usage failure if any of them is.
+    pub(crate) fn all(outcomes: impl IntoIterator<Item = Result<(), Self>>) -> Result<(), Self> {
+        let mut failures = outcomes.into_iter().filter_map(Result::err);
+        let Some(mut first) = failures.next() else { return Ok(()) };
+        for mut failure in failures {
+            if failure.exit == ExitCause::Usage {
+                first.exit = ExitCause::Usage;
+            }
+            let more = mem::take(&mut failure.more);
+            first.more.push(failure);
+            first.more.extend(more);
+        }
+        Err(first)
+    }
+
+    /// Returns the problem and the advice of the first failure.
     pub(crate) fn told(&self) -> (&str, &str) {
         (&self.problem, &self.help)
     }
@@ -85,14 +110,20 @@ impl Failure {
         self
     }
 
-    /// Returns the problem and its place in one line.
+    /// Returns the problem of the first failure and its place in one line, and the number of further failures.
     pub(crate) fn placed(&self) -> String {
-        let Some(place) = &self.place else { return self.problem.clone() };
-        let context = place.source.read_span(place.label.inner(), 0, 0);
-        match context {
-            Ok(found) => format!("{}: {}, line {}", self.problem, place.source.name(), found.line() + 1),
-            Err(_) => format!("{}: {}", self.problem, place.source.name()),
+        let mut shown = self.problem.clone();
+        if let Some(place) = &self.place {
+            write!(shown, ": {}", place.source.name()).expect("a string takes all");
+            if let Ok(found) = place.source.read_span(place.label.inner(), 0, 0) {
+                write!(shown, ", line {}", found.line() + 1).expect("a string takes all");
+            }
         }
+        if !self.more.is_empty() {
+            let count = size::show_things(self.more.len() as u64, "more error", "more errors");
+            write!(shown, "; {count}, which larder config check shows").expect("a string takes all");
+        }
+        shown
     }
 
     /// Prints the failure on standard error, unless it has no message. Returns the exit code.
@@ -106,11 +137,21 @@ impl Failure {
         code
     }
 
-    /// Returns the printed text: the problem, its place if it has one, and the advice.
-    pub(crate) fn shown(self) -> String {
+    /// Returns the printed text: for each failure the problem, its place if it has one, and the advice.
+    pub(crate) fn shown(mut self) -> String {
         // An error means that a hook is already set, for example by a test harness. The report is still printed.
         let _ = miette::set_hook(Box::new(|_| Box::new(handler())));
-        format!("{:?}", Report::new(self))
+        let mut more = mem::take(&mut self.more);
+        let count = 1 + more.len();
+        more.truncate(SHOWN_COUNT_MAX - 1);
+        let shown = more
+            .into_iter()
+            .fold(format!("{:?}", Report::new(self)), |shown, failure| format!("{shown}\n{:?}", Report::new(failure)));
+        match count {
+            1 => shown,
+            2..=SHOWN_COUNT_MAX => format!("{shown}\n{count} errors"),
+            _ => format!("{shown}\n{count} errors, of which the first {SHOWN_COUNT_MAX} are shown"),
+        }
     }
 }
 
@@ -131,6 +172,9 @@ fn is_unicode_terminal() -> bool {
     let locale = locale.to_string_lossy().to_uppercase();
     env::var_os("TERM").is_none_or(|name| name != "linux") && (locale.ends_with("UTF-8") || locale.ends_with("UTF8"))
 }
+
+/// Most failures that are shown at once.
+pub(crate) const SHOWN_COUNT_MAX: usize = 20;
 
 /// Columns of a terminal that does not know its width.
 const COLUMNS: usize = 80;

@@ -14,27 +14,29 @@ use std::{
 /// Refuses settings that name an unusable file.
 ///
 /// # Errors
-/// A failure that names the file.
+/// A failure that names every such file. If all can be read, it names only the first with invalid content.
 pub(crate) fn check(settings: &RunSettings) -> Result<(), Failure> {
     let ProxyConfig { identities, origin_ca_file, passwords, build_caches, access_log, .. } = &settings.proxy;
-    for identity in identities {
-        check_readable("certificate", &identity.certificate)?;
-        check_readable("private key", &identity.key)?;
-    }
-    origin_ca_file.iter().try_for_each(|path| check_readable("certificate authorities", path))?;
-    passwords.iter().try_for_each(|path| check_readable("passwords", path))?;
-    let mut tokens = build_caches.iter().filter_map(|cache| cache.tokens.as_ref());
-    tokens.try_for_each(|path| check_readable("build cache tokens", path))?;
-    settings.proxy.check_files().map_err(|error| {
-        Failure::usage(
-            format!("cannot start: {error}"),
-            "give another file, or correct this one; see docs/configuration.md",
-        )
-    })?;
-    match access_log {
+    let pairs =
+        identities.iter().flat_map(|identity| [("certificate", &identity.certificate), ("private key", &identity.key)]);
+    let tokens = build_caches.iter().filter_map(|cache| cache.tokens.as_ref());
+    let files = pairs
+        .chain(origin_ca_file.iter().map(|path| ("certificate authorities", path)))
+        .chain(passwords.iter().map(|path| ("passwords", path)))
+        .chain(tokens.map(|path| ("build cache tokens", path)));
+    let are_valid = Failure::all(files.map(|(name, path)| check_readable(name, path))).and_then(|()| {
+        settings.proxy.check_files().map_err(|error| {
+            Failure::usage(
+                format!("cannot start: {error}"),
+                "give another file, or correct this one; see docs/configuration.md",
+            )
+        })
+    });
+    let log = match access_log {
         Some(AccessLogTarget::File(path)) => check_folder(path),
         _ => Ok(()),
-    }
+    };
+    Failure::all([are_valid, log])
 }
 
 fn check_readable(what: &str, path: &Path) -> Result<(), Failure> {

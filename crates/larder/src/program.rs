@@ -100,12 +100,14 @@ fn run(cli: Cli) -> Result<(), Failure> {
         CliCommand::Ca(command) => ca_command::run(command),
         CliCommand::Cluster(command) => cluster_command::run(command),
         CliCommand::Config(ConfigCommand::Check { file }) => {
-            check_start(check_config(&file)?)?;
+            let mut settings = read_config(Some(&file))?;
+            Failure::all([check(&mut settings), check_start(settings)])?;
             print_line!("{}: ok", file.display())
         }
         CliCommand::Config(ConfigCommand::Default) => output::print(format_args!("{}", config::default_file())),
         CliCommand::Config(ConfigCommand::Print { file }) => {
-            check_config(&file)?;
+            let mut settings = read_config(Some(&file))?;
+            check(&mut settings)?;
             let text = std::fs::read_to_string(&file).map_err(|error| config::unreadable(&file, &error))?;
             output::print(format_args!("{}", config::effective_file(&text)))
         }
@@ -114,14 +116,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
 
 /// Returns the settings of a configuration file with the flags applied.
 fn settings_of(flags: &RunFlags) -> Result<RunSettings, Failure> {
-    let mut settings = RunSettings::default();
-    if let Some(path) = &flags.config {
-        config::apply(path, &mut settings)?;
-    }
-    warn_of_old_names(&settings.warnings);
+    let mut settings = read_config(flags.config.as_deref())?;
     flags.clone().apply(&mut settings);
     check(&mut settings)?;
-    check_memory(&settings)?;
     Ok(settings)
 }
 
@@ -138,11 +135,12 @@ fn warn_of_old_names(warnings: &[String]) {
     }
 }
 
-/// Refuses settings that contradict each other or name unusable files. Finds the CA if none is named.
+/// Refuses settings that contradict each other, exceed this machine or name unusable files. Finds the CA if none is
+/// named.
 fn check(settings: &mut RunSettings) -> Result<(), Failure> {
-    settings.check()?;
-    authority_files::settle(settings)?;
-    files::check(settings)
+    let contradictions = settings.check();
+    let authority = authority_files::settle(settings);
+    Failure::all([contradictions, authority, files::check(settings), check_memory(settings)])
 }
 
 /// Prints diagnostics on standard error: warnings, or the selection in `LARDER_LOG`.
@@ -156,18 +154,22 @@ fn start_diagnostics() {
         .init();
 }
 
-/// Returns the settings in a configuration file.
-fn check_config(file: &Path) -> Result<RunSettings, Failure> {
+/// Returns the settings of a configuration file, or the defaults without one.
+fn read_config(file: Option<&Path>) -> Result<RunSettings, Failure> {
     let mut settings = RunSettings::default();
-    config::apply(file, &mut settings)?;
+    if let Some(file) = file {
+        config::apply(file, &mut settings)?;
+    }
     warn_of_old_names(&settings.warnings);
-    check(&mut settings)?;
     Ok(settings)
 }
 
 /// Refuses settings with which `larder run` would not start on this machine, as far as that can be known.
 fn check_start(mut settings: RunSettings) -> Result<(), Failure> {
-    check_memory(&settings)?;
+    // The disks and the memory cannot be judged for a store that is refused anyway.
+    if settings.store.check().is_err() {
+        return Ok(());
+    }
     volumes::check(&settings.store)?;
     // The result depends on the moment, its errors do not.
     memory_plan::fit(&mut settings, None).map(drop)

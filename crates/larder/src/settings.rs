@@ -128,7 +128,10 @@ impl StoreSettings {
     }
 
     /// Refuses settings with which no store can be opened.
-    fn check(&self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// A usage failure.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         let Self { disks, sizes, .. } = self;
         if disks.len() > 1 && disks.contains(&DiskSettings::None) {
             return Err(Failure::usage(
@@ -237,21 +240,37 @@ impl RunSettings {
     /// Refuses settings that contradict each other.
     ///
     /// # Errors
-    /// A usage failure that says how to write what was probably intended.
+    /// A usage failure with all contradictions, each with the way to write what was probably intended.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        self.check_addresses()?;
-        self.check_origin_form()?;
-        self.check_fleet()?;
-        self.store.check()?;
-        self.check_tier()?;
-        self.check_interception()?;
+        Failure::all([
+            self.check_addresses(),
+            self.check_clients(),
+            self.check_tls(),
+            self.check_admin(),
+            self.check_origin_form(),
+            self.check_fleet(),
+            self.store.check(),
+            self.check_tier(),
+            self.check_interception(),
+            self.check_mirrors(),
+            self.check_build_caches(),
+            self.check_purpose(),
+        ])
+    }
+
+    /// Refuses a server for a mirror that is off.
+    fn check_mirrors(&self) -> Result<(), Failure> {
         let unused =
             self.registry_mirrors.origins.iter().find(|origin| !self.registry_mirrors.names.contains(&origin.name));
         if let Some(OriginOf { name, .. }) = unused {
             let help = format!("mirror it too, such as with --mirror {name}");
             return Err(Failure::usage(format!("a server is given for a mirror that is off: {name}"), help));
         }
-        self.check_build_caches()?;
+        Ok(())
+    }
+
+    /// Refuses a proxy that would refuse every request.
+    fn check_purpose(&self) -> Result<(), Failure> {
         let has_paths = self.mirrors() || !self.proxy.build_caches.is_empty();
         if !self.forwards() && !self.reverses() && !has_paths {
             return Err(Failure::usage(
@@ -262,20 +281,11 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Refuses listeners that contradict each other, or that are open to more clients than the settings admit.
+    /// Refuses a proxy without an address, and listeners with the same one.
     fn check_addresses(&self) -> Result<(), Failure> {
         if self.proxy.listeners.is_empty() {
             let help = "give one, such as --listen 3128 or listen = [\"127.0.0.1:3128\"]";
             return Err(Failure::usage("no address to listen on", help));
-        }
-        let addresses = self.proxy.listeners.iter().map(|listener| listener.address);
-        let open = addresses.into_iter().find(|address| !address.ip().is_loopback());
-        if let (Some(address), true) = (open, self.proxy.clients.is_empty()) {
-            return Err(Failure::usage(
-                format!("listening beyond this machine requires a list of clients: {address}"),
-                "name the networks that may use the proxy, such as --allow-client 192.168.0.0/16 (repeatable; \
-                 0.0.0.0/0 and ::/0 admit everybody), or listen on 127.0.0.1",
-            ));
         }
         let addresses = self.proxy.listeners.iter().map(|listener| listener.address).chain(self.proxy.admin);
         let addresses: Vec<_> = addresses.chain(self.node_tls.listen).collect();
@@ -285,6 +295,25 @@ impl RunSettings {
             let help = "give each listener its own address, including the admin listener";
             return Err(Failure::usage(format!("two listeners have the same address: {address}"), help));
         }
+        Ok(())
+    }
+
+    /// Refuses listeners that are open to more clients than the settings admit.
+    fn check_clients(&self) -> Result<(), Failure> {
+        let mut addresses = self.proxy.listeners.iter().map(|listener| listener.address);
+        let open = addresses.find(|address| !address.ip().is_loopback());
+        if let (Some(address), true) = (open, self.proxy.clients.is_empty()) {
+            return Err(Failure::usage(
+                format!("listening beyond this machine requires a list of clients: {address}"),
+                "name the networks that may use the proxy, such as --allow-client 192.168.0.0/16 (repeatable; \
+                 0.0.0.0/0 and ::/0 admit everybody), or listen on 127.0.0.1",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses TLS without a certificate.
+    fn check_tls(&self) -> Result<(), Failure> {
         let tls = self.proxy.listeners.iter().find(|listener| listener.tls && self.proxy.identities.is_empty());
         if let Some(listener) = tls {
             return Err(Failure::usage(
@@ -292,6 +321,16 @@ impl RunSettings {
                 "give --certificate FILE,KEY or a [[certificate]] with file and key",
             ));
         }
+        if self.proxy.admin_tls && self.proxy.identities.is_empty() {
+            let help =
+                "give --certificate FILE,KEY or a [[certificate]] with file and key, or remove `tls` from [admin]";
+            return Err(Failure::usage("the admin listener with TLS needs a certificate", help));
+        }
+        Ok(())
+    }
+
+    /// Refuses an admin listener that is open to everybody.
+    fn check_admin(&self) -> Result<(), Failure> {
         let is_guarded = self.proxy.admin_tokens.is_some();
         if let Some(admin) = self.proxy.admin.filter(|admin| !admin.ip().is_loopback() && !is_guarded) {
             return Err(Failure::usage(
@@ -299,11 +338,6 @@ impl RunSettings {
                 "use a loopback address such as --admin 127.0.0.1:3180, or set `tokens` in [admin]; see \
                  docs/configuration.md",
             ));
-        }
-        if self.proxy.admin_tls && self.proxy.identities.is_empty() {
-            let help =
-                "give --certificate FILE,KEY or a [[certificate]] with file and key, or remove `tls` from [admin]";
-            return Err(Failure::usage("the admin listener with TLS needs a certificate", help));
         }
         Ok(())
     }

@@ -113,20 +113,22 @@ fn content_of(path: &Path) -> Result<PathContent> {
 /// Refuses disks that cannot become or be the store, as far as that can be known without changing anything.
 ///
 /// # Errors
-/// A failure with advice.
+/// A failure that names every such disk, with advice.
 pub(crate) fn check(settings: &Settings) -> std::result::Result<(), Failure> {
-    for (index, disk) in settings.disks.iter().enumerate() {
-        let Some(path) = store_path::expect(disk, settings.row())? else { continue };
-        let content = content_of(&path);
-        let options = options_of(&path, content.as_ref().unwrap_or(&PathContent::Nothing), settings, index);
-        let content = content.map_err(|error| open_failure(&error, &options))?;
-        refusal::check(&options, &content, settings.row())?;
-        let target = if matches!(content, PathContent::Nothing) { path.parent() } else { Some(path.as_path()) };
-        let target = target.filter(|target| target.exists());
-        if let Some(Err(error)) = target.map(|target| rustix::fs::access(target, Access::WRITE_OK)) {
-            let place = format!("cannot write {}", path.display());
-            return Err(open_failure(&Error::io(ErrorKind::Unavailable, place, error.into()), &options));
-        }
+    Failure::all((0..settings.disks.len()).map(|index| check_disk(settings, index)))
+}
+
+fn check_disk(settings: &Settings, index: usize) -> std::result::Result<(), Failure> {
+    let Some(path) = store_path::expect(&settings.disks[index], settings.row())? else { return Ok(()) };
+    let content = content_of(&path);
+    let options = options_of(&path, content.as_ref().unwrap_or(&PathContent::Nothing), settings, index);
+    let content = content.map_err(|error| open_failure(&error, &options))?;
+    refusal::check(&options, &content, settings.row())?;
+    let target = if matches!(content, PathContent::Nothing) { path.parent() } else { Some(path.as_path()) };
+    let target = target.filter(|target| target.exists());
+    if let Some(Err(error)) = target.map(|target| rustix::fs::access(target, Access::WRITE_OK)) {
+        let place = format!("cannot write {}", path.display());
+        return Err(open_failure(&Error::io(ErrorKind::Unavailable, place, error.into()), &options));
     }
     Ok(())
 }

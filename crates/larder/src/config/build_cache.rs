@@ -13,10 +13,10 @@ const HELP: &str = "give a path such as path = \"/cache\"";
 
 /// Reads a section.
 pub(super) fn read(section: &mut ConfigSection<'_>) -> Result<BuildCache, ConfigProblem> {
-    let at = section.take("path", |value| value.parsed("a path", parse))?;
+    let at = section.take("path", |value| value.parsed("a path", parse));
     let mut cache = at.ok_or_else(|| section.missing("path", HELP))?;
-    cache.tokens = section.take("tokens", path)?;
-    cache.origin = section.take("origin", origin)?;
+    cache.tokens = section.take("tokens", path);
+    cache.origin = section.take("origin", origin);
     Ok(cache)
 }
 

@@ -9,17 +9,17 @@ use larder_proxy::{Delay, RateSharing};
 
 /// Reads a section. A delay without a name gets one from `number`.
 pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Delay, ConfigProblem> {
-    let name = section.take("name", |value| value.parsed("a name", super::rule::name))?;
-    let rate = section.take("rate", |value| value.parsed("a rate", value::rate))?;
+    let name = section.take("name", |value| value.parsed("a name", super::rule::name));
+    let rate = section.take("rate", |value| value.parsed("a rate", value::rate));
     let help = "give bytes per second, such as rate = \"2MB\"";
     let delay = Delay {
         name: name.unwrap_or_else(|| format!("delay {number}")),
-        clients: section.take("clients", |value| each(value, "a network", value::network))?.unwrap_or_default(),
-        hosts: section.take("hosts", |value| each(value, "a host", value::host_pattern))?.unwrap_or_default(),
+        clients: section.take("clients", |value| each(value, "a network", value::network)).unwrap_or_default(),
+        hosts: section.take("hosts", |value| each(value, "a host", value::host_pattern)).unwrap_or_default(),
         rate: rate.ok_or_else(|| section.missing("rate", help))?,
-        burst_bytes: section.take("burst", bytes)?,
+        burst_bytes: section.take("burst", bytes),
         shared: section
-            .take("for", |value: ConfigValue<'_>| value.parsed("all, each network or each client", sharing))?
+            .take("for", |value: ConfigValue<'_>| value.parsed("all, each network or each client", sharing))
             .unwrap_or_default(),
     };
     if let Some(fault) = delay.fault() {

@@ -17,14 +17,14 @@ use larder_proxy::{Mirror, MirrorLink};
 
 /// Reads a section into `settings`.
 pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) -> Result<(), ConfigProblem> {
-    let registry = section.take("name", |value| value.parsed("a name", mirrors::named))?;
-    let url = section.take("origin", origin)?;
-    let path = section.take("path", |value| value.parsed("a path", |text| Ok(text.to_owned())))?;
-    let immutable = section.take("immutable", |value| each(value, "a pattern", pattern))?.unwrap_or_default();
-    let fresh = section.take("fresh", duration)?;
-    let follows = section.take("follow_redirects", ConfigValue::boolean)?;
-    let documents = section.take("documents", |value| each(value, "a media type", |text| Ok(text.to_owned())))?;
-    let registries = section.take("registries", |value| each(value, "a registry", NamedRegistry::parse))?;
+    let registry = section.take("name", |value| value.parsed("a name", mirrors::named));
+    let url = section.take("origin", origin);
+    let path = section.take("path", |value| value.parsed("a path", |text| Ok(text.to_owned())));
+    let immutable = section.take("immutable", |value| each(value, "a pattern", pattern)).unwrap_or_default();
+    let fresh = section.take("fresh", duration);
+    let follows = section.take("follow_redirects", ConfigValue::boolean);
+    let documents = section.take("documents", |value| each(value, "a media type", |text| Ok(text.to_owned())));
+    let registries = section.take("registries", |value| each(value, "a registry", NamedRegistry::parse));
     let is_of_containers = path.is_none() && registry.is_some_and(|registry| registry.kind == RegistryKind::Registries);
     if registries.is_some() && !is_of_containers {
         let help = "`registries` belongs to the mirror with name = \"oci\"";

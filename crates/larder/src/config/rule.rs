@@ -17,42 +17,41 @@ use larder_http::{
 
 /// Reads a section. A rule without a name gets one from `number`.
 pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rule, ConfigProblem> {
-    let name = section.take("name", |value| value.parsed("a name", name))?;
+    let name = section.take("name", |value| value.parsed("a name", name));
     let texts = MatchTexts {
-        hosts: texts(section, "hosts", MatchedPart::Host)?,
-        paths: texts(section, "paths", MatchedPart::Path)?,
-        methods: texts(section, "methods", MatchedPart::Method)?,
-        statuses: texts(section, "statuses", MatchedPart::Status)?,
-        types: texts(section, "types", MatchedPart::Type)?,
+        hosts: texts(section, "hosts", MatchedPart::Host),
+        paths: texts(section, "paths", MatchedPart::Path),
+        methods: texts(section, "methods", MatchedPart::Method),
+        statuses: texts(section, "statuses", MatchedPart::Status),
+        types: texts(section, "types", MatchedPart::Type),
     };
     let mut ruling = Ruling { name: name.unwrap_or_else(|| format!("rule {number}")), ..Ruling::default() };
-    ruling.is_never_stored = section.take("store", ConfigValue::boolean)? == Some(false);
-    ruling.fresh = section.take("fresh", duration)?;
-    section.set("immutable", &mut ruling.immutable, ConfigValue::boolean)?;
-    ruling.stale_while_revalidate = section.take("stale_while_revalidate", duration)?;
-    ruling.stale_on_error = section.take("stale_on_error", duration)?;
-    let mut is_followed = |key, following| -> Result<(), ConfigProblem> {
-        if section.take(key, ConfigValue::boolean)? == Some(true) {
+    ruling.is_never_stored = section.take("store", ConfigValue::boolean) == Some(false);
+    ruling.fresh = section.take("fresh", duration);
+    section.set("immutable", &mut ruling.immutable, ConfigValue::boolean);
+    ruling.stale_while_revalidate = section.take("stale_while_revalidate", duration);
+    ruling.stale_on_error = section.take("stale_on_error", duration);
+    let mut is_followed = |key, following| {
+        if section.take(key, ConfigValue::boolean) == Some(true) {
             ruling.following = following;
         }
-        Ok(())
     };
-    is_followed("follow_redirects", RedirectPolicy::Safe)?;
-    is_followed("follow_to_http", RedirectPolicy::All)?;
-    let fields = section.take("vary", |value| each(value, "a field name", value::field_name))?;
+    is_followed("follow_redirects", RedirectPolicy::Safe);
+    is_followed("follow_to_http", RedirectPolicy::All);
+    let fields = section.take("vary", |value| each(value, "a field name", value::field_name));
     ruling.varies = fields.unwrap_or_default();
-    ruling.size_max = section.take("object_size_max", bytes)?;
-    ruling.finishes_abandoned = section.take("finish_abandoned", ConfigValue::boolean)?;
-    if let Some(authorization) = section.take("authorization", |value| value.parsed("share or check", authorization))? {
+    ruling.size_max = section.take("object_size_max", bytes);
+    ruling.finishes_abandoned = section.take("finish_abandoned", ConfigValue::boolean);
+    if let Some(authorization) = section.take("authorization", |value| value.parsed("share or check", authorization)) {
         match authorization {
             Authorization::Share => ruling.ignored.authorization = true,
             Authorization::Check => ruling.checks_authorization = true,
         }
     }
-    section.set("check_digest", &mut ruling.checks_digest, ConfigValue::boolean)?;
-    section.set("git", &mut ruling.caches_git, ConfigValue::boolean)?;
+    section.set("check_digest", &mut ruling.checks_digest, ConfigValue::boolean);
+    section.set("git", &mut ruling.caches_git, ConfigValue::boolean);
     section
-        .take("ignore", |value| each(value, "a directive to ignore", known_word))?
+        .take("ignore", |value| each(value, "a directive to ignore", known_word))
         .unwrap_or_default()
         .iter()
         .try_for_each(|word| ruling.ignored.add(word))
@@ -103,19 +102,14 @@ fn authorization(text: &str) -> Result<Authorization, BadValue> {
 }
 
 /// Reads the texts of `key`, and checks that each is a valid `matched`.
-fn texts(
-    section: &mut ConfigSection<'_>,
-    key: &'static str,
-    matched: MatchedPart,
-) -> Result<Vec<String>, ConfigProblem> {
+fn texts(section: &mut ConfigSection<'_>, key: &'static str, matched: MatchedPart) -> Vec<String> {
     let checked = |text: &str| match matched.check(text) {
         Ok(()) => Ok(text.to_owned()),
         Err(BadRule { expected, found }) => {
             Err(BadValue::new(format!("not valid in `{key}`: `{found}`"), format!("it can be {expected}")))
         }
     };
-    let found = section.take(key, |value| value.one_or_each("a text", checked))?;
-    Ok(found.unwrap_or_default())
+    section.take(key, |value| value.one_or_each("a text", checked)).unwrap_or_default()
 }
 
 /// Parses the name of a rule or a site.

@@ -1,13 +1,16 @@
 //! Reads one section of the configuration file.
 //!
 //! Owns: taking keys from the section, and reporting unknown keys with the nearest known key. A key counts as known
-//! once it has been taken. Invariant: [`ConfigSection::finish`] succeeds only if every key in the section was taken.
+//! once it has been taken. Invariant: a section without problems has no key that was not taken.
+//!
+//! Reading goes on after a problem, so that one run shows them all. A key with an invalid value counts as absent. The
+//! problems of the section as a whole are then dropped, because they may be consequences, such as a missing key.
 
 use crate::{
     renamed,
     value::{self, BadValue},
 };
-use std::ops::Range;
+use std::{mem, ops::Range};
 use toml::{
     Spanned,
     de::{DeString, DeTable, DeValue},
@@ -20,6 +23,8 @@ pub(super) struct ConfigProblem {
     pub(super) problem: String,
     pub(super) label: String,
     pub(super) help: String,
+    /// Problems of further members of the same list.
+    pub(super) more: Vec<ConfigProblem>,
 }
 
 /// A section that is being read.
@@ -29,6 +34,8 @@ pub(super) struct ConfigSection<'a> {
     span: Range<usize>,
     left: Vec<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)>,
     known: Vec<&'static str>,
+    /// The problems found so far, also those of sections in this one.
+    problems: Vec<ConfigProblem>,
 }
 
 /// A value and its place.
@@ -48,38 +55,50 @@ impl<'a> ConfigSection<'a> {
                 problem: "the file is not valid TOML".to_owned(),
                 label: error.message().lines().collect::<Vec<_>>().join(", "),
                 help: "see docs/configuration.md for an example, and https://toml.io for the syntax".to_owned(),
+                more: Vec::new(),
             }),
         }
     }
 
     fn new(name: String, span: Range<usize>, table: DeTable<'a>) -> Self {
-        Self { name, span, left: table.into_iter().collect(), known: Vec::new() }
+        Self { name, span, left: table.into_iter().collect(), known: Vec::new(), problems: Vec::new() }
     }
 
-    /// Takes `key` and reads its value with `read`. Returns `None` if the key is absent.
+    /// Takes `key` and reads its value with `read`. Returns `None` if the key is absent or its value is invalid.
     pub(super) fn take<T>(
         &mut self,
         key: &'static str,
         read: impl FnOnce(ConfigValue<'a>) -> Result<T, ConfigProblem>,
-    ) -> Result<Option<T>, ConfigProblem> {
+    ) -> Option<T> {
         self.known.push(key);
-        let Some(position) = self.left.iter().position(|(name, _)| name.get_ref() == key) else { return Ok(None) };
+        let position = self.left.iter().position(|(name, _)| name.get_ref() == key)?;
         let (_, value) = self.left.swap_remove(position);
-        read(ConfigValue(value)).map(Some)
+        read(ConfigValue(value)).map_err(|problem| self.report(problem)).ok()
     }
 
-    /// Takes `key` and stores the value that `read` returns in `target`. If the key is absent, `target` stays
-    /// unchanged.
+    /// Adds a problem to those of the section.
+    pub(super) fn report(&mut self, mut problem: ConfigProblem) {
+        let more = mem::take(&mut problem.more);
+        self.problems.push(problem);
+        self.problems.extend(more);
+    }
+
+    /// Returns whether a problem was found in the section.
+    pub(super) fn has_problems(&self) -> bool {
+        !self.problems.is_empty()
+    }
+
+    /// Takes `key` and stores the value that `read` returns in `target`. If the key is absent or its value is invalid,
+    /// `target` stays unchanged.
     pub(super) fn set<T>(
         &mut self,
         key: &'static str,
         target: &mut T,
         read: impl FnOnce(ConfigValue<'a>) -> Result<T, ConfigProblem>,
-    ) -> Result<(), ConfigProblem> {
-        if let Some(value) = self.take(key, read)? {
+    ) {
+        if let Some(value) = self.take(key, read) {
             *target = value;
         }
-        Ok(())
     }
 
     /// Takes the section `[key]` and reads it with `read`. Does nothing if it is absent.
@@ -87,21 +106,22 @@ impl<'a> ConfigSection<'a> {
         &mut self,
         key: &'static str,
         read: impl FnOnce(&mut ConfigSection<'a>) -> Result<(), ConfigProblem>,
-    ) -> Result<(), ConfigProblem> {
-        let section = self.take(key, |value| value.section(format!("[{key}]")))?;
-        section.map_or(Ok(()), |section| section.read(read))
+    ) {
+        let section = self.take(key, |value| value.section(format!("[{key}]")));
+        section.and_then(|section| section.read(read, &mut self.problems));
     }
 
-    /// Takes every section `[[key]]` and reads each with `read`.
+    /// Takes every section `[[key]]` and reads each with `read`. Returns those that are valid.
     pub(super) fn tables<T>(
         &mut self,
         key: &'static str,
         mut read: impl FnMut(&mut ConfigSection<'a>) -> Result<T, ConfigProblem>,
-    ) -> Result<Vec<T>, ConfigProblem> {
+    ) -> Vec<T> {
         let name = format!("[[{key}]]");
-        let values = self.take(key, |value| value.list(&format!("tables headed {name}"), Ok))?;
-        let read = |value: ConfigValue<'a>| value.section(name.clone())?.read(&mut read);
-        values.unwrap_or_default().into_iter().map(read).collect()
+        let section = |value: ConfigValue<'a>| value.section(name.clone());
+        let sections = self.take(key, |value| value.list(&format!("tables headed {name}"), section));
+        let read = |section: Self| section.read(&mut read, &mut self.problems);
+        sections.unwrap_or_default().into_iter().filter_map(read).collect()
     }
 
     /// Reads sections like [`Self::tables`]. `read` also receives the number of each section, from 1.
@@ -109,7 +129,7 @@ impl<'a> ConfigSection<'a> {
         &mut self,
         key: &'static str,
         read: impl Fn(&mut ConfigSection<'a>, usize) -> Result<T, ConfigProblem>,
-    ) -> Result<Vec<T>, ConfigProblem> {
+    ) -> Vec<T> {
         let mut number = 0;
         self.tables(key, |section| {
             number += 1;
@@ -124,34 +144,61 @@ impl<'a> ConfigSection<'a> {
             problem: format!("{} has no `{key}`", self.name),
             label: format!("`{key}` is missing here"),
             help: help.to_owned(),
+            more: Vec::new(),
         }
     }
 
     /// Returns the error for keys that contradict each other.
     pub(super) fn refused(&self, bad: BadValue) -> ConfigProblem {
-        ConfigProblem { span: self.span.clone(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
+        refused(self.span.clone(), bad)
     }
 
-    fn read<T>(mut self, read: impl FnOnce(&mut Self) -> Result<T, ConfigProblem>) -> Result<T, ConfigProblem> {
-        let result = read(&mut self)?;
-        self.finish()?;
-        Ok(result)
+    /// Reads the section with `read`, and adds its problems to `problems`.
+    fn read<T>(
+        mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, ConfigProblem>,
+        problems: &mut Vec<ConfigProblem>,
+    ) -> Option<T> {
+        let result = match read(&mut self) {
+            Ok(result) => {
+                self.report_unknown_keys();
+                Some(result)
+            }
+            // The reader stopped here, so the keys that it would have taken are not known.
+            Err(problem) => {
+                if !self.has_problems() {
+                    self.report(problem);
+                }
+                None
+            }
+        };
+        problems.extend(self.problems);
+        result
     }
 
-    /// Refuses keys that were not taken.
-    pub(super) fn finish(self) -> Result<(), ConfigProblem> {
-        let Some((key, _)) = self.left.iter().min_by_key(|(key, _)| key.span().start) else { return Ok(()) };
-        let name = key.get_ref();
+    /// Returns all problems of the file in their order, once all keys of this top section were taken.
+    pub(super) fn finish(mut self) -> Vec<ConfigProblem> {
+        self.report_unknown_keys();
+        self.problems.sort_by_key(|problem| problem.span.start);
+        self.problems
+    }
+
+    fn report_unknown_keys(&mut self) {
         let place = if self.name.is_empty() { "the top of the file" } else { &self.name };
-        Err(ConfigProblem {
-            span: key.span(),
-            problem: format!("unknown key `{name}`"),
-            label: format!("not a key of {place}"),
-            help: match value::nearest(name, self.known.iter().copied()) {
-                Some(known) => format!("did you mean `{known}`?"),
-                None => format!("the keys here are {}", self.known.join(", ")),
-            },
-        })
+        let unknown = self.left.drain(..).map(|(key, _)| {
+            let name = key.get_ref();
+            ConfigProblem {
+                span: key.span(),
+                problem: format!("unknown key `{name}`"),
+                label: format!("not a key of {place}"),
+                help: match value::nearest(name, self.known.iter().copied()) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None => format!("the keys here are {}", self.known.join(", ")),
+                },
+                more: Vec::new(),
+            }
+        });
+        self.problems.extend(unknown);
     }
 }
 
@@ -190,7 +237,15 @@ impl<'a> ConfigValue<'a> {
             return Err(self.unexpected(what));
         }
         let DeValue::Array(members) = self.0.into_inner() else { unreachable!("it is an array") };
-        members.into_iter().map(ConfigValue).map(read).collect()
+        let (mut values, mut wrong) = (Vec::new(), Vec::new());
+        for outcome in members.into_iter().map(ConfigValue).map(read) {
+            match outcome {
+                Ok(value) => values.push(value),
+                Err(problem) => wrong.push(problem),
+            }
+        }
+        let mut wrong = wrong.into_iter();
+        wrong.next().map_or(Ok(values), |first| Err(ConfigProblem { more: wrong.collect(), ..first }))
     }
 
     /// Reads one value, or each member of a list, like [`Self::parsed`].
@@ -238,12 +293,17 @@ impl<'a> ConfigValue<'a> {
             problem: format!("expected {what}, found: {found}"),
             label: format!("this is of type {found}"),
             help: format!("write {what} here"),
+            more: Vec::new(),
         }
     }
 
     fn refused(&self, bad: BadValue) -> ConfigProblem {
-        ConfigProblem { span: self.0.span(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
+        refused(self.0.span(), bad)
     }
+}
+
+fn refused(span: Range<usize>, bad: BadValue) -> ConfigProblem {
+    ConfigProblem { span, problem: bad.problem, label: "refused".to_owned(), help: bad.help, more: Vec::new() }
 }
 
 #[cfg(test)]
@@ -251,19 +311,18 @@ mod tests {
     use super::*;
 
     fn check(text: &str, problem: &str, at: &str, help: &str) {
-        let read = |mut top: ConfigSection<'_>| {
-            top.take("listen", |value| value.list("a list", |value| value.parsed("text", |t| Ok(t.to_owned()))))?;
-            top.table("store", |store| {
-                store.take("size", |value| value.parsed("a size", crate::size::parse))?;
-                store.take("sync", ConfigValue::boolean).map(drop)
-            })?;
-            top.tables("site", |site| match site.take("origin", |value| value.parsed("a URL", |t| Ok(t.len())))? {
-                Some(_) => Ok(()),
-                None => Err(site.missing("origin", "say where")),
-            })?;
-            top.finish()
-        };
-        let found = ConfigSection::parse(text).and_then(|(top, _)| read(top)).expect_err(text);
+        let (mut top, _) = ConfigSection::parse(text).unwrap_or_else(|_| panic!("{text}"));
+        top.take("listen", |value| value.list("a list", |value| value.parsed("text", |t| Ok(t.to_owned()))));
+        top.table("store", |store| {
+            store.take("size", |value| value.parsed("a size", crate::size::parse));
+            store.take("sync", ConfigValue::boolean);
+            Ok(())
+        });
+        top.tables("site", |site| match site.take("origin", |value| value.parsed("a URL", |t| Ok(t.len()))) {
+            Some(_) => Ok(()),
+            None => Err(site.missing("origin", "say where")),
+        });
+        let [found] = &top.finish()[..] else { panic!("{text}: one problem is expected") };
         assert_eq!(found.problem, problem, "{text}");
         assert_eq!(&text[found.span.clone()], at, "{text}");
         assert!(found.help.contains(help), "{text}: {}", found.help);

@@ -8,9 +8,59 @@ use larder_proxy::{Direct, HostSent, Listener, Offline};
 use larder_proxy::{Limits, ProxyConfig};
 use std::time::Duration;
 
+/// Returns the settings in `text`, or its first problem.
 fn parse(text: &str) -> Result<RunSettings, ConfigProblem> {
     let mut settings = RunSettings::default();
-    read_settings(text, &mut settings).map(|()| settings)
+    read_settings(text, &mut settings).into_iter().next().map_or(Ok(settings), Err)
+}
+
+/// A file with several mistakes must not need one run for each, and a consequence of a mistake is no mistake.
+#[test]
+fn all_problems_of_a_file_are_found_at_once() {
+    let text = "\
+liste = [\"127.0.0.1:1\"]
+origin = \"ftp://a\"
+preserve_host = true
+allow_clients = [\"10.0.0.0/8\", \"lan\", \"::/129\"]
+[store]
+sise = \"1GB\"
+policy = \"lru\"
+[limits]
+idle_timeout = \"soon\"
+[[site]]
+hosts = [\"a\"]
+paths = \"app\"
+origin = \"http://b\"
+[[site]]
+hosts = [\"a\"]
+origin = \"c\"
+[site.cache]
+heuristic = 1
+[[rule]]
+name = \"nothing\"
+[memory]
+[memory.cash]
+";
+    let found = read_settings(text, &mut RunSettings::default());
+    let places: Vec<&str> = found.iter().map(|problem| &text[problem.span.clone()]).collect();
+    assert_eq!(
+        places,
+        [
+            "liste",
+            "\"ftp://a\"",
+            "\"lan\"",
+            "\"::/129\"",
+            "sise",
+            "\"lru\"",
+            "\"soon\"",
+            "\"app\"",
+            "\"c\"",
+            "heuristic",
+            "[[rule]]",
+            "cash",
+        ]
+    );
+    assert!(found.iter().all(|problem| !problem.help.is_empty()));
 }
 
 #[test]

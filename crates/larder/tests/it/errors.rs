@@ -181,6 +181,56 @@ fn wrong_configuration_is_pointed_at() {
     );
 }
 
+/// A file with several mistakes must not need one run for each.
+#[test]
+fn all_mistakes_of_a_configuration_are_shown_in_one_run() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("larder.toml");
+    let path = file.to_str().unwrap();
+    let both = |text: &str, expected: &[&str]| {
+        fs::write(&file, text).unwrap();
+        for arguments in [["config", "check", path], ["run", "--config", path]] {
+            let output = run(&home, &arguments);
+            let shown = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{shown}");
+            expected.iter().for_each(|text| assert!(shown.contains(text), "{text:?} is not in {shown}"));
+            let help_count = shown.matches("help: ").count();
+            assert!(shown.trim_end().ends_with(&format!("{help_count} errors")), "{shown}");
+        }
+    };
+    both(
+        "liste = 1\nallow_clients = [\"lan\", \"wan\"]\n[store]\nsise = \"1GB\"\n[limits]\nidle_timeout = \"soon\"\n",
+        &[
+            "larder.toml:1:1",
+            "did you mean `listen`?",
+            "larder.toml:2:18",
+            "not a network: `lan`",
+            "larder.toml:2:25",
+            "larder.toml:4:1",
+            "did you mean `size`?",
+            "larder.toml:6:16",
+            "not a duration",
+        ],
+    );
+    both(
+        "listen = [\"0.0.0.0:1\"]\nlisten_tls = [\"127.0.0.1:2\"]\n\
+         [forward]\npasswords = \"/nonexistent/passwords\"\n[store]\nsize = [\"1GB\", \"2GB\"]\n\
+         [memory]\ntotal = \"1000TB\"\n",
+        &[
+            "requires a list of clients: 0.0.0.0:1",
+            "a TLS listener needs a certificate",
+            "2 sizes for 1 disk",
+            "/nonexistent/passwords",
+            "--memory is more than",
+        ],
+    );
+    let many: String = (0..30).map(|number| format!("unknown_{number:02} = 1\n")).collect();
+    fs::write(&file, many).unwrap();
+    let shown = String::from_utf8(run(&home, &["config", "check", path]).stderr).unwrap();
+    assert!(shown.contains("`unknown_19`") && !shown.contains("`unknown_20`"), "{shown}");
+    assert!(shown.trim_end().ends_with("30 errors, of which the first 20 are shown"), "{shown}");
+}
+
 #[test]
 fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_with_2() {
     let home = TempDir::new().unwrap();
