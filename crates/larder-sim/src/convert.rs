@@ -4,7 +4,7 @@
 //! process was killed. Cost: one pass in bounded memory.
 
 use crate::{RequestSource, SweepError, TraceFile};
-use larder_workload::{Progress, Request, TraceError, Workload, write_compact};
+use larder_workload::{Progress, Request, Workload, write_compact};
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
@@ -104,8 +104,8 @@ impl Conversion {
         let Progress { left_out, damaged, first_damage, .. } = trace.progress();
         match failure {
             Some(error) => Err(SweepError::Trace(error)),
-            None if count == 0 => Err(SweepError::Trace(TraceError::no_request(&file.name, &trace.progress()))),
             None => {
+                trace.progress().check(&file.name).map_err(SweepError::Trace)?;
                 Ok((ConversionSummary { requests: count, file_bytes: 0, left_out, damaged, first_damage }, outcome))
             }
         }

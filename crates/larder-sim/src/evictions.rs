@@ -216,9 +216,12 @@ impl Evictions {
         let limit = |count: u64| usize::try_from(self.requests.unwrap_or(count)).unwrap_or(usize::MAX);
         let (mut all, warm_up_divisor): (Vec<(u64, u64)>, usize) = match source {
             RequestSource::Trace(file) => {
-                let read =
-                    file.open()?.take(limit(u64::MAX)).map(|request| request.map(WorkloadRequest::from).map(size));
-                (read.collect::<Result<_, TraceError>>().map_err(SweepError::Trace)?, usize::MAX)
+                let mut trace = file.open()?;
+                let read = trace.by_ref().take(limit(u64::MAX));
+                let read = read.map(|request| request.map(WorkloadRequest::from).map(size));
+                let requests = read.collect::<Result<_, TraceError>>().map_err(SweepError::Trace)?;
+                trace.progress().check(&file.name).map_err(SweepError::Trace)?;
+                (requests, usize::MAX)
             }
             RequestSource::Workload(name, seed) => {
                 let workload = Workload::named(name, *seed, 1 << 20, WORKLOAD_BYTES);

@@ -171,9 +171,7 @@ impl Sweep {
             (count, bytes) = (count + 1, bytes.saturating_add(request.size_bytes));
         }
         let progress = trace.progress();
-        if count == 0 {
-            return Err(SweepError::Trace(TraceError::no_request(&file.name, &progress)));
-        }
+        progress.check(&file.name).map_err(SweepError::Trace)?;
         Ok(Survey {
             requests: self.requests.unwrap_or(count).min(count),
             mean_bytes: bytes / count.max(1),

@@ -1,8 +1,8 @@
 //! Traces from files: one request after the other, in any known format, in bounded memory.
 //!
 //! Owns: recognizing compression by the first bytes, the formats' readers, and the position. Requests are not kept.
-//! Invariant: a damaged line or record is counted and reported, never guessed at, and never ends a run. Cost: one
-//! buffered pass; names are hashed once per request.
+//! Invariant: a damaged line or record is counted and reported, never guessed at, and never ends a run. A file that
+//! has too many of them is no trace ([`Progress::check`]). Cost: one buffered pass; names are hashed once per request.
 
 mod binary;
 mod fields;
@@ -27,6 +27,12 @@ pub use binary::write_compact;
 const BUFFER_BYTES: usize = 256 << 10;
 /// A line longer than this is damaged.
 const LINE_BYTES_MAX: u64 = 64 << 10;
+/// A file whose first lines or records are all damaged up to this number is no trace.
+const FIRST_COUNT: u64 = 1000;
+/// Damaged lines or records that every trace may have, such as a first line with names, and a last one that was cut.
+const DAMAGED_COUNT_FREE: u64 = 2;
+/// Of so many lines or records, one may be damaged.
+const DAMAGED_DIVISOR: u64 = 10;
 /// A size above this, 256 TiB, is damaged too.
 const SIZE_BYTES_MAX: u64 = 1 << 48;
 
@@ -149,6 +155,27 @@ const PACKINGS: [(&[u8], &str); 5] = [
     (b"\x04\x22\x4d\x18", "lz4"),
 ];
 
+impl Progress {
+    /// Refuses a trace that was read to its end if it has no usable request, or if more than a tenth of it is damaged.
+    /// `name` is the name of its file.
+    ///
+    /// # Errors
+    /// Names the known formats and the first damaged line.
+    pub fn check(&self, name: &str) -> Result<(), TraceError> {
+        let Self { requests, damaged, left_out, .. } = self;
+        let count = requests + left_out + damaged;
+        if *damaged > DAMAGED_COUNT_FREE && damaged.saturating_mul(DAMAGED_DIVISOR) > count {
+            return Err(TraceError::no_trace(Path::new(name), self));
+        }
+        if *requests == 0 { Err(TraceError::no_request(name, self)) } else { Ok(()) }
+    }
+
+    /// Returns the number of the first damaged line, and what is wrong with it.
+    fn first_shown(&self) -> String {
+        self.first_damage.map_or_else(String::new, |(at, why)| format!(" (line {at}: {why})"))
+    }
+}
+
 impl Trace {
     /// Opens a trace, plain, gzip or zstd. Without a format, it is guessed from the first bytes.
     ///
@@ -244,6 +271,10 @@ impl Iterator for Trace {
                     self.progress.first_damage.get_or_insert((self.position, why));
                 }
             }
+            if self.progress.damaged == FIRST_COUNT && self.progress.requests + self.progress.left_out == 0 {
+                self.source = Source::Over;
+                return Some(Err(TraceError::no_trace(&self.path, &self.progress)));
+            }
         }
     }
 }
@@ -255,10 +286,19 @@ impl TraceError {
 
     /// Creates the error for a valid trace without a usable request.
     pub fn no_request(name: &str, progress: &Progress) -> Self {
-        let Progress { left_out, damaged, first_damage, .. } = progress;
-        let first = first_damage.map_or_else(String::new, |(at, why)| format!(" (line {at}: {why})"));
+        let (Progress { left_out, damaged, .. }, first) = (progress, progress.first_shown());
         let what = format!("no request can be used, {damaged} are damaged{first}, {left_out} left out, of the trace");
         Self::new(&what, Path::new(name), None)
+    }
+
+    /// Creates the error for a file that is no trace.
+    fn no_trace(path: &Path, progress: &Progress) -> Self {
+        let (Progress { requests, left_out, damaged, .. }, first) = (progress, progress.first_shown());
+        let formats = Format::ALL.map(|(name, _)| name).join(", ");
+        let count = requests + left_out + damaged;
+        let what =
+            format!("this is no trace of a known format ({formats}): {damaged} of {count} lines are damaged{first}:");
+        Self::new(&what, path, None)
     }
 }
 

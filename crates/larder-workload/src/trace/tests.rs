@@ -88,6 +88,33 @@ fn what_is_no_trace_is_refused() {
     }
 }
 
+/// Results for a file that is no trace would look like any others.
+#[test]
+fn text_that_is_no_trace_is_refused_once_it_was_read() {
+    let readme = include_str!("../../../../README.md");
+    for (text, is_trace) in [
+        (readme, false),
+        ("word\nSome words follow\nand some more\nand these\n", false),
+        ("1 a 5\n2 b 5\nx b 5\ny b 5\nz b 5\n", false),
+        ("1 a 5\n2 b 5\nx b 5\n", true),
+        ("a\nb\nc\n", true),
+        (SQUID, true),
+    ] {
+        let (_, progress) = read_bytes(text.as_bytes(), None);
+        let outcome = progress.check("a.log").map_err(|error| error.to_string());
+        assert_eq!(outcome.is_ok(), is_trace, "{text}: {outcome:?}");
+        if let Err(error) = outcome {
+            assert!(error.contains("squid, common, csv, oracle, larder") && error.contains("(line "), "{error}");
+            assert!(error.ends_with(" a.log"), "{error}");
+        }
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all("some words\n".repeat(5000).as_bytes()).unwrap();
+    let mut trace = Trace::open(file.path(), None).unwrap();
+    assert!(trace.next().unwrap().unwrap_err().to_string().contains("1000 of 1000 lines are damaged (line 1: "));
+    assert!(trace.next().is_none(), "the remainder is not read");
+}
+
 #[test]
 fn a_packed_trace_that_was_cut_counts_up_to_there() {
     let text: String = (0..20_000_u32).map(|at| format!("{at} {} 500\n", at.wrapping_mul(2_654_435_761))).collect();

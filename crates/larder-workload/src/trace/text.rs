@@ -88,6 +88,9 @@ impl Line for CommonLog {
 pub(super) struct Csv {
     columns: Option<Columns>,
     separator: u8,
+    /// Whether lines consist of a key alone, without a first line that says so. Such keys are single words, because
+    /// otherwise every text would be a trace.
+    has_words: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -138,6 +141,7 @@ impl Line for Csv {
                     return Step::Nothing;
                 }
                 let columns = *self.columns.insert(Columns::unnamed(fields.len()));
+                self.has_words = columns.size.is_none();
                 if columns.time.is_some() && !fields.iter().any(|field| milliseconds(field).is_some()) {
                     return Step::Damaged("the first line names no column of keys");
                 }
@@ -148,6 +152,9 @@ impl Line for Csv {
         let Some(key) = field(columns.key).filter(|key| !key.is_empty()) else {
             return Step::Damaged("the line has no key");
         };
+        if self.has_words && key.iter().any(u8::is_ascii_whitespace) {
+            return Step::Damaged("the key has spaces");
+        }
         let size = columns.size.map_or(Some(1), |at| number(field(at)?));
         let Some(size_bytes) = size else { return Step::Damaged("the size is no number") };
         let time = columns.time.map_or(Some(0), |at| milliseconds(field(at)?));

@@ -241,9 +241,7 @@ fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
     }
     shown.finish();
     let progress = trace.progress();
-    if lengths.is_empty() {
-        return Err(failed(TraceError::no_request(&path.display().to_string(), &progress)));
-    }
+    progress.check(&path.display().to_string()).map_err(failed)?;
     if let Some((number, why)) = progress.first_damage {
         tell!(
             "{} damaged lines or records of the trace were skipped; the first is number {number}: {why}",

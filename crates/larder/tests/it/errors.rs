@@ -257,6 +257,15 @@ fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_
         }
     }
     check(&home, &["sim", "run", "--disk", folder], 1, &["cannot read model", folder]);
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    for arguments in [
+        &["sim", "run", "--trace", readme][..],
+        &["sim", "evictions", "--trace", readme],
+        &["plan", "--disk", "1TB", "--memory", "1GB", "--trace", readme],
+    ] {
+        let told = ["no trace of a known format (squid, common, csv, oracle, larder)", "lines are damaged (line "];
+        check(&home, arguments, 1, &told);
+    }
     let arguments = tls(letter);
     check(&home, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), 2, &[letter, "cannot read certificate"]);
     check(&home, &["run", "--passwords", letter], 2, &[letter]);

@@ -99,7 +99,10 @@ fn loop_of(flags: &LoadFlags) -> Loop {
 fn read_trace(path: &Path) -> Result<Vec<Request>, Failure> {
     let help = "give a trace in Squid's, common, CSV, oracleGeneral or larder's own format, plain, gzip or zstd";
     let failed = |error: TraceError| Failure::runtime(error.to_string(), help);
-    Trace::open(path, None).map_err(failed)?.collect::<Result<_, _>>().map_err(failed)
+    let mut trace = Trace::open(path, None).map_err(failed)?;
+    let requests = trace.by_ref().collect::<Result<_, _>>().map_err(failed)?;
+    trace.progress().check(&path.display().to_string()).map_err(failed)?;
+    Ok(requests)
 }
 
 fn start_origin(flags: &LoadFlags, is_polymix: bool, abort_share: f64) -> Result<Origin, Failure> {
