@@ -34,6 +34,27 @@ pub(crate) fn parse_of_store(text: &str) -> Result<u64, BadValue> {
     Err(BadValue::new(format!("size {} is {limit}", show(bytes)), help))
 }
 
+/// Reads the size of a part of the memory. Nothing at all is possible, too.
+///
+/// # Errors
+/// The text is not a size, or nothing useful fits into it.
+pub(crate) fn parse_of_memory(text: &str) -> Result<u64, BadValue> {
+    let bytes = parse(text)?;
+    if bytes == 0 || bytes >= MEMORY_BYTES_MIN {
+        return Ok(bytes);
+    }
+    let number = text.trim();
+    let has_unit = !number.bytes().all(|octet| octet.is_ascii_digit());
+    let help = if has_unit || bytes > STORE_BYTES_BARE_MAX {
+        "give a size of at least 64KiB, or 0 for none".to_owned()
+    } else {
+        format!("did you mean {number}MB or {number}GB? A size of at least 64KiB is possible, and 0 for none")
+    };
+    Err(BadValue::new(format!("size {} is below 64 KiB", show(bytes)), help))
+}
+
+/// Least size of a part of the memory. Less holds not even one small response with its index.
+const MEMORY_BYTES_MIN: u64 = 64 << 10;
 /// The sizes that a store of `larder run` can have.
 pub(crate) const STORE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=16 << 40;
 /// Greatest number without a unit that was probably meant in gigabytes.
@@ -103,6 +124,22 @@ mod tests {
             (u64::MAX, "18.4 EB"),
         ] {
             assert_eq!(show(bytes), shown, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn part_of_the_memory_has_64_kib_or_nothing() {
+        for (text, bytes) in [("0", 0), ("64KiB", 64 << 10), ("65536", 64 << 10), ("1TB", 1_000_000_000_000)] {
+            assert_eq!(parse_of_memory(text), Ok(bytes), "{text}");
+        }
+        for (text, problem, help) in [
+            ("5", "size 5 B is below 64 KiB", "did you mean 5MB or 5GB?"),
+            ("5B", "size 5 B is below 64 KiB", "give a size of at least 64KiB, or 0"),
+            ("65535", "size 65.5 kB is below 64 KiB", "give a size of at least 64KiB, or 0"),
+            ("64 k", "size 64 kB is below 64 KiB", "give a size of at least 64KiB, or 0"),
+        ] {
+            let bad = parse_of_memory(text).unwrap_err();
+            assert!(bad.problem == problem && bad.help.starts_with(help), "{text}: {bad:?}");
         }
     }
 

@@ -239,16 +239,16 @@ const SETTINGS: &[Setting] = &[
          memory.",
         flag once("SIZE", STORE, "Memory for the whole process, such as 256MB; auto takes half of what is free and gives it back [default: auto]")
         => run |s, v| s.memory = v.parsed("a size, or auto", TotalMemory::parse)?),
-    row!("memory.cache", "--memory-cache", Size, "", Prose("the rest of `memory.total`"), Reload, "\"1GB\"",
+    row!("memory.cache", "--memory-cache", Size, "0, or at least 64 KiB", Prose("the rest of `memory.total`"), Reload, "\"1GB\"",
         "Memory for whole responses in front of the store. Growing from 0 needs a restart.",
         flag once("SIZE", STORE, "Size of the memory cache [default: the rest of --memory]")
-        => run |s, v| s.memory_cache = Some(bytes(v)?)),
+        => run |s, v| s.memory_cache = Some(v.parsed("a size", size::parse_of_memory)?)),
     row!("memory.windows", "",
-        Size, "", Prose("an eighth of `memory.total`, at least 2 MiB"), Reload, "\"128MB\"",
+        Size, "0, or at least 64 KiB", Prose("an eighth of `memory.total`, at least 2 MiB"), Reload, "\"128MB\"",
         "Memory for all bodies in transfer to clients: data that fetches hold ahead of their readers, chunks \
          read from disk, and data that waits for a client's connection. More lets slow clients release origins \
          sooner. Beyond it, each body has 16 KiB. `larder_window_bytes` in `/metrics` shows the current use."
-        => run |s, v| s.proxy.window_bytes = Some(bytes(v)?)),
+        => run |s, v| s.proxy.window_bytes = Some(v.parsed("a size", size::parse_of_memory)?)),
     row!("forward.enabled", "", Boolean, "", Prose("on if there is neither an origin nor a site"), Reload, "true",
         "Accepts requests in absolute form and CONNECT, for any allowed target."
         => run |s, v| s.forward = Some(v.boolean()?)),

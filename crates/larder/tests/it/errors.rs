@@ -155,6 +155,8 @@ fn wrong_configuration_is_pointed_at() {
         ("[memory]\ntotal = \"10\"\n", &["10 B of --memory is too little", "give at least"]),
         ("[store]\nsize = \"10MB\"\n", &["larder.toml:2:8", "size 10 MB is below 64 MiB", "64MiB to 16TiB"]),
         ("[store]\nsize = \"5\"\n", &["larder.toml:2:8", "size 5 B is below 64 MiB", "did you mean 5GB?"]),
+        ("[memory]\ncache = \"5\"\n", &["larder.toml:2:9", "size 5 B is below 64 KiB", "did you mean 5MB or 5GB?"]),
+        ("[memory]\nwindows = \"9kB\"\n", &["larder.toml:2:11", "size 9 kB is below 64 KiB", "at least 64KiB"]),
         ("[store]\nsize = [\"1GB\", \"2GB\"]\n", &["2 sizes for 1 disk"]),
         ("[[build_cache]]\n", &["larder.toml:1:1", "[[build_cache]] has no `path`", "path = \"/cache\""]),
         ("[[build_cache]]\npath = \"cache\"\n", &["larder.toml:2:8", "must begin with a slash", "`cache`"]),
