@@ -5,6 +5,7 @@
 
 use crate::{failure::Failure, settings::RunSettings};
 use larder_proxy::{AccessLogTarget, ProxyConfig};
+use rustix::fs::Access;
 use std::{
     fs::File,
     io::{self, Read},
@@ -37,6 +38,30 @@ pub(crate) fn check(settings: &RunSettings) -> Result<(), Failure> {
         _ => Ok(()),
     };
     Failure::all([are_valid, log])
+}
+
+/// Refuses a folder for evicted entries that cannot take any. The folder itself may be missing, because the tier
+/// creates it. A start does not require it: a network file system may be mounted later.
+///
+/// # Errors
+/// A failure that names the folder.
+pub(crate) fn check_tier(folder: &Path) -> Result<(), Failure> {
+    let shown = folder.display();
+    let is_there = folder.exists();
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let target = if is_there { folder } else { parent };
+    if !target.is_dir() {
+        return Err(if is_there {
+            Failure::runtime(format!("the folder of the second tier is not one: {shown}"), "give a `folder` in [tier]")
+        } else {
+            let help = format!("create it first (mkdir -p {0}), or mount it", parent.display());
+            Failure::runtime(format!("no such directory for the second tier: {}", parent.display()), help)
+        });
+    }
+    rustix::fs::access(target, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        let help = "give the user that runs larder the right to write there, or another `folder` in [tier]";
+        Failure::runtime(format!("cannot write the second tier: {}: {shown}", io::Error::from(error)), help)
+    })
 }
 
 fn check_readable(what: &str, path: &Path) -> Result<(), Failure> {

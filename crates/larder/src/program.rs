@@ -166,11 +166,14 @@ fn read_config(file: Option<&Path>) -> Result<RunSettings, Failure> {
 
 /// Refuses settings with which `larder run` would not start on this machine, as far as that can be known.
 fn check_start(mut settings: RunSettings) -> Result<(), Failure> {
+    let tier = settings.proxy.tier.folder.as_deref().map_or(Ok(()), files::check_tier);
     // The disks and the memory cannot be judged for a store that is refused anyway.
     if settings.store.check().is_err() {
-        return Ok(());
+        return tier;
     }
-    volumes::check(&settings.store)?;
-    // The result depends on the moment, its errors do not.
-    memory_plan::fit(&mut settings, None).map(drop)
+    let store = volumes::check(&settings.store).and_then(|()| {
+        // The result depends on the moment, its errors do not.
+        memory_plan::fit(&mut settings, None).map(drop)
+    });
+    Failure::all([store, tier])
 }

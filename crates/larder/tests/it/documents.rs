@@ -78,6 +78,7 @@ fn every_configuration_in_the_documentation_passes_config_check() {
             .replace("/var/lib/larder/", &place("lib"))
             .replace("/var/cache/larder/", &place("lib"))
             .replace("\"/var/cache/larder\"", &format!("\"{}\"", place("lib")))
+            .replace("/mnt/array/", &place("lib"))
             .replace("/dev/sdb", &format!("{}sdb", place("lib")))
             .replace("/var/log/larder/", &place("log"));
         // A node's folders have its name.

@@ -302,6 +302,26 @@ fn place_that_cannot_hold_the_store_is_refused_by_the_check_too() {
 }
 
 #[test]
+fn folder_that_cannot_hold_the_second_tier_is_refused_by_the_check() {
+    let home = TempDir::new().unwrap();
+    let (file, letter) = (home.path().join("larder.toml"), home.path().join("letter"));
+    fs::write(&letter, "dear").unwrap();
+    let path = file.to_str().unwrap();
+    let write = |folder: &str| fs::write(&file, format!("[tier]\nfolder = \"{folder}\"\n")).unwrap();
+    for (folder, told) in [
+        ("/nonexistent/folder/tier", "no such directory for the second tier: /nonexistent/folder"),
+        (letter.to_str().unwrap(), "the folder of the second tier is not one"),
+    ] {
+        write(folder);
+        check(&home, &["config", "check", path], 1, &[told]);
+    }
+    for folder in [home.path().to_owned(), home.path().join("new")] {
+        write(folder.to_str().unwrap());
+        assert_eq!(run(&home, &["config", "check", path]).status.code(), Some(0), "{}", folder.display());
+    }
+}
+
+#[test]
 fn nothing_is_wrapped_where_there_is_no_terminal() {
     let home = TempDir::new().unwrap();
     let deep = home.path().join("a-folder-with-a-long-name/and-another-one-in-it/and-a-third-one-in-that/store.larder");
