@@ -8,7 +8,7 @@ use super::{Figure, encode_counter, encode_gauge};
 
 /// Encodes the metrics.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
-    let counters: [Figure; 22] = [
+    let counters: [Figure; 23] = [
         ("store_lookups", "Lookups in the store", stats.lookups),
         ("store_hits", "Lookups that found an entry", stats.hits),
         ("store_false_matches", "Lookups that read the record of another key", stats.false_matches),
@@ -27,6 +27,11 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::
         ("store_corrupt", "Corrupt entries found, served as misses", stats.corrupt),
         ("store_io_errors", "Failed I/O operations", stats.io_errors),
         ("store_outages", "Times a volume was excluded because it failed", stats.outages),
+        (
+            "store_removals_widened",
+            "Removals and purges of sites that became one of everything, because too many could not be written",
+            stats.removals_widened,
+        ),
         (
             "store_failed_assertions",
             "Assertions of the storage engine that failed; each excludes its volume until the next start",

@@ -4,9 +4,9 @@
 //! any removal is pending, the volume stores nothing new, so a late retry cannot delete a newer version of the same
 //! key.
 //!
-//! The list is bounded. Once its keys exceed [`KEY_BYTES_MAX`], it is replaced by one new epoch, which empties the
-//! volume; a clean stop does the same with all removals still pending. Retries are written elsewhere
-//! (`AnyEngine::retry_pending`).
+//! The list is bounded. Once its keys exceed [`KEY_BYTES_MAX`], or its sites [`SITE_RULE_COUNT_MAX`], it is replaced by
+//! one new epoch, which empties the volume; a clean stop does the same with all removals still pending. Retries are
+//! written elsewhere (`AnyEngine::retry_pending`).
 //!
 //! Cost: one atomic load per lookup while nothing is pending.
 
@@ -123,30 +123,43 @@ impl PendingRemovals {
         }
     }
 
-    /// Adds the removal of `key` to the pending ones.
-    pub(crate) fn defer_key(&self, key: &[u8]) {
+    /// Adds the removal of `key` to the pending ones. Returns how many removals became one of everything.
+    fn defer_key(&self, key: &[u8]) -> u64 {
         self.change(|deferred| {
             deferred.next_number += 1;
             if deferred.all {
-                return;
+                return 0;
             }
             if deferred.keys.insert(key.into(), deferred.next_number).is_none() {
                 deferred.key_bytes += key.len() + KEY_OVERHEAD_BYTES;
             }
             if deferred.key_bytes > KEY_BYTES_MAX {
                 tracing::error!("too many removals could not be written: the volume is emptied");
-                deferred.defer_all();
+                return deferred.defer_all();
             }
-        });
+            0
+        })
     }
 
-    /// Adds an invalidation to the pending ones.
-    pub(crate) fn defer_rule(&self, which: Invalidation) {
+    /// Adds an invalidation to the pending ones. Returns how many removals and invalidations became one of everything.
+    fn defer_rule(&self, which: Invalidation) -> u64 {
         self.change(|deferred| match which {
-            Invalidation::Site(site) if deferred.all || deferred.sites.contains(&Site(site)) => {}
-            Invalidation::Site(site) if deferred.sites.len() < SITE_RULE_COUNT_MAX => deferred.sites.push(Site(site)),
-            Invalidation::Site(_) | Invalidation::All => deferred.defer_all(),
-        });
+            Invalidation::Site(site) if deferred.all || deferred.sites.contains(&Site(site)) => 0,
+            Invalidation::Site(site) if deferred.sites.len() < SITE_RULE_COUNT_MAX => {
+                deferred.sites.push(Site(site));
+                0
+            }
+            Invalidation::Site(_) => {
+                tracing::error!(
+                    "more than {SITE_RULE_COUNT_MAX} invalidations of sites could not be written: the volume is emptied"
+                );
+                1 + deferred.defer_all()
+            }
+            Invalidation::All => {
+                deferred.defer_all();
+                0
+            }
+        })
     }
 
     /// Returns the time from `now` until the next retry is due.
@@ -205,12 +218,13 @@ impl PendingRemovals {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut DeferredRemovals)) {
+    fn change<T>(&self, change: impl FnOnce(&mut DeferredRemovals) -> T) -> T {
         let mut deferred = self.lock();
-        change(&mut deferred);
+        let result = change(&mut deferred);
         let count = deferred.keys.len() as u64 + deferred.sites.len() as u64 + u64::from(deferred.all);
         self.hidden_count.store(count + deferred.under_way.len() as u64, Ordering::Release);
         self.count.store(count, Ordering::Release);
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, DeferredRemovals> {
@@ -219,8 +233,11 @@ impl PendingRemovals {
 }
 
 impl DeferredRemovals {
-    fn defer_all(&mut self) {
+    /// Replaces all pending removals by an invalidation of everything. Returns their number.
+    fn defer_all(&mut self) -> u64 {
+        let count = self.keys.len() + self.sites.len();
         (self.keys, self.key_bytes, self.sites, self.all) = (BTreeMap::new(), 0, Vec::new(), true);
+        count as u64
     }
 }
 
@@ -263,13 +280,15 @@ impl Drop for RemovalGuard<'_> {
 impl Volume {
     /// Hides `key` until its removal is written.
     pub(crate) fn defer_removal(&self, key: &[u8]) {
-        self.pending_removals.defer_key(key);
+        let widened_count = self.pending_removals.defer_key(key);
+        self.counters.removals_widened.fetch_add(widened_count, Ordering::Relaxed);
         self.wake_for_pending();
     }
 
     /// Hides the entries that an invalidation covers until it is written.
     pub(crate) fn defer_rule(&self, which: Invalidation) {
-        self.pending_removals.defer_rule(which);
+        let widened_count = self.pending_removals.defer_rule(which);
+        self.counters.removals_widened.fetch_add(widened_count, Ordering::Relaxed);
         self.wake_for_pending();
     }
 
@@ -300,6 +319,22 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A volume that is emptied must leave a trace of the reason.
+    #[test]
+    fn invalidations_beyond_the_limit_become_one_of_everything_and_are_counted() {
+        let pending_removals = PendingRemovals::default();
+        assert_eq!(pending_removals.defer_key(b"a"), 0);
+        let sites = SITE_RULE_COUNT_MAX as u64;
+        for site in (0..sites).chain([0]) {
+            assert_eq!(pending_removals.defer_rule(Invalidation::Site(site)), 0);
+        }
+        assert!(!pending_removals.hides(b"b") && !pending_removals.hides_site(Site(sites)));
+        assert_eq!(pending_removals.defer_rule(Invalidation::Site(sites)), sites + 2, "also the key and this one");
+        assert!(pending_removals.hides(b"b") && pending_removals.hides_site(Site(sites + 1)));
+        assert_eq!(pending_removals.defer_rule(Invalidation::Site(sites + 1)), 0, "nothing is left to widen");
+        assert_eq!(pending_removals.count(), 1);
+    }
 
     #[test]
     fn deferred_removals_are_hidden_until_they_are_written() {
