@@ -29,10 +29,10 @@ answer_again() { limit 0; }
 # right NAME RESULT: all were answered, with the right bytes
 right() { echo "  $2"; verdict "$1: every body is right" [ "$(field "$2" wrong) $(field "$2" failed)" = "0 0" ]; }
 
-# ended NAME MOST SIGNALS: sends this many SIGTERM, a second apart, and expects code 1 within so many seconds
+# ended NAME MOST SIGNALS: sends this many SIGTERM, 1.5 s apart (within 1 s they are one), and expects code 1 within so many seconds
 ended() {
   local since=$SECONDS left=$3 code
-  while [ "$left" -gt 0 ]; do kill -TERM "$larder_pid"; left=$((left - 1)); sleep 1; done
+  while [ "$left" -gt 0 ]; do kill -TERM "$larder_pid"; left=$((left - 1)); sleep 1.5; done
   wait "$larder_pid"
   code=$?
   echo "  $1: code $code after $((SECONDS - since)) s"

@@ -7,7 +7,9 @@ use crate::{
     failure::Failure,
     open_files,
     output::tell,
-    service_manager, size,
+    service_manager,
+    signals::SignalBursts,
+    size,
     store_command::{self, LayoutFlags},
     store_path::make_private,
     store_server::{ServerOptions, StoreServer},
@@ -23,7 +25,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     process,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     runtime,
@@ -189,6 +191,7 @@ struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    bursts: SignalBursts,
 }
 
 impl StopSignals {
@@ -197,14 +200,21 @@ impl StopSignals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            bursts: SignalBursts::default(),
         })
     }
 
+    /// Waits for a signal. Others of the same burst are ignored.
     async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.hangup.recv() => {}
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+                _ = self.hangup.recv() => {}
+            }
+            if self.bursts.is_new(Instant::now()) {
+                return;
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use larder_proxy::ProxyHandle;
 use std::{
     io::{self, IsTerminal},
     sync::Arc,
+    time::{Duration, Instant},
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -16,6 +17,7 @@ pub(crate) struct Signals {
     interrupt: Signal,
     hangup: Signal,
     user1: Signal,
+    bursts: SignalBursts,
     _ignored: [Signal; 2],
     /// Whether standard error was a terminal at the start.
     has_terminal: bool,
@@ -28,20 +30,28 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
             user1: signal(SignalKind::user_defined1())?,
+            bursts: SignalBursts::default(),
             _ignored: [signal(SignalKind::user_defined2())?, signal(SignalKind::alarm())?],
             has_terminal: io::stderr().is_terminal(),
         })
     }
 
-    /// Waits for a signal to stop. Meanwhile, handles the signals to read the configuration again or to reopen files.
+    /// Waits for a signal to stop. Others that follow within [`BURST`] are ignored. Meanwhile, handles the signals to
+    /// read the configuration again or to reopen files.
     pub(crate) async fn stop(&mut self, handle: &ProxyHandle, control: &Arc<ControlServer>) {
         loop {
             let (name, reloads) = tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => ("SIGTERM", false),
+                _ = self.interrupt.recv() => ("SIGINT", false),
                 _ = self.hangup.recv() => ("SIGHUP", true),
                 _ = self.user1.recv() => ("SIGUSR1", false),
             };
+            if name == "SIGTERM" || name == "SIGINT" {
+                if self.bursts.is_new(Instant::now()) {
+                    return;
+                }
+                continue;
+            }
             // The terminal in which the proxy was started has closed, so its user has gone.
             if self.has_terminal && !io::stderr().is_terminal() {
                 return;
@@ -62,5 +72,39 @@ impl Signals {
             }
             problems.iter().for_each(|problem| tell!("{name}: {problem}: keeping the previous ones"));
         }
+    }
+}
+
+/// Counts signals to stop that arrive together as one. GNU `timeout` and some supervisors signal both a process and its
+/// group, which would otherwise look like the second signal of an impatient user.
+#[derive(Default)]
+pub(crate) struct SignalBursts {
+    began_at: Option<Instant>,
+}
+
+/// Time from the first signal of a burst in which others belong to it.
+const BURST: Duration = Duration::from_secs(1);
+
+impl SignalBursts {
+    /// Returns whether a signal that arrives at `now` is the first of its burst.
+    pub(crate) fn is_new(&mut self, now: Instant) -> bool {
+        let is_new = self.began_at.is_none_or(|began_at| now.saturating_duration_since(began_at) >= BURST);
+        if is_new {
+            self.began_at = Some(now);
+        }
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A supervisor that signals twice must not cut responses short, and a user who insists must not wait for long.
+    #[test]
+    fn signals_within_a_second_are_one() {
+        let (mut bursts, begin) = (SignalBursts::default(), Instant::now());
+        let news = [0, 1, 500, 999, 1000, 1500, 2100].map(|ms| bursts.is_new(begin + Duration::from_millis(ms)));
+        assert_eq!(news, [true, false, false, false, true, false, true]);
     }
 }

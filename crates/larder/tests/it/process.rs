@@ -6,6 +6,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     path::Path,
     process::{Child, ChildStderr, Command, Output, Stdio},
+    thread,
 };
 use tempfile::TempDir;
 
@@ -101,6 +102,15 @@ impl Larder {
     /// Sends SIGTERM and waits for the end; gives the exit code.
     pub(crate) fn stop(mut self) -> Option<i32> {
         self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Sends a signal until the end, because those within a second count as one; gives the exit code.
+    pub(crate) fn signal_until_end(&mut self, signal: Signal) -> Option<i32> {
+        while self.child.try_wait().unwrap().is_none() {
+            self.signal(signal);
+            thread::yield_now();
+        }
         self.wait()
     }
 
