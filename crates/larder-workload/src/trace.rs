@@ -31,7 +31,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 const FIRST_COUNT: u64 = 1000;
 /// Damaged lines or records that every trace may have, such as a first line with names, and a last one that was cut.
 const DAMAGED_COUNT_FREE: u64 = 2;
-/// Of so many lines or records, one may be damaged.
+/// One in this many lines or records may be damaged.
 const DAMAGED_DIVISOR: u64 = 10;
 /// A size above this, 256 TiB, is damaged too.
 const SIZE_BYTES_MAX: u64 = 1 << 48;
