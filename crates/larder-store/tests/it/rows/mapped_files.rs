@@ -260,7 +260,7 @@ fn real_files_are_made_kept_over_a_stop_and_removed() {
         for key in 0..20 {
             assert!(insert(&store, key, 1, 9000));
         }
-        assert!(Store::open(options.clone()).is_err_and(|error| error.kind() == ErrorKind::Unavailable), "in use");
+        assert!(Store::open(options.clone()).is_err_and(|error| error.kind() == ErrorKind::InUse), "in use");
         block_on(store.close()).unwrap();
         drop(store);
         let other_size = StoreOptions { size_bytes: SIZE_BYTES * 2, ..options.clone() };
