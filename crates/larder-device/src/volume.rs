@@ -48,8 +48,9 @@ impl VolumeFile {
     /// Opens an existing file or block device without changing it.
     ///
     /// # Errors
-    /// `Invalid`: neither a regular file nor a block device. `Unavailable`: absent, not permitted, mounted, or in use
-    /// by another store. A volume in use is retried for a second, because a store may just be closing.
+    /// `Invalid`: neither a regular file nor a block device. `Unavailable`: absent, or not permitted.
+    /// `InUse`: mounted, or another store has it. It is tried again for a second, because that store may just be
+    /// closing.
     pub fn open(path: &Path) -> Result<Self> {
         let metadata = fs::metadata(path).map_err(|error| unavailable("cannot open the volume", path, error))?;
         let kind = VolumeKind::of(&metadata, path)?;

@@ -71,8 +71,8 @@ pub struct StoreInfo {
 /// Returns the content of `path`, which is locked during this call.
 ///
 /// # Errors
-/// `Unavailable`: the path cannot be opened or read, or is in use. `Corrupt`: a store with both superblocks damaged.
-/// `Invalid`: a directory, or a store of another format.
+/// `Unavailable`: the path cannot be opened or read. `InUse`: another store has it. `Corrupt`: a store with both
+/// superblocks damaged. `Invalid`: a directory, or a store of another format.
 pub fn inspect(path: &Path) -> Result<PathContent> {
     look(path).map(|(content, _)| content)
 }
