@@ -24,12 +24,9 @@ pub(crate) fn parse_of_store(text: &str) -> Result<u64, BadValue> {
         return Ok(bytes);
     }
     let limit = if bytes < *STORE_BYTES.start() { "below 64 MiB" } else { "above 16 TiB" };
-    let number = text.trim();
-    let has_unit = !number.bytes().all(|octet| octet.is_ascii_digit());
-    let help = if has_unit || bytes > STORE_BYTES_BARE_MAX {
-        "give a size from 64MiB to 16TiB".to_owned()
-    } else {
-        format!("did you mean {number}GB? A size from 64MiB to 16TiB is possible")
+    let help = match number_without_unit(text, bytes) {
+        Some(number) => format!("did you mean {number}GB? A size from 64MiB to 16TiB is possible"),
+        None => "give a size from 64MiB to 16TiB".to_owned(),
     };
     Err(BadValue::new(format!("size {} is {limit}", show(bytes)), help))
 }
@@ -43,14 +40,19 @@ pub(crate) fn parse_of_memory(text: &str) -> Result<u64, BadValue> {
     if bytes == 0 || bytes >= MEMORY_BYTES_MIN {
         return Ok(bytes);
     }
-    let number = text.trim();
-    let has_unit = !number.bytes().all(|octet| octet.is_ascii_digit());
-    let help = if has_unit || bytes > STORE_BYTES_BARE_MAX {
-        "give a size of at least 64KiB, or 0 for none".to_owned()
-    } else {
-        format!("did you mean {number}MB or {number}GB? A size of at least 64KiB is possible, and 0 for none")
+    let help = match number_without_unit(text, bytes) {
+        Some(number) => {
+            format!("did you mean {number}MB or {number}GB? A size of at least 64KiB is possible, and 0 for none")
+        }
+        None => "give a size of at least 64KiB, or 0 for none".to_owned(),
     };
     Err(BadValue::new(format!("size {} is below 64 KiB", show(bytes)), help))
+}
+
+/// Returns the number in `text` if its unit was probably forgotten.
+fn number_without_unit(text: &str, bytes: u64) -> Option<&str> {
+    let number = text.trim();
+    (number.bytes().all(|octet| octet.is_ascii_digit()) && bytes <= BARE_NUMBER_MAX).then_some(number)
 }
 
 /// Least size of a part of the memory. Less holds not even one small response with its index.
@@ -58,7 +60,7 @@ const MEMORY_BYTES_MIN: u64 = 64 << 10;
 /// The sizes that a store of `larder run` can have.
 pub(crate) const STORE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=16 << 40;
 /// Greatest number without a unit that was probably meant in gigabytes.
-const STORE_BYTES_BARE_MAX: u64 = 16_000;
+const BARE_NUMBER_MAX: u64 = 16_000;
 
 /// Formats a size: three significant digits and a unit in thousands, as in `1.02 GB`.
 pub(crate) fn show(bytes: u64) -> String {
