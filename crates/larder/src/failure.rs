@@ -54,24 +54,26 @@ struct FilePlace {
 impl Failure {
     /// Creates the failure of an external operation.
     pub(crate) fn runtime(problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { exit: ExitCause::Runtime, problem: problem.into(), help: help.into(), place: None, more: Vec::new() }
+        Self::new(ExitCause::Runtime, problem, help)
     }
 
     /// Creates the failure for a store that another process uses.
     pub(crate) fn store_in_use(problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { exit: ExitCause::StoreInUse, problem: problem.into(), help: help.into(), place: None, more: Vec::new() }
+        Self::new(ExitCause::StoreInUse, problem, help)
     }
 
     /// Creates the failure for invalid input of the user.
     pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { exit: ExitCause::Usage, problem: problem.into(), help: help.into(), place: None, more: Vec::new() }
+        Self::new(ExitCause::Usage, problem, help)
     }
 
     /// Creates the failure for output whose reader has gone.
     pub(crate) fn reader_gone() -> Self {
-        let problem = "the reader of the output closed it".to_owned();
-        let help = "read all of it".to_owned();
-        Self { exit: ExitCause::ReaderGone, problem, help, place: None, more: Vec::new() }
+        Self::new(ExitCause::ReaderGone, "the reader of the output closed it", "read all of it")
+    }
+
+    fn new(exit: ExitCause, problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { exit, problem: problem.into(), help: help.into(), place: None, more: Vec::new() }
     }
 
     /// Returns whether another process uses the store.
