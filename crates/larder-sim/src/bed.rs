@@ -241,10 +241,9 @@ impl SimStore {
         self.note_time();
     }
 
-    /// Moves the entries that were read together with others since the last call, as key and length, into `taken`.
-    pub fn take_neighbours(&self, taken: &mut Vec<(u64, u64)>) {
-        taken.clear();
-        std::mem::swap(taken, &mut *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Returns the entries that were read together with others since the last call, as key and length.
+    pub fn take_neighbours(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Counts a hit of an entry that a memory cache served.

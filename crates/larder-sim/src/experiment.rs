@@ -7,7 +7,7 @@
 use crate::{DiskWork, Model, PieceReads, SimStore, SimStoreOptions, pipeline::Lru};
 use larder_store::{Error, MemoryHits, Policy, Tuning, Writer};
 use larder_workload::{Request, WorkloadRequest};
-use std::{collections::HashMap, mem, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 /// Bytes of a response in addition to its body.
 const HEAD_BYTES: u64 = 256;
@@ -117,8 +117,7 @@ impl Experiment {
         (options.is_raw, options.reads) = (!self.is_on_file_system, self.reads);
         let mut bed = SimStore::new(&self.model, &options)?;
         let kept = self.utilization.map(|share| Lru::new((self.disk_bytes as f64 * share) as u64));
-        let mut memory =
-            MemoryTier { lru: Lru::new(self.memory_bytes), hits: HashMap::new(), neighbours: Vec::new(), kept };
+        let mut memory = MemoryTier { lru: Lru::new(self.memory_bytes), hits: HashMap::new(), kept };
         let mut counted = Outcome::default();
         let mut before = CountsBefore::of(&bed);
         let most = self.warm_up.saturating_add(self.requests);
@@ -182,14 +181,11 @@ impl Experiment {
                 bed.store_part(chunk.key, chunk.len_bytes, request.site);
             }
         }
-        bed.take_neighbours(&mut memory.neighbours);
-        let neighbours = mem::take(&mut memory.neighbours);
-        for &(key, len_bytes) in &neighbours {
+        for (key, len_bytes) in bed.take_neighbours() {
             if !memory.lru.touch(key) && len_bytes < self.memory_bytes / 16 {
                 memory.insert(key, len_bytes);
             }
         }
-        memory.neighbours = neighbours;
         if request.size_bytes < self.memory_bytes / 16 {
             memory.insert(request.key, request.size_bytes);
         }
@@ -230,8 +226,6 @@ struct MemoryTier {
     lru: Lru,
     /// Hits of each entry since it came into memory.
     hits: HashMap<u64, MemoryHits>,
-    /// Entries that the store read together with others.
-    neighbours: Vec<(u64, u64)>,
     /// Entries in the store; `None` if they may use all of it.
     kept: Option<Lru>,
 }
