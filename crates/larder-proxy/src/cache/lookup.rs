@@ -65,7 +65,7 @@ pub(crate) fn find_hot(
     }
 }
 
-/// Counts a hit from memory. Without it, the store would evict what memory serves most.
+/// Counts a hit from memory, and reports some of these hits to the store, so that it keeps the entry.
 pub(crate) fn note_memory_hit(cache: &Cache, entry: &CachedEntry, key: &[u8]) {
     if entry.hits().count()
         && let Some(store) = &cache.shared.store
