@@ -148,6 +148,8 @@ impl Persistent {
     /// # Errors
     /// The access log or the journal of the second tier cannot be opened.
     pub(super) fn new(config: &ProxyConfig, store: Option<&Store>, workers: &[Arc<WorkerMetrics>]) -> io::Result<Self> {
+        // First, because nothing may be stored before.
+        let pins = Arc::new(Pins::open(config.state_file("pins"), config.state_file("pinned"), store));
         let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
         let peers = config.fleet.log_names();
         let purges = Purges::open(config.state_file("purges"), store, &peers);
@@ -175,7 +177,7 @@ impl Persistent {
             rests: Arc::default(),
             missing: Arc::new(MissingList::open(config.state_file(missing::FILE_KIND))),
             history: Arc::new(History::open(config.state_file("figures"), workers.to_vec())),
-            pins: Arc::new(Pins::open(config.state_file("pins"), config.state_file("pinned"), store)),
+            pins,
             purges: Arc::new(purges),
             fleet_peers: Arc::new(fleet_peers),
             access_log,

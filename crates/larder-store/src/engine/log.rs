@@ -69,11 +69,12 @@ const RESERVE_SEGMENTS_MIN: usize = 3;
 /// Number of a volume's segments per segment kept free for writers.
 const SEGMENTS_PER_RESERVED: usize = 128;
 
-/// Free segments reserved for reclaim while entries are pinned or protected.
-///
-/// Reclaiming a segment may have to rewrite all of it. That fills one segment and, because units begin and end
-/// elsewhere in the new one, part of a second. The third takes the entries that clients write in the meantime.
-const RECLAIM_ONLY_SEGMENTS: usize = 3;
+/// Free segments that the rewriting of a whole segment takes: one, and because units begin and end elsewhere in the new
+/// one, part of a second.
+const REWRITE_SEGMENTS: usize = 2;
+/// Free segments reserved for reclaim while entries are pinned or protected; more if entries are stored in parts. If a
+/// kill ends a rewrite, a start needs no others.
+const RECLAIM_ONLY_SEGMENTS: usize = REWRITE_SEGMENTS + RESERVE_SEGMENTS_MIN;
 /// Minimum segments of a volume that reserves some of them for reclaim while entries are protected.
 const SPARING_SEGMENTS_MIN: u32 = 32;
 
@@ -189,6 +190,9 @@ pub(crate) struct LogEngine {
     reported_failures: AtomicU64,
     /// Whether a task is reclaiming a segment.
     reclaiming: AtomicBool,
+    /// Whether a client appended anything in this run, or tried to. Nothing is reclaimed before, because the caller may
+    /// not have restored its pins yet.
+    has_appended: AtomicBool,
 }
 
 impl LogEngine {
@@ -239,6 +243,7 @@ impl LogEngine {
             worth,
             reported_failures,
             reclaiming,
+            has_appended: AtomicBool::new(false),
         })
     }
 
@@ -322,7 +327,7 @@ impl LogEngine {
         }
         // An entry whose first part is in a segment is rewritten with all its other parts.
         let for_parts = (BODY_BYTES_MAX / segment_bytes) as usize;
-        (RECLAIM_ONLY_SEGMENTS + for_parts).min(segment_count as usize / 4).max(RECLAIM_ONLY_SEGMENTS)
+        (RECLAIM_ONLY_SEGMENTS + for_parts).min(segment_count as usize / 4).max(REWRITE_SEGMENTS + 1)
     }
 
     /// Reserves the segments that reclaim needs for the present protected entries.
@@ -401,7 +406,9 @@ impl Engine for LogEngine {
         self.keep_for_reclaim();
         // The loop ends after one round, because a segment whose entries are all kept frees nothing.
         for _ in 0..self.geometry.segment_count {
-            if self.lock_log().free_count() >= self.reserve_segments() || !self.reclaim_oldest().await {
+            let is_due =
+                self.has_appended.load(Ordering::Acquire) && self.lock_log().free_count() < self.reserve_segments();
+            if !is_due || !self.reclaim_oldest().await {
                 break;
             }
         }

@@ -89,6 +89,11 @@ impl PinnedKeys {
         !self.is_empty() && self.lock().by_key.contains_key(&key_hash)
     }
 
+    /// Returns the pinned keys.
+    pub(crate) fn keys(&self) -> Vec<KeyHash> {
+        self.lock().by_key.keys().copied().collect()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.count() == 0
     }

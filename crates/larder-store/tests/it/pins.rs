@@ -1,11 +1,19 @@
 //! Pinned entries, and the keys of a store in use. At stake: a pinned entry that is gone months later when it is
 //! needed, or pins that leave no room for anything else.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
-use larder_device::MemoryDevice;
-use larder_store::{ErrorKind, Hints, Invalidation, Policy, ScanSummary, Store, StoreOptions, Tuning, TuningValue};
+use larder_device::{Device, MemoryDevice, Transfer};
+use larder_store::{
+    ErrorKind, Hints, Invalidation, Policy, ScanSummary, SplitMix64, Store, StoreOptions, Tuning, TuningValue,
+};
 
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, head, insert, key_bytes, options, version_of};
 
@@ -205,5 +213,87 @@ fn the_keys_of_a_store_in_use_are_told_with_what_waits_to_be_written() {
             count < 3
         });
         assert!(stopped.is_ok() && count == 3, "{policy}: a scan ends when it is told to: {count}");
+    }
+}
+
+/// A device in memory that keeps its state as a kill at one of its writes would leave it.
+struct KilledDevice {
+    inner: MemoryDevice,
+    writes_left: AtomicU64,
+    left: Mutex<Option<MemoryDevice>>,
+}
+
+impl KilledDevice {
+    fn new(inner: MemoryDevice, write_count: u64) -> Self {
+        Self { inner, writes_left: AtomicU64::new(write_count), left: Mutex::default() }
+    }
+
+    fn is_killed(&self) -> bool {
+        self.left.lock().unwrap().is_some()
+    }
+}
+
+impl Device for KilledDevice {
+    fn submit(&self, transfer: Transfer) {
+        if matches!(transfer, Transfer::Write { .. }) && self.writes_left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            *self.left.lock().unwrap() = Some(self.inner.snapshot());
+        }
+        self.inner.submit(transfer);
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.inner.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        "killed"
+    }
+}
+
+/// At stake: a pinned entry that is gone after a kill, because a segment was reclaimed before its pins were restored, or
+/// freed at the start to make room.
+#[test]
+fn what_is_pinned_survives_any_number_of_kills_at_any_write() {
+    for (policy, size_bytes) in rows_that_pin().flat_map(|policy| [(policy, ROOM_BYTES), (policy, ROOM_BYTES / 2)]) {
+        let store_options = StoreOptions { size_bytes, ..options_of(policy) };
+        // `log` stores an entry longer than a segment in parts.
+        let longest = if policy == Policy::default_policy() { 300_000 } else { 200_000 };
+        let whole = Arc::new(MemoryDevice::new(size_bytes));
+        let store = Store::open_on(whole.clone(), &store_options).unwrap();
+        let pin = |store: &Store, (key, len): (u64, usize)| store.pin(&key_bytes(key), len as u64 + 30);
+        let mut pinned = vec![(70, longest)];
+        pinned.extend(wanted());
+        pinned.retain(|&entry| pin(&store, entry));
+        assert!(pinned.len() > 20 && pinned.iter().all(|&(key, len)| insert(&store, key, 1, len)), "{policy}");
+        let (mut random, mut filler) = (SplitMix64::new(1), 1_000_000);
+        let mut insert_next = |store: &Store| {
+            filler += 1;
+            let len = 500 + 997 * (filler as usize % 22);
+            insert(store, filler, 1, len) && insert(store, filler, 1, len)
+        };
+        assert!((0..size_bytes / 11_000).all(|_| insert_next(&store)));
+        block_on(store.flush()).unwrap();
+        let mut state = whole.snapshot();
+        for life in 0..300 {
+            let device = Arc::new(KilledDevice::new(state, random.below(60)));
+            let store = Store::open_on(device.clone(), &store_options).unwrap();
+            for (at, &entry) in pinned.iter().enumerate() {
+                // The store's own thread may run at any time before all pins are restored.
+                if at % 16 == 1 {
+                    block_on(store.maintain());
+                }
+                assert!(pin(&store, entry));
+            }
+            let gone: Vec<_> = pinned.iter().filter(|(key, _)| version_of(&store, *key) != Some(1)).collect();
+            assert!(gone.is_empty(), "{policy} of {size_bytes}, life {life}: gone are {gone:?}");
+            while !device.is_killed() {
+                assert!(insert_next(&store), "{policy} of {size_bytes}, life {life}: no room");
+            }
+            state = device.left.lock().unwrap().take().expect("it was killed");
+        }
     }
 }

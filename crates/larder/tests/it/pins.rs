@@ -62,7 +62,7 @@ fn what_is_pinned_survives_turnovers_and_a_kill() {
             let asked = origin.count();
             for path in &all {
                 let response = larder.get(path);
-                assert!(response.is_hit(), "{policy}, {when}: {path}");
+                assert!(response.is_hit(), "{policy}, {when}: {path}: {:?}", response.field("cache-status"));
                 assert_eq!(response.body, body_of(path), "{policy}, {when}");
             }
             assert_eq!(origin.count(), asked, "{policy}, {when}");

@@ -201,6 +201,7 @@ impl LogEngine {
         record: &mut RecordParts<'_>,
         condition: AppendCondition<'_>,
     ) -> Result<AppendAttempt> {
+        self.has_appended.store(true, Ordering::Release);
         // A reader may protect entries at any time. From then on, clients must not take the room to rewrite them.
         if self.reclaim_only_segments() > 0 {
             self.keep_for_reclaim();

@@ -9,7 +9,7 @@
 //! read once, from start to end.
 
 use super::{
-    LogEngine,
+    LogEngine, RESERVE_SEGMENTS_MIN,
     discovery::{DiscoveredSegments, discover},
     index::{IndexSlot, LoadedRecord, LogIndex, SizeClass},
     layout::{
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
-    engine::kit::room::spent,
+    engine::{Engine, kit::room::spent},
     format::{
         SegmentUse,
         checkpoint::{CheckpointRoot, ImageAt, ImageOf, frame_bytes, image_of},
@@ -77,6 +77,10 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
         }
     }
     engine.index.end_loading();
+    // An entry that was pinned before it was loaded has no hits yet.
+    for key_hash in engine.volume.pins.keys() {
+        (0..IndexSlot::HITS_MAX).for_each(|_| engine.touch(key_hash));
+    }
 }
 
 /// Returns the newer of the roots that fit this volume and index, and whether it is in the second place.
@@ -103,9 +107,9 @@ async fn begin(engine: &LogEngine, root: Option<&CheckpointRoot>) -> Vec<(Segmen
         }
     };
     let DiscoveredSegments { mut free, mut used, last_sequence, .. } = found;
-    // Writers need room at once, so the oldest segments are freed; they would be reclaimed first anyway. The reserve
-    // for reclaim is not filled here, because freeing these segments drops all their entries, including pinned ones.
-    let missing = engine.writer_segments().saturating_sub(free.len()).min(used.len());
+    // Writers need room at once, so the oldest segments are freed unread. While entries are pinned, enough segments are
+    // reserved that this frees none.
+    let missing = RESERVE_SEGMENTS_MIN.saturating_sub(free.len()).min(used.len());
     free.extend(used.drain(..missing).map(|(segment, _)| segment));
     let woken = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
     for state in root.iter().flat_map(|root| &root.segments) {
