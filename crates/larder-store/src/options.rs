@@ -37,6 +37,8 @@ pub struct StoreOptions {
     pub segment_size_bytes: Option<u64>,
     /// Committed bytes that may wait for the device. Further commits wait. Default: 32 MiB.
     pub dirty_bytes_max: u64,
+    /// Longest time that a commit waits for room. After it, the entry is not stored. Default: 2 s.
+    pub room_wait: Duration,
     /// Longest time that a committed entry may wait to be written. A kill loses the entries that are not written yet,
     /// and in some policies others ([`Policy::kept_after_kill`]). Default: 0.5 s.
     pub flush_interval: Duration,
@@ -68,6 +70,7 @@ impl StoreOptions {
             index_bytes_max: index_bytes_max_default(size_bytes),
             segment_size_bytes: None,
             dirty_bytes_max: 32 << 20,
+            room_wait: Duration::from_secs(2),
             flush_interval: Duration::from_millis(500),
             sync_interval: Duration::from_secs(5),
             io: IoChoice::Auto,

@@ -143,6 +143,7 @@ impl OpenedCache {
         let layout = flags.layout.clone();
         let configure = move |options: &mut StoreOptions| {
             options.policy = policy;
+            options.room_wait = ROOM_WAIT;
             layout.apply(options);
         };
         let builder = Cache::builder(&flags.directory).disk(size_bytes).memory(flags.memory);
@@ -150,6 +151,10 @@ impl OpenedCache {
         Ok(Self { cache, size_bytes, policy })
     }
 }
+
+/// Longest time that a client's write waits for a slow disk. It is longer than the default, because no response is
+/// passed on meanwhile.
+const ROOM_WAIT: Duration = Duration::from_secs(30);
 
 /// Returns the description of the store at `path`, if there is one.
 fn existing(path: &Path) -> Result<Option<StoreInfo>, Failure> {

@@ -29,9 +29,6 @@ pub(crate) enum NoRoom {
     Spent,
 }
 
-/// Longest wait of a commit for room. After it, the entry is not stored.
-pub(crate) const ROOM_PATIENCE: Duration = Duration::from_secs(2);
-
 /// Error text for a lack of room.
 pub(crate) const NO_ROOM: &str = "the store has no room now";
 
@@ -41,8 +38,8 @@ const STALLED: &str = "the store accepts no entries until its pending changes ar
 impl Volume {
     /// Returns the deadline until which a commit that begins now waits for room.
     pub(crate) fn room_deadline(&self) -> Duration {
-        self.clock.now()
-            + if self.options.background && !self.is_on_maintenance_thread() { ROOM_PATIENCE } else { Duration::ZERO }
+        let waits = self.options.background && !self.is_on_maintenance_thread();
+        self.clock.now() + if waits { self.options.room_wait } else { Duration::ZERO }
     }
 
     /// Returns whether the calling thread is the volume's maintenance thread.

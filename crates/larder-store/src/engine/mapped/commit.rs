@@ -16,7 +16,7 @@ use crate::{
     device::{AlignedBuffer, Completion, PendingTransfer},
     engine::kit::{
         map_checkpoint,
-        room::{NO_ROOM, NoRoom, ROOM_PATIENCE, flushed},
+        room::{NO_ROOM, NoRoom, flushed},
     },
     format::record::RecordParts,
     hash::KeyHash,
@@ -84,7 +84,7 @@ impl MappedEngine {
     /// Makes `record` its key's entry. With `still_by`, only if that write stored the present entry; returns `false` if
     /// not.
     pub(super) async fn store(self: &Arc<Self>, mut record: RecordParts<'_>, still_by: Option<u32>) -> Result<bool> {
-        let deadline = self.volume.clock.now() + ROOM_PATIENCE;
+        let deadline = self.volume.clock.now() + self.volume.options.room_wait;
         let Some(sequence) = self.next_number(deadline).await? else {
             return Err(Error::new(ErrorKind::Full, NO_ROOM));
         };
