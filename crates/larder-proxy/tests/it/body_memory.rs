@@ -23,7 +23,7 @@ fn long_hits_that_nobody_reads_stay_within_the_budget_and_arrive_once_they_are_r
     );
     for number in 0..4 {
         assert!(fixture.get(&format!("/{number}"), &[]).body == body(LEN));
-        eventually("it is stored", || fixture.get(&format!("/{number}"), &["Range: bytes=0-0"]).is_hit());
+        fixture.wait_for_hit(&format!("/{number}"), &["Range: bytes=0-0"]);
     }
     eventually("nothing is held", || fixture.proxy.stats().window_bytes == 0);
     let mut clients: Vec<Connection> = (0..24).map(|_| fixture.connect()).collect();
@@ -77,7 +77,7 @@ fn responses_that_are_read_in_part_wait_in_the_store_when_memory_is_short() {
     }
     drop(clients);
     for number in 0..COUNT {
-        eventually("it is stored", || fixture.get(&format!("/{number}"), &["Range: bytes=0-0"]).is_hit());
+        fixture.wait_for_hit(&format!("/{number}"), &["Range: bytes=0-0"]);
     }
     eventually("everything is given back", || fixture.proxy.stats().window_bytes == 0);
 }

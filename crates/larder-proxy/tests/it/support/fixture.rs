@@ -213,6 +213,18 @@ impl Fixture {
         });
         response
     }
+
+    /// Sends GETs that must not reach the origin until the response is a hit.
+    pub(crate) fn wait_for_hit(&self, target: &str, fields: &[&str]) -> Response {
+        let fields = [fields, &["Cache-Control: only-if-cached"]].concat();
+        let mut hit = None;
+        eventually("the response is a hit", || {
+            let response = self.get(target, &fields);
+            hit = response.is_hit().then_some(response);
+            hit.is_some()
+        });
+        hit.expect("it became a hit")
+    }
 }
 
 /// Waits for something that other threads are about to bring about.
