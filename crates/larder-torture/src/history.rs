@@ -157,7 +157,9 @@ impl History {
         self.is_kept = is_kept && events.iter().filter(lasting).all(is_whole);
         let is_sure = |later: &HistoryEvent| is_kill && later.change == HistoryChange::Removal && later.ended < NEVER;
         let is_left = |event: &&HistoryEvent| {
-            let is_removed = events.iter().any(|later| is_sure(later) && later.begun > event.ended);
+            // An invalidation also covers versions that were begun before it and end after the removal.
+            let is_removed = event.change != HistoryChange::Invalidation
+                && events.iter().any(|later| is_sure(later) && later.begun > event.ended);
             !is_lost_by(event, &events, durable) && !is_removed
         };
         // Any remaining change may be the last one; from now on they are equals.
@@ -336,6 +338,21 @@ mod tests {
             history.acknowledge(begun, begun + 1);
         }
         history
+    }
+
+    /// At stake: a store accused of a loss. The version is begun before the invalidation and acknowledged after the
+    /// removal.
+    #[test]
+    fn version_begun_before_an_invalidation_need_not_be_found_after_a_removal_and_a_kill() {
+        let mut history = History::default();
+        history.begin_insert(1, 10, 0, 10);
+        history.invalidate(20, 21);
+        history.begin_removal(30);
+        history.acknowledge(30, 31);
+        history.acknowledge(10, 40);
+        history.crash(50, (true, true), 50);
+        assert!(!history.must_hit(60, 0));
+        assert!(history.allows(seen(1), 60, 0).is_err());
     }
 
     #[test]
