@@ -29,6 +29,7 @@ chores:
   prose [AREA [RULE]]  the places that break a rule whose count may only fall, or the counts; `--record` writes lower counts
   publish      packages the libraries and compiles them as a registry would; nothing is uploaded
   msrv         checks the libraries with the oldest toolchain that they promise, if rustup has it
+  semver REVISION  compares the interfaces of the libraries with those of a revision, by cargo-semver-checks
   tidy         the house rules a compiler does not check (see CONTRIBUTING.md)
   mutants [--seeds N] [NAME..]  puts known bugs into a copy of the engine, and tells which ones torture and tests find
   shuttle [N]  tries N (2,000) interleavings of threads for each scene, row and scheduler of the engine's tests
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         ["conformance"] => exit(conformance::run(root)),
         ["publish"] => exit(publish::dry_run(root)),
         ["msrv"] => exit(publish::oldest_toolchain(root)),
+        ["semver", revision] => exit(publish::semver(root, revision)),
         ["tidy"] => exit(tidy::run(root)),
         ["prose", "--record"] => exit(tidy::record_counted(root)),
         ["prose", chosen @ ..] if chosen.len() <= 2 => {

@@ -1,5 +1,6 @@
 //! Checks the crates that others can use: `cargo xtask publish` packages and compiles them as a registry would, and
-//! `cargo xtask msrv` checks them with the oldest toolchain that they promise.
+//! `cargo xtask msrv` checks them with the oldest toolchain that they promise, and `cargo xtask semver` compares their
+//! interfaces with earlier ones.
 //!
 //! Owns: the list of these crates. Nothing is uploaded. `cargo publish` finds the order in which the crates must be
 //! uploaded by itself, and compiles each package with the packages of the others. larder-pingora is a workspace of its
@@ -61,6 +62,19 @@ pub(crate) fn oldest_toolchain(root: &Path) -> bool {
         println!("msrv: {} crates compile with {toolchain}: {}", CRATES.len(), CRATES.join(", "));
     } else {
         eprintln!("msrv: failed with {toolchain}; raise `rust-version` in Cargo.toml, or use what {version} has");
+    }
+    passed
+}
+
+/// Compares the interface of each crate with that at `revision`, and requires that its version has changed accordingly.
+pub(crate) fn semver(root: &Path, revision: &str) -> bool {
+    let mut arguments = vec!["semver-checks", "--baseline-rev", revision];
+    CRATES.iter().for_each(|name| arguments.extend(["--package", name]));
+    let passed = cargo::succeeds(root, &arguments, &[("CARGO_TARGET_DIR", "target/semver")]);
+    if !passed {
+        eprintln!(
+            "semver: failed, as cargo says above; `cargo install --locked cargo-semver-checks` installs the command"
+        );
     }
     passed
 }
