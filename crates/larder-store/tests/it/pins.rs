@@ -28,14 +28,17 @@ fn rows_that_pin() -> impl Iterator<Item = &'static Policy> {
     Policy::all().iter().filter(|policy| policy.can_pin())
 }
 
+/// Stores an entry that nothing pins, of 11 KB on average, in both generations. Returns whether there was room.
+fn insert_filler(store: &Store, key: u64) -> bool {
+    let len = 500 + 997 * (key as usize % 22);
+    // The first insertion goes to probation; the second, a replacement, to a main segment.
+    insert(store, key, 1, len) && insert(store, key, 1, len)
+}
+
 /// Stores more than the whole volume of other entries.
 fn turn_over(store: &Store, from: u64) {
     let count = ROOM_BYTES / 11_000;
-    for key in from..from + count {
-        // The first insertion goes to probation; the second, a replacement, to a main segment.
-        let len = 500 + 997 * (key as usize % 22);
-        assert!(insert(store, key, 1, len) && insert(store, key, 1, len), "room for entry {key}");
-    }
+    (from..from + count).for_each(|key| assert!(insert_filler(store, key), "room for entry {key}"));
 }
 
 /// Returns keys with various lengths. The longest nearly fill a segment.
@@ -269,13 +272,8 @@ fn what_is_pinned_survives_any_number_of_kills_at_any_write() {
         pinned.extend(wanted());
         pinned.retain(|&entry| pin(&store, entry));
         assert!(pinned.len() > 20 && pinned.iter().all(|&(key, len)| insert(&store, key, 1, len)), "{policy}");
-        let (mut random, mut filler) = (SplitMix64::new(1), 1_000_000);
-        let mut insert_next = |store: &Store| {
-            filler += 1;
-            let len = 500 + 997 * (filler as usize % 22);
-            insert(store, filler, 1, len) && insert(store, filler, 1, len)
-        };
-        assert!((0..size_bytes / 11_000).all(|_| insert_next(&store)));
+        let (mut random, mut fillers) = (SplitMix64::new(1), 1_000_000..);
+        turn_over(&store, 100_000);
         block_on(store.flush()).unwrap();
         let mut state = whole.snapshot();
         for life in 0..300 {
@@ -291,7 +289,8 @@ fn what_is_pinned_survives_any_number_of_kills_at_any_write() {
             let gone: Vec<_> = pinned.iter().filter(|(key, _)| version_of(&store, *key) != Some(1)).collect();
             assert!(gone.is_empty(), "{policy} of {size_bytes}, life {life}: gone are {gone:?}");
             while !device.is_killed() {
-                assert!(insert_next(&store), "{policy} of {size_bytes}, life {life}: no room");
+                let filler = fillers.next().expect("keys do not end");
+                assert!(insert_filler(&store, filler), "{policy} of {size_bytes}, life {life}: no room");
             }
             state = device.left.lock().unwrap().take().expect("it was killed");
         }
