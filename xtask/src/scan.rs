@@ -11,6 +11,17 @@ pub(crate) struct Line {
     pub(crate) comment: String,
     /// The contents of string literals, as written in the source.
     pub(crate) string: String,
+    /// Positions in `string` at which further literals begin.
+    boundaries: Vec<usize>,
+}
+
+impl Line {
+    /// Returns the contents of the string literals, one by one.
+    pub(crate) fn literals(&self) -> impl Iterator<Item = &str> {
+        let mut start = 0;
+        let ends = self.boundaries.iter().copied().chain([self.string.len()]);
+        ends.map(move |end| &self.string[std::mem::replace(&mut start, end)..end])
+    }
 }
 
 /// Splits `source` into lines.
@@ -76,6 +87,7 @@ impl Scanner {
     }
 
     fn take_string(&mut self) {
+        self.begin_string();
         self.take(Kind::Code);
         let mut escaped = false;
         while let Some(next) = self.peek(0) {
@@ -92,12 +104,21 @@ impl Scanner {
         if self.peek(1 + hashes) != Some('"') {
             return self.take(Kind::Code); // a raw identifier such as r#type
         }
+        self.begin_string();
         (0..hashes + 2).for_each(|_| self.take(Kind::Code));
         while let Some(next) = self.peek(0) {
             if next == '"' && (1..=hashes).all(|ahead| self.peek(ahead) == Some('#')) {
                 return (0..=hashes).for_each(|_| self.take(Kind::Code));
             }
             self.take(Kind::String);
+        }
+    }
+
+    /// Separates the content of the next literal from that of another one on the line.
+    fn begin_string(&mut self) {
+        let line = self.done.last_mut().expect("there is a line from the start");
+        if !line.string.is_empty() {
+            line.boundaries.push(line.string.len());
         }
     }
 
@@ -167,8 +188,9 @@ mod tests {
 
     #[test]
     fn contents_of_strings_are_kept() {
-        let lines = lines("a(\"b \\\"c\", 'd')\nr#\"e\"f\"#");
-        assert_eq!(lines.iter().map(|line| line.string.as_str()).collect::<Vec<_>>(), ["b \\\"c", "e\"f"]);
+        let lines = lines("a(\"b \\\"c\", 'd')\nr#\"e\"f\"# + \"g\"");
+        assert_eq!(lines.iter().map(|line| line.string.as_str()).collect::<Vec<_>>(), ["b \\\"c", "e\"fg"]);
+        assert_eq!(lines[1].literals().collect::<Vec<_>>(), ["e\"f", "g"]);
     }
 
     #[test]

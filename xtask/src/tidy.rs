@@ -17,6 +17,7 @@ mod ratchet;
 mod reasons;
 mod rings;
 pub(crate) mod source;
+mod test_bounds;
 pub(crate) mod test_names;
 
 use crate::conformance;
@@ -96,6 +97,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
     findings.extend(questions::check(tree));
+    findings.extend(test_bounds::check(tree));
     findings.extend(conformance::check(tree));
     findings.extend(ratchet::check(tree, &counted(tree)));
     findings

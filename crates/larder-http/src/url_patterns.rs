@@ -173,7 +173,7 @@ mod tests {
             ("ftp://a.example/", "must begin with http://"),
             ("http:///x", "has no host"),
             ("http://user@a.example/", "has no host"),
-            ("/var/lib/list", "has no host"),
+            ("/a/list", "has no host"),
             ("http://a.example:port/", "has no host"),
         ] {
             let told = text.parse::<UrlPattern>().unwrap_err().to_string();

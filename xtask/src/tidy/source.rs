@@ -3,7 +3,7 @@
 //!
 //! Invariant: paths are relative to the root, with `/`.
 
-use super::{questions, ratchet};
+use super::{questions, ratchet, test_bounds};
 use crate::{
     conformance,
     scan::{self, Line},
@@ -12,6 +12,15 @@ use std::{fs, io, path::Path};
 
 /// Folders without files of the project.
 const SKIPPED: [&str; 4] = [".git", "target", "results", "node_modules"];
+
+/// Files that rules read, and that are no sources, manifests or documents.
+const LISTS: [&str; 5] = [
+    conformance::REQUIREMENTS,
+    conformance::DIFFERENCES,
+    ratchet::ALLOWED,
+    questions::QUESTIONS,
+    test_bounds::CARGO_CONFIG,
+];
 
 /// A file as text.
 pub(crate) struct Text {
@@ -33,8 +42,8 @@ pub(crate) struct Tree {
     pub(crate) sources: Vec<Source>,
     pub(crate) manifests: Vec<Text>,
     pub(crate) documents: Vec<Text>,
-    /// The lists from which docs/reference/conformance.md is generated, the counts that may only fall, and the readers'
-    /// questions.
+    /// The lists from which docs/reference/conformance.md is generated, the counts that may only fall, the readers'
+    /// questions, and cargo's configuration.
     pub(crate) texts: Vec<Text>,
     /// The paths of all files, for checking links.
     pub(crate) paths: Vec<String>,
@@ -110,9 +119,7 @@ impl Tree {
             self.manifests.push(Text { path: path.to_owned(), text: read()? });
         } else if path.ends_with(".md") {
             self.documents.push(Text { path: path.to_owned(), text: read()? });
-        } else if [conformance::REQUIREMENTS, conformance::DIFFERENCES, ratchet::ALLOWED, questions::QUESTIONS]
-            .contains(&path)
-        {
+        } else if LISTS.contains(&path) {
             self.texts.push(Text { path: path.to_owned(), text: read()? });
         }
         Ok(())

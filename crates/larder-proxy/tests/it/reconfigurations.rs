@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    path::PathBuf,
     sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     thread,
 };
@@ -88,15 +89,16 @@ fn changes_under_load_break_no_request_and_no_connection() {
 fn configuration_that_cannot_be_used_changes_nothing() {
     let fixture = Fixture::new(named);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let wrong: [fn(&mut ProxyConfig, SocketAddr); 4] = [
-        |config, _| config.passwords = Some("/nonexistent/passwords".into()),
-        |config, _| config.listeners.clear(),
-        |config, address| config.listeners.push(Listener::plain(address)),
-        |config, _| config.access_log = Some(AccessLogTarget::File("/nonexistent/access.log".into())),
+    let missing = fixture.state_file("none").join("file");
+    let wrong: [fn(&mut ProxyConfig, SocketAddr, PathBuf); 4] = [
+        |config, _, missing| config.passwords = Some(missing),
+        |config, _, _| config.listeners.clear(),
+        |config, address, _| config.listeners.push(Listener::plain(address)),
+        |config, _, missing| config.access_log = Some(AccessLogTarget::File(missing)),
     ];
     for change in wrong {
         let refused = reload(&fixture, |config| {
-            change(config, taken.local_addr().unwrap());
+            change(config, taken.local_addr().unwrap(), missing.clone());
             (config.add_cache_status, config.hot_bytes, config.offline) = (false, 1, Offline::On);
         });
         assert!(refused.is_err());

@@ -98,7 +98,9 @@ fn check_refused(refused: &Response) {
 
 #[test]
 fn authority_file_that_cannot_be_read_is_an_error_at_start() {
-    let config = ProxyConfig { origin_ca_file: Some("/nonexistent/ca.pem".into()), ..ProxyConfig::default() };
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("ca.pem");
+    let config = ProxyConfig { origin_ca_file: Some(missing.clone()), ..ProxyConfig::default() };
     let error = larder_proxy::Proxy::start(config, None).err().expect("the file does not exist");
-    assert!(error.to_string().contains("/nonexistent/ca.pem"), "{error}");
+    assert!(error.to_string().contains(missing.to_str().unwrap()), "{error}");
 }

@@ -118,9 +118,10 @@ fn what_is_no_certificate_or_key_is_an_error_at_start() {
     let [a, b] = ["a", "b"].map(|file| Made::new(directory.path(), file, &["site.example"]).identity);
     let text = directory.path().join("text");
     std::fs::write(&text, "hello").unwrap();
+    let missing = directory.path().join("none.pem");
     for (identities, told) in [
         (vec![], "needs a certificate"),
-        (vec![TlsIdentity { certificate: "/nonexistent.pem".into(), ..a.clone() }], "/nonexistent.pem"),
+        (vec![TlsIdentity { certificate: missing.clone(), ..a.clone() }], missing.to_str().unwrap()),
         (vec![TlsIdentity { certificate: text.clone(), ..a.clone() }], "no certificate in PEM form"),
         (vec![TlsIdentity { key: text.clone(), ..a.clone() }], "cannot read private key"),
         (vec![TlsIdentity { key: b.key.clone(), ..a.clone() }], "does not match its certificate"),

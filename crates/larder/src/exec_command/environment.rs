@@ -226,8 +226,8 @@ mod tests {
     fn apt_reads_what_it_read_before() {
         let alone = apt_configuration(None, Path::new("/a/authorities.pem"));
         assert_eq!(alone, "Acquire::https::CAInfo \"/a/authorities.pem\";\n");
-        let after = apt_configuration(Some(OsStr::new("/etc/my.conf")), Path::new("/a/authorities.pem"));
-        assert_eq!(after, format!("#include \"/etc/my.conf\";\n{alone}"));
+        let after = apt_configuration(Some(OsStr::new("/a/my.conf")), Path::new("/a/authorities.pem"));
+        assert_eq!(after, format!("#include \"/a/my.conf\";\n{alone}"));
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn what_is_no_origin_says_why() {
 
 #[test]
 fn a_second_tier_needs_a_place_and_a_store() {
-    let place = || Some("/mnt/packs".into());
+    let place = || Some("/t/packs".into());
     check(|settings| settings.proxy.tier.bytes_max = 1 << 40, Err("the second tier has no place for its packs"));
     check(|settings| settings.proxy.tier.folder = place(), Ok(()));
     let lonely = |settings: &mut RunSettings| {

@@ -153,14 +153,14 @@ mod tests {
     /// At stake: an operator who makes room on a disk because another larder uses the store.
     #[test]
     fn each_cause_has_its_own_remedy() {
-        let options = StoreOptions::new("/var/cache/s.larder", 1_000_000_000);
+        let options = StoreOptions::new("/t/s.larder", 1_000_000_000);
         let of = |kind: io::ErrorKind| Error::io(ErrorKind::Unavailable, "cannot write", kind.into());
         let in_use = Error::new(ErrorKind::InUse, "the volume is busy: x");
         for (error, remedy) in [
-            (in_use, "stop the process that uses it (fuser -v /var/cache/s.larder names it)"),
+            (in_use, "stop the process that uses it (fuser -v /t/s.larder names it)"),
             (of(io::ErrorKind::PermissionDenied), "let the user that runs larder"),
-            (of(io::ErrorKind::StorageFull), "make room for 1 GB (df -h /var/cache shows"),
-            (of(io::ErrorKind::NotFound), "check that /var/cache is a directory"),
+            (of(io::ErrorKind::StorageFull), "make room for 1 GB (df -h /t shows"),
+            (of(io::ErrorKind::NotFound), "check that /t is a directory"),
             (of(io::ErrorKind::Other), "dmesg shows its errors"),
         ] {
             let failure = open_failure(&error, &options);

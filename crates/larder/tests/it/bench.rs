@@ -180,8 +180,8 @@ fn flags_of_the_benchmark_that_make_no_sense_are_refused() {
         &["--reverse", "http://127.0.0.1:1"],
         &["--count-disk", "nowhere"],
         &["--pid", "4194305"],
-        &["--store", "/nowhere"],
-        &["store", "/tmp"],
+        &["--store", "nowhere"],
+        &["store", home.path().to_str().unwrap()],
         &["report", "--html", "x"],
     ] {
         let Output { status, stderr, .. } = run(&home, &[&["bench"], flags].concat());

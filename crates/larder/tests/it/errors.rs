@@ -214,15 +214,18 @@ fn all_mistakes_of_a_configuration_are_shown_in_one_run() {
             "not a duration",
         ],
     );
+    let missing = home.path().join("none").display().to_string();
     both(
-        "listen = [\"0.0.0.0:1\"]\nlisten_tls = [\"127.0.0.1:2\"]\n\
-         [forward]\npasswords = \"/nonexistent/passwords\"\n[store]\nsize = [\"1GB\", \"2GB\"]\n\
-         [memory]\ntotal = \"1000TB\"\n",
+        &format!(
+            "listen = [\"0.0.0.0:1\"]\nlisten_tls = [\"127.0.0.1:2\"]\n\
+             [forward]\npasswords = \"{missing}\"\n[store]\nsize = [\"1GB\", \"2GB\"]\n\
+             [memory]\ntotal = \"1000TB\"\n"
+        ),
         &[
             "requires a list of clients: 0.0.0.0:1",
             "a TLS listener needs a certificate",
             "2 sizes for 1 disk",
-            "/nonexistent/passwords",
+            &missing,
             "--memory is more than",
         ],
     );
@@ -244,7 +247,8 @@ fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_
         ["run", "--listen-tls", "0", "--certificate", &pair].map(str::to_owned).to_vec()
     };
     let flags = |flags: &[&str]| flags.iter().map(|flag| (*flag).to_owned()).collect::<Vec<_>>();
-    for gone in ["/nonexistent/file", folder] {
+    let missing = home.path().join("none").display().to_string();
+    for gone in [missing.as_str(), folder] {
         for arguments in [
             flags(&["run", "--config", gone]),
             flags(&["config", "check", gone]),
@@ -271,9 +275,9 @@ fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_
     let arguments = tls(letter);
     check(&home, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), 2, &[letter, "cannot read certificate"]);
     check(&home, &["run", "--passwords", letter], 2, &[letter]);
-    let log = ["run", "--access-log", "/nonexistent/access.log"];
-    check(&home, &log, 1, &["no such directory for the access log: /nonexistent", "mkdir -p"]);
-    for (certificate, code) in [("/nonexistent/file", 1), (letter, 2)] {
+    let log = ["run", "--access-log", &format!("{missing}/access.log")];
+    check(&home, &log, 1, &[&format!("no such directory for the access log: {missing}"), "mkdir -p"]);
+    for (certificate, code) in [(missing.as_str(), 1), (letter, 2)] {
         for text in [
             format!("[[certificate]]\nfile = \"{certificate}\"\nkey = \"{certificate}\"\n"),
             format!("[[build_cache]]\npath = \"/a\"\ntokens = \"{certificate}\"\n"),
@@ -290,9 +294,10 @@ fn place_that_cannot_hold_the_store_is_refused_by_the_check_too() {
     let (file, letter) = (home.path().join("larder.toml"), home.path().join("letter"));
     fs::write(&letter, "dear").unwrap();
     let path = file.to_str().unwrap();
+    let missing = home.path().join("none").display().to_string();
     for (disk, told) in [
-        ("/nonexistent/x.larder", "no such directory for the store: /nonexistent"),
-        ("/dev/nonexistent", "no such device"),
+        (&*format!("{missing}/x.larder"), &*format!("no such directory for the store: {missing}")),
+        ("/dev/fd/disk", "no such device"),
         (letter.to_str().unwrap(), "it exists and is not a Larder store"),
     ] {
         fs::write(&file, format!("listen = [\"127.0.0.1:0\"]\n[store]\npath = \"{disk}\"\n")).unwrap();
@@ -308,8 +313,9 @@ fn folder_that_cannot_hold_the_second_tier_is_refused_by_the_check() {
     fs::write(&letter, "dear").unwrap();
     let path = file.to_str().unwrap();
     let write = |folder: &str| fs::write(&file, format!("[tier]\nfolder = \"{folder}\"\n")).unwrap();
+    let missing = home.path().join("none/folder").display().to_string();
     for (folder, told) in [
-        ("/nonexistent/folder/tier", "no such directory for the second tier: /nonexistent/folder"),
+        (&*format!("{missing}/tier"), &*format!("no such directory for the second tier: {missing}")),
         (letter.to_str().unwrap(), "the folder of the second tier is not one"),
     ] {
         write(folder);

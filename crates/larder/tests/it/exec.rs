@@ -192,7 +192,9 @@ fn exit_code_and_streams_are_the_commands() {
         assert_eq!(output.status.code(), Some(code), "{script}");
     }
     fs::write(home.path().join("text"), "text").unwrap();
-    for (program, code) in [("/nonexistent/program", 127), (home.path().join("text").to_str().unwrap(), 126)] {
+    for (program, code) in [("none", 127), ("text", 126)] {
+        let program = home.path().join(program);
+        let program = program.to_str().unwrap();
         let output = run(&home, &["exec", "--", program]);
         assert_eq!(output.status.code(), Some(code), "{}", errors(&output));
         let told = errors(&output);
@@ -276,7 +278,7 @@ fn what_one_command_fetched_the_next_has_from_the_cache() {
     assert!(!bundle.exists(), "nothing is left behind");
     assert!(!home.path().join("cache/larder/control.sock").exists());
     let second = Running::start(home.path(), &["--offline"], |command| {
-        command.env("JAVA_HOME", "/nonexistent").env("JAVA_TOOL_OPTIONS", "-Dx=y");
+        command.env("JAVA_HOME", home.path().join("none")).env("JAVA_TOOL_OPTIONS", "-Dx=y");
     });
     let (before, store) = second.variables["JAVA_TOOL_OPTIONS"].split_once(" ").unwrap();
     let (_, store) = store.split_once("-Djavax.net.ssl.trustStore=").unwrap();

@@ -139,7 +139,8 @@ fn warming_says_what_is_wrong_with_what_it_is_given() {
     failed(&["--disk", "store", "http://a.example/"], 2, "a larder of yours is running");
     failed(&[], 2, "missing: ");
     failed(&["http://"], 2, "not a URL, because it has no host: `http://`");
-    failed(&["/nonexistent/list"], 1, "cannot read the list /nonexistent/list: No such file");
+    let missing = home.path().join("none").to_str().unwrap().to_owned();
+    failed(&[&missing], 1, &format!("cannot read the list {missing}: No such file"));
     let list = home.path().join("list");
     fs::write(&list, "http://a.example/\nftp://a.example/\n").unwrap();
     failed(&[list.to_str().unwrap()], 2, "list, line 2: not a URL, because it does not begin with http:// or https://");
@@ -182,6 +183,7 @@ fn missing_and_warm_work_on_a_store_whose_proxy_does_not_run() {
         assert_eq!(said(&home, &[&["missing", "--clear"], flags].concat()), "the list is empty\n");
         assert_eq!(said(&home, &[&["missing"], flags].concat()), "");
     }
-    let told = refused(&home, &["missing", "--disk", "/nonexistent/store"], 1);
-    assert!(told.contains("no such store: /nonexistent/store"), "{told}");
+    let missing = home.path().join("none").to_str().unwrap().to_owned();
+    let told = refused(&home, &["missing", "--disk", &missing], 1);
+    assert!(told.contains(&format!("no such store: {missing}")), "{told}");
 }

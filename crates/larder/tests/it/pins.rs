@@ -202,7 +202,8 @@ fn bad_input_is_told_and_nothing_is_pinned() {
         let found = refused(&home, &["pin", source], 2);
         assert!(found.contains(told), "{source}: {found}");
     }
-    assert!(refused(&home, &["pin", "/nonexistent/list"], 1).contains("cannot read the list /nonexistent/list"));
+    let missing = home.path().join("none").to_str().unwrap().to_owned();
+    assert!(refused(&home, &["pin", &missing], 1).contains(&format!("cannot read the list {missing}")));
     assert!(refused(&home, &["unpin", SITE], 1).contains("not pinned: http://www.example.test/*"));
     assert!(refused(&home, &["unpin"], 2).contains("missing: "));
     assert!(said(&home, &["pin", SITE]).starts_with("pinned, but no stored response matches yet"));

@@ -26,7 +26,7 @@ fn exec_says_what_it_cannot_have() {
     let no_place = [("XDG_CACHE_HOME", inside.as_str()), ("TMPDIR", file.to_str().unwrap())];
     refused(home.path(), &no_place, &exec, (1, "cannot create the control socket: "));
     refused(home.path(), &[("TMPDIR", &nowhere)], &exec, (1, "cannot write the CA: No such file"));
-    refused(home.path(), &[], &["exec", "--", "/nonexistent"], (127, "cannot run the command: No such file"));
+    refused(home.path(), &[], &["exec", "--", &nowhere], (127, "cannot run the command: No such file"));
     refused(home.path(), &[], &["exec", "--", file.to_str().unwrap()], (126, "cannot run the command: Permission"));
     refused(home.path(), &[], &["exec"], (2, "missing: "));
     let scheme = ["exec", "--intercept", "http://pypi.org", "--", "/bin/true"];

@@ -98,7 +98,8 @@ fn formatting_names_what_it_would_destroy_and_wants_to_be_told_twice() {
     check(&home, &["format", letter.to_str().unwrap(), "--force"], 1, &["is not a Larder store"]);
     assert_eq!(fs::read(&letter).unwrap(), b"dear");
     check(&home, &["info", letter.to_str().unwrap()], 1, &["is not a Larder store"]);
-    check(&home, &["check", "/nonexistent/store"], 1, &["/nonexistent/store"]);
+    let missing = home.path().join("none");
+    check(&home, &["check", missing.to_str().unwrap()], 1, &[missing.to_str().unwrap()]);
 }
 
 #[test]
@@ -233,16 +234,16 @@ fn a_missing_disk_is_gone_without_and_named_and_nothing_is_made_in_its_place() {
     let paths = ["there", "gone"].map(|name| home.path().join(name).to_str().unwrap().to_owned());
     let [there, gone] = paths.each_ref().map(String::as_str);
     check(&home, &["format", there, "--size", "64MiB"], 0, &[]);
-    for (missing, why) in [(gone, "there is no store; mount the disk, or"), ("/dev/no-such-disk", "no such device")] {
+    for (missing, why) in [(gone, "there is no store; mount the disk, or"), ("/dev/fd/disk", "no such device")] {
         let larder = Larder::start(&home, &["--disk", there, "--disk", missing]);
         let warning = format!("  warning  {missing}: not in use, its share of the keys misses: {why}");
         assert!(larder.start_lines.contains(&warning), "{}", larder.start_lines);
         assert_eq!(larder.stop(), Some(0));
         assert!(!fs::exists(missing).unwrap());
     }
-    let alone = ["run", "--listen", "127.0.0.1:0", "--disk", "/dev/no-such-disk"];
-    check_refused(&home, &alone, &["cannot use /dev/no-such-disk as the store: no such device", "lsblk"]);
-    assert!(!fs::exists("/dev/no-such-disk").unwrap());
+    let alone = ["run", "--listen", "127.0.0.1:0", "--disk", "/dev/fd/disk"];
+    check_refused(&home, &alone, &["cannot use /dev/fd/disk as the store: no such device", "lsblk"]);
+    assert!(!fs::exists("/dev/fd/disk").unwrap());
 }
 
 #[test]
