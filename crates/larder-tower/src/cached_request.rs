@@ -10,6 +10,7 @@ use crate::{
     fill_writer::FillWriter,
     filled_body::{FilledBody, SharedFill},
     http_cache::ValidationMark,
+    origin,
     plan::{self, AskPlan, Plan, RequestFacts},
     serving,
     shared_fetch::{DriveFill, FetchEnd, FetchLead, FetchRole},
@@ -293,7 +294,7 @@ impl<B: Default + Send, O: Origin<B>> OriginRequest<'_, B, O> {
 
     async fn send(self, cache: &HttpCache) -> Result<Answer<O::Body>, O::Error> {
         let request_time = cache.now();
-        let (parts, body) = self.origin.send(self.request).await?.into_parts();
+        let (parts, body) = origin::ask(self.origin, self.request).await?.into_parts();
         Ok(Answer { head: AnswerHead { parts, request_time, response_time: cache.now() }, body })
     }
 }

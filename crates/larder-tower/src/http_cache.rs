@@ -6,13 +6,13 @@ use crate::{
     HttpCacheBuilder, Origin,
     body::CacheBody,
     cached_request::{self, CacheAnswer, CachedRequest, OriginRequest},
-    serving,
+    origin, serving,
     shared_fetch::SharedFetches,
     target::{Target, key_of},
 };
 use http::{Method, Request, Response, Uri};
 use larder_cache::Cache;
-use larder_http::{CacheStatus, Settings, Timestamp, cache_status::Forward, invalidate};
+use larder_http::{CacheStatus, Settings, Timestamp, cache_status::Forward, fields::strip_own, invalidate};
 use std::{
     collections::HashSet,
     fmt,
@@ -76,13 +76,14 @@ impl HttpCache {
     /// The error of `origin`, if no stored response may replace it.
     pub async fn respond<B, O>(
         &self,
-        request: Request<B>,
+        mut request: Request<B>,
         origin: &mut O,
     ) -> Result<Response<CacheBody<O::Body>>, O::Error>
     where
         B: Default + Send,
         O: Origin<B>,
     {
+        strip_own(request.headers_mut());
         let options = &self.parts.options;
         let method = request.method().clone();
         let target = Target::new(&request, &options.scheme, &options.implied_fields);
@@ -95,7 +96,7 @@ impl HttpCache {
                 }
             }
             target => {
-                let response = origin.send(request).await?;
+                let response = origin::ask(origin, request).await?;
                 if let Some(target) = target {
                     self.invalidate(invalidate::targets(&method, &target.uri, response.status(), response.headers()))
                         .await;

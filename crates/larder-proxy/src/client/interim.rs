@@ -17,7 +17,10 @@ use std::{
 };
 
 use http::{HeaderMap, StatusCode, Version, header::CONTENT_LENGTH};
-use larder_http::{fields::strip_hop_by_hop, interim::goes_on};
+use larder_http::{
+    fields::{strip_hop_by_hop, strip_own},
+    interim::goes_on,
+};
 use tokio::io::AsyncWrite;
 
 use crate::client::peer::Client;
@@ -113,6 +116,7 @@ impl InterimSink {
 fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     let mut fields = fields.clone();
     strip_hop_by_hop(&mut fields);
+    strip_own(&mut fields);
     // A 1xx response has no content and must not state a length (RFC 9110 8.6).
     fields.remove(CONTENT_LENGTH);
     let reason = status.canonical_reason().unwrap_or("Interim");

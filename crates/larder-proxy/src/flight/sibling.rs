@@ -30,7 +30,7 @@ use crate::{
         pool::{ReplayableRequest, RetryRule},
         request_body::RequestBody,
     },
-    siblings::{PeerWords, SiblingNode, SiblingOutcome},
+    siblings::{PEER_FIELD, PeerWords, SiblingNode, SiblingOutcome},
 };
 
 impl FetchContext {
@@ -60,7 +60,8 @@ impl FetchContext {
             request
         };
         let (origin, repeat) = (sibling.origin.clone(), RetryRule::Safe);
-        let asking = self.origins.ask_sibling(ReplayableRequest { origin, choice: None, key: None, repeat, make });
+        let outgoing = ReplayableRequest { origin, choice: None, key: None, repeat, make };
+        let asking = self.origins.ask_sibling(outgoing, &PEER_FIELD);
         let answered = tokio::select! {
             biased;
             answered = asking => answered,

@@ -5,8 +5,8 @@
 
 use std::{sync::Arc, time::Instant};
 
-use http::{Request, Response, StatusCode, response};
-use larder_http::{fields::settle_response, ruling};
+use http::{HeaderName, Request, Response, StatusCode, response};
+use larder_http::fields::{settle_response, strip_own};
 
 use crate::{
     errors::Failure,
@@ -51,20 +51,25 @@ impl OriginRouter {
         self.count(answered.and_then(|(response, lease)| self.settle(&host, response, lease)))
     }
 
-    /// Sends a request to another node of the fleet. It is not counted as one to an origin.
+    /// Sends a request to another node of the fleet. It is not counted as one to an origin. The node's proof in the
+    /// field `proof` stays in the response.
     ///
     /// # Errors
     /// As [`Self::ask`].
     pub(crate) async fn ask_sibling<M>(
         self: &Arc<Self>,
         outgoing: ReplayableRequest<M>,
+        proof: &'static HeaderName,
     ) -> Result<(response::Parts, OriginBody), Failure>
     where
         M: FnMut() -> Request<RequestBody> + Send,
     {
         let host = outgoing.origin.clone();
-        let (response, lease) = outgoing.send(self).await?;
-        self.settle(&host, response, lease)
+        let (mut response, lease) = outgoing.send(self).await?;
+        let value = response.headers_mut().remove(proof);
+        let (mut head, body) = self.settle(&host, response, lease)?;
+        head.headers.extend(value.map(|value| (proof.clone(), value)));
+        Ok((head, body))
     }
 
     /// Asks an origin to leave HTTP.
@@ -99,8 +104,7 @@ impl OriginRouter {
         lease: Lease,
     ) -> Result<(response::Parts, OriginBody), Failure> {
         let (mut head, incoming) = response.into_parts();
-        // Only this proxy sets the field.
-        head.headers.remove(ruling::FIELD);
+        strip_own(&mut head.headers);
         settle_response(head.status, &mut head.headers, head.version)
             .map_err(|error| Failure::Broken { host: origin.to_string(), why: error.to_string() })?;
         Ok((head, OriginBody::new(incoming, lease, Arc::clone(&self.metrics))))

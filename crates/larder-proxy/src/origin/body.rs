@@ -14,7 +14,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
-use larder_http::fields::strip_hop_by_hop;
+use larder_http::fields::{strip_hop_by_hop, strip_own};
 
 use crate::{
     errors::BodyError,
@@ -96,6 +96,7 @@ impl OriginBody {
                 }
                 if let Some(trailers) = frame.trailers_mut() {
                     strip_hop_by_hop(trailers);
+                    strip_own(trailers);
                 }
                 self.release_if_ended();
                 Poll::Ready(Some(Ok(frame)))

@@ -13,7 +13,8 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use larder_http::{
-    BodyPlace, ReceivedHead, SelectingFields, Storability, StoredHead, Timestamp, rules::RuledRequest, ruling, storable,
+    BodyPlace, ReceivedHead, SelectingFields, Storability, StoredHead, Timestamp, fields::strip_own,
+    rules::RuledRequest, storable,
 };
 
 use super::{
@@ -225,7 +226,6 @@ impl Unpacker<'_> {
         if request.is_none() && fields.contains_key(header::VARY) {
             return Err("it varies, and no request precedes it".into());
         }
-        fields.remove(ruling::FIELD);
         self.put_ruling(&uri, status, &mut fields);
         let request_time = request.and_then(|request| request.time).filter(|time| *time <= response_time);
         let received =
@@ -374,6 +374,7 @@ fn read_message(content: &mut impl Read) -> io::Result<RecordMessage> {
         let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).map_err(|_| invalid())?;
         fields.try_append(name, value).map_err(|_| invalid())?;
     }
+    strip_own(&mut fields);
     Ok(RecordMessage { first_line, fields, len_bytes: head.len() as u64 })
 }
 

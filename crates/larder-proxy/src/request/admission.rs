@@ -14,7 +14,7 @@ use http::{
 use hyper::body::Incoming;
 use larder_http::{
     cache_control::RequestDirectives,
-    fields::{self, BodyLength, check_request, count_down, strip_named, via},
+    fields::{self, BodyLength, check_request, count_down, strip_named, strip_own, via},
     interim::{expects_continue, expects_unknown},
     key,
     reuse::StaleAllowed,
@@ -40,7 +40,7 @@ use crate::{
     request::gate::AboutServer,
     routes::Destination,
     shared::ProxyState,
-    siblings::{PEER_FIELD, PeerRequest},
+    siblings::PeerRequest,
     worker::Worker,
 };
 
@@ -109,7 +109,7 @@ pub(crate) fn take_apart(
 ) -> Result<RequestHead, Failure> {
     let mut fields = std::mem::take(request.headers_mut());
     strip_named(&mut fields);
-    fields.remove(&PEER_FIELD);
+    strip_own(&mut fields);
     if via::loops(&fields, &shared.marks.pseudonym) {
         return Err(Failure::Loop);
     }
