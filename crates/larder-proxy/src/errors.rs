@@ -25,6 +25,8 @@ pub(crate) enum Failure {
     NoSite,
     /// The client's address is not in the list of allowed networks.
     ClientDenied,
+    /// The client is a program of another user, and the listener is for a session.
+    OtherUser,
     /// A block list names the target.
     Blocked { host: String },
     /// The rules for targets refuse the address.
@@ -64,9 +66,11 @@ impl Failure {
             Self::UnknownExpectation => StatusCode::EXPECTATION_FAILED,
             Self::WebSocketVersion => StatusCode::UPGRADE_REQUIRED,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
-            Self::ClientDenied | Self::Blocked { .. } | Self::TargetDenied { .. } | Self::PortDenied { .. } => {
-                StatusCode::FORBIDDEN
-            }
+            Self::ClientDenied
+            | Self::OtherUser
+            | Self::Blocked { .. }
+            | Self::TargetDenied { .. }
+            | Self::PortDenied { .. } => StatusCode::FORBIDDEN,
             Self::NoPassword => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::Overloaded | Self::PurgesUnknown => StatusCode::SERVICE_UNAVAILABLE,
             Self::Loop => StatusCode::LOOP_DETECTED,
@@ -99,6 +103,7 @@ impl Failure {
         matches!(
             self,
             Self::ClientDenied
+                | Self::OtherUser
                 | Self::NoPassword
                 | Self::Blocked { .. }
                 | Self::TargetDenied { .. }
@@ -116,9 +121,11 @@ impl Failure {
             | Self::WebSocketVersion
             | Self::Misdirected => ProxyError::HttpRequestError,
             Self::NoSite => ProxyError::DestinationNotFound,
-            Self::ClientDenied | Self::NoPassword | Self::Blocked { .. } | Self::PortDenied { .. } => {
-                ProxyError::HttpRequestDenied
-            }
+            Self::ClientDenied
+            | Self::OtherUser
+            | Self::NoPassword
+            | Self::Blocked { .. }
+            | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
             Self::TargetDenied { .. } => ProxyError::DestinationIpProhibited,
             Self::Loop => ProxyError::ProxyLoopDetected,
             Self::Unusable { fault, .. } => fault.error,
@@ -167,6 +174,9 @@ impl fmt::Display for Failure {
                  site's origin.",
             ),
             Self::ClientDenied => f.write_str("this proxy does not serve your network"),
+            Self::OtherUser => {
+                f.write_str("this proxy serves the command of another user (larder exec): run larder exec yourself")
+            }
             Self::NoPassword => f.write_str("this proxy requires a user and a password"),
             Self::Blocked { host } => write!(
                 f,

@@ -15,7 +15,10 @@ use larder_http::Rules;
 use tokio::sync::watch;
 
 use crate::{
-    client::intercept::{Interceptor, bypass::BypassReason},
+    client::{
+        intercept::{Interceptor, bypass::BypassReason},
+        peer_user::{self, NearEnds},
+    },
     config::HostRules,
     outcome::Outcome,
 };
@@ -30,6 +33,10 @@ pub struct SessionOptions {
     pub offline: bool,
     /// Caching rules for the session's clients, which apply after those of the configuration.
     pub rules: Rules,
+    /// The process of the session's owner. While a process that it started runs as another user, that user's processes
+    /// may use the session, such as `apt`, which downloads as a user of its own. Default none: only this program's user
+    /// and root may use it.
+    pub owner_process: Option<u32>,
 }
 
 /// A session. When it is dropped, its listener closes; open connections finish their exchanges.
@@ -68,6 +75,7 @@ pub(crate) struct SessionState {
     pub(crate) interceptor: Arc<Interceptor>,
     pub(crate) offline: bool,
     pub(crate) rules: Arc<Rules>,
+    owner_process: Option<u32>,
     figures: SessionFigures,
     notes: Mutex<SessionNotes>,
 }
@@ -118,14 +126,29 @@ impl Session {
 }
 
 impl SessionState {
-    pub(crate) fn new(interceptor: Arc<Interceptor>, offline: bool, rules: Rules) -> Self {
+    /// Creates a session whose other options are applied already.
+    pub(crate) fn new(interceptor: Arc<Interceptor>, options: SessionOptions) -> Self {
+        let SessionOptions { hosts: _, offline, rules, owner_process } = options;
         Self {
             interceptor,
             offline,
             rules: Arc::new(rules),
+            owner_process,
             figures: SessionFigures::default(),
             notes: Mutex::default(),
         }
+    }
+
+    /// Returns whether a program may use the session: one of this program's user, of root, or of a user as whom the
+    /// owner runs something. A program whose user is unknown may not.
+    pub(crate) async fn admits(&self, client: Option<NearEnds>) -> bool {
+        let Some(user) = client.and_then(NearEnds::user) else { return false };
+        if peer_user::is_own_or_root(user) {
+            return true;
+        }
+        let Some(owner) = self.owner_process else { return false };
+        let found = tokio::task::spawn_blocking(move || peer_user::has_descendant_of(owner, user)).await;
+        found.unwrap_or(false)
     }
 
     /// Counts an exchange.

@@ -63,7 +63,10 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     }
 }
 
-/// Returns settings for serving the commands of one user, who reaches everything that is reachable without the proxy.
+/// Returns settings for serving the commands of one user. They reach every target, because they reach it without the
+/// proxy, too, and the proxy's sessions admit no other user ([`SessionOptions::owner_process`]).
+///
+/// [`SessionOptions::owner_process`]: larder_proxy::SessionOptions::owner_process
 fn settings(flags: &ExecServerFlags) -> RunSettings {
     let mut settings = RunSettings::default();
     let everywhere = ["0.0.0.0/0", "::/0"].map(|network| network.parse().expect("they are networks"));

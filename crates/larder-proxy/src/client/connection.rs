@@ -41,6 +41,7 @@ use crate::{
         interim::InterimQueue,
         opening::{self, OpenedConnection, PeerAddress},
         peer::{AbandonedRequests, Client, ConnectionPhase},
+        peer_user::NearEnds,
         response_body::ResponseBody,
         socket::{ClientProtocol, ClientSocket, TunnelledConnection},
         stream::ClientStream,
@@ -83,6 +84,11 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
         }
         return;
     }
+    let near = NearEnds::of(&socket);
+    let is_stranger = match &door.session {
+        Some(session) => !session.admits(near).await,
+        None => false,
+    };
     // After the first byte, the connection cannot be handed over until it proves to be HTTP/1 without TLS.
     let opening_count = count_unmovable(worker);
     let opening = opening::open(worker, listener, socket, peer);
@@ -97,6 +103,8 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
     let about = ConnectionContext {
         inside: None,
         session: door.session.clone(),
+        near: near.filter(|_| !opened.is_proxied),
+        is_stranger,
         watched,
         listener: listener.address,
         takes_origin_form: listener.origin_form,
@@ -135,10 +143,13 @@ fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<SocketAddr>, 
 pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunnelledConnection) {
     let TunnelledConnection { stream, peer, listener, origin, session, kept } = inside;
     let protocol = ClientProtocol::agreed(stream.get_ref().1.alpn_protocol());
-    let opened = OpenedConnection { peer, socket: ClientSocket::Intercepted(stream), first: Bytes::new(), protocol };
+    let socket = ClientSocket::Intercepted(stream);
+    let opened = OpenedConnection { peer, is_proxied: false, socket, first: Bytes::new(), protocol };
     let about = ConnectionContext {
         inside: Some(origin),
         session,
+        near: None,
+        is_stranger: false,
         watched: worker.watches.register(),
         listener,
         takes_origin_form: false,
@@ -153,6 +164,8 @@ pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunnelledConnecti
 struct ConnectionContext {
     inside: Option<Origin>,
     session: Option<Arc<SessionState>>,
+    near: Option<NearEnds>,
+    is_stranger: bool,
     watched: WatchedConnection,
     listener: SocketAddr,
     takes_origin_form: bool,
@@ -163,8 +176,9 @@ struct ConnectionContext {
 }
 
 async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContext) {
-    let OpenedConnection { peer, socket, first, protocol } = opened;
-    let ConnectionContext { inside, session, watched, listener, takes_origin_form, is_node, is_fresh } = about;
+    let OpenedConnection { peer, socket, first, protocol, is_proxied: _ } = opened;
+    let ConnectionContext { inside, session, near, is_stranger, .. } = about;
+    let ConnectionContext { watched, listener, takes_origin_form, is_node, is_fresh, .. } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
     let is_movable = protocol == ClientProtocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
@@ -180,6 +194,8 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
         protocol,
         inside,
         session,
+        near,
+        is_stranger,
         is_movable,
         is_unsent: AtomicBool::new(false),
         phase: AtomicU8::new(ConnectionPhase::Idle as u8),

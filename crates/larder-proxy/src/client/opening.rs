@@ -26,6 +26,8 @@ use crate::{
 pub(crate) struct OpenedConnection {
     /// The client's address.
     pub(crate) peer: SocketAddr,
+    /// Whether a load balancer opened it, and sent a PROXY header first.
+    pub(crate) is_proxied: bool,
     pub(crate) socket: ClientSocket,
     /// The bytes that have been read already.
     pub(crate) first: Bytes,
@@ -60,15 +62,31 @@ pub(crate) async fn open(
     peer: PeerAddress,
 ) -> io::Result<Option<OpenedConnection>> {
     let mut peer = match peer {
-        PeerAddress::Known(client) => return listen_first(socket, client).await,
+        PeerAddress::Known(client) => {
+            // The process before this one read the header, if there was one. Only then is the address another's.
+            let is_proxied = socket.peer_addr().ok() != Some(client);
+            return Ok(listen_first(socket, client).await?.map(|opened| OpenedConnection { is_proxied, ..opened }));
+        }
         PeerAddress::Accepted(address) => address,
     };
     let from = peer.ip().to_canonical();
     let must_name_client = listener.proxied_by.iter().any(|network| network.contains(&from));
     let may_name_client = || is_within(&worker.shared.config.fleet.trusted_proxies, from);
-    if must_name_client || may_name_client() && proxied::is_next(&socket).await? {
+    let is_proxied = must_name_client || may_name_client() && proxied::is_next(&socket).await?;
+    if is_proxied {
         peer = proxied::read(&mut socket).await?.unwrap_or(peer);
     }
+    let opened = negotiate(worker, listener, socket, peer).await?;
+    Ok(opened.map(|opened| OpenedConnection { is_proxied, ..opened }))
+}
+
+/// Determines the protocol of a client that connected itself, or whose PROXY header was read.
+async fn negotiate(
+    worker: &Worker,
+    listener: &Listener,
+    socket: TcpStream,
+    peer: SocketAddr,
+) -> io::Result<Option<OpenedConnection>> {
     let acceptor = match listener.for_nodes {
         true => worker.shared.fleet.as_ref().and_then(|link| link.tls.as_ref()).map(|tls| tls.acceptor()),
         false => worker.shared.acceptor.as_ref(),
@@ -77,7 +95,8 @@ pub(crate) async fn open(
         (true, Some(acceptor)) => {
             let stream = Box::new(acceptor.accept(socket).await?);
             let protocol = ClientProtocol::agreed(stream.get_ref().1.alpn_protocol());
-            Ok(Some(OpenedConnection { peer, socket: ClientSocket::Tls(stream), first: Bytes::new(), protocol }))
+            let socket = ClientSocket::Tls(stream);
+            Ok(Some(OpenedConnection { peer, is_proxied: false, socket, first: Bytes::new(), protocol }))
         }
         (true, None) => Err(io::Error::other("the certificates of this listener are not loaded")),
         (false, _) => listen_first(socket, peer).await,
@@ -112,6 +131,7 @@ async fn listen_first(socket: TcpStream, peer: SocketAddr) -> io::Result<Option<
         if let Some(protocol) = told(&first) {
             return Ok(Some(OpenedConnection {
                 peer,
+                is_proxied: false,
                 socket: ClientSocket::Plain(socket),
                 first: first.freeze(),
                 protocol,

@@ -22,6 +22,7 @@ use crate::{
         flushed::FlushCounter,
         held::{HeldExchange, HeldState},
         interim::InterimQueue,
+        peer_user::NearEnds,
         raw_head::HeadFault,
         raw_requests::RawRequests,
         response_body::ResponseBody,
@@ -61,6 +62,10 @@ pub(crate) struct Client {
     pub(crate) inside: Option<Origin>,
     /// The session of the client, if it connected through a session's listener.
     pub(crate) session: Option<Arc<SessionState>>,
+    /// The ends of the connection if a program on this machine opened it and sent no PROXY header.
+    pub(crate) near: Option<NearEnds>,
+    /// Whether the session is another user's, so that every request is refused.
+    pub(crate) is_stranger: bool,
     /// Whether another process can continue the connection: HTTP/1 without TLS, through a configured listener.
     pub(crate) is_movable: bool,
     /// Whether written bytes wait for the socket.
@@ -208,11 +213,12 @@ impl Client {
     /// Returns whether a target is in the form for an origin server (RFC 9112 3.2.1), not for a proxy.
     ///
     /// Over HTTP/2 both forms look alike. There, a target counts as one for a server if it names the host that the
-    /// client requested in its handshake. Without such a name, the certificate must cover the target's host.
+    /// client requested in its handshake. Without such a name, the certificate must cover the target's host, or the target
+    /// must be this end of a connection on this machine.
     pub(crate) fn is_server_for(&self, version: Version, target: &Uri) -> bool {
         let is_for_name = |authority: &Authority| match self.server_name() {
             Some(name) => authority.host().eq_ignore_ascii_case(name),
-            None => self.speaks_for(authority.as_str()),
+            None => self.speaks_for(authority.as_str()) || self.near.is_some_and(|near| near.is_called(authority)),
         };
         target.scheme().is_none() || version == Version::HTTP_2 && target.authority().is_some_and(is_for_name)
     }

@@ -34,6 +34,9 @@ pub(crate) fn pass<B>(
     fault: Option<HeadFault>,
     request: &mut Request<B>,
 ) -> Result<(), Failure> {
+    if client.is_stranger {
+        return Err(Failure::OtherUser);
+    }
     client.note_client(&worker.shared.config.fleet, request);
     if let Some(fault) = fault {
         return Err(Failure::BadRequest(fault));

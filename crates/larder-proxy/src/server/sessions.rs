@@ -1,7 +1,8 @@
 //! Sessions: listeners that are opened and closed while the proxy runs.
 //!
 //! Owns: opening them on every worker. `session` has the special rules for their clients. Invariant: a session's
-//! listener is reachable from this machine only, and closes when its owner drops it.
+//! listener is reachable from this machine only, serves its owner only (`client::peer_user`), and closes when its owner
+//! drops it.
 
 use std::{io, net::Ipv4Addr, os::unix::net::UnixStream, sync::Arc, time::Duration};
 
@@ -32,10 +33,9 @@ impl ProxyHandle {
             let why = "sessions need a forward proxy, and this one serves sites only";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let SessionOptions { hosts, offline, rules } = options;
-        let authority = Authority::generate(&hosts.hosts, AUTHORITY_LIFETIME)?;
-        let interceptor = Arc::new(Interceptor::new(hosts, authority)?);
-        let state = Arc::new(SessionState::new(interceptor, offline, rules));
+        let authority = Authority::generate(&options.hosts.hosts, AUTHORITY_LIFETIME)?;
+        let interceptor = Arc::new(Interceptor::new(options.hosts.clone(), authority)?);
+        let state = Arc::new(SessionState::new(interceptor, options));
         let (open, closes) = watch::channel(());
         let mut address = (Ipv4Addr::LOCALHOST, 0).into();
         for opening in &self.openings {

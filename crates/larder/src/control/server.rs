@@ -159,7 +159,12 @@ impl ControlServer {
                 Ok(ControlRequest::Open { .. }) if session.is_some() => {
                     refused("this connection already has a session", "open another")
                 }
-                Ok(ControlRequest::Open { hosts, except, offline }) => self.open(session, &hosts, &except, offline),
+                Ok(ControlRequest::Open { hosts, except, offline }) => {
+                    // The process that asks is the one whose command will use the session.
+                    let owner_process = stream.get_ref().peer_cred().ok().and_then(|peer| peer.pid()?.try_into().ok());
+                    let options = SessionOptions { offline, owner_process, ..SessionOptions::default() };
+                    self.open(session, &hosts, &except, options)
+                }
                 Ok(ControlRequest::Figures) => {
                     ControlAnswer::Figures(session.as_ref().map(figures).unwrap_or_default())
                 }
@@ -204,14 +209,20 @@ impl ControlServer {
         (answer, told)
     }
 
-    fn open(&self, session: &mut Option<Session>, hosts: &[String], except: &[String], offline: bool) -> ControlAnswer {
+    fn open(
+        &self,
+        session: &mut Option<Session>,
+        hosts: &[String],
+        except: &[String],
+        options: SessionOptions,
+    ) -> ControlAnswer {
         let parse = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<HostPattern>, _>>();
         let hosts = match (parse(hosts), parse(except)) {
             (Ok(hosts), Ok(except)) => HostRules { hosts, except },
             (Err(error), _) | (_, Err(error)) => return refused(&error.to_string(), "name hosts as --intercept does"),
         };
         let rules = larder_http::Rules::new(mirrors::rules_for_all());
-        match self.handle.open_session(SessionOptions { hosts, offline, rules }) {
+        match self.handle.open_session(SessionOptions { hosts, rules, ..options }) {
             Ok(opened) => {
                 let (proxy, certificate) = (opened.address(), opened.certificate_pem().to_owned());
                 *session = Some(opened);

@@ -535,3 +535,45 @@ fn env_prints_lines_that_shells_take_and_take_back() {
     let github = String::from_utf8(env(&["--shell", "github"]).stdout).unwrap();
     assert!(github.lines().any(|line| line == format!("HTTPS_PROXY=http://{}", larder.address)), "{github}");
 }
+
+/// Sends a request from a process of another user. Returns the first line of the response.
+fn first_line_for(user: u32, proxy: SocketAddr, request: &str) -> String {
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{}; printf '{request}' >&3; head -n 1 <&3", proxy.port());
+    let mut command = Command::new("setpriv");
+    let user = user.to_string();
+    command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "bash", "-c", &script]);
+    let output = command.output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output)
+}
+
+/// At stake: another user of the machine reaches, through the listener of a command, what the command's user reaches.
+#[test]
+fn listener_serves_no_other_user_but_those_as_whom_the_command_runs() {
+    if !geteuid().is_root() {
+        // Only root can be several users.
+        return;
+    }
+    let origin = Origin::start();
+    let home = home();
+    let requests = [
+        format!("GET http://{}/a HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n", origin.address),
+        "CONNECT localhost:443 HTTP/1.1\\r\\nHost: localhost:443\\r\\n\\r\\n".to_owned(),
+    ];
+    let running = Running::start(home.path(), &[], |_| {});
+    for request in &requests {
+        let told = first_line_for(NOBODY, running.proxy(), request);
+        assert!(told.starts_with("HTTP/1.1 403"), "{told}");
+        let told = first_line_for(0, running.proxy(), request);
+        assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+    }
+    running.end();
+    // As apt does, which downloads as a user of its own.
+    let script = format!(
+        "setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups bash -c 'exec 3<>/dev/tcp/127.0.0.1/${{http_proxy##*:}}
+        printf \"{}\" >&3; head -n 1 <&3'",
+        requests[0]
+    );
+    let output = exec(home.path(), &["--quiet"], &script).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output);
+    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+}
