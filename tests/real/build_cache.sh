@@ -6,6 +6,7 @@
 #   SCCACHE=/path/to/sccache tests/real/build_cache.sh   sccache with WebDAV (0.5 or later)
 #   TURBO=/path/to/turbo tests/real/build_cache.sh       Turborepo (needs npm)
 #   BAZEL=/path/to/bazel tests/real/build_cache.sh       Bazel, such as Debian's bazel-bootstrap
+#   NGINX=/path/to/nginx tests/real/build_cache.sh       nginx in front, through which nobody writes
 . "$(dirname "$0")/stage.sh"
 need ccache:ccache gcc:gcc curl:curl python3:python3
 SCCACHE=${SCCACHE:-$(command -v sccache || true)}
@@ -174,4 +175,48 @@ verdict "and not stored" [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/cas/$
 verdict "a blob with the right digest is stored" [ "$(send "$stage/blob" "$digest")" = 201 ]
 verdict "and comes back" [ "$(curl -s "$url/cas/$digest" | sha256sum | cut -d' ' -f1)" = "$digest" ]
 end TERM "$larder_pid"
+
+# --- behind nginx, as its manual shows a reverse proxy: nothing in its requests tells that it forwards them
+
+NGINX=${NGINX:-$(command -v nginx || ls /usr/sbin/nginx 2>/dev/null || true)}
+if [ -n "$NGINX" ]; then
+  # fronted NAME FLAG...: starts larder with an empty build cache, and nginx in front of it; sets front and back
+  fronted() {
+    local name=$1; shift
+    launch "$name" --disk none --memory-cache 16MB "$@"
+    back=$larder_port front=$(free_port)
+    mkdir "$stage/$name"
+    cat > "$stage/$name/nginx.conf" <<T
+daemon off; pid $stage/$name/pid; error_log $stage/$name/error.log;
+events {}
+http {
+  access_log off; client_body_temp_path $stage/$name/body; proxy_temp_path $stage/$name/proxy;
+  fastcgi_temp_path $stage/$name/f; uwsgi_temp_path $stage/$name/u; scgi_temp_path $stage/$name/s;
+  server {
+    listen 127.0.0.1:$front;
+    location / { proxy_pass http://127.0.0.1:$back; }
+  }
+}
+T
+    "$NGINX" -c "$stage/$name/nginx.conf" 2>/dev/null & nginx_pid=$!
+    for _ in $(seq 100); do (: </dev/tcp/127.0.0.1/$front) 2>/dev/null && break; sleep 0.1; done
+  }
+  # sent PORT: the status of a write
+  sent() { curl -s -o /dev/null -w '%{http_code}' -T "$stage/blob" "http://127.0.0.1:$1/cache/x"; }
+  printf '[[build_cache]]\npath = "/cache"\n' > "$stage/closed.toml"
+  fronted closed --config "$stage/closed.toml"
+  verdict "without tokens, nobody writes: through nginx $(sent "$front"), on the machine $(sent "$back")" \
+    [ "$(sent "$front")" = 403 -a "$(sent "$back")" = 403 ]
+  end TERM "$nginx_pid"; end TERM "$larder_pid"
+  fronted flagged --build-cache
+  if [ "$(id -u)" -eq 0 ]; then
+    verdict "with --build-cache, nginx' own user does not write: $(sent "$front")" [ "$(sent "$front")" = 403 ]
+  else
+    echo "SKIP  nginx as another user: run this as root"
+  fi
+  verdict "with --build-cache, the user of larder writes: $(sent "$back")" [ "$(sent "$back")" = 204 ]
+  end TERM "$nginx_pid"; end TERM "$larder_pid"
+else
+  echo "SKIP  nginx: install it, or name it in NGINX"
+fi
 summary

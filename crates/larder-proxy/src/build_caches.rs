@@ -7,14 +7,15 @@
 use std::{net::IpAddr, sync::Arc};
 
 use http::{
-    HeaderMap, Method, Request, Uri,
-    header::{AUTHORIZATION, HOST},
+    HeaderMap, HeaderValue, Method, Request, Uri,
+    header::{AUTHORIZATION, CONTENT_TYPE, FORWARDED, VIA, X_CONTENT_TYPE_OPTIONS},
     uri::Authority,
 };
+use larder_http::fields::media_type;
 
 use crate::{
     cache::mark::OriginMark,
-    config::{BuildCache, HostSent, ProxyConfig},
+    config::{BuildCache, HostSent, LocalWriters, ProxyConfig},
     digest::NamedDigest,
     dots::may_climb,
     errors::Failure,
@@ -45,6 +46,7 @@ struct WriterRole;
 struct KnownBuildCache {
     path: String,
     tokens: Option<WriterTokens>,
+    local_writers: LocalWriters,
     /// The build cache from which missing entries are requested, and its path there.
     origin: Option<(Origin, String)>,
 }
@@ -61,8 +63,21 @@ pub(crate) enum WriteAccess {
     NoToken,
     /// The client's token is not one of the build cache's.
     WrongToken,
-    /// The build cache has no tokens, and the client is not on this machine.
+    /// The build cache has no tokens, and the client is none of its local writers.
     ReadOnly,
+}
+
+/// The facts about a request that decide whether its client may write.
+#[derive(Clone, Copy)]
+pub(crate) struct WriterFacts<'a> {
+    /// All fields of the request as they were received.
+    pub(crate) fields: &'a HeaderMap,
+    /// The authority in the request's target or Host.
+    pub(crate) authority: Option<&'a str>,
+    /// Whether a program on this machine opened the connection, and sent no PROXY header.
+    pub(crate) is_near: bool,
+    /// Returns whether that program is of this proxy's own user.
+    pub(crate) is_own_user: &'a dyn Fn() -> bool,
 }
 
 impl BuildCacheTokens {
@@ -84,7 +99,7 @@ impl BuildCacheTable {
                 let origin = Origin::of_mirror(&url.clone().with_host(HostSent::Origin));
                 (origin, url.prefix.clone())
             });
-            Arc::new(KnownBuildCache { path: cache.path.clone(), tokens, origin })
+            Arc::new(KnownBuildCache { path: cache.path.clone(), tokens, local_writers: cache.local_writers, origin })
         };
         let mut all: Vec<_> = caches.iter().zip(tokens.0).map(known).collect();
         // If several paths match, the longest wins.
@@ -153,16 +168,36 @@ impl BuildCacheRequest {
         path.strip_prefix(self.0.path.as_str()).filter(|rest| !rest.is_empty()).unwrap_or("/")
     }
 
-    /// Returns whether the sender of a request with these fields may write.
-    pub(crate) fn judge_writer(&self, fields: &HeaderMap, client: IpAddr) -> WriteAccess {
-        match &self.0.tokens {
-            Some(tokens) if tokens.role_of(fields).is_some() => WriteAccess::Granted,
-            Some(_) if fields.contains_key(AUTHORIZATION) => WriteAccess::WrongToken,
-            Some(_) => WriteAccess::NoToken,
-            None if client.to_canonical().is_loopback() && !is_of_page(fields) => WriteAccess::Granted,
-            None => WriteAccess::ReadOnly,
+    /// Returns whether the sender of a request may write.
+    pub(crate) fn judge_writer(&self, writer: &WriterFacts<'_>) -> WriteAccess {
+        let is_local = || writer.is_near && !is_forwarded(writer.fields) && !is_of_page(writer);
+        match (&self.0.tokens, self.0.local_writers) {
+            (Some(tokens), _) if tokens.role_of(writer.fields).is_some() => WriteAccess::Granted,
+            (Some(_), _) if writer.fields.contains_key(AUTHORIZATION) => WriteAccess::WrongToken,
+            (Some(_), _) => WriteAccess::NoToken,
+            (None, LocalWriters::All) if is_local() => WriteAccess::Granted,
+            (None, LocalWriters::OwnUser) if is_local() && (writer.is_own_user)() => WriteAccess::Granted,
+            (None, _) => WriteAccess::ReadOnly,
         }
     }
+}
+
+/// Prepares the fields of a response for browsers: an entry, which a client stored, is not run as a page or script of
+/// this host.
+pub(crate) fn disarm(is_entry: bool, fields: &mut HeaderMap) {
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if is_entry && fields.contains_key(CONTENT_TYPE) && !media_type(fields).is_some_and(is_inert) {
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    }
+}
+
+/// Returns whether no browser runs content of this media type.
+fn is_inert(kind: &str) -> bool {
+    let kind = kind.to_ascii_lowercase();
+    let Some((_, subtype)) = kind.split_once('/') else { return false };
+    let is_document = ["html", "xml", "xsl", "svg", "pdf", "rfc822"].iter().any(|part| subtype.contains(part));
+    let is_script = ["script", "wasm", "css"].iter().any(|part| subtype.contains(part));
+    !is_document && !is_script && !kind.starts_with("multipart/")
 }
 
 /// Returns the digest that an entry's path requires of its content. `None` if the path requires none.
@@ -185,15 +220,21 @@ pub(crate) fn is_below(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns whether a web page may have made a browser on this machine send a request with these fields. Such a page can
-/// use a host name of its own that resolves to this machine (DNS rebinding).
-fn is_of_page(fields: &HeaderMap) -> bool {
-    let host = fields.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+/// Returns whether a proxy has forwarded a request with these fields.
+fn is_forwarded(fields: &HeaderMap) -> bool {
+    let names_client = |name: &str| name.starts_with("x-forwarded-") || name == "x-real-ip";
+    fields.contains_key(VIA) || fields.contains_key(FORWARDED) || fields.keys().any(|name| names_client(name.as_str()))
+}
+
+/// Returns whether a web page may have made a browser on this machine send a request. Such a page can use a host name of
+/// its own that resolves to this machine (DNS rebinding).
+fn is_of_page(writer: &WriterFacts<'_>) -> bool {
+    let host = writer.authority.and_then(|host| host.parse::<Authority>().ok());
     let is_plain = host.is_some_and(|host| {
         let name = host_of(host.as_str()).trim_matches(['[', ']']);
         name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
     });
-    !is_plain || fields.contains_key("sec-fetch-site") || fields.contains_key("origin")
+    !is_plain || writer.fields.contains_key("sec-fetch-site") || writer.fields.contains_key("origin")
 }
 
 #[cfg(test)]
@@ -214,25 +255,83 @@ mod tests {
         }
     }
 
+    /// A request from a program on this machine, as its client may change it.
+    struct Sent<'a> {
+        fields: &'a [(&'static str, &'a str)],
+        authority: &'a str,
+        is_near: bool,
+        is_own_user: bool,
+    }
+
+    const PLAIN: Sent<'_> = Sent { fields: &[], authority: "127.0.0.1:3128", is_near: true, is_own_user: true };
+
+    fn access(local_writers: LocalWriters, sent: &Sent<'_>) -> WriteAccess {
+        let config = BuildCache { local_writers, ..BuildCache::at("/c") };
+        let table = BuildCacheTable::new(&[config], BuildCacheTokens(vec![None]));
+        let mut fields = HeaderMap::new();
+        sent.fields.iter().for_each(|(name, value)| drop(fields.insert(*name, value.parse().unwrap())));
+        let authority = Some(sent.authority).filter(|authority| !authority.is_empty());
+        let is_own_user = &|| sent.is_own_user;
+        BuildCacheRequest(Arc::clone(&table.0[0])).judge_writer(&WriterFacts {
+            fields: &fields,
+            authority,
+            is_near: sent.is_near,
+            is_own_user,
+        })
+    }
+
     #[test]
-    fn without_tokens_only_programs_on_this_machine_write() {
-        let table = BuildCacheTable::new(&[BuildCache::at("/c")], BuildCacheTokens(vec![None]));
-        let cache = BuildCacheRequest(Arc::clone(&table.0[0]));
-        let judge = |client: &str, lines: &[(&'static str, &str)]| {
-            let mut fields = HeaderMap::new();
-            lines.iter().for_each(|(name, value)| drop(fields.insert(*name, value.parse().unwrap())));
-            cache.judge_writer(&fields, client.parse().unwrap())
-        };
-        for host in ["127.0.0.1:3128", "[::1]:3128", "localhost", "LOCALHOST:1"] {
-            assert_eq!(judge("127.0.0.1", &[("host", host)]), WriteAccess::Granted, "{host}");
-            assert_eq!(judge("::ffff:127.0.0.1", &[("host", host)]), WriteAccess::Granted, "{host}");
-            assert_eq!(judge("10.0.0.1", &[("host", host)]), WriteAccess::ReadOnly, "{host}");
-            for field in ["origin", "sec-fetch-site"] {
-                assert_eq!(judge("::1", &[("host", host), (field, "x")]), WriteAccess::ReadOnly, "{host}");
-            }
+    fn without_tokens_only_the_configured_programs_on_this_machine_write() {
+        use LocalWriters::{All, None, OwnUser};
+        for authority in ["127.0.0.1:3128", "[::1]:3128", "localhost", "LOCALHOST:1"] {
+            let sent = Sent { authority, ..PLAIN };
+            assert_eq!(access(All, &sent), WriteAccess::Granted, "{authority}");
+            assert_eq!(access(OwnUser, &sent), WriteAccess::Granted, "{authority}");
+            assert_eq!(access(None, &sent), WriteAccess::ReadOnly, "{authority}");
         }
-        for lines in [&[][..], &[("host", "evil.example")], &[("host", "localhost.evil.example")]] {
-            assert_eq!(judge("127.0.0.1", lines), WriteAccess::ReadOnly, "{lines:?}");
+        let of_another_user = Sent { is_own_user: false, ..PLAIN };
+        assert_eq!(access(All, &of_another_user), WriteAccess::Granted);
+        assert_eq!(access(OwnUser, &of_another_user), WriteAccess::ReadOnly);
+        assert_eq!(access(All, &Sent { is_near: false, ..PLAIN }), WriteAccess::ReadOnly);
+        for authority in ["", "evil.example", "localhost.evil.example"] {
+            assert_eq!(access(All, &Sent { authority, ..PLAIN }), WriteAccess::ReadOnly, "{authority}");
+        }
+        for name in
+            ["origin", "sec-fetch-site", "via", "forwarded", "x-forwarded-for", "x-forwarded-proto", "x-real-ip"]
+        {
+            assert_eq!(access(All, &Sent { fields: &[(name, "x")], ..PLAIN }), WriteAccess::ReadOnly, "{name}");
+        }
+    }
+
+    #[test]
+    fn types_that_browsers_run_are_sent_as_bytes() {
+        let sent = |content_type: &'static str| {
+            let mut fields = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))]);
+            disarm(true, &mut fields);
+            assert_eq!(fields[X_CONTENT_TYPE_OPTIONS], "nosniff");
+            fields[CONTENT_TYPE].clone()
+        };
+        for run in [
+            "text/html",
+            "TEXT/HTML; charset=utf-8",
+            "application/xhtml+xml",
+            "image/svg+xml",
+            "text/javascript",
+            "application/x-javascript",
+            "application/ecmascript",
+            "application/xml",
+            "text/xml;q",
+            "application/atom+xml",
+            "text/css",
+            "application/pdf",
+            "multipart/x-mixed-replace; boundary=x",
+            "",
+            "html",
+        ] {
+            assert_eq!(sent(run), "application/octet-stream", "{run}");
+        }
+        for inert in ["application/octet-stream", "text/plain", "application/json", "a/b", "application/x-nix-nar"] {
+            assert_eq!(sent(inert), inert);
         }
     }
 }

@@ -21,7 +21,7 @@ use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 
-pub use build_cache::BuildCache;
+pub use build_cache::{BuildCache, LocalWriters};
 pub use delay::{Delay, RateSharing};
 pub use fleet::{ClientField, Fleet, FleetName, FleetNode, InvalidFleetNode, NodeTls};
 pub(crate) use intercept::normal as normal_host;

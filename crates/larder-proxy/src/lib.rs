@@ -80,9 +80,9 @@ pub use client::intercept::bypass::BypassReason;
 pub use config::{
     AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetName,
     FleetNode, GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern,
-    InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LogSystem, Mirror, MirrorLink, NodeTls,
-    Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules, TierBucket,
-    TierConfig, TlsIdentity,
+    InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LocalWriters, LogSystem, Mirror, MirrorLink,
+    NodeTls, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules,
+    TierBucket, TierConfig, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;

@@ -8,7 +8,7 @@ use crate::{
     size,
     volumes::{MissingDisk, OpenedStore},
 };
-use larder_proxy::{HostPattern, Offline, ProxyConfig};
+use larder_proxy::{HostPattern, LocalWriters, Offline, ProxyConfig};
 use larder_store::{Policy, Stats};
 use std::{
     fmt,
@@ -156,9 +156,14 @@ impl Report<'_> {
             writeln!(f, "  mirror   {} is {}", mirror.path, mirror.origin)?;
         }
         for cache in &self.config.build_caches {
-            let writers = if cache.tokens.is_some() { "clients with a token" } else { "programs on this machine" };
+            let writers = match cache.local_writers {
+                _ if cache.tokens.is_some() => "writable for clients with a token",
+                LocalWriters::All => "writable for programs on this machine",
+                LocalWriters::OwnUser => "writable for your programs on this machine",
+                LocalWriters::None => "read-only, see `tokens`",
+            };
             let origin = cache.origin.as_ref().map(|url| format!(", reads from {url}")).unwrap_or_default();
-            writeln!(f, "  builds   {}: writable for {writers}{origin}", cache.path)?;
+            writeln!(f, "  builds   {}: {writers}{origin}", cache.path)?;
         }
         Ok(())
     }

@@ -12,16 +12,33 @@ use super::{OriginUrl, ProxyConfig, mirrors::is_plain_path};
 pub struct BuildCache {
     /// The path, such as `/cache`. It begins with a slash and does not end with one.
     pub path: String,
-    /// A file of tokens. A client must send one of them to write. Default none: only clients on this machine may write.
+    /// A file of tokens. A client must send one of them to write. Default none: nobody writes but `local_writers`.
     pub tokens: Option<PathBuf>,
+    /// The programs on this machine that may write without a token. Default none.
+    pub local_writers: LocalWriters,
     /// Another build cache, from which missing results are requested. It is never written to. Default none.
     pub origin: Option<OriginUrl>,
 }
 
+/// The programs on this machine that may write to a build cache without tokens.
+///
+/// The requests that a proxy on this machine forwards come from this machine, too, and need not say so: nginx, as its
+/// manual shows it, adds no field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LocalWriters {
+    /// None.
+    #[default]
+    None,
+    /// Those of Larder's own user and of root. A proxy on this machine usually runs as another user.
+    OwnUser,
+    /// All. For a machine without a proxy in front of Larder.
+    All,
+}
+
 impl BuildCache {
-    /// Returns a build cache under a path, which only clients on this machine may write.
+    /// Returns a build cache under a path, which nobody may write.
     pub fn at(path: impl Into<String>) -> Self {
-        Self { path: path.into(), tokens: None, origin: None }
+        Self { path: path.into(), tokens: None, local_writers: LocalWriters::None, origin: None }
     }
 
     /// Returns the error in the settings, if there is one.

@@ -17,18 +17,19 @@ use http::{
     header::{ALLOW, AUTHORIZATION, CONNECTION, CONTENT_TYPE, COOKIE, ETAG, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use hyper::body::Incoming;
-use larder_http::{CacheStatus, cache_status::Forward, date::format_http_date};
+use larder_http::{CacheStatus, cache_status::Forward, date::format_http_date, fields::accepted_authority};
 
 use self::upload::{Upload, UploadBody, UploadRefusal};
 use crate::{
     asked::RequestHead,
-    build_caches::{BuildCacheRequest, WriteAccess},
+    build_caches::{BuildCacheRequest, WriteAccess, WriterFacts},
     cache::{
         lookup::{self, FoundResponse, LookupResult},
         storing,
     },
     client::{
         peer::Client,
+        peer_user::{self, NearEnds},
         response_body::{ResponseBody, text_response},
     },
     clock,
@@ -48,8 +49,9 @@ pub(crate) async fn answer(
     mut request: Box<Request<Incoming>>,
     cache: BuildCacheRequest,
 ) -> Result<ServedResponse, Failure> {
+    // Judged first, because fields that a client names in Connection are removed when the request is admitted.
+    let access = access(client, &request, &cache);
     let mut asked = admission::admit(client, worker, &mut request).await?;
-    let access = cache.judge_writer(&asked.fields, asked.client);
     let head = Arc::get_mut(&mut asked).expect("a request that was just admitted has one owner");
     // The origin must not learn the token. Entries are the same for all clients.
     head.fields.remove(AUTHORIZATION);
@@ -79,6 +81,17 @@ pub(crate) async fn answer(
         served.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(served)
+}
+
+/// Returns whether a request's client may write to the build cache.
+fn access(client: &Client, request: &Request<Incoming>, cache: &BuildCacheRequest) -> WriteAccess {
+    let is_own_user = || client.near.and_then(NearEnds::user).is_some_and(peer_user::is_own_or_root);
+    cache.judge_writer(&WriterFacts {
+        fields: request.headers(),
+        authority: accepted_authority(request.uri(), request.headers()),
+        is_near: client.near.is_some(),
+        is_own_user: &is_own_user,
+    })
 }
 
 /// Answers from a stored entry, or from the origin.
@@ -199,8 +212,8 @@ fn refusal(access: WriteAccess) -> ServedResponse {
         }
         WriteAccess::ReadOnly => (
             StatusCode::FORBIDDEN,
-            "this build cache is read-only except for programs on its own machine: its operator can set `tokens` for \
-             writers\n",
+            "this build cache is read-only for you: its operator can set `tokens` for writers, or `local_writers` for \
+             programs on its own machine\n",
         ),
         WriteAccess::NoToken | WriteAccess::Granted => (
             StatusCode::UNAUTHORIZED,

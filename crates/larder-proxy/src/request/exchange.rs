@@ -16,7 +16,7 @@ use larder_http::{cache_status::Forward, coding::CodingWish, invalidate};
 
 use crate::{
     asked::RequestHead,
-    build_caches::BuildCacheRequest,
+    build_caches::{self, BuildCacheRequest},
     cache::mark::OriginMark,
     client::{
         answer::{ClientAnswer, HeldAnswer},
@@ -127,7 +127,8 @@ fn exchange(
     let met = RequestNote { started, subject: subject_of(worker, &request, name) };
     match memory::answer(client, worker, &request, name) {
         Some(served) => {
-            let served = encoded(worker, wish.as_ref(), served);
+            let served =
+                encoded(worker, wish.as_ref(), disarmed(BuildCacheRequest::of(&request).is_some(), true, served));
             let served = nodes::proved(worker, PeerRequest::of(&request), served);
             ClientAnswer::Ready(Some(finish(client, RequestStart::new(client, worker, &request, met), served)))
         }
@@ -269,7 +270,10 @@ async fn run_request(
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
     let (mirrored, form) = (MirrorRequest::of(&request).cloned(), RefusalForm::for_request(&request));
     let peer = PeerRequest::of(&request).cloned();
-    let answered = if let Some(cache) = BuildCacheRequest::of(&request).cloned() {
+    let cache = BuildCacheRequest::of(&request).cloned();
+    let is_for_build_cache = cache.is_some();
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let answered = if let Some(cache) = cache {
         Box::pin(build_cache::answer(client, worker, request, cache)).await
     } else if let Some(ask) = request.extensions().get::<RegistryAsk>().copied() {
         Box::pin(registry::answer(client, worker, &request, ask)).await
@@ -283,6 +287,7 @@ async fn run_request(
         ServedResponse::failure(&worker.shared.marks, &failure, form)
     });
     client.interim.close();
+    let served = disarmed(is_for_build_cache, is_read, served);
     let served = match mirrored {
         Some(mirrored) => dressed(&mirrored, served),
         None => served,
@@ -294,6 +299,14 @@ async fn run_request(
         *response.version_mut() = Version::HTTP_10;
     }
     response
+}
+
+/// Prepares the response of a build cache for browsers.
+fn disarmed(is_for_build_cache: bool, is_entry: bool, mut served: ServedResponse) -> ServedResponse {
+    if is_for_build_cache {
+        build_caches::disarm(is_entry, served.response.headers_mut());
+    }
+    served
 }
 
 /// Encodes a response for a client with these coding preferences.

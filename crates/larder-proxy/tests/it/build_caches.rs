@@ -4,11 +4,16 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use larder_proxy::{BuildCache, ProxyConfig};
+use larder_proxy::{BuildCache, Listener, LocalWriters, ProxyConfig};
 use ring::digest::{SHA256, digest};
 use tempfile::TempDir;
 
-use crate::support::{Connection, Fixture, Received, Reply, Response, body, eventually};
+use crate::support::{
+    Connection, Fixture, Received, Reply, Response, body,
+    certificates::{Made, client_config},
+    eventually,
+    http2::{Http2, Sent, head},
+};
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -20,9 +25,14 @@ fn built() -> Fixture {
 fn built_with(change: impl FnOnce(&mut ProxyConfig)) -> Fixture {
     let origin = |_: &Received, _| Reply::ok(&["Cache-Control: max-age=60"], "from the origin");
     Fixture::with(origin, |config| {
-        config.build_caches.push(BuildCache::at("/c"));
+        config.build_caches.push(writable("/c"));
         change(config);
     })
+}
+
+/// A build cache that programs on this machine may write.
+fn writable(path: &str) -> BuildCache {
+    BuildCache { local_writers: LocalWriters::All, ..BuildCache::at(path) }
 }
 
 /// A connection of a program on this machine.
@@ -94,7 +104,7 @@ fn what_was_put_is_there_after_a_restart_and_never_becomes_stale() {
     let fixture = built();
     put(&fixture, "/c/short", &[], b"short");
     put(&fixture, "/c/long", &[], &body(2_500_000));
-    let fixture = fixture.restart_with(|config| config.build_caches.push(BuildCache::at("/c")));
+    let fixture = fixture.restart_with(|config| config.build_caches.push(writable("/c")));
     assert_eq!(get(&fixture, "/c/short", &[]).text(), "short");
     let long = get(&fixture, "/c/long", &["Cache-Control: max-age=0", "Pragma: no-cache"]);
     assert!(long.body == body(2_500_000) && long.is_hit());
@@ -190,7 +200,7 @@ fn guarded(directory: &TempDir) -> Fixture {
     let path = directory.path().join("tokens");
     fs::write(&path, format!("# ci\nwrite {TOKEN}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    built_with(|config| config.build_caches[0].tokens = Some(path))
+    built_with(|config| config.build_caches[0] = BuildCache { tokens: Some(path), ..BuildCache::at("/c") })
 }
 
 #[test]
@@ -225,18 +235,100 @@ fn only_clients_with_a_token_write_and_all_read() {
     assert_eq!((fixture.get("/c/0", &[]).text().as_str(), fixture.get("/c/2", &[]).status), ("x", 404));
 }
 
+/// At stake: a cache behind nginx, as its manual shows it, that the whole world may write.
 #[test]
-fn without_tokens_only_programs_on_this_machine_write() {
-    let fixture = built();
-    assert_eq!(put(&fixture, "/c/x", &[], b"x").status, 201);
-    // A page that resolves its name to this machine sends that name.
-    let refused = fixture.connect().request("PUT", "/c/x", &["Content-Length: 0"]);
-    assert_eq!(refused.status, 403);
-    assert!(refused.text().contains("read-only"), "{}", refused.text());
-    for field in ["Origin: http://localhost", "Sec-Fetch-Site: cross-site"] {
-        assert_eq!(put(&fixture, "/c/x", &[field], b"y").status, 403, "{field}");
+fn without_tokens_nobody_writes_unless_the_operator_permits_it() {
+    let fixture = built_with(|config| config.build_caches[0] = BuildCache::at("/c"));
+    for fields in [&[][..], &["Connection: close"], &["Authorization: Bearer x"]] {
+        let refused = put(&fixture, "/c/x", fields, b"x");
+        assert_eq!(refused.status, 403);
+        assert!(refused.text().contains("`tokens` for writers, or `local_writers`"), "{}", refused.text());
     }
-    assert_eq!(get(&fixture, "/c/x", &[]).text(), "x");
+    assert_eq!(get(&fixture, "/c/x", &[]).status, 404);
+}
+
+#[test]
+fn local_writers_are_programs_on_this_machine_that_no_proxy_or_page_stands_for() {
+    for local_writers in [LocalWriters::OwnUser, LocalWriters::All] {
+        let fixture = built_with(|config| {
+            config.build_caches[0] = BuildCache { local_writers, ..BuildCache::at("/c") };
+            config.fleet.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        });
+        assert_eq!(put(&fixture, "/c/x", &[], b"x").status, 201);
+        // A page that resolves its name to this machine sends that name.
+        let refused = fixture.connect().request("PUT", "/c/x", &["Content-Length: 0"]);
+        assert_eq!(refused.status, 403);
+        assert!(refused.text().contains("read-only"), "{}", refused.text());
+        for fields in [
+            &["Origin: http://localhost"][..],
+            &["Sec-Fetch-Site: cross-site"],
+            &["Via: 1.1 nginx"],
+            &["Forwarded: for=127.0.0.1"],
+            &["X-Forwarded-For: 127.0.0.1"],
+            &["X-Forwarded-For: 127.0.0.1", "Connection: X-Forwarded-For"],
+            &["X-Real-IP: 127.0.0.1"],
+        ] {
+            assert_eq!(put(&fixture, "/c/x", fields, b"y").status, 403, "{fields:?}");
+        }
+        for header in ["PROXY TCP4 127.0.0.1 127.0.0.1 1000 80\r\n", "PROXY UNKNOWN\r\n"] {
+            let mut connection = local(&fixture);
+            connection.send(header);
+            send_put(&mut connection, "/c/x", &["Content-Length: 1"]);
+            connection.send_if_open(b"y");
+            assert_eq!(connection.read_response("PUT").status, 403, "{header}");
+        }
+        assert_eq!(get(&fixture, "/c/x", &[]).text(), "x");
+    }
+}
+
+#[test]
+fn local_writers_write_over_http2_too() {
+    let directory = TempDir::new().unwrap();
+    let made = Made::new(directory.path(), "a", &["localhost"]);
+    let identity = made.identity.clone();
+    let fixture = built_with(|config| {
+        config.listeners.push(Listener::tls("127.0.0.1:0".parse().unwrap()));
+        config.identities = vec![identity];
+        (config.default_origin, config.forward) = (None, true);
+    });
+    let [plain, secure] = fixture.proxy.local_addrs()[..] else { panic!("it has two listeners") };
+    for (mut client, url) in [
+        (Http2::plain(plain), format!("http://{plain}/c/x")),
+        (Http2::plain(plain), format!("http://localhost:{}/c/x", plain.port())),
+        (
+            Http2::tls(secure, "localhost", client_config(&[&made.der], &["h2"])),
+            format!("https://localhost:{}/c/x", secure.port()),
+        ),
+    ] {
+        let (stored, _) = client.request(head("PUT", &url, &[]).body(Sent::bytes(url.clone())).unwrap());
+        assert!(matches!(stored.status, 201 | 204), "{url}: {} {}", stored.status, stored.text());
+        assert_eq!(client.get(&url, &[]).text(), url);
+        let fields = [("x-forwarded-for", "127.0.0.1")];
+        let (refused, _) = client.request(head("PUT", &url, &fields).body(Sent::bytes("y")).unwrap());
+        assert_eq!(refused.status, 403, "{url}");
+    }
+}
+
+/// At stake: a page or script in a build cache, which runs with the rights of every site of that host.
+#[test]
+fn entries_are_no_pages_and_no_scripts_for_browsers() {
+    let fixture = built();
+    for (target, content_type, sent) in [
+        ("/c/page", "text/html", "application/octet-stream"),
+        ("/c/image", "image/svg+xml; charset=utf-8", "application/octet-stream"),
+        ("/c/script", "text/javascript", "application/octet-stream"),
+        ("/c/text", "text/plain", "text/plain"),
+    ] {
+        put(&fixture, target, &[&format!("Content-Type: {content_type}")], b"<script>");
+        // From the store, and from memory.
+        for _ in 0..3 {
+            let found = fixture.get(target, &[]);
+            assert_eq!((found.status, found.field("content-type")), (200, Some(sent)), "{target}");
+            assert_eq!(found.field("x-content-type-options"), Some("nosniff"), "{target}");
+        }
+    }
+    assert_eq!(fixture.get("/c/none", &[]).field("x-content-type-options"), Some("nosniff"));
+    assert_eq!(fixture.get("/none", &[]).field("x-content-type-options"), None);
 }
 
 #[test]
@@ -259,8 +351,8 @@ fn client_that_waits_for_a_word_is_told_to_send_only_if_it_may() {
 fn results_and_responses_of_origins_never_mix() {
     let origin = |_: &Received, _| Reply::ok(&["Cache-Control: max-age=60"], "from the origin");
     let fixture = Fixture::with(origin, |config| {
-        config.build_caches.push(BuildCache::at("/c"));
-        config.build_caches.push(BuildCache::at("/c/inner"));
+        config.build_caches.push(writable("/c"));
+        config.build_caches.push(writable("/c/inner"));
     });
     put(&fixture, "/c/x", &[], b"result");
     put(&fixture, "/c/inner/x", &[], b"inner");
@@ -311,7 +403,7 @@ fn what_is_too_long_or_cannot_be_stored_is_refused_with_the_reason() {
     assert_eq!(connection.read_response("PUT").status, 413);
     assert_eq!(get(&fixture, "/c/x", &[]).status, 404);
     let fixture =
-        Fixture::without_store_with(|_, _| Reply::ok(&[], ""), |config| config.build_caches.push(BuildCache::at("/c")));
+        Fixture::without_store_with(|_, _| Reply::ok(&[], ""), |config| config.build_caches.push(writable("/c")));
     assert_eq!(put(&fixture, "/c/short", &[], b"short").status, 201);
     assert_eq!(get(&fixture, "/c/short", &[]).text(), "short");
     assert_eq!(put(&fixture, "/c/long", &[], &body(2_000_000)).status, 507);
@@ -369,7 +461,7 @@ fn reading_through(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 's
     Fixture::with(handle, |config| {
         let url = format!("{}/up", config.default_origin.take().unwrap().to_short_string());
         let origin = Some(url.parse().unwrap());
-        config.build_caches.push(BuildCache { origin, ..BuildCache::at("/c") });
+        config.build_caches.push(BuildCache { origin, ..writable("/c") });
     })
 }
 

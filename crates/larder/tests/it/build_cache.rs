@@ -24,7 +24,7 @@ fn results_are_there_after_a_restart() {
     let store = home.path().join("store.larder");
     let flags = ["--disk", store.to_str().unwrap(), "--size", "64MiB", "--memory-cache", "1MB", "--build-cache"];
     let larder = Larder::start(&home, &flags);
-    let line = "  builds   /cache: writable for programs on this machine\n";
+    let line = "  builds   /cache: writable for your programs on this machine\n";
     assert!(larder.start_lines.contains("forward proxy and build cache"), "{}", larder.start_lines);
     assert!(larder.start_lines.contains(line), "{}", larder.start_lines);
     let long = "0123456789".repeat(300_000);
@@ -95,7 +95,11 @@ fn one_larder_reads_through_to_another() {
     let first = Larder::start(&home, &["--disk", "none", "--build-cache"]);
     let SocketAddr::V4(address) = first.address else { panic!("it listens on 127.0.0.1") };
     let file = other.path().join("larder.toml");
-    fs::write(&file, format!("[[build_cache]]\npath = \"/near\"\norigin = \"http://{address}/cache\"\n")).unwrap();
+    fs::write(
+        &file,
+        format!("[[build_cache]]\npath = \"/near\"\nlocal_writers = true\norigin = \"http://{address}/cache\"\n"),
+    )
+    .unwrap();
     let second = Larder::start(&other, &["--config", file.to_str().unwrap(), "--disk", "none"]);
     assert_eq!(put(&first, "/cache/ac/1", "", "one").status, 201);
     for _ in 0..2 {

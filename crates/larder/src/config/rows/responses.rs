@@ -159,8 +159,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("build_cache.path", "--build-cache", Text, "", Required, Reload, "\"/cache\"",
         "The path below which build tools keep their results, for ccache, sccache, Bazel, Gradle, Turborepo and Nix. See \
          [Build caches](../how-to/build-cache.md)."),
-    row!("build_cache.tokens", "", Text, "", Prose("none: programs on this machine may write"), Reload, "\"/etc/larder/build-tokens\"",
+    row!("build_cache.tokens", "", Text, "", Prose("none: nobody may write"), Reload, "\"/etc/larder/build-tokens\"",
         "A file with a line `write TOKEN` for each writer, readable by Larder's user only. All other clients may only read."),
+    row!("build_cache.local_writers", "", Boolean, "", Toml("false"), Reload, "true",
+        "Permits writes from programs on this machine, without a token. Only for a machine without a proxy in front of \
+         Larder: the requests that such a proxy forwards come from this machine, too. Excludes `tokens`."),
     row!("build_cache.origin", "", Text, "", Prose("none"), Reload, "\"http://cache-1.example:3128/cache\"",
         "Another build cache, which is asked for results that are missing here. It is never written to, and while it does \
          not respond, they are misses."),
