@@ -13,6 +13,7 @@ pub(crate) mod interim;
 pub(crate) mod opening;
 pub(crate) mod passwords;
 pub(crate) mod peer;
+pub(crate) mod peer_user;
 pub(crate) mod proxied;
 pub(crate) mod raw_chunks;
 pub(crate) mod raw_frames;

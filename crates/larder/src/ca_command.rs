@@ -9,7 +9,7 @@ use crate::{
     authority_files::AuthorityFiles,
     failure::Failure,
     mirrors::InterceptedHosts,
-    output::{self, print_line},
+    output::{self, print_line, tell},
     value,
 };
 use clap::{Args, Subcommand};
@@ -126,6 +126,12 @@ fn make(files: &AuthorityFiles, hosts: &[HostPattern]) -> Result<(), Failure> {
     })?;
     files.save(&authority)?;
     show(files, &authority)?;
+    if hosts.is_empty() {
+        tell!(
+            "larder: warning: this CA can sign for any name, so whoever gets its key can read the traffic of every client \
+             that trusts it with any host; larder ca rotate --host HOST makes one for the hosts that you name"
+        );
+    }
     print_line!("next      make clients trust it: larder ca trust, or larder ca export for other machines")
 }
 

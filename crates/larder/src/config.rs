@@ -28,13 +28,16 @@ use larder_proxy::{CacheSettings, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
 pub(crate) use rows::{LISTENERS, ORIGINS, STORE};
 use section::{ConfigProblem, ConfigSection};
-use std::{fs, io::Read, path::Path};
+use std::{fs, io::Read, os::unix::fs::PermissionsExt, path::Path};
 use table::Reader;
 pub(crate) use table::{Setting, default_file, effective_file, flagged};
 use values::{host_sent, proxy_protocol};
 
 /// Longest configuration file in bytes, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The permission of users who are neither the file's owner nor in its group.
+const READABLE_BY_ALL: u32 = 0o004;
 
 const HELP: &str = "give a readable text file to --config";
 
@@ -45,8 +48,17 @@ const HELP: &str = "give a readable text file to --config";
 pub(crate) fn apply(path: &Path, settings: &mut RunSettings) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    let mode = file.metadata().map_err(|error| unreadable(path, &error))?.permissions().mode();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
-    apply_bytes(path, &bytes, settings)
+    apply_bytes(path, &bytes, settings)?;
+    if mode & READABLE_BY_ALL != 0 && settings.proxy.has_parent_password() {
+        let shown = path.display();
+        let problem =
+            format!("{shown} contains a parent's password, and all users may read it (mode {:o})", mode & 0o777);
+        let help = format!("chmod 640 {shown}, let larder's user read it, and change the password");
+        return Err(Failure::usage(problem, help));
+    }
+    Ok(())
 }
 
 /// Returns the failure for a configuration file that cannot be read.

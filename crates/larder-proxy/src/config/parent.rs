@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::origin::target::port_of;
 
-use super::{GroupRules, HostPattern, normal_host};
+use super::{GroupRules, HostPattern, ProxyConfig, normal_host};
 
 /// A proxy through which origins are contacted: `http://[user:password@]host[:port]`. Its displayed form omits the
 /// password.
@@ -80,6 +80,17 @@ impl Parents {
     /// Returns the error in the settings, if there is one.
     pub fn fault(&self) -> Option<String> {
         self.rules.fault("parents", &self.nodes(), |at| format!("parent {}", self.members[at].0))
+    }
+}
+
+impl ProxyConfig {
+    /// Returns whether the URL of a parent contains a password.
+    pub fn has_parent_password(&self) -> bool {
+        let of_sites =
+            self.sites.iter().filter_map(|site| site.origins.as_deref()).flat_map(|origins| &origins.members);
+        let of_sites = of_sites.filter_map(|(url, _)| url.parent.as_deref());
+        let all = self.parents.members.iter().map(|(parent, _)| parent).chain(of_sites);
+        all.into_iter().any(|parent| parent.credentials.is_some())
     }
 }
 

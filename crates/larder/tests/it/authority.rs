@@ -52,8 +52,20 @@ fn authority_is_made_once_for_its_owner_alone_and_its_key_is_never_printed() {
     let shown = text(&shown.stdout);
     assert!(shown.contains("hosts     pypi.org, debian.org and everything below, no other\n"), "{shown}");
     assert!(shown.contains("expires   in 729 days\n"), "{shown}");
+    assert!(!text(&made.stderr).contains("warning"), "{}", text(&made.stderr));
     refused(&ca(&home, &["init"]), 1, "a CA already exists");
     assert_eq!(fs::read_to_string(&key).unwrap(), secret);
+}
+
+/// At stake: a key that, once it is stolen, opens everything that its clients read.
+#[test]
+fn authority_for_every_name_is_made_with_a_warning() {
+    let home = TempDir::new().unwrap();
+    let made = ca(&home, &["init"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert!(text(&made.stderr).contains("warning: this CA can sign for any name"), "{}", text(&made.stderr));
+    let narrower = ca(&home, &["rotate", "--host", "pypi.org"]);
+    assert!(narrower.status.success() && !text(&narrower.stderr).contains("warning"), "{}", text(&narrower.stderr));
 }
 
 #[test]
