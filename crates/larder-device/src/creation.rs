@@ -1,7 +1,8 @@
 //! Creates a volume in two steps: it gets its name only when its first bytes are written.
 //!
-//! Invariant: a file under the volume's own name is a complete volume. An interrupted creation leaves a file under
-//! another name, and the next creation removes it.
+//! Invariants: a file under the volume's own name is a complete volume, and it is never replaced by another. An
+//! interrupted creation leaves a file under another name, and the next creation removes it. Only the process that has
+//! the lock on a file removes or renames it.
 
 use crate::VolumeFile;
 use crate::{DeviceError, DeviceErrorKind, Result};
@@ -28,8 +29,9 @@ impl UnfinishedFile {
         let path = unfinished_path(name);
         if path.exists() {
             // If another store is creating it right now, that store holds the lock.
-            drop(VolumeFile::open(&path)?);
+            let left_over = VolumeFile::open(&path)?;
             remove(&path)?;
+            drop(left_over);
         }
         let create = if is_sparse { VolumeFile::create_sparse } else { VolumeFile::create };
         let file = create(&path, size_bytes)?;
@@ -39,9 +41,14 @@ impl UnfinishedFile {
     /// Gives the volume its name.
     ///
     /// # Errors
-    /// `Unavailable` if the file system refuses the name.
+    /// `InUse` if another process has created a volume of that name meanwhile. `Unavailable` if the file system refuses
+    /// the name.
     pub fn finish(mut self) -> Result<()> {
-        fs::rename(&self.path, &self.name).map_err(|source| {
+        rename_new(&self.path, &self.name).map_err(|source| {
+            if source.kind() == io::ErrorKind::AlreadyExists {
+                let place = format!("another process has just created the store {}", self.name.display());
+                return DeviceError::new(DeviceErrorKind::InUse, place);
+            }
             DeviceError::io(
                 DeviceErrorKind::Unavailable,
                 format!("cannot name the new store {}", self.name.display()),
@@ -69,6 +76,28 @@ fn unfinished_path(name: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
+/// Renames a file, unless the new name exists.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match rename_exclusively(from, to) {
+        // The file system cannot do both at once.
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+            if to.exists() { Err(io::ErrorKind::AlreadyExists.into()) } else { fs::rename(from, to) }
+        }
+        outcome => outcome,
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn rename_exclusively(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags};
+    Ok(rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn rename_exclusively(_from: &Path, _to: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Ok(()) => Ok(()),
@@ -76,5 +105,22 @@ fn remove(path: &Path) -> Result<()> {
         Err(source) => {
             Err(DeviceError::io(DeviceErrorKind::Unavailable, format!("cannot remove {}", path.display()), source))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At stake: a store whose file is replaced by that of another process while it uses it.
+    #[test]
+    fn volume_that_another_process_has_just_created_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = directory.path().join("volume");
+        let (_file, unfinished) = UnfinishedFile::create(&name, 1 << 20, true).unwrap();
+        fs::write(&name, "of another process").unwrap();
+        assert_eq!(unfinished.finish().unwrap_err().kind(), DeviceErrorKind::InUse);
+        assert_eq!(fs::read(&name).unwrap(), b"of another process");
+        assert!(!unfinished_path(&name).exists());
     }
 }

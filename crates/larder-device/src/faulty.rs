@@ -12,7 +12,7 @@ mod plan;
 
 use std::{
     collections::VecDeque,
-    io,
+    io, mem,
     ops::ControlFlow,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -50,6 +50,8 @@ struct FaultyState {
     /// Number of the next write to complete.
     next_landed: u64,
     waiting: Vec<WaitingTransfer>,
+    /// Whether the next sync fails and undoes all writes since the last one.
+    loses_next_sync: bool,
     /// The write that was in progress when the device died.
     last_gasp: Option<LandedWrite>,
 }
@@ -86,6 +88,11 @@ impl FaultyDevice {
     /// Replaces the plan of faults. Its limits count from the device's first operation.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.lock().plan = plan;
+    }
+
+    /// Makes the next sync that is submitted fail and undo all writes since the last one. Later syncs succeed.
+    pub fn lose_next_sync(&self) {
+        self.lock().loses_next_sync = true;
     }
 
     /// Advances one of the waiting operations, chosen by the seed. Returns `false` when none waits.
@@ -167,6 +174,7 @@ impl FaultyDevice {
             cached_bytes: 0,
             next_landed: 0,
             waiting: Vec::new(),
+            loses_next_sync: false,
             last_gasp: None,
         };
         Self { bounds, seen: contents, state: Mutex::new(state) }
@@ -184,6 +192,10 @@ impl FaultyDevice {
         match fault {
             Some(PlannedFault::Error) => return ControlFlow::Break(Err(Errno::IO.into())),
             Some(PlannedFault::Full) => return ControlFlow::Break(Err(Errno::NOSPC.into())),
+            Some(PlannedFault::Loss) => {
+                self.lose(state);
+                return ControlFlow::Break(Err(Errno::IO.into()));
+            }
             _ => {}
         }
         let moved_bytes = match in_flight.call() {
@@ -222,6 +234,19 @@ impl FaultyDevice {
         in_flight.advance(Ok(moved_bytes))
     }
 
+    /// Undoes the writes in the drive's cache: all of them, or any of them in a loss that the plan draws.
+    fn lose(&self, state: &mut FaultyState) {
+        let loses_all = state.plan.sync_losses_ppm == 0 || state.random.below(2) == 0;
+        let kept: Vec<LandedWrite> = state.cached.drain(..).collect();
+        state.cached_bytes = 0;
+        for landed in kept {
+            if !loses_all && state.random.below(4) == 0 {
+                state.durable.write_at(landed.offset_bytes, &landed.bytes);
+            }
+        }
+        self.seen.write_at(0, &state.durable.contents());
+    }
+
     fn land(&self, state: &mut FaultyState, offset_bytes: u64, bytes: Box<[u8]>) {
         self.seen.write_at(offset_bytes, &bytes);
         state.cached_bytes += bytes.len();
@@ -253,8 +278,12 @@ impl Device for FaultyDevice {
         };
         let Some(in_flight) = self.bounds.admit(transfer) else { return };
         let mut state = self.lock();
-        let FaultyState { plan, random, stats, .. } = &mut *state;
-        let TransferFate { fault, is_short, is_slow } = plan.draw(motion, random, stats);
+        let FaultyState { plan, random, stats, loses_next_sync, .. } = &mut *state;
+        let TransferFate { mut fault, is_short, is_slow } = plan.draw(motion, random, stats);
+        if motion == TransferKind::Sync && mem::take(loses_next_sync) {
+            fault = Some(PlannedFault::Loss);
+            (stats.sync_errors, stats.sync_losses) = (stats.sync_errors + 1, stats.sync_losses + 1);
+        }
         let is_astray = fault == Some(PlannedFault::Misdirected);
         let shift_bytes = if is_astray { self.astray(offset_bytes, in_flight.len_bytes(), random) } else { 0 };
         let mut waiting = WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below: state.next_landed };

@@ -10,7 +10,7 @@ mod foreign;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Seek, SeekFrom},
-    os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Once},
     thread,
@@ -50,13 +50,18 @@ impl VolumeFile {
     /// # Errors
     /// `Invalid`: neither a regular file nor a block device. `Unavailable`: absent, or not permitted.
     /// `InUse`: mounted, or another store has it. It is tried again for a second, because that store may just be
-    /// closing.
+    /// closing, and for ten if its process has ended.
     pub fn open(path: &Path) -> Result<Self> {
-        let metadata = fs::metadata(path).map_err(|error| unavailable("cannot open the volume", path, error))?;
-        let kind = VolumeKind::of(&metadata, path)?;
-        let file = open_exclusive(kind, path, wait_for_lock)?;
-        lock(&file, path, wait_for_lock)?;
-        Self::locked(file, path)
+        for _ in 0..OPEN_COUNT_MAX {
+            let metadata = fs::metadata(path).map_err(|error| unavailable("cannot open the volume", path, error))?;
+            let kind = VolumeKind::of(&metadata, path)?;
+            let file = open_exclusive(kind, path, wait_for_lock)?;
+            lock(&file, path, wait_for_lock)?;
+            if is_named(&file, path)? {
+                return Self::locked(file, path);
+            }
+        }
+        Err(in_use(path))
     }
 
     /// Creates a file of `size_bytes` with zeros, readable only by its owner, and reserves its space. If this fails,
@@ -64,7 +69,7 @@ impl VolumeFile {
     ///
     /// # Errors
     /// `Full`: the file system has no room. `Invalid`: it cannot hold a file of that length. `Unavailable`: the file
-    /// exists already, or cannot be created.
+    /// exists already, or cannot be created. `InUse`: another process has just removed or locked it.
     pub fn create(path: &Path, size_bytes: u64) -> Result<Self> {
         Self::create_with(path, size_bytes, reserve)
     }
@@ -90,9 +95,11 @@ impl VolumeFile {
             .mode(0o600)
             .open(path)
             .map_err(|error| unavailable("cannot create the volume", path, error))?;
-        let created = lock(&file, path, wait_for_lock)
-            .and_then(|()| give_length(&file, path, size_bytes))
-            .and_then(|()| Self::locked(file, path));
+        lock(&file, path, wait_for_lock)?;
+        if !is_named(&file, path)? {
+            return Err(in_use(path));
+        }
+        let created = give_length(&file, path, size_bytes).and_then(|()| Self::locked(file, path));
         if created.is_err()
             && let Err(error) = fs::remove_file(path)
         {
@@ -248,9 +255,14 @@ fn uring(_file: &Arc<VolumeFile>) -> io::Result<Arc<dyn Device>> {
 }
 
 const ALIGNMENT_BYTES_MIN: u32 = 512;
-/// One second in total. After kill -9 with 256 reads in flight, 75 ms were measured.
+/// One second in total.
 const LOCK_RETRY_COUNT_MAX: u32 = 100;
+/// Ten seconds in total, while no process has the lock that is not ending. After kill -9 with 256 reads in flight, 75 ms
+/// were measured, and once in several hundred starts on a busy machine it took more than a second.
+const ENDING_RETRY_COUNT_MAX: u32 = 1000;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// Attempts to open and lock a file that others remove or replace in between.
+const OPEN_COUNT_MAX: u32 = 16;
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -304,18 +316,66 @@ fn open_exclusive(kind: VolumeKind, path: &Path, mut pause: impl FnMut()) -> Res
 
 /// Takes the lock, waiting a moment for it. After a process was killed, the kernel needs time to finish its I/O and
 /// release its files.
-pub(super) fn lock(file: &File, path: &Path, mut pause: impl FnMut()) -> Result<()> {
-    for _ in 0..LOCK_RETRY_COUNT_MAX {
+pub(super) fn lock(file: &File, path: &Path, pause: impl FnMut()) -> Result<()> {
+    lock_unless(file, path, pause, || has_living_holder(file))
+}
+
+/// Takes the lock like [`lock`]. `has_holder` tells whether a living process has it, as far as that is known.
+fn lock_unless(file: &File, path: &Path, mut pause: impl FnMut(), has_holder: impl Fn() -> bool) -> Result<()> {
+    for attempt in 1..=ENDING_RETRY_COUNT_MAX {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) if attempt % LOCK_RETRY_COUNT_MAX == 0 && has_holder() => break,
             Err(rustix::io::Errno::WOULDBLOCK) => pause(),
             Err(error) => return Err(unavailable("cannot lock the volume", path, error.into())),
         }
     }
-    Err(DeviceError::new(
+    Err(in_use(path))
+}
+
+fn in_use(path: &Path) -> DeviceError {
+    DeviceError::new(
         DeviceErrorKind::InUse,
         format!("the volume is in use by another process or store: {}", path.display()),
-    ))
+    )
+}
+
+/// Returns whether `path` still names `file`. Another process may have removed or replaced it before it was locked;
+/// then the lock excludes nobody.
+fn is_named(file: &File, path: &Path) -> Result<bool> {
+    let failed = |error| unavailable("cannot inspect the volume", path, error);
+    let own = file.metadata().map_err(failed)?;
+    match fs::metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (own.dev(), own.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Returns whether a process that is not ending has the lock on `file`. Returns `true` if that cannot be told.
+fn has_living_holder(file: &File) -> bool {
+    let Ok(inode) = file.metadata().map(|metadata| metadata.ino()) else { return true };
+    let Ok(locks) = fs::read_to_string("/proc/locks") else { return true };
+    let holders: Vec<u64> = locks.lines().filter_map(|line| flock_holder(line, inode)).collect();
+    // A process of another namespace has the number 0.
+    holders.iter().any(|&process| process == 0 || is_living(process))
+}
+
+/// Returns the process that has the lock in a line of `/proc/locks`, such as `1: FLOCK  ADVISORY  WRITE 4711
+/// fe:00:1234 0 EOF`, if the lock is on this inode.
+fn flock_holder(line: &str, inode: u64) -> Option<u64> {
+    let mut fields = line.split_ascii_whitespace().skip_while(|field| *field != "FLOCK");
+    let (process, place) = (fields.nth(3)?, fields.next()?);
+    let is_here = place.rsplit(':').next()?.parse() == Ok(inode);
+    is_here.then(|| process.parse().unwrap_or(0))
+}
+
+/// Returns whether a process exists and is not ending.
+fn is_living(process: u64) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    // The state follows the name, which is in parentheses and may contain anything.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X' | 'x'))
 }
 
 pub(super) fn wait_for_lock() {

@@ -21,7 +21,7 @@ use crate::{
     },
     format::{record::RecordParts, superblock::VolumeShape},
     hash::KeyHash,
-    volume::{Volume, pending_removals::RemovalGuard},
+    volume::{Volume, changed_keys::NotedChange, pending_removals::RemovalGuard},
 };
 use bytes::Bytes;
 use std::{
@@ -79,6 +79,7 @@ pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
 impl AnyEngine {
     /// Creates the engine of the volume's policy; `Corrupt` if the superblock's values are unusable for it.
     pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
+        volume.watch_syncs();
         let damaged = || Error::new(ErrorKind::Corrupt, "the superblock's layout does not match its policy");
         Ok(match volume.policy.engine {
             EngineRow::Log(row) => Self::Log(Arc::new(LogEngine::new(volume, row).ok_or_else(damaged)?)),
@@ -126,6 +127,7 @@ impl AnyEngine {
             return Err(error);
         }
         self.volume().pending_removals.note_commit(record.key);
+        let _noted = NotedChange::new(self.volume(), record.key);
         each!(self, engine => self.volume().fenced(pin!(engine.commit(record))).await)
     }
 
@@ -147,6 +149,7 @@ impl AnyEngine {
 
     /// Removes an entry whose removal is already pending.
     pub(super) async fn remove_pending(&self, key: &[u8]) -> Result<()> {
+        let _noted = NotedChange::new(self.volume(), key);
         each!(self, engine => self.volume().fenced(pin!(engine.remove(key))).await)
     }
 
@@ -155,6 +158,7 @@ impl AnyEngine {
             return self.volume().check_open().map(|()| false);
         }
         self.check_pending().await?;
+        let _noted = NotedChange::new(self.volume(), key);
         each!(self, engine => self.volume().fenced(pin!(engine.update_head(key, head, hints))).await)
     }
 
@@ -190,9 +194,6 @@ impl AnyEngine {
 
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let volume = self.volume();
-        if volume.failure.is_set() {
-            return None;
-        }
         let probe_due = volume.health.probe_due(volume.clock.now());
         let work_due = || {
             let due = volume.fence(|| each!(self, engine => engine.next_due())).unwrap_or_default();
@@ -209,6 +210,11 @@ impl AnyEngine {
         self.retry_pending(false).await;
         let volume = self.volume();
         if volume.wakeup.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
+            // A flush with nothing to write tells which changes the sync covers.
+            if volume.changed_keys.wants_flush(volume.clock.now()) || self.gauges().dirty_bytes == 0 {
+                // A failure has been reported, and the changes stay on their list.
+                let _ = self.flush().await;
+            }
             submit_sync(volume);
         }
     }
@@ -224,13 +230,22 @@ impl AnyEngine {
 
     /// Hands everything committed so far to the device. Concurrent calls share one flush.
     pub(crate) async fn flush(&self) -> Result<()> {
-        let flush = pin!(self.volume().flushes.join(async { each!(self, engine => engine.flush().await) }));
+        let flush = pin!(self.volume().flushes.join(self.flush_noted()));
         self.volume().fenced(flush).await
+    }
+
+    /// Flushes the engine, and notes which changes that covers.
+    async fn flush_noted(&self) -> Result<()> {
+        let volume = self.volume();
+        let until = volume.changed_keys.begin_flush();
+        each!(self, engine => engine.flush().await)?;
+        volume.changed_keys.end_flush(until, volume.clock.now());
+        Ok(())
     }
 
     /// Flushes everything and makes it durable.
     pub(crate) async fn sync(&self) -> Result<()> {
-        each!(self, engine => self.volume().fenced(pin!(engine.flush())).await)?;
+        self.volume().fenced(pin!(self.flush_noted())).await?;
         self.volume().sync().await
     }
 
@@ -252,24 +267,27 @@ impl AnyEngine {
 
 /// Starts a sync of the policy's files, if it has some, and then of the device.
 fn submit_sync(volume: &Arc<Volume>) {
-    let Some(directory) = &volume.directory else { return submit_device_sync(volume) };
+    let covered = volume.changed_keys.flushed();
+    let Some(directory) = &volume.directory else { return submit_device_sync(volume, covered) };
     let weak = Arc::downgrade(volume);
     let done = move |outcome: std::io::Result<()>| {
         let Some(volume) = weak.upgrade() else { return };
         match outcome {
-            Ok(()) => submit_device_sync(&volume),
+            Ok(()) => submit_device_sync(&volume, covered),
             Err(error) => note_synced(&volume, Err(error)),
         }
     };
     directory.submit(FileWork::Sync { completion: Completion::callback(done) });
 }
 
-fn submit_device_sync(volume: &Arc<Volume>) {
+/// Starts a sync of the device, which makes the changes before the position `covered` durable.
+fn submit_device_sync(volume: &Arc<Volume>, covered: u64) {
     let (weak, until) = (Arc::downgrade(volume), volume.journal.written_until());
     let done = move |outcome: std::io::Result<()>| {
         let Some(volume) = weak.upgrade() else { return };
         if outcome.is_ok() {
             volume.journal.note_durable(until);
+            volume.changed_keys.note_durable(covered);
         }
         note_synced(&volume, outcome);
     };

@@ -136,6 +136,8 @@ fn superblock_samples() -> Vec<Vec<u8>> {
             label: 0,
             written: WrittenSequences::default(),
             membership: VolumeMembership::default(),
+            prepared: VolumeMembership::default(),
+            is_doubtful: false,
         };
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];
         superblock.encode(&mut block);

@@ -94,8 +94,8 @@ impl Store {
     /// lookups of its keys miss. It is emptied before it rejoins.
     ///
     /// # Errors
-    /// Like [`Store::open`], for the first volume that is refused as `Invalid` or `Full`. If no volume can be opened,
-    /// returns the last error.
+    /// Like [`Store::open`], for the first volume that is refused as `Invalid` or `Full`. `Invalid` also if two volumes
+    /// are copies of one. If no volume can be opened, returns the last error.
     pub fn open_volumes(options: Vec<StoreOptions>) -> Result<Self> {
         let mut volumes = Vec::new();
         let mut last_error = Error::new(ErrorKind::Invalid, "a store needs a volume");
@@ -128,7 +128,11 @@ impl Store {
     /// # Errors
     /// Like [`Store::open`].
     pub fn open_on_all(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Self> {
-        let volumes = devices.into_iter().map(|device| open::open_device(device, options));
+        let volumes = devices.into_iter().zip(0..).map(|(device, number)| {
+            // Each volume has an identity of its own.
+            let identity_seed = options.identity_seed.map(|seed| seed.wrapping_add(number));
+            open::open_device(device, &StoreOptions { identity_seed, ..options.clone() })
+        });
         Self::start(volumes.collect::<Result<_>>()?)
     }
 
@@ -146,11 +150,11 @@ impl Store {
     }
 
     fn start(volumes: Vec<Volume>) -> Result<Self> {
+        volumes.iter().try_for_each(superblocks::empty_if_doubtful)?;
         reconcile(&volumes.iter().collect::<Vec<_>>())?;
         let engines = volumes.into_iter().map(|volume| AnyEngine::new(Arc::new(volume)));
         let volumes = EngineVolumes::new(engines.collect::<Result<_>>()?);
-        let start = |engine: &AnyEngine| MaintenanceThread::start(&volumes, engine, engine.volume().options.background);
-        let maintenance = volumes.all().map(start);
+        let maintenance = (0..volumes.count()).map(|index| MaintenanceThread::start(&volumes, index));
         let maintenance = maintenance.collect::<Result<_>>()?;
         Ok(Self { volumes, closing: StoreClosing::default(), maintenance })
     }
@@ -250,7 +254,7 @@ impl Store {
             self.volumes.defer_replaced(key);
             return Err(volumes::is_out());
         }
-        Ok(Writer::new(self.volumes.clone(), engine.clone(), key, head, hints))
+        Ok(Writer::new(self.volumes.clone(), engine.volume().epoch(), key, head, hints))
     }
 
     /// Returns whether the policy would evict other entries to store one of `len_bytes` (head and body).
@@ -316,8 +320,9 @@ impl Store {
         if self.volumes.sound().next().is_none() {
             return Err(volumes::is_out());
         }
-        let labelled = self.volumes.sound().filter(|engine| engine.volume().superblock().label != label);
-        let done = join_all(labelled.map(|engine| superblocks::set_label(engine.volume(), label))).await;
+        let is_unlabelled = |engine: &AnyEngine| engine.volume().superblock().label != label;
+        let unlabelled: Vec<AnyEngine> = self.volumes.sound().filter(is_unlabelled).collect();
+        let done = join_all(unlabelled.iter().map(|engine| superblocks::set_label(engine.volume(), label))).await;
         done.into_iter().collect()
     }
 
@@ -342,8 +347,8 @@ impl Store {
     /// Use this for the parts of a body that is being read from start to end. Only `log` supports it, for up to a
     /// quarter of the volume and at most 32,768 keys. The entry can still be replaced, removed or invalidated.
     pub fn protect(&self, key: &[u8]) -> ReclaimGuard {
-        let volume = self.volumes.of(key).volume();
-        ReclaimGuard::new(volume, volume.hash(key).0)
+        let engine = self.volumes.of(key);
+        ReclaimGuard::new(engine.volume(), engine.volume().hash(key).0)
     }
 
     /// Returns whether all policies of this store can pin entries.
@@ -374,26 +379,27 @@ impl Store {
 
     /// Unpins `key`'s entry, so that it can be evicted. Returns whether it was pinned.
     pub fn unpin(&self, key: &[u8]) -> bool {
-        let volume = self.volumes.of(key).volume();
-        volume.pins.remove(volume.hash(key).0)
+        let engine = self.volumes.of(key);
+        engine.volume().pins.remove(engine.volume().hash(key).0)
     }
 
     /// Returns whether `key` is pinned (no I/O).
     pub fn is_pinned(&self, key: &[u8]) -> bool {
-        let volume = self.volumes.of(key).volume();
-        volume.pins.contains(volume.hash(key).0)
+        let engine = self.volumes.of(key);
+        engine.volume().pins.contains(engine.volume().hash(key).0)
     }
 
     /// Returns the counters and gauges of all volumes together.
     pub fn stats(&self) -> Stats {
-        Stats::sum(self.volumes.all().map(Stats::of))
+        Stats::sum(self.volumes.all().map(|engine| Stats::of(&engine)))
     }
 
     /// Returns the statistics of each volume, in the order in which the volumes were passed to open.
     pub fn volumes(&self) -> impl Iterator<Item = VolumeStats<'_>> {
-        self.volumes.all().map(|engine| {
-            let volume = engine.volume();
-            VolumeStats { path: &volume.options.path, policy: volume.policy, stats: Stats::of(engine) }
+        self.volumes.all().enumerate().map(|(index, engine)| VolumeStats {
+            path: self.volumes.path(index),
+            policy: engine.volume().policy,
+            stats: Stats::of(&engine),
         })
     }
 
@@ -420,7 +426,8 @@ impl Store {
     pub fn release(&self) -> Result<()> {
         let closed = block_on(self.close());
         self.maintenance.iter().for_each(MaintenanceThread::stop);
-        for volume in self.volumes.all().map(AnyEngine::volume) {
+        for engine in self.volumes.all() {
+            let volume = engine.volume();
             volume.device.release();
             volume.directory.iter().for_each(|directory| directory.release());
         }
@@ -430,8 +437,8 @@ impl Store {
     /// Does the flushes, syncs and reclaims that are due. In a store that was opened without threads of its own, the
     /// caller must call this regularly.
     pub async fn maintain(&self) {
-        for engine in self.volumes.all() {
-            self.volumes.maintain(engine).await;
+        for index in 0..self.volumes.count() {
+            self.volumes.maintain(index).await;
         }
     }
 
@@ -441,7 +448,7 @@ impl Store {
     /// If an invariant is violated.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
-        self.volumes.all().for_each(AnyEngine::check);
+        self.volumes.all().for_each(|engine| engine.check());
     }
 
     /// Gives the calling thread I/O rings of its own, one for each volume that supports it. The thread must then drive
@@ -453,7 +460,7 @@ impl Store {
 
     /// Returns the engine of its first volume, for tests of engines.
     #[cfg(test)]
-    pub(crate) fn first_engine(&self) -> &AnyEngine {
+    pub(crate) fn first_engine(&self) -> AnyEngine {
         self.volumes.all().next().expect("a store has a volume")
     }
 

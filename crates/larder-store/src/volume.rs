@@ -6,6 +6,8 @@
 //! accepts only a whole record of this volume under exactly that key, not expired and not invalidated. Cost: one pass
 //! of CRC32C over the record.
 
+pub(crate) mod base;
+pub(crate) mod changed_keys;
 pub(crate) mod counters;
 pub(crate) mod evictions;
 pub(crate) mod failure;
@@ -21,97 +23,79 @@ pub(crate) mod protected_keys;
 pub(crate) mod read_batches;
 pub(crate) mod shared_flush;
 pub(crate) mod superblocks;
+mod sync_watch;
 pub(crate) mod turn;
 pub(crate) mod waiters;
 pub(crate) mod wakeup;
 mod wear;
 
 use crate::{
-    Clock, Error, ErrorKind, Policy, ReadAxis, Result, StoreOptions,
+    Error, ErrorKind, Policy, ReadAxis, Result, StoreOptions,
     clock::has_expired,
     device::{AlignedBuffer, Device, Directory},
     format::{
         VolumeId,
         record::{DecodedRecord, RecordKind},
-        superblock::{Superblock, VolumeShape},
+        superblock::Superblock,
     },
-    hash::KeyHash,
-    hash::{FullHash, KeyHasher},
+    hash::FullHash,
     sync::atomic::AtomicBool,
-    units::{BLOCK_BYTES, Site},
+    units::BLOCK_BYTES,
 };
+use base::VolumeBase;
 use bytes::Bytes;
-use counters::{Counters, add};
-use evictions::EvictionReceiver;
+use counters::add;
 use failure::VolumeFailure;
-use health::VolumeHealth;
 use journal_marks::JournalMarks;
-use loading::LoadWaiters;
-use neighbours::{BeginNeighbours, NeighbourRecord, RecordSink};
-use pending_removals::PendingRemovals;
-use pins::PinnedKeys;
-use protected_keys::ProtectedKeys;
+use neighbours::{NeighbourRecord, RecordSink};
 use read_batches::LookupReads;
 use shared_flush::SharedFlush;
 use std::{
     io,
+    ops::Deref,
     sync::{
-        Arc, OnceLock, RwLockReadGuard,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
-    thread::ThreadId,
     time::Duration,
 };
-use superblocks::SuperblockKeeper;
 use turn::TaskTurn;
-use wakeup::MaintenanceWakeup;
-use wear::WearLimit;
 
 /// Number of attempts of each read at start, so that a transient fault does not cost the stored entries.
 const START_READ_ATTEMPT_COUNT: u32 = 3;
 
-/// A volume, shared by all parts of its engine.
+/// A volume as one engine uses it, shared by all parts of the engine.
+///
+/// If the engine fails, a successor on the same base gets a new engine ([`Self::successor`]).
 pub(crate) struct Volume {
+    /// The parts that outlive the engine.
+    base: Arc<VolumeBase>,
+    /// The device. Its writes and syncs are watched.
     pub(crate) device: Arc<dyn Device>,
-    /// The files of policies that keep entries in files.
+    /// The files of policies that keep entries in files, watched like the device.
     pub(crate) directory: Option<Arc<dyn Directory>>,
     pub(crate) id: VolumeId,
-    pub(crate) policy: &'static Policy,
-    pub(crate) shape: VolumeShape,
-    pub(crate) options: StoreOptions,
-    pub(crate) hasher: KeyHasher,
-    pub(crate) clock: Clock,
     /// Whether this opening formatted the volume, so that it holds nothing. A read of zeros would not prove that,
     /// because it may have been misdirected.
     pub(crate) is_new: bool,
-    pub(crate) counters: Counters,
-    pub(crate) wakeup: MaintenanceWakeup,
     pub(crate) flushes: SharedFlush,
-    pub(crate) health: VolumeHealth,
     pub(crate) failure: VolumeFailure,
-    /// `None` if there is no limit.
-    pub(crate) wear: Option<WearLimit>,
-    pub(crate) protected_keys: ProtectedKeys,
-    pub(crate) pins: PinnedKeys,
-    /// Removals and invalidations that are not yet durable.
-    pub(crate) pending_removals: PendingRemovals,
     /// Progress of the journal: written and durable pages, in policies that have a journal.
     pub(crate) journal: JournalMarks,
-    pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     /// `None` if the reads of lookups do not wait for each other.
     lookup_reads: Option<LookupReads>,
-    /// The receiver of evicted entries, if there is one.
-    pub(crate) evictions: OnceLock<Arc<EvictionReceiver>>,
-    pub(crate) waiting: LoadWaiters,
-    /// The id of the volume's maintenance thread, if it has one.
-    pub(crate) maintenance_thread: OnceLock<ThreadId>,
-    /// The superblock, and its changes.
-    pub(crate) superblocks: Arc<SuperblockKeeper>,
     /// When the writes of a start that failed are retried, in milliseconds of the clock.
     start_retry_at: AtomicU64,
     /// Whether a task is doing the writes of a start, or a later reservation.
     is_starting: AtomicBool,
-    closed: AtomicBool,
+}
+
+impl Deref for Volume {
+    type Target = VolumeBase;
+
+    fn deref(&self) -> &VolumeBase {
+        &self.base
+    }
 }
 
 /// Pause before the writes of a start are retried.
@@ -141,72 +125,52 @@ impl Volume {
         policy: &'static Policy,
         options: &StoreOptions,
     ) -> Self {
+        Self::on(Arc::new(VolumeBase::new(device, superblock, policy, options)))
+    }
+
+    /// Returns this volume with the files of a policy that keeps entries in files.
+    pub(crate) fn with_directory(mut self, directory: Arc<dyn Directory>, options: &StoreOptions) -> Self {
+        let base = Arc::get_mut(&mut self.base).expect("nobody else has a volume that is being opened");
+        base.options = options.clone();
+        base.directory = Some(directory);
+        Self::on(self.base).made_now(self.is_new)
+    }
+
+    /// Returns a volume on the same base for a new engine, after that of this one failed.
+    pub(crate) fn successor(&self) -> Self {
+        Self::on(Arc::clone(&self.base))
+    }
+
+    fn on(base: Arc<VolumeBase>) -> Self {
+        let failure = VolumeFailure::default();
+        let (device, id) = (base.watched_device(failure.mark()), base.superblock().id);
+        let options = &base.options;
+        let sorts_reads = options.tuning.sorted_reads || base.policy.reads == ReadAxis::SortedBatches;
+        let lookup_reads =
+            sorts_reads.then(|| LookupReads::new(&device, &options.tuning, &options.clock, options.background));
         Self {
-            directory: None,
-            id: superblock.id,
-            policy,
-            shape: superblock.shape.clone(),
-            options: options.clone(),
-            hasher: KeyHasher::new(superblock.hash_key),
-            clock: options.clock.clone(),
+            directory: base.watched_directory(failure.mark()),
+            device,
+            id,
             is_new: false,
-            counters: Counters::default(),
-            wakeup: MaintenanceWakeup::default(),
             flushes: SharedFlush::default(),
-            health: VolumeHealth::default(),
-            failure: VolumeFailure::default(),
-            wear: WearLimit::new(superblock.shape.size_bytes, options.tuning.writes_per_day, options.clock.now()),
-            protected_keys: ProtectedKeys::new(superblock.shape.size_bytes),
-            pins: PinnedKeys::new(
-                superblock.shape.size_bytes,
-                superblock.shape.segment_bytes,
-                if policy.can_pin() { options.tuning.pin_share } else { 0.0 },
-            ),
-            pending_removals: PendingRemovals::default(),
+            failure,
             journal: JournalMarks::default(),
-            begin_neighbours: OnceLock::new(),
-            lookup_reads: (options.tuning.sorted_reads || policy.reads == ReadAxis::SortedBatches)
-                .then(|| LookupReads::new(&device, &options.tuning, &options.clock, options.background)),
-            evictions: OnceLock::new(),
-            waiting: LoadWaiters::default(),
-            maintenance_thread: OnceLock::new(),
-            superblocks: SuperblockKeeper::new(Arc::clone(&device), superblock),
+            lookup_reads,
             start_retry_at: AtomicU64::new(0),
             is_starting: AtomicBool::new(false),
-            device,
-            closed: AtomicBool::new(false),
+            base,
         }
+    }
+
+    /// Makes syncs that fail fail this volume.
+    pub(crate) fn watch_syncs(self: &Arc<Self>) {
+        self.watches().iter().for_each(|watch| watch.watch_for(self));
     }
 
     /// Returns this volume with `is_new` set.
     pub(crate) fn made_now(self, is_new: bool) -> Self {
         Self { is_new, ..self }
-    }
-
-    /// Returns this volume with the files of a policy that keeps entries in files.
-    pub(crate) fn with_directory(self, directory: Arc<dyn Directory>, options: &StoreOptions) -> Self {
-        Self { directory: Some(directory), options: options.clone(), ..self }
-    }
-
-    /// Returns the limit of its size in bytes, including its files.
-    pub(crate) fn size_bytes(&self) -> u64 {
-        self.shape.size_bytes + if self.directory.is_some() { self.shape.files_bytes() } else { 0 }
-    }
-
-    /// Closes the volume: from now on nothing is stored, removed or looked up.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if self.is_closed() {
-            return Err(Error::new(ErrorKind::Closed, "the store is closed"));
-        }
-        Ok(())
     }
 
     /// Returns the right to do the writes of a start, if a retry is due and no other task has it. A start must not be
@@ -240,27 +204,6 @@ impl Volume {
     /// Returns whether the volume has a new identity on the device, under which its next start finds no entries.
     pub(crate) fn starts_over(&self) -> bool {
         self.superblock().id != self.id
-    }
-
-    /// Returns the present superblock.
-    pub(crate) fn superblock(&self) -> RwLockReadGuard<'_, Superblock> {
-        self.superblocks.present()
-    }
-
-    /// Returns the current epoch, in which entries are written.
-    pub(crate) fn epoch(&self) -> u32 {
-        self.superblock().epochs.current
-    }
-
-    /// Returns whether no invalidation covers an entry of `site` written in `epoch`.
-    pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
-        self.superblock().epochs.admits(site, epoch) && !self.pending_removals.hides_site(site)
-    }
-
-    /// Returns the part of a key's hash that the index uses, and the full hash.
-    pub(crate) fn hash(&self, key: &[u8]) -> (KeyHash, FullHash) {
-        let hash = self.hasher.hash(key);
-        (hash.key_hash(), hash)
     }
 
     /// Reads `len_bytes` at `offset_bytes`. Neither has to be aligned.
@@ -396,6 +339,7 @@ impl Volume {
 
     /// Makes all completed writes durable.
     pub(crate) async fn sync(&self) -> Result<()> {
+        let changed_until = self.changed_keys.flushed();
         if let Some(directory) = &self.directory {
             let outcome = directory.sync().await;
             outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store's files", source))?;
@@ -404,6 +348,7 @@ impl Volume {
         let outcome = self.device.sync().await;
         if outcome.is_ok() {
             self.journal.note_durable(until);
+            self.changed_keys.note_durable(changed_until);
         }
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
     }

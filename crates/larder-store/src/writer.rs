@@ -4,7 +4,6 @@
 
 use crate::{
     Error, ErrorKind, Hints, Result,
-    families::AnyEngine,
     format::record::{BODY_BYTES_MAX, HEAD_BYTES_MAX, RecordKind, RecordMeta, RecordParts, body_checksums},
     store::EngineVolumes,
 };
@@ -19,7 +18,6 @@ use std::{
 /// An entry being written. It becomes visible with [`Writer::commit`]; a writer that is dropped leaves no trace.
 pub struct Writer {
     volumes: EngineVolumes,
-    engine: AnyEngine,
     key: Box<[u8]>,
     head: Bytes,
     hints: Hints,
@@ -37,9 +35,8 @@ impl Writer {
     /// Longest head: 64 KiB.
     pub const HEAD_MAX_BYTES: usize = HEAD_BYTES_MAX;
 
-    pub(crate) fn new(volumes: EngineVolumes, engine: AnyEngine, key: &[u8], head: Bytes, hints: Hints) -> Self {
-        let epoch = engine.volume().epoch();
-        Self { volumes, engine, key: key.into(), head, hints, epoch, parts: Vec::new(), len_bytes: 0 }
+    pub(crate) fn new(volumes: EngineVolumes, epoch: u32, key: &[u8], head: Bytes, hints: Hints) -> Self {
+        Self { volumes, key: key.into(), head, hints, epoch, parts: Vec::new(), len_bytes: 0 }
     }
 
     /// Appends `bytes` to the body. Keeps a reference; the bytes are copied at commit.
@@ -75,9 +72,10 @@ impl Writer {
     /// # Errors
     /// Like [`Writer::commit`].
     pub async fn offer(self) -> Result<bool> {
-        self.engine.volume().check_open()?;
-        let key_hash = self.engine.volume().hash(&self.key).0;
-        if !self.engine.admits(key_hash, (self.key.len() + self.head.len()) as u64 + self.len_bytes) {
+        let engine = self.volumes.of(&self.key);
+        engine.volume().check_open()?;
+        let key_hash = engine.volume().hash(&self.key).0;
+        if !engine.admits(key_hash, (self.key.len() + self.head.len()) as u64 + self.len_bytes) {
             return Ok(false);
         }
         self.commit().await.map(|()| true)
@@ -89,10 +87,12 @@ impl Writer {
     /// # Errors
     /// `Full` if there was no room within 2 s, `Unavailable` if the device fails, `Closed` if the store is closed.
     pub async fn commit(self) -> Result<()> {
-        self.engine.volume().check_open()?;
+        // Its volume may have a new engine since the entry was begun.
+        let engine = self.volumes.of(&self.key);
+        engine.volume().check_open()?;
         self.volumes.remove_strays(&self.key).await?;
         let checksums = body_checksums(&self.parts);
-        let hash = self.engine.volume().hash(&self.key).1;
+        let hash = engine.volume().hash(&self.key).1;
         let meta = RecordMeta::new(RecordKind::Entry, hash, self.hints, self.epoch, self.len_bytes);
         let record = RecordParts {
             meta,
@@ -102,7 +102,7 @@ impl Writer {
             checksums: &checksums,
             body: &self.parts,
         };
-        self.engine.commit(record).await
+        engine.commit(record).await
     }
 }
 

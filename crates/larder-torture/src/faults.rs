@@ -50,6 +50,11 @@ pub fn all() -> Vec<Faults> {
             "transfers fail",
             FaultPlan { write_errors_ppm: often, read_errors_ppm: often, sync_errors_ppm: often, ..harmless.clone() },
         ),
+        with(
+            "syncs",
+            "syncs fail and lose what was written since the last good one",
+            FaultPlan { sync_losses_ppm: 5 * often, ..harmless.clone() },
+        ),
         with("full", "after a while nothing can be written", FaultPlan { full_after: Some(150), ..harmless.clone() }),
         with("dead", "after a while nothing works", FaultPlan { dead_after: Some(250), ..harmless.clone() }),
         Faults { fails_once: true, ..with("once", "one transfer fails", harmless.clone()) },

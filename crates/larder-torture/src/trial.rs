@@ -122,6 +122,10 @@ pub struct Trial {
     dying: Option<FaultStats>,
     /// Whether the data read at the start of this life may differ from the medium's.
     is_misled: bool,
+    /// Writes that the device had lost in syncs before this life of the store.
+    losses_before: u64,
+    /// Whether the store ended before it could note durably that the device had lost writes.
+    may_be_unaware: bool,
     /// Whether an operation failed for lack of room.
     was_full: bool,
     /// Faults of devices that died on purpose during a recovery.
@@ -221,6 +225,8 @@ impl Trial {
             stepped_s: 0,
             dying: None,
             is_misled: false,
+            losses_before: 0,
+            may_be_unaware: false,
             was_full: false,
             staged: FaultStats::default(),
             durable: Durable::default(),

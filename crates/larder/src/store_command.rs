@@ -37,7 +37,7 @@ pub(crate) enum StoreCommand {
         /// The file, block device or directory [default: the store in your cache directory]
         path: Option<PathBuf>,
     },
-    /// Convert a store of an older format to the newest one, in place if possible.
+    /// Convert a store of an older format to the newest one of its policy.
     Upgrade(UpgradeStoreFlags),
     /// Create an empty store in a new file or on a block device.
     Format(FormatFlags),
@@ -191,11 +191,14 @@ fn check(path: &Path) -> Result<(), Failure> {
 }
 
 fn print_findings(path: &Path, findings: &CheckFindings) -> Result<(), Failure> {
-    let &CheckFindings { entries, expired, invalidated, removals, segments, .. } = findings;
+    let &CheckFindings { entries, expired, invalidated, removals, lost, segments, .. } = findings;
     print_line!("{}", path.display())?;
     print_line!("  entries  {} whole, {}", size::show_count(entries), size::show(findings.entry_bytes))?;
     print_line!("  useless  {} expired, {} invalidated", size::show_count(expired), size::show_count(invalidated))?;
     print_line!("  removals {} noted", size::show_count(removals))?;
+    if lost != 0 {
+        print_line!("  lost     {}, cut off by a kill", size::show_things(lost, "entry", "entries"))?;
+    }
     if segments != 0 {
         print_line!("  segments {} in use", size::show_count(segments))?;
     }
@@ -216,19 +219,19 @@ fn upgrade(flags: UpgradeStoreFlags) -> Result<(), Failure> {
     if from == to {
         return print_line!("{shown}: format {from} is the newest one of its policy; nothing to do");
     }
-    if loses_entries && !flags.yes {
+    if loses_entries {
         let (_, stats) = larder_store::survey(&path).map_err(|error| failure(&path, "look into", &error))?;
-        return Err(Failure::runtime(
-            format!("the newest format has another layout for {shown}: all its {} would be lost", entries_in(&stats)),
-            "nothing was changed, and the store stays usable; add --yes to format it again, which takes seconds",
-        ));
+        let entries = entries_in(&stats);
+        if !flags.yes {
+            return Err(Failure::runtime(
+                format!("format {to} has another layout for {shown}: all its {entries} would be lost"),
+                "nothing was changed, and the store stays usable; add --yes to format it again, which takes seconds",
+            ));
+        }
+        print_line!("{shown}: upgrading from format {from} to {to}; all its {entries} are lost")?;
     }
     larder_store::upgrade(&path).map_err(|error| failure(&path, "upgrade", &error))?;
-    let kept = if loses_entries { "the store is now empty" } else { "all entries were kept" };
-    print_line!(
-        "{shown}: upgraded from format {from} to {to}; {kept}. Versions of larder that do not know format {to} \
-         refuse it"
-    )
+    print_line!("{shown}: upgraded to format {to}. Versions of larder that do not know format {to} refuse it")
 }
 
 fn entries_in(stats: &Stats) -> String {

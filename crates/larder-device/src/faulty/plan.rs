@@ -25,6 +25,9 @@ pub struct FaultPlan {
     pub read_errors_ppm: u32,
     /// Syncs that fail with an I/O error and make nothing durable.
     pub sync_errors_ppm: u32,
+    /// Syncs that fail with an I/O error and lose writes: each completed write that is not durable yet may be undone.
+    /// Reads then return the older bytes, and later syncs succeed.
+    pub sync_losses_ppm: u32,
     /// Operations that move their bytes in several pieces.
     pub short_transfers_ppm: u32,
     /// Operations that complete only when [`super::FaultyDevice::turn`] picks them.
@@ -60,6 +63,8 @@ pub struct FaultStats {
     pub write_errors: u64,
     /// Syncs that failed.
     pub sync_errors: u64,
+    /// Syncs of these that lost writes.
+    pub sync_losses: u64,
     /// Operations that moved their bytes in pieces.
     pub short_transfers: u64,
     /// Operations that waited for a turn.
@@ -94,6 +99,8 @@ pub(super) enum PlannedFault {
     Flipped,
     Error,
     Full,
+    /// A sync that fails and undoes some of the writes since the last one.
+    Loss,
 }
 
 /// The kind of operation for which a fate is drawn.
@@ -139,7 +146,9 @@ impl FaultPlan {
                 (self.flipped_writes_ppm, PlannedFault::Flipped),
                 (self.write_errors_ppm, PlannedFault::Error),
             ],
-            TransferKind::Sync => vec![(self.sync_errors_ppm, PlannedFault::Error)],
+            TransferKind::Sync => {
+                vec![(self.sync_errors_ppm, PlannedFault::Error), (self.sync_losses_ppm, PlannedFault::Loss)]
+            }
         }
     }
 }
@@ -150,6 +159,7 @@ impl FaultStats {
         self.short_transfers += u64::from(fate.is_short);
         self.slow_transfers += u64::from(fate.is_slow);
         let Some(fault) = fate.fault else { return };
+        self.sync_losses += u64::from(fault == PlannedFault::Loss);
         let counter = match (motion, fault) {
             (TransferKind::Read, PlannedFault::Misdirected) => &mut self.misdirected_reads,
             (TransferKind::Read, PlannedFault::Flipped) => &mut self.flipped_reads,
@@ -158,7 +168,7 @@ impl FaultStats {
             (TransferKind::Write, PlannedFault::Lost) => &mut self.lost_writes,
             (TransferKind::Write, PlannedFault::Misdirected) => &mut self.misdirected_writes,
             (TransferKind::Write, PlannedFault::Flipped) => &mut self.flipped_writes,
-            (TransferKind::Write, PlannedFault::Error | PlannedFault::Full) => &mut self.write_errors,
+            (TransferKind::Write, PlannedFault::Error | PlannedFault::Full | PlannedFault::Loss) => &mut self.write_errors,
             (TransferKind::Sync, _) => &mut self.sync_errors,
         };
         *counter += 1;

@@ -53,14 +53,56 @@ fn a_volume_about_to_be_let_go_is_waited_for() {
     let volume = VolumeFile::create(&path, SIZE_BYTES).unwrap();
     let file = options().open(&path).unwrap();
     let (mut holder, mut pause_count) = (Some(volume), 0);
-    lock(&file, &path, || {
+    let pause = || {
         pause_count += 1;
         if pause_count == LOCK_RETRY_COUNT_MAX - 1 {
             holder = None;
         }
-    })
-    .unwrap();
+    };
+    lock(&file, &path, pause).unwrap();
     assert_eq!(pause_count, LOCK_RETRY_COUNT_MAX - 1);
+}
+
+/// At stake: the same, if the kernel takes several seconds.
+#[test]
+fn volume_of_a_process_that_ends_is_waited_for_longer() {
+    let (_directory, path) = scratch();
+    let volume = VolumeFile::create(&path, SIZE_BYTES).unwrap();
+    let file = options().open(&path).unwrap();
+    let (mut holder, mut pause_count) = (Some(volume), 0);
+    let pause = || {
+        pause_count += 1;
+        if pause_count == ENDING_RETRY_COUNT_MAX - 1 {
+            holder = None;
+        }
+    };
+    lock_unless(&file, &path, pause, || false).unwrap();
+    assert_eq!(pause_count, ENDING_RETRY_COUNT_MAX - 1);
+}
+
+#[test]
+fn holder_of_a_lock_is_found_in_the_list_of_the_kernel() {
+    let line = "12: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF";
+    assert_eq!((flock_holder(line, 1234), flock_holder(line, 34)), (Some(4711), None));
+    assert_eq!(flock_holder("12: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF", 1234), None);
+    assert_eq!(flock_holder("12: FLOCK", 1234), None);
+    let (_directory, path) = scratch();
+    let _volume = VolumeFile::create(&path, SIZE_BYTES).unwrap();
+    assert!(has_living_holder(&options().open(&path).unwrap()));
+    assert!(is_living(std::process::id().into()) && !is_living(u64::MAX));
+}
+
+/// At stake: two stores on one path, one of them on a file that was removed before it was locked.
+#[test]
+fn file_that_lost_its_name_before_it_was_locked_is_not_used() {
+    let (_directory, path) = scratch();
+    drop(VolumeFile::create(&path, SIZE_BYTES).unwrap());
+    let file = options().open(&path).unwrap();
+    assert!(is_named(&file, &path).unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(!is_named(&file, &path).unwrap());
+    drop(VolumeFile::create(&path, SIZE_BYTES).unwrap());
+    assert!(!is_named(&file, &path).unwrap());
 }
 
 /// At stake: a foreign file that is emptied because it has the volume's name.

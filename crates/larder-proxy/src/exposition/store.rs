@@ -8,7 +8,7 @@ use super::{Figure, encode_counter, encode_gauge};
 
 /// Encodes the metrics.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
-    let counters: [Figure; 23] = [
+    let counters: [Figure; 24] = [
         ("store_lookups", "Lookups in the store", stats.lookups),
         ("store_hits", "Lookups that found an entry", stats.hits),
         ("store_false_matches", "Lookups that read the record of another key", stats.false_matches),
@@ -34,8 +34,13 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::
         ),
         (
             "store_failed_assertions",
-            "Assertions of the storage engine that failed; each excludes its volume until the next start",
+            "Assertions of the storage engine that failed; each excludes its volume until it is opened again",
             stats.failed_assertions,
+        ),
+        (
+            "store_failed_syncs",
+            "Syncs that failed and may have lost changes; each excludes its volume until it is opened again",
+            stats.failed_syncs,
         ),
         ("store_reads", "Device reads", stats.reads),
         ("store_read_bytes", "Bytes read from the device", stats.read_bytes),

@@ -223,6 +223,12 @@ impl Glimpse {
     }
 }
 
+/// Returns the sequence in what looks like the start of a record. Nothing is verified.
+pub(crate) fn sequence_in(bytes: &[u8]) -> Option<u32> {
+    let sequence = bytes.get(SEQUENCE_AT..SEQUENCE_AT + 4)?.first_chunk()?;
+    bytes.starts_with(&MAGIC).then(|| u32::from_le_bytes(*sequence))
+}
+
 /// Changes the sequence and the place stored in the complete record at the start of `bytes`.
 pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], sequence: u32, place: u32) {
     let (lengths, _) = RecordLengths::decode(&bytes[..FIXED_BYTES]).expect("it was encoded here");

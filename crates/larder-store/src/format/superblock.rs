@@ -28,8 +28,11 @@ const CHECKSUM_AT: usize = 12;
 pub(crate) const PARAMETER_COUNT: usize = 6;
 /// Index of the parameter with the limit on the bytes in files.
 const FILES_BYTES_AT: usize = 0;
-/// Position of the index area's size and the parameters, behind the longest list of site rules.
+/// Position of the state of a start and of a return, behind the longest list of site rules.
+const STATE_AT: usize = 3160;
+/// Position of the index area's size and the parameters.
 const SHAPE_AT: usize = 3584;
+const _: () = assert!(88 + 12 * SITE_RULE_COUNT_MAX == STATE_AT && STATE_AT + 28 <= SHAPE_AT, "the lists fit");
 const _: () = assert!(SHAPE_AT + 100 + WRITTEN_BYTES <= SUPERBLOCK_BYTES as usize, "written sequences fit the end");
 
 /// The description of a volume.
@@ -42,6 +45,11 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     pub(crate) epochs: RuleEpochs,
     pub(crate) membership: VolumeMembership,
+    /// The membership that the present start gives to all volumes once each of them has prepared it. All zeros in
+    /// superblocks of older programs.
+    pub(crate) prepared: VolumeMembership,
+    /// Whether the device may have lost acknowledged changes, so that the next start must not use any entry.
+    pub(crate) is_doubtful: bool,
     /// A lower bound of all new sequence numbers. All numbers of earlier runs are below it, even if nothing else on the
     /// volume shows that.
     pub(crate) sequence_floor: u32,
@@ -51,12 +59,13 @@ pub(crate) struct Superblock {
     pub(crate) written: WrittenSequences,
 }
 
-/// The volumes that made up the store when this volume last belonged to it. All zeros if it was always the only one.
+/// The run of the store in which this volume last took part, and the volumes in it. All zeros if it was always the only
+/// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VolumeMembership {
-    /// Grows by one whenever the set of volumes changes.
+    /// Grows by one at each start, and whenever the set of volumes changes.
     pub(crate) generation: u64,
-    /// Random: distinguishes two sets that both followed the same one.
+    /// Random: distinguishes two runs that both followed the same one.
     pub(crate) nonce: u64,
     /// Hash of the volumes' identities.
     pub(crate) set: u64,
@@ -241,13 +250,15 @@ impl Superblock {
         for SiteRule { site, before } in &self.epochs.site_before {
             fields.put(&site.0.to_le_bytes()).put(&before.to_le_bytes());
         }
+        let mut fields = FieldsMut::new(&mut block[STATE_AT..]);
+        self.prepared.put(&mut fields);
+        fields.put(&u32::from(self.is_doubtful).to_le_bytes());
         let mut fields = FieldsMut::new(&mut block[SHAPE_AT..]);
         fields.put(&self.shape.index_bytes.to_le_bytes());
         for parameter in self.shape.parameters {
             fields.put(&parameter.to_le_bytes());
         }
-        let VolumeMembership { generation, nonce, set } = self.membership;
-        fields.put(&generation.to_le_bytes()).put(&nonce.to_le_bytes()).put(&set.to_le_bytes());
+        self.membership.put(&mut fields);
         fields.put(&self.sequence_floor.to_le_bytes());
         fields.put(&self.shape.journal_pages.to_le_bytes());
         fields.put(&self.label.to_le_bytes());
@@ -277,8 +288,18 @@ impl Superblock {
             FORMAT_VERSION_PROBATION => LogForm::Probation,
             _ => LogForm::Plain,
         };
-        Self::decode_fields(&mut fields, &mut FieldReader::new(&block[SHAPE_AT..]), form)
-            .ok_or(SuperblockRefusal::Damaged)
+        let found = Self::decode_fields(&mut fields, &mut FieldReader::new(&block[SHAPE_AT..]), form);
+        let mut state = FieldReader::new(&block[STATE_AT..]);
+        let with_state = found.and_then(|found| {
+            let prepared = VolumeMembership::take(&mut state)?;
+            let is_doubtful = match state.u32()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            };
+            Some(Self { prepared, is_doubtful, ..found })
+        });
+        with_state.ok_or(SuperblockRefusal::Damaged)
     }
 
     fn decode_fields(fields: &mut FieldReader<'_>, shape_fields: &mut FieldReader<'_>, form: LogForm) -> Option<Self> {
@@ -292,8 +313,7 @@ impl Superblock {
         for parameter in &mut parameters {
             *parameter = shape_fields.u64()?;
         }
-        let membership =
-            VolumeMembership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
+        let membership = VolumeMembership::take(shape_fields)?;
         let (sequence_floor, journal_pages) = (shape_fields.u32()?, shape_fields.u64()?);
         let shape = VolumeShape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };
         let (label, written) = (shape_fields.u64()?, WrittenSequences::take(shape_fields)?);
@@ -309,7 +329,32 @@ impl Superblock {
             site_before.push(SiteRule { site: Site(fields.u64()?), before: fields.u32()? });
         }
         let epochs = RuleEpochs { current, all_before, site_before };
-        Some(Self { id, hash_key, shape, generation, epochs, membership, sequence_floor, label, written })
+        let prepared = VolumeMembership::default();
+        let is_doubtful = false;
+        let found = Self {
+            id,
+            hash_key,
+            shape,
+            generation,
+            epochs,
+            membership,
+            prepared,
+            is_doubtful,
+            sequence_floor,
+            label,
+            written,
+        };
+        Some(found)
+    }
+}
+
+impl VolumeMembership {
+    fn put(self, fields: &mut FieldsMut<'_>) {
+        fields.put(&self.generation.to_le_bytes()).put(&self.nonce.to_le_bytes()).put(&self.set.to_le_bytes());
+    }
+
+    fn take(fields: &mut FieldReader<'_>) -> Option<Self> {
+        Some(Self { generation: fields.u64()?, nonce: fields.u64()?, set: fields.u64()? })
     }
 }
 
@@ -347,6 +392,8 @@ mod tests {
             generation: 9,
             epochs,
             membership: VolumeMembership { generation: 1, nonce: 2, set: 3 },
+            prepared: VolumeMembership { generation: 2, nonce: 4, set: 3 },
+            is_doubtful: true,
             sequence_floor: 12,
             label: 5,
             written: {

@@ -1,6 +1,6 @@
 //! Closes a store once, no matter how many callers request it.
 //!
-//! Owns: the order of closing. Each engine closes itself in [`AnyEngine::finish`]. Invariant: every caller returns when
+//! Owns: the order of closing. Each engine closes itself in `AnyEngine::finish`. Invariant: every caller returns when
 //! the store is closed, with the same outcome. The callers drive the close by polling it. If one of them is dropped,
 //! the others, or the next caller, continue.
 
@@ -25,18 +25,27 @@ impl StoreClosing {
 }
 
 async fn close(volumes: EngineVolumes) -> Result<()> {
-    let end = async |engine| {
-        volumes.take_back(engine, true).await;
-        engine.retry_pending(true).await;
-    };
-    join_all(volumes.all().map(end)).await;
-    for engine in volumes.all() {
-        engine.volume().close();
-    }
+    let taken_back: Vec<_> = (0..volumes.count()).map(|index| take_back(&volumes, index)).collect();
+    join_all(taken_back).await;
+    let engines: Vec<AnyEngine> = volumes.all().collect();
+    engines.iter().for_each(|engine| engine.volume().close());
     volumes.record_outages().await;
-    let recorded = join_all(volumes.all().map(|engine| engine.volume().ensure_emptied())).await;
-    let emptied = join_all(volumes.all().map(AnyEngine::empty_if_pending)).await;
-    let sound = volumes.all().filter(|engine| !engine.volume().health.is_out());
-    let finished = join_all(sound.map(AnyEngine::finish)).await;
-    recorded.into_iter().chain(emptied).chain(finished).collect()
+    let doubted: Vec<_> = engines.iter().map(|engine| engine.volume().ensure_doubted().boxed()).collect();
+    let doubted = join_all(doubted).await;
+    let emptied: Vec<_> = engines.iter().map(|engine| engine.empty_if_pending().boxed()).collect();
+    let emptied = join_all(emptied).await;
+    let sound = engines.iter().filter(|engine| !engine.volume().health.is_out());
+    let finished: Vec<_> = sound.map(|engine| engine.finish().boxed()).collect();
+    let finished = join_all(finished).await;
+    doubted.into_iter().chain(emptied).chain(finished).collect()
+}
+
+/// Takes an excluded volume back, if it works, and retries the removals that are pending. A volume whose engine failed
+/// stays as it is, and the next start does not believe it.
+fn take_back(volumes: &EngineVolumes, index: usize) -> BoxFuture<'_, ()> {
+    let end = async move {
+        volumes.take_back_with_its_engine(index, true).await;
+        volumes.at(index).retry_pending(true).await;
+    };
+    end.boxed()
 }

@@ -22,7 +22,8 @@ impl Store {
     pub async fn flush(&self) -> Result<()> {
         self.check_open()?;
         let waits_for_a_volume = self.waits_for_a_volume();
-        let flushed = join_all(self.volumes.sound().map(AnyEngine::flush)).await;
+        let engines: Vec<AnyEngine> = self.volumes.sound().collect();
+        let flushed = join_all(engines.iter().map(AnyEngine::flush)).await;
         flushed.into_iter().collect::<Result<()>>()?;
         if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
     }
@@ -34,7 +35,8 @@ impl Store {
     pub async fn sync(&self) -> Result<()> {
         self.check_open()?;
         let waits_for_a_volume = self.waits_for_a_volume();
-        let synced = join_all(self.volumes.sound().map(AnyEngine::sync)).await;
+        let engines: Vec<AnyEngine> = self.volumes.sound().collect();
+        let synced = join_all(engines.iter().map(AnyEngine::sync)).await;
         synced.into_iter().collect::<Result<()>>()?;
         if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
     }
@@ -42,6 +44,6 @@ impl Store {
     /// Returns whether an excluded volume still has entries to write. Nobody knows that of one whose engine failed.
     fn waits_for_a_volume(&self) -> bool {
         let may_wait = |engine: &AnyEngine| engine.volume().failure.is_set() || engine.gauges().dirty_bytes > 0;
-        self.volumes.all().any(|engine| engine.volume().health.is_out() && may_wait(engine))
+        self.volumes.all().any(|engine| engine.volume().health.is_out() && may_wait(&engine))
     }
 }

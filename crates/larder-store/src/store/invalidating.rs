@@ -23,9 +23,9 @@ impl Store {
         if which == Invalidation::All {
             self.volumes.all().for_each(|engine| engine.volume().pins.clear());
         }
-        let is_in_use = |engine: &&AnyEngine| !engine.volume().defers(|volume| volume.defer_rule(which));
-        let owing = self.volumes.all().filter(is_in_use);
-        let done = join_all(owing.map(|engine| superblocks::invalidate(engine.volume(), which))).await;
+        let is_in_use = |engine: &AnyEngine| !engine.volume().defers(|volume| volume.defer_rule(which));
+        let owing: Vec<AnyEngine> = self.volumes.all().filter(is_in_use).collect();
+        let done = join_all(owing.iter().map(|engine| superblocks::invalidate(engine.volume(), which))).await;
         done.into_iter().collect()
     }
 

@@ -4,7 +4,7 @@
 //! do the same work in virtual time.
 
 use super::EngineVolumes;
-use crate::{Error, ErrorKind, Result, device::block_on, families::AnyEngine};
+use crate::{Error, ErrorKind, Result, device::block_on};
 use std::{
     sync::{Mutex, PoisonError},
     thread,
@@ -12,26 +12,29 @@ use std::{
 
 /// The running thread. Stopping or dropping it writes what is dirty and joins the thread.
 pub(super) struct MaintenanceThread {
-    engine: AnyEngine,
+    volumes: EngineVolumes,
+    /// The index of its volume.
+    index: usize,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 impl MaintenanceThread {
-    pub(super) fn start(volumes: &EngineVolumes, engine: &AnyEngine, background: bool) -> Result<Self> {
-        if !background {
+    pub(super) fn start(volumes: &EngineVolumes, index: usize) -> Result<Self> {
+        let engine = volumes.at(index);
+        if !engine.volume().options.background {
             block_on(engine.load());
-            return Ok(Self { engine: engine.clone(), thread: Mutex::default() });
+            return Ok(Self { volumes: volumes.clone(), index, thread: Mutex::default() });
         }
-        let (volumes, own) = (volumes.clone(), engine.clone());
-        let spawned = thread::Builder::new().name("larder-maint".into()).spawn(move || run(&volumes, &own));
+        let own = volumes.clone();
+        let spawned = thread::Builder::new().name("larder-maint".into()).spawn(move || run(&own, index));
         let thread =
             spawned.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot start the store's thread", source))?;
-        Ok(Self { engine: engine.clone(), thread: Mutex::new(Some(thread)) })
+        Ok(Self { volumes: volumes.clone(), index, thread: Mutex::new(Some(thread)) })
     }
 
     /// Stops the thread and waits until it has ended. Blocks.
     pub(super) fn stop(&self) {
-        self.engine.volume().wakeup.stop();
+        self.volumes.at(self.index).volume().wakeup.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the store's thread panicked");
@@ -45,20 +48,27 @@ impl Drop for MaintenanceThread {
     }
 }
 
-fn run(volumes: &EngineVolumes, engine: &AnyEngine) {
-    engine.volume().set_maintenance_thread();
-    block_on(engine.load());
-    let wakeup = &engine.volume().wakeup;
-    while !wakeup.stopped() {
-        block_on(volumes.maintain(engine));
-        wakeup.wait(|| engine.next_due());
+fn run(volumes: &EngineVolumes, index: usize) {
+    volumes.at(index).volume().set_maintenance_thread();
+    block_on(volumes.at(index).load());
+    loop {
+        // The volume may get a new engine, and the loop must not keep the memory of the old one.
+        let engine = volumes.at(index);
+        if engine.volume().wakeup.stopped() {
+            break;
+        }
+        drop(engine);
+        block_on(volumes.maintain(index));
+        let engine = volumes.at(index);
+        engine.volume().wakeup.wait(|| engine.next_due());
     }
-    engine.volume().end_read_batches();
-    if !engine.volume().is_closed() {
-        if let Err(error) = block_on(engine.volume().ensure_emptied()) {
+    volumes.at(index).volume().end_read_batches();
+    if !volumes.at(index).volume().is_closed() {
+        if let Err(error) = block_on(volumes.at(index).volume().ensure_doubted()) {
             tracing::error!("{error}");
         }
-        block_on(volumes.take_back(engine, true));
+        block_on(volumes.take_back(index, true));
+        let engine = volumes.at(index);
         block_on(engine.retry_pending(true));
         if let Err(error) = block_on(engine.empty_if_pending()) {
             tracing::error!("{error}");

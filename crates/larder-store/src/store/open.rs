@@ -352,10 +352,19 @@ fn format(device: &Arc<dyn Device>, shape: VolumeShape, identity_seed: Option<u6
             })?,
         }
     }
-    let (epochs, membership, sequence_floor, label) = (RuleEpochs::default(), VolumeMembership::default(), 0, 0);
-    let (id, written) = (VolumeId(id), WrittenSequences::default());
-    let superblock =
-        Superblock { id, hash_key, shape, generation: 1, epochs, membership, sequence_floor, label, written };
+    let superblock = Superblock {
+        id: VolumeId(id),
+        hash_key,
+        shape,
+        generation: 1,
+        epochs: RuleEpochs::default(),
+        membership: VolumeMembership::default(),
+        prepared: VolumeMembership::default(),
+        is_doubtful: false,
+        sequence_floor: 0,
+        label: 0,
+        written: WrittenSequences::default(),
+    };
     let written = block_on(superblocks::write(device, &superblock));
     written.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the new store's superblock", source))?;
     Ok(superblock)

@@ -5,6 +5,9 @@
 //! again, the record stops counting, the deferred removals are written, all volumes note its return, and only then is
 //! it used. When to exclude or probe a volume is decided elsewhere (`volume::health`).
 //!
+//! A volume whose engine failed (`volume::fence`) gets a new one first, which loads what is on the device, like a start
+//! after a kill. Its superblock says until its return that a start must not believe it.
+//!
 //! Invariant: an entry that was removed or replaced while its volume was excluded is never found again, whenever the
 //! process ends. Until a removal is written, it is either deferred or covered by the record. Cost: two small writes per
 //! volume and change.
@@ -16,21 +19,22 @@ use crate::{
     families::AnyEngine,
     volume::{Volume, membership, superblocks},
 };
-use std::{io, thread};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    thread,
+};
 
 impl EngineVolumes {
     /// Records each volume's failure on the others as soon as it happens. A single volume has no others to record it.
     pub(super) fn record_outages_as_they_come(&self) {
-        for engine in self.all().filter(|_| !self.is_lone()) {
-            // Weak, and only the id: the volume owns this callback.
-            let (weak, lost) = (self.downgrade(), engine.volume().id);
-            engine.volume().health.set_on_out(move || {
+        for index in (0..self.count()).filter(|_| !self.is_lone()) {
+            // Weak: the volume owns this callback.
+            let weak = self.downgrade();
+            self.at(index).volume().health.set_on_out(move || {
                 let Some(volumes) = Self::upgrade(&weak) else { return };
                 // A completion must not block, so a thread writes the record.
-                let work = move || {
-                    let lost = volumes.all().map(AnyEngine::volume).find(|volume| volume.id == lost);
-                    block_on(volumes.record_outage(lost.expect("a store's volumes stay the same")));
-                };
+                let work = move || block_on(volumes.record_outage(volumes.at(index).volume()));
                 if let Err(error) = thread::Builder::new().name("larder-outage".into()).spawn(work) {
                     tracing::error!(%error, "cannot record that a volume is out");
                 }
@@ -38,31 +42,63 @@ impl EngineVolumes {
         }
     }
 
-    /// Does the work that is due on a volume. An excluded volume is only probed.
-    pub(super) async fn maintain(&self, engine: &AnyEngine) {
-        if !engine.volume().health.is_out() || self.take_back(engine, false).await {
-            engine.maintain().await;
+    /// Does the work that is due on the volume with this index. An excluded volume is only probed.
+    pub(super) async fn maintain(&self, index: usize) {
+        if !self.at(index).volume().health.is_out() || self.take_back(index, false).await {
+            self.at(index).maintain().await;
         }
     }
 
-    /// Probes an excluded volume, if a probe is due or with `is_forced`, and takes it back if it works. Returns whether
-    /// the volume is in use.
-    pub(super) async fn take_back(&self, engine: &AnyEngine, is_forced: bool) -> bool {
+    /// Probes an excluded volume, if a probe is due or with `is_forced`, and takes it back if it works. Gives it a new
+    /// engine if its engine has failed. Returns whether the volume is in use.
+    pub(super) async fn take_back(&self, index: usize, is_forced: bool) -> bool {
+        let engine = self.at(index);
         let volume = engine.volume();
+        if !volume.failure.is_set() {
+            return self.take_back_with_its_engine(index, is_forced).await;
+        }
+        let Some(_turn) = volume.health.begin_probe(volume.clock.now(), is_forced) else { return false };
+        let outcome = match self.open_again(index).await {
+            Ok(opened) => self.settle(&opened).await,
+            Err(error) => Err(error),
+        };
+        report_return(volume, &outcome)
+    }
+
+    /// Takes a volume back like [`Self::take_back`], unless its engine has failed.
+    pub(super) async fn take_back_with_its_engine(&self, index: usize, is_forced: bool) -> bool {
+        let engine = self.at(index);
+        let volume = engine.volume();
+        if volume.failure.is_set() {
+            return false;
+        }
         let Some(_turn) = volume.health.begin_probe(volume.clock.now(), is_forced) else {
             return !volume.health.is_out();
         };
-        let probed = superblocks::probe(volume).await.map_err(cannot_probe);
-        let outcome = match probed {
-            Ok(()) => self.settle(engine).await,
+        let outcome = match superblocks::probe(volume, false, false).await.map_err(cannot_probe) {
+            Ok(()) => self.settle(&engine).await,
             Err(error) => Err(error),
         };
-        let path = volume.options.path.display();
-        match &outcome {
-            Ok(()) => tracing::warn!(volume = %path, "volume is back: its entries are found again"),
-            Err(error) => tracing::info!(volume = %path, %error, "volume still fails"),
-        }
-        outcome.is_ok()
+        report_return(volume, &outcome)
+    }
+
+    /// Opens a volume again whose engine has failed, if it can be written. Returns the new engine, which has loaded what
+    /// is on the device.
+    async fn open_again(&self, index: usize) -> Result<AnyEngine> {
+        let engine = self.at(index);
+        let volume = engine.volume();
+        volume.end_read_batches();
+        // The new engine would miss a write that lands after it has read its place.
+        volume.drained().await;
+        // An assertion that fails again at once may do so because of what is on the device.
+        let is_emptied = volume.failure.is_assertion() && volume.health.has_relapsed();
+        superblocks::probe(volume, true, is_emptied).await.map_err(cannot_probe)?;
+        volume.counters.loaded.store(false, Ordering::Release);
+        let opened = AnyEngine::new(Arc::new(volume.successor()))?;
+        self.replace(index, opened.clone());
+        opened.load().await;
+        opened.volume().fence(|| ())?;
+        Ok(opened)
     }
 
     /// Writes what a volume missed that works again, and puts it in use.
@@ -78,6 +114,10 @@ impl EngineVolumes {
             // Some volumes may already have noted that this one rejoined.
             Err(_) => self.record(volume).await,
         }
+        if volume.failure.is_set() {
+            // It failed after it had been taken back.
+            volume.health.exclude_for_reopening(volume.clock.now());
+        }
         outcome
     }
 
@@ -87,8 +127,14 @@ impl EngineVolumes {
         engine.maintain().await;
         engine.retry_pending(true).await;
         volume.check_pending()?;
+        if volume.superblock().is_doubtful {
+            // What was removed must stay removed, also if the device loses what it has not made durable.
+            engine.sync().await?;
+            superblocks::believe(volume).await?;
+        }
         if !self.is_lone() {
-            let volumes: Vec<&Volume> = self.all().map(|engine| &**engine.volume()).collect();
+            let engines: Vec<AnyEngine> = self.all().collect();
+            let volumes: Vec<&Volume> = engines.iter().map(|engine| &**engine.volume()).collect();
             membership::rejoin(&volumes, volume).await?;
         }
         // The engine may have failed in the meantime.
@@ -112,15 +158,29 @@ impl EngineVolumes {
 
     /// Records durably on the volumes in use that `lost` is excluded. The caller must hold the membership pass.
     async fn record(&self, lost: &Volume) {
+        if lost.superblock().is_doubtful {
+            lost.health.set_recorded(true);
+        }
         if self.is_lone() {
             return;
         }
-        let volumes: Vec<&Volume> = self.all().map(|engine| &**engine.volume()).collect();
+        let engines: Vec<AnyEngine> = self.all().collect();
+        let volumes: Vec<&Volume> = engines.iter().map(|engine| &**engine.volume()).collect();
         match membership::record_outage(&volumes, lost).await {
             true => lost.health.set_recorded(true),
             false => tracing::error!("no other volume can note that a volume is out"),
         }
     }
+}
+
+/// Logs whether a volume has returned. Returns whether it has.
+fn report_return(volume: &Volume, outcome: &Result<()>) -> bool {
+    let path = volume.options.path.display();
+    match outcome {
+        Ok(()) => tracing::warn!(volume = %path, "volume is back: its entries are found again"),
+        Err(error) => tracing::info!(volume = %path, %error, "volume still fails"),
+    }
+    outcome.is_ok()
 }
 
 fn cannot_probe(source: io::Error) -> Error {

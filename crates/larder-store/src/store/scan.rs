@@ -84,6 +84,6 @@ fn summary_of<'a>(item: WalkItem<'a>, passed_bytes: &mut u64, of: u64) -> Option
             *passed_bytes += bytes;
             Some(ScanSummary::Passed { bytes: *passed_bytes, of })
         }
-        WalkItem::Segment | WalkItem::Removal | WalkItem::Part | WalkItem::Damage { .. } => None,
+        WalkItem::Segment | WalkItem::Removal | WalkItem::Part | WalkItem::Lost | WalkItem::Damage { .. } => None,
     }
 }

@@ -38,6 +38,8 @@ pub struct CheckFindings {
     pub invalidated: u64,
     /// Records of removals.
     pub removals: u64,
+    /// Listed entries that are not there, because a kill cut them off. They are misses.
+    pub lost: u64,
     /// Segments in use.
     pub segments: u64,
     /// Number of damaged places.
@@ -60,6 +62,7 @@ impl CheckFindings {
                 self.invalidated += u64::from(!volume.admits(site, epoch));
             }
             WalkItem::Removal => self.removals += 1,
+            WalkItem::Lost => self.lost += 1,
             WalkItem::Damage { offset_bytes, what } => {
                 self.damage_count += 1;
                 if self.damages.len() < Self::DAMAGES_MAX {

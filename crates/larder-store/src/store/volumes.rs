@@ -9,9 +9,13 @@ use crate::{
     Error, ErrorKind, Result,
     engine::ReadExtent,
     families::AnyEngine,
-    volume::{Volume, membership::MembershipGate},
+    hash::KeyHasher,
+    volume::membership::MembershipGate,
 };
-use std::sync::{Arc, Weak, atomic::Ordering};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock, Weak, atomic::Ordering},
+};
 
 /// A store's volumes with their engines.
 #[derive(Clone)]
@@ -19,16 +23,26 @@ pub(crate) struct EngineVolumes(Arc<StoreVolumes>);
 
 /// The part of [`EngineVolumes`] that all clones share.
 pub(super) struct StoreVolumes {
-    engines: Box<[AnyEngine]>,
+    slots: Box<[VolumeSlot]>,
     /// Held by the task that changes which volumes are in use.
     membership: MembershipGate,
+}
+
+/// A volume of the store, and its present engine.
+struct VolumeSlot {
+    path: PathBuf,
+    hasher: KeyHasher,
+    size_bytes: u64,
+    /// Replaced when the engine has failed.
+    engine: RwLock<AnyEngine>,
 }
 
 impl EngineVolumes {
     /// Creates the set of a store's volumes, which were already reconciled.
     pub(super) fn new(engines: Vec<AnyEngine>) -> Self {
         assert!(!engines.is_empty(), "a store has a volume");
-        let volumes = Self(Arc::new(StoreVolumes { engines: engines.into(), membership: MembershipGate::default() }));
+        let slots = engines.into_iter().map(VolumeSlot::new).collect();
+        let volumes = Self(Arc::new(StoreVolumes { slots, membership: MembershipGate::default() }));
         volumes.record_outages_as_they_come();
         volumes
     }
@@ -45,30 +59,52 @@ impl EngineVolumes {
         &self.0.membership
     }
 
-    pub(super) fn is_lone(&self) -> bool {
-        self.0.engines.len() == 1
+    pub(super) fn count(&self) -> usize {
+        self.0.slots.len()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &AnyEngine> {
-        self.0.engines.iter()
+    pub(super) fn is_lone(&self) -> bool {
+        self.count() == 1
+    }
+
+    /// Returns the engine of the volume with this index.
+    pub(super) fn at(&self, index: usize) -> AnyEngine {
+        self.0.slots[index].engine()
+    }
+
+    /// Returns the path of the volume with this index.
+    pub(super) fn path(&self, index: usize) -> &Path {
+        &self.0.slots[index].path
+    }
+
+    /// Replaces the engine of the volume with this index, which has failed.
+    pub(super) fn replace(&self, index: usize, engine: AnyEngine) {
+        let mut present = self.0.slots[index].engine.write().unwrap_or_else(PoisonError::into_inner);
+        assert!(present.volume().failure.is_set(), "only a failed engine is replaced");
+        *present = engine;
+    }
+
+    /// Returns the engines of all volumes, in the order in which the volumes were opened.
+    pub(super) fn all(&self) -> impl Iterator<Item = AnyEngine> {
+        self.0.slots.iter().map(VolumeSlot::engine)
     }
 
     /// Returns the volumes in use.
-    pub(super) fn sound(&self) -> impl Iterator<Item = &AnyEngine> {
+    pub(super) fn sound(&self) -> impl Iterator<Item = AnyEngine> {
         self.all().filter(|engine| !engine.volume().health.is_out())
     }
 
     /// Returns the volume that `key` belongs to, whether in use or excluded.
-    pub(super) fn of(&self, key: &[u8]) -> &AnyEngine {
-        if let [only] = &*self.0.engines {
-            return only;
+    pub(crate) fn of(&self, key: &[u8]) -> AnyEngine {
+        if let [only] = &*self.0.slots {
+            return only.engine();
         }
-        let scored = self.all().map(|engine| (score(engine.volume(), key), engine));
-        scored.max_by(|(a, _), (b, _)| a.total_cmp(b)).expect("a store has a volume").1
+        let scored = self.0.slots.iter().map(|slot| (slot.score(key), slot));
+        scored.max_by(|(a, _), (b, _)| a.total_cmp(b)).expect("a store has a volume").1.engine()
     }
 
     /// Returns the volume that `key` belongs to, if it is in use.
-    pub(super) fn sound_of(&self, key: &[u8]) -> Option<&AnyEngine> {
+    pub(super) fn sound_of(&self, key: &[u8]) -> Option<AnyEngine> {
         let engine = self.of(key);
         (!engine.volume().health.is_out()).then_some(engine)
     }
@@ -82,10 +118,10 @@ impl EngineVolumes {
         let mut outcome = Ok(());
         for engine in self.all().filter(|engine| engine.volume().id != owner) {
             if engine.volume().health.is_out() {
-                if memory_may_have(engine, key) {
+                if memory_may_have(&engine, key) {
                     engine.volume().defers(|volume| volume.defer_removal(key));
                 }
-            } else if may_have(engine, key).await {
+            } else if may_have(&engine, key).await {
                 outcome = engine.remove(key).await.and(outcome);
             }
         }
@@ -105,9 +141,30 @@ impl EngineVolumes {
     /// would come back.
     pub(super) fn defer_replaced(&self, key: &[u8]) {
         let engine = self.of(key);
-        if memory_may_have(engine, key) {
+        if memory_may_have(&engine, key) {
             engine.volume().defers(|volume| volume.defer_removal(key));
         }
+    }
+}
+
+impl VolumeSlot {
+    fn new(engine: AnyEngine) -> Self {
+        let volume = engine.volume();
+        let (path, hasher, size_bytes) = (volume.options.path.clone(), volume.hasher.clone(), volume.size_bytes());
+        Self { path, hasher, size_bytes, engine: RwLock::new(engine) }
+    }
+
+    fn engine(&self) -> AnyEngine {
+        self.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the score of the volume for `key`; the volume with the highest score holds the key. The score uses the
+    /// half of the hash that does not place the entry on its volume, so that the two choices are independent.
+    fn score(&self, key: &[u8]) -> f64 {
+        const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
+        let bits = (self.hasher.hash(key).0 >> 64) as u64 >> 11;
+        let uniform = (bits as f64 + 0.5) * UNIT;
+        self.size_bytes as f64 / -uniform.ln()
     }
 }
 
@@ -127,13 +184,4 @@ fn memory_may_have(engine: &AnyEngine, key: &[u8]) -> bool {
 /// Returns the error for an operation on an excluded volume.
 pub(super) fn is_out() -> Error {
     Error::new(ErrorKind::Unavailable, "the volume of this entry has failed and is not used until it works again")
-}
-
-/// Returns the score of `volume` for `key`; the volume with the highest score holds the key. The score uses the half of
-/// the hash that does not place the entry on its volume, so that the two choices are independent.
-fn score(volume: &Volume, key: &[u8]) -> f64 {
-    const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
-    let bits = (volume.hash(key).1.0 >> 64) as u64 >> 11;
-    let uniform = (bits as f64 + 0.5) * UNIT;
-    volume.size_bytes() as f64 / -uniform.ln()
 }

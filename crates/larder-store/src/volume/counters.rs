@@ -38,8 +38,10 @@ macro_rules! for_each_counter {
             /// Removals and invalidations of sites that became one of everything, because too many could not be
             /// written.
             removals_widened,
-            /// Assertions of engines that failed. Each excludes its volume until the next start.
+            /// Assertions of engines that failed. Each excludes its volume until it is opened again.
             failed_assertions,
+            /// Syncs that failed and may have lost changes. Each excludes its volume until it is opened again.
+            failed_syncs,
             /// Device reads of entries.
             reads,
             /// Bytes of these reads.

@@ -27,7 +27,7 @@ pub fn contains_panics() -> bool {
     FENCE_COUNT.get() > 0
 }
 
-/// The mark of a volume in whose engine an assertion failed. Its clones share it.
+/// The mark of a volume whose engine failed. Its clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct FailureMark(Arc<AtomicBool>);
 
@@ -46,6 +46,8 @@ impl FailureMark {
 pub(crate) struct VolumeFailure {
     mark: FailureMark,
     is_announced: AtomicBool,
+    /// Whether the cause is a sync that failed, not an assertion.
+    is_of_sync: AtomicBool,
     waiting: Mutex<Slab<Waker>>,
 }
 
@@ -57,6 +59,18 @@ impl VolumeFailure {
 
     pub(crate) fn is_set(&self) -> bool {
         self.mark.is_set()
+    }
+
+    /// Returns whether an assertion failed.
+    pub(crate) fn is_assertion(&self) -> bool {
+        self.is_set() && !self.is_of_sync.load(Ordering::Acquire)
+    }
+
+    /// Sets the mark like [`Self::set`], because a sync failed.
+    pub(super) fn set_for_sync(&self) -> bool {
+        let is_first = self.set();
+        self.is_of_sync.fetch_or(is_first, Ordering::SeqCst);
+        is_first
     }
 
     /// Sets the mark. Returns whether this is the first failure that its caller must announce.

@@ -1,17 +1,23 @@
-//! The fence around every call of an engine. A failed assertion ends the use of one volume, and of nothing else.
+//! The fence around every call of an engine, and what a failure of the engine does.
 //!
-//! Owns: the fence, and what a failure does. The other volumes' record of the exclusion is in `store::outage`.
-//! Invariants: nothing that was found in a failed state leaves the fence, because the lock around an engine's state
-//! (`engine::kit::state_lock`) sets the mark before it releases the state. No call waits for a failed volume. Nothing is
-//! written to it, except its superblock. In a program that aborts on panics, the process ends instead.
+//! Two things fail an engine: a panic, and a sync that fails. In both cases its memory and the device may disagree, and
+//! an acknowledged change may be lost. Such a failure ends the use of one volume, and of nothing else. The volume
+//! returns with a new engine, which finds what the records on the device say (`store::outage`).
+//!
+//! Owns: the fence, and what happens at once: the keys whose last change may be lost become pending removals, and the
+//! superblock notes that the next start must not believe the volume. Invariants: nothing that was found in a failed
+//! state leaves the fence, because the lock around an engine's state (`engine::kit::state_lock`) sets the mark before
+//! it releases the state. No call waits for a failed engine. It writes nothing more. In a program that aborts on
+//! panics, the process ends instead.
 //!
 //! Cost: a flag and a counter per call, and a lock when a call begins to wait and when it ends.
 
 use super::{
     Volume,
+    changed_keys::LostChanges,
     counters::add,
     failure::{caught, contains_panics},
-    superblocks,
+    superblocks::{self, Invalidation},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -35,7 +41,7 @@ impl Volume {
             Ok(_) if self.failure.is_set() => Err(has_failed()),
             Ok(outcome) => Ok(outcome),
             Err(panic) => {
-                let error = self.fail(&*panic);
+                let error = self.fail_assertion(&*panic);
                 if cfg!(debug_assertions) && !panic.is::<PlannedPanic>() {
                     resume_unwind(panic);
                 }
@@ -67,59 +73,85 @@ impl Volume {
     /// Returns an error if nothing may be written to the volume any more.
     pub(crate) fn check_writable(&self) -> io::Result<()> {
         if self.failure.is_set() {
-            return Err(io::Error::other("an assertion failed, so the volume is not written"));
+            return Err(io::Error::other("the volume has failed, so it is not written"));
         }
         Ok(())
     }
 
-    /// Excludes the volume until the next start, because its engine panicked. Returns the error for the caller.
-    fn fail(&self, panic: &(dyn Any + Send)) -> Error {
+    /// Fails the volume because its engine panicked. Returns the error for the caller.
+    fn fail_assertion(&self, panic: &(dyn Any + Send)) -> Error {
         if self.failure.set() {
-            add(&self.counters.outages, 1);
             add(&self.counters.failed_assertions, 1);
             let (volume, cause) = (self.options.path.display(), message_of(panic));
             tracing::error!(
                 %volume, cause,
-                "an assertion of the storage engine failed: the volume is not used until the next start, which empties it; \
-                 please report this as a bug"
+                "an assertion of the storage engine failed: the volume is opened again; please report this as a bug"
             );
-            self.health.exclude_for_good(self.clock.now());
-            self.set_loaded();
-            self.wakeup.wake();
-            self.failure.wake_all();
-            self.empty_at_next_start();
+            self.end_engine();
         }
         has_failed()
     }
 
-    /// Waits until the next start empties the volume, if it has failed.
+    /// Fails the volume because a sync failed. The device may have lost everything written since the last good one,
+    /// which no later sync can tell.
+    pub(super) fn fail_sync(&self, error: &io::Error) {
+        if self.failure.set_for_sync() {
+            add(&self.counters.failed_syncs, 1);
+            let volume = self.options.path.display();
+            tracing::error!(
+                %volume, %error,
+                "a sync failed: the device may have lost the changes since the last one, so they are removed"
+            );
+            self.end_engine();
+        }
+    }
+
+    /// Ends the use of the engine, whose mark is set, and remembers what may be lost.
+    fn end_engine(&self) {
+        add(&self.counters.outages, 1);
+        match self.changed_keys.take() {
+            LostChanges::Keys(keys) => keys.iter().for_each(|key| self.defer_removal(key)),
+            LostChanges::Unknown => {
+                tracing::error!("too many changes may be lost: the volume is emptied");
+                self.defer_rule(Invalidation::All);
+            }
+        }
+        self.health.exclude_for_reopening(self.clock.now());
+        self.set_loaded();
+        self.wakeup.wake();
+        self.failure.wake_all();
+        self.doubt();
+    }
+
+    /// Waits until the superblock notes that the next start must not believe the volume, if it has failed.
     ///
     /// # Errors
     /// `Unavailable` if that cannot be written.
-    pub(crate) async fn ensure_emptied(&self) -> Result<()> {
+    pub(crate) async fn ensure_doubted(&self) -> Result<()> {
         if !self.failure.is_set() || self.health.is_safe() {
             return Ok(());
         }
-        let written = superblocks::change(self, |superblock| superblock.epochs.invalidate_all()).await;
+        let written = superblocks::change(self, |superblock| superblock.is_doubtful = true).await;
         self.health.set_recorded(written.is_ok());
         written.map_err(|source| {
-            Error::io(ErrorKind::Unavailable, "cannot empty the volume of an engine that failed", source)
+            Error::io(ErrorKind::Unavailable, "cannot note on a volume that its engine failed", source)
         })
     }
 
-    /// Invalidates everything on the volume, for the next start. Once that is durable, removals need not be written.
-    fn empty_at_next_start(&self) {
+    /// Notes in the superblock that the next start must not believe the volume. Once that is durable, removals need not
+    /// be written.
+    fn doubt(&self) {
         let recorded = self.health.recorded_flag();
         let done = Completion::callback(move |outcome: io::Result<()>| match outcome {
             Ok(()) => recorded.store(true, Ordering::SeqCst),
-            Err(error) => tracing::error!(%error, "cannot empty the volume that failed"),
+            Err(error) => tracing::error!(%error, "cannot note on a volume that its engine failed"),
         });
-        superblocks::change_with(self, |superblock| superblock.epochs.invalidate_all(), done);
+        superblocks::change_with(self, |superblock| superblock.is_doubtful = true, done);
     }
 }
 
 fn has_failed() -> Error {
-    let place = "the volume of this entry is not used until the next start: an assertion of the engine failed";
+    let place = "the volume of this entry has failed and is not used until it is opened again";
     Error::new(ErrorKind::Unavailable, place)
 }
 

@@ -2,9 +2,9 @@
 //! probed again.
 //!
 //! Owns: the count, the decision, and the schedule of probes. The consequences are in `store::outage`. Invariants: a
-//! single volume is excluded only if nothing has worked for [`LONE_PATIENCE`], because no other volume can take over
-//! its share. Only the task that probes takes a volume back. A full disk is not a failure, because its entries can be
-//! read. Cost: one load per successful operation.
+//! single volume is excluded only if operations have failed throughout [`LONE_PATIENCE`] and none has worked, because
+//! no other volume can take over its share. Only the task that probes takes a volume back. A full disk is not a
+//! failure, because its entries can be read. Cost: one load per successful operation.
 
 use super::turn::TaskTurn;
 use crate::sync::atomic::AtomicBool as TurnFlag;
@@ -12,7 +12,7 @@ use std::{
     io,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU32, Ordering, fence},
     },
     time::Duration,
 };
@@ -21,6 +21,8 @@ use std::{
 pub(crate) const FAILURES_IN_A_ROW_MAX: u32 = 16;
 /// Time during which every operation of a single volume must fail before it is excluded.
 const LONE_PATIENCE: Duration = Duration::from_secs(10);
+/// Time without a failure after which the next one counts as the first: nothing is known about the time in between.
+const FAILURE_GAP_MAX: Duration = Duration::from_secs(2);
 /// Pause between probes. It doubles if the volume fails again soon after it was taken back.
 const PROBE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(8);
@@ -31,17 +33,22 @@ const RELAPSE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct VolumeHealth {
     failures_in_a_row: AtomicU32,
-    /// Time at which the failures in a row began, in milliseconds of the clock.
-    failing_since: AtomicU64,
+    /// When the last failures began and ended.
+    failing: Mutex<Option<FailingTime>>,
     has_neighbours: AtomicBool,
     is_out: AtomicBool,
-    /// Whether the volume stays excluded until the next start, because its engine failed.
-    is_out_for_good: AtomicBool,
     /// Whether the exclusion of this volume is recorded, so that the next start empties it.
     is_recorded: Arc<AtomicBool>,
     on_out: OnceLock<Box<dyn Fn() + Send + Sync>>,
     probes: Mutex<ProbeSchedule>,
     is_probing: TurnFlag,
+}
+
+/// The time of failures without a long gap between them.
+#[derive(Clone, Copy)]
+struct FailingTime {
+    since: Duration,
+    until: Duration,
 }
 
 /// The schedule of the probes of an excluded volume.
@@ -71,24 +78,29 @@ impl VolumeHealth {
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => None,
             Err(_) => {
-                let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
                 let now = now();
-                if failures == 1 {
-                    self.failing_since.store(now.as_millis() as u64, Ordering::Relaxed);
-                }
-                let is_over = failures >= FAILURES_IN_A_ROW_MAX && self.patience_is_over(now);
-                (is_over && self.exclude(now)).then_some(failures)
+                let (failures, since) = self.note_failure(now);
+                let is_patient =
+                    !self.has_neighbours.load(Ordering::Relaxed) && now.saturating_sub(since) < LONE_PATIENCE;
+                let is_over = failures >= FAILURES_IN_A_ROW_MAX && !is_patient;
+                (is_over && self.exclude(now, false)).then_some(failures)
             }
         }
     }
 
-    fn patience_is_over(&self, now: Duration) -> bool {
-        let since = Duration::from_millis(self.failing_since.load(Ordering::Relaxed));
-        self.has_neighbours.load(Ordering::Relaxed) || now.saturating_sub(since) >= LONE_PATIENCE
+    /// Counts a failure. Returns the number of failures in a row, and since when they last without a long gap.
+    fn note_failure(&self, now: Duration) -> (u32, Duration) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let goes_on = |time: &FailingTime| failures > 1 && now <= time.until + FAILURE_GAP_MAX;
+        let since = failing.filter(goes_on).map_or(now, |time| time.since);
+        *failing = Some(FailingTime { since, until: now });
+        (failures, since)
     }
 
-    /// Excludes the volume. Returns `false` if it already is.
-    fn exclude(&self, now: Duration) -> bool {
+    /// Excludes the volume. With `is_urgent`, it is probed at once, unless it fails again soon after it was taken back.
+    /// Returns `false` if it already is excluded.
+    fn exclude(&self, now: Duration, is_urgent: bool) -> bool {
         let mut probes = self.probes();
         if self.is_out() {
             return false;
@@ -96,7 +108,7 @@ impl VolumeHealth {
         let is_relapse = probes.back_at.is_some_and(|back_at| now < back_at + RELAPSE);
         let pause = if is_relapse { 2 * probes.pause } else { PROBE_PAUSE_MIN };
         probes.pause = pause.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
-        probes.due_at = now + probes.pause;
+        probes.due_at = if is_urgent && !is_relapse { now } else { now + probes.pause };
         self.is_out.store(true, Ordering::SeqCst);
         drop(probes);
         if let Some(call) = self.on_out.get() {
@@ -105,10 +117,14 @@ impl VolumeHealth {
         true
     }
 
-    /// Excludes the volume until the next start. It is not probed.
-    pub(crate) fn exclude_for_good(&self, now: Duration) {
-        self.is_out_for_good.store(true, Ordering::SeqCst);
-        self.exclude(now);
+    /// Excludes the volume until it is opened again, because its engine failed.
+    pub(crate) fn exclude_for_reopening(&self, now: Duration) {
+        self.exclude(now, true);
+    }
+
+    /// Returns whether the volume failed soon after it had been taken back.
+    pub(crate) fn has_relapsed(&self) -> bool {
+        self.probes().pause > PROBE_PAUSE_MIN
     }
 
     /// Returns the right to probe an excluded volume, if a probe is due or if `is_forced` is set, and no other task has
@@ -116,7 +132,7 @@ impl VolumeHealth {
     pub(crate) fn begin_probe(&self, now: Duration, is_forced: bool) -> Option<TaskTurn<'_>> {
         let turn = TaskTurn::take(&self.is_probing)?;
         let mut probes = self.probes();
-        let is_due = self.may_return() && (is_forced || now >= probes.due_at);
+        let is_due = self.is_out() && (is_forced || now >= probes.due_at);
         if is_due {
             probes.due_at = now + probes.pause;
         }
@@ -125,22 +141,13 @@ impl VolumeHealth {
 
     /// Returns the time from `now` until an excluded volume is probed.
     pub(crate) fn probe_due(&self, now: Duration) -> Option<Duration> {
-        self.may_return().then(|| self.probes().due_at.saturating_sub(now))
+        self.is_out().then(|| self.probes().due_at.saturating_sub(now))
     }
 
-    /// Returns whether the volume is excluded, and is used again when it works.
-    fn may_return(&self) -> bool {
-        self.is_out() && !self.is_out_for_good.load(Ordering::SeqCst)
-    }
-
-    /// Puts the volume back in use, unless its engine has failed. Only the task that probed it may call this.
+    /// Puts the volume back in use. Only the task that probed it may call this.
     pub(crate) fn set_in_use(&self, now: Duration) {
         let mut probes = self.probes();
-        // An engine can fail while its volume is taken back. If it fails after this line, it excludes the volume again.
-        if self.is_out_for_good.load(Ordering::SeqCst) {
-            return;
-        }
-        assert!(self.is_out() && !self.is_recorded.load(Ordering::SeqCst), "the next start believes what is in use");
+        assert!(self.is_out(), "what is taken back was excluded");
         probes.back_at = Some(now);
         self.failures_in_a_row.store(0, Ordering::Relaxed);
         self.is_out.store(false, Ordering::SeqCst);
@@ -227,9 +234,21 @@ mod tests {
         let health = VolumeHealth::default();
         assert_eq!(fail(&health, 1000, Duration::from_secs(1)), 0);
         health.note(&Ok(()), || Duration::from_secs(2));
-        assert_eq!(fail(&health, 1000, Duration::from_secs(20)), 0);
-        assert_eq!(fail(&health, 1000, Duration::from_secs(29)), 0);
+        for second in 20..30 {
+            assert_eq!(fail(&health, 1000, Duration::from_secs(second)), 0, "second {second}");
+        }
         assert_eq!(fail(&health, 1000, Duration::from_secs(30)), 1);
+    }
+
+    /// At stake: all entries, if one read fails today and some fail tomorrow, with nothing in between.
+    #[test]
+    fn volume_that_is_alone_stays_in_use_when_errors_follow_an_earlier_one() {
+        let health = VolumeHealth::default();
+        assert_eq!(fail(&health, 1, Duration::from_secs(100)), 0);
+        for millis in 0..50 {
+            assert_eq!(fail(&health, 1, Duration::from_secs(500) + 20 * Duration::from_millis(millis)), 0);
+        }
+        assert!(!health.is_out());
     }
 
     /// At stake: a repaired disk that is not used, or a dead one that is probed all the time.

@@ -1,9 +1,15 @@
-//! The set of volumes that made up a store when it was last used. With it, an absent volume is noticed when it returns.
+//! The last run of a store of several volumes, and the set of volumes in it. With it, a volume is noticed that was absent
+//! from that run, or that was restored from an older copy.
 //!
 //! Owns: comparing and renewing the membership in the superblocks. The volume of a key is chosen elsewhere. Invariant:
 //! a volume that was absent at the end of the store's last use is emptied (by an invalidation) before any of its
 //! entries is trusted, because removals may have reached only the other volumes. A volume that joins empties no other.
-//! Cost: two small writes per volume when the set of volumes changes, none otherwise.
+//! A start that is cut off empties none: each volume prepares the new membership before any of them takes it.
+//!
+//! Superblocks of older programs have no prepared membership, and the same membership for many runs. They are believed
+//! once. A volume that is alone has nothing to be compared with.
+//!
+//! Cost: four small writes per volume at each start, and two when the set of volumes changes.
 
 use super::{
     Volume, superblocks,
@@ -11,8 +17,13 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    format::{VolumeId, superblock::VolumeMembership},
+    device::block_on,
+    format::{
+        VolumeId,
+        superblock::{Superblock, VolumeMembership},
+    },
 };
+use futures_util::future::join_all;
 use siphasher::sip::SipHasher13;
 use std::{
     hash::Hasher,
@@ -64,32 +75,58 @@ impl Drop for MembershipPass<'_> {
     }
 }
 
-/// Compares the memberships in the superblocks, empties volumes that were absent, and records the present set.
+/// Compares the memberships in the superblocks, empties volumes that were absent, and records the present run.
 ///
 /// # Errors
-/// `Unavailable` if a superblock cannot be written.
+/// `Invalid` if two volumes are copies of one. `Unavailable` if a superblock cannot be written.
 pub(crate) fn reconcile(volumes: &[&Volume]) -> Result<()> {
-    let memberships: Vec<VolumeMembership> = volumes.iter().map(|volume| volume.superblock().membership).collect();
-    let newest = memberships.iter().copied().max().unwrap_or_default();
+    check_copies(volumes)?;
+    let newest = newest(volumes);
     let set = set_of(volumes.iter().map(|volume| volume.id));
-    let was_always_alone = volumes.len() == 1 && newest == VolumeMembership::default();
-    let is_as_it_was = newest.set == set && memberships.iter().all(|membership| *membership == newest);
-    if was_always_alone || is_as_it_was {
+    let is_lone_as_before = volumes.len() == 1 && (newest == VolumeMembership::default() || newest.set == set);
+    if is_lone_as_before {
         return Ok(());
     }
     let present = next(newest, set)?;
-    for (volume, membership) in volumes.iter().zip(&memberships) {
-        let was_away = *membership != newest;
-        if was_away && volume.superblock().generation > 1 {
-            tracing::warn!(volume = %volume.options.path.display(), "a volume was away meanwhile and is emptied");
+    let (there, away): (Vec<&Volume>, Vec<&Volume>) = volumes.iter().partition(|volume| {
+        let superblock = volume.superblock();
+        superblock.membership == newest || superblock.prepared == newest
+    });
+    change_all(&there, move |superblock| superblock.prepared = present)?;
+    for volume in &away {
+        if volume.superblock().generation > 1 {
+            let path = volume.options.path.display();
+            tracing::warn!(volume = %path, "a volume was away meanwhile, or is an older copy, and is emptied");
         }
-        let changed = superblocks::change_blocking(volume, move |superblock| {
-            superblock.membership = present;
-            if was_away {
-                superblock.epochs.invalidate_all();
-            }
-        });
-        changed.map_err(|source| cannot_write(volume, source))?;
+    }
+    let join = move |superblock: &mut Superblock| {
+        superblock.membership = present;
+        superblock.epochs.invalidate_all();
+    };
+    change_all(&away, join)?;
+    change_all(&there, move |superblock| superblock.membership = present)
+}
+
+/// Checks that no two volumes have the same identity.
+fn check_copies(volumes: &[&Volume]) -> Result<()> {
+    for (index, volume) in volumes.iter().enumerate() {
+        if let Some(copy) = volumes[..index].iter().find(|other| other.id == volume.id) {
+            let place = format!(
+                "{} and {} are copies of one volume; use only one of them",
+                copy.options.path.display(),
+                volume.options.path.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, place));
+        }
+    }
+    Ok(())
+}
+
+/// Changes the superblocks of all `volumes` at the same time. Blocks.
+fn change_all(volumes: &[&Volume], alter: impl Fn(&mut Superblock) + Clone + Send + 'static) -> Result<()> {
+    let changes: Vec<_> = volumes.iter().map(|volume| superblocks::change(volume, alter.clone())).collect();
+    for (volume, written) in volumes.iter().zip(block_on(join_all(changes))) {
+        written.map_err(|source| cannot_write(volume, source))?;
     }
     Ok(())
 }

@@ -22,8 +22,8 @@ use std::{
 };
 
 /// Most bytes of individually pending keys, including the overhead of keeping each.
-const KEY_BYTES_MAX: usize = 4 << 20;
-const KEY_OVERHEAD_BYTES: usize = 64;
+pub(super) const KEY_BYTES_MAX: usize = 4 << 20;
+pub(super) const KEY_OVERHEAD_BYTES: usize = 64;
 /// Removals that are retried together.
 const BATCH_COUNT: usize = 256;
 /// Pause between retries. It doubles with each failure.

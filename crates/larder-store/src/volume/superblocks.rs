@@ -6,7 +6,7 @@
 //! its caller stops waiting: a write still in flight never lands after that of a later change, and no later change
 //! waits for a task that nobody polls. Cost: two small writes and two syncs.
 
-use super::Volume;
+use super::{Volume, sync_watch::SyncWatch};
 use crate::{
     Error, ErrorKind, Result,
     device::{AlignedBuffer, Completion, Device, PendingTransfer, Transfer, block_on},
@@ -32,6 +32,9 @@ pub enum Invalidation {
 /// The superblock of a volume, and the changes that wait to be written.
 pub(crate) struct SuperblockKeeper {
     device: Arc<dyn Device>,
+    /// Learns of syncs that fail. The superblocks' own writes are not watched: a change takes effect only if it is
+    /// durable.
+    watch: Arc<SyncWatch>,
     present: RwLock<Superblock>,
     changes: Mutex<ChangeQueue>,
 }
@@ -58,8 +61,8 @@ struct SuperblockWrite {
 }
 
 impl SuperblockKeeper {
-    pub(crate) fn new(device: Arc<dyn Device>, superblock: Superblock) -> Arc<Self> {
-        Arc::new(Self { device, present: RwLock::new(superblock), changes: Mutex::default() })
+    pub(crate) fn new(device: Arc<dyn Device>, watch: Arc<SyncWatch>, superblock: Superblock) -> Arc<Self> {
+        Arc::new(Self { device, watch, present: RwLock::new(superblock), changes: Mutex::default() })
     }
 
     /// Returns the present superblock.
@@ -102,12 +105,12 @@ impl SuperblockKeeper {
     }
 
     fn sync_copy(self: Arc<Self>, write: SuperblockWrite) {
-        let device = Arc::clone(&self.device);
+        let (device, watch) = (Arc::clone(&self.device), Arc::clone(&self.watch));
         let synced = Completion::callback(move |outcome| match outcome {
             Ok(()) => self.write_next_copy(write),
             Err(error) => self.end(write, Err(error)),
         });
-        device.submit(Transfer::Sync { completion: synced });
+        device.submit(Transfer::Sync { completion: watch.sync(synced) });
     }
 
     /// Ends a change, which takes effect if it is durable, and begins the next one.
@@ -190,11 +193,12 @@ pub(crate) fn change_with(volume: &Volume, alter: impl FnOnce(&mut Superblock) +
 }
 
 /// Checks whether a failed volume works again, by reading both superblocks and writing them. If the device lost a
-/// superblock that was durable, it may have lost more, so the volume is emptied.
+/// superblock that was durable, it may have lost more, so the volume is emptied. With `is_doubtful`, the next start must
+/// not believe it until [`believe`]; with `is_emptied`, it is emptied in any case.
 ///
 /// # Errors
 /// An operation failed, or the device now holds another volume.
-pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
+pub(crate) async fn probe(volume: &Volume, is_doubtful: bool, is_emptied: bool) -> io::Result<()> {
     if let Some(directory) = &volume.directory {
         directory.sync().await?;
     }
@@ -210,11 +214,37 @@ pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
         tracing::error!("the device has lost synced data: the volume is emptied");
     }
     change(volume, move |superblock| {
-        if is_set_back {
+        superblock.is_doubtful |= is_doubtful;
+        if is_set_back || is_emptied {
             superblock.epochs.invalidate_all();
         }
     })
     .await
+}
+
+/// Notes that a start may believe the volume again.
+///
+/// # Errors
+/// `Unavailable` if it is not durable.
+pub(crate) async fn believe(volume: &Volume) -> Result<()> {
+    change(volume, |superblock| superblock.is_doubtful = false).await.map_err(cannot_write)
+}
+
+/// Empties a volume that must not be believed, before a start uses it.
+///
+/// # Errors
+/// `Unavailable` if it is not durable.
+pub(crate) fn empty_if_doubtful(volume: &Volume) -> Result<()> {
+    if !volume.superblock().is_doubtful {
+        return Ok(());
+    }
+    let volume_path = volume.options.path.display();
+    tracing::error!(volume = %volume_path, "a sync or the engine failed before the last stop: the volume is emptied");
+    let emptied = change_blocking(volume, |superblock| {
+        superblock.epochs.invalidate_all();
+        superblock.is_doubtful = false;
+    });
+    emptied.map_err(cannot_write)
 }
 
 /// Writes one copy after the other, so that one of them is always whole.

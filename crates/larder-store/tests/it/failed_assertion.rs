@@ -90,7 +90,7 @@ fn policies_on_devices() -> impl Iterator<Item = &'static Policy> {
 
 /// The panic strikes another operation each time: a read, a write of a unit, one of a map or one of the maintenance.
 #[test]
-fn failed_assertion_costs_one_volume_until_the_next_start_empties_it() {
+fn failed_assertion_costs_a_volume_a_moment_and_what_was_changed_last() {
     for policy in policies_on_devices() {
         for after in [0, 1, 4, 15] {
             let subject = Subject::new(policy);
@@ -103,29 +103,61 @@ fn failed_assertion_costs_one_volume_until_the_next_start_empties_it() {
             }
             subject.work();
             let stats = subject.store.stats();
-            assert_eq!((stats.failed_assertions, stats.volumes_out), (1, 1), "{what}");
-            let (lost, found) = (subject.refused(), subject.found());
-            assert!(lost.len() > 10 && lost.len() < 50, "{what}: {} keys are refused", lost.len());
-            assert!(found.len() + 10 > KEYS.count() - lost.len(), "{what}: {} are found", found.len());
-            assert_eq!(found.intersection(&lost).count(), 0, "{what}");
-            // It is not taken back, however long it seems to work.
-            subject.options.clock.advance(Duration::from_secs(3600));
-            block_on(subject.store.maintain());
-            assert_eq!(subject.refused(), lost, "{what}");
+            assert_eq!((stats.failed_assertions, stats.volumes_out), (1, 0), "{what}");
+            assert_eq!(subject.refused().len(), 0, "{what}: every volume is used again");
+            let found = subject.found();
+            assert!(found.len() > KEYS.count() / 3, "{what}: {} are found", found.len());
 
             let later = subject.reopened();
-            assert_eq!(later.refused().len(), 0, "{what}: every volume is used again");
+            assert_eq!(later.refused().len(), 0, "{what}: every volume is believed");
             assert_eq!(later.found(), found, "{what}");
         }
     }
+}
+
+/// At stake: the whole cache of a machine with one disk.
+#[test]
+fn only_volume_comes_back_with_what_its_records_say() {
+    let device = Arc::new(PanickingDevice::new(Arc::new(MemoryDevice::new(SIZE_BYTES)), contains_panics));
+    let options = options();
+    let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+    KEYS.for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
+    block_on(store.sync()).unwrap();
+    device.panic_after(0);
+    assert_eq!(block_on(store.get(&key_bytes(1))).err().map(|error| error.kind()), Some(ErrorKind::Unavailable));
+    assert_eq!(store.stats().volumes_out, 1);
+    block_on(store.maintain());
+    assert_eq!(store.stats().volumes_out, 0);
+    assert!({ KEYS }.all(|key| version_of(&store, key) == Some(1)));
+}
+
+/// At stake: a volume that fails again and again because of what is on it.
+#[test]
+fn volume_whose_engine_fails_again_at_once_is_emptied() {
+    let device = Arc::new(PanickingDevice::new(Arc::new(MemoryDevice::new(SIZE_BYTES)), contains_panics));
+    let options = options();
+    let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+    KEYS.for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
+    block_on(store.sync()).unwrap();
+    for _ in 0..2 {
+        device.panic_after(0);
+        assert!(KEYS.map(|key| block_on(store.get(&key_bytes(key))).is_err()).any(|has_failed| has_failed));
+        options.clock.advance(Duration::from_secs(8));
+        block_on(store.maintain());
+        assert_eq!(store.stats().volumes_out, 0);
+    }
+    assert!({ KEYS }.all(|key| version_of(&store, key).is_none()));
+    assert!(insert(&store, 1, 2, BODY_BYTES));
 }
 
 #[test]
 fn changes_of_a_failed_volume_succeed_because_the_next_start_empties_it() {
     let subject = Subject::new(Policy::named("log").unwrap());
     subject.panicking.panic_after(0);
-    subject.work();
-    for &key in &subject.refused() {
+    KEYS.for_each(|key| drop(block_on(subject.store.get(&key_bytes(key)))));
+    let refused = subject.refused();
+    assert!(!refused.is_empty());
+    for &key in &refused {
         block_on(subject.store.remove(&key_bytes(key))).unwrap();
         assert!(!block_on(subject.store.update_head(&key_bytes(key), "new".into(), Hints::default())).unwrap());
     }
@@ -133,6 +165,8 @@ fn changes_of_a_failed_volume_succeed_because_the_next_start_empties_it() {
     // Entries that were committed before may be lost, so nobody may rely on them.
     assert_eq!(block_on(subject.store.flush()).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(block_on(subject.store.sync()).unwrap_err().kind(), ErrorKind::Unavailable);
+    let later = subject.reopened();
+    assert_eq!(later.found().intersection(&refused).count(), 0);
 }
 
 #[test]

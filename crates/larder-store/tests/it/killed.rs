@@ -4,7 +4,7 @@
 //! The test starts its own program again as the process to be killed.
 
 use crate::support::{block_on, insert, key_bytes, version_of};
-use larder_store::{IndexAxis, LayoutAxis, Policy, Store, StoreOptions};
+use larder_store::{IndexAxis, LayoutAxis, Policy, Store, StoreOptions, check};
 use std::{
     env,
     io::{BufRead, BufReader},
@@ -17,8 +17,10 @@ use std::{
 const CHILD: &str = "LARDER_KILLED_CHILD";
 const OWN_NAME: &str = "killed::a_killed_process_leaves_what_it_had_synced_and_nothing_that_it_had_removed";
 const FLUSHED_NAME: &str = "killed::what_was_flushed_survives_a_kill_in_every_policy";
+const FULL_NAME: &str = "killed::check_of_a_full_store_that_was_killed_finds_no_damage_in_any_policy";
 const KEYS: u64 = 200;
 const FLUSHED_KEYS: u64 = 20;
+const FULL_KEYS: u64 = 1200;
 
 fn options(row: &str, path: &Path) -> StoreOptions {
     let policy = Policy::named(row).unwrap();
@@ -62,8 +64,37 @@ fn flush_until_killed(row: &str, path: &Path) -> ! {
     }
 }
 
+/// Fills a small store twice, reports that, and goes on until it is killed.
+fn fill_until_killed(row: &str, path: &Path) -> ! {
+    let store = Store::open(full_options(row, path)).unwrap();
+    block_on(store.ready());
+    for key in 0.. {
+        // Bodies of many lengths, so that places are given to others in pieces.
+        insert(&store, key, 1, 500 + (key * 7919 % 40_000) as usize);
+        if key == FULL_KEYS {
+            println!("\nready");
+        }
+    }
+    unreachable!("there are always more")
+}
+
+fn full_options(row: &str, path: &Path) -> StoreOptions {
+    let segment_size_bytes = Some(256 << 10);
+    StoreOptions { size_bytes: 12 << 20, mean_entry_bytes: 16 << 10, segment_size_bytes, ..options(row, path) }
+}
+
 /// Returns the versions that a process finds after another, which runs this test, was killed.
 fn found_after_kill(test: &str, row: &str, path: &Path) -> Vec<u64> {
+    kill_when_ready(test, row, path);
+    let store = Store::open(options(row, path)).unwrap();
+    block_on(store.ready());
+    let found = (0..KEYS).map(|key| version_of(&store, key).unwrap_or(0)).collect();
+    block_on(store.close()).unwrap();
+    found
+}
+
+/// Runs this test in another process, and kills it once it has reported to be ready.
+fn kill_when_ready(test: &str, row: &str, path: &Path) {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(CHILD, format!("{row}:{}", path.display()))
@@ -74,11 +105,6 @@ fn found_after_kill(test: &str, row: &str, path: &Path) -> Vec<u64> {
     assert!(lines.any(|line| line.unwrap() == "ready"), "{row}: it ended before it was killed");
     child.kill().unwrap();
     child.wait().unwrap();
-    let store = Store::open(options(row, path)).unwrap();
-    block_on(store.ready());
-    let found = (0..KEYS).map(|key| version_of(&store, key).unwrap_or(0)).collect();
-    block_on(store.close()).unwrap();
-    found
 }
 
 #[test]
@@ -109,5 +135,30 @@ fn what_was_flushed_survives_a_kill_in_every_policy() {
         let found = found_after_kill(FLUSHED_NAME, policy.name, &folder.path().join("store"));
         let lost: Vec<usize> = (0..FLUSHED_KEYS as usize).filter(|&key| found[key] != 1).collect();
         assert!(lost.is_empty(), "{policy} lost {lost:?}");
+    }
+}
+
+/// At stake: an operator who replaces a disk because a process was killed.
+#[test]
+fn check_of_a_full_store_that_was_killed_finds_no_damage_in_any_policy() {
+    if let Ok(child) = env::var(CHILD) {
+        let (row, path) = child.split_once(':').unwrap();
+        fill_until_killed(row, &PathBuf::from(path));
+    }
+    for policy in Policy::all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        kill_when_ready(FULL_NAME, policy.name, &path);
+        let checked = |when: &str| {
+            let findings = check(&path, &mut |_, _| {}).unwrap();
+            assert_eq!(findings.damages, [], "{policy}, {when}");
+            assert!(findings.entries > 10, "{policy}, {when}: {findings:?}");
+        };
+        checked("after the kill");
+        let store = Store::open(full_options(policy.name, &path)).unwrap();
+        block_on(store.ready());
+        store.release().unwrap();
+        drop(store);
+        checked("after the next clean stop");
     }
 }

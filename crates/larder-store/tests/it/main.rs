@@ -14,6 +14,7 @@ mod golden;
 mod killed;
 mod law;
 mod locating;
+mod lost_sync;
 mod outage;
 mod parts;
 mod pending_removals;

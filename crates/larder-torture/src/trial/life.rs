@@ -34,6 +34,11 @@ impl Trial {
         self.plan.dead_after.is_some_and(|last| self.device.stats().transfers > last)
     }
 
+    /// Returns whether the device has lost writes in a sync in this life of the store.
+    fn has_lost_now(&self) -> bool {
+        self.device.stats().sync_losses > self.losses_before
+    }
+
     pub(super) fn invalidate(&mut self, site: Option<u64>) -> Result<(), String> {
         let Some(store) = self.store.clone() else { return Ok(()) };
         let begun = self.tick();
@@ -73,14 +78,22 @@ impl Trial {
                 self.device = Arc::new(self.device.kill());
             }
         }
-        self.pass_on(Crash::Kill, self.durable.kill, is_clean || self.outlives(Crash::Kill));
+        if !is_clean && self.has_lost_now() {
+            self.pass_on(Crash::PowerCut, self.durable.power, false);
+        } else {
+            self.pass_on(Crash::Kill, self.durable.kill, is_clean || self.outlives(Crash::Kill));
+        }
         self.open()
     }
 
     pub(super) fn crash(&mut self, how: Crash, again_after: Option<u64>) -> Result<(), String> {
-        if self.store.take().is_none() && self.dying.is_none() {
+        let store = self.store.take();
+        self.may_be_unaware =
+            self.has_lost_now() && store.as_ref().is_none_or(|store| store.stats().volumes_out > 0);
+        if store.is_none() && self.dying.is_none() {
             return Ok(());
         }
+        drop(store);
         if let Some(alive) = self.dying.take() {
             self.stage(alive);
             self.plan.dead_after = None;
@@ -117,6 +130,8 @@ impl Trial {
             Crash::Kill => (self.device.kill(), self.durable.kill),
             Crash::PowerCut => (self.device.power_cut(), self.durable.power),
         };
+        // What the device lost before the store could note that is lost as in a power loss.
+        let (how, durable) = if self.may_be_unaware { (Crash::PowerCut, self.durable.power) } else { (how, durable) };
         self.device = Arc::new(next);
         self.note_faults();
         self.tick();
@@ -128,6 +143,7 @@ impl Trial {
         let now = self.tick();
         let lies = self.device.stats().lies();
         self.excuses.restart(now);
+        self.losses_before = self.device.stats().sync_losses;
         self.say(|_| format!("{now} {how:?}, durable until {durable}, {lies} lies"));
         for history in self.histories.values_mut() {
             if lies > 0 {

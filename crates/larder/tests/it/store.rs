@@ -257,7 +257,7 @@ fn what_is_not_there_is_told_by_the_commands_that_look() {
 
 /// At stake: a cache that is lost to a command that should improve it.
 #[test]
-fn upgrade_keeps_entries_where_it_can_and_says_first_where_it_cannot() {
+fn upgrade_says_first_what_it_loses_and_ends_with_the_newest_format() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("store.larder");
     let shown = path.to_str().unwrap();
@@ -271,11 +271,11 @@ fn upgrade_keeps_entries_where_it_can_and_says_first_where_it_cannot() {
     let entries_before = entries(&home, &["info", shown]);
     assert!(entries_before > 0);
     check(&home, &["info", shown], 0, &["format 1 "]);
-    check(&home, &["upgrade", shown], 0, &["upgraded from format 1 to 3; all entries were kept"]);
-    check(&home, &["info", shown], 0, &["format 3, with probation"]);
+    let lost = format!("all its {entries_before} entries");
+    check(&home, &["upgrade", shown], 1, &[&lost, "would be lost", "nothing was changed", "--yes"]);
+    check(&home, &["info", shown], 0, &["format 1 "]);
     assert_eq!(entries(&home, &["info", shown]), entries_before);
-    check(&home, &["upgrade", shown], 1, &["entries would be lost", "nothing was changed", "--yes"]);
-    check(&home, &["upgrade", shown, "--yes"], 0, &["upgraded from format 3 to 4; the store is now empty"]);
+    check(&home, &["upgrade", shown, "--yes"], 0, &["from format 1 to 4", &lost, "upgraded to format 4"]);
     check(&home, &["upgrade", shown], 0, &["format 4 is the newest one of its policy; nothing to do"]);
     let other = home.path().join("other.larder");
     let shown = other.to_str().unwrap();
@@ -288,7 +288,7 @@ fn upgrade_keeps_entries_where_it_can_and_says_first_where_it_cannot() {
     let before = fs::read(&other).unwrap();
     check(&home, &["upgrade", shown], 1, &["all its 0 entries would be lost", "nothing was changed", "--yes"]);
     assert!(fs::read(&other).unwrap() == before);
-    check(&home, &["upgrade", shown, "--yes"], 0, &["upgraded from format 1 to 2; the store is now empty"]);
+    check(&home, &["upgrade", shown, "--yes"], 0, &["from format 1 to 2", "upgraded to format 2"]);
     check(&home, &["upgrade"], 1, &["there is no such default store"]);
 }
 

@@ -1,10 +1,12 @@
 //! The record of pinned keys: a file with one line per key.
 //!
-//! Owns: the line format. Whether a key is still pinned is decided elsewhere. Invariant: an incomplete last line is
-//! ignored and never appended to. Without a path, nothing is recorded.
+//! Owns: the line format. Whether a key is still pinned is decided elsewhere. Invariants: an incomplete last line is
+//! ignored and never appended to. If a sync fails, the system may have dropped what was written since the last good
+//! one, and later syncs succeed nevertheless: the lines since then are written again, to another file. Without a path,
+//! nothing is recorded.
 //!
-//! Cost: one line of the key's length per key. The file is rewritten once it has grown to four times its size after the
-//! last rewrite.
+//! Cost: one line of the key's length per key, in memory until the next sync. The file is rewritten once it has grown to
+//! four times its size after the last rewrite.
 
 use std::{
     collections::HashMap,
@@ -27,6 +29,11 @@ pub(super) struct PinRecord {
     /// Length of the file when it was last rewritten.
     tidy_bytes: u64,
     is_unsynced: bool,
+    /// Length of the part of the file that is durable, and the lines after it.
+    durable_bytes: u64,
+    unsynced: Vec<u8>,
+    /// Whether a sync has failed since the last good one.
+    may_have_lost: bool,
     has_failed: bool,
     /// Why a line could not be written or synced, since this was last taken.
     error: Option<String>,
@@ -49,7 +56,22 @@ pub(super) struct RewrittenRecord {
 impl PinRecord {
     pub(super) fn open(path: Option<PathBuf>) -> Self {
         let len_bytes = path.as_deref().and_then(|path| fs::metadata(path).ok()).map_or(0, |data| data.len());
-        Self { path, file: None, len_bytes, tidy_bytes: len_bytes, is_unsynced: false, has_failed: false, error: None }
+        Self::of(path, len_bytes, len_bytes)
+    }
+
+    fn of(path: Option<PathBuf>, len_bytes: u64, tidy_bytes: u64) -> Self {
+        Self {
+            path,
+            file: None,
+            len_bytes,
+            tidy_bytes,
+            is_unsynced: false,
+            durable_bytes: len_bytes,
+            unsynced: Vec::new(),
+            may_have_lost: false,
+            has_failed: false,
+            error: None,
+        }
     }
 
     /// Returns whether the record has a path.
@@ -63,16 +85,7 @@ impl PinRecord {
 
     /// Returns a copy that reads the current content.
     pub(super) fn snapshot(&self) -> Self {
-        let Self { path, len_bytes, tidy_bytes, .. } = self;
-        Self {
-            path: path.clone(),
-            file: None,
-            len_bytes: *len_bytes,
-            tidy_bytes: *tidy_bytes,
-            is_unsynced: false,
-            has_failed: false,
-            error: None,
-        }
+        Self::of(self.path.clone(), self.len_bytes, self.tidy_bytes)
     }
 
     /// Calls `tell` with every line, oldest first. The last line of a key counts.
@@ -111,7 +124,14 @@ impl PinRecord {
         let line = show(key, len_bytes);
         let written = self.file(&path).and_then(|mut file| file.write_all(&line));
         match written {
-            Ok(()) => (self.len_bytes, self.is_unsynced) = (self.len_bytes + line.len() as u64, true),
+            Ok(()) => {
+                self.len_bytes += line.len() as u64;
+                self.unsynced.extend_from_slice(&line);
+                self.is_unsynced = true;
+                if self.unsynced.len() >= UNSYNCED_BYTES_MAX {
+                    self.make_durable();
+                }
+            }
             Err(error) => {
                 // Opened again, so that an incomplete line is cut off.
                 self.file = None;
@@ -143,17 +163,53 @@ impl PinRecord {
             tracing::warn!(%error, path = %path.display(), "the incomplete end of the record of pins cannot be removed");
         }
         self.len_bytes = fs::metadata(&path).map_or(len_bytes, |data| data.len());
+        // The rest of the old lines may still be on the disk, so what is kept is written again if the sync fails.
+        let unsynced_bytes = len_bytes.saturating_sub(self.durable_bytes);
+        self.unsynced.truncate(usize::try_from(unsynced_bytes).unwrap_or(usize::MAX));
+        self.unsynced.extend_from_slice(&kept);
+        self.durable_bytes = self.durable_bytes.min(len_bytes);
+        self.is_unsynced = true;
     }
 
     /// Makes the appended lines durable. Returns whether the record has grown enough to be rewritten.
     pub(super) fn sync(&mut self) -> bool {
-        if mem::take(&mut self.is_unsynced)
-            && let Some(Err(error)) = self.file.as_ref().map(File::sync_data)
-        {
-            tracing::warn!(%error, "the record of pins cannot be synced: a power loss may cost some pins");
-            self.error = Some(error.to_string());
+        if self.is_unsynced {
+            self.make_durable();
         }
         self.len_bytes > GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
+    }
+
+    fn make_durable(&mut self) {
+        let synced = self.file.as_ref().map_or(Ok(()), File::sync_data);
+        self.may_have_lost |= synced.is_err();
+        let outcome = if self.may_have_lost { self.write_again() } else { Ok(()) };
+        match outcome {
+            Ok(()) => {
+                self.durable_bytes = self.len_bytes;
+                self.unsynced.clear();
+                self.is_unsynced = false;
+                self.may_have_lost = false;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the record of pins cannot be synced: a power loss may cost some pins");
+                self.error = Some(error.to_string());
+            }
+        }
+    }
+
+    /// Writes the lines since the last good sync again, after those before it, to a file that replaces the record.
+    fn write_again(&mut self) -> io::Result<()> {
+        let Some(path) = self.path.clone() else { return Ok(()) };
+        let new = new_path(&path);
+        let mut file = create(&new)?;
+        io::copy(&mut File::open(&path)?.take(self.durable_bytes), &mut file)?;
+        file.write_all(&self.unsynced)?;
+        file.sync_data()?;
+        fs::rename(&new, &path)?;
+        let file = OpenOptions::new().read(true).append(true).open(&path)?;
+        self.len_bytes = file.metadata()?.len();
+        self.file = Some(file);
+        Ok(())
     }
 
     /// Rewrites the record with each key once, keeping the lines for which `stays` returns `true`. Returns `None` if
@@ -209,6 +265,10 @@ impl PinRecord {
             Ok(file) => {
                 self.len_bytes = file.metadata().map_or(0, |data| data.len());
                 (self.tidy_bytes, self.file) = (self.len_bytes, Some(file));
+                self.durable_bytes = self.len_bytes;
+                self.unsynced.clear();
+                self.is_unsynced = false;
+                self.may_have_lost = false;
             }
             Err(error) => {
                 tracing::warn!(%error, path = %path.display(), "the record of pins cannot be replaced")
@@ -266,6 +326,8 @@ fn parse(line: &[u8]) -> Option<PinLine> {
 
 /// A key has at most 16 KiB, and each octet takes up to three characters.
 const LINE_BYTES_MAX: u64 = 64 << 10;
+/// Lines that are kept in memory at most until they are synced.
+const UNSYNCED_BYTES_MAX: usize = 1 << 20;
 /// A record shorter than this is not rewritten because of growth.
 const GROWN_BYTES_MIN: u64 = 1 << 20;
 
@@ -319,5 +381,27 @@ mod tests {
         assert_eq!(keys(&record), expected);
         assert_eq!(keys(&PinRecord::open(Some(path))), expected);
         assert!(!record.sync() && record.snapshot().rewrite(&|_| true, &|| false).is_none());
+    }
+    /// At stake: pins that were recorded after the last good sync, which no later sync brings back.
+    #[test]
+    fn lines_that_a_failed_sync_lost_are_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pinned");
+        let mut record = PinRecord::open(Some(path.clone()));
+        record.append(b"a", 1);
+        record.sync();
+        let durable_bytes = record.len_bytes();
+        record.append(b"b", 2);
+        record.append(b"c", 3);
+        // The sync of this file fails, and the lines are gone.
+        record.file = Some(File::open("/dev/null").unwrap());
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(durable_bytes).unwrap();
+        record.sync();
+        assert_eq!(record.take_error(), None, "they are durable now");
+        record.append(b"d", 4);
+        record.sync();
+        let expected = [(b"a".to_vec(), 1), (b"b".to_vec(), 2), (b"c".to_vec(), 3), (b"d".to_vec(), 4)];
+        assert_eq!(keys(&record), expected);
+        assert_eq!(keys(&PinRecord::open(Some(path))), expected);
     }
 }

@@ -9,7 +9,7 @@ use crate::{
         VolumeId,
         compact::{self, CompactContent, CompactListing},
         pack::{self, PackedKind, RecordStub},
-        record::{DecodedRecord, RecordKind},
+        record::{self, DecodedRecord, RecordKind},
     },
     units::Site,
 };
@@ -24,6 +24,8 @@ pub(crate) enum WalkItem<'a> {
     Removal,
     /// A valid part of an entry's body.
     Part,
+    /// An entry that is listed, but whose place was given to another or was never written: a kill cut it off.
+    Lost,
     /// A damaged place.
     Damage { offset_bytes: u64, what: &'static str },
     /// Progress: the bytes scanned since the last such item.
@@ -45,6 +47,15 @@ impl<'a> WalkItem<'a> {
                 epoch: meta.epoch,
             },
         }
+    }
+}
+
+/// Returns whether the bytes at a listed place were certainly never those of the listed record, which has `sequence`:
+/// they are blank, or they begin with a record of another sequence. One flipped bit cannot cause this.
+pub(crate) fn is_of_another(bytes: &[u8], sequence: u32) -> bool {
+    match record::sequence_in(bytes) {
+        Some(found) => (found ^ sequence).count_ones() > 1,
+        None => !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0),
     }
 }
 

@@ -1,0 +1,236 @@
+//! Keys that were stored or removed and whose last change may not be durable.
+//!
+//! Owns: the keys, and which of them a flush or a sync covers. If the device loses what was written since the last good
+//! sync, or the engine loses what it has in memory, older entries of exactly these keys can come back. They are then
+//! removed again (`volume::fence`). Invariant: a change stays on the list until a flush that began after it has ended
+//! and a sync that began after that flush has succeeded. Beyond [`KEY_BYTES_MAX`] the list knows only that anything may
+//! have changed.
+//!
+//! Cost: a copy of the key and a lock for each change.
+
+use super::{
+    Volume,
+    pending_removals::{KEY_BYTES_MAX, KEY_OVERHEAD_BYTES},
+};
+use crate::format::record;
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Age of a change at which a flush is worth its write, although nobody asked for one. It is longer than any policy
+/// keeps an entry in memory by itself.
+const FLUSH_AGE: Duration = Duration::from_secs(20);
+/// Bytes of keys at which it is.
+const FLUSH_BYTES: usize = KEY_BYTES_MAX / 4;
+const LEN_BYTES: usize = size_of::<u16>();
+const _: () = assert!(record::KEY_BYTES_MAX <= u16::MAX as usize, "a length takes two bytes");
+
+/// The changed keys of a volume.
+#[derive(Default)]
+pub(crate) struct ChangedKeys(Mutex<ChangeLog>);
+
+/// The changes in order. A position is a number of bytes since the volume was opened.
+#[derive(Default)]
+struct ChangeLog {
+    /// Each key after its length.
+    bytes: VecDeque<u8>,
+    key_count: usize,
+    /// Position of the first byte of `bytes`.
+    start: u64,
+    /// Changes before this position may be missing from the list, and are not durable.
+    unknown_until: u64,
+    /// A flush began, or has ended, that covers the changes before this position.
+    flush_begun: u64,
+    flushed: u64,
+    /// A sync covers the changes before this position.
+    durable: u64,
+    /// Time of the first change that no flush covers.
+    unflushed_since: Option<Duration>,
+}
+
+/// The changes that may be lost.
+pub(crate) enum LostChanges {
+    Keys(Vec<Box<[u8]>>),
+    /// More than the list holds.
+    Unknown,
+}
+
+/// A change of a key that is being made. The key stays on the list of changes also if the caller stops waiting.
+pub(crate) struct NotedChange<'a> {
+    volume: &'a Volume,
+    key: &'a [u8],
+    position: u64,
+}
+
+impl<'a> NotedChange<'a> {
+    /// Adds the key to the list, before the change.
+    pub(crate) fn new(volume: &'a Volume, key: &'a [u8]) -> Self {
+        Self { volume, key, position: volume.changed_keys.note(key, volume.clock.now()) }
+    }
+}
+
+impl Drop for NotedChange<'_> {
+    fn drop(&mut self) {
+        self.volume.changed_keys.confirm(self.position, self.key, self.volume.clock.now());
+        // The list may have been taken before the key was on it.
+        if self.volume.failure.is_set() {
+            self.volume.defer_removal(self.key);
+        }
+    }
+}
+
+impl ChangedKeys {
+    /// Adds a change of `key` that is about to be made. Returns its position, for [`Self::confirm`].
+    fn note(&self, key: &[u8], now: Duration) -> u64 {
+        self.lock().add(key, now)
+    }
+
+    /// Adds the change at `position` again, now that it is made, if a flush began in between: it may not cover it.
+    fn confirm(&self, position: u64, key: &[u8], now: Duration) {
+        let mut log = self.lock();
+        if log.flush_begun >= position {
+            log.add(key, now);
+        }
+    }
+
+    /// Notes that a flush begins. Returns the position that it covers.
+    pub(crate) fn begin_flush(&self) -> u64 {
+        let mut log = self.lock();
+        log.flush_begun = log.end();
+        log.flush_begun
+    }
+
+    /// Notes that a flush succeeded that covers the changes before `until`.
+    pub(crate) fn end_flush(&self, until: u64, now: Duration) {
+        let mut log = self.lock();
+        log.flushed = log.flushed.max(until);
+        log.unflushed_since = (log.flushed < log.end()).then_some(now);
+    }
+
+    /// Returns whether changes have waited for a flush for so long, or are so many, that one is worth its write.
+    pub(crate) fn wants_flush(&self, now: Duration) -> bool {
+        let log = self.lock();
+        let is_old = log.unflushed_since.is_some_and(|since| now >= since + FLUSH_AGE);
+        is_old || (log.unflushed_since.is_some() && log.bytes.len() >= FLUSH_BYTES)
+    }
+
+    /// Returns the position that a sync covers that begins now.
+    pub(crate) fn flushed(&self) -> u64 {
+        self.lock().flushed
+    }
+
+    /// Notes that a sync succeeded that began when [`Self::flushed`] returned `until`.
+    pub(crate) fn note_durable(&self, until: u64) {
+        let mut log = self.lock();
+        log.durable = log.durable.max(until);
+        while log.start < until && !log.bytes.is_empty() {
+            log.pop();
+        }
+    }
+
+    /// Takes all changes that may be lost.
+    pub(crate) fn take(&self) -> LostChanges {
+        let mut log = self.lock();
+        let is_known = log.unknown_until <= log.durable;
+        let mut keys = Vec::with_capacity(log.key_count);
+        while !log.bytes.is_empty() {
+            keys.push(log.pop());
+        }
+        log.durable = log.start;
+        log.unflushed_since = None;
+        if is_known { LostChanges::Keys(keys) } else { LostChanges::Unknown }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ChangeLog> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ChangeLog {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    fn add(&mut self, key: &[u8], now: Duration) -> u64 {
+        let len = u16::try_from(key.len()).expect("a key is at most 16 KiB long");
+        self.bytes.extend(len.to_le_bytes());
+        self.bytes.extend(key);
+        self.key_count += 1;
+        self.unflushed_since.get_or_insert(now);
+        // In the measure of the pending removals, so that those of all keys fit there.
+        if self.bytes.len() + self.key_count * KEY_OVERHEAD_BYTES > KEY_BYTES_MAX {
+            (self.start, self.unknown_until) = (self.end(), self.end());
+            (self.bytes, self.key_count) = (VecDeque::new(), 0);
+        }
+        self.end()
+    }
+
+    fn pop(&mut self) -> Box<[u8]> {
+        let len: Vec<u8> = self.bytes.drain(..LEN_BYTES).collect();
+        let len = u16::from_le_bytes([len[0], len[1]]);
+        let key: Box<[u8]> = self.bytes.drain(..usize::from(len)).collect();
+        self.key_count -= 1;
+        self.start += (LEN_BYTES + key.len()) as u64;
+        assert_eq!(self.bytes.is_empty(), self.key_count == 0, "every key is counted");
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn lost(changed: &ChangedKeys) -> Option<Vec<Vec<u8>>> {
+        match changed.take() {
+            LostChanges::Keys(keys) => Some(keys.into_iter().map(Vec::from).collect()),
+            LostChanges::Unknown => None,
+        }
+    }
+
+    /// At stake: a change that is taken off the list although the sync does not cover it.
+    #[test]
+    fn change_stays_until_a_flush_and_then_a_sync_cover_it() {
+        let changed = ChangedKeys::default();
+        let first = changed.note(b"first", NOW);
+        let until = changed.begin_flush();
+        changed.confirm(first, b"first", NOW);
+        changed.note(b"second", NOW);
+        let before = changed.flushed();
+        changed.end_flush(until, NOW);
+        changed.note_durable(before);
+        changed.note_durable(changed.flushed());
+        assert_eq!(lost(&changed), Some(vec![b"first".to_vec(), b"second".to_vec()]));
+        assert_eq!(lost(&changed), Some(Vec::new()), "they are taken once");
+    }
+
+    #[test]
+    fn what_a_flush_and_a_sync_cover_is_forgotten() {
+        let changed = ChangedKeys::default();
+        let first = changed.note(b"first", NOW);
+        changed.confirm(first, b"first", NOW);
+        assert!(changed.wants_flush(FLUSH_AGE) && !changed.wants_flush(FLUSH_AGE / 2));
+        changed.end_flush(changed.begin_flush(), NOW);
+        assert!(!changed.wants_flush(10 * FLUSH_AGE));
+        changed.note_durable(changed.flushed());
+        assert_eq!(lost(&changed), Some(Vec::new()));
+    }
+
+    /// At stake: a change that nobody remembers, because there were too many.
+    #[test]
+    fn too_many_changes_are_unknown_until_a_sync_covers_them() {
+        let changed = ChangedKeys::default();
+        let key = [7; 1000];
+        (0..KEY_BYTES_MAX / 1000).for_each(|_| _ = changed.note(&key, NOW));
+        let until = changed.begin_flush();
+        changed.note(b"later", NOW);
+        changed.end_flush(until, NOW);
+        changed.note_durable(changed.flushed());
+        assert_eq!(lost(&changed), Some(vec![b"later".to_vec()]));
+        (0..KEY_BYTES_MAX / 1000).for_each(|_| _ = changed.note(&key, NOW));
+        assert_eq!(lost(&changed), None);
+    }
+}

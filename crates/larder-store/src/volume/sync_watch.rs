@@ -1,0 +1,189 @@
+//! Watches the writes and syncs of a volume, so that no sync that fails is forgotten.
+//!
+//! Owns: how many writes have begun, have ended, and are durable; the devices that count them. What a lost write leads
+//! to is in [`super::fence`]. Invariants: every write and sync of every engine passes here. When a sync fails, the
+//! volume fails before the caller of the sync learns of it, so that nothing is acknowledged in between. A sync that
+//! succeeds later proves nothing: the system may have dropped the writes and reports that only once. A volume to which
+//! nothing was written since its last good sync has nothing to lose.
+//!
+//! Cost: a lock and an allocation for each write and sync. Reads pass through.
+
+use super::{
+    Volume,
+    failure::FailureMark,
+    waiters::{TaskWaiters, wait_for},
+};
+use crate::device::{Completion, Device, Directory, FileWork, ThreadDriver, Transfer};
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+};
+
+/// The writes to one device or directory.
+#[derive(Default)]
+pub(crate) struct SyncWatch(Mutex<WatchState>);
+
+#[derive(Default)]
+struct WatchState {
+    /// Writes that began, and those of them that ended, in any way.
+    begun: u64,
+    ended: u64,
+    /// Number of writes that the last good sync covers.
+    durable: u64,
+    /// The volume that fails if a sync does.
+    volume: Weak<Volume>,
+    waiting: TaskWaiters,
+}
+
+impl SyncWatch {
+    /// Sets the volume that fails if a sync fails.
+    pub(crate) fn watch_for(&self, volume: &Arc<Volume>) {
+        self.lock().volume = Arc::downgrade(volume);
+    }
+
+    /// Waits until all writes have ended.
+    pub(crate) async fn drained(&self) {
+        wait_for(|| self.lock(), |state: &mut WatchState| (state.begun == state.ended).then_some(())).await;
+    }
+
+    /// Returns `completion` as that of a write that begins now.
+    fn write(self: &Arc<Self>, completion: Completion<()>) -> Completion<()> {
+        self.lock().begun += 1;
+        let watch = Arc::clone(self);
+        Completion::callback(move |outcome| {
+            let woken = {
+                let mut state = watch.lock();
+                state.ended += 1;
+                assert!(state.ended <= state.begun, "a write ends once");
+                state.waiting.take()
+            };
+            woken.wake();
+            completion.complete(outcome);
+        })
+    }
+
+    /// Returns `completion` as that of a sync that begins now.
+    pub(crate) fn sync(self: &Arc<Self>, completion: Completion<()>) -> Completion<()> {
+        let (watch, covered) = (Arc::clone(self), self.lock().ended);
+        Completion::callback(move |outcome: io::Result<()>| {
+            if let Some(volume) = watch.note_sync(covered, outcome.is_ok())
+                && let Err(error) = &outcome
+            {
+                volume.fail_sync(error);
+            }
+            completion.complete(outcome);
+        })
+    }
+
+    /// Notes the outcome of a sync that began after `covered` writes had ended. Returns the volume if writes may be
+    /// lost.
+    fn note_sync(&self, covered: u64, is_ok: bool) -> Option<Arc<Volume>> {
+        let mut state = self.lock();
+        if is_ok {
+            state.durable = state.durable.max(covered);
+            return None;
+        }
+        // A panic drops the operations that it interrupts. It fails the volume by itself.
+        let loses = state.begun > state.durable && !thread::panicking();
+        if loses { state.volume.upgrade() } else { None }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsMut<TaskWaiters> for WatchState {
+    fn as_mut(&mut self) -> &mut TaskWaiters {
+        &mut self.waiting
+    }
+}
+
+/// The device of a volume's engine. It refuses writes once the engine has failed.
+pub(super) struct WatchedDevice {
+    pub(super) inner: Arc<dyn Device>,
+    pub(super) watch: Arc<SyncWatch>,
+    pub(super) failure: FailureMark,
+}
+
+impl Device for WatchedDevice {
+    fn submit(&self, transfer: Transfer) {
+        let watched = match transfer {
+            Transfer::Write { completion, .. } if self.failure.is_set() => {
+                return completion.complete(Err(is_not_written()));
+            }
+            Transfer::Write { offset_bytes, buffer, completion } => {
+                Transfer::Write { offset_bytes, buffer, completion: self.watch.write(completion) }
+            }
+            Transfer::Sync { completion } => Transfer::Sync { completion: self.watch.sync(completion) },
+            read @ Transfer::Read { .. } => read,
+        };
+        self.inner.submit(watched);
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.inner.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn attach_thread(&self) -> Option<ThreadDriver> {
+        self.inner.attach_thread()
+    }
+
+    fn release(&self) {
+        self.inner.release();
+    }
+}
+
+/// The files of a volume's engine. It refuses changes once the engine has failed.
+pub(super) struct WatchedDirectory {
+    pub(super) inner: Arc<dyn Directory>,
+    pub(super) watch: Arc<SyncWatch>,
+    pub(super) failure: FailureMark,
+}
+
+impl Directory for WatchedDirectory {
+    fn submit(&self, work: FileWork) {
+        let watched = match work {
+            FileWork::Write { completion, .. } | FileWork::Remove { completion, .. } | FileWork::Clear { completion }
+                if self.failure.is_set() =>
+            {
+                return completion.complete(Err(is_not_written()));
+            }
+            FileWork::Write { file, offset_bytes, buffer, completion } => {
+                FileWork::Write { file, offset_bytes, buffer, completion: self.watch.write(completion) }
+            }
+            FileWork::Remove { file, completion } => {
+                FileWork::Remove { file, completion: self.watch.write(completion) }
+            }
+            FileWork::Clear { completion } => FileWork::Clear { completion: self.watch.write(completion) },
+            FileWork::Sync { completion } => FileWork::Sync { completion: self.watch.sync(completion) },
+            read @ (FileWork::Read { .. } | FileWork::List { .. }) => read,
+        };
+        self.inner.submit(watched);
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.inner.block_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn release(&self) {
+        self.inner.release();
+    }
+}
+
+fn is_not_written() -> io::Error {
+    io::Error::other("the volume has failed, so it is not written")
+}
