@@ -32,6 +32,7 @@ use crate::{
         sockets::{WorkerSockets, bind, bind_all},
     },
     shared::{InForce, ProxyState},
+    tier,
 };
 
 mod assembly;
@@ -147,6 +148,7 @@ impl ProxyConfig {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         self.passwords.as_deref().map_or(Ok(()), |path| PasswordList::load(path).map(drop)).map_err(refused)?;
         FleetKeys::load(&self.fleet).map(drop).map_err(refused)?;
+        tier::secret_fault(&self.tier).map_or(Ok(()), Err).map_err(refused)?;
         BuildCacheTokens::load(self).map(drop).map_err(refused)?;
         let loaded = if self.identities.is_empty() { Ok(()) } else { CertificateSet::load(&self.identities).map(drop) };
         loaded.map_err(refused)

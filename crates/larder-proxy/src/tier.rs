@@ -20,6 +20,7 @@ mod names;
 mod outgoing;
 mod reads;
 mod record;
+mod signing;
 mod storage;
 
 use std::{
@@ -45,9 +46,10 @@ use tokio::{
 use self::{
     budget::{DailyBudget, FailureRest},
     index::{RecordPlace, TierIndex},
-    journal::{JournalTitle, TierJournal},
+    journal::{JournalLine, JournalTitle, TierJournal},
     journal_writer::JournalWriter,
     outgoing::{OpenPack, PACK_BYTES, PACKS_WAITING_MAX, SealedPack},
+    signing::TierKey,
     storage::PackStorage,
 };
 pub(crate) use self::{
@@ -65,6 +67,7 @@ pub(crate) struct Tier {
     config: TierConfig,
     store: Store,
     storage: PackStorage,
+    key: TierKey,
     state: Mutex<TierState>,
     journal: JournalWriter,
     /// Set once the journal could not be written, or the tier was stopped.
@@ -137,9 +140,11 @@ impl Tier {
     /// Opens the tier of a store, with its journal at `path`. Starts the tier's threads. Reads nothing but the journal.
     ///
     /// # Errors
-    /// A thread cannot be started, the journal cannot be written, or the settings of a bucket do not go together.
+    /// A thread cannot be started, the journal cannot be written, the secret cannot be read, or the settings of a bucket
+    /// do not go together.
     pub(crate) fn open(config: &TierConfig, place: TierPlace<'_>, path: &Path, store: &Store) -> io::Result<Arc<Self>> {
-        let FormerTier { index, title, outdated } = FormerTier::read(path, store.generation());
+        let key = TierKey::load(config.secret.as_deref(), store)?;
+        let FormerTier { index, title, outdated } = FormerTier::read(path, store.generation(), key.mark());
         let journal = TierJournal::create(path, title, &index.snapshot())?;
         let (known, next_pack) = (index.packs(), index.next_pack());
         let (sealed, packs) = mpsc::channel(PACKS_WAITING_MAX);
@@ -149,6 +154,7 @@ impl Tier {
             config: config.clone(),
             store: store.clone(),
             storage: PackStorage::new(place, title.tier)?,
+            key,
             state: Mutex::new(TierState::new(index, config)),
             journal: writer,
             is_out_of_use: AtomicBool::new(false),
@@ -251,17 +257,20 @@ impl Tier {
 }
 
 impl FormerTier {
-    /// Reads the journal. One of another generation of the store, or a damaged one, is not used.
-    fn read(path: &Path, generation: u64) -> Self {
+    /// Reads the journal. One of another generation of the store, or a damaged one, is not used. If the packs were
+    /// written under another key, or without one, their entries are misses. The packs stay until the tier is full.
+    fn read(path: &Path, generation: u64, key_mark: u64) -> Self {
         let mut index = TierIndex::new();
         let read = TierJournal::read(path);
         let former = read.as_ref().map(|(title, _)| title.tier);
         match read {
             Some((title, lines)) if title.generation == generation => {
-                lines.iter().for_each(|line| index.apply(line));
-                Self { index, title, outdated: None }
+                let is_signed = title.key_mark == key_mark;
+                let is_usable = |line: &&JournalLine| is_signed || !matches!(line, JournalLine::Entry { .. });
+                lines.iter().filter(is_usable).for_each(|line| index.apply(line));
+                Self { index, title: JournalTitle { key_mark, ..title }, outdated: None }
             }
-            _ => Self { index, title: JournalTitle { tier: random(), generation }, outdated: former },
+            _ => Self { index, title: JournalTitle { tier: random(), generation, key_mark }, outdated: former },
         }
     }
 }
@@ -311,3 +320,36 @@ fn hash_of(key: &[u8]) -> u64 {
 const BLOCKING_THREADS: usize = 16;
 /// Longest time that a change of a key waits for the journal, or for an entry that is put back.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Returns the fault in the file of the tier's secret, if there is one.
+pub(crate) fn secret_fault(config: &TierConfig) -> Option<String> {
+    config.secret.as_deref().and_then(|path| TierKey::read(path).err())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        index::{PackName, PackPlace},
+        *,
+    };
+
+    /// At stake: packs of an earlier version that are served, or that stay in the tier for ever.
+    #[test]
+    fn packs_under_another_key_are_counted_and_nothing_in_them_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        let place = PackPlace { pack: 3, offset: 0, len: 5 };
+        let lines = [
+            JournalLine::Pack { name: PackName { number: 3, salt: 4 }, bytes: 100 },
+            JournalLine::Entry { hash: 77, place },
+        ];
+        TierJournal::create(&path, JournalTitle { tier: 1, generation: 2, key_mark: 9 }, &lines).unwrap();
+        for (key_mark, is_found) in [(9, true), (8, false)] {
+            let former = FormerTier::read(&path, 2, key_mark);
+            assert_eq!((former.title, former.outdated), (JournalTitle { tier: 1, generation: 2, key_mark }, None));
+            assert_eq!((former.index.find(77).is_some(), former.index.pack_count()), (is_found, 1));
+            let mut index = former.index;
+            assert_eq!((index.bytes(), index.shrink_to(0).len(), index.bytes()), (100, 1, 0));
+        }
+    }
+}

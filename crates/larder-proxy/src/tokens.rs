@@ -93,6 +93,22 @@ pub(crate) fn read_own(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
+/// Reads a secret from a file that only its owner may read. White space around it is ignored. `what` names the file in
+/// errors, which do not show the secret.
+///
+/// # Errors
+/// The file is unusable, with the reason.
+pub(crate) fn read_secret(path: &Path, what: &str) -> Result<String, String> {
+    let name = path.display();
+    let text = read_own(path).map_err(|error| format!("{what} {name}: {error}"))?;
+    let secret = text.trim();
+    if secret.len() < TOKEN_LEN_MIN {
+        let why = format!("it has fewer than {TOKEN_LEN_MIN} characters (openssl rand -hex 32)");
+        return Err(format!("{what} {name}: {why}"));
+    }
+    Ok(secret.to_owned())
+}
+
 /// Permissions of the file's group and of all others.
 const OTHERS: u32 = 0o077;
 const TOKEN_LEN_MIN: usize = 16;

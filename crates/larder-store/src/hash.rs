@@ -58,4 +58,20 @@ impl KeyHasher {
         hasher.write(key);
         FullHash(hasher.finish128().as_u128())
     }
+
+    /// Returns a key that follows from the secret key and a purpose, and reveals nothing about the secret key.
+    pub(crate) fn derive(&self, purpose: &[u8]) -> [u8; 32] {
+        let mut derived = [0; 32];
+        for (number, half) in (0_u8..).zip(derived.as_chunks_mut::<16>().0) {
+            let mut hasher = SipHasher13::new_with_key(&self.key);
+            hasher.write(DERIVED);
+            hasher.write_u8(number);
+            hasher.write(purpose);
+            *half = hasher.finish128().as_u128().to_le_bytes();
+        }
+        derived
+    }
 }
+
+/// Begins each message from which a key is derived. No key of an entry begins with it, because they are URLs.
+const DERIVED: &[u8] = b"\0larder derived key\0";

@@ -13,6 +13,8 @@ pub struct TierConfig {
     pub folder: Option<PathBuf>,
     /// The bucket for its packs. Without folder and bucket, evicted entries are gone.
     pub bucket: TierBucket,
+    /// A file with the secret that signs the records in the tier. Default none: a secret of the store signs them.
+    pub secret: Option<PathBuf>,
     /// Most bytes in the tier. Beyond it, the oldest packs are removed. Default 100 GB.
     pub bytes_max: u64,
     /// Whether all evicted entries go out. Otherwise only those that were requested again, and long ones. Default no.
@@ -55,6 +57,7 @@ impl Default for TierConfig {
         Self {
             folder: None,
             bucket: TierBucket::default(),
+            secret: None,
             bytes_max: 100_000_000_000,
             admits_all: false,
             large_bytes: 256 << 10,

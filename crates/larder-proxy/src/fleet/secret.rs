@@ -10,7 +10,7 @@ use ring::{
     rand::{SecureRandom as _, SystemRandom},
 };
 
-use crate::{digest::hex, tokens::read_own};
+use crate::{digest::hex, tokens::read_secret};
 
 /// The secret of a fleet.
 pub(crate) struct FleetSecret(Key);
@@ -21,15 +21,7 @@ impl FleetSecret {
     /// # Errors
     /// The file is unusable, with the reason.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
-        let name = path.display();
-        let text = read_own(path).map_err(|error| format!("secret of the fleet {name}: {error}"))?;
-        let secret = text.trim();
-        if secret.len() < SECRET_LEN_MIN {
-            return Err(format!(
-                "secret of the fleet {name}: it has fewer than {SECRET_LEN_MIN} characters (openssl rand -hex 32)"
-            ));
-        }
-        Ok(Self::new(secret))
+        read_secret(path, "secret of the fleet").map(|secret| Self::new(&secret))
     }
 
     pub(crate) fn new(secret: &str) -> Self {
@@ -51,9 +43,14 @@ impl FleetSecret {
 
 /// Returns a number for one request, which no other request has.
 pub(crate) fn nonce() -> Option<String> {
+    number().map(|number| format!("{number:032x}"))
+}
+
+/// Returns a random number, which nobody has had.
+pub(crate) fn number() -> Option<u128> {
     let mut octets = [0; 16];
     SystemRandom::new().fill(&mut octets).ok()?;
-    Some(hex(&octets))
+    Some(u128::from_be_bytes(octets))
 }
 
 /// Joins parts unambiguously: no other parts give the same octets.
@@ -65,8 +62,6 @@ fn joined(parts: &[&str]) -> Vec<u8> {
     }
     octets
 }
-
-const SECRET_LEN_MIN: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -31,6 +31,8 @@ pub(super) struct JournalTitle {
     pub(super) tier: u64,
     /// The store's generation.
     pub(super) generation: u64,
+    /// The mark of the key under which the packs are signed, or 0 if they are not signed.
+    pub(super) key_mark: u64,
 }
 
 /// The open file.
@@ -46,12 +48,16 @@ impl TierJournal {
     pub(super) fn read(path: &Path) -> Option<(JournalTitle, Vec<JournalLine>)> {
         let mut bytes = Vec::new();
         File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
-        let (title, lines) = bytes.split_first_chunk::<TITLE_BYTES>()?;
+        let is_unsigned = bytes.starts_with(MAGIC_UNSIGNED);
+        let title_bytes = if is_unsigned { TITLE_BYTES_UNSIGNED } else { TITLE_BYTES };
+        let (title, lines) = bytes.split_at_checked(title_bytes)?;
         let long = |at: usize| u64::from_le_bytes(title[at..at + 8].try_into().expect("eight bytes"));
-        if !title.starts_with(MAGIC) || long(24) != checksum(&title[..24]) {
+        let sum_at = title_bytes - 8;
+        if !(is_unsigned || title.starts_with(MAGIC)) || long(sum_at) != checksum(&title[..sum_at]) {
             return None;
         }
-        let title = JournalTitle { tier: long(8), generation: long(16) };
+        let key_mark = if is_unsigned { 0 } else { long(24) };
+        let title = JournalTitle { tier: long(8), generation: long(16), key_mark };
         // A kill can cut the last line.
         let lines: Option<Vec<JournalLine>> = lines.chunks_exact(LINE_BYTES).map(JournalLine::decode).collect();
         Some((title, lines?))
@@ -65,6 +71,7 @@ impl TierJournal {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&title.tier.to_le_bytes());
         bytes.extend_from_slice(&title.generation.to_le_bytes());
+        bytes.extend_from_slice(&title.key_mark.to_le_bytes());
         let sum = checksum(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
         lines.iter().for_each(|line| bytes.extend_from_slice(&line.encode()));
@@ -146,8 +153,11 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-const MAGIC: &[u8] = b"LTJ00001";
-const TITLE_BYTES: usize = 32;
+const MAGIC: &[u8] = b"LTJ00002";
+const TITLE_BYTES: usize = 40;
+/// Of files from before records were signed. Their titles have no mark of a key.
+const MAGIC_UNSIGNED: &[u8] = b"LTJ00001";
+const TITLE_BYTES_UNSIGNED: usize = 32;
 const LINE_BYTES: usize = 28;
 /// Lines for which a file is never rewritten.
 const LINES_KEPT: usize = 10_000;
@@ -170,7 +180,7 @@ mod tests {
     fn lines_come_back_and_a_cut_line_costs_itself_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tier");
-        let title = JournalTitle { tier: 1, generation: 2 };
+        let title = JournalTitle { tier: 1, generation: 2, key_mark: 3 };
         assert!(TierJournal::read(&path).is_none());
         let mut journal = TierJournal::create(&path, title, &lines()[..1]).unwrap();
         journal.append(&lines()[1..]).unwrap();
@@ -181,10 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn file_from_before_records_were_signed_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        TierJournal::create(&path, JournalTitle { tier: 1, generation: 2, key_mark: 3 }, &lines()).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let mut title = [MAGIC_UNSIGNED, &bytes[8..24]].concat();
+        title.extend_from_slice(&checksum(&title).to_le_bytes());
+        std::fs::write(&path, [&title, &bytes[TITLE_BYTES..]].concat()).unwrap();
+        let title = JournalTitle { tier: 1, generation: 2, key_mark: 0 };
+        assert_eq!(TierJournal::read(&path), Some((title, lines())));
+    }
+
+    #[test]
     fn every_flipped_bit_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tier");
-        TierJournal::create(&path, JournalTitle { tier: 1, generation: 2 }, &lines()).unwrap();
+        TierJournal::create(&path, JournalTitle { tier: 1, generation: 2, key_mark: 3 }, &lines()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();

@@ -63,7 +63,7 @@ impl Tier {
         let open = open.get_or_insert_with(|| OpenPack::new(index.begin_pack()));
         let offset = u32::try_from(open.bytes.len()).expect("a pack is short");
         if index.await_pack(hash, (open.name.number, offset), moment) {
-            let (offset, len) = record::append(&mut open.bytes, open.name.salt, entry, &content);
+            let (offset, len) = record::append(&mut open.bytes, open.name.salt, (entry, &content), &self.key);
             open.entries.push(PackedEntry { hash, offset, len });
             // A chunk is found through the head of its body only.
             if let Some(of) = KeyOf::parse(&entry.key).filter(|of| of.representation.is_some()) {

@@ -83,7 +83,7 @@ impl Tier {
     /// Verifies a record. A damaged one is forgotten.
     fn accept(&self, bytes: &Bytes, place: RecordPlace, key: &[u8]) -> Option<TierEntry> {
         let hash = hash_of(key);
-        let entry = record::decode(bytes, place, key);
+        let entry = record::decode(bytes, place, key, &self.key);
         let mut state = self.lock();
         // The key may have been changed meanwhile. Then its entry at another place must not be forgotten.
         let is_there = state.index.find(hash) == Some(place);

@@ -4,14 +4,15 @@
 use std::{
     fs,
     net::SocketAddr,
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use larder_proxy::{BuildCache, NeedsRestart, Proxy, ProxyConfig, RunningProxy};
+use larder_proxy::{BuildCache, LocalWriters, NeedsRestart, Proxy, ProxyConfig, RunningProxy};
 use larder_store::{Store, StoreOptions};
+use ring::digest::{SHA256, digest};
 use tempfile::TempDir;
 
 use crate::support::{Connection, Fixture, Origin, Received, Reply, Response, body, eventually, gate::PATIENCE};
@@ -185,6 +186,71 @@ fn long_bodies_come_back_with_their_heads_and_ranges() {
     assert!(tiered.origin.count() - fetched <= 2);
 }
 
+/// Forges the bodies of all records in a pack, with digests that everybody can compute. Returns their number.
+fn forge(pack: &mut [u8]) -> usize {
+    /// Lengths of the fields before a record's key, and of the digests that a record may end with.
+    const FIXED_BYTES: usize = 48;
+    const DIGESTS_BYTES: [usize; 2] = [32, 16];
+    let sha256 = |parts: &[&[u8]]| digest(&SHA256, &parts.concat());
+    let (mut at, mut count) = (0, 0);
+    while at < pack.len() {
+        let length = |field: usize| u32::from_le_bytes(pack[at + field..at + field + 4].try_into().unwrap()) as usize;
+        let content = at + FIXED_BYTES..at + FIXED_BYTES + length(4) + length(8) + length(12);
+        let body = content.end - length(12)..content.end;
+        let is_end = |digest_bytes: &&usize| {
+            let rest = pack.get(content.end + **digest_bytes..);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"LTE"))
+        };
+        let digest_bytes = *DIGESTS_BYTES.iter().find(is_end).unwrap();
+        pack[body].iter_mut().for_each(|octet| *octet = b'!');
+        let inner = sha256(&[&pack[content.clone()]]);
+        let outer = sha256(&[&pack[at..at + FIXED_BYTES], inner.as_ref()]);
+        pack[content.end..content.end + digest_bytes].copy_from_slice(&outer.as_ref()[..digest_bytes]);
+        (at, count) = (content.end + digest_bytes, count + 1);
+    }
+    count
+}
+
+/// At stake: pages of whoever may write to the folder or the bucket. Each response's body is compared.
+#[test]
+fn forged_pages_are_never_served() {
+    let tiered = Tiered::start(|_| {});
+    tiered.fill();
+    let mut count = 0;
+    for pack in tiered.packs() {
+        let mut bytes = fs::read(&pack).unwrap();
+        count += forge(&mut bytes);
+        fs::write(&pack, bytes).unwrap();
+    }
+    assert!(count >= 100, "{count} forged pages");
+    tiered.get_all();
+    assert!(tiered.metric("corrupt_total") > 0);
+}
+
+#[test]
+fn entries_under_another_secret_are_misses_and_those_under_the_same_one_are_not() {
+    let secrets = TempDir::new().unwrap();
+    let secret = |name: &str| {
+        let path = secrets.path().join(name);
+        fs::write(&path, format!("{name}0123456789abcdef")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (first, other) = (secret("first"), secret("other"));
+    let tiered = Tiered::start(|config| config.tier.secret = Some(first.clone()));
+    tiered.fill();
+    let tiered = tiered.restart(|config| config.tier.secret = Some(first.clone()));
+    assert!(tiered.metric("entries") >= COUNT as u64 / 2);
+    let tiered = tiered.restart(|config| config.tier.secret = Some(other.clone()));
+    assert_eq!(tiered.metric("entries"), 0);
+    assert!(tiered.metric("packs") > 0, "they leave when the tier is full");
+    tiered.get_all();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).unwrap();
+    let mut config = Fixture::config(&tiered.origin);
+    config.tier.secret = Some(other);
+    assert!(config.check_files().unwrap_err().to_string().contains("other users may read it"));
+}
+
 #[test]
 fn flipped_bits_cost_hits_only() {
     let tiered = Tiered::start(|_| {});
@@ -271,7 +337,10 @@ fn tier_that_does_not_answer_holds_nobody_up() {
 /// At stake: a removed or replaced entry that comes back, because an older copy of it is in the tier.
 #[test]
 fn removed_and_replaced_entries_do_not_come_back_from_the_tier() {
-    let build = |config: &mut ProxyConfig| config.build_caches.push(BuildCache::at("/c"));
+    let build = |config: &mut ProxyConfig| {
+        let local_writers = LocalWriters::All;
+        config.build_caches.push(BuildCache { local_writers, ..BuildCache::at("/c") });
+    };
     let tiered = Tiered::start(build);
     let send = |tiered: &Tiered, method: &str, target: &str, bytes: &[u8]| {
         let mut client = Connection::open_admin(tiered.address());

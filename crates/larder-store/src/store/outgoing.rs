@@ -1,7 +1,7 @@
 //! The receiver of evicted entries, and the number by which it knows that a store is still the same.
 
 use super::Store;
-use crate::{EngineRow, LogRow, volume::evictions::EvictionReceiver};
+use crate::{EngineRow, LogRow, hash::KeyHasher, volume::evictions::EvictionReceiver};
 use std::sync::Arc;
 
 impl Store {
@@ -39,6 +39,20 @@ impl Store {
             let of_volume =
                 (id as u64 ^ (id >> u64::BITS) as u64 ^ u64::from(volume.epoch())).wrapping_mul(0x100_0000_01b3);
             sum ^ of_volume
+        })
+    }
+
+    /// Returns a key for copies of entries that are kept elsewhere, such as to sign them. It is another one for each
+    /// `purpose`.
+    ///
+    /// Only somebody who can read the store's volumes can compute it. It changes when the store is created again, or has
+    /// other volumes.
+    pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
+        self.volumes.all().fold([0; 32], |mut sum, engine| {
+            let of_volume = KeyHasher::new(engine.volume().superblock().hash_key).derive(purpose.as_bytes());
+            // The order of the volumes makes no difference.
+            sum.iter_mut().zip(of_volume).for_each(|(sum, octet)| *sum ^= octet);
+            sum
         })
     }
 }

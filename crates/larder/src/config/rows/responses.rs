@@ -349,6 +349,10 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("tier.prefix", "", Text, "", Toml("\"\""), Restart, "\"caches/office\"",
         "Prefix of all names in the bucket. Larder adds a name of its own, so several Larders may have the same one."
         => run |s, v| s.proxy.tier.bucket.prefix = v.parsed("a prefix", value::object_prefix)?),
+    row!("tier.secret", "", Text, "", Prose("a secret of the store"), Restart, "\"/etc/larder/tier-secret\"",
+        "A file with the secret that signs the entries in the tier, readable by Larder's user only and of at least 16 \
+         characters. Entries that are not signed with it are misses."
+        => run |s, v| s.proxy.tier.secret = Some(path(v)?)),
     row!("tier.size", "", Size, "", Toml("\"100GB\""), Restart, "\"2TB\"",
         "Most bytes in the tier. Beyond it, the oldest packs are removed. The index takes about 50 bytes of memory for \
          each entry."
