@@ -19,6 +19,8 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -
     super::encode_gauge(encoder, "fleet_log_end", help, *purges.log_end().borrow())?;
     let help = "Position in the log of this node's purges up to which the shared log has them, 0 without one";
     super::encode_gauge(encoder, "fleet_log_sent", help, *purges.log_sent().borrow())?;
+    let help = "Entries of the shared log that were skipped: no node's, or appended again";
+    super::encode_counter(encoder, "fleet_log_skipped", help, link.peers.skipped_count())?;
     let peers = link.peers.states();
     let figures: [PeerFigure; 5] = [
         ("fleet_node_up", "1 while the purges of a node of the fleet can be read", |peer| {

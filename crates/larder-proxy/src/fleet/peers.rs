@@ -3,7 +3,10 @@
 //! Owns: whether purges made elsewhere may be unknown here, and whether they are being read.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,6 +17,8 @@ use tokio::sync::Notify;
 pub(crate) struct FleetPeers {
     known: Mutex<Vec<PeerState>>,
     changed: Notify,
+    /// Entries of the shared log that were skipped since the start.
+    skipped_count: AtomicU64,
 }
 
 /// The state of another node, or of the shared log, as far as this node knows it.
@@ -74,6 +79,16 @@ impl FleetPeers {
     /// Notes how far a node has applied the purges made here.
     pub(crate) fn note_applied(&self, name: &str, position: u64) {
         self.change(name, |peer| peer.applied = Some(position));
+    }
+
+    /// Counts an entry of the shared log that was skipped.
+    pub(super) fn note_skipped(&self) {
+        self.skipped_count.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the number of entries of the shared log that were skipped since the start.
+    pub(crate) fn skipped_count(&self) -> u64 {
+        self.skipped_count.load(Relaxed)
     }
 
     /// Returns the state of all nodes.

@@ -9,11 +9,13 @@
 //! note, after which they validate everything too. Redis loses the end if it restarts from an old snapshot, or fails
 //! over to a replica.
 //!
-//! An entry that is not from a node of the fleet counts as a purge of unknown extent.
+//! An entry that is not from a node of the fleet counts as a purge of unknown extent, because it may stand in place of
+//! one. An entry of a form that no Larder writes is skipped, and so is one that is appended again (`seen`).
 
 mod entry;
 mod nats;
 mod redis;
+mod seen;
 pub(super) mod sending;
 mod socket;
 pub(crate) mod stream;
@@ -24,7 +26,8 @@ use self::{
     entry::{EntryContent, LogEntry},
     nats::NatsStream,
     redis::RedisStream,
-    stream::{ENTRY_BYTES_MAX, SharedLogLink, StreamEntry},
+    seen::SeenEntries,
+    stream::{ENTRY_BYTES_MAX, EntryOctets, SharedLogLink, StreamEntry},
 };
 use super::{connecting::RESPONSE_PATIENCE, link::FleetLink, secret};
 use crate::{
@@ -37,6 +40,9 @@ use crate::{
 #[derive(Default)]
 pub(super) struct SharedLogClient {
     stream: Option<StreamClient>,
+    seen: SeenEntries,
+    /// Whether the entries are known that were in the stream when this node began to read.
+    knows_earlier: bool,
 }
 
 /// A connection to a stream.
@@ -54,6 +60,9 @@ impl SharedLogClient {
         position: Option<LogPosition>,
         wait: Duration,
     ) -> Result<LogSlice, String> {
+        if !self.knows_earlier {
+            self.see_earlier(link, position.as_ref()).await?;
+        }
         match position {
             None => self.join(link, purges, purges.log_start()).await,
             Some(position) => match self.stream(link).await?.at(position.number).await? {
@@ -61,6 +70,30 @@ impl SharedLogClient {
                 _ => self.rejoin(link, purges, &position).await,
             },
         }
+    }
+
+    /// Notes the entries up to this node's position, or all that there are if it has none.
+    async fn see_earlier(&mut self, link: &FleetLink, position: Option<&LogPosition>) -> Result<(), String> {
+        let end = match position {
+            Some(position) => position.number,
+            None => self.stream(link).await?.last().await?.map_or(0, |last| last.number),
+        };
+        let first = self.stream(link).await?.first().await?;
+        let mut place = first.map_or(end, |first| first.saturating_sub(1));
+        while place < end {
+            let entries = self.stream(link).await?.after(place, READ_COUNT, Duration::ZERO).await?;
+            for entry in entries.iter().take_while(|entry| entry.number <= end) {
+                if let Ok(Some(known)) = decoded(entry, link) {
+                    self.seen.is_repeated(known.nonce, entry.number);
+                }
+            }
+            match entries.last() {
+                Some(last) if last.number > place => place = last.number,
+                _ => break,
+            }
+        }
+        self.knows_earlier = true;
+        Ok(())
     }
 
     /// Closes the connection.
@@ -114,11 +147,38 @@ impl SharedLogClient {
                 return Err("its entries are not in order".to_owned());
             }
             (slice.log, slice.position) = (entry.mark(), entry.number);
-            take(entry, link, purges, &mut slice);
+            self.take(entry, link, purges, &mut slice);
         }
         // More may follow. Only the next part shows how much.
         slice.end = slice.position + u64::from(entries.len() == READ_COUNT);
         Ok(slice)
+    }
+
+    /// Adds the purges of an entry to a slice. Purges that this node made are applied already.
+    fn take(&mut self, entry: &StreamEntry, link: &FleetLink, purges: &Purges, slice: &mut LogSlice) {
+        let number = entry.number;
+        let known = match decoded(entry, link) {
+            Ok(known) => known.filter(|known| !self.seen.is_repeated(known.nonce, number)),
+            Err(why) => {
+                tracing::warn!(number, why, "an entry of the log of purges is unusable: everything is validated");
+                slice.purges.push(everything());
+                return;
+            }
+        };
+        let Some(LogEntry { log, number, content, .. }) = known else {
+            link.peers.note_skipped();
+            tracing::warn!(number, "an entry of the log of purges is skipped: it is no node's, or was appended again");
+            return;
+        };
+        let is_own = log == purges.log_id() && number <= purges.latest();
+        if is_own {
+            slice.sent = slice.sent.max(number);
+        }
+        match content {
+            EntryContent::Purges(made) if !is_own => slice.purges.extend(made),
+            EntryContent::Purges(_) | EntryContent::Start => {}
+            EntryContent::Unknown => slice.purges.push(everything()),
+        }
     }
 
     /// Appends an entry about this node's own log up to a number.
@@ -129,18 +189,13 @@ impl SharedLogClient {
         number: u64,
         content: EntryContent,
     ) -> Result<(), String> {
-        let nonce = secret::nonce().ok_or("the system has no random numbers")?;
-        let entry = LogEntry { log: purges.log_id(), number, content };
+        let nonce = secret::number().ok_or("the system has no random numbers")?;
+        let entry = LogEntry { log: purges.log_id(), number, nonce, content };
         let stream = &shared(link).log.stream;
-        let mut text = entry.encode(&link.secret, stream, &link.own_name, &nonce);
+        let mut text = entry.encode(&link.secret, stream, &link.own_name);
         if text.len() > ENTRY_BYTES_MAX {
             tracing::warn!(bytes = text.len(), "a purge is too long for the log: all nodes validate what they stored");
-            text = LogEntry { content: EntryContent::Unknown, ..entry }.encode(
-                &link.secret,
-                stream,
-                &link.own_name,
-                &nonce,
-            );
+            text = LogEntry { content: EntryContent::Unknown, ..entry }.encode(&link.secret, stream, &link.own_name);
         }
         self.stream(link).await?.append(&text).await
     }
@@ -200,32 +255,15 @@ impl StreamClient {
     }
 }
 
-/// Adds the purges of an entry to a slice. Purges that this node made are applied already.
-fn take(entry: &StreamEntry, link: &FleetLink, purges: &Purges, slice: &mut LogSlice) {
-    let stream = &shared(link).log.stream;
-    let removed = Err("it was removed");
-    let octets = entry.octets.as_deref();
-    let LogEntry { log, number, content } =
-        match octets.map_or(removed, |it| LogEntry::decode(it, &link.secret, stream)) {
-            Ok(entry) => entry,
-            Err(why) => {
-                tracing::warn!(
-                    number = entry.number,
-                    why,
-                    "an entry of the log of purges is unusable: everything is validated"
-                );
-                slice.purges.push(everything());
-                return;
-            }
-        };
-    let is_own = log == purges.log_id() && number <= purges.latest();
-    if is_own {
-        slice.sent = slice.sent.max(number);
-    }
-    match content {
-        EntryContent::Purges(made) if !is_own => slice.purges.extend(made),
-        EntryContent::Purges(_) | EntryContent::Start => {}
-        EntryContent::Unknown => slice.purges.push(everything()),
+/// Reads an entry. Returns `None` for one that no Larder can have written.
+///
+/// # Errors
+/// The entry is not one of a node of the fleet, but may stand in place of one.
+fn decoded(entry: &StreamEntry, link: &FleetLink) -> Result<Option<LogEntry>, &'static str> {
+    match &entry.octets {
+        EntryOctets::Present(octets) => LogEntry::decode(octets, &link.secret, &shared(link).log.stream).map(Some),
+        EntryOctets::Removed => Err("it was removed"),
+        EntryOctets::Foreign => Ok(None),
     }
 }
 

@@ -180,6 +180,54 @@ fn entry_of_a_stranger_purges_nothing_and_makes_all_nodes_validate() {
     }
 }
 
+fn skipped(nodes: &Nodes, node: usize) -> u64 {
+    let figures = nodes.figures(node);
+    let line = figures.lines().find_map(|line| line.strip_prefix("larder_fleet_log_skipped_total "));
+    line.unwrap().parse().unwrap()
+}
+
+/// At stake: somebody who may write to the stream, and repeats the purges of others as often as they like.
+#[test]
+fn entry_that_is_appended_again_purges_nothing_also_after_a_restart() {
+    for system in SYSTEMS {
+        let server = StreamServer::start(system);
+        let mut nodes = nodes_on(&server);
+        store(&nodes, 1, &["x"]);
+        assert_eq!(purge(&nodes, 0, "x").status, 200);
+        until_gone(&nodes, 1, "x");
+        store(&nodes, 1, &["x"]);
+        let recorded = server.last("purges");
+        server.add(&recorded);
+        nodes.until_read(1, server.position());
+        assert_eq!((hits(&nodes, 1, "x"), skipped(&nodes, 1)), (10, 1), "{system:?}");
+        nodes.stop(1);
+        server.add(&recorded);
+        nodes.start(1);
+        nodes.until_sure(1);
+        nodes.until_read(1, server.position());
+        assert_eq!((hits(&nodes, 1, "x"), skipped(&nodes, 1)), (10, 1), "{system:?}");
+        assert_eq!(purge(&nodes, 0, "x").status, 200);
+        until_gone(&nodes, 1, "x");
+    }
+}
+
+/// At stake: one entry that no node can read, after which none serves without validation any more.
+#[test]
+fn long_entry_of_a_stranger_is_skipped_and_counted() {
+    for system in SYSTEMS {
+        let server = StreamServer::start(system);
+        let nodes = nodes_on(&server);
+        store(&nodes, 1, &["x", "kept"]);
+        server.add(&vec![b'x'; 5_000_000]);
+        nodes.until_read(1, server.position());
+        assert_eq!((hits(&nodes, 1, "x"), skipped(&nodes, 1)), (10, 1), "{system:?}");
+        assert!(nodes.figures(1).contains("larder_fleet_doubt 0"), "{system:?}");
+        assert_eq!(purge(&nodes, 0, "x").status, 200);
+        until_gone(&nodes, 1, "x");
+        assert_eq!(hits(&nodes, 1, "kept"), 10, "{system:?}");
+    }
+}
+
 #[test]
 fn credentials_are_sent_and_wrong_ones_are_reported() {
     let folder = tempfile::tempdir().unwrap();

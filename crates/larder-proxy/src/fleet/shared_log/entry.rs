@@ -26,6 +26,8 @@ pub(super) struct LogEntry {
     pub(super) log: u64,
     /// The number in that log up to which this entry contains purges.
     pub(super) number: u64,
+    /// A random number that no other entry has, by which an entry that is appended again is recognized.
+    pub(super) nonce: u128,
     pub(super) content: EntryContent,
 }
 
@@ -42,14 +44,14 @@ pub(super) enum EntryContent {
 
 impl LogEntry {
     /// Formats the entry. `node` is the writing node's name.
-    pub(super) fn encode(&self, secret: &FleetSecret, stream: &str, node: &str, nonce: &str) -> String {
-        let Self { log, number, content } = self;
+    pub(super) fn encode(&self, secret: &FleetSecret, stream: &str, node: &str) -> String {
+        let Self { log, number, nonce, content } = self;
         let kind = match content {
             EntryContent::Purges(_) => PURGES,
             EntryContent::Unknown => UNKNOWN,
             EntryContent::Start => START,
         };
-        let mut text = format!("{TITLE}\n{kind} {node} {log:016x} {number} {nonce}\n");
+        let mut text = format!("{TITLE}\n{kind} {node} {log:016x} {number} {nonce:032x}\n");
         if let EntryContent::Purges(purges) = content {
             for purge in purges {
                 writeln!(text, "{}", purge_line(purge)).expect("a string takes what is written to it");
@@ -74,9 +76,10 @@ impl LogEntry {
             return Err("it does not prove that its node knows the secret of the fleet");
         }
         let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
-        let &[kind, _, log, number, _] = head.as_slice() else { return Err("its second line is malformed") };
+        let &[kind, _, log, number, nonce] = head.as_slice() else { return Err("its second line is malformed") };
         let log = u64::from_str_radix(log, 16).map_err(|_| "its second line is malformed")?;
         let number: u64 = number.parse().map_err(|_| "its second line is malformed")?;
+        let nonce = u128::from_str_radix(nonce, 16).map_err(|_| "its second line is malformed")?;
         let is_own = |purge: &Purge| purge.number == number && is_possible(purge);
         let purges: Option<Vec<Purge>> = lines.map(|line| parse_purge(line).filter(is_own)).collect();
         let content = match (kind, purges.ok_or("a line is no purge")?) {
@@ -85,7 +88,7 @@ impl LogEntry {
             (START, purges) if purges.is_empty() => EntryContent::Start,
             _ => return Err("its kind is unknown, or does not fit its purges"),
         };
-        Ok(Self { log, number, content })
+        Ok(Self { log, number, nonce, content })
     }
 }
 
@@ -114,14 +117,14 @@ mod tests {
     }
 
     fn entry(content: EntryContent) -> LogEntry {
-        LogEntry { log: 0xab, number: 8, content }
+        LogEntry { log: 0xab, number: 8, nonce: 7, content }
     }
 
     #[test]
     fn entry_arrives_as_it_was_written_and_only_with_its_secret_and_stream() {
         let purges = vec![purge(8, PurgeMode::Hard), purge(8, PurgeMode::Soft)];
         for content in [EntryContent::Purges(purges), EntryContent::Unknown, EntryContent::Start] {
-            let text = entry(content.clone()).encode(&secret(), "s", "a", "00");
+            let text = entry(content.clone()).encode(&secret(), "s", "a");
             assert_eq!(LogEntry::decode(text.as_bytes(), &secret(), "s"), Ok(entry(content)));
             assert!(LogEntry::decode(text.as_bytes(), &secret(), "t").unwrap_err().contains("does not prove"));
             let other = FleetSecret::new("another secret!!");
@@ -145,6 +148,7 @@ mod tests {
             "larder shared log 1\nstart a ab 8\n",
             "larder shared log 1\nstart a xx 8 00\n",
             "larder shared log 1\nstart a ab -8 00\n",
+            "larder shared log 1\nstart a ab 8 nonce\n",
             "larder shared log 1\nfinish a ab 8 00\n",
             "larder shared log 1\nstart a ab 8 00\n8 hard 0 tag t\n",
             head,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     socket::LineSocket,
-    stream::{LogCredentials, StreamEntry, shown},
+    stream::{EntryOctets, LogCredentials, StreamEntry, shown},
 };
 use crate::{config::SharedLog, fleet::secret};
 
@@ -35,9 +35,18 @@ enum NatsMessage {
     Pong,
     /// A message on the stream's subject.
     Wake,
-    /// The response to the request with this number; `None` if nobody answers such requests.
-    Response(u64, Option<Vec<u8>>),
+    /// The response to the request with this number.
+    Response(u64, NatsPayload),
     Other,
+}
+
+/// The payload of a response.
+enum NatsPayload {
+    Octets(Vec<u8>),
+    /// The payload was too long, and was skipped.
+    TooLong,
+    /// Nobody answers such requests.
+    NoResponder,
 }
 
 /// The numbers of the entries that the stream has.
@@ -91,7 +100,8 @@ impl NatsStream {
         match self.bounds().await?.filter(|bounds| bounds.count > 0) {
             // The entry may be removed meanwhile. Its place stays valid.
             Some(bounds) => {
-                Ok(Some(self.at(bounds.last).await?.unwrap_or(StreamEntry { number: bounds.last, octets: None })))
+                let removed = StreamEntry { number: bounds.last, octets: EntryOctets::Removed };
+                Ok(Some(self.at(bounds.last).await?.unwrap_or(removed)))
             }
             None => Ok(None),
         }
@@ -99,7 +109,7 @@ impl NatsStream {
 
     /// Returns the entry with a number.
     pub(super) async fn at(&mut self, number: u64) -> Result<Option<StreamEntry>, String> {
-        Ok(self.read(number..=number).await?.pop().filter(|entry| entry.octets.is_some()))
+        Ok(self.read(number..=number).await?.pop().filter(|entry| entry.octets != EntryOctets::Removed))
     }
 
     /// Returns at most `count` entries after a number. Waits for one if there is none.
@@ -150,18 +160,25 @@ impl NatsStream {
         for number in numbers.clone() {
             self.publish(&subject, json!({ "seq": number }).to_string().as_bytes()).await?;
         }
-        let mut entries: Vec<_> = numbers.map(|number| StreamEntry { number, octets: None }).collect();
+        let mut entries: Vec<_> = numbers.map(|number| StreamEntry { number, octets: EntryOctets::Removed }).collect();
         for _ in 0..entries.len() {
             let (at, response) = self.response().await?;
             let place = at.checked_sub(start + 1).and_then(|at| entries.get_mut(usize::try_from(at).ok()?));
             let entry = place.ok_or(STRANGE)?;
-            let response = parsed(&response.ok_or(NO_JETSTREAM)?)?;
+            let response = match response {
+                NatsPayload::Octets(octets) => parsed(&octets)?,
+                NatsPayload::TooLong => {
+                    entry.octets = EntryOctets::Foreign;
+                    continue;
+                }
+                NatsPayload::NoResponder => return Err(NO_JETSTREAM.to_owned()),
+            };
             if response["error"]["code"] == 404 {
                 continue;
             }
             let message = &checked(response)?["message"];
             let data = message["data"].as_str().unwrap_or_default();
-            entry.octets = Some(BASE64_STANDARD.decode(data).map_err(|_| STRANGE)?);
+            entry.octets = EntryOctets::new(BASE64_STANDARD.decode(data).map_err(|_| STRANGE)?);
             if message["seq"] != entry.number {
                 return Err(STRANGE.to_owned());
             }
@@ -202,8 +219,11 @@ impl NatsStream {
 
     async fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Option<Vec<u8>>, String> {
         self.publish(subject, payload).await?;
-        let (number, response) = self.response().await?;
-        if number == self.request_count { Ok(response) } else { Err(STRANGE.to_owned()) }
+        match self.response().await? {
+            (number, NatsPayload::Octets(octets)) if number == self.request_count => Ok(Some(octets)),
+            (number, NatsPayload::NoResponder) if number == self.request_count => Ok(None),
+            _ => Err(STRANGE.to_owned()),
+        }
     }
 
     async fn publish(&mut self, subject: &str, payload: &[u8]) -> Result<(), String> {
@@ -216,7 +236,7 @@ impl NatsStream {
     }
 
     /// Waits for the next response, and returns the number of its request.
-    async fn response(&mut self) -> Result<(u64, Option<Vec<u8>>), String> {
+    async fn response(&mut self) -> Result<(u64, NatsPayload), String> {
         loop {
             if let NatsMessage::Response(number, payload) = self.message().await? {
                 return Ok((number, payload));
@@ -251,13 +271,14 @@ impl NatsStream {
             }
             ["MSG", subject, INBOX, .., len] => {
                 let (number, len) = (self.number_of(subject)?, len.parse().map_err(|_| STRANGE)?);
-                NatsMessage::Response(number, Some(self.socket.block(len).await?))
+                let payload = self.socket.block(len).await?.map_or(NatsPayload::TooLong, NatsPayload::Octets);
+                NatsMessage::Response(number, payload)
             }
             // Only a server without a responder sends fields.
             ["HMSG", subject, INBOX, .., len] => {
                 let (number, len) = (self.number_of(subject)?, len.parse().map_err(|_| STRANGE)?);
                 self.socket.block(len).await?;
-                NatsMessage::Response(number, None)
+                NatsMessage::Response(number, NatsPayload::NoResponder)
             }
             ["PONG"] => NatsMessage::Pong,
             ["+OK"] | ["INFO", ..] => NatsMessage::Other,

@@ -9,7 +9,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use super::{
     socket::LineSocket,
-    stream::{LogCredentials, StreamEntry, shown},
+    stream::{EntryOctets, LogCredentials, StreamEntry, shown},
 };
 use crate::config::SharedLog;
 
@@ -108,29 +108,37 @@ impl RedisStream {
     }
 
     /// Reads a reply. Lists that are not complete yet are on a stack, so a deeply nested reply takes no stack frames.
+    ///
+    /// A list that is longer than any of a Larder's entry is read, and gives nothing: an error would end each further
+    /// attempt to read the entry.
     async fn reply(&mut self) -> Result<RedisReply, String> {
         let mut open: Vec<OpenList> = Vec::new();
-        let mut part_count = 0;
+        let (mut part_count, mut skipped_count) = (0, 0_usize);
         loop {
-            part_count += 1;
-            if part_count > PART_COUNT_MAX || open.len() > DEPTH_MAX {
+            let is_kept = open.iter().all(OpenList::is_kept);
+            *(if is_kept { &mut part_count } else { &mut skipped_count }) += 1;
+            if part_count > PART_COUNT_MAX || skipped_count > SKIPPED_COUNT_MAX || open.len() > DEPTH_MAX {
                 return Err(STRANGE.to_owned());
             }
             let mut reply = match self.part().await? {
                 ReplyPart::Whole(reply) => reply,
                 ReplyPart::List(0) => RedisReply::List(Vec::new()),
                 ReplyPart::List(len) => {
-                    open.push(OpenList { len, parts: Vec::new() });
+                    open.push(OpenList { len, seen: 0, parts: Vec::new() });
                     continue;
                 }
             };
             loop {
                 let Some(list) = open.last_mut() else { return Ok(reply) };
-                list.parts.push(reply);
-                if list.parts.len() < list.len {
+                list.seen += 1;
+                if list.is_kept() {
+                    list.parts.push(reply);
+                }
+                if list.seen < list.len {
                     break;
                 }
-                reply = RedisReply::List(open.pop().expect("it was the last one").parts);
+                let list = open.pop().expect("it was the last one");
+                reply = if list.is_kept() { RedisReply::List(list.parts) } else { RedisReply::Nothing };
             }
         }
     }
@@ -143,7 +151,9 @@ impl RedisStream {
             "+" | ":" => ReplyPart::Whole(RedisReply::Word(rest.to_owned())),
             "-" => ReplyPart::Whole(RedisReply::Error(rest.to_owned())),
             "$" => match usize::try_from(len()?) {
-                Ok(len) => ReplyPart::Whole(RedisReply::Block(self.socket.block(len).await?)),
+                Ok(len) => {
+                    ReplyPart::Whole(self.socket.block(len).await?.map_or(RedisReply::Nothing, RedisReply::Block))
+                }
                 Err(_) => ReplyPart::Whole(RedisReply::Nothing),
             },
             "*" => usize::try_from(len()?).map_or(ReplyPart::Whole(RedisReply::Nothing), ReplyPart::List),
@@ -155,7 +165,14 @@ impl RedisStream {
 /// A list of which some parts are missing.
 struct OpenList {
     len: usize,
+    seen: usize,
     parts: Vec<RedisReply>,
+}
+
+impl OpenList {
+    fn is_kept(&self) -> bool {
+        self.len <= LIST_LEN_MAX
+    }
 }
 
 /// A part of a reply.
@@ -177,10 +194,12 @@ fn entry_of(reply: RedisReply) -> Option<StreamEntry> {
     let number = number_of(std::str::from_utf8(&id).ok()?)?;
     let octets = match fields {
         RedisReply::List(mut fields) if fields.len() == 2 => match (fields.pop(), fields.pop()) {
-            (Some(RedisReply::Block(value)), Some(RedisReply::Block(name))) if name == FIELD.as_bytes() => Some(value),
-            _ => None,
+            (Some(RedisReply::Block(value)), Some(RedisReply::Block(name))) if name == FIELD.as_bytes() => {
+                EntryOctets::new(value)
+            }
+            _ => EntryOctets::Foreign,
         },
-        _ => None,
+        _ => EntryOctets::Foreign,
     };
     Some(StreamEntry { number, octets })
 }
@@ -199,8 +218,11 @@ fn number_of(id: &str) -> Option<u64> {
 const FIELD: &str = "purges";
 const COUNTER_BITS: u32 = 20;
 const STRANGE: &str = "its replies are not those of Redis";
-/// Most parts of a reply.
+/// Most parts of a reply that are kept, and most that are skipped.
 const PART_COUNT_MAX: usize = 10_000;
+const SKIPPED_COUNT_MAX: usize = 100_000_000;
+/// Longest list that is kept: the entries that are read at once.
+const LIST_LEN_MAX: usize = 64;
 const DEPTH_MAX: usize = 8;
 
 #[cfg(test)]

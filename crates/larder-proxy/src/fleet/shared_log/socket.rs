@@ -41,10 +41,11 @@ impl LineSocket {
         String::from_utf8(text.to_vec()).map_err(|_| "it sends a line that is no text".to_owned())
     }
 
-    /// Reads a block of `len` bytes, and the line end after it.
-    pub(super) async fn block(&mut self, len: usize) -> Result<Vec<u8>, String> {
+    /// Reads a block of `len` bytes, and the line end after it. A block that is too long is skipped and gives `None`,
+    /// because an error would end each further attempt at the same block.
+    pub(super) async fn block(&mut self, len: usize) -> Result<Option<Vec<u8>>, String> {
         if len > BLOCK_BYTES_MAX {
-            return Err(format!("it sends {len} bytes at once, which is more than {BLOCK_BYTES_MAX}"));
+            return self.skip(len).await.map(|()| None);
         }
         let mut octets = vec![0; len + 2];
         self.0.read_exact(&mut octets).await.map_err(|error| error.to_string())?;
@@ -52,7 +53,26 @@ impl LineSocket {
             return Err("it sends a block without an end".to_owned());
         }
         octets.truncate(len);
-        Ok(octets)
+        Ok(Some(octets))
+    }
+
+    /// Skips a block of `len` bytes, and the line end after it.
+    async fn skip(&mut self, len: usize) -> Result<(), String> {
+        if len > SKIPPED_BYTES_MAX {
+            return Err(format!("it sends {len} bytes at once, which is more than {SKIPPED_BYTES_MAX}"));
+        }
+        let mut left = len;
+        while left > 0 {
+            let arrived = self.0.fill_buf().await.map_err(|error| error.to_string())?.len().min(left);
+            if arrived == 0 {
+                return Err(closed().to_string());
+            }
+            self.0.consume(arrived);
+            left -= arrived;
+        }
+        let mut end = [0; 2];
+        self.0.read_exact(&mut end).await.map_err(|error| error.to_string())?;
+        if end == *b"\r\n" { Ok(()) } else { Err("it sends a block without an end".to_owned()) }
     }
 }
 
@@ -63,3 +83,5 @@ fn closed() -> io::Error {
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Longest block. An entry has at most [`ENTRY_BYTES_MAX`], and NATS sends it in base64.
 const BLOCK_BYTES_MAX: usize = 4 * ENTRY_BYTES_MAX;
+/// Longest block that is skipped. Redis takes no longer one by default.
+const SKIPPED_BYTES_MAX: usize = 512 << 20;

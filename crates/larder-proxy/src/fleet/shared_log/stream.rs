@@ -20,8 +20,25 @@ pub(crate) struct LogCredentials {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StreamEntry {
     pub(super) number: u64,
-    /// The content. `None` if it was removed, or if no Larder can have written it.
-    pub(super) octets: Option<Vec<u8>>,
+    pub(super) octets: EntryOctets,
+}
+
+/// The content of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EntryOctets {
+    /// The content, which a Larder may have written.
+    Present(Vec<u8>),
+    /// The entry was removed.
+    Removed,
+    /// The entry is longer, or has another form, than any that a Larder writes.
+    Foreign,
+}
+
+impl EntryOctets {
+    /// Returns the content of an entry that is there.
+    pub(super) fn new(octets: Vec<u8>) -> Self {
+        if octets.len() > ENTRY_BYTES_MAX { Self::Foreign } else { Self::Present(octets) }
+    }
 }
 
 impl LogCredentials {
@@ -44,7 +61,10 @@ impl LogCredentials {
 impl StreamEntry {
     /// Returns a number by which the entry is recognized later.
     pub(super) fn mark(&self) -> u64 {
-        short_digest(self.octets.as_deref().unwrap_or_default())
+        match &self.octets {
+            EntryOctets::Present(octets) => short_digest(octets),
+            EntryOctets::Removed | EntryOctets::Foreign => short_digest(&[]),
+        }
     }
 }
 

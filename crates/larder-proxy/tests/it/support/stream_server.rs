@@ -114,6 +114,12 @@ impl StreamServer {
         self.append(text.to_vec());
     }
 
+    /// The content of the last entry of a kind.
+    pub(crate) fn last(&self, word: &str) -> Vec<u8> {
+        let has = |entry: &&ServerEntry| String::from_utf8_lossy(&entry.text).contains(&format!("\n{word} "));
+        self.lock().entries.iter().rfind(has).unwrap().text.clone()
+    }
+
     /// The position after the last entry, as nodes number it.
     pub(crate) fn position(&self) -> u64 {
         let last = self.lock().last;
