@@ -5,7 +5,7 @@
 //! list, and proxies append theirs. So the list is read from its end, and the first address that does not belong to a
 //! trusted proxy is the client.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 
@@ -14,45 +14,68 @@ use crate::{
     origin::target::is_within,
 };
 
-/// Returns the client of a request that came from `peer`. The search ends at a member without an address (`unknown`, or
-/// an obfuscated name); the nearest known proxy then counts as the client.
+/// The address of a client that a trusted proxy names in a form that cannot be read. No network of permitted clients
+/// contains it, except one of all addresses.
+pub(crate) const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Returns the client of a request that came from `peer`.
+///
+/// A member without an address (`unknown`, an obfuscated name, or a malformed one) ends the search: the client is then
+/// [`UNKNOWN_CLIENT`]. If it were skipped, or if the nearest proxy counted as the client, a client could get the rights
+/// of the proxy by sending such a member.
 pub(crate) fn client_of(peer: IpAddr, fleet: &Fleet, fields: &HeaderMap) -> IpAddr {
     let name = match fleet.client_field {
         ClientField::XForwardedFor => &X_FORWARDED_FOR,
         ClientField::Forwarded => &FORWARDED,
     };
-    let members = fields.get_all(name).iter().rev().filter_map(|line| line.to_str().ok());
-    let mut named = members.flat_map(members_from_end).map(|member| match fleet.client_field {
-        ClientField::XForwardedFor => address_of(member),
-        ClientField::Forwarded => address_of(forwarded_for(member)?),
-    });
+    // Read as octets, because a line with one that is not ASCII must not disappear.
+    let mut members = fields.get_all(name).iter().rev().flat_map(|line| members_from_end(line.as_bytes()));
     let mut client = peer;
     while is_within(&fleet.trusted_proxies, client) {
-        let Some(Some(before)) = named.next() else { break };
+        let Some(member) = members.next() else { break };
+        let node = match fleet.client_field {
+            ClientField::XForwardedFor => Some(member),
+            ClientField::Forwarded => forwarded_for(member),
+        };
+        let Some(before) = node.and_then(address_of) else { return UNKNOWN_CLIENT };
         client = before;
     }
     client
 }
 
 /// Returns the members of a list, starting with the last. A comma within quotes does not separate members.
-fn members_from_end(list: &str) -> impl Iterator<Item = &str> {
+fn members_from_end(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut is_quoted = false;
-    let parts = list.rsplit(move |letter| {
-        is_quoted ^= letter == '"';
-        letter == ',' && !is_quoted
+    let parts = list.rsplit(move |octet| {
+        is_quoted ^= *octet == b'"';
+        *octet == b',' && !is_quoted
     });
-    parts.map(str::trim).filter(|member| !member.is_empty())
+    parts.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
-/// Returns the value of `for` in a member of Forwarded.
-fn forwarded_for(member: &str) -> Option<&str> {
-    let pairs = member.split(';').filter_map(|pair| pair.split_once('='));
-    let node = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case("for")).map(|(_, value)| value.trim()).next();
-    node.map(|node| node.trim_matches('"'))
+/// Returns the value of `for` in a member of Forwarded. `None` if there is none, or if the member can be read in
+/// several ways: with a repeated `for`, an open quote, or an escape, which no address needs.
+fn forwarded_for(member: &[u8]) -> Option<&[u8]> {
+    let quote_count = member.iter().filter(|octet| **octet == b'"').count();
+    if !quote_count.is_multiple_of(2) || member.contains(&b'\\') {
+        return None;
+    }
+    let mut is_quoted = false;
+    let pairs = member.split(move |octet| {
+        is_quoted ^= *octet == b'"';
+        *octet == b';' && !is_quoted
+    });
+    let mut nodes = pairs.filter_map(|pair| {
+        let (name, value) = pair.split_at(pair.iter().position(|octet| *octet == b'=')?);
+        name.trim_ascii().eq_ignore_ascii_case(b"for").then(|| value[1..].trim_ascii())
+    });
+    let node = nodes.next().filter(|_| nodes.next().is_none())?;
+    Some(node.strip_prefix(b"\"").and_then(|node| node.strip_suffix(b"\"")).unwrap_or(node))
 }
 
 /// Returns the address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
-fn address_of(node: &str) -> Option<IpAddr> {
+fn address_of(node: &[u8]) -> Option<IpAddr> {
+    let node = str::from_utf8(node).ok()?;
     let bare = node.strip_prefix('[').and_then(|node| node.strip_suffix(']')).unwrap_or(node);
     let address = bare.parse().ok().or_else(|| Some(node.parse::<SocketAddr>().ok()?.ip()));
     address.map(|address| address.to_canonical())
@@ -136,7 +159,7 @@ mod tests {
         let check = |peer: &str, field, name: &'static str, lines: &[&str], client: &str| {
             let mut fields = HeaderMap::new();
             for line in lines {
-                fields.append(name, line.parse().unwrap());
+                fields.append(name, HeaderValue::from_bytes(line.as_bytes()).unwrap());
             }
             let found = client_of(peer.parse().unwrap(), &fleet(field), &fields);
             assert_eq!(found, client.parse::<IpAddr>().unwrap(), "{peer} {name}: {lines:?}");
@@ -150,7 +173,12 @@ mod tests {
             ("fd00::1", &["[2001:db8::1]:80"], "2001:db8::1"),
             ("10.0.0.1", &["2001:db8::1"], "2001:db8::1"),
             ("::ffff:10.0.0.1", &["::ffff:192.0.2.1"], "192.0.2.1"),
-            ("10.0.0.1", &["192.0.2.1, unknown, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["192.0.2.1, unknown, 10.0.0.2"], "0.0.0.0"),
+            ("10.0.0.1", &["192.0.2.1\u{e9}"], "0.0.0.0"),
+            ("10.0.0.1", &["192.0.2.1, \u{e9}"], "0.0.0.0"),
+            ("10.0.0.1", &["192.0.2.1", "\u{e9}"], "0.0.0.0"),
+            ("10.0.0.1", &["10.0.0.3, 192.0.2.256, 10.0.0.2"], "0.0.0.0"),
+            ("10.0.0.1", &["\u{e9}, 192.0.2.1"], "192.0.2.1"),
             ("10.0.0.1", &["192.0.2.1, "], "192.0.2.1"),
             ("10.0.0.1", &[], "10.0.0.1"),
             ("10.0.0.1", &["10.0.0.3"], "10.0.0.3"),
@@ -164,8 +192,13 @@ mod tests {
             (&["for=192.0.2.1"][..], "192.0.2.1"),
             (&["for=203.0.113.9, proto=https; For=\"192.0.2.1:80\";by=10.0.0.2"], "192.0.2.1"),
             (&["for=\"[2001:db8::1]:4711\";host=\"a,b\""], "2001:db8::1"),
-            (&["for=192.0.2.1, for=_hidden"], "10.0.0.1"),
-            (&["for=192.0.2.1", "proto=https"], "10.0.0.1"),
+            (&["for=\"192.0.2.9\", host=\"a;for=192.0.2.8\";for=192.0.2.1"], "192.0.2.1"),
+            (&["for=192.0.2.1, for=_hidden"], "0.0.0.0"),
+            (&["for=192.0.2.1", "proto=https"], "0.0.0.0"),
+            (&["for=192.0.2.1\u{e9}"], "0.0.0.0"),
+            (&["for=192.0.2.1;for=192.0.2.2"], "0.0.0.0"),
+            (&["host=\"a\\\";for=192.0.2.9\";for=192.0.2.1"], "0.0.0.0"),
+            (&["for=192.0.2.9;host=\"a"], "0.0.0.0"),
         ] {
             check("10.0.0.1", ClientField::Forwarded, "forwarded", lines, client);
         }

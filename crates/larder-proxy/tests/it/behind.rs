@@ -178,6 +178,27 @@ fn client_that_a_trusted_proxy_names_is_the_client_everywhere() {
     assert!(ask(address, "PROXY TCP4 192.0.3.7 198.51.100.1 1000 80\r\n").unwrap().starts_with("403"));
 }
 
+/// At stake: a client that is not permitted, and sends an octet that nobody can read, so that it counts as its balancer.
+#[test]
+fn client_that_is_named_unreadably_has_the_rights_of_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    let target = AccessLogTarget::File(log.clone());
+    let fixture = Fixture::with(echo, |config| {
+        trusting(config);
+        config.access_log = Some(target);
+    });
+    for value in [&b"203.0.113.9"[..], b"\xff203.0.113.9", b"203.0.113.9\xff", b"203.0.113.9, \xff", b"unknown"] {
+        let mut connection = fixture.connect();
+        connection.send([b"GET /a HTTP/1.1\r\nHost: site.example\r\nX-Forwarded-For: ", value, b"\r\n\r\n"].concat());
+        assert_eq!(connection.read_response("GET").status, 403, "{}", value.escape_ascii());
+    }
+    let lines = || std::fs::read_to_string(&log).unwrap();
+    eventually("each is logged", || lines().lines().count() == 5);
+    assert!(!lines().contains("127.0.0.1"), "{}", lines());
+    assert!(lines().contains(" 0.0.0.0 "), "{}", lines());
+}
+
 #[test]
 fn client_of_other_proxies_is_the_proxy_itself() {
     let fixture = Fixture::with(echo, trusting);
