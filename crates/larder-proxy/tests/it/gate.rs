@@ -77,6 +77,8 @@ fn climbing(prefix: &str) -> Vec<String> {
         "/a/../../x",
         "/..?q",
         "/..%00/x",
+        "/%u002e%u002e/x",
+        "/%c0%ae%c0%ae/x",
     ];
     ends.map(|end| format!("{prefix}{end}")).to_vec()
 }
