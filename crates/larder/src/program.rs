@@ -28,7 +28,7 @@ use tracing_subscriber::EnvFilter;
 pub fn main() -> ExitCode {
     panics::end_the_program();
     let (arguments, warnings) = renamed::in_arguments(env::args_os());
-    warn_of_old_names(&warnings);
+    print_warnings(&warnings);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -101,6 +101,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         CliCommand::Cluster(command) => cluster_command::run(command),
         CliCommand::Config(ConfigCommand::Check { file }) => {
             let mut settings = read_config(Some(&file))?;
+            print_warnings(settings.warn_of_direct_hosts().as_slice());
             Failure::all([check(&mut settings), check_start(settings)])?;
             print_line!("{}: ok", file.display())
         }
@@ -129,7 +130,7 @@ fn check_memory(settings: &RunSettings) -> Result<(), Failure> {
 }
 
 /// Prints these warnings on standard error.
-fn warn_of_old_names(warnings: &[String]) {
+fn print_warnings(warnings: &[String]) {
     for warning in warnings {
         tell!("warning: {warning}");
     }
@@ -160,7 +161,7 @@ fn read_config(file: Option<&Path>) -> Result<RunSettings, Failure> {
     if let Some(file) = file {
         config::apply(file, &mut settings)?;
     }
-    warn_of_old_names(&settings.warnings);
+    print_warnings(&settings.warnings);
     Ok(settings)
 }
 

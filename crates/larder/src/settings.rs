@@ -17,7 +17,7 @@ use crate::{
     volumes,
 };
 use larder_http::rules::Rule;
-use larder_proxy::{Fleet, HostPattern, HostRules, ProxyConfig};
+use larder_proxy::{Fleet, HostLists, HostPattern, HostRules, ProxyConfig};
 use larder_store::{IoChoice, PathContent, Policy, Tuning, TuningValue, mean_entry_bytes_default};
 use std::{
     fmt,
@@ -256,6 +256,20 @@ impl RunSettings {
             self.check_build_caches(),
             self.check_purpose(),
         ])
+    }
+
+    /// Returns a warning if browsers with the PAC script get past block lists and rate limits.
+    pub(crate) fn warn_of_direct_hosts(&self) -> Option<String> {
+        let proxy = &self.proxy;
+        let is_limited = proxy.lists != HostLists::default() || !proxy.delays.is_empty();
+        let direct = match (proxy.pac.hosts.is_empty(), proxy.pac.except.is_empty()) {
+            _ if !is_limited || !self.forwards() => return None,
+            (true, true) => return None,
+            (true, false) => "those of `pac.except`",
+            (false, true) => "all but those of `pac.hosts`",
+            (false, false) => "all but those of `pac.hosts`, and those of `pac.except`",
+        };
+        Some(format!("browsers with the PAC script contact some hosts past block lists and rate limits: {direct}"))
     }
 
     /// Refuses a server for a mirror that is off.

@@ -42,15 +42,12 @@ pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incomin
     Some(ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None })
 }
 
-/// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise the intercepted hosts, otherwise all.
-///
-/// The exceptions of `[pac]` always apply.
+/// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise all. Hosts that are not intercepted go
+/// through the proxy too, because block lists and rate limits apply to them.
 fn hosts_of(config: &ProxyConfig) -> HostRules {
-    let listed = Some(&config.pac.hosts).filter(|hosts| !hosts.is_empty());
-    let intercepted = config.intercept.as_ref().map(|intercept| &intercept.hosts).filter(|_| listed.is_none());
-    let hosts = listed.or(intercepted.map(|rules| &rules.hosts)).cloned().unwrap_or_else(|| vec![HostPattern::All]);
-    let except = intercepted.map_or_else(Vec::new, |rules| rules.except.clone());
-    HostRules { hosts, except: [except, config.pac.except.clone()].concat() }
+    let HostRules { hosts, except } = &config.pac;
+    let hosts = if hosts.is_empty() { vec![HostPattern::All] } else { hosts.clone() };
+    HostRules { hosts, except: except.clone() }
 }
 
 /// Returns the proxy's address for the script, which is the one that the client used.
@@ -95,6 +92,7 @@ fn names(patterns: &[HostPattern]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Intercept, TlsIdentity};
 
     #[test]
     fn address_is_the_one_that_the_client_used_and_nothing_else() {
@@ -124,6 +122,17 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }
+    }
+
+    /// At stake: clients that get past a block list, because only what is intercepted goes through the proxy.
+    #[test]
+    fn hosts_that_are_not_intercepted_go_through_the_proxy_too() {
+        let authority = TlsIdentity { certificate: "c".into(), key: "k".into() };
+        let hosts = HostRules { hosts: vec!["pypi.org".parse().unwrap()], except: vec!["a.pypi.org".parse().unwrap()] };
+        let mut config = ProxyConfig { intercept: Some(Intercept { hosts, authority }), ..ProxyConfig::default() };
+        assert_eq!(hosts_of(&config), HostRules { hosts: vec![HostPattern::All], except: Vec::new() });
+        config.pac.hosts = vec!["*.debian.org".parse().unwrap()];
+        assert_eq!(hosts_of(&config), config.pac);
     }
 
     #[test]

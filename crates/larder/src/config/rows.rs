@@ -296,7 +296,7 @@ const SETTINGS: &[Setting] = &[
         "Directory where `larder ca init` put the CA."
         => run |s, v| s.intercept.authority = Some(path(v)?)),
     row!("pac.hosts", "",
-        List, "", Prose("those of `[intercept]`; without any, all hosts"), Reload, "[\"*.example.com\"]",
+        List, "", Prose("all hosts"), Reload, "[\"*.example.com\"]",
         "Hosts that the PAC script at `/proxy.pac` and `/wpad.dat` sends to this proxy. See [Browsers and \
          PAC](../configuration.md#browsers-and-pac)."
         => run |s, v| s.proxy.pac.hosts = each(v, "a host", value::host_pattern)?),

@@ -40,6 +40,23 @@ fn strangers_need_an_invitation() {
     check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
 }
 
+/// At stake: a school whose browsers get past its block list.
+#[test]
+fn hosts_that_browsers_contact_directly_are_named_where_others_are_limited() {
+    let warning = |is_limited: bool, hosts: &[&str], except: &[&str]| {
+        let patterns = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let mut settings = RunSettings::default();
+        settings.proxy.lists.default_deny = is_limited;
+        settings.proxy.pac = larder_proxy::HostRules { hosts: patterns(hosts), except: patterns(except) };
+        settings.warn_of_direct_hosts()
+    };
+    assert_eq!(warning(true, &[], &[]), None);
+    assert_eq!(warning(false, &["pypi.org"], &["a.example"]), None);
+    let ends = |warning: Option<String>, end: &str| warning.is_some_and(|warning| warning.ends_with(end));
+    assert!(ends(warning(true, &["pypi.org"], &[]), ": all but those of `pac.hosts`"));
+    assert!(ends(warning(true, &[], &["a.example"]), ": those of `pac.except`"));
+}
+
 #[test]
 fn interception_is_for_forward_proxies() {
     let all = |settings: &mut RunSettings| settings.intercept.hosts.hosts = vec![HostPattern::All; 2];
