@@ -1,14 +1,19 @@
 //! Asks the origin whether a client may read a response that was fetched with another client's credentials.
 //!
 //! Owns: the request to the origin, and the decision which responses its answer covers. `serve` answers the client's
-//! request. Invariant: a client gets such a response, or shares such a fetch, only if the origin has answered a HEAD
-//! for the same URL with this client's own credentials, and that answer describes the same response. Cost: one request
-//! each time.
+//! request. Invariant: a client gets such a response, or shares such a fetch, only if the origin has answered a request
+//! for the same URL by the client's own method and with its own credentials, and that answer describes the same
+//! response. A permission to HEAD is none to GET: origins and gateways have rules by method. Cost: one request each
+//! time; for a GET one for the first octet, so that an origin that knows ranges sends little.
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, StatusCode, header::AUTHORIZATION};
-use larder_http::{Ruling, StoredHead, redirects, validate};
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode,
+    header::{AUTHORIZATION, CONTENT_LENGTH, RANGE},
+    response,
+};
+use larder_http::{Ruling, StoredHead, partial, redirects, validate};
 
 use crate::{
     asked::{RequestEdits, RequestHead},
@@ -22,7 +27,7 @@ use crate::{
     worker::Worker,
 };
 
-/// An origin's response to a HEAD with a client's own credentials: it covers the responses that it describes.
+/// An origin's response to a request with a client's own credentials: it covers the responses that it describes.
 pub(crate) struct Permission {
     status: StatusCode,
     fields: HeaderMap,
@@ -77,7 +82,9 @@ pub(crate) async fn ask(
     found: Option<&FoundResponse>,
 ) -> Result<AccessAnswer, Failure> {
     check_may_ask(worker, asked)?;
-    let edits = RequestEdits { whole: true, ..RequestEdits::default() };
+    let method = if asked.method == Method::HEAD { Method::HEAD } else { Method::GET };
+    let added = if method == Method::GET { vec![(RANGE, FIRST_OCTET)] } else { Vec::new() };
+    let edits = RequestEdits { whole: true, added, only_at: None };
     let outgoing = ReplayableRequest {
         origin: asked.origin.clone(),
         choice: asked.choice.clone(),
@@ -85,11 +92,18 @@ pub(crate) async fn ask(
         repeat: RetryRule::Safe,
         make: || {
             let mut request = asked.outgoing(&worker.shared.marks, &edits);
-            *request.method_mut() = Method::HEAD;
+            method.clone_into(request.method_mut());
             request
         },
     };
-    let (head, _) = worker.origins.ask(outgoing).await?;
+    let (head, body) = worker.origins.ask(outgoing).await?;
+    // The octet, or the page of a refusal, is read to its end, so that the connection can be used for the next request.
+    // No other body is waited for.
+    let is_short = body.remaining().is_some_and(|len| len <= READ_OUT_BYTES_MAX);
+    if is_short && head.status != StatusCode::OK {
+        drop(body.collect_up_to(READ_OUT_BYTES_MAX as usize).await);
+    }
+    let head = of_the_whole(head);
     let url = asked.url_at_origin();
     let target = url.as_ref().and_then(|url| redirects::target(url, head.status, &head.headers));
     if !head.status.is_success() && target.is_none() {
@@ -106,6 +120,15 @@ pub(crate) async fn ask(
     // response.
     let replaces = permission.status.is_success() && asked.fields.contains_key(AUTHORIZATION);
     Ok(if replaces { AccessAnswer::Differs } else { AccessAnswer::Refused })
+}
+
+/// Returns the head that a response to a request for the whole would have.
+fn of_the_whole(mut head: response::Parts) -> response::Parts {
+    if let Ok(part) = partial::part(head.status, &head.headers) {
+        head.status = StatusCode::OK;
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(part.total_len));
+    }
+    head
 }
 
 impl Permission {
@@ -125,3 +148,8 @@ impl Permission {
 fn is_protected(found: &FoundResponse) -> bool {
     found.entry.head.freshness().checks_authorization
 }
+
+/// The range in a request that asks for permission to read a body.
+const FIRST_OCTET: HeaderValue = HeaderValue::from_static("bytes=0-0");
+/// Longest body that is read to keep its connection, in bytes.
+const READ_OUT_BYTES_MAX: u64 = 4 << 10;

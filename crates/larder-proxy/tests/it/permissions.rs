@@ -26,7 +26,7 @@ const REFUSALS: [&str; 12] = [
     "407 Proxy Authentication Required",
     "500 Internal Server Error",
     "hang",
-    "a page for HEAD",
+    "a page",
     "204 No Content",
 ];
 
@@ -38,14 +38,15 @@ fn refuse(refusal: &str, received: &Received, gate: &Gate) -> Reply {
     match refusal {
         "hang" => Reply::default().wait(gate).close(),
         // For a blob, only the length is reliable.
-        "a page for HEAD" if received.method == "HEAD" && received.target.contains("/blobs/") => {
+        "a page" if received.method == "HEAD" && received.target.contains("/blobs/") => {
             Reply::head("200 OK", &["Content-Length: 9"])
         }
         // It has the length of the secret, so only the other fields differ.
-        "a page for HEAD" if received.method == "HEAD" => {
+        "a page" if received.method == "HEAD" => {
             Reply::head("200 OK", &["Content-Length: 4", "Content-Type: text/html"])
         }
-        "a page for HEAD" => Reply::ok(&["Content-Type: text/html"], "page"),
+        "a page" if received.target.contains("/blobs/") => Reply::ok(&["Content-Type: text/html"], "some page"),
+        "a page" => Reply::ok(&["Content-Type: text/html"], "page"),
         redirect if redirect.starts_with('3') => Reply::status(redirect, &["Location: /users/sign_in"], ""),
         status if received.method == "HEAD" => Reply::head(status, &["Content-Length: 0"]),
         status => Reply::status(status, &[], ""),
@@ -57,9 +58,15 @@ fn guarded(refusal: &'static str, gate: &Gate) -> impl Fn(&Received, usize) -> R
     let gate = gate.clone();
     move |received, _| match (received.field("authorization"), received.method.as_str()) {
         (Some("Bearer user"), "HEAD") => Reply::head("200 OK", &[SECRET, &["Content-Length: 4"]].concat()),
+        (Some("Bearer user"), _) if received.field("range").is_some() => first_octet(),
         (Some("Bearer user"), _) => Reply::ok(SECRET, "body"),
         _ => refuse(refusal, received, &gate),
     }
+}
+
+/// Returns the first octet of the secret.
+fn first_octet() -> Reply {
+    Reply::status("206 Partial Content", &[SECRET, &["Content-Range: bytes 0-0/4"]].concat(), "b")
 }
 
 fn checking(config: &mut ProxyConfig, following: RedirectPolicy, checks_digest: bool) {
@@ -111,6 +118,31 @@ fn none_of_twelve_refusals_opens_a_registry_of_containers() {
         });
         try_refusal(refusal, &fixture, "/v2/team/app/manifests/latest", &gate);
         try_refusal(refusal, &fixture, &format!("/v2/team/app/blobs/{DIGEST}"), &gate);
+    }
+}
+
+/// At stake: an origin whose rules forbid GET and forget HEAD, or whose gateway answers HEAD from its own cache.
+#[test]
+fn permission_for_the_head_is_none_for_the_body() {
+    for origin_knows_ranges in [false, true] {
+        let handle = move |received: &Received, _| match (received.field("authorization"), received.method.as_str()) {
+            (_, "HEAD") => Reply::head("200 OK", &[SECRET, &["Content-Length: 4"]].concat()),
+            (Some("Bearer user"), _) if origin_knows_ranges && received.field("range").is_some() => first_octet(),
+            (Some("Bearer user"), _) => Reply::ok(SECRET, "body"),
+            _ => Reply::status("403 Forbidden", &[], ""),
+        };
+        let fixture = Fixture::with(handle, |config| checking(config, RedirectPolicy::None, false));
+        fixture.get("/secret", &[USER]);
+        assert_eq!(fixture.get_hit("/secret", &[USER]).text(), "body");
+        for fields in [&[][..], &["Authorization: Bearer other"]] {
+            let refused = fixture.get("/secret", fields);
+            assert!(refused.status == 403 && !leaks(&refused), "{fields:?}: {refused:?}");
+            let described = fixture.connect().request("HEAD", "/secret", fields);
+            assert_eq!((described.status, described.text().as_str()), (200, ""), "the origin tells its head to all");
+        }
+        assert!(fixture.get("/secret", &[USER]).is_hit());
+        let asked = fixture.origin.received().pop().unwrap();
+        assert_eq!((asked.method.as_str(), asked.field("range")), ("GET", Some("bytes=0-0")), "one octet is enough");
     }
 }
 
