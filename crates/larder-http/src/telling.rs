@@ -4,11 +4,19 @@
 //! others would poison the cache. So a response to a request with such a field is stored only for requests with the
 //! same value ([`crate::vary`]). docs/reference/trusted-fields.md shows the table.
 //!
-//! Fields that only identify the client, such as X-Forwarded-For, are left out: they would give each client its own
-//! copy, and an origin that uses them says `private`. Cost: a few comparisons per request field when a response is
+//! Fields that only name the client's address, such as X-Forwarded-For, are left out: they would give each client its
+//! own copy, and an origin that uses them says `private`. Cost: a few comparisons per request field when a response is
 //! stored or confirmed.
+//!
+//! Fields in which a proxy names the user, such as Client-Cert, are believed only if a trusted proxy sent them
+//! ([`drop_untrusted`]). Then they are part of the key too, and a response without them never answers a request with
+//! them. Cost: one pass over the names of a request's fields.
+//!
+//! CGI, WSGI and Rack read `X_Forwarded_Host` like `X-Forwarded-Host`, so this module reads an underscore as a hyphen.
 
-use http::HeaderName;
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName};
 
 /// A field or a family of fields, and the software that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +63,69 @@ pub const TELLING_FIELDS: &[TellingField] = &[
     field("front-end-https", "the scheme"),
 ];
 
+/// Fields in which a proxy in front of this one names the user, whom it has identified, or the user's properties.
+pub const IDENTITY_FIELDS: &[TellingField] = &[
+    field("client-cert", "the certificate of the client (RFC 9440)"),
+    field("client-cert-chain", "the certificate of the client (RFC 9440)"),
+    family("x-auth-request-*", &[], "the user, as oauth2-proxy names it"),
+    family("remote-*", &[], "the user and its groups, as Authelia and many others name them"),
+    family("x-remote-*", &[], "the user and its groups, as Kubernetes and others name them"),
+    family("cf-access-*", &[], "the user, as Cloudflare Access names it"),
+    family("x-amzn-oidc-*", &[], "the user, as the load balancer of AWS names it"),
+    field("cf-ipcountry", "the country of the client, as Cloudflare names it"),
+];
+
 /// Returns whether a field is one of [`TELLING_FIELDS`].
 pub fn is_telling(name: &HeaderName) -> bool {
+    is_one_of(TELLING_FIELDS, name.as_str())
+}
+
+/// Returns whether a field is one of [`IDENTITY_FIELDS`].
+pub fn is_identity(name: &HeaderName) -> bool {
     let name = name.as_str();
-    TELLING_FIELDS.iter().any(|telling| telling.is(name))
+    // Compared first, because every request asks this about each of its fields.
+    let may_be =
+        matches!(name.as_bytes(), [b'c', b'f' | b'l', ..] | [b'r', b'e', b'm', ..] | [b'x', _, b'a' | b'r', ..]);
+    may_be && is_one_of(IDENTITY_FIELDS, name)
+}
+
+/// Returns whether a request has one of [`IDENTITY_FIELDS`].
+pub fn has_identity(fields: &HeaderMap) -> bool {
+    fields.keys().any(is_identity)
+}
+
+/// What is believed of the fields of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FieldTrust {
+    /// Whether a trusted proxy sent the request, so that its [`IDENTITY_FIELDS`] are kept.
+    pub is_by_trusted_proxy: bool,
+    /// Whether fields with an underscore in their names are kept.
+    pub keeps_underscores: bool,
+}
+
+/// Removes the request fields that programs behind the origin may take for others, and the [`IDENTITY_FIELDS`] of a
+/// client that may not send them.
+///
+/// A field with an underscore in its name is taken for the field with a hyphen. `Transfer_Encoding` and
+/// `Content_Length` are always removed, because no program means them otherwise than to smuggle a request.
+pub fn drop_untrusted(fields: &mut HeaderMap, trust: FieldTrust) {
+    let is_dropped = |name: &HeaderName| {
+        let text = name.as_str();
+        let is_mistakable = text.bytes().any(|octet| octet == b'_')
+            && (!trust.keeps_underscores || matches!(text, "transfer_encoding" | "content_length"));
+        is_mistakable || (!trust.is_by_trusted_proxy && is_identity(name))
+    };
+    if fields.keys().any(is_dropped) {
+        let dropped: Vec<_> = fields.keys().filter(|name| is_dropped(name)).cloned().collect();
+        for name in dropped {
+            fields.remove(name);
+        }
+    }
+}
+
+fn is_one_of(table: &[TellingField], name: &str) -> bool {
+    let name = if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) };
+    table.iter().any(|telling| telling.is(&name))
 }
 
 impl TellingField {

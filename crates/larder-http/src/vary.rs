@@ -20,7 +20,7 @@ use crate::{
     cache_control::quoted_string_length,
     list,
     ruling::Ruling,
-    telling::{FORWARDED_TARGET, is_telling},
+    telling::{FORWARDED_TARGET, is_identity, is_telling},
 };
 
 /// Most selecting fields of one rule. A response that names more counts as `*`.
@@ -104,14 +104,17 @@ impl VaryRule {
 }
 
 impl SelectingFields {
-    /// Returns whether a request has these selecting fields (RFC 9111 4.1).
+    /// Returns whether a request has these selecting fields (RFC 9111 4.1), and names no user that they leave out (see
+    /// [`crate::telling::IDENTITY_FIELDS`]).
     pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
-        self.fields.iter().all(|(name, stored)| {
+        let names_other_user = || request_fields.keys().any(|name| is_identity(name) && !self.has(name));
+        let is_selected = self.fields.iter().all(|(name, stored)| {
             let Some(stored) = stored else { return !is_in(request_fields, name) };
             // Most requests have exactly the stored octets, and normalizing a normal form does not change it.
             list::single(request_fields, name).is_some_and(|value| value.as_bytes() == stored)
                 || normal_form(name, request_fields, settings).is_some_and(|value| value == *stored)
-        })
+        });
+        is_selected && !names_other_user()
     }
 
     /// Returns whether these fields include every field of the request that [`crate::telling`] lists.
@@ -207,10 +210,10 @@ fn parse_name(element: &[u8]) -> Result<HeaderName, ()> {
     }
 }
 
-/// Iterates over the request's fields that [`crate::telling`] lists.
+/// Iterates over the names of the request's fields that [`crate::telling`] lists.
 fn told(fields: &HeaderMap) -> impl Iterator<Item = &HeaderName> {
     let target = forwarded_target(fields).map(|_| &FORWARDED_TARGET);
-    fields.keys().filter(|name| is_telling(name)).chain(target)
+    fields.keys().filter(|name| is_telling(name) || is_identity(name)).chain(target)
 }
 
 fn is_in(fields: &HeaderMap, name: &HeaderName) -> bool {

@@ -71,8 +71,7 @@ pub struct ProxyConfig {
     pub connect_ports: Vec<u16>,
     /// Forward proxy: hosts whose `https://` requests are decrypted and cached instead of tunnelled. Default none.
     pub intercept: Option<Intercept>,
-    /// Forward proxy: the hosts that the script at `/proxy.pac` and `/wpad.dat` sends to this proxy. Default: the
-    /// intercepted hosts, or all if there are none.
+    /// Forward proxy: the hosts that the script at `/proxy.pac` and `/wpad.dat` sends to this proxy. Default: all.
     pub pac: HostRules,
     /// Files with block lists and allow lists of hosts, for forward requests and tunnels. They are read again when they
     /// change. Default none.
@@ -127,6 +126,9 @@ pub struct ProxyConfig {
     pub add_x_forwarded: bool,
     /// Whether Forwarded (RFC 7239) tells origins the client's address. Default off.
     pub add_forwarded: bool,
+    /// Whether request fields with an underscore in their names are forwarded. Programs behind CGI, WSGI or Rack take
+    /// them for the fields with hyphens. Default off.
+    pub keep_underscores: bool,
     /// A file of users and passwords in the format of `htpasswd`, with bcrypt or SHA-crypt hashes. Forward requests and
     /// tunnels must carry a user's credentials. Default none: no credentials are required.
     pub passwords: Option<PathBuf>,
@@ -183,6 +185,7 @@ impl Default for ProxyConfig {
             add_cache_status: true,
             add_x_forwarded: false,
             add_forwarded: false,
+            keep_underscores: false,
             passwords: None,
             origin_ca_file: None,
             offline: Offline::Off,

@@ -44,7 +44,8 @@ pub(crate) struct FoundResponse {
     pub(crate) from_memory: bool,
 }
 
-/// Finds a response in memory only. Also returns its key if that is a variant's.
+/// Finds a response in memory only, for a request without [`larder_http::telling::IDENTITY_FIELDS`]. Also returns its
+/// key if that is a variant's.
 pub(crate) fn find_hot(
     cache: &Cache,
     primary: &[u8],
@@ -82,6 +83,9 @@ fn stands(cache: &Cache, key: &[u8], entry: &CachedEntry) -> bool {
 pub(crate) async fn find(cache: &Cache, primary: &[u8], request_fields: &HeaderMap) -> LookupResult {
     let marker = match find_one(cache, primary).await {
         None => return LookupResult::Nothing,
+        Some((One::Response(entry), _)) if !entry.head.matches(request_fields, &cache.http) => {
+            return LookupResult::Nothing;
+        }
         Some((One::Response(entry), from_memory)) => {
             return LookupResult::Found(FoundResponse { entry, key: primary.into(), marker: None, from_memory });
         }

@@ -14,7 +14,10 @@ use std::{
 };
 
 use http::{Request, Response, Uri, Version, uri::Authority};
-use larder_http::reuse::StaleAllowed;
+use larder_http::{
+    reuse::StaleAllowed,
+    telling::{self, FieldTrust},
+};
 
 use crate::{
     client::{
@@ -28,7 +31,7 @@ use crate::{
         response_body::ResponseBody,
         socket::ClientProtocol,
     },
-    config::Fleet,
+    config::{Fleet, ProxyConfig},
     forwarded,
     origin::{
         target::{Origin, host_of, is_within},
@@ -297,6 +300,17 @@ impl Client {
         if named != self.peer.ip() {
             request.extensions_mut().insert(NamedClient(named));
         }
+    }
+
+    /// Removes the fields of a request that its sender may not send (see [`telling::drop_untrusted`]). Another node of
+    /// the fleet has removed them already.
+    pub(crate) fn drop_untrusted<B>(&self, config: &ProxyConfig, request: &mut Request<B>) {
+        let is_by_proxy = || self.inside.is_none() && is_within(&config.fleet.trusted_proxies, self.peer.ip());
+        let trust = FieldTrust {
+            is_by_trusted_proxy: PeerRequest::of(request).is_some() || is_by_proxy(),
+            keeps_underscores: config.keep_underscores,
+        };
+        telling::drop_untrusted(request.headers_mut(), trust);
     }
 
     /// Returns the address of a request's client: the peer's, unless a trusted proxy named another.

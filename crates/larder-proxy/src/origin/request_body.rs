@@ -19,6 +19,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use larder_http::telling::{self, FieldTrust};
 
 use crate::{
     config::Limits,
@@ -230,7 +231,13 @@ impl StreamedBody {
                 };
                 let in_time = self.pace.take(tick, bytes as u64) || self.is_answered();
                 Poll::Ready(frame.map(|frame| match frame {
-                    Ok(frame) if in_time => Ok(frame),
+                    Ok(mut frame) if in_time => {
+                        if let Some(trailers) = frame.trailers_mut() {
+                            // Trailers name no user (RFC 9110 6.5.1), whoever sends them.
+                            telling::drop_untrusted(trailers, FieldTrust::default());
+                        }
+                        Ok(frame)
+                    }
                     Ok(_) => Err(self.fails(BodyFault::TooSlow)),
                     Err(_) => Err(self.fails(BodyFault::BrokenOff)),
                 }))

@@ -12,7 +12,7 @@ use http::{HeaderName, header};
 use larder_http::{
     BodyPlace, Ruling, StoredHead, Timestamp, UrlPatterns,
     key::{self, KeyOf},
-    ruling,
+    ruling, telling,
 };
 use larder_store::{Error, ErrorKind, Result, Store};
 use ring::digest::{Context, SHA256};
@@ -265,7 +265,8 @@ impl Write for OutletSink<'_> {
 fn why_left_out(head: &StoredHead) -> Option<&'static str> {
     let is_chosen_by =
         |name: &HeaderName| head.selecting().iter().any(|(chosen, value)| chosen == name && value.is_some());
-    if is_chosen_by(&header::COOKIE) || is_chosen_by(&header::AUTHORIZATION) {
+    let names_user = head.selecting().iter().any(|(name, value)| telling::is_identity(name) && value.is_some());
+    if names_user || is_chosen_by(&header::COOKIE) || is_chosen_by(&header::AUTHORIZATION) {
         return Some("a client's cookies or credentials selected it");
     }
     let checks = Ruling::of(head.fields()).is_some_and(|ruling| ruling.answers_credentials);

@@ -38,6 +38,7 @@ pub(crate) fn pass<B>(
         return Err(Failure::OtherUser);
     }
     client.note_client(&worker.shared.config.fleet, request);
+    client.drop_untrusted(&worker.shared.config, request);
     if let Some(fault) = fault {
         return Err(Failure::BadRequest(fault));
     }

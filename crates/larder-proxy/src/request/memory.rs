@@ -6,7 +6,7 @@
 
 use http::{Method, Request};
 use hyper::body::{Body as _, Incoming};
-use larder_http::{CacheStatus, Reuse, cache_status::Tier};
+use larder_http::{CacheStatus, Reuse, cache_status::Tier, telling};
 
 use crate::{
     asked::RequestTerms,
@@ -58,7 +58,10 @@ fn is_simple(client: &Client, worker: &Worker, request: &Request<Incoming>, auth
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream();
     let passwords = shared.passwords.as_ref().filter(|_| !client.is_admitted() && peer.is_none());
     let lists = shared.origins.lists.as_ref().filter(|_| mirrored.is_none());
+    // Only a trusted proxy or another node can name a user. The lookup in memory does not compare users.
+    let may_name_user = peer.is_some() || !shared.config.fleet.trusted_proxies.is_empty();
     is_read
+        && !(may_name_user && telling::has_identity(request.headers()))
         && !client.is_denied(worker, request)
         && nodes::is_up_to_date(worker, peer)
         && passwords.is_none_or(|passwords| passwords.knows(request.headers()))

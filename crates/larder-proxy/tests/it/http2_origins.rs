@@ -61,6 +61,17 @@ fn body_and_trailers_pass_from_end_to_end() {
 }
 
 #[test]
+fn trailers_name_no_field_with_an_underscore_and_no_user() {
+    let (fixture, origin) = fixture(|_| Deed::Answer);
+    let names = ["x_forwarded_host", "remote-user", "x-good"];
+    let trailers = names.map(|name| (name.parse().unwrap(), HeaderValue::from_static("1"))).into_iter().collect();
+    let body = Sent::bytes("x").with_trailers(trailers);
+    let request = head("POST", "http://site.example/up", &[("te", "trailers")]).body(body).unwrap();
+    assert_eq!(Http2::plain(fixture.proxy.local_addrs()[0]).request(request).0.text(), "/up");
+    assert_eq!(origin.trailers().keys().collect::<Vec<_>>(), ["x-good"]);
+}
+
+#[test]
 fn refused_streams_are_sent_again_once_and_not_with_a_body() {
     let (refusing, origin) = fixture(|number| if number % 2 == 0 { Deed::Refuse } else { Deed::Answer });
     assert_eq!(refusing.get("/a", &[]).text(), "/a");

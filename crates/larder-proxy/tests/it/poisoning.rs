@@ -1,19 +1,22 @@
 //! At stake: a client whose request changes the cached response for another client.
 
-use crate::support::{Fixture, Reply, request_text};
+use crate::support::{Connection, Fixture, Gate, Received, Reply, http2::Http2, request_text};
+
+/// Answers with every request field.
+fn echo(received: &Received, _: usize) -> Reply {
+    let told: Vec<String> = received
+        .fields
+        .iter()
+        .filter(|(name, _)| !["via", "cdn-loop"].contains(&name.as_str()))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let body = format!("{} {} {} {}", received.method, received.target, told.join(" "), received.body.len());
+    Reply::ok(&["Cache-Control: max-age=60"], body)
+}
 
 /// Starts a proxy in front of an origin whose responses depend on every request field.
 fn echoing() -> Fixture {
-    Fixture::new(|received, _| {
-        let told: Vec<String> = received
-            .fields
-            .iter()
-            .filter(|(name, _)| !["via", "cdn-loop"].contains(&name.as_str()))
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        let body = format!("{} {} {} {}", received.method, received.target, told.join(" "), received.body.len());
-        Reply::ok(&["Cache-Control: max-age=60"], body)
-    })
+    Fixture::new(echo)
 }
 
 fn name_of(field: &str) -> String {
@@ -55,6 +58,100 @@ fn fields_that_origins_trust_change_nothing_for_others() {
         assert_eq!(fixture.get_hit(&target, &[]).text(), plain, "{field}");
         // Nor does the field prevent a hit.
         assert!(fixture.get(&target, &[field]).is_hit(), "{field}");
+    }
+}
+
+/// At stake: programs behind WSGI, CGI or Rack, for which an underscore in the name of a field is a hyphen.
+#[test]
+fn fields_with_underscores_are_not_for_the_origin() {
+    let fixture = echoing();
+    let mut http2 = Http2::plain(fixture.proxy.local_addrs()[0]);
+    for (number, name) in
+        ["X_Forwarded_Host", "x-forwarded_host", "Content_Length", "transfer_encoding", "_", "a_"].iter().enumerate()
+    {
+        let (target, second) = (format!("/{number}"), format!("/{number}/2"));
+        let plain = format!("GET {target} host=site.example 0");
+        assert_eq!(fixture.get(&target, &[&format!("{name}: evil")]).text(), plain, "{name}");
+        assert_eq!(fixture.get_hit(&target, &[]).text(), plain, "{name}");
+        let evil = http2.get(&format!("http://site.example{second}"), &[(&name.to_lowercase(), "evil")]);
+        assert_eq!(evil.text(), format!("GET {second} host=site.example 0"), "{name}");
+    }
+}
+
+#[test]
+fn fields_with_underscores_that_are_kept_change_nothing_for_others() {
+    let fixture = Fixture::with(echo, |config| config.keep_underscores = true);
+    for (number, name) in ["X_Forwarded_Host", "x_http-method_override"].iter().enumerate() {
+        let (target, field) = (format!("/{number}"), format!("{name}: evil"));
+        assert!(fixture.get(&target, &[&field]).text().contains(&name_of(&field)), "the origin is told");
+        assert_eq!(fixture.get(&target, &[]).text(), format!("GET {target} host=site.example 0"), "{name}");
+    }
+    let told = fixture.get("/others", &["Api_Key: a", "Content_Length: 5", "Transfer_Encoding: chunked"]).text();
+    assert_eq!(told, "GET /others host=site.example api_key=a 0", "these two are never kept");
+}
+
+const USERS: [&str; 8] = [
+    "Client-Cert",
+    "Client-Cert-Chain",
+    "X-Auth-Request-Email",
+    "Remote-User",
+    "X-Remote-Group",
+    "Cf-Access-Jwt-Assertion",
+    "X-Amzn-Oidc-Identity",
+    "CF-IPCountry",
+];
+
+/// At stake: a client that names itself the user whom only a proxy may name.
+#[test]
+fn fields_that_name_the_user_are_believed_of_trusted_proxies_alone() {
+    let fixture = Fixture::with(echo, |config| {
+        config.fleet.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()];
+    });
+    let address = fixture.proxy.local_addrs()[0];
+    let mut proxy = Connection::open_from("127.0.0.2".parse().unwrap(), address);
+    for name in USERS {
+        let (target, told) = (format!("/{name}"), |who: &str| format!("{}={who}", name.to_lowercase()));
+        let (ann, bob) = (format!("{name}: ann"), format!("{name}: bob"));
+        let plain = format!("GET {target} host=site.example 0");
+        assert_eq!(fixture.get(&target, &[&ann]).text(), plain, "{name}");
+        assert_eq!(fixture.get_hit(&target, &[&ann]).text(), plain, "{name}");
+        // What is stored for all is not for a user whom a proxy names, and what is stored for one is not for another.
+        for (field, who) in [(&ann, "ann"), (&bob, "bob"), (&ann, "ann")] {
+            let own = proxy.request("GET", &target, &[field]);
+            assert!(own.text().contains(&told(who)), "{name} {who}: {own:?}");
+        }
+        let hit = proxy.request("GET", &target, &[&bob]);
+        assert!(hit.is_hit() && hit.text().contains(&told("bob")), "{name}: {hit:?}");
+        assert_eq!(fixture.get(&target, &[]).text(), plain, "{name}");
+        assert_eq!(proxy.request("GET", &target, &[]).text(), plain, "{name}");
+    }
+}
+
+#[test]
+fn flight_of_one_user_is_not_for_another() {
+    let gate = Gate::default();
+    let waiting = gate.clone();
+    let fixture = Fixture::with(
+        move |received, _| {
+            let who = received.field("remote-user").unwrap_or("none").to_owned();
+            let length = format!("Content-Length: {}", who.len());
+            Reply::head("200 OK", &["Cache-Control: max-age=60", &length]).wait(&waiting).send(who)
+        },
+        |config| config.fleet.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()],
+    );
+    let mut connections = ["none", "ann", "bob"].map(|who| (who, fixture.connect()));
+    for (who, connection) in &mut connections {
+        let field = format!("Remote-User: {who}");
+        let fields: &[&str] = if *who == "none" { &[] } else { &[&field] };
+        connection.send(request_text("GET", "/", fields));
+        let head = connection.read_head();
+        assert_eq!(head.status, 200, "{who}");
+    }
+    gate.open();
+    for (who, connection) in &mut connections {
+        let mut body = [0; 4];
+        std::io::Read::read_exact(&mut connection.reader, &mut body[..who.len()]).unwrap();
+        assert_eq!(&body[..who.len()], who.as_bytes());
     }
 }
 

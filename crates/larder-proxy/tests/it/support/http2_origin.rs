@@ -40,14 +40,20 @@ pub(crate) struct Http2Origin {
 struct Shared {
     deed: Box<dyn Fn(usize) -> Deed + Send + Sync>,
     received: Mutex<Vec<(Request<()>, Bytes)>>,
+    /// The trailers of the last request that had some.
+    trailers: Mutex<HeaderMap>,
     connections: AtomicUsize,
 }
 
 impl Http2Origin {
     /// Starts an origin on a thread that ends with the process.
     pub(crate) fn start(tls: Option<ServerConfig>, deed: impl Fn(usize) -> Deed + Send + Sync + 'static) -> Self {
-        let shared =
-            Arc::new(Shared { deed: Box::new(deed), received: Mutex::default(), connections: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            deed: Box::new(deed),
+            received: Mutex::default(),
+            trailers: Mutex::default(),
+            connections: AtomicUsize::new(0),
+        });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let (address, serving) = (listener.local_addr().unwrap(), Arc::clone(&shared));
@@ -82,6 +88,10 @@ impl Http2Origin {
             .iter()
             .map(|(head, body)| (format!("{} {}", head.method(), head.uri()), head.headers().clone(), body.clone()))
             .collect()
+    }
+
+    pub(crate) fn trailers(&self) -> HeaderMap {
+        self.shared.trailers.lock().unwrap().clone()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -120,6 +130,9 @@ impl Shared {
                             body.extend_from_slice(&bytes);
                         }
                         this.received.lock().unwrap()[number].1 = body.into();
+                        if let Ok(Some(trailers)) = incoming.trailers().await {
+                            *this.trailers.lock().unwrap() = trailers;
+                        }
                         let response = Response::builder().header("cache-control", "max-age=60").body(()).unwrap();
                         let mut sending = respond.send_response(response, false).unwrap();
                         let _ = sending.send_data(head.uri.path().to_owned().into(), false);

@@ -212,6 +212,10 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("request.forwarded", "", Boolean, "", Toml("false"), Reload, "true",
         "Sends the same in Forwarded (RFC 7239)."
         => run |s, v| s.proxy.add_forwarded = v.boolean()?),
+    row!("request.underscores", "", Boolean, "", Toml("false"), Reload, "true",
+        "Forwards request fields whose names have underscores. Programs behind CGI, WSGI or Rack take them for the \
+         fields with hyphens. See [Fields that origins trust](trusted-fields.md#underscores-in-names)."
+        => run |s, v| s.proxy.keep_underscores = v.boolean()?),
     row!("response.via", "", Boolean, "", Toml("true"), Reload, "false",
         "Adds Via (RFC 9110 7.6.3). Without it, loops are detected by CDN-Loop alone."
         => run |s, v| s.proxy.add_via = v.boolean()?),
