@@ -82,6 +82,12 @@ pub struct ResponseDirectives {
     pub(crate) chain_forbids_stale: bool,
     /// Whether an operator's rule ignores a client's demand for validation.
     pub ignores_client: bool,
+    /// Whether a client's reload is obeyed although its other demands are ignored.
+    pub(crate) obeys_reload: bool,
+    /// Whether the body was checked against its digest when it was stored.
+    pub is_verified: bool,
+    /// Whether the response is a web page in place of a file that never changes.
+    pub(crate) contradicts_url: bool,
     /// An operator's rule allows serving the response stale although the response forbids it.
     pub(crate) ignores_must_revalidate: bool,
     /// Whether an operator's rule allows sharing the response although its request carried credentials.
@@ -198,16 +204,29 @@ impl RequestDirectives {
         found
     }
 
-    /// Removes `no-store` from a request's Cache-Control and keeps the other directives.
+    /// Returns the reload in these directives, which is `no-cache` without `no-store`, and drops all others.
+    ///
+    /// A client that says `no-store` as well wants nothing stored, so it does not ask for a repair of the stored
+    /// response. Maven says both with every request.
+    pub(crate) fn reload_alone(&self) -> Self {
+        let (no_cache, pragma_no_cache) = (self.no_cache && !self.no_store, self.pragma_no_cache);
+        Self { no_cache, pragma_no_cache, ..Self::default() }
+    }
+
+    /// Removes `no-store`, and the `no-cache` beside it, from a request's fields and keeps the other directives.
     pub fn drop_no_store(fields: &mut HeaderMap) {
-        let is_no_store =
-            |element: &&[u8]| directives(element).any(|directive| directive.name.eq_ignore_ascii_case(b"no-store"));
+        let is_dropped = |element: &&[u8]| {
+            let is = |name: &[u8]| directives(element).any(|directive| directive.name.eq_ignore_ascii_case(name));
+            is(b"no-store") || is(b"no-cache")
+        };
         let kept = |line: &HeaderValue| {
-            let rest: Vec<&[u8]> = list::elements(line.as_bytes()).filter(|element| !is_no_store(element)).collect();
+            let rest: Vec<&[u8]> = list::elements(line.as_bytes()).filter(|element| !is_dropped(element)).collect();
             HeaderValue::from_bytes(&rest.join(&b", "[..])).ok().filter(|value| !value.is_empty())
         };
         let lines: Vec<HeaderValue> = fields.get_all(CACHE_CONTROL).iter().filter_map(kept).collect();
         fields.remove(CACHE_CONTROL);
+        // It would count again without Cache-Control.
+        fields.remove(PRAGMA);
         for line in lines {
             fields.append(CACHE_CONTROL, line);
         }

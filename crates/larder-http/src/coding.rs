@@ -209,6 +209,10 @@ const TYPES: [&str; 8] = [
     "image/svg+xml",
 ];
 
+/// Fields with digests of a message's content, which is a part of the body in a 206.
+pub const CONTENT_DIGESTS: [HeaderName; 2] =
+    [HeaderName::from_static("content-md5"), HeaderName::from_static("content-digest")];
+
 /// Fields with digests of the unencoded body.
 pub const BODY_DIGESTS: [HeaderName; 5] = [
     HeaderName::from_static("content-md5"),

@@ -57,6 +57,10 @@ pub struct Freshness {
     pub(crate) is_unconfirmed: bool,
     /// Whether an operator's rule ignores a client's demand for validation.
     pub ignores_client: bool,
+    /// Whether a client's reload is obeyed although its other demands are ignored.
+    pub(crate) obeys_reload: bool,
+    /// Whether the body was checked against its digest when it was stored.
+    pub is_verified: bool,
     /// Whether the origin must permit each client before the client receives the response.
     pub checks_authorization: bool,
     /// Whether an operator's rule set the lifetime.
@@ -109,6 +113,8 @@ impl Freshness {
         Self {
             lifetime,
             ignores_client: directives.ignores_client,
+            obeys_reload: directives.obeys_reload,
+            is_verified: directives.is_verified,
             checks_authorization: directives.checks_authorization,
             is_ruled: directives.fresh_after_receipt.is_some(),
             lifetime_millis_max: directives

@@ -63,6 +63,7 @@ pub mod partial;
 pub mod proxy_status;
 pub mod range;
 pub mod redirects;
+pub mod repr_digest;
 pub mod reuse;
 pub mod rules;
 pub mod ruling;

@@ -11,6 +11,7 @@ use http::{
 
 use crate::{
     BodyPlace, Reason, ReceivedHead, SelectingFields, Settings, StoredHead, Timestamp,
+    coding::CONTENT_DIGESTS,
     date::parse_http_date,
     decimal::{DIGITS_MAX, parse_u64, push_u64},
     entity_tag::EntityTag,
@@ -104,6 +105,8 @@ pub fn whole_head(
 ) -> StoredHead {
     let mut fields = received.fields;
     fields.remove(CONTENT_RANGE);
+    // They are those of the part (RFC 9530 2).
+    CONTENT_DIGESTS.iter().for_each(|name| drop(fields.remove(name)));
     fields.insert(CONTENT_LENGTH, HeaderValue::from(part.total_len));
     let received = ReceivedHead { status: StatusCode::OK, fields, ..received };
     StoredHead::new(received, BodyPlace::Chunks { len: part.total_len, representation }, selecting, targets)
@@ -170,6 +173,7 @@ pub fn is_same_representation(stored: &StoredHead, fields: &HeaderMap, response_
 pub fn combined(stored: &StoredHead, part: &Exchange<'_>, settings: &Settings) -> StoredHead {
     let mut updates = part.response_fields.clone();
     updates.remove(CONTENT_RANGE);
+    CONTENT_DIGESTS.iter().for_each(|name| drop(updates.remove(name)));
     freshen(stored, &Exchange { response_fields: &updates, ..*part }, settings)
 }
 

@@ -67,11 +67,13 @@ pub enum Reason {
     Offline,
     /// Another node may have purged the response, and its purges are not known yet.
     PurgesUnknown,
+    /// The response is a web page, but an operator's rule says that its URL is that of a file that never changes.
+    PageForFile,
 }
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::ExplicitLifetime,
         Self::RuledLifetime,
         Self::HeuristicLifetime,
@@ -103,6 +105,7 @@ impl Reason {
         Self::StoreBehind,
         Self::Offline,
         Self::PurgesUnknown,
+        Self::PageForFile,
     ];
 
     /// Returns the reason as a short token.
@@ -139,6 +142,7 @@ impl Reason {
             Self::StoreBehind => "store-behind",
             Self::Offline => "offline",
             Self::PurgesUnknown => "purges-unknown",
+            Self::PageForFile => "page-for-file",
         }
     }
 }

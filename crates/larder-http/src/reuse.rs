@@ -97,8 +97,11 @@ pub fn decide_by_directives(
     let freshness = stored.freshness();
     let age_millis = freshness.age_millis(now);
     let left_millis = freshness.left_millis(now, settings);
-    let is_obeyed = settings.honour_request_directives && !freshness.ignores_client;
-    let asked = if is_obeyed { *directives } else { RequestDirectives::default() };
+    let asked = match (settings.honour_request_directives, freshness.ignores_client) {
+        (true, false) => *directives,
+        (true, true) if freshness.obeys_reload => directives.reload_alone(),
+        (_, true) | (false, _) => RequestDirectives::default(),
+    };
     let situation =
         ReuseSituation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: asked.stale_if_error };
     match asked_otherwise(&asked, &situation) {

@@ -24,6 +24,8 @@ pub struct Rule {
     ruling: Ruling,
     /// The ruling for errors, which get no lifetime unless the operator named their status.
     of_errors: Option<Ruling>,
+    /// The ruling for web pages in place of files that never change, unless the operator named their type.
+    of_pages: Option<Ruling>,
 }
 
 /// The responses that a rule matches. A property that is not given matches everything.
@@ -174,7 +176,18 @@ impl Rules {
     /// Returns the ruling of the first rule that matches a response.
     pub fn find(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> Option<&Ruling> {
         let rule = self.0.iter().find(|rule| rule.matches.is_about(request, status, fields))?;
-        Some(rule.of_errors.as_ref().filter(|_| !is_kept_unnamed(status)).unwrap_or(&rule.ruling))
+        let other = if !is_kept_unnamed(status) {
+            rule.of_errors.as_ref()
+        } else {
+            rule.of_pages.as_ref().filter(|_| about(status).is_success() && is_page(fields))
+        };
+        Some(other.unwrap_or(&rule.ruling))
+    }
+
+    /// Returns whether a response to a request may be a file that never changes. That can depend on the response's
+    /// type, which is not known before.
+    pub fn may_never_change(&self, request: &RuledRequest<'_>) -> bool {
+        self.0.iter().any(|rule| rule.ruling.immutable && rule.matches.names(request))
     }
 
     /// Returns the ruling to apply before there is a response: that of the first rule that would match a response with
@@ -206,7 +219,14 @@ impl Rule {
             immutable: false,
             ..ruling.clone()
         });
-        Ok(Self { matches: RuleMatches::new(texts)?, ruling, of_errors })
+        let matches = RuleMatches::new(texts)?;
+        let of_pages = (ruling.immutable && !matches.names_pages()).then(|| Ruling {
+            contradicts_url: true,
+            fresh: None,
+            immutable: false,
+            ..ruling.clone()
+        });
+        Ok(Self { matches, ruling, of_errors, of_pages })
     }
 
     /// Narrows the rule to responses to requests that pass `test`.
@@ -222,6 +242,11 @@ impl Rule {
 fn is_kept_unnamed(status: StatusCode) -> bool {
     let status = about(status);
     status.is_success() || matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::PERMANENT_REDIRECT)
+}
+
+/// Returns whether a response is a web page.
+fn is_page(fields: &HeaderMap) -> bool {
+    media_type(fields).is_some_and(|found| PAGE_TYPES.iter().any(|page| page.eq_ignore_ascii_case(found)))
 }
 
 /// Returns the status that matching uses. A 304 and a 206 count as 200, because they stand for a response with that
@@ -246,6 +271,11 @@ impl RuleMatches {
         self.names(request)
             && is_any(&self.statuses, |pattern| pattern.is(status))
             && is_any(&self.types, |pattern| pattern.is(fields))
+    }
+
+    /// Returns whether the types of web pages are named. A pattern such as `application/*` does not name them.
+    fn names_pages(&self) -> bool {
+        self.types.iter().any(|named| matches!(named, TypePattern::Exact(exact) if PAGE_TYPES.contains(&&**exact)))
     }
 
     /// Returns whether the rule can match responses to a request.
@@ -379,6 +409,9 @@ fn media_type_pattern(text: &str) -> Result<TypePattern, BadRule> {
     }
 }
 
+/// Media types of web pages. A network's login page has one of them, whatever URL was requested.
+const PAGE_TYPES: [&str; 2] = ["text/html", "application/xhtml+xml"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -452,6 +485,37 @@ mod tests {
             let request = RuledRequest { method: &method, scheme: "http", authority: "a", path: "/", accept: "" };
             let rules = rules(&[("a", texts.clone())]);
             assert_eq!(rules.find(&request, StatusCode::OK, &HeaderMap::new()).is_some(), is_meant, "{method}");
+        }
+    }
+
+    /// At stake: a network's login page in place of a package, kept for a year.
+    #[test]
+    fn web_page_is_never_kept_as_a_file_unless_its_type_is_named() {
+        let ruled = |types: &[&str], status: u16, content_type: &str| {
+            let texts = MatchTexts { types: named(types), ..MatchTexts::default() };
+            let ruling = Ruling { name: "a".into(), immutable: true, ..Ruling::default() };
+            let rules = Rules::new(vec![Rule::new(&texts, ruling).unwrap()]);
+            let request = RuledRequest { method: &Method::GET, scheme: "http", authority: "a", path: "/", accept: "" };
+            let fields = HeaderMap::from_iter([(http::header::CONTENT_TYPE, content_type.parse().unwrap())]);
+            let found = rules.find(&request, StatusCode::from_u16(status).unwrap(), &fields)?;
+            Some((found.immutable, found.contradicts_url))
+        };
+        let (kept, refused) = (Some((true, false)), Some((false, true)));
+        for (types, status, content_type, expected) in [
+            (&[][..], 200, "application/vnd.debian.binary-package", kept),
+            (&[], 200, "text/html", refused),
+            (&[], 200, "Text/HTML; charset=utf-8", refused),
+            (&[], 304, "text/html", refused),
+            (&[], 206, "text/html", refused),
+            (&[], 200, "application/xhtml+xml", refused),
+            (&[], 301, "text/html", kept),
+            (&[], 404, "text/html", Some((false, false))),
+            (&["text/html"], 200, "text/html", kept),
+            (&["application/*"], 200, "application/xhtml+xml", refused),
+            (&["text/*", "application/xhtml+xml"], 200, "text/html", kept),
+            (&["text/plain"], 200, "text/html", None),
+        ] {
+            assert_eq!(ruled(types, status, content_type), expected, "{types:?} {status} {content_type}");
         }
     }
 

@@ -28,8 +28,8 @@ pub struct Ruling {
     pub is_never_stored: bool,
     /// Time after receipt for which the response is fresh. It overrides the response's own lifetime and `no-cache`.
     pub fresh: Option<Duration>,
-    /// Whether the response never changes. It is then fresh for a year unless `fresh` is set, and a client cannot force
-    /// a validation.
+    /// Whether the response never changes. It is then fresh for a year unless `fresh` is set. A client can only force a
+    /// validation by a reload, and only if the body was not checked against a digest.
     pub immutable: bool,
     /// Time after the lifetime during which the response is served while it is validated (RFC 5861 3).
     pub stale_while_revalidate: Option<Duration>,
@@ -48,7 +48,7 @@ pub struct Ruling {
     /// Whether the response to a request with credentials is stored for others. The origin must then permit each
     /// client.
     pub checks_authorization: bool,
-    /// Whether the body is checked against the digest in its URL.
+    /// Whether the body is checked against the digest in its URL. A response that is immutable is checked in any case.
     pub checks_digest: bool,
     /// Whether git's POST requests are answered from the cache.
     ///
@@ -57,6 +57,12 @@ pub struct Ruling {
     pub caches_git: bool,
     /// Whether the request had credentials. The proxy determines this; the operator does not set it.
     pub answers_credentials: bool,
+    /// Whether the body is stored only if it matches a known digest. The proxy determines this; the operator does not
+    /// set it.
+    pub is_verified: bool,
+    /// Whether the response is a web page in place of a file that never changes, such as a captive portal's. Determined
+    /// by [`crate::rules`]; the operator does not set it.
+    pub contradicts_url: bool,
     /// The redirects that led to the response, if some were followed. The proxy determines this; the operator does not
     /// set it.
     pub chain: Option<Chain>,
@@ -166,6 +172,8 @@ impl Ruling {
         flag("check-digest", self.checks_digest);
         flag("git", self.caches_git);
         flag("credentials", self.answers_credentials);
+        flag("verified", self.is_verified);
+        flag("page", self.contradicts_url);
         if let Some(finishes) = self.finishes_abandoned {
             text.push_str(if finishes { ", finish" } else { ", finish=?0" });
         }
@@ -227,6 +235,8 @@ impl Ruling {
             ("check-digest", _) => self.checks_digest = true,
             ("git", _) => self.caches_git = true,
             ("credentials", _) => self.answers_credentials = true,
+            ("verified", _) => self.is_verified = true,
+            ("page", _) => self.contradicts_url = true,
             ("finish", BareItem::Boolean(finishes)) => self.finishes_abandoned = Some(*finishes),
             ("size-max", BareItem::Integer(size)) => self.size_max = u64::try_from(i64::from(*size)).ok(),
             _ => {}
@@ -239,6 +249,9 @@ impl Ruling {
         directives.no_store &= !ignored.no_store;
         directives.private &= !ignored.private;
         directives.ignores_client |= self.ignores_client();
+        directives.obeys_reload = !self.ignored.client_directives && !self.is_verified;
+        directives.is_verified = self.is_verified;
+        directives.contradicts_url = self.contradicts_url;
         directives.ignores_must_revalidate |= ignored.must_revalidate;
         directives.ignores_authorization |= ignored.authorization || self.checks_authorization;
         directives.checks_authorization |= self.checks_authorization && self.answers_credentials;
@@ -320,6 +333,8 @@ mod tests {
             checks_digest: true,
             caches_git: true,
             answers_credentials: true,
+            is_verified: true,
+            contradicts_url: true,
             chain: Some(Chain { fresh_secs: 5, forbids_stale: true, is_storable: false, first_to: 76, led_to: 77 }),
         };
         let finishing = Ruling { finishes_abandoned: Some(true), ..full.clone() };

@@ -143,6 +143,9 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &
     if !is_storable_status(exchange) {
         return Some(Reason::Status);
     }
+    if directives.contradicts_url {
+        return Some(Reason::PageForFile);
+    }
     if RequestDirectives::from_fields(exchange.request_fields).no_store {
         return Some(Reason::RequestNoStore);
     }

@@ -16,7 +16,7 @@ use http::{
 use larder_http::{
     Reuse, Rules, Ruling, Settings, StoredHead,
     cache_control::RequestDirectives,
-    fields::{strip_hop_by_hop, via},
+    fields::{has_token, strip_hop_by_hop, via},
     reuse,
     rules::RuledRequest,
     ruling,
@@ -91,6 +91,8 @@ pub(crate) struct RequestRules {
     pub(crate) is_anybodys: bool,
     /// The digest that the body must have.
     pub(crate) digest: Option<NamedDigest>,
+    /// Whether the response may be a file that never changes. Its listing can then name a digest.
+    pub(crate) may_never_change: bool,
     /// Whether git's POST requests are answered from the cache.
     pub(crate) caches_git: bool,
 }
@@ -267,7 +269,9 @@ impl RequestHead {
         if !ruling.varies.is_empty() && (status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY)) {
             // The fields are added to Vary, because downstream caches must know them too.
             for name in &ruling.varies {
-                fields.append(VARY, HeaderValue::from(name.clone()));
+                if !has_token(fields, &VARY, name.as_str()) {
+                    fields.append(VARY, HeaderValue::from(name.clone()));
+                }
             }
         }
         let is_kept = ruling.caches_git && (about.is_success() || about == StatusCode::NOT_MODIFIED);
@@ -322,7 +326,10 @@ pub(crate) fn accept_of(fields: &HeaderMap) -> &str {
 fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
     let mut ruling = ruling.clone();
     match wanted {
-        GitRequest::Pack => ruling.immutable = true,
+        GitRequest::Pack => {
+            ruling.immutable = true;
+            ruling.ignored.client_directives = true;
+        }
         GitRequest::References => {
             ruling.fresh = Some(Duration::ZERO);
             ruling.stale_on_error.get_or_insert(REFERENCES_STAND_IN);

@@ -25,6 +25,7 @@ use crate::{
         sightings::ChunkSightings,
     },
     config::CacheSettings,
+    listings::ListingTable,
     metrics::WorkerMetrics,
     tier::Tier,
 };
@@ -106,6 +107,8 @@ pub(crate) struct CacheShared {
     pub(crate) rules: Rules,
     /// The origins that can respond for a URL.
     pub(crate) key_marks: Arc<dyn KeyMarks>,
+    /// Where the listings of packages are.
+    pub(crate) listings: ListingTable,
     /// Longest body that is stored, in bytes.
     pub(crate) entry_bytes_max: u64,
     /// Time after which a client that makes no progress is dropped.

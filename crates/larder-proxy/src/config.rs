@@ -27,7 +27,7 @@ pub use fleet::{ClientField, Fleet, FleetName, FleetNode, InvalidFleetNode, Node
 pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};
-pub use mirrors::{Mirror, MirrorLink};
+pub use mirrors::{Mirror, MirrorLink, PackageIndex};
 pub use offline::Offline;
 pub use origin_url::{InvalidOriginUrl, OriginUrl};
 pub use origins::{Balance, GroupRules, HostSent, Origins};
@@ -57,6 +57,8 @@ pub struct ProxyConfig {
     pub default_origin: Option<OriginUrl>,
     /// Paths of this proxy that stand for other servers. They take precedence over the default origin. Default none.
     pub mirrors: Vec<Mirror>,
+    /// Servers of packages whose listings are on other servers. Default none.
+    pub package_indexes: Vec<PackageIndex>,
     /// Paths of this proxy below which build tools keep their results. They take precedence over mirrors and the
     /// default origin. Default none.
     pub build_caches: Vec<BuildCache>,
@@ -157,6 +159,7 @@ impl Default for ProxyConfig {
             sites: Vec::new(),
             default_origin: None,
             mirrors: Vec::new(),
+            package_indexes: Vec::new(),
             build_caches: Vec::new(),
             forward: true,
             parents: Parents::default(),

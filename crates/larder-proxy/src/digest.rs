@@ -1,21 +1,34 @@
-//! Digests in URLs, and the check of bodies against them.
+//! Known digests of bodies, and the check of bodies against them.
 //!
-//! Owns: finding the digest in a path, and computing the digest of a body while it passes. The handling of a mismatch
-//! is in `flight::carry`. Cost: the hash of each byte.
+//! Owns: finding the digest in a path or a field, and computing the digest of a body while it passes. Digests in
+//! listings are found in `listings`. The handling of a mismatch is in `flight::carry`. Cost: the hash of each byte.
 
-use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::HeaderMap;
+use larder_http::repr_digest;
+use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384, SHA512};
 
-/// A digest in a URL.
-#[derive(Clone, Debug)]
+/// The digest that a body must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedDigest {
     algorithm: &'static Algorithm,
     octets: Vec<u8>,
+    subject: DigestSubject,
+}
+
+/// The octets of which a digest is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DigestSubject {
+    /// The body.
+    Body,
+    /// The line about the body in a list of a Go module's files, which has only this one.
+    GoMod,
 }
 
 /// The check of a body against its digest, while the body passes.
 pub(crate) struct DigestCheck {
     context: Context,
-    expected: Vec<u8>,
+    expected: NamedDigest,
 }
 
 /// Returns the first 8 octets of the SHA-256 digest as a number.
@@ -40,14 +53,42 @@ impl NamedDigest {
             "sha512" | "SHA512" => &SHA512,
             _ => return None,
         };
-        let octets = octets_of(digits).filter(|octets| octets.len() == algorithm.output_len())?;
-        Some(Self { algorithm, octets })
+        Self::new(algorithm, octets_of(digits)?)
     }
 
     /// Returns the SHA-256 digest with these hexadecimal digits, which must be in lower case.
     pub(crate) fn of_sha256(digits: &str) -> Option<Self> {
-        let octets = octets_of(digits).filter(|octets| octets.len() == SHA256.output_len())?;
-        Some(Self { algorithm: &SHA256, octets })
+        Self::new(&SHA256, octets_of(digits)?)
+    }
+
+    /// Returns the digest of a representation (RFC 9530 3) that a response's fields name.
+    pub(crate) fn of_representation(fields: &HeaderMap) -> Option<Self> {
+        let repr_digest::ReprDigest { name, octets } = repr_digest::strongest(fields)?;
+        Self::new(if name == "sha-512" { &SHA512 } else { &SHA256 }, octets)
+    }
+
+    /// Returns the strongest digest in integrity metadata, such as `sha512-` followed by base64 (Subresource Integrity
+    /// 3.1).
+    pub(crate) fn of_integrity(text: &str) -> Option<Self> {
+        [("sha512", &SHA512), ("sha384", &SHA384), ("sha256", &SHA256), ("sha1", &SHA1_FOR_LEGACY_USE_ONLY)]
+            .into_iter()
+            .find_map(|(name, algorithm)| {
+                let mut all = text.split_ascii_whitespace().filter_map(|one| one.split_once('-'));
+                let (_, digits) = all.find(|(found, _)| *found == name)?;
+                let digits = digits.split('?').next().unwrap_or_default();
+                Self::new(algorithm, BASE64_STANDARD.decode(digits).ok()?)
+            })
+    }
+
+    /// Returns the digest of a Go module's `go.mod`: `h1:` followed by base64.
+    pub(crate) fn of_go_mod(label: &str) -> Option<Self> {
+        let octets = BASE64_STANDARD.decode(label.strip_prefix("h1:")?).ok()?;
+        Some(Self { subject: DigestSubject::GoMod, ..Self::new(&SHA256, octets)? })
+    }
+
+    fn new(algorithm: &'static Algorithm, octets: Vec<u8>) -> Option<Self> {
+        let subject = DigestSubject::Body;
+        (octets.len() == algorithm.output_len()).then_some(Self { algorithm, octets, subject })
     }
 
     /// Returns the digest in a label: `sha256:HEX`, or `sha1:` followed by base32 (RFC 4648), as in web archives.
@@ -56,18 +97,19 @@ impl NamedDigest {
         let algorithm = match name.to_ascii_lowercase().as_str() {
             "sha1" => &SHA1_FOR_LEGACY_USE_ONLY,
             "sha256" => &SHA256,
+            "sha384" => &SHA384,
             "sha512" => &SHA512,
             _ => return None,
         };
         let of_len = |octets: &Vec<u8>| octets.len() == algorithm.output_len();
         let hex = octets_of(&digits.to_ascii_lowercase()).filter(of_len);
         let octets = hex.or_else(|| octets_of_32(digits).filter(of_len))?;
-        Some(Self { algorithm, octets })
+        Self::new(algorithm, octets)
     }
 
     /// Begins the check of a body.
     pub(crate) fn check(&self) -> DigestCheck {
-        DigestCheck { context: Context::new(self.algorithm), expected: self.octets.clone() }
+        DigestCheck { context: Context::new(self.algorithm), expected: self.clone() }
     }
 }
 
@@ -79,7 +121,12 @@ impl DigestCheck {
 
     /// Returns whether the complete body has the digest.
     pub(crate) fn matches(self) -> bool {
-        self.context.finish().as_ref() == self.expected
+        let mut found = self.context.finish();
+        if self.expected.subject == DigestSubject::GoMod {
+            let line = format!("{}  go.mod\n", hex(found.as_ref()));
+            found = ring::digest::digest(&SHA256, line.as_bytes());
+        }
+        found.as_ref() == self.expected.octets
     }
 }
 
@@ -154,6 +201,38 @@ mod tests {
         ] {
             assert_eq!(NamedDigest::of_path(&path).is_some(), is_one, "{path}");
         }
+    }
+
+    #[test]
+    fn integrity_metadata_names_its_strongest_digest() {
+        let sha1 = "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk=";
+        let sha256 = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=";
+        for (text, is_one) in [
+            (sha1.to_owned(), true),
+            (format!("{sha1} {sha256}?ct=x"), true),
+            (format!("sha1-AAAAAAAAAAAAAAAAAAAAAAAAAAA= {sha256}"), true),
+            (format!("sha512-AAAA {sha256}"), true),
+            ("md5-1B2M2Y8AsgTpgAmY7PhCfg==".to_owned(), false),
+            ("sha256-47DE".to_owned(), false),
+            (String::new(), false),
+        ] {
+            let named = NamedDigest::of_integrity(&text);
+            assert_eq!(named.is_some_and(|named| named.check().matches()), is_one, "{text}");
+        }
+    }
+
+    /// The record is that of github.com/google/uuid v1.6.0 in Go's checksum database.
+    #[test]
+    fn go_mod_is_held_to_the_digest_of_a_list_with_one_line() {
+        let named = NamedDigest::of_go_mod("h1:TIyPZe4MgqvfeYDBFedMoGGpEw/LqOeaOGbQ0Em5Eqg=").unwrap();
+        let is_it = |body: &[u8]| {
+            let mut check = named.check();
+            check.push(body);
+            check.matches()
+        };
+        assert!(is_it(b"module github.com/google/uuid\n"));
+        assert!(!is_it(b"module github.com/google/uuid"));
+        assert_eq!(NamedDigest::of_go_mod("h2:TIyPZe4MgqvfeYDBFedMoGGpEw/LqOeaOGbQ0Em5Eqg="), None);
     }
 
     #[test]

@@ -279,7 +279,7 @@ impl fmt::Display for BodyError {
             Self::PartMissing => "part of the stored response is missing",
             Self::TooSlow => "the client fell too far behind",
             Self::NotEncoded => "the response cannot be encoded",
-            Self::WrongDigest => "the response does not match the digest in its URL",
+            Self::WrongDigest => "the response does not have the digest that its URL or a stored listing names",
         })
     }
 }

@@ -31,7 +31,7 @@ use crate::{
     client::intercept::bypass::BypassReason,
     errors::BodyError,
     history::{ClockMoment, ExchangeSums, KeptHistory},
-    metrics::{STATUS_CLASS_COUNT, WorkerMetrics},
+    metrics::{FileCheck, STATUS_CLASS_COUNT, WorkerMetrics},
     outcome::{MissReason, Outcome, OutcomeKind},
     shared::{InForce, ProxyState},
 };
@@ -80,6 +80,8 @@ pub struct ProxyStats {
     pub aborted: u64,
     /// Responses that broke off because no source could supply the missing bytes, by reason.
     pub broken: [u64; BodyError::ALL.len()],
+    /// Fetched files that never change, by the result of their check: verified, unverified, mismatched.
+    pub files: [u64; FileCheck::ALL.len()],
     /// Tunnels to hosts listed for interception that were not intercepted, by reason.
     pub bypassed: [u64; BypassReason::ALL.len()],
     /// Fetches of the missing parts of stored bodies.
@@ -143,6 +145,9 @@ impl ProxyStats {
             sum.store_bypassed += worker.store_bypassed.value();
             sum.aborted += worker.aborted.value();
             for (total, count) in sum.broken.iter_mut().zip(&worker.broken) {
+                *total += count.value();
+            }
+            for (total, count) in sum.files.iter_mut().zip(&worker.files) {
                 *total += count.value();
             }
             for (total, count) in sum.bypassed.iter_mut().zip(&worker.bypassed) {
@@ -232,6 +237,12 @@ impl Collector for MetricsSource {
         for error in BodyError::ALL {
             let labels = [("why", error.token())];
             ConstCounter::new(stats.broken[error as usize]).encode(broken.encode_family(&labels)?)?;
+        }
+        let help = "Fetched files that never change, by the result of the check against a known digest";
+        let mut files = encoder.encode_descriptor("files", help, None, zero.metric_type())?;
+        for check in FileCheck::ALL {
+            let labels = [("check", check.token())];
+            ConstCounter::new(stats.files[check as usize]).encode(files.encode_family(&labels)?)?;
         }
         let help = "Tunnels to listed hosts that were passed through unread";
         let mut bypassed = encoder.encode_descriptor("interception_bypassed", help, None, zero.metric_type())?;

@@ -44,6 +44,7 @@ pub mod fuzzing;
 mod git;
 mod history;
 mod links;
+mod listings;
 mod lists;
 mod log_format;
 mod machine_memory;
@@ -81,7 +82,8 @@ pub use config::{
     AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetName,
     FleetNode, GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern,
     InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LocalWriters, LogSystem, Mirror, MirrorLink,
-    NodeTls, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site, TargetRules,
+    NodeTls, Offline, OriginUrl, Origins, PackageIndex, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site,
+    TargetRules,
     TierBucket, TierConfig, TlsIdentity,
 };
 pub use exposition::ProxyStats;

@@ -128,6 +128,8 @@ pub(crate) struct WorkerMetrics {
     /// Bytes of other nodes' responses that were admitted to the store.
     pub(crate) sibling_copy_bytes: Counter,
     pub(crate) storing_given_up: Counter,
+    /// Fetched files that never change, by the result of the check of their digests.
+    pub(crate) files: [Counter; FileCheck::ALL.len()],
     pub(crate) log_lines_dropped: Counter,
     /// Responses by kind, and within each kind by class of status.
     pub(crate) responses: CounterRow<{ OutcomeKind::ALL.len() * STATUS_CLASS_COUNT }>,
@@ -141,6 +143,30 @@ pub(crate) struct WorkerMetrics {
     pub(crate) store_reads: Histogram,
     pub(crate) popular: PopularityCounter,
     pub(crate) sites: SiteFigures,
+}
+
+/// The result of the check of a fetched file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileCheck {
+    /// The file has the digest that its URL or a stored listing names.
+    Verified,
+    /// No digest is known, so the file was stored unchecked.
+    Unverified,
+    /// The body does not have the digest that its URL, a stored listing or its origin names. It is not stored.
+    Mismatched,
+}
+
+impl FileCheck {
+    pub(crate) const ALL: [Self; 3] = [Self::Verified, Self::Unverified, Self::Mismatched];
+
+    /// Returns the result as the metrics show it.
+    pub(crate) const fn token(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::Unverified => "unverified",
+            Self::Mismatched => "mismatched",
+        }
+    }
 }
 
 /// The facts about an exchange that has ended.

@@ -15,8 +15,8 @@ use std::{
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
     header::{
-        ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, ETAG, IF_NONE_MATCH,
-        IF_RANGE, LOCATION, RANGE, WWW_AUTHENTICATE,
+        ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, ETAG, Entry, IF_NONE_MATCH,
+        IF_RANGE, LINK, LOCATION, RANGE, WWW_AUTHENTICATE,
     },
 };
 
@@ -291,6 +291,7 @@ impl MirrorRequest {
     pub(crate) fn dress(&self, status: StatusCode, fields: &mut HeaderMap) -> Option<LinkReplacer> {
         self.lead_back(fields, &LOCATION);
         self.lead_back(fields, &CONTENT_LOCATION);
+        self.lead_links_back(fields);
         if self.mirror.registry.is_some() && fields.contains_key(WWW_AUTHENTICATE) {
             let challenge = self.challenge(fields.get(WWW_AUTHENTICATE));
             fields.remove(WWW_AUTHENTICATE);
@@ -337,14 +338,34 @@ impl MirrorRequest {
         };
     }
 
-    /// Rewrites a reference to the server, or to another server whose links are replaced, so that it leads to the
-    /// mirror.
+    /// Rewrites the reference in a field so that it leads to the mirror.
     fn lead_back(&self, fields: &mut HeaderMap, name: &HeaderName) {
         let Some(reference) = fields.get(name).and_then(|value| value.to_str().ok()) else { return };
+        if let Some(value) = self.led_back(reference).and_then(|led| HeaderValue::try_from(led).ok()) {
+            fields.insert(name, value);
+        }
+    }
+
+    /// Rewrites the references in Link (RFC 8288 3), by which lists name their next page.
+    fn lead_links_back(&self, fields: &mut HeaderMap) {
+        if let Entry::Occupied(mut lines) = fields.entry(LINK) {
+            for line in lines.iter_mut() {
+                let led = line.to_str().ok().map(|text| link_with(text, |reference| self.led_back(reference)));
+                if let Some(led) = led.and_then(|led| HeaderValue::try_from(led).ok()) {
+                    *line = led;
+                }
+            }
+        }
+    }
+
+    /// Returns the form of a reference to the server, or to another server whose links are replaced, that leads to the
+    /// mirror. `None` for other references.
+    fn led_back(&self, reference: &str) -> Option<String> {
         let KnownMirror { path, scheme, authority, prefix, .. } = &*self.mirror;
         let own = format!("{scheme}://{authority}{prefix}");
-        let below = |start: &str| reference.strip_prefix(start).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        let led = match below(&own) {
+        let is_end = |rest: &str| rest.is_empty() || rest.starts_with(['/', '?', '#']);
+        let below = |start: &str| reference.strip_prefix(start).filter(|rest| is_end(rest));
+        match below(&own) {
             Some(rest) => Some(format!("{path}{rest}")),
             None if reference.starts_with("//") => None,
             None if reference.starts_with('/') => below(prefix).map(|rest| format!("{path}{rest}")),
@@ -352,11 +373,38 @@ impl MirrorRequest {
                 let rest = link.spellings().find_map(|url| below(&url))?;
                 Some(format!("{}{rest}", link.path))
             }),
-        };
-        if let Some(value) = led.and_then(|led| HeaderValue::try_from(led).ok()) {
-            fields.insert(name, value);
         }
     }
+}
+
+/// Returns a line of Link with its references changed by `change`. They are in angle brackets outside quotes.
+fn link_with(line: &str, change: impl Fn(&str) -> Option<String>) -> String {
+    let mut changed = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(['<', '"']) {
+        let (before, from) = rest.split_at(at + 1);
+        changed.push_str(before);
+        rest = from;
+        if before.ends_with('<') {
+            let Some((reference, after)) = rest.split_once('>') else { break };
+            changed.push_str(change(reference).as_deref().unwrap_or(reference));
+            changed.push('>');
+            rest = after;
+        } else {
+            let mut escaped = false;
+            let is_end = |(_, octet): &(usize, u8)| {
+                let ends = *octet == b'"' && !escaped;
+                escaped = *octet == b'\\' && !escaped;
+                ends
+            };
+            let Some((end, _)) = rest.bytes().enumerate().find(is_end) else { break };
+            let (quoted, after) = rest.split_at(end + 1);
+            changed.push_str(quoted);
+            rest = after;
+        }
+    }
+    changed.push_str(rest);
+    changed
 }
 
 /// Octets of an authority that could end a string in HTML, JSON or a script.
@@ -369,3 +417,24 @@ const NOT_IN_STRINGS: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'[')
     .remove(b']')
     .remove(b'%');
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_of_link_are_changed_and_nothing_else_of_it() {
+        let marked = |line| link_with(line, |reference| reference.strip_prefix('/').map(|rest| format!("/m/{rest}")));
+        for (line, expected) in [
+            ("</a?b=c&d>; rel=\"next\"", "</m/a?b=c&d>; rel=\"next\""),
+            ("</a>; rel=next, <b>; rel=x,</c>", "</m/a>; rel=next, <b>; rel=x,</m/c>"),
+            ("</a>; title=\"</b>, \\\" </c>\", </d>", "</m/a>; title=\"</b>, \\\" </c>\", </m/d>"),
+            ("</a", "</a"),
+            ("</a>; title=\"</b>", "</m/a>; title=\"</b>"),
+            ("a \" <", "a \" <"),
+            ("", ""),
+        ] {
+            assert_eq!(marked(line), expected);
+        }
+    }
+}

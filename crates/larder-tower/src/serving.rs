@@ -9,7 +9,8 @@ use http::{
     header::{AGE, CONTENT_LENGTH, CONTENT_RANGE},
 };
 use larder_http::{
-    CacheStatus, Precondition, RangeOutcome, cache_status::RequestHandling, conditional, range, reuse::Age,
+    CacheStatus, Precondition, RangeOutcome, cache_status::RequestHandling, coding::CONTENT_DIGESTS, conditional,
+    range, reuse::Age,
 };
 
 /// The name of the field that says what caches did (RFC 9211).
@@ -37,6 +38,10 @@ pub(crate) fn response<B>(
     let mut status = head.status();
     let mut fields = head.into_fields();
     let len_bytes = body.len();
+    if matches!(outcome, RangeOutcome::Single { .. } | RangeOutcome::NotSatisfiable) {
+        // The stored digests are those of the whole body (RFC 9530 2). Repr-Digest still holds.
+        CONTENT_DIGESTS.iter().for_each(|name| drop(fields.remove(name)));
+    }
     let span = match outcome {
         RangeOutcome::Single { first, last } => {
             status = StatusCode::PARTIAL_CONTENT;

@@ -10,6 +10,10 @@ mod layouts;
 mod registries;
 
 use crate::value::{self, BadValue};
+use http::{
+    HeaderName,
+    header::{ACCEPT, ACCEPT_ENCODING},
+};
 pub(crate) use intercepted::InterceptedHosts;
 use larder_http::{
     Ruling,
@@ -17,8 +21,8 @@ use larder_http::{
     rules::{MatchTexts, Rule, literal_path},
     ruling::{IgnoredParts, RedirectPolicy},
 };
-use larder_proxy::{Mirror, MirrorLink, OriginUrl, ProxyConfig};
-use layouts::{FileLifetime, RegistryLayout};
+use larder_proxy::{Mirror, MirrorLink, OriginUrl, PackageIndex, ProxyConfig};
+use layouts::{FileLifetime, PAGES, RegistryLayout};
 use registries::BY_DIGEST;
 pub(crate) use registries::REGISTRIES;
 use std::time::Duration;
@@ -38,6 +42,9 @@ pub(crate) struct Registry {
     pub(crate) usage: &'static str,
     /// The kind of registry.
     pub(crate) kind: RegistryKind,
+    /// Whether clients get listings in several forms, by Accept or Accept-Encoding. Some servers of these registries
+    /// send no Vary.
+    pub(crate) negotiates: bool,
 }
 
 /// The kinds of registries.
@@ -75,7 +82,7 @@ const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 pub(crate) fn rules_for_all() -> Vec<Rule> {
     let of_files = || REGISTRIES.iter().filter(|registry| registry.kind == RegistryKind::Files);
     // The rule for git comes first, because package servers have git repositories, too.
-    let known = [rule_of_git()].into_iter().chain(of_files().flat_map(Registry::rules_for_all));
+    let known = [rule_of_git(), rule_of_containers()].into_iter().chain(of_files().flat_map(Registry::rules_for_all));
     known.chain(of_files().flat_map(Registry::rules_anywhere)).collect()
 }
 
@@ -84,6 +91,27 @@ fn rule_of_git() -> Rule {
     let paths = ["/**/git-upload-pack", "/**/info/refs"].map(str::to_owned).to_vec();
     let ruling = Ruling { name: "git".to_owned(), caches_git: true, ..Ruling::default() };
     Rule::new(&MatchTexts { paths, ..MatchTexts::default() }, ruling).expect("they are patterns")
+}
+
+/// Returns the rule for the version check of container registries on any server, with which every client begins: it is
+/// answered while its server is unreachable.
+fn rule_of_containers() -> Rule {
+    let texts =
+        MatchTexts { paths: vec!["/v2/".to_owned()], statuses: vec!["200".to_owned()], ..MatchTexts::default() };
+    Rule::new(&texts, the_rest("oci", Some(Duration::ZERO), true)).expect("they are patterns")
+}
+
+/// Returns the servers of packages whose listings are on other servers. `first` returns the server that replaces a
+/// registry's first one, if any.
+pub(crate) fn package_indexes<'a>(first: impl Fn(&str) -> Option<&'a OriginUrl>) -> Vec<PackageIndex> {
+    let url = |text: &str| text.parse::<OriginUrl>().expect("the table holds URLs");
+    let of_files = REGISTRIES.iter().filter(|registry| registry.kind == RegistryKind::Files);
+    let known = of_files.flat_map(|registry| {
+        let index = first(registry.name).cloned().unwrap_or_else(|| url(registry.servers[0].url));
+        registry.servers[1..].iter().map(move |server| PackageIndex { files: url(server.url), index: index.clone() })
+    });
+    let records = PackageIndex { files: url("https://proxy.golang.org"), index: url("https://sum.golang.org") };
+    known.chain([records]).collect()
 }
 
 /// A registry, with the server that replaces its first one, if any.
@@ -134,7 +162,7 @@ impl Registry {
         let mut rules = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
             let (origin, path) = (url(index, server), links[index].path.clone());
-            rules.extend(server.rules(self.name, &origin));
+            rules.extend(server.rules(self, &origin));
             let (documents, links) = if index == 0 && !documents.is_empty() {
                 (documents.clone(), links.clone())
             } else {
@@ -149,12 +177,12 @@ impl Registry {
 impl Registry {
     /// Returns the rules for this registry's files when clients request them from its own servers, not from the mirror.
     fn rules_for_all(&self) -> Vec<Rule> {
-        self.servers.iter().flat_map(|server| server.rules_for_all(self.name)).collect()
+        self.servers.iter().flat_map(|server| server.rules_for_all(self)).collect()
     }
 
     /// Returns the rules for files of this registry on any host.
     fn rules_anywhere(&self) -> Vec<Rule> {
-        self.layouts.iter().flat_map(|layout| layout.rules(self.name)).collect()
+        self.layouts.iter().flat_map(|layout| layout.rules(self, &[])).collect()
     }
 
     fn add_registries_to(&self, proxy: &mut ProxyConfig, first: Option<&OriginUrl>) {
@@ -223,10 +251,12 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
         stands_in: true,
         follows: true,
         at_any_port: false,
+        varies: &[],
+        packages: None,
     };
     proxy.rules.extend(said.rules_with(&format!("oci {name}"), &origin, |ruling| {
         // Content named by its digest exists in one media type only.
-        let varies = if ruling.immutable { Vec::new() } else { vec![http::header::ACCEPT] };
+        let varies = if ruling.immutable { Vec::new() } else { vec![ACCEPT] };
         Ruling { checks_authorization: true, checks_digest: true, varies, ..ruling }
     }));
     let api = KeyRule::joining_blobs(&origin.to_short_string()).expect("an origin's URL begins keys");
@@ -234,20 +264,24 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
 }
 
 impl RegistryServer {
-    fn rules(&self, registry: &str, origin: &OriginUrl) -> Vec<Rule> {
+    fn rules(&self, registry: &Registry, origin: &OriginUrl) -> Vec<Rule> {
         let (immutable, fresh, follows) = (self.immutable, Some(self.fresh), self.follows);
-        FileRules { immutable, fresh, stands_in: true, follows, at_any_port: false }.rules(registry, origin)
+        let (varies, packages) = (registry.varies(), Some(registry));
+        let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: false, varies, packages };
+        said.rules(registry.name, origin)
     }
 
     /// Returns the rules for its files if clients contact the server directly. They are those of the mirror, but on a
     /// host that also serves other content, the server determines the lifetime.
-    fn rules_for_all(&self, registry: &str) -> Vec<Rule> {
+    fn rules_for_all(&self, registry: &Registry) -> Vec<Rule> {
         let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
         let rules = urls.flat_map(|url| {
             let (immutable, follows) = (self.immutable, self.follows);
             let fresh = self.is_dedicated.then_some(self.fresh);
-            let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: true };
-            said.rules(registry, &url.parse().expect("the table holds URLs"))
+            let varies = if registry.negotiates { registry.varies() } else { &[] };
+            let packages = self.is_dedicated.then_some(registry);
+            let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: true, varies, packages };
+            said.rules(registry.name, &url.parse().expect("the table holds URLs"))
         });
         rules.collect()
     }
@@ -265,7 +299,16 @@ pub(crate) struct FileRules<'a> {
     pub(crate) follows: bool,
     /// Whether the rules apply to every port of the server, not only to its URL's port.
     pub(crate) at_any_port: bool,
+    /// Request fields on which the other files vary, even if the server does not say so.
+    pub(crate) varies: &'a [HeaderName],
+    /// The registry whose layouts tell more files that never change.
+    pub(crate) packages: Option<&'a Registry>,
 }
+
+/// Request fields by which a server chooses the coding of a listing.
+pub(crate) const BY_CODING: &[HeaderName] = &[ACCEPT_ENCODING];
+/// Request fields by which a server chooses the form of a listing.
+const BY_FORM: &[HeaderName] = &[ACCEPT, ACCEPT_ENCODING];
 
 /// Statuses of redirects that may be followed.
 const REDIRECTS: &[&str] = &["301", "302", "303", "307", "308"];
@@ -279,13 +322,13 @@ impl FileRules<'_> {
     /// Returns the same as [`Self::rules`], with each ruling changed by `change`.
     fn rules_with(&self, name: &str, origin: &OriginUrl, change: impl Fn(Ruling) -> Ruling) -> Vec<Rule> {
         let following = if self.follows { RedirectPolicy::Safe } else { RedirectPolicy::None };
+        let port = if self.at_any_port { String::new() } else { format!(":{}", origin.port()) };
+        let hosts = vec![format!("{}{port}", origin.host())];
         let rule = |patterns: &[&str], statuses: &[&str], ruling: Ruling| {
             let base = literal_path(origin.base_path());
             let paths = patterns.iter().map(|pattern| format!("{base}{pattern}")).collect();
-            let port = if self.at_any_port { String::new() } else { format!(":{}", origin.port()) };
-            let hosts = vec![format!("{}{port}", origin.host())];
             let statuses = statuses.iter().map(ToString::to_string).collect();
-            let texts = MatchTexts { hosts, paths, statuses, ..MatchTexts::default() };
+            let texts = MatchTexts { hosts: hosts.clone(), paths, statuses, ..MatchTexts::default() };
             Rule::new(&texts, ruling).expect("patterns are tried where they are read")
         };
         // A redirect that is not followed keeps the lifetime that its server states.
@@ -296,22 +339,36 @@ impl FileRules<'_> {
             [rule(patterns, &["200"], of_files)].into_iter().chain(redirects)
         };
         let kept = (!self.immutable.is_empty()).then(|| rules(self.immutable, never_changes(name)));
-        let rest = the_rest(name, self.fresh, self.stands_in);
-        let other = (self.fresh.is_some() || self.follows || self.stands_in).then(|| rules(&["/**"], rest));
-        kept.into_iter().flatten().chain(other.into_iter().flatten()).collect()
+        let rest = Ruling { varies: self.varies.to_vec(), ..the_rest(name, self.fresh, self.stands_in) };
+        let has_rest = self.fresh.is_some() || self.follows || self.stands_in || !self.varies.is_empty();
+        let other = has_rest.then(|| rules(&["/**"], rest));
+        // They come before the rule for everything else, which would give them its lifetime.
+        let packages = self.packages.into_iter().flat_map(|registry| {
+            let files = registry.layouts.iter().filter(|layout| layout.keeps == FileLifetime::Always);
+            files.flat_map(|layout| layout.rules(registry, &hosts)).collect::<Vec<_>>()
+        });
+        kept.into_iter().flatten().chain(packages).chain(other.into_iter().flatten()).collect()
+    }
+}
+
+impl Registry {
+    /// Returns the request fields on which listings vary, even if a server does not say so.
+    fn varies(&self) -> &'static [HeaderName] {
+        if self.negotiates { BY_FORM } else { BY_CODING }
     }
 }
 
 impl RegistryLayout {
-    /// Returns the rules for files of this layout. `name` is part of their names.
+    /// Returns the rules for files of this layout on these hosts, or on any host if there are none.
     ///
     /// Redirects of files that never change are followed, because their targets expire, such as links to an object
-    /// store.
-    fn rules(&self, name: &str) -> Vec<Rule> {
+    /// store. A web page in place of such a file is not stored.
+    fn rules(&self, registry: &Registry, hosts: &[String]) -> Vec<Rule> {
+        let name = registry.name;
         let rule = |statuses: &[&str], types: &[&str], ruling: Ruling| {
             let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
             let (paths, statuses, types) = (texts(self.paths), texts(statuses), texts(types));
-            let texts = MatchTexts { paths, statuses, types, ..MatchTexts::default() };
+            let texts = MatchTexts { hosts: hosts.to_vec(), paths, statuses, types, ..MatchTexts::default() };
             let rule = Rule::new(&texts, ruling).expect("patterns are tried where they are read");
             self.test.map_or(rule.clone(), |test| rule.only_if(test))
         };
@@ -320,11 +377,13 @@ impl RegistryLayout {
                 let following = RedirectPolicy::Safe;
                 let redirect = Ruling { name: format!("{name}: followed"), following, ..Ruling::default() };
                 let kept = Ruling { following, ..never_changes(name) };
-                vec![rule(&["200"], self.types, kept), rule(REDIRECTS, &[], redirect)]
+                let page = Ruling { immutable: false, contradicts_url: true, ..kept.clone() };
+                vec![rule(&["200"], PAGES, page), rule(&["200"], self.types, kept), rule(REDIRECTS, &[], redirect)]
             }
             FileLifetime::Minutes(minutes) => {
                 let fresh = Some(Duration::from_mins(minutes));
-                vec![rule(&["200"], self.types, the_rest(name, fresh, true))]
+                let varies = if registry.negotiates { registry.varies().to_vec() } else { Vec::new() };
+                vec![rule(&["200"], self.types, Ruling { varies, ..the_rest(name, fresh, true) })]
             }
         }
     }
@@ -332,8 +391,7 @@ impl RegistryLayout {
 
 /// Returns the ruling on files that never change.
 fn never_changes(name: &str) -> Ruling {
-    let ignored = IgnoredParts { client_directives: true, ..IgnoredParts::default() };
-    Ruling { name: format!("{name}: never changes"), immutable: true, ignored, ..Ruling::default() }
+    Ruling { name: format!("{name}: never changes"), immutable: true, ..Ruling::default() }
 }
 
 /// Returns the ruling on all other files, which are mainly listings.
@@ -342,7 +400,11 @@ fn the_rest(name: &str, fresh: Option<Duration>, stands_in: bool) -> Ruling {
         name: format!("{name}: everything else"),
         fresh,
         stale_on_error: stands_in.then_some(STALE_ON_ERROR),
-        ignored: IgnoredParts { must_revalidate: true, client_directives: fresh.is_some(), ..IgnoredParts::default() },
+        ignored: IgnoredParts {
+            must_revalidate: stands_in,
+            client_directives: fresh.is_some(),
+            ..IgnoredParts::default()
+        },
         ..Ruling::default()
     }
 }

@@ -447,11 +447,14 @@ impl RunSettings {
         let mut names = self.registry_mirrors.names.clone();
         names.sort_unstable();
         names.dedup();
+        let first = |name: &str| {
+            let origins = &self.registry_mirrors.origins;
+            origins.iter().rfind(|origin| origin.name == name).map(|origin| &origin.url)
+        };
         for name in names {
-            let origin =
-                self.registry_mirrors.origins.iter().rfind(|origin| origin.name == name).map(|origin| &origin.url);
-            mirrors::named(name).expect("it was read from the table").add_to(&mut config, origin);
+            mirrors::named(name).expect("it was read from the table").add_to(&mut config, first(name));
         }
+        config.package_indexes = mirrors::package_indexes(first);
         config.rules.extend(self.intercept.rules.clone());
         for NamedRegistry { name, url } in &self.registry_mirrors.registries {
             mirrors::add_registry(&mut config, (name, false), url.clone());

@@ -93,8 +93,31 @@ fn clients_cannot_ask_for_validation_where_a_rule_says_so() {
         assert!(!ruled("", &[]).is_reused_for(50, asked), "{asked}");
         assert!(ruled("", &["client no-cache"]).is_reused_for(50, asked), "{asked}");
         assert!(!ruled("", &["client no-cache"]).is_reused_for(101, asked), "it is stale: {asked}");
-        let immutable = Ruling { name: "test".into(), immutable: true, ..Ruling::default() };
-        assert!(under("Cache-Control: max-age=1", &immutable).is_reused_for(300 * DAY_SECS, asked), "{asked}");
+    }
+}
+
+#[test]
+fn only_a_reload_reaches_past_a_file_that_never_changes_and_none_past_one_that_was_verified() {
+    let immutable = Ruling { name: "test".into(), immutable: true, ..Ruling::default() };
+    let verified = Ruling { is_verified: true, ..immutable.clone() };
+    let told = Ruling { ignored: ruling(&["client no-cache"]).ignored, ..immutable.clone() };
+    for (asked, is_reload) in [
+        ("Cache-Control: no-cache", true),
+        ("Pragma: no-cache", true),
+        ("Cache-Control: max-age=0", false),
+        ("Cache-Control: no-cache, no-store, max-age=0", false),
+    ] {
+        let reused = |ruling: &Ruling| under("Cache-Control: max-age=1", ruling).is_reused_for(300 * DAY_SECS, asked);
+        assert_eq!(reused(&immutable), !is_reload, "{asked}");
+        assert!(reused(&verified) && reused(&told), "{asked}");
+    }
+}
+
+#[test]
+fn web_page_in_place_of_a_file_is_not_stored_whatever_it_says() {
+    let page = Ruling { name: "test".into(), contradicts_url: true, ..Ruling::default() };
+    for lines in ["", "Cache-Control: max-age=60", "ETag: \"a\"\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT"] {
+        assert_eq!(under(lines, &page).refusal(), Some(Reason::PageForFile), "{lines}");
     }
 }
 

@@ -29,6 +29,19 @@ pub struct MirrorLink {
     pub path: String,
 }
 
+/// A server of packages and the server of their listings, such as `https://files.pythonhosted.org` and
+/// `https://pypi.org`.
+///
+/// A stored listing names the digests of files, which are then verified. Listings on the files' own server need no
+/// entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageIndex {
+    /// The server of the files.
+    pub files: OriginUrl,
+    /// The server of the listings.
+    pub index: OriginUrl,
+}
+
 impl MirrorLink {
     /// Returns the spellings of the prefix: unchanged, and with the scheme's default port added.
     pub(crate) fn spellings(&self) -> impl Iterator<Item = String> {

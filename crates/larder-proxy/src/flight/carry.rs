@@ -12,7 +12,7 @@
 
 use std::{sync::Arc, task::Poll};
 
-use http::{StatusCode, header::CONTENT_ENCODING};
+use http::StatusCode;
 use larder_http::{BodyPlace, Ruling};
 use larder_store::Store;
 
@@ -33,6 +33,7 @@ use crate::{
         stage::OpenHead,
     },
     git::AnswerCheck,
+    metrics::FileCheck,
     origin::body::OriginBody,
 };
 
@@ -42,8 +43,8 @@ pub(super) struct ResponseCarrier<'a> {
     open: &'a OpenHead,
     place: StorePlace,
     carrier: BodyCarrier,
-    /// The check that the body must pass.
-    check: Option<BodyCheck>,
+    /// The checks that the body must pass.
+    checks: BodyChecks,
     /// Longest body that is stored, in bytes.
     size_max: u64,
     /// Whether a rule demands or forbids finishing the fetch without readers. `None` without such a rule.
@@ -52,27 +53,36 @@ pub(super) struct ResponseCarrier<'a> {
     arrival: Option<(Arrival, Arc<ChunkedBody>)>,
 }
 
-/// A check of a body while it passes.
-enum BodyCheck {
-    /// A digest. No reader may receive a complete body that does not match it.
-    Digest(DigestCheck),
+/// The checks of a body while it passes.
+#[derive(Default)]
+struct BodyChecks {
+    /// The digest that its URL or a listing names. No reader may receive a complete body that does not match it.
+    named: Option<DigestCheck>,
+    /// The digest that the origin names (RFC 9530 3). A body that does not match it is passed on to its clients, who
+    /// can check it themselves, but not stored.
+    repr: Option<DigestCheck>,
     /// The completeness of git's packets. An incomplete response is passed on to its client, but not stored.
-    Git(AnswerCheck),
+    git: Option<AnswerCheck>,
 }
 
 impl<'a> ResponseCarrier<'a> {
-    pub(super) fn new(fetch: &'a Fetch, open: &'a OpenHead, place: StorePlace) -> Self {
+    /// Creates the carrier of a response whose body must have this digest, if one is known.
+    pub(super) fn new(fetch: &'a Fetch, open: &'a OpenHead, place: StorePlace, digest: Option<NamedDigest>) -> Self {
         let storage = if open.unstored.is_some() { BodyStorage::Off } else { BodyStorage::Whole };
         let carrier = BodyCarrier::new(fetch.cache(), &fetch.flight, storage, 0);
         let fields = open.head.fields();
-        let is_plain = open.head.status() == StatusCode::OK && !fields.contains_key(CONTENT_ENCODING);
-        let digest = fetch.asked.before.digest.as_ref().filter(|_| is_plain);
-        let check = match &fetch.asked.question {
-            Some(question) => Some(BodyCheck::Git(question.check())),
-            None => digest.map(NamedDigest::check).map(BodyCheck::Digest),
+        let is_whole = open.head.status() == StatusCode::OK;
+        let repr = NamedDigest::of_representation(fields).filter(|_| is_whole);
+        let checks = match &fetch.asked.question {
+            Some(question) => BodyChecks { git: Some(question.check()), ..BodyChecks::default() },
+            None => BodyChecks {
+                named: digest.map(|named| named.check()),
+                repr: repr.map(|named| named.check()),
+                git: None,
+            },
         };
         let finishes = Ruling::of(fields).and_then(|ruling| ruling.finishes_abandoned);
-        Self { fetch, open, place, carrier, check, size_max: fetch.size_max(fields), finishes, arrival: None }
+        Self { fetch, open, place, carrier, checks, size_max: fetch.size_max(fields), finishes, arrival: None }
     }
 
     /// Carries the body to its end.
@@ -94,11 +104,7 @@ impl<'a> ResponseCarrier<'a> {
         loop {
             match self.carrier.next(&mut body, self.is_worth_finishing()).await {
                 CarriedPiece::Data(bytes) => {
-                    match &mut self.check {
-                        Some(BodyCheck::Digest(check)) => check.push(&bytes),
-                        Some(BodyCheck::Git(check)) => check.push(&bytes),
-                        None => {}
-                    }
+                    self.checks.push(&bytes);
                     self.carrier.produced += bytes.len() as u64;
                     // If the length is known, the last bytes are recognized before the end of the message. So a wrong
                     // digest can still break off the response.
@@ -109,7 +115,10 @@ impl<'a> ResponseCarrier<'a> {
                         flight.withhold(bytes);
                         break;
                     }
-                    flight.push(bytes);
+                    match self.checks.named {
+                        Some(_) => flight.push_unchecked(bytes, self.open.total_len),
+                        None => flight.push(bytes),
+                    }
                     self.choose_storage(self.carrier.produced);
                     self.carrier.commit_full_chunks().await;
                     // This stores a head for the part that has arrived, so that a crash does not lose it.
@@ -162,23 +171,21 @@ impl<'a> ResponseCarrier<'a> {
         self.carrier.go_on(source, &missing, is_worth_finishing).await
     }
 
-    /// Checks the complete body. Returns whether it contradicts the digest in its URL.
+    /// Checks the complete body. Returns whether it contradicts the digest in its URL or a listing.
     ///
-    /// An incomplete response of git contradicts nothing, but is no longer stored.
+    /// A body that only contradicts its Repr-Digest, and an incomplete response of git, are no longer stored.
     fn is_wrong(&mut self) -> bool {
-        let is_wrong = match self.check.take() {
-            Some(BodyCheck::Digest(check)) => !check.matches(),
-            Some(BodyCheck::Git(check)) => {
-                if !check.is_whole() {
-                    self.carrier.storage = BodyStorage::Off;
-                }
-                false
-            }
-            None => false,
-        };
-        if is_wrong {
+        let BodyChecks { named, repr, git } = std::mem::take(&mut self.checks);
+        let is_wrong = named.is_some_and(|check| !check.matches());
+        let contradicts_itself = repr.is_some_and(|check| !check.matches());
+        if contradicts_itself || git.is_some_and(|check| !check.is_whole()) {
+            self.carrier.storage = BodyStorage::Off;
+        }
+        if is_wrong || contradicts_itself {
+            self.fetch.cache().metrics.files[FileCheck::Mismatched as usize].add(1);
             let (origin, path) = (&self.fetch.asked.origin, self.fetch.asked.path());
-            tracing::warn!(%origin, path, "a response is not stored: its body does not have the digest in its URL");
+            let named_by = if is_wrong { "its URL or a stored listing" } else { "its Repr-Digest" };
+            tracing::warn!(%origin, path, named_by, "a response is not stored: its body does not have the named digest");
         }
         is_wrong
     }
@@ -221,7 +228,7 @@ impl<'a> ResponseCarrier<'a> {
         let (primary, key) = (Arc::clone(&self.place.primary), Arc::clone(&self.place.key));
         let place = BodyKeys { primary, key, representation: random() };
         let chunks = ChunkedBody::new(cache, place, &self.open.head, self.open.total_len);
-        let chunks = Arc::new(if self.check.is_some() { chunks.without_rest() } else { chunks });
+        let chunks = Arc::new(if self.checks.are_any() { chunks.without_rest() } else { chunks });
         let source = BodySource::new(&flights.means, &self.fetch.asked, Arc::clone(&chunks));
         self.fetch.flight.set_source(Arc::new(source));
         self.carrier.storage = BodyStorage::Chunks(chunks);
@@ -243,6 +250,7 @@ impl<'a> ResponseCarrier<'a> {
         };
         self.commit_head(place, body).await;
         self.arrival = None;
+        self.fetch.count_file(&self.open.head);
     }
 
     /// Stores the head of an incomplete body whose chunks are stored, if its remainder can be requested. The response
@@ -287,6 +295,21 @@ impl<'a> ResponseCarrier<'a> {
         let placed = (self.open.head.body() != place).then(|| self.open.head.clone().with_body(place));
         let head = placed.as_ref().unwrap_or(&self.open.head);
         storing::commit(self.fetch.cache(), &self.place, head, body, self.fetch.flight.began).await;
+    }
+}
+
+impl BodyChecks {
+    fn push(&mut self, bytes: &[u8]) {
+        for check in [&mut self.named, &mut self.repr].into_iter().flatten() {
+            check.push(bytes);
+        }
+        if let Some(check) = &mut self.git {
+            check.push(bytes);
+        }
+    }
+
+    fn are_any(&self) -> bool {
+        self.named.is_some() || self.repr.is_some() || self.git.is_some()
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, header, response};
 use larder_http::{
-    Reason, Reuse, Ruling, Storability, Timestamp,
+    Reason, Reuse, Ruling, Storability, StoredHead, Timestamp,
     storable::{self, Exchange},
     validate,
 };
@@ -30,6 +30,7 @@ use crate::{
         shared::Flight,
         stage::{ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
     },
+    metrics::FileCheck,
     origin::body::OriginBody,
 };
 
@@ -177,6 +178,9 @@ impl Fetch {
             }
             self.asked.put_confirmed_ruling(&self.cache().shared.rules, stored_status, &mut answer.head.headers);
         }
+        if found.entry.head.freshness().is_verified {
+            put_verified(&mut answer.head.headers);
+        }
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let head = validate::freshen(&found.entry.head, &exchange, settings);
@@ -254,7 +258,7 @@ impl Fetch {
         let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
         let is_replaced = status == StatusCode::OK
             && was_validated(found)
-            && !matches!(reason, Reason::Authorization | Reason::RequestNoStore);
+            && !matches!(reason, Reason::Authorization | Reason::RequestNoStore | Reason::PageForFile);
         let settings = &self.cache().http;
         let head = &found.entry.head;
         let is_stale = head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(clock::now());
@@ -288,6 +292,18 @@ impl Fetch {
             self.cache().groups.of_document(self.asked.asker(), &self.primary, self.group)
         } else {
             self.group
+        }
+    }
+
+    /// Counts a stored file that never changes, by whether it was verified, and remembers where it or a listing is.
+    pub(super) fn count_file(&self, head: &StoredHead) {
+        let Some(ruling) = Ruling::of(head.fields()) else { return };
+        if head.selecting().iter().next().is_some() {
+            self.cache().shared.listings.note(&self.primary, head.selecting());
+        }
+        if ruling.immutable && head.status() == StatusCode::OK {
+            let check = if ruling.is_verified { FileCheck::Verified } else { FileCheck::Unverified };
+            self.cache().metrics.files[check as usize].add(1);
         }
     }
 
@@ -357,6 +373,13 @@ impl Drop for LandingGuard {
 /// stored one is outdated (RFC 9111 4.3.3).
 fn was_validated(found: &FoundResponse) -> bool {
     !validate::request_fields(&found.entry.head).is_empty()
+}
+
+/// Marks the ruling in a response's fields as that of a body that is stored only if it has its digest.
+pub(super) fn put_verified(fields: &mut HeaderMap) {
+    if let Some(ruling) = Ruling::of(fields) {
+        Ruling { is_verified: true, ..ruling }.put(fields);
+    }
 }
 
 /// Returns whether a status says that the content no longer exists.

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING};
 use larder_http::{BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, cache_control, reuse};
 
 use crate::{
@@ -18,14 +18,16 @@ use crate::{
         entry::{CHUNK_BYTES, random},
         storing::{self, StoreAdmission, StorePlace},
     },
+    digest::NamedDigest,
     errors::Failure,
     flight::{
         carry::ResponseCarrier,
         copying,
-        fetch::{Fetch, OriginAnswer, is_gone},
+        fetch::{Fetch, OriginAnswer, is_gone, put_verified},
         part::entry_of,
         stage::{FetchStage, KeptPart, OpenHead, PartSource},
     },
+    listings,
     origin::body::OriginBody,
 };
 
@@ -48,8 +50,12 @@ impl Fetch {
             drop(Box::pin(storing::remove(self.cache(), &found.key)).await);
         }
         place.group = self.group_of(&answer.head.headers);
-        let OriginAnswer { head, body, request_time, response_time } = answer;
+        let OriginAnswer { mut head, body, request_time, response_time } = answer;
         let (cache, settings) = (self.cache(), &self.cache().http);
+        let digest = Box::pin(self.digest_of(status, &head.headers)).await;
+        if digest.is_some() {
+            put_verified(&mut head.headers);
+        }
         let own = cache_control::first_askers_own(&head.headers, &settings.targets);
         let total_len = body.remaining();
         let received = ReceivedHead { status, fields: head.headers, request_time, response_time };
@@ -65,7 +71,8 @@ impl Fetch {
         }
         // This is decided before the head is shared, because Cache-Status must say whether the response is stored.
         let behind = total_len.is_some_and(|len| len > CHUNK_BYTES) && cache.shared.patience.is_behind();
-        let divided_len = total_len.filter(|len| shareable && !behind && self.is_divided(&head, *len));
+        let may_divide = shareable && !behind && digest.is_none();
+        let divided_len = total_len.filter(|len| may_divide && self.is_divided(&head, *len));
         if !behind {
             place.admission = match (body.is_from_sibling, divided_len) {
                 // A sibling stores it for all nodes, so it stays in memory here unless it is popular.
@@ -84,7 +91,19 @@ impl Fetch {
         // From here on readers may be served, so everything that depends on the head is final.
         self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
         // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
-        Box::pin(ResponseCarrier::new(self, &open, place).run(body)).await;
+        Box::pin(ResponseCarrier::new(self, &open, place, digest).run(body)).await;
+    }
+
+    /// Returns the digest that the body of a response must have, if one is known. An encoded body has another one.
+    async fn digest_of(&self, status: StatusCode, fields: &HeaderMap) -> Option<NamedDigest> {
+        if status != StatusCode::OK || fields.contains_key(CONTENT_ENCODING) {
+            return None;
+        }
+        match &self.asked.before.digest {
+            Some(named) => Some(named.clone()),
+            None if Ruling::of(fields)?.immutable => listings::known_digest(self.cache(), &self.asked).await,
+            None => None,
+        }
     }
 
     /// Returns whether the nodes of the fleet divide a body of `len` bytes.

@@ -116,6 +116,7 @@ impl Fetch {
         }
         // Readers are served after this, so they find the part stored.
         let is_stored = self.keep_part(&place, &head, &arrived).await;
+        self.count_file(&head);
         let entry = Arc::new(entry_of(head, &arrived));
         let marker = place.marker.map(|(marker, _)| marker);
         let source = PartSource::Arrived { status: StatusCode::PARTIAL_CONTENT, is_stored };

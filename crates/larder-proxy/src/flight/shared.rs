@@ -206,6 +206,17 @@ impl Flight {
         state.wake_readers();
     }
 
+    /// Appends received bytes of a body that is checked at its end. Hides the last [`HELD_BACK_BYTES`] of the body, so
+    /// that no reader takes a wrong body for a complete one. `total_len` is the body's length, if it is known.
+    pub(crate) fn push_unchecked(&self, bytes: Bytes, total_len: Option<u64>) {
+        let mut state = self.lock();
+        state.window.push(bytes);
+        let end = total_len.unwrap_or(state.window.end());
+        let shown = end.saturating_sub(HELD_BACK_BYTES).min(state.window.end());
+        state.visible = state.visible.max(shown);
+        state.wake_readers();
+    }
+
     /// Appends the last bytes, but hides them from readers until the end is announced.
     pub(crate) fn withhold(&self, bytes: Bytes) {
         self.lock().window.push(bytes);
@@ -225,7 +236,9 @@ impl Flight {
     pub(crate) fn end(&self, result: Result<(), BodyError>) {
         let mut state = self.lock();
         state.ended = Some(result);
-        state.visible = state.window.end();
+        if result.is_ok() {
+            state.visible = state.window.end();
+        }
         state.closed |= result.is_err();
         state.wake_readers();
     }
@@ -266,6 +279,9 @@ impl Flight {
             true => committed,
             false => committed.saturating_sub(BEHIND_BYTES).min(state.fastest().unwrap_or(u64::MAX)),
         };
+        // A chunk is read from the store as a whole, so one with hidden bytes stays in the window.
+        let shown = state.visible - state.visible % CHUNK_BYTES;
+        let keep = if state.visible < committed { keep.min(shown) } else { keep };
         state.window.trim(keep);
     }
 
@@ -396,8 +412,9 @@ impl FlightState {
         if self.readers.is_empty() {
             return FetchPace::Unread;
         }
-        // The slowest reader can always advance. The limit is on how far the others may be ahead of it.
-        let ahead = self.window.share_bytes();
+        // The slowest reader can always advance. The limit is on how far the others may be ahead of it. Nobody can read
+        // hidden bytes, so they do not count.
+        let ahead = self.window.share_bytes() + (self.window.end() - self.visible);
         if stored {
             let fastest = self.fastest().unwrap_or(u64::MAX);
             return if self.window.end().saturating_sub(fastest) < ahead { FetchPace::Go } else { FetchPace::Wait };
@@ -433,6 +450,8 @@ impl FlightState {
     }
 }
 
+/// Number of bytes at the end of a body that readers get only once the whole body has passed its check.
+const HELD_BACK_BYTES: u64 = 64 << 10;
 /// Number of stored bytes that stay in memory for readers that are slightly behind, if the body's share allows.
 const BEHIND_BYTES: u64 = 1 << 20;
 

@@ -65,7 +65,8 @@ impl BodySource {
         let chunks = ChunkedBody::of(&means.cache, asked.key.as_ref()?, key, entry)?;
         // Other nodes can be asked for the pieces of a divided body while origins cannot.
         let is_cut_off = asked.line.is_down() && !means.divides(asked, &chunks);
-        let is_alone = asked.before.digest.is_some() || asked.question.is_some() || is_cut_off;
+        let is_checked = asked.before.digest.is_some() || entry.head.freshness().is_verified;
+        let is_alone = is_checked || asked.question.is_some() || is_cut_off;
         let chunks = if is_alone { chunks.without_rest() } else { chunks };
         Some(Self::new(means, asked, Arc::new(chunks)))
     }

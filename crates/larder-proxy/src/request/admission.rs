@@ -267,16 +267,18 @@ fn before(
     // A git question is answered like a GET, so the rules for GET apply.
     let method = if may_be_git { &Method::GET } else { method };
     let request = RuledRequest { method, scheme, authority, path, accept: accept_of(fields) };
+    let may_never_change = rules.into_iter().flatten().any(|rules| rules.may_never_change(&request));
     let ruling = rules.into_iter().flatten().find_map(|rules| rules.find_before(&request));
-    let Some(ruling) = ruling else { return RequestRules::default() };
+    let Some(ruling) = ruling else { return RequestRules { may_never_change, ..RequestRules::default() } };
     if ruling.ignores_client() && RequestDirectives::from_fields(fields).no_store {
         RequestDirectives::drop_no_store(fields);
     }
-    let digest = if ruling.checks_digest { NamedDigest::of_path(path) } else { None };
+    let digest = if ruling.checks_digest || ruling.immutable { NamedDigest::of_path(path) } else { None };
     // Permission for clients with credentials is not requested for a POST.
     let is_for_all = !fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization;
     let caches_git = may_be_git && ruling.caches_git && is_for_all;
-    RequestRules { checks_authorization: ruling.checks_authorization, digest, is_anybodys: false, caches_git }
+    let checks_authorization = ruling.checks_authorization;
+    RequestRules { checks_authorization, digest, may_never_change, is_anybodys: false, caches_git }
 }
 
 /// Copies a request's head out of the read buffer, so that the buffer can be used for the next request. Must be called

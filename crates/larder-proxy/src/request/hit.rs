@@ -7,7 +7,9 @@ use std::{ops::Range, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use larder_http::{
-    CacheStatus, Precondition, RangeOutcome, StoredHead, conditional,
+    CacheStatus, Precondition, RangeOutcome, StoredHead,
+    coding::CONTENT_DIGESTS,
+    conditional,
     multipart::Multipart,
     range::{self, content_range, content_range_unsatisfied},
 };
@@ -94,7 +96,12 @@ pub(crate) fn portion(
     total_len: u64,
     fields: &mut HeaderMap,
 ) -> (StatusCode, BodyPortion) {
-    match range::select(method, request_fields, head, total_len) {
+    let outcome = range::select(method, request_fields, head, total_len);
+    if outcome != RangeOutcome::Whole {
+        // The stored digests are those of the whole body (RFC 9530 2). Repr-Digest still holds.
+        CONTENT_DIGESTS.iter().for_each(|name| drop(fields.remove(name)));
+    }
+    match outcome {
         RangeOutcome::Whole => (head.status(), BodyPortion::Span(0..total_len)),
         RangeOutcome::Single { first, last } => {
             fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));

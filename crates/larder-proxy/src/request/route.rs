@@ -24,6 +24,8 @@ pub(crate) struct RouteFacts<'a> {
     pub(crate) is_uncollapsible: bool,
     /// Whether there is a store, which can keep parts of bodies.
     pub(crate) has_store: bool,
+    /// Whether the body must have a known digest, so that parts of it are not stored.
+    pub(crate) knows_digest: bool,
 }
 
 /// The state of a resource's stored response, which is represented by an `S`.
@@ -183,6 +185,14 @@ impl<S> StoredState<S> {
         }
     }
 
+    /// Returns whether no stored body can answer, in whole or in part.
+    pub(crate) fn is_absent(&self) -> bool {
+        match self {
+            Self::Response(stored) => stored.extent == AvailableExtent::Gone,
+            Self::OtherVariants | Self::Nothing => true,
+        }
+    }
+
     /// Returns the stored response.
     pub(crate) fn response(&self) -> Option<&S> {
         match self {
@@ -223,6 +233,8 @@ impl RouteFacts<'_> {
             || self.terms.directives.no_store
             || ((partial || conditional) && !is_stored && self.is_uncollapsible)
             || (partial && !is_stored && !self.has_store && self.is_far())
+            // A part cannot be checked, so it is not stored.
+            || (partial && !is_stored && self.knows_digest)
     }
 
     /// Returns whether a range starts so far into a body of unknown length that a fetch of the whole body would take
@@ -357,7 +369,8 @@ mod tests {
                 for (has_store, is_uncollapsible) in [(true, false), (false, false), (true, true)] {
                     let fields = fields(lines);
                     let terms = RequestTerms::new(method, &fields, UplinkState::Up);
-                    let facts = RouteFacts { terms, settings: &settings, is_uncollapsible, has_store };
+                    let facts =
+                        RouteFacts { terms, settings: &settings, is_uncollapsible, has_store, knows_digest: false };
                     let (fly, pass) = (ways[0].clone(), ways[1].clone());
                     let expected = match way_expected.as_str() {
                         "part" => {
@@ -405,7 +418,13 @@ mod tests {
                 let (fields, settings) = (fields(lines), Settings::default());
                 let line = UplinkState::Down(larder_http::reuse::StaleAllowed::AsOnError);
                 let terms = RequestTerms::new(&Method::GET, &fields, line);
-                let facts = RouteFacts { terms, settings: &settings, is_uncollapsible: true, has_store: true };
+                let facts = RouteFacts {
+                    terms,
+                    settings: &settings,
+                    is_uncollapsible: true,
+                    has_store: true,
+                    knows_digest: false,
+                };
                 assert_eq!(way(&facts, known), expected, "{known:?} {lines:?}");
             }
         }
@@ -421,9 +440,22 @@ mod tests {
         };
         let (fields, settings) = (HeaderMap::new(), Settings::default());
         let terms = RequestTerms::new(&Method::GET, &fields, UplinkState::Up);
-        let facts = RouteFacts { terms, settings: &settings, is_uncollapsible: false, has_store: true };
+        let facts =
+            RouteFacts { terms, settings: &settings, is_uncollapsible: false, has_store: true, knows_digest: false };
         assert_eq!(way(&facts, StoredState::Response(judged)), "fly+! stale");
         let gone = JudgedResponse { extent: AvailableExtent::Gone, ..judged };
         assert_eq!(way(&facts, StoredState::Response(gone)), "fly miss");
+    }
+
+    /// At stake: a part that nothing can check, kept as a part of a file that never changes.
+    #[test]
+    fn range_of_a_file_with_a_known_digest_is_passed_through_until_the_file_is_stored() {
+        let (fields, settings) = (fields(&["range: bytes=0-9"]), Settings::default());
+        let terms = RequestTerms::new(&Method::GET, &fields, UplinkState::Up);
+        let facts =
+            RouteFacts { terms, settings: &settings, is_uncollapsible: false, has_store: true, knows_digest: true };
+        assert_eq!(way(&facts, StoredState::Nothing), "pass uri-miss");
+        assert_eq!(way(&facts, stored(FRESH, AvailableExtent::Gone)), "pass miss");
+        assert_eq!(way(&facts, stored(FRESH, AvailableExtent::Whole)), "stored");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{borrow::Borrow, ops::ControlFlow, sync::Arc};
 
-use http::HeaderMap;
+use http::{HeaderMap, header};
 use larder_http::{
     CacheStatus, Reason, Reuse, StoredHead,
     cache_status::{Forward, Tier},
@@ -24,6 +24,7 @@ use crate::{
         presence::{self, Availability, AvailableExtent, ReadyAnswer},
         source::BodySource,
     },
+    listings,
     outcome::{MissReason, Outcome},
     request::{
         access::{self, AccessAnswer, Permission},
@@ -57,7 +58,9 @@ pub(crate) async fn from_cache(
     // Futures of several kilobytes that end soon are boxed, here and in the callers. Otherwise every request that waits
     // for an origin would keep their memory.
     let SeenResponse { stored, presence, marker, lost } = Box::pin(see(worker, asked, key)).await;
-    let facts = facts(&worker.cache, asked.terms(), key);
+    let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
+    let knows_digest = is_part && Box::pin(listings::known_digest(&worker.cache, asked)).await.is_some();
+    let facts = RouteFacts { knows_digest, ..facts(&worker.cache, asked.terms(), key) };
     let route = route::decide(&facts, stored.as_ref());
     // The origin must grant access before a response fetched with another client's credentials is served, even if the
     // response is fresh.
@@ -130,7 +133,7 @@ async fn permit(
 /// Collects the facts for a decision.
 pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8]) -> RouteFacts<'a> {
     let (is_uncollapsible, has_store) = (cache.shared.uncollapsible.contains(primary), cache.shared.store.is_some());
-    RouteFacts { terms, settings: &cache.http, is_uncollapsible, has_store }
+    RouteFacts { terms, settings: &cache.http, is_uncollapsible, has_store, knows_digest: false }
 }
 
 /// Looks up the stored response for a request.

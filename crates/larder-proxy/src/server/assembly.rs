@@ -37,6 +37,7 @@ use crate::{
     fleet::{keys::FleetKeys, link::FleetLink, peers::FleetPeers, shared_log::stream::SharedLogLink},
     flight::{rest::TailFetches, table::FlightTable},
     history::History,
+    listings::ListingTable,
     lists::ActiveLists,
     marks::ResponseMarkers,
     metrics::WorkerMetrics,
@@ -295,6 +296,7 @@ impl Assembly {
             entry_bytes_max: config.cache.entry_bytes_max,
             rules: config.rules.clone(),
             key_marks: Arc::<SiteRoutes>::clone(&routes),
+            listings: ListingTable::new(&config.package_indexes),
             stall: config.limits.stall,
         };
         let settings =

@@ -8,7 +8,7 @@ use super::{
     values::{duration, each, origin},
 };
 use crate::{
-    mirrors::{self, FileRules, NamedRegistry, OriginOf, RegistryKind},
+    mirrors::{self, BY_CODING, FileRules, NamedRegistry, OriginOf, RegistryKind},
     settings::RunSettings,
     value::BadValue,
 };
@@ -60,6 +60,8 @@ pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) 
         stands_in: fresh.is_some(),
         follows: follows == Some(true),
         at_any_port: false,
+        varies: BY_CODING,
+        packages: None,
     };
     settings.proxy.rules.extend(said.rules(&name, &mirror.origin));
     settings.proxy.mirrors.push(mirror);

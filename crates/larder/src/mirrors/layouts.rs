@@ -27,7 +27,9 @@ pub(crate) enum FileLifetime {
     Minutes(u64),
 }
 
-/// Media types of packages and their metadata. HTML is excluded, because such a page is a login form or an error.
+/// Media types of pages in place of packages: a login form, or an error.
+pub(super) const PAGES: &[&str] = &["text/html", "application/xhtml+xml"];
+/// Media types of packages and their metadata.
 pub(super) const FILES: &[&str] = &["application/*", "binary/*", "text/plain", "text/xml"];
 /// Media types of listings in text or JSON.
 pub(super) const TEXTS: &[&str] =

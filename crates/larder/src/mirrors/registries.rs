@@ -46,6 +46,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &["text/html", "application/vnd.pypi.simple.v1+html", "application/vnd.pypi.simple.v1+json"],
         usage: "pip install --index-url {}/pypi/simple/ NAME",
         kind: RegistryKind::Files,
+        negotiates: true,
     },
     Registry {
         name: "npm",
@@ -66,6 +67,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &["application/json", "application/vnd.npm.install-v1+json"],
         usage: "npm install --registry {}/npm/ NAME",
         kind: RegistryKind::Files,
+        negotiates: true,
     },
     Registry {
         name: "cargo",
@@ -96,6 +98,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &["application/json"],
         usage: "in ~/.cargo/config.toml: [source.crates-io] replace-with = \"larder\" and [source.larder] registry = \"sparse+{}/cargo/\"",
         kind: RegistryKind::Files,
+        negotiates: true,
     },
     Registry {
         name: "go",
@@ -116,6 +119,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "GOPROXY={}/go go build",
         kind: RegistryKind::Files,
+        negotiates: false,
     },
     Registry {
         name: "maven",
@@ -136,6 +140,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "in ~/.m2/settings.xml: <mirror><id>larder</id><mirrorOf>central</mirrorOf><url>{}/maven</url></mirror>",
         kind: RegistryKind::Files,
+        negotiates: false,
     },
     Registry {
         name: "debian",
@@ -158,6 +163,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "in sources.list: deb {}/debian bookworm main",
         kind: RegistryKind::Files,
+        negotiates: false,
     },
     Registry {
         name: "debian-security",
@@ -174,6 +180,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "in sources.list: deb {}/debian-security bookworm-security main",
         kind: RegistryKind::Files,
+        negotiates: false,
     },
     Registry {
         name: "ubuntu",
@@ -190,13 +197,15 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "in sources.list: deb {}/ubuntu noble main",
         kind: RegistryKind::Files,
+        negotiates: false,
     },
     Registry {
         name: "rubygems",
         servers: &[RegistryServer {
             suffix: "",
             url: "https://rubygems.org",
-            aliases: &[],
+            // Bundler requests its index from a host of its own.
+            aliases: &["https://index.rubygems.org"],
             immutable: &["/gems/*.gem", "/quick/**/*.gemspec.rz"],
             fresh: Duration::from_mins(5),
             follows: false,
@@ -209,6 +218,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "bundle config mirror.https://rubygems.org {}/rubygems",
         kind: RegistryKind::Files,
+        negotiates: false,
     },
     Registry {
         name: "nix",
@@ -228,6 +238,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "nix-build --option substituters {}/nix",
         kind: RegistryKind::Files,
+        negotiates: true,
     },
     Registry {
         name: "conda",
@@ -251,6 +262,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "conda install --override-channels -c {}/conda/conda-forge NAME",
         kind: RegistryKind::Files,
+        negotiates: true,
     },
     Registry {
         name: "github-releases",
@@ -272,6 +284,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "curl -O {}/github-releases/OWNER/REPOSITORY/releases/download/TAG/FILE",
         kind: RegistryKind::Files,
+        negotiates: false,
     },
     Registry {
         name: "huggingface",
@@ -295,6 +308,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "HF_HUB_DISABLE_XET=1 HF_ENDPOINT={}/huggingface hf download NAME",
         kind: RegistryKind::Files,
+        negotiates: false,
     },
     Registry {
         name: "oci",
@@ -311,6 +325,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         documents: &[],
         usage: "with {} for HOST:PORT, skopeo copy --src-tls-verify=false docker://HOST:PORT/library/debian:12 dir:debian, and HOST:PORT/ghcr.io/OWNER/NAME for others",
         kind: RegistryKind::Registries,
+        negotiates: false,
     },
 ];
 
