@@ -83,8 +83,7 @@ pub use config::{
     FleetNode, GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern,
     InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LocalWriters, LogSystem, Mirror, MirrorLink,
     NodeTls, Offline, OriginUrl, Origins, PackageIndex, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site,
-    TargetRules,
-    TierBucket, TierConfig, TlsIdentity,
+    TargetRules, TierBucket, TierConfig, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;

@@ -593,8 +593,16 @@ mod tests {
     fn rules_of_two_mirrors_on_one_host_go_by_the_port() {
         let of = |name: &str, port: u16, immutable: &[&str]| {
             let origin = format!("http://127.0.0.1:{port}").parse().unwrap();
-            FileRules { immutable, fresh: None, stands_in: false, follows: false, at_any_port: false }
-                .rules(name, &origin)
+            FileRules {
+                immutable,
+                fresh: None,
+                stands_in: false,
+                follows: false,
+                at_any_port: false,
+                packages: None,
+                varies: &[],
+            }
+            .rules(name, &origin)
         };
         let mut rules = of("one", 8081, &["/**"]);
         rules.extend(of("two", 8082, &["/**/*.jar"]));
@@ -621,8 +629,15 @@ mod tests {
     #[test]
     fn base_path_of_a_server_is_no_pattern() {
         let origin: OriginUrl = "https://a.example/}releases[1]*".parse().unwrap();
-        let said =
-            FileRules { immutable: &["/**/*.jar"], fresh: None, stands_in: false, follows: false, at_any_port: false };
+        let said = FileRules {
+            immutable: &["/**/*.jar"],
+            fresh: None,
+            stands_in: false,
+            follows: false,
+            at_any_port: false,
+            packages: None,
+            varies: &[],
+        };
         let rules = larder_http::Rules::new(said.rules("a", &origin));
         let find = |path| {
             let request =

@@ -168,7 +168,9 @@ impl FaultStats {
             (TransferKind::Write, PlannedFault::Lost) => &mut self.lost_writes,
             (TransferKind::Write, PlannedFault::Misdirected) => &mut self.misdirected_writes,
             (TransferKind::Write, PlannedFault::Flipped) => &mut self.flipped_writes,
-            (TransferKind::Write, PlannedFault::Error | PlannedFault::Full | PlannedFault::Loss) => &mut self.write_errors,
+            (TransferKind::Write, PlannedFault::Error | PlannedFault::Full | PlannedFault::Loss) => {
+                &mut self.write_errors
+            }
             (TransferKind::Sync, _) => &mut self.sync_errors,
         };
         *counter += 1;

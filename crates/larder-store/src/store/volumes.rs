@@ -6,10 +6,7 @@
 //! hash per volume and lookup. Source: Thaler and Ravishankar, rendezvous hashing (1998), weighted by -w / ln(h).
 
 use crate::{
-    Error, ErrorKind, Result,
-    engine::ReadExtent,
-    families::AnyEngine,
-    hash::KeyHasher,
+    Error, ErrorKind, Result, engine::ReadExtent, families::AnyEngine, hash::KeyHasher,
     volume::membership::MembershipGate,
 };
 use std::{

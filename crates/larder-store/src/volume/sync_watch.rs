@@ -153,7 +153,9 @@ pub(super) struct WatchedDirectory {
 impl Directory for WatchedDirectory {
     fn submit(&self, work: FileWork) {
         let watched = match work {
-            FileWork::Write { completion, .. } | FileWork::Remove { completion, .. } | FileWork::Clear { completion }
+            FileWork::Write { completion, .. }
+            | FileWork::Remove { completion, .. }
+            | FileWork::Clear { completion }
                 if self.failure.is_set() =>
             {
                 return completion.complete(Err(is_not_written()));

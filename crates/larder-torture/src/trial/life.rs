@@ -88,8 +88,7 @@ impl Trial {
 
     pub(super) fn crash(&mut self, how: Crash, again_after: Option<u64>) -> Result<(), String> {
         let store = self.store.take();
-        self.may_be_unaware =
-            self.has_lost_now() && store.as_ref().is_none_or(|store| store.stats().volumes_out > 0);
+        self.may_be_unaware = self.has_lost_now() && store.as_ref().is_none_or(|store| store.stats().volumes_out > 0);
         if store.is_none() && self.dying.is_none() {
             return Ok(());
         }
