@@ -225,31 +225,19 @@ impl Collector for MetricsSource {
         self.encode_responses(&mut encoder)?;
         times::encode(&mut encoder, &self.workers)?;
         self.site_labels.encode(&mut encoder, &self.workers)?;
-        let help = "Exchanges whose body came from an origin, by reason";
         let sums = ExchangeSums::of(&self.workers);
-        let mut misses = encoder.encode_descriptor("misses", help, None, zero.metric_type())?;
-        for reason in MissReason::all() {
-            let labels = [("reason", reason.token())];
-            ConstCounter::new(sums.missed(reason)).encode(misses.encode_family(&labels)?)?;
-        }
+        let help = "Exchanges whose body came from an origin, by reason";
+        let misses = MissReason::all().map(|reason| (reason.token(), sums.missed(reason)));
+        encode_by_label(&mut encoder, ("misses", help), "reason", misses)?;
         let help = "Responses that were cut off because their remaining bytes were unavailable";
-        let mut broken = encoder.encode_descriptor("broken_responses", help, None, zero.metric_type())?;
-        for error in BodyError::ALL {
-            let labels = [("why", error.token())];
-            ConstCounter::new(stats.broken[error as usize]).encode(broken.encode_family(&labels)?)?;
-        }
+        let broken = BodyError::ALL.into_iter().map(|error| (error.token(), stats.broken[error as usize]));
+        encode_by_label(&mut encoder, ("broken_responses", help), "why", broken)?;
         let help = "Fetched files that never change, by the result of the check against a known digest";
-        let mut files = encoder.encode_descriptor("files", help, None, zero.metric_type())?;
-        for check in FileCheck::ALL {
-            let labels = [("check", check.token())];
-            ConstCounter::new(stats.files[check as usize]).encode(files.encode_family(&labels)?)?;
-        }
+        let files = FileCheck::ALL.into_iter().map(|check| (check.token(), stats.files[check as usize]));
+        encode_by_label(&mut encoder, ("files", help), "check", files)?;
         let help = "Tunnels to listed hosts that were passed through unread";
-        let mut bypassed = encoder.encode_descriptor("interception_bypassed", help, None, zero.metric_type())?;
-        for reason in BypassReason::ALL {
-            let labels = [("reason", reason.token())];
-            ConstCounter::new(stats.bypassed[reason as usize]).encode(bypassed.encode_family(&labels)?)?;
-        }
+        let bypassed = BypassReason::ALL.into_iter().map(|reason| (reason.token(), stats.bypassed[reason as usize]));
+        encode_by_label(&mut encoder, ("interception_bypassed", help), "reason", bypassed)?;
         for (name, help, value) in counters(&stats) {
             encode_counter(&mut encoder, name, help, value)?;
         }
@@ -287,6 +275,20 @@ impl Collector for MetricsSource {
         }
         Ok(())
     }
+}
+
+/// Encodes the counters of one family, which differ in the value of `label`.
+fn encode_by_label<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    label: &str,
+    counts: impl Iterator<Item = (&'a str, u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (value, count) in counts {
+        ConstCounter::new(count).encode(family.encode_family(&[(label, value)])?)?;
+    }
+    Ok(())
 }
 
 /// Encodes the totals since the first start with this store.

@@ -111,7 +111,7 @@ fn is_of_machine(word: &str) -> bool {
     let Some(path) = word.strip_prefix('/') else { return false };
     let folder = path.split(['/', '.']).next().unwrap_or_default();
     let is_allowed = |allowed: &&str| word == *allowed || allowed.ends_with('/') && word.starts_with(allowed);
-    FOLDERS.contains(&folder) && !ALLOWED.iter().any(|allowed| is_allowed(&allowed))
+    FOLDERS.contains(&folder) && !ALLOWED.iter().any(is_allowed)
 }
 
 #[cfg(test)]

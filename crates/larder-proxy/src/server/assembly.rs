@@ -301,12 +301,10 @@ impl Assembly {
         };
         let settings =
             |site: &Site| site.cache.as_ref().map(|settings| SitePolicy::new(settings, &config.cache, &lasting.groups));
-        let manners: Vec<_> = config.sites.iter().map(settings).collect();
-        let manner = SitePolicy::new(&config.cache, &config.cache, &lasting.groups);
         let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
         let shared = Arc::new(ProxyState {
-            manners,
-            manner,
+            manners: config.sites.iter().map(settings).collect(),
+            manner: SitePolicy::new(&config.cache, &config.cache, &lasting.groups),
             compresses,
             cache: Arc::new(cache),
             routes,
