@@ -115,7 +115,7 @@ impl ChunkedBody {
     /// Returns bytes of chunk `number` from memory or the store, which include the first of the `wanted` bytes in it.
     /// Their number depends on the free memory.
     pub(crate) async fn read(
-        &self,
+        self: &Arc<Self>,
         number: u64,
         wanted: Range<u64>,
         waiting: ReadPatience,
@@ -129,8 +129,8 @@ impl ChunkedBody {
             return Ok(PlacedBytes { start: span.start, bytes });
         }
         let place = self.piece_at(&span, wanted.start, waiting);
-        let read = self.cache.shared.reads.find_or_begin(place);
-        match read.get(|| self.read_from_store(&key, &span, (place, waiting))).await {
+        let read = self.cache.shared.reads.find_or_begin(place, || self.begin_reading(number, place, waiting));
+        match read.get().await {
             Ok(piece) => Ok(self.share_of(piece, place, wanted.start)),
             Err(AbsenceReason::Trouble) => Err(AbsenceReason::Trouble),
             Err(AbsenceReason::Gap) => {
@@ -154,33 +154,54 @@ impl ChunkedBody {
         PiecePlace { start, end: span.end.min(start + BLOCK_BYTES), ..whole }
     }
 
-    /// Reads a piece of the chunk `span` from the store.
+    /// Begins to read a piece of chunk `number` from the store.
+    fn begin_reading(
+        self: &Arc<Self>,
+        number: u64,
+        place: PiecePlace,
+        waiting: ReadPatience,
+    ) -> impl Future<Output = Result<Bytes, AbsenceReason>> + Send + use<> {
+        let (body, bodies) = (Arc::clone(self), Arc::clone(&self.cache.shared.bodies));
+        let len = place.end - place.start;
+        // Counted before the task runs, so that the reads that begin together see each other. If memory is short, the
+        // read first waits for others.
+        let reserved = (!bodies.is_scarce()).then(|| bodies.reserve(len));
+        async move {
+            let (_turn, reserved) = match reserved {
+                Some(reserved) => (None, reserved),
+                None => (bodies.begin_read().await, bodies.reserve(len)),
+            };
+            body.read_from_store(number, place, waiting).await.map(|bytes| reserved.hold(bytes))
+        }
+    }
+
+    /// Reads a piece of chunk `number` from the store.
     async fn read_from_store(
         &self,
-        key: &[u8],
-        span: &Range<u64>,
-        (place, waiting): (PiecePlace, ReadPatience),
+        number: u64,
+        place: PiecePlace,
+        waiting: ReadPatience,
     ) -> Result<Bytes, AbsenceReason> {
         let shared = &self.cache.shared;
         let store = shared.store.as_ref().ok_or(AbsenceReason::Gap)?;
         let moment = shared.hot.moment();
+        let key = self.chunk_key(number);
+        let span = self.span(number);
         let len = span.end - span.start;
         let is_whole = place.end - place.start == len;
-        let _begun = shared.bodies.begin_read().await;
-        let reserved = shared.bodies.reserve(place.end - place.start);
         let reading = async {
-            let reader = if is_whole { store.get(key).await? } else { store.front(key).await? };
+            let reader = if is_whole { store.get(&key).await? } else { store.front(&key).await? };
             let Some(reader) = reader.filter(|reader| reader.len() == len) else { return Ok(None) };
             reader.read(place.start - span.start..place.end - span.start).await
         };
         let bytes = match lookup::ask(&self.cache, waiting, reading).await? {
             Some(bytes) => bytes,
-            None => self.read_from_tier(key, span, place).await.ok_or(AbsenceReason::Gap)?,
+            None => self.read_from_tier(&key, &span, place).await.ok_or(AbsenceReason::Gap)?,
         };
         if is_whole {
-            shared.hot.insert(key, HotItem::Chunk(bytes.clone()), moment);
+            shared.hot.insert(&key, HotItem::Chunk(bytes.clone()), moment);
         }
-        Ok(reserved.hold(bytes))
+        Ok(bytes)
     }
 
     /// Reads a piece of the chunk `span` from the second tier.

@@ -1,17 +1,21 @@
 //! Shares the pieces of long bodies among all readers that need them at the same time.
 //!
-//! Owns: the table of pieces that are being read or sent. The table keeps no piece alive; a piece is freed with its
-//! last reader. Invariant: a range of a representation always has the same bytes, so nothing here is ever invalidated.
-//! If many clients need a piece at once, one of them reads it. If that client gives up, the next one reads it. Cost: a
-//! short lock and an allocation per piece.
+//! Owns: the table of pieces that are being read or sent, and the tasks that read them. The table keeps no piece alive; a
+//! piece is freed with its last reader.
+//!
+//! Invariants: a range of a representation always has the same bytes, so nothing here is ever invalidated. A task reads
+//! a piece, never one of its readers: a client that stands still does not poll its futures, and would hold up all
+//! others. The task ends with the last reader. Cost: a short lock, two allocations and a task per piece.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
 use bytes::Bytes;
-use tokio::sync::OnceCell;
+use tokio::{sync::SetOnce, task::AbortHandle};
+
+use crate::cache::chunks::AbsenceReason;
 
 /// The pieces that are being read or sent.
 #[derive(Default)]
@@ -36,27 +40,44 @@ pub(crate) struct PiecePlace {
 
 /// One piece, whether read or being read.
 #[derive(Default)]
-pub(crate) struct SharedRead(OnceCell<Bytes>);
+pub(crate) struct SharedRead {
+    result: SetOnce<PieceResult>,
+    /// The task that reads the piece.
+    task: OnceLock<AbortHandle>,
+}
+
+/// The piece, or the reason why it is absent.
+type PieceResult = Result<Bytes, AbsenceReason>;
+
+/// Announces the result of a read, also if its task is dropped unfinished.
+struct ReadOutcome(Weak<SharedRead>);
 
 impl SharedReads {
     /// Returns the read of a piece, if it is in memory or being read.
     pub(crate) fn find(&self, place: &PiecePlace) -> Option<Arc<SharedRead>> {
-        self.lock().by_place.get(place)?.upgrade()
+        find(&self.lock(), place)
     }
 
-    /// Returns the read of a piece, or creates it if the caller is the first to need it.
-    pub(crate) fn find_or_begin(&self, place: PiecePlace) -> Arc<SharedRead> {
-        let mut pieces = self.lock();
-        if let Some(read) = pieces.by_place.get(&place).and_then(Weak::upgrade) {
-            return read;
-        }
-        if pieces.by_place.len() >= pieces.sweep_count {
-            pieces.by_place.retain(|_, read| read.strong_count() > 0);
-            pieces.sweep_count = (2 * pieces.by_place.len()).max(SWEEP_COUNT_MIN);
-        }
-        let read = Arc::<SharedRead>::default();
-        pieces.by_place.insert(place, Arc::downgrade(&read));
-        read
+    /// Returns the read of a piece. If the caller is the first to need it, a task begins to read it by `read`.
+    pub(crate) fn find_or_begin<F>(&self, place: PiecePlace, read: impl FnOnce() -> F) -> Arc<SharedRead>
+    where
+        F: Future<Output = PieceResult> + Send + 'static,
+    {
+        let begun = {
+            let mut pieces = self.lock();
+            if let Some(found) = find(&pieces, &place) {
+                return found;
+            }
+            if pieces.by_place.len() >= pieces.sweep_count {
+                pieces.by_place.retain(|_, read| read.strong_count() > 0);
+                pieces.sweep_count = (2 * pieces.by_place.len()).max(SWEEP_COUNT_MIN);
+            }
+            let begun = Arc::<SharedRead>::default();
+            pieces.by_place.insert(place, Arc::downgrade(&begun));
+            begun
+        };
+        begun.begin(read());
+        begun
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, PieceTable> {
@@ -64,18 +85,55 @@ impl SharedReads {
     }
 }
 
+/// Returns the read of a piece. A read that failed is not shared with later readers.
+fn find(pieces: &PieceTable, place: &PiecePlace) -> Option<Arc<SharedRead>> {
+    let read = pieces.by_place.get(place)?.upgrade()?;
+    (!matches!(read.result.get(), Some(Err(_)))).then_some(read)
+}
+
 impl SharedRead {
-    /// Returns the piece. `read` reads it unless another reader does.
+    /// Begins the task.
+    fn begin(self: &Arc<Self>, reading: impl Future<Output = PieceResult> + Send + 'static) {
+        // Boxed, because it takes kilobytes, and the runtime moves a spawned future.
+        let (outcome, reading) = (ReadOutcome(Arc::downgrade(self)), Box::pin(reading));
+        let task = tokio::spawn(async move { outcome.announce(reading.await) });
+        // A read is begun once.
+        let _ = self.task.set(task.abort_handle());
+    }
+
+    /// Waits for the piece.
     ///
     /// # Errors
-    /// The error of `read`. Other readers then read for themselves.
-    pub(crate) async fn get<E, F: Future<Output = Result<Bytes, E>>>(
-        self: Arc<Self>,
-        read: impl FnOnce() -> F,
-    ) -> Result<SharedPiece, E> {
-        // Boxed, because it takes kilobytes, and all readers but one only wait.
-        self.0.get_or_try_init(|| Box::pin(read())).await?;
+    /// The read failed, or was dropped with its worker.
+    pub(crate) async fn get(self: Arc<Self>) -> Result<SharedPiece, AbsenceReason> {
+        match self.result.wait().await {
+            Ok(_) => {}
+            Err(reason) => return Err(*reason),
+        }
         Ok(SharedPiece(self))
+    }
+}
+
+impl Drop for SharedRead {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+impl ReadOutcome {
+    fn announce(&self, result: PieceResult) {
+        if let Some(read) = self.0.upgrade() {
+            // The first result counts.
+            let _ = read.result.set(result);
+        }
+    }
+}
+
+impl Drop for ReadOutcome {
+    fn drop(&mut self) {
+        self.announce(Err(AbsenceReason::Trouble));
     }
 }
 
@@ -96,7 +154,8 @@ impl SharedPiece {
 
 impl AsRef<[u8]> for SharedPiece {
     fn as_ref(&self) -> &[u8] {
-        self.0.0.get().expect("it is made once the piece is there")
+        let result = self.0.result.get().and_then(|result| result.as_ref().ok());
+        result.expect("it is made once the piece is there")
     }
 }
 
@@ -105,7 +164,12 @@ const SWEEP_COUNT_MIN: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use std::{future::ready, pin::pin, task::Context, task::Waker};
+    use std::{
+        future::{pending, ready},
+        sync::atomic::{AtomicBool, Ordering::SeqCst},
+    };
+
+    use tokio::{sync::oneshot, task::yield_now};
 
     use super::*;
 
@@ -113,44 +177,94 @@ mod tests {
         PiecePlace { representation: 1, start, end: start + 10, is_patient: false }
     }
 
-    fn now<T>(future: impl Future<Output = T>) -> T {
-        let mut future = pin!(future);
-        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            std::task::Poll::Ready(done) => done,
-            std::task::Poll::Pending => panic!("it takes waiting"),
-        }
+    fn run(test: impl Future) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let limit = std::time::Duration::from_secs(10);
+        runtime.block_on(async { tokio::time::timeout(limit, test).await.expect("it takes waiting") });
+    }
+
+    fn there(text: &'static str) -> std::future::Ready<PieceResult> {
+        ready(Ok(Bytes::from_static(text.as_bytes())))
     }
 
     #[test]
     fn piece_is_read_once_and_goes_with_its_last_reader() {
-        let reads = SharedReads::default();
-        let first = now(reads.find_or_begin(place(0)).get(|| ready(Ok::<_, ()>(Bytes::from_static(b"once")))))
-            .expect("it is read");
-        assert!(!first.is_shared());
-        let second = now(reads.find_or_begin(place(0)).get(|| ready(Ok::<_, ()>(Bytes::from_static(b"again")))))
-            .expect("it is there");
-        assert!(first.is_shared());
-        let bytes = second.into_bytes();
-        drop(first);
-        assert_eq!(bytes, "once");
-        assert!(reads.find(&place(0)).is_some());
-        drop(bytes);
-        assert!(reads.find(&place(0)).is_none());
+        run(async {
+            let reads = SharedReads::default();
+            let first = reads.find_or_begin(place(0), || there("once")).get().await.expect("it is read");
+            assert!(!first.is_shared());
+            let second = reads.find_or_begin(place(0), || there("again")).get().await.expect("it is there");
+            assert!(first.is_shared());
+            let bytes = second.into_bytes();
+            drop(first);
+            assert_eq!(bytes, "once");
+            assert!(reads.find(&place(0)).is_some());
+            drop(bytes);
+            assert!(reads.find(&place(0)).is_none());
+        });
     }
 
     #[test]
-    fn next_one_reads_where_the_first_could_not() {
+    fn piece_arrives_although_its_first_reader_does_not_poll() {
+        run(async {
+            let reads = SharedReads::default();
+            let (sender, receiver) = oneshot::channel();
+            let standing = reads.find_or_begin(place(0), || async { receiver.await.map_err(|_| AbsenceReason::Gap) });
+            let moving = reads.find_or_begin(place(0), || there("again"));
+            sender.send(Bytes::from_static(b"once")).unwrap();
+            assert_eq!(moving.get().await.expect("it is read").into_bytes(), "once");
+            assert_eq!(standing.get().await.expect("it is there").into_bytes(), "once");
+        });
+    }
+
+    #[test]
+    fn read_that_failed_is_begun_again_by_the_next_reader() {
+        run(async {
+            let reads = SharedReads::default();
+            let failed = reads.find_or_begin(place(0), || ready(Err(AbsenceReason::Gap)));
+            assert_eq!(Arc::clone(&failed).get().await.err(), Some(AbsenceReason::Gap));
+            let read = reads.find_or_begin(place(0), || there("there")).get().await.expect("it is read again");
+            assert_eq!(read.into_bytes(), "there");
+            drop(failed);
+        });
+    }
+
+    #[test]
+    fn read_ends_with_its_last_reader_and_fails_with_its_runtime() {
+        struct Dropped(Arc<AtomicBool>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                self.0.store(true, SeqCst);
+            }
+        }
         let reads = SharedReads::default();
-        let (first, second) = (reads.find_or_begin(place(0)), reads.find_or_begin(place(0)));
-        assert!(now(first.get(|| ready(Err(())))).is_err());
-        let read = now(second.get(|| ready(Ok::<_, ()>(Bytes::from_static(b"there"))))).expect("it reads for itself");
-        assert_eq!(read.into_bytes(), "there");
+        let is_dropped = Arc::new(AtomicBool::new(false));
+        let begin = |number| {
+            let guard = Dropped(Arc::clone(&is_dropped));
+            reads.find_or_begin(place(number), || async {
+                let _guard = guard;
+                pending().await
+            })
+        };
+        run(async {
+            let read = begin(0);
+            yield_now().await;
+            drop(read);
+            while !is_dropped.load(SeqCst) {
+                yield_now().await;
+            }
+        });
+        let mut left = None;
+        run(async { left = Some(begin(1)) });
+        run(async { assert_eq!(left.take().unwrap().get().await.err(), Some(AbsenceReason::Trouble)) });
     }
 
     #[test]
     fn places_of_pieces_that_have_gone_are_forgotten() {
-        let reads = SharedReads::default();
-        (0..10_000).for_each(|number| drop(reads.find_or_begin(place(number))));
-        assert!(reads.lock().by_place.len() <= 2 * SWEEP_COUNT_MIN);
+        run(async {
+            let reads = SharedReads::default();
+            (0..10_000).for_each(|number| drop(reads.find_or_begin(place(number), || there(""))));
+            assert!(reads.lock().by_place.len() <= 2 * SWEEP_COUNT_MIN);
+        });
     }
 }

@@ -8,11 +8,11 @@ use std::{
 use crate::support::{Connection, Fixture, Gate, Reply, eventually, request_text};
 
 /// An HTTP/2 client that sends exactly the given frames.
-struct Raw(Connection);
+pub(crate) struct Raw(Connection);
 
 impl Raw {
     /// Connects with these settings.
-    fn open(fixture: &Fixture, settings: &[u8]) -> Self {
+    pub(crate) fn open(fixture: &Fixture, settings: &[u8]) -> Self {
         let mut raw = Self(fixture.connect());
         raw.0.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         raw.send(SETTINGS, 0, 0, settings);
@@ -24,7 +24,7 @@ impl Raw {
     }
 
     /// Sends a GET on a stream.
-    fn ask(&mut self, stream: u32, path: &str) {
+    pub(crate) fn ask(&mut self, stream: u32, path: &str) {
         let mut fields = vec![0x82, 0x86, 0x04, path.len() as u8];
         fields.extend_from_slice(path.as_bytes());
         fields.extend_from_slice(b"\x01\x0csite.example");

@@ -59,6 +59,7 @@ mod sibling_pieces;
 mod siblings;
 mod sites;
 mod smuggling;
+mod standing_readers;
 mod support;
 mod tier;
 mod tls_clients;
