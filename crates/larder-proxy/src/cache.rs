@@ -23,6 +23,7 @@ use crate::{
         purges::{Purges, WorkStart},
         shared_reads::SharedReads,
         sightings::ChunkSightings,
+        tag_changes::TagChanges,
     },
     config::CacheSettings,
     listings::ListingTable,
@@ -49,6 +50,7 @@ pub(crate) mod responses;
 pub(crate) mod shared_reads;
 pub(crate) mod sightings;
 pub(crate) mod storing;
+pub(crate) mod tag_changes;
 pub(crate) mod tiered;
 
 /// The cache as one worker uses it for the requests of one site.
@@ -99,6 +101,8 @@ pub(crate) struct CacheShared {
     pub(crate) epochs: Arc<KeyChanges>,
     /// Resources whose responses cannot be shared. Requests for them do not wait for one another's fetches.
     pub(crate) uncollapsible: Arc<KeySet>,
+    /// Resources whose entity tags differ from one response to the next.
+    pub(crate) tag_changes: Arc<TagChanges>,
     /// The room for copies of other nodes' responses, and the popular ones among them.
     pub(crate) copies: Arc<SiblingCopies>,
     pub(crate) patience: StorePatience,

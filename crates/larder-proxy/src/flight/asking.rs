@@ -7,6 +7,8 @@
 //! Each hop must pass the rules for targets, as if a client had requested it. The result is stored under the requested
 //! key, with the constraints that the redirects impose on it. Cost: one request per hop, at most [`HOP_COUNT_MAX`].
 
+use std::time::Instant;
+
 use http::{
     HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
     header::{
@@ -155,10 +157,12 @@ impl FetchContext {
             Ok((head, body)) => missing.judge(start, &head, body),
             Err(failure) => ContinuationAnswer::Failed(failure),
         };
-        if let ContinuationAnswer::Continued { status: StatusCode::OK, .. } = answer
-            && piece.is_some()
-        {
-            self.note_whole(asked);
+        match (&answer, &asked.key) {
+            (ContinuationAnswer::Continued { status: StatusCode::OK, .. }, _) if piece.is_some() => {
+                self.note_whole(asked);
+            }
+            (ContinuationAnswer::Changed, Some(key)) => self.cache.shared.tag_changes.note(key, Instant::now()),
+            _ => {}
         }
         answer
     }

@@ -131,14 +131,14 @@ impl ChunkReader {
         let waiting = if self.is_alone { ReadPatience::Long } else { ReadPatience::Short };
         // A fetch of missing bytes must be read from its start on. Past that point the store would report its chunks as
         // missing, and they would be requested twice.
-        let end = self.source.rest_start().filter(|start| *start > self.span.start).unwrap_or(self.span.end);
+        let end = self.source.next_rest_start(&self.span).unwrap_or(self.span.end);
         let count = self.ahead_count();
         while self.ahead.len() > count {
             // Memory no longer suffices for the chunk furthest ahead.
             self.ahead.pop_back();
             self.next -= 1;
         }
-        while self.ahead.len() < count && self.next * CHUNK_BYTES < self.span.end.min(end) {
+        while self.ahead.len() < count && self.next * CHUNK_BYTES < end {
             self.ahead.push_back(self.begin_reading(self.next, waiting));
             self.next += 1;
         }
@@ -203,8 +203,17 @@ impl ChunkReader {
         };
         let source = Arc::clone(&self.source);
         let asking = async move {
-            let mut reader = rest::board(&source, start, end).await;
-            matches!(reader.stage().await, FetchStage::Continued(_)).then_some(reader)
+            // The response has begun, so nobody else can complete it. Where an origin's servers disagree in their entity
+            // tag, the next request may reach another server.
+            for _ in 0..CHANGED_ATTEMPT_COUNT {
+                let mut reader = rest::board(&source, start, end).await;
+                match reader.stage().await {
+                    FetchStage::Continued(_) => return Some(reader),
+                    FetchStage::Changed => {}
+                    _ => return None,
+                }
+            }
+            None
         };
         self.rest = OriginTail::Asked(start, Box::pin(asking));
         true
@@ -271,3 +280,5 @@ const HELD_COUNT_MAX: u64 = 1024;
 /// Number of bytes to take from the origin at the store's first trouble.
 const TROUBLE_BYTES: u64 = 8 << 20;
 const TROUBLE_DOUBLINGS_MAX: u32 = 20;
+/// Most requests for missing bytes to an origin that sends another representation each time.
+const CHANGED_ATTEMPT_COUNT: usize = 3;

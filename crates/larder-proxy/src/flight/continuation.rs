@@ -91,6 +91,7 @@ impl<'a> MissingRange<'a> {
             StatusCode::PARTIAL_CONTENT
             | StatusCode::OK
             | StatusCode::RANGE_NOT_SATISFIABLE
+            | StatusCode::PRECONDITION_FAILED
             | StatusCode::NOT_FOUND
             | StatusCode::GONE => ContinuationAnswer::Changed,
             status => ContinuationAnswer::Unclear(status),

@@ -134,7 +134,7 @@ impl Fetch {
         let FoundResponse { entry, key, marker, .. } = found;
         let own = HeaderMap::new();
         let source = PartSource::Cache;
-        usable.then(|| KeptPart { entry, key, marker, own, alone: None, source, arrived: None })
+        usable.then(|| KeptPart { entry, key, marker, own, alone: None, source, arrived: None, _run: None })
     }
 
     /// Returns whether other requests find this fetch in the table.

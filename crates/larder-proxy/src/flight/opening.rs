@@ -131,7 +131,8 @@ impl Fetch {
         let is_stored = self.keep_part(&place, &head, &arrived).await;
         let (entry, source) = (Arc::new(entry_of(head, &arrived)), PartSource::Arrived { status, is_stored });
         let marker = place.marker.map(|(marker, _)| marker);
-        let kept = KeptPart { entry, key: place.key, marker, own, alone: None, source, arrived: Some(arrived) };
+        let (key, arrived) = (place.key, Some(arrived));
+        let kept = KeptPart { entry, key, marker, own, alone: None, source, arrived, _run: None };
         self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }
 }

@@ -1,16 +1,23 @@
 //! Fetches a range of a response that is not stored: requests a part, and stores it as a part (RFC 9111 3.3, 3.4).
 //!
-//! Owns: which part is requested, and how much of it is stored. `cache::chunks` fetches missing parts later.
+//! Owns: which part is requested, and how much of it is stored. A part of at most [`CHUNK_BYTES`] is collected and stored
+//! before its readers are served. `flight::rest` moves a longer one, of which only whole chunks are kept, and fetches
+//! missing parts later.
 //!
 //! Invariants: a part is kept only if its Content-Range agrees with its length. Without a strong entity tag the
-//! remainder cannot be requested, so the part is kept only if it is all that was requested. Its head is stored after
-//! it. Memory: one part of at most [`CHUNK_BYTES`].
+//! remainder cannot be requested, so the part is kept only if it is all that was requested. Memory: one chunk, or a
+//! flight's window.
 
-use std::sync::Arc;
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+};
 
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
 use larder_http::{
-    BodyPlace, RangeOutcome, ReceivedHead, Storability, StoredHead, TargetList, cache_control, partial,
+    BodyPlace, RangeOutcome, Reason, ReceivedHead, SelectingFields, Storability, StoredHead, TargetList, Timestamp,
+    cache_control,
+    partial::{self, Part},
     range::{self, ByteRange, RangeRequest},
     span::Span,
     storable,
@@ -27,15 +34,31 @@ use crate::{
     flight::{
         copying,
         fetch::{Fetch, OriginAnswer},
+        reader::FlightReader,
+        rest::{self, LongPart},
+        source::BodySource,
         stage::{FetchStage, KeptPart, PartSource, PrivateResponse},
     },
+    origin::body::OriginBody,
 };
 
+/// A part of a response, as it is shared and stored.
+struct FetchedPart {
+    part: Part,
+    place: StorePlace,
+    head: StoredHead,
+    /// Additional fields for the first requester alone.
+    own: HeaderMap,
+    /// The only bytes that will ever be available, if the remainder cannot be requested.
+    alone: Option<Span>,
+}
+
 impl Fetch {
-    /// Returns the range to request, if a part suffices: the chunk that contains the start of the client's first range,
-    /// or the end of the body.
+    /// Returns the range to request, if a part suffices: the chunks that contain the client's first range, or the end of
+    /// the body.
     ///
-    /// Further ranges are fetched when they are read.
+    /// One response has all of them, because another one may have another entity tag. Further ranges are requested by
+    /// that tag.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // A digest can only be checked on the whole body.
         if self.asked.before.digest.is_some()
@@ -51,14 +74,25 @@ impl Fetch {
             RangeRequest::Single(range) => range,
             RangeRequest::Many(ranges) => *ranges.first()?,
         };
+        // The pieces of a divided body are requested from their owners, so another node sends only the first chunk.
+        let len_max = self.flights.means.siblings.as_ref().filter(|_| !self.asked.is_by_sibling).map(|_| CHUNK_BYTES);
         let text = match range {
             // If a client wants everything from near the start, the whole response is fetched.
             ByteRange::From { first, last: None } if first <= CHUNK_BYTES => return None,
-            ByteRange::From { first, .. } => {
+            ByteRange::From { first, last } => {
                 let start = first - first % CHUNK_BYTES;
-                format!("bytes={start}-{}", start.checked_add(CHUNK_BYTES - 1)?)
+                let end = last.and_then(|last| (last - last % CHUNK_BYTES).checked_add(CHUNK_BYTES));
+                let end = match len_max {
+                    Some(len) => Some(start.checked_add(len)?),
+                    None => end,
+                };
+                end.map_or(format!("bytes={start}-"), |end| format!("bytes={start}-{}", end - 1))
             }
-            ByteRange::Suffix { len } => format!("bytes=-{}", len.min(CHUNK_BYTES)),
+            ByteRange::Suffix { len } if len <= CHUNK_BYTES || len_max.is_some() => {
+                format!("bytes=-{}", len.min(CHUNK_BYTES))
+            }
+            // The first chunk begins before these bytes. Its position is not known yet.
+            ByteRange::Suffix { len } => format!("bytes=-{}", len.saturating_add(CHUNK_BYTES)),
         };
         HeaderValue::try_from(text).ok()
     }
@@ -67,27 +101,8 @@ impl Fetch {
     pub(super) async fn accept_part(&self, answer: OriginAnswer, range: &HeaderValue) {
         let cache = self.cache();
         let OriginAnswer { head, body, request_time, response_time } = answer;
-        let tag = strong_tag(&head.headers);
-        let kept = partial::part(head.status, &head.headers).and_then(|part| {
-            // Without a strong tag the remainder can never be requested, so the part is useless to other clients.
-            if tag.is_none() && !is_all_wanted(&self.asked, &part.span, part.total_len) {
-                return Err(larder_http::Reason::Partial);
-            }
-            let exchange = self.exchange(&head, request_time, response_time);
-            match storable::decide_part(&exchange, &part, &cache.http) {
-                Storability::Store { rule, .. } => Ok((part, rule)),
-                Storability::Refuse { reason } => Err(reason),
-            }
-        });
-        let kept = kept.and_then(|(part, rule)| {
-            let settings = &cache.http;
-            let place = StorePlace::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
-            let place = place.zip(rule.select(&self.asked.fields, settings)).ok_or(larder_http::Reason::VaryStar)?;
-            let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= self.size_max(&head.headers);
-            if fits { Ok((part, place)) } else { Err(larder_http::Reason::Partial) }
-        });
-        let (part, (mut place, selecting)) = match kept {
-            Ok(kept) => kept,
+        let (part, mut place, selecting) = match self.place_of_part(&head, request_time, response_time) {
+            Ok(placed) => placed,
             Err(reason) => {
                 cache.shared.uncollapsible.insert(&self.primary);
                 let is_exact = self.asked.fields.get(header::RANGE) == Some(range);
@@ -95,32 +110,101 @@ impl Fetch {
                 return self.flight.set_private(private);
             }
         };
-        let is_from_sibling = body.is_from_sibling;
-        let len = usize::try_from(part.span.len()).unwrap_or(usize::MAX);
-        // The part is collected before it is shared. It is at most one chunk, and its length must agree with its
-        // Content-Range.
+        let targets = &cache.http.targets;
+        let own = cache_control::first_askers_own(&head.headers, targets);
+        let is_alone = strong_tag(&head.headers).is_none() && part.span.len() < part.total_len;
+        let alone = is_alone.then_some(part.span);
+        let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
+        let head = head_of(received, &part, selecting, targets).after_purges(self.flight.began.purge_count);
+        if body.is_from_sibling {
+            place.admission = copying::admission(cache, &place, &head, Some(part.span.len()));
+        }
+        let fetched = FetchedPart { part, place, head, own, alone };
+        match whole_chunks(&part).filter(|_| part.span.len() > CHUNK_BYTES) {
+            Some(span) => self.share_long(fetched, span, body).await,
+            None => self.share_short(fetched, body).await,
+        }
+    }
+
+    /// Decides where to store the part in a 206, or returns the reason not to store it.
+    fn place_of_part(
+        &self,
+        head: &response::Parts,
+        request_time: Timestamp,
+        response_time: Timestamp,
+    ) -> Result<(Part, StorePlace, SelectingFields), Reason> {
+        let settings = &self.cache().http;
+        let part = partial::part(head.status, &head.headers)?;
+        let has_tag = strong_tag(&head.headers).is_some();
+        // Without a strong tag the remainder can never be requested, so the part is useless to other clients.
+        if !has_tag && !is_all_wanted(&self.asked, &part.span, part.total_len) {
+            return Err(Reason::Partial);
+        }
+        let exchange = self.exchange(head, request_time, response_time);
+        let rule = match storable::decide_part(&exchange, &part, settings) {
+            Storability::Store { rule, .. } => rule,
+            Storability::Refuse { reason } => return Err(reason),
+        };
+        let place = StorePlace::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
+        let (place, selecting) = place.zip(rule.select(&self.asked.fields, settings)).ok_or(Reason::VaryStar)?;
+        let can_be_kept = part.span.len() <= CHUNK_BYTES || (has_tag && whole_chunks(&part).is_some());
+        if can_be_kept && part.total_len <= self.size_max(&head.headers) {
+            Ok((part, place, selecting))
+        } else {
+            Err(Reason::Partial)
+        }
+    }
+
+    /// Stores and shares a part of at most one chunk.
+    async fn share_short(&self, fetched: FetchedPart, body: OriginBody) {
+        let span = fetched.part.span;
+        let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
+        // The part is collected before it is shared, because its length must agree with its Content-Range.
         let Some(bytes) = body.collect(len).await else {
             let why = "its response ended early".to_owned();
             return self
                 .flight
                 .set_stage(FetchStage::Failed(Failure::Broken { host: self.asked.origin.to_string(), why }));
         };
-        let targets = &cache.http.targets;
-        let own = cache_control::first_askers_own(&head.headers, targets);
-        let arrived = PlacedBytes { start: part.span.first, bytes };
-        let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
-        let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
-        let head = head_of(received, &part, selecting, targets).after_purges(self.flight.began.purge_count);
-        if is_from_sibling {
-            place.admission = copying::admission(cache, &place, &head, Some(part.span.len()));
-        }
+        let arrived = PlacedBytes { start: span.first, bytes };
         // Readers are served after this, so they find the part stored.
-        let is_stored = self.keep_part(&place, &head, &arrived).await;
+        let is_stored = self.keep_part(&fetched.place, &fetched.head, &arrived).await;
+        let entry = entry_of(fetched.head.clone(), &arrived);
+        self.share(fetched, entry, is_stored, (Some(arrived), None));
+    }
+
+    /// Shares the whole chunks `span` of a longer part, and stores them while they arrive.
+    async fn share_long(&self, fetched: FetchedPart, span: Range<u64>, body: OriginBody) {
+        let FetchedPart { part, place, head, .. } = &fetched;
+        let (cache, is_behind) = (self.cache(), self.cache().shared.patience.is_behind());
+        // The head is stored before its chunks, so that requests that arrive meanwhile find this fetch by it. The chunks
+        // that a response needs are verified each time.
+        let is_stored = place.admission != StoreAdmission::Refused
+            && !is_behind
+            && storing::commit(cache, place, head, Vec::new(), self.flight.began).await;
+        let BodyPlace::Chunks { len, representation } = head.body() else { return };
+        let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
+        let chunks = Arc::new(ChunkedBody::new(cache, keys, head, Some(len)));
+        let source = Arc::new(BodySource::new(&self.flights.means, &self.asked, chunks));
+        let skip = span.start - part.span.first;
+        let run = rest::board_part(&source, LongPart { span, body, skip, is_stored });
+        let entry = CachedEntry::new(head.clone(), EntryBody::Chunks { len, representation });
+        self.share(fetched, entry, is_stored, (None, Some(Mutex::new(run))));
+    }
+
+    /// Shares a part that has arrived, or is brought by `run`.
+    fn share(
+        &self,
+        fetched: FetchedPart,
+        entry: CachedEntry,
+        is_stored: bool,
+        (arrived, run): (Option<PlacedBytes>, Option<Mutex<FlightReader>>),
+    ) {
+        let FetchedPart { place, head, own, alone, .. } = fetched;
         self.count_file(&head);
-        let entry = Arc::new(entry_of(head, &arrived));
         let marker = place.marker.map(|(marker, _)| marker);
         let source = PartSource::Arrived { status: StatusCode::PARTIAL_CONTENT, is_stored };
-        let kept = KeptPart { entry, key: place.key, marker, own, alone, source, arrived: Some(arrived) };
+        let kept = KeptPart { entry: Arc::new(entry), key: place.key, marker, own, alone, source, arrived, _run: run };
         self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }
 
@@ -164,16 +248,20 @@ pub(super) fn entry_of(head: StoredHead, arrived: &PlacedBytes) -> CachedEntry {
     CachedEntry::new(head, body)
 }
 
-/// Returns the head of the whole response that a part belongs to. If the part covers everything, the head is that of a
-/// complete response.
-fn head_of(
-    mut received: ReceivedHead,
-    part: &partial::Part,
-    selecting: larder_http::SelectingFields,
-    targets: &TargetList,
-) -> StoredHead {
+/// Returns the bytes of a part that form whole chunks of its body, if there are any.
+fn whole_chunks(part: &Part) -> Option<Range<u64>> {
+    let start = part.span.first.checked_next_multiple_of(CHUNK_BYTES)?;
+    let end = part.span.last + 1;
+    let end = if end == part.total_len { end } else { end - end % CHUNK_BYTES };
+    (start < end).then_some(start..end)
+}
+
+/// Returns the head of the whole response that a part belongs to. If the part covers everything and is short, the head
+/// is that of a complete response.
+fn head_of(mut received: ReceivedHead, part: &Part, selecting: SelectingFields, targets: &TargetList) -> StoredHead {
     // The origin sent a 206, so it supports ranges, and the missing parts can be requested.
     received.fields.entry(header::ACCEPT_RANGES).or_insert(HeaderValue::from_static("bytes"));
     let head = partial::whole_head(received, part, random(), selecting, targets);
-    if part.span.len() == part.total_len { head.with_body(BodyPlace::Whole { len: part.total_len }) } else { head }
+    let is_whole = part.span.len() == part.total_len && part.total_len <= CHUNK_BYTES;
+    if is_whole { head.with_body(BodyPlace::Whole { len: part.total_len }) } else { head }
 }

@@ -2,8 +2,9 @@
 //!
 //! Owns: the list of chunks that a request needs, the probe of each, and the start of the response: its first bytes, or
 //! a fetch of the missing ones. Streaming is done elsewhere. Invariant: when a response is called a hit, every
-//! requested chunk has just been found, with its key compared. A body with a gap counts as a hit only after the origin
-//! has agreed to continue it.
+//! requested chunk has just been found, with its key compared. A response over gaps begins only after the origin has
+//! confirmed that it has their bytes, under the same validator: otherwise the response would break off where an origin's
+//! servers disagree in their validators.
 //!
 //! The index recognizes entries by a few hash bits, so it reports one missing chunk in 500 as present. A body of 1,000
 //! chunks would hit that case sooner or later. So the record of each chunk is probed, and its location is remembered
@@ -26,7 +27,7 @@ use crate::{
     asked::{RequestHead, RequestTerms},
     cache::{
         Cache,
-        chunks::{AbsenceReason, ChunkedBody, covers},
+        chunks::{AbsenceReason, ChunkedBody, PlacedBytes, covers},
         entry::{CHUNK_BYTES, CachedEntry, EntryBody},
         lookup::{self, FoundResponse, StoreTrouble},
         patience::ReadPatience,
@@ -44,8 +45,8 @@ use crate::{
 pub(crate) enum Availability {
     /// Everything. `None` if the response needs no body from the store.
     There(Option<ChunkedPlan>),
-    /// A part. The remainder can be requested. The number is the position of the first gap.
-    Lacking(ChunkedPlan, u64),
+    /// A part. The remainder can be requested. The ranges are the first gaps.
+    Lacking(ChunkedPlan, Vec<Range<u64>>),
     /// A part, and the remainder cannot be requested.
     Gone,
 }
@@ -82,17 +83,33 @@ pub(crate) async fn look(
     key: &Arc<[u8]>,
     entry: &CachedEntry,
 ) -> Availability {
+    look_at_part(means, asked, (key, entry), None).await
+}
+
+/// Checks the availability like [`look`]. `arrived` is a part of the body in memory, which may not be stored.
+pub(crate) async fn look_at_part(
+    means: &Arc<FetchContext>,
+    asked: &Arc<RequestHead>,
+    (key, entry): (&Arc<[u8]>, &CachedEntry),
+    arrived: Option<&PlacedBytes>,
+) -> Availability {
     let EntryBody::Chunks { len, .. } = entry.body else { return Availability::There(None) };
     let Some(body) = BodySource::of(means, asked, key, entry) else { return Availability::Gone };
     let source = Arc::new(body);
     let wanted = wanted(&asked.method, &asked.fields, entry, len);
+    if let Some(arrived) = arrived {
+        source.set_begun(arrived.clone());
+        if source.is_between_nodes() && wanted.first().is_some_and(|span| arrived.span().contains(&span.start)) {
+            return Availability::There(Some(ChunkedPlan { source, wanted }));
+        }
+    }
     // RFC 9111 5.2.1.7: such a request must not reach the origin, so a gap cannot be filled.
     let is_alone = asked.terms().is_only_if_cached(&means.cache.http);
-    match first_missing(&source.chunks, &wanted).await {
-        Ok(None) if wanted.is_empty() => Availability::There(None),
-        Ok(None) => Availability::There(Some(ChunkedPlan { source, wanted })),
-        Ok(Some(_)) if is_alone || !source.chunks.can_go_on() => Availability::Gone,
-        Ok(Some(missing)) => Availability::Lacking(ChunkedPlan { source, wanted }, missing),
+    match first_gaps(&source.chunks, &wanted, arrived).await {
+        Ok(_) if wanted.is_empty() => Availability::There(None),
+        Ok(gaps) if gaps.is_empty() => Availability::There(Some(ChunkedPlan { source, wanted })),
+        Ok(_) if is_alone || !source.chunks.can_go_on() => Availability::Gone,
+        Ok(gaps) => Availability::Lacking(ChunkedPlan { source, wanted }, gaps),
         Err(StoreTrouble) => Availability::Gone,
     }
 }
@@ -109,10 +126,10 @@ pub(crate) async fn extent(
         return AvailableExtent::Gone;
     };
     let is_alone = terms.is_only_if_cached(&cache.http);
-    match first_missing(&chunks, &wanted(terms.method, terms.fields, &found.entry, len)).await {
-        Ok(None) => AvailableExtent::Whole,
-        Ok(Some(_)) if !is_alone && chunks.can_go_on() => AvailableExtent::Lacking,
-        Ok(Some(_)) | Err(StoreTrouble) => AvailableExtent::Gone,
+    match first_gaps(&chunks, &wanted(terms.method, terms.fields, &found.entry, len), None).await {
+        Ok(gaps) if gaps.is_empty() => AvailableExtent::Whole,
+        Ok(_) if !is_alone && chunks.can_go_on() => AvailableExtent::Lacking,
+        Ok(_) | Err(StoreTrouble) => AvailableExtent::Gone,
     }
 }
 
@@ -126,14 +143,14 @@ impl Availability {
         }
     }
 
-    /// Reads the first bytes, or begins to fetch the first missing ones. Returns `None` if the response must come from
+    /// Reads the first bytes, or begins to fetch the missing ones. Returns `None` if the response must come from
     /// another source.
     pub(crate) async fn ready(self) -> Option<ReadyAnswer> {
         match self {
             Self::There(None) => Some(ReadyAnswer { body: None, continued: None }),
             // Boxed, because it takes kilobytes for a moment only.
             Self::There(Some(body)) => Box::pin(body.open()).await,
-            Self::Lacking(body, missing) => Box::pin(body.fill(missing)).await,
+            Self::Lacking(body, gaps) => Box::pin(body.fill(gaps)).await,
             Self::Gone => None,
         }
     }
@@ -149,19 +166,38 @@ impl ChunkedPlan {
                 Some(ReadyAnswer { body: Some(self.source), continued: None })
             }
             Err(AbsenceReason::Gap | AbsenceReason::Trouble) if !self.source.chunks.can_go_on() => None,
-            Err(AbsenceReason::Gap) => self.fill(first.start).await,
+            Err(AbsenceReason::Gap) => {
+                let end = rest::gap_end(&self.source.chunks, first.start, first.end).min(first.end);
+                self.fill(vec![first.start..end]).await
+            }
             // Any other operation of the store would take as long, so the origin is used.
             Err(AbsenceReason::Trouble) => None,
         }
     }
 
-    /// Requests the bytes from `missing` on.
-    async fn fill(self, missing: u64) -> Option<ReadyAnswer> {
-        let end = self.wanted.iter().find(|span| span.contains(&missing))?.end;
-        let mut reader = rest::board(&self.source, missing, rest::gap_end(&self.source.chunks, missing, end)).await;
-        let FetchStage::Continued(continued) = reader.stage().await else { return None };
-        self.source.set_rest(missing, reader);
-        Some(ReadyAnswer { body: Some(self.source), continued: Some(continued) })
+    /// Requests the bytes of the first gaps, one after the other, and waits until the origin has confirmed them.
+    async fn fill(self, gaps: Vec<Range<u64>>) -> Option<ReadyAnswer> {
+        let mut continued = None;
+        let mut gaps = gaps.into_iter();
+        let mut gap = gaps.next()?;
+        let count_max = if self.source.is_between_nodes() { 1 } else { CONFIRMED_COUNT_MAX };
+        for _ in 0..count_max {
+            let mut reader = rest::board(&self.source, gap.start, gap.end).await;
+            let FetchStage::Continued(answer) = reader.stage().await else { return None };
+            continued.get_or_insert(answer);
+            // The fetch may end within the gap: where another one begins, or the piece of another node.
+            let end = reader.flight().limit();
+            if end > gap.start {
+                let wanted_end = self.wanted.iter().find(|span| span.contains(&gap.start))?.end;
+                self.source.add_rest(gap.start..wanted_end, reader);
+                gap.start = end;
+            }
+            if gap.is_empty() {
+                let Some(next) = gaps.next() else { break };
+                gap = next;
+            }
+        }
+        Some(ReadyAnswer { body: Some(self.source), continued })
     }
 }
 
@@ -179,30 +215,51 @@ fn wanted(method: &Method, fields: &HeaderMap, entry: &CachedEntry, len: u64) ->
     }
 }
 
-/// Returns the position of the first requested byte that is missing.
-async fn first_missing(body: &Arc<ChunkedBody>, wanted: &[Range<u64>]) -> Result<Option<u64>, StoreTrouble> {
-    let Some((store, known)) = body.cache.shared.store.as_ref().zip(body.known()) else { return Ok(Some(0)) };
+/// Returns the first requested ranges that are missing, in the order in which they are sent. `arrived` is a part in
+/// memory.
+async fn first_gaps(
+    body: &Arc<ChunkedBody>,
+    wanted: &[Range<u64>],
+    arrived: Option<&PlacedBytes>,
+) -> Result<Vec<Range<u64>>, StoreTrouble> {
+    let Some((store, known)) = body.cache.shared.store.as_ref().zip(body.known()) else {
+        return Ok(wanted.first().cloned().into_iter().collect());
+    };
+    let within = |number, span: &Range<u64>| {
+        let chunk = body.span(number);
+        span.start.max(chunk.start)..span.end.min(chunk.end)
+    };
+    let has_arrived = |part: &Range<u64>| arrived.is_some_and(|arrived| covers(&arrived.span(), part));
     let mut unknown = Vec::new();
-    for number in wanted.iter().flat_map(chunks_of) {
-        if !body.was_seen(number) {
-            unknown.push(number);
-        }
+    for span in wanted {
+        unknown.extend(chunks_of(span).filter(|&number| !has_arrived(&within(number, span)) && !body.was_seen(number)));
     }
     unknown.dedup();
     let mut missing = look_at(body, store, &known, unknown).await?;
     missing.sort_unstable();
-    for number in missing {
-        let span = body.span(number);
-        for wanted in wanted.iter().filter(|wanted| wanted.start < span.end && span.start < wanted.end) {
-            let within = wanted.start.max(span.start)..wanted.end.min(span.end);
-            let is_whole = within == span;
-            let fragment = if is_whole { None } else { body.read_fragment(number).await };
-            if !fragment.is_some_and(|fragment| covers(&fragment.span(), &within)) {
-                return Ok(Some(within.start));
+    let mut gaps: Vec<Range<u64>> = Vec::new();
+    for span in wanted {
+        let chunks = chunks_of(span);
+        let first = missing.partition_point(|number| *number < chunks.start);
+        for number in missing[first..].iter().copied().take_while(|number| *number < chunks.end) {
+            let part = within(number, span);
+            if has_arrived(&part) || has_fragment(body, number, &part).await {
+                continue;
+            }
+            let is_full = gaps.len() == CONFIRMED_COUNT_MAX;
+            match gaps.last_mut() {
+                Some(gap) if gap.end == part.start && part.start > span.start => gap.end = part.end,
+                _ if is_full => return Ok(gaps),
+                _ => gaps.push(part),
             }
         }
     }
-    Ok(None)
+    Ok(gaps)
+}
+
+/// Returns whether a part of a missing chunk is stored.
+async fn has_fragment(body: &ChunkedBody, number: u64, part: &Range<u64>) -> bool {
+    *part != body.span(number) && body.read_fragment(number).await.is_some_and(|found| covers(&found.span(), part))
 }
 
 fn chunks_of(span: &Range<u64>) -> Range<u64> {
@@ -253,3 +310,7 @@ fn push_missing(body: &ChunkedBody, number: u64, missing: &mut Vec<u64>) {
 
 /// Most chunks probed at a time for one response.
 const LOOKS_AT_ONCE_MAX: usize = 64;
+/// Most fetches of missing bytes that the origin confirms before a response begins. Each takes a connection, and memory
+/// for its first bytes, until the client has received what precedes them. More gaps than these are rare, and requested
+/// when the client reaches them.
+const CONFIRMED_COUNT_MAX: usize = 3;

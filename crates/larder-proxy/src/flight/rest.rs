@@ -4,15 +4,18 @@
 //! `continuation` decides whether its response continues the stored body.
 //!
 //! Invariants: the received bytes are stored as whole chunks, and an incomplete chunk as its fragment. If two fetches
-//! would bring the same bytes, the fetch of the earlier range ends where the other one starts. Cost: one request;
-//! memory: a flight's window.
+//! would bring the same last bytes, the fetch of the earlier range ends where the other one starts, once the origin has
+//! confirmed that one: a response may rely on the bytes that a confirmed fetch will bring. Cost: one request; memory: a
+//! flight's window.
 
 use std::{
     collections::HashMap,
+    ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
+use http::StatusCode;
 
 use crate::{
     cache::{chunks::ChunkedBody, entry::CHUNK_BYTES},
@@ -46,6 +49,29 @@ struct TailFetch {
     last: Option<Bytes>,
     /// Position after the last byte to request.
     end: u64,
+}
+
+/// A part of a body whose head has arrived, and which is longer than a chunk.
+pub(super) struct LongPart {
+    /// The whole chunks to take from it.
+    pub(super) span: Range<u64>,
+    pub(super) body: OriginBody,
+    /// Number of its first bytes to skip.
+    pub(super) skip: u64,
+    pub(super) is_stored: bool,
+}
+
+/// Returns a reader of a new fetch that brings a part of `source`. Nothing else is being fetched of this body.
+pub(super) fn board_part(source: &Arc<BodySource>, part: LongPart) -> FlightReader {
+    let LongPart { span, body, skip, is_stored } = part;
+    let (rests, began) = (&source.means.rests, source.chunks.cache.shared.begin());
+    let begin = |_| Arc::new(Flight::continuing(began, Arc::clone(source), span.clone()));
+    let (reader, _) = rests.join_or_begin(source.chunks.place.representation, span.start, span.clone(), begin);
+    let (source, flight) = (Arc::clone(source), Arc::clone(reader.flight()));
+    flight.set_stage(FetchStage::Continued(ContinuedBody { status: StatusCode::PARTIAL_CONTENT, is_stored }));
+    let rest = TailFetch { source, flight, start: span.start, last: None, end: span.end };
+    tokio::spawn(rest.run_from((body, skip), is_stored));
+    reader
 }
 
 /// Returns the end of the gap that begins at `start`.
@@ -117,7 +143,7 @@ impl TailFetches {
         &self,
         representation: u64,
         position: u64,
-        span: std::ops::Range<u64>,
+        span: Range<u64>,
         begin: impl FnOnce(u64) -> Arc<Flight>,
     ) -> (FlightReader, Option<u64>) {
         let mut bodies = self.lock();
@@ -127,12 +153,18 @@ impl TailFetches {
         }
         let end = flights.iter().map(|flight| flight.start()).filter(|start| *start > span.start).min();
         let end = end.map_or(span.end, |start| start.min(span.end));
-        for flight in flights.iter() {
-            flight.end_before(span.start);
-        }
         let flight = begin(end);
         flights.push(Arc::clone(&flight));
         (FlightReader::join_at(&flight, position).expect("a new flight takes readers"), Some(end))
+    }
+
+    /// Ends the other fetches whose remaining bytes are in `span`, which a confirmed fetch will bring.
+    fn end_others(&self, representation: u64, span: &Range<u64>) {
+        if let Some(flights) = self.lock().get(&representation) {
+            for flight in flights {
+                flight.end_before(span);
+            }
+        }
     }
 
     fn remove(&self, representation: u64, flight: &Arc<Flight>) {
@@ -166,20 +198,30 @@ impl TailFetch {
         let BodySource { means, asked, .. } = &*rest.source;
         match means.ask_rest(asked, &missing, rest.start).await {
             ContinuationAnswer::Continued { status, body, skip } => {
+                let span = rest.flight.start()..rest.flight.limit();
+                means.rests.end_others(rest.source.chunks.place.representation, &span);
                 let is_stored = !body.is_from_sibling || rest.is_kept_copy();
                 rest.flight.set_stage(FetchStage::Continued(ContinuedBody { status, is_stored }));
                 rest.carry(&missing, (body, skip), is_stored).await;
             }
             ContinuationAnswer::Changed => {
                 rest.source.chunks.forget().await;
-                let why = "it now has another representation".to_owned();
-                rest.flight.set_stage(FetchStage::Failed(Failure::Broken { host: rest.host(), why }));
+                rest.flight.set_stage(FetchStage::Changed);
             }
             ContinuationAnswer::Unclear(status) => {
                 let why = format!("its response does not confirm the stored body: {status}");
                 rest.flight.set_stage(FetchStage::Failed(Failure::Broken { host: rest.host(), why }));
             }
             ContinuationAnswer::Failed(failure) => rest.flight.set_stage(FetchStage::Failed(failure)),
+        }
+    }
+
+    /// As [`Self::run`], with a response that has arrived. `skip` of its bytes precede the missing ones.
+    async fn run_from(self, (body, skip): (OriginBody, u64), is_stored: bool) {
+        let landing = TailLandingGuard(self);
+        let rest = &landing.0;
+        if let Some(missing) = rest.missing() {
+            rest.carry(&missing, (body, skip), is_stored).await;
         }
     }
 

@@ -144,6 +144,8 @@ impl Flight {
     /// Announces the fetch's stage to the readers.
     pub(crate) fn set_stage(&self, stage: FetchStage) {
         let mut state = self.lock();
+        // A later request may get another result.
+        state.closed |= matches!(stage, FetchStage::Changed);
         state.stage = stage;
         state.wake_readers();
     }
@@ -183,11 +185,13 @@ impl Flight {
         self.lock().limit
     }
 
-    /// Ends the flight at `place`, where another fetch has begun, unless it has already passed that position.
-    pub(crate) fn end_before(&self, place: u64) {
+    /// Ends the flight where another one has begun that brings all of its remaining bytes, unless it has already passed
+    /// that position.
+    pub(crate) fn end_before(&self, other: &Range<u64>) {
         let mut state = self.lock();
-        if state.start < place && state.window.end() <= place && place < state.limit {
-            state.limit = place;
+        let has_passed = state.window.end() > other.start;
+        if !has_passed && state.start < other.start && other.start < state.limit && state.limit <= other.end {
+            state.limit = other.start;
             state.wake_readers();
             state.wake_fetcher();
         }

@@ -126,6 +126,12 @@ impl FetchContext {
 }
 
 impl BodySource {
+    /// Returns whether another node reads a divided body. If it had to wait until this node has the pieces of others,
+    /// nodes could wait for each other in a circle.
+    pub(super) fn is_between_nodes(&self) -> bool {
+        self.asked.is_by_sibling && self.means.divides(&self.asked, &self.chunks)
+    }
+
     /// Returns the end of the piece at `position`, if another node may own what follows.
     pub(super) fn piece_end(&self, position: u64) -> Option<u64> {
         let is_divided = self.means.divides(&self.asked, &self.chunks);

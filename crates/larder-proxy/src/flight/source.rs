@@ -42,11 +42,18 @@ pub(crate) struct BodySource {
     begun: Mutex<BegunRead>,
 }
 
-/// A read or fetch that was started before the response. The stream takes it over.
+/// The reads and fetches that were started before the response. The stream takes them over.
 #[derive(Default)]
 struct BegunRead {
     bytes: Option<PlacedBytes>,
-    rest: Option<(u64, FlightReader)>,
+    rests: Vec<BegunRest>,
+}
+
+/// A fetch of missing bytes that was started before the response.
+struct BegunRest {
+    /// The requested bytes from the fetch's first one on.
+    wanted: Range<u64>,
+    reader: FlightReader,
 }
 
 impl BodySource {
@@ -81,22 +88,26 @@ impl BodySource {
         self.lock().bytes = Some(bytes);
     }
 
-    /// Sets a fetch of the remainder from `position` on, for the reader that reaches this position.
-    pub(crate) fn set_rest(&self, position: u64, reader: FlightReader) {
-        self.lock().rest = Some((position, reader));
+    /// Adds a fetch of missing bytes, for the reader that reaches the start of `wanted`.
+    pub(crate) fn add_rest(&self, wanted: Range<u64>, reader: FlightReader) {
+        self.lock().rests.push(BegunRest { wanted, reader });
     }
 
-    /// Takes the fetch of the remainder that serves `position`, if one was started.
+    /// Takes the fetch that brings the bytes from `position` on, if one was started.
     pub(crate) fn take_rest(&self, position: u64) -> Option<FlightReader> {
-        // A reader that has passed the start of this fetch cannot use it. If it were not taken here, the fetch would
-        // wait for a reader forever.
-        let rest = self.lock().rest.take_if(|(start, _)| *start <= position);
-        rest.filter(|(start, _)| *start == position).map(|(_, reader)| reader)
+        let mut begun = self.lock();
+        // A reader that has passed the start of a fetch cannot use it. If the fetch were not dropped here, it would
+        // wait for a reader.
+        begun.rests.retain(|rest| rest.wanted.start == position || !rest.wanted.contains(&position));
+        let index = begun.rests.iter().position(|rest| rest.wanted.start == position)?;
+        Some(begun.rests.swap_remove(index).reader)
     }
 
-    /// Returns the start of the prepared fetch of the remainder, if no reader has taken it yet.
-    pub(crate) fn rest_start(&self) -> Option<u64> {
-        self.lock().rest.as_ref().map(|(start, _)| *start)
+    /// Returns the start of the next fetch in `span` that no reader has taken yet.
+    pub(crate) fn next_rest_start(&self, span: &Range<u64>) -> Option<u64> {
+        let begun = self.lock();
+        let starts = begun.rests.iter().map(|rest| rest.wanted.start);
+        starts.filter(|start| span.start < *start && *start < span.end).min()
     }
 
     /// Returns bytes of chunk `number`, starting with the first of `wanted` in it. They were read before, or come from

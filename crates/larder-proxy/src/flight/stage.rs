@@ -1,6 +1,6 @@
 //! The stages of a fetch, with the facts known at each.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use http::{HeaderMap, StatusCode};
 use larder_http::{StoredHead, span::Span};
@@ -11,6 +11,7 @@ use crate::{
         entry::{CachedEntry, ResourceMarker},
     },
     errors::Failure,
+    flight::reader::FlightReader,
     origin::body::OriginBody,
 };
 
@@ -27,6 +28,8 @@ pub(crate) enum FetchStage {
     Part(Arc<KeptPart>),
     /// The origin continues a stored body, see [`crate::flight::rest`].
     Continued(ContinuedBody),
+    /// The origin has another representation than the stored body.
+    Changed,
     /// The origin responded with an error that a stale response may replace.
     OriginFailing,
     /// The response is for the first requester alone, see `Flight::take_private`.
@@ -104,4 +107,7 @@ pub(crate) struct KeptPart {
     pub(crate) source: PartSource,
     /// The bytes that have just arrived.
     pub(crate) arrived: Option<PlacedBytes>,
+    /// A reader of the fetch that brings the part, if the part is longer than a chunk. It keeps the fetch running until
+    /// the clients read it.
+    pub(crate) _run: Option<Mutex<FlightReader>>,
 }

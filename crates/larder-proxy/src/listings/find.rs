@@ -69,7 +69,7 @@ async fn read(cache: &Arc<Cache>, primary: &Arc<[u8]>) -> Option<(Vec<Bytes>, St
         _ if !is_listing => return None,
         EntryBody::Whole(body) => vec![body.clone()],
         EntryBody::Chunks { len, .. } => {
-            let chunks = ChunkedBody::of(cache, primary, &key, &entry)?;
+            let chunks = Arc::new(ChunkedBody::of(cache, primary, &key, &entry)?);
             let (mut pieces, mut at) = (Vec::new(), 0);
             while at < *len {
                 let read = chunks.read(at / CHUNK_BYTES, at..*len, ReadPatience::Short).await.ok()?;

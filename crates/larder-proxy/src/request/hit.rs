@@ -186,6 +186,9 @@ fn body_of(entry: &Arc<CachedEntry>, portion: BodyPortion, chunked: Chunked) -> 
             }
         }),
         EntryBody::Chunks { .. } => {
+            if matches!(&portion, BodyPortion::Span(span) if span.is_empty()) {
+                return Some(ResponseBody::empty());
+            }
             let body = chunked?;
             Some(match portion {
                 BodyPortion::Span(span) => ResponseBody::chunks(ChunkReader::new(body, span)),

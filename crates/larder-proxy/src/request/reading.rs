@@ -24,7 +24,6 @@ use crate::{
         part::is_all_wanted,
         presence::{self, ReadyAnswer},
         reader::FlightReader,
-        source::BodySource,
         stage::{ConfirmedEntry, ContinuedBody, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
     },
     outcome::{MissReason, Outcome},
@@ -94,7 +93,9 @@ impl FlightReading<'_> {
             },
             // The 304 answered only the first requester's condition, so it says nothing about this request.
             FetchStage::Private if reader.flight().answered_a_condition() => Err(UnusedReason::Again),
-            FetchStage::Private | FetchStage::Waiting | FetchStage::Continued(_) => Err(UnusedReason::NotForUs),
+            FetchStage::Private | FetchStage::Waiting | FetchStage::Continued(_) | FetchStage::Changed => {
+                Err(UnusedReason::NotForUs)
+            }
             FetchStage::Failed(failure) => Ok(or_stale(worker, asked, Err(failure), stale)),
         }
     }
@@ -174,7 +175,8 @@ impl FlightReading<'_> {
         Ok(Ok(ServedResponse { response, outcome, origin, why: MissReason::of(status) }))
     }
 
-    /// Answers from a stored part. Missing parts are fetched as the client reads.
+    /// Answers from a stored part. If a missing part that the request needs cannot be fetched, the origin answers the
+    /// client's own request.
     async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightAnswer {
         let Self { worker, asked, sharing } = self;
         let (entry, marker) = (&kept.entry, kept.marker.as_ref());
@@ -194,11 +196,9 @@ impl FlightReading<'_> {
             PartSource::Cache => (CacheStatus::hit(ttl_secs), Outcome::MemoryHit),
         };
         let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
-        let body = BodySource::of(&worker.flights.means, asked, &kept.key, entry);
-        if let (Some(body), Some(arrived)) = (&body, &kept.arrived) {
-            body.set_begun(arrived.clone());
-        }
-        let Some(mut answered) = hit::answer(&wanted, entry, body.map(Arc::new)) else {
+        let presence = presence::look_at_part(&worker.flights.means, asked, (&kept.key, entry), kept.arrived.as_ref());
+        let ready = presence.await.ready().await;
+        let Some(mut answered) = ready.and_then(|ready| hit::answer(&wanted, entry, ready.body)) else {
             return Ok(pass::pass(worker, asked, None, sharing.forward).await);
         };
         let fields = answered.response.headers_mut();

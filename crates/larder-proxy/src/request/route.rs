@@ -26,6 +26,8 @@ pub(crate) struct RouteFacts<'a> {
     pub(crate) has_store: bool,
     /// Whether the body must have a known digest, so that parts of it are not stored.
     pub(crate) knows_digest: bool,
+    /// Whether parts of this resource are unlikely to fit together, see [`crate::cache::tag_changes`].
+    pub(crate) do_tags_differ: bool,
 }
 
 /// The state of a resource's stored response, which is represented by an `S`.
@@ -108,6 +110,10 @@ fn decide_with<S>(facts: &RouteFacts<'_>, stored: JudgedResponse<S>) -> Route<S>
         // While disconnected, the whole body must be available, because a gap could not be filled.
         (true, Reuse::Fresh { age, reason }) if is_whole => Route::Stored { response, age, reason },
         (true, _) => Route::Unstored(UnstoredRoute::Offline),
+        // The origin would probably not confirm the missing part.
+        (false, Reuse::Fresh { .. }) if extent == AvailableExtent::Lacking && facts.do_tags_differ => {
+            Route::Unstored(decide_without(facts, Forward::Partial))
+        }
         (false, Reuse::Fresh { age, reason }) => Route::Stored { response, age, reason },
         (false, Reuse::NotUsable { reason }) => {
             // A shared fetch would store its response, which `no-store` forbids.
@@ -232,6 +238,7 @@ impl RouteFacts<'_> {
         self.asks_for_itself()
             || self.terms.directives.no_store
             || ((partial || conditional) && !is_stored && self.is_uncollapsible)
+            || (partial && !is_stored && self.do_tags_differ)
             || (partial && !is_stored && !self.has_store && self.is_far())
             // A part cannot be checked, so it is not stored.
             || (partial && !is_stored && self.knows_digest)
@@ -270,6 +277,15 @@ mod tests {
 
     fn stored(decision: Reuse, extent: AvailableExtent) -> StoredState<()> {
         StoredState::Response(JudgedResponse { response: (), decision, extent, covers_what_is_told: true })
+    }
+
+    fn facts_of<'a>(
+        terms: RequestTerms<'a>,
+        settings: &'a Settings,
+        is_uncollapsible: bool,
+        has_store: bool,
+    ) -> RouteFacts<'a> {
+        RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest: false, do_tags_differ: false }
     }
 
     /// Formats a route in short form: its kind, `+` if the stored response is validated, `!` if it may replace an
@@ -369,8 +385,7 @@ mod tests {
                 for (has_store, is_uncollapsible) in [(true, false), (false, false), (true, true)] {
                     let fields = fields(lines);
                     let terms = RequestTerms::new(method, &fields, UplinkState::Up);
-                    let facts =
-                        RouteFacts { terms, settings: &settings, is_uncollapsible, has_store, knows_digest: false };
+                    let facts = facts_of(terms, &settings, is_uncollapsible, has_store);
                     let (fly, pass) = (ways[0].clone(), ways[1].clone());
                     let expected = match way_expected.as_str() {
                         "part" => {
@@ -418,15 +433,24 @@ mod tests {
                 let (fields, settings) = (fields(lines), Settings::default());
                 let line = UplinkState::Down(larder_http::reuse::StaleAllowed::AsOnError);
                 let terms = RequestTerms::new(&Method::GET, &fields, line);
-                let facts = RouteFacts {
-                    terms,
-                    settings: &settings,
-                    is_uncollapsible: true,
-                    has_store: true,
-                    knows_digest: false,
-                };
+                let facts = facts_of(terms, &settings, true, true);
                 assert_eq!(way(&facts, known), expected, "{known:?} {lines:?}");
             }
+        }
+    }
+
+    #[test]
+    fn ranges_are_forwarded_while_parts_do_not_fit_together_and_whole_responses_are_shared() {
+        use AvailableExtent::{Lacking, Whole};
+        for (lines, unstored) in [(&["range: bytes=0-9"][..], "pass"), (&[], "fly")] {
+            let (fields, settings) = (fields(lines), Settings::default());
+            let terms = RequestTerms::new(&Method::GET, &fields, UplinkState::Up);
+            let facts = RouteFacts { do_tags_differ: true, ..facts_of(terms, &settings, false, true) };
+            let ways = [StoredState::Nothing, stored(FRESH, Lacking), stored(FRESH, Whole), stored(EXPIRED, Whole)];
+            let ways = ways.map(|stored| way(&facts, stored));
+            let expected = [format!("{unstored} uri-miss"), format!("{unstored} partial")];
+            assert_eq!(ways[..2], expected, "{lines:?}");
+            assert_eq!(ways[2..], ["stored", "fly+! stale"], "{lines:?}");
         }
     }
 
@@ -440,8 +464,7 @@ mod tests {
         };
         let (fields, settings) = (HeaderMap::new(), Settings::default());
         let terms = RequestTerms::new(&Method::GET, &fields, UplinkState::Up);
-        let facts =
-            RouteFacts { terms, settings: &settings, is_uncollapsible: false, has_store: true, knows_digest: false };
+        let facts = facts_of(terms, &settings, false, true);
         assert_eq!(way(&facts, StoredState::Response(judged)), "fly+! stale");
         let gone = JudgedResponse { extent: AvailableExtent::Gone, ..judged };
         assert_eq!(way(&facts, StoredState::Response(gone)), "fly miss");
@@ -452,8 +475,7 @@ mod tests {
     fn range_of_a_file_with_a_known_digest_is_passed_through_until_the_file_is_stored() {
         let (fields, settings) = (fields(&["range: bytes=0-9"]), Settings::default());
         let terms = RequestTerms::new(&Method::GET, &fields, UplinkState::Up);
-        let facts =
-            RouteFacts { terms, settings: &settings, is_uncollapsible: false, has_store: true, knows_digest: true };
+        let facts = RouteFacts { knows_digest: true, ..facts_of(terms, &settings, false, true) };
         assert_eq!(way(&facts, StoredState::Nothing), "pass uri-miss");
         assert_eq!(way(&facts, stored(FRESH, AvailableExtent::Gone)), "pass miss");
         assert_eq!(way(&facts, stored(FRESH, AvailableExtent::Whole)), "stored");

@@ -2,7 +2,7 @@
 //!
 //! Owns: collecting the facts for the decision, and executing it. `route` and `larder_http` decide.
 
-use std::{borrow::Borrow, ops::ControlFlow, sync::Arc};
+use std::{borrow::Borrow, ops::ControlFlow, sync::Arc, time::Instant};
 
 use http::{HeaderMap, header};
 use larder_http::{
@@ -132,8 +132,14 @@ async fn permit(
 
 /// Collects the facts for a decision.
 pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8]) -> RouteFacts<'a> {
-    let (is_uncollapsible, has_store) = (cache.shared.uncollapsible.contains(primary), cache.shared.store.is_some());
-    RouteFacts { terms, settings: &cache.http, is_uncollapsible, has_store, knows_digest: false }
+    RouteFacts {
+        terms,
+        settings: &cache.http,
+        is_uncollapsible: cache.shared.uncollapsible.contains(primary),
+        has_store: cache.shared.store.is_some(),
+        knows_digest: false,
+        do_tags_differ: cache.shared.tag_changes.are_frequent(primary, Instant::now()),
+    }
 }
 
 /// Looks up the stored response for a request.

@@ -69,7 +69,7 @@ fn settle(fixture: &Fixture) {
 }
 
 /// Takes chunks of a long entry out of the store.
-fn lose(fixture: &Fixture, target: &str, numbers: impl IntoIterator<Item = u64>) {
+pub(crate) fn lose(fixture: &Fixture, target: &str, numbers: impl IntoIterator<Item = u64>) {
     let store = fixture.store.clone().unwrap();
     run(async {
         let primary = fixture.key(target);

@@ -17,6 +17,7 @@ mod compression;
 mod continuations;
 mod cookies;
 mod delays;
+mod differing_tags;
 mod digests;
 mod expectations;
 mod flights;
