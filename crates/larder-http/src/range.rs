@@ -2,7 +2,8 @@
 //!
 //! A single range is returned as requested. Several ranges keep the order of the request; ranges that overlap, or whose
 //! gap is shorter than a part's head, are joined (15.3.7.2). The whole response is sent instead if the ranges look like
-//! abuse (14.2: too many, more than one overlap, or small and out of order), or if they would be longer than the whole.
+//! abuse (14.2: more than one overlap, many that are not ascending and disjoint, or small and out of order), or if they
+//! would be longer than the whole: that bounds the sum of their lengths.
 //! An invalid field is ignored. Numbers saturate, so a range is never larger than requested. Cost: at most
 //! [`RANGE_COUNT_MAX`] ranges, sorted twice.
 
@@ -21,8 +22,9 @@ use crate::{
     span::Span,
 };
 
-/// Most ranges in a request. A request for more receives the whole response.
-pub const RANGE_COUNT_MAX: usize = 64;
+/// Most ranges in a request. A request for more receives the whole response. Delta updaters, such as zchunk, send some
+/// hundred.
+pub const RANGE_COUNT_MAX: usize = 512;
 
 /// A Range field, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,9 +194,13 @@ fn parse_value(value: &[u8]) -> RangeRequest {
     }
 }
 
-/// Returns whether the ranges are abusive as RFC 9110 14.2 describes: more than two overlap others, or many small ones
-/// are not in ascending order.
+/// Returns whether the ranges are abusive as RFC 9110 14.2 describes: more than two overlap others, many small ones are
+/// not in ascending order, or very many are not ascending and disjoint.
 fn is_abusive(spans: &[Span]) -> bool {
+    let is_disjoint = spans.is_sorted_by(|before, after| before.last < after.first);
+    if spans.len() > MIXED_COUNT_MAX && !is_disjoint {
+        return true;
+    }
     let mut sorted = spans.to_vec();
     sorted.sort_unstable();
     let mut overlapping = 0;
@@ -239,6 +245,8 @@ fn parse_range(element: &[u8]) -> Option<ByteRange> {
     last.is_none_or(|last| first <= last).then_some(ByteRange::From { first, last })
 }
 
+/// Most ranges of one request that need not be ascending and disjoint.
+const MIXED_COUNT_MAX: usize = 64;
 /// Most ranges of one request that may overlap another (14.2: more than two are suspect).
 const OVERLAPPING_COUNT_MAX: usize = 2;
 /// A range shorter than this is small.

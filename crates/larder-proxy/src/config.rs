@@ -293,7 +293,7 @@ pub struct TargetRules {
 pub struct Limits {
     /// Longest request or response head in bytes. Default 64 KiB; from 8 KiB to 1 MiB.
     pub header_bytes_max: usize,
-    /// Most header fields of a request or response. Default 100.
+    /// Most header fields of a request or response. Default 400.
     pub header_count_max: usize,
     /// Most concurrent requests on one HTTP/2 connection of a client. Default 128.
     pub stream_count_max: u32,
@@ -346,7 +346,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             header_bytes_max: 64 << 10,
-            header_count_max: 100,
+            header_count_max: 400,
             stream_count_max: 128,
             abandoned_count_max: 500,
             control_count_max: 2000,

@@ -101,7 +101,7 @@ pub fn receive(bytes: &[u8]) {
 /// Returns the body of the final response in these bytes, which arrive in two pieces before the connection ends. `None`
 /// if the response is refused or incomplete.
 fn receive_in_two(bytes: &[u8], split: usize) -> Option<Vec<u8>> {
-    let limits = HeadLimits { bytes_max: 64 << 10, field_count_max: 100 };
+    let limits = HeadLimits { bytes_max: 64 << 10, field_count_max: 400 };
     let mut at = 0;
     let head = loop {
         let first = bytes.get(at..split).unwrap_or_default();

@@ -74,6 +74,23 @@ fn more_ranges_than_the_bound_get_the_whole() {
 }
 
 #[test]
+fn hundreds_of_ranges_are_served_if_they_are_ascending_and_disjoint() {
+    let ranges = |count: u64| (0..count).map(|part| (part * 1000, part * 1000 + 99)).collect::<Vec<_>>();
+    let text = |ranges: &[(u64, u64)]| {
+        ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(",")
+    };
+    for count in [65, 250, RANGE_COUNT_MAX as u64] {
+        let mut asked = ranges(count);
+        assert_eq!(outcome_of(&text(&asked), 1 << 20), many(&asked), "{count}");
+        asked[1].1 = 2000;
+        assert_eq!(outcome_of(&text(&asked), 1 << 20), RangeOutcome::Whole, "two touch");
+        asked = ranges(count);
+        asked.swap(10, 11);
+        assert_eq!(outcome_of(&text(&asked), 1 << 20), RangeOutcome::Whole, "two are in the wrong order");
+    }
+}
+
+#[test]
 fn parts_that_would_be_longer_than_the_whole_get_the_whole() {
     assert_eq!(outcome_of("0-99, 200-299", 300), RangeOutcome::Whole);
     assert_eq!(outcome_of("0-0, 100-100", 200), many(&[(0, 0), (100, 100)]));

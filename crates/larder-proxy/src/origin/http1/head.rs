@@ -64,14 +64,24 @@ pub(crate) fn parse(
         return incomplete(octets, limits);
     }
     let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELD_COUNT_MAX];
-    let mut unusual = Vec::new();
-    let slots = match usual.get_mut(..limits.field_count_max) {
-        Some(slots) => slots,
-        None => {
+    let slot_count = limits.field_count_max.min(USUAL_FIELD_COUNT_MAX);
+    match parse_into(&mut usual[..slot_count], octets, limits) {
+        // Only a head with many fields needs an allocation.
+        Err(ResponseFault::TooLarge) if slot_count < limits.field_count_max => {
+            let mut unusual = Vec::new();
             unusual.resize_with(limits.field_count_max, MaybeUninit::uninit);
-            &mut unusual[..]
+            parse_into(&mut unusual, octets, limits)
         }
-    };
+        parsed => parsed,
+    }
+}
+
+/// Parses a head like [`parse`], with room for as many fields as there are slots.
+fn parse_into<'a>(
+    slots: &mut [MaybeUninit<httparse::Header<'a>>],
+    octets: &'a [u8],
+    limits: HeadLimits,
+) -> Result<Option<(ResponseHead, usize)>, ResponseFault> {
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, octets, slots);
     let len = match parsed {

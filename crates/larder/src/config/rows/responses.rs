@@ -272,7 +272,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("limits.header_size", "", Size, "8KiB to 1MiB", Toml("\"64KiB\""), Reload, "\"32KiB\"",
         "Longest message head, 8 KiB to 1 MiB."
         => run |s, v| s.proxy.limits.header_bytes_max = v.parsed("a size", value::header_size)?),
-    row!("limits.header_fields", "", Count, "1 to 10000000", Toml("100"), Reload, "200",
+    row!("limits.header_fields", "", Count, "1 to 10000000", Toml("400"), Reload, "200",
         "Most fields in a message."
         => run |s, v| s.proxy.limits.header_count_max = count(v)?),
     row!("limits.connections", "", Count, "1 to 10000000", Toml("16384"), Reload, "4096",
