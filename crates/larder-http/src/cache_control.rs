@@ -94,6 +94,10 @@ pub struct ResponseDirectives {
     pub(crate) ignores_authorization: bool,
     /// Whether the origin must permit each client before the client receives the response.
     pub checks_authorization: bool,
+    /// Whether the lifetime of an operator's rule is not for requests with a Cookie.
+    pub(crate) excludes_cookies: bool,
+    /// See [`Ruling::conditions`].
+    pub(crate) conditions: u64,
 }
 
 /// The directives of a request.

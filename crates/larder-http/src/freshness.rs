@@ -65,6 +65,10 @@ pub struct Freshness {
     pub checks_authorization: bool,
     /// Whether an operator's rule set the lifetime.
     is_ruled: bool,
+    /// Whether that lifetime is not for requests with a Cookie.
+    pub(crate) excludes_cookies: bool,
+    /// The rule among those with conditions on the request; 0 for another rule or none.
+    pub(crate) conditions: u64,
     /// The longest lifetime that the redirects to this response allow.
     lifetime_millis_max: i64,
     /// Whether the response may not be used without validation once it is stale (RFC 9111 4.2.4).
@@ -117,6 +121,8 @@ impl Freshness {
             is_verified: directives.is_verified,
             checks_authorization: directives.checks_authorization,
             is_ruled: directives.fresh_after_receipt.is_some(),
+            excludes_cookies: directives.excludes_cookies,
+            conditions: directives.conditions,
             lifetime_millis_max: directives
                 .fresh_within
                 .map_or(i64::MAX, |secs| (i64::from(secs) * 1000).saturating_add(initial_age_millis)),
@@ -164,6 +170,12 @@ impl Freshness {
     /// Returns the time of a soft purge, if there was one.
     pub fn purged_at(&self) -> Option<Timestamp> {
         self.purged_at
+    }
+
+    /// Returns this freshness, outdated by the same purges as `other`.
+    pub(crate) fn purged_like(self, other: &Self) -> Self {
+        let purged = other.purged_at.map_or(self, |moment| self.stale_since(moment));
+        Self { no_cache: purged.no_cache || other.is_unconfirmed, is_unconfirmed: other.is_unconfirmed, ..purged }
     }
 
     /// Returns this freshness with a lifetime that ends at `moment`.

@@ -69,11 +69,13 @@ pub enum Reason {
     PurgesUnknown,
     /// The response is a web page, but an operator's rule says that its URL is that of a file that never changes.
     PageForFile,
+    /// The rule that was applied to the stored response does not apply to the request.
+    OtherRule,
 }
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::ExplicitLifetime,
         Self::RuledLifetime,
         Self::HeuristicLifetime,
@@ -106,6 +108,7 @@ impl Reason {
         Self::Offline,
         Self::PurgesUnknown,
         Self::PageForFile,
+        Self::OtherRule,
     ];
 
     /// Returns the reason as a short token.
@@ -143,6 +146,7 @@ impl Reason {
             Self::Offline => "offline",
             Self::PurgesUnknown => "purges-unknown",
             Self::PageForFile => "page-for-file",
+            Self::OtherRule => "other-rule",
         }
     }
 }

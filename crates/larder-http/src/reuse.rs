@@ -72,6 +72,26 @@ pub struct Age {
     pub ttl_secs: i64,
 }
 
+impl Reuse {
+    /// Returns the decision to contact the origin about a stored response that may not answer the request for `reason`,
+    /// not even in place of an error. The origin's response replaces it, or confirms it for the request.
+    pub fn replaced(stored: &StoredHead, now: Timestamp, settings: &Settings, reason: Reason) -> Self {
+        let freshness = stored.freshness();
+        let (age_millis, left_millis) = (freshness.age_millis(now), freshness.left_millis(now, settings));
+        let situation = ReuseSituation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: None };
+        let (age, has_validator) = (situation.age(), stored.has_validator());
+        Self::MustValidate { age, may_serve_on_error: false, has_validator, reason }
+    }
+
+    /// Returns whether the response may not answer the request because another rule applies to the request.
+    pub fn is_by_other_rule(&self) -> bool {
+        matches!(
+            self,
+            Self::MustValidate { reason: Reason::OtherRule, .. } | Self::NotUsable { reason: Reason::OtherRule }
+        )
+    }
+}
+
 /// Decides how a stored response may answer a request at `now`.
 pub fn decide(
     method: &Method,

@@ -1,12 +1,21 @@
 //! The operator's rules: which responses they match, and what they override.
 //!
-//! This module finds the rule for a response. The overrides are in [`Ruling`]. Invariant: only the first matching rule
-//! applies. Cost: a hit pays nothing. An origin's response costs a host comparison per rule, then comparisons of path,
-//! method, status and type for the rules that name them.
+//! This module finds the rule for a response. The overrides are in [`Ruling`]. Invariants: only the first matching rule
+//! applies. A stored response answers only requests to which its rule applies ([`Rules::agree`]). Cost: a hit pays
+//! nothing if no rule has conditions on the request. An origin's response costs a host comparison per rule, then
+//! comparisons of path, method, status, type and conditions for the rules that name them.
+
+mod agreement;
+mod conditions;
 
 use globset::{GlobBuilder, GlobMatcher};
-use http::{HeaderMap, Method, StatusCode};
+use http::{
+    HeaderMap, Method, StatusCode,
+    header::{ACCEPT, COOKIE},
+};
 
+pub use self::agreement::RuleAgreement;
+use self::conditions::{NamedConditions, NamedKind};
 use crate::{
     fields::media_type,
     key::default_port,
@@ -15,7 +24,11 @@ use crate::{
 
 /// Rules in order of precedence. Only the first that matches a response applies.
 #[derive(Clone, Debug, Default)]
-pub struct Rules(Vec<Rule>);
+pub struct Rules {
+    all: Vec<Rule>,
+    /// Whether a rule has conditions on the request's cookies, fields or query.
+    have_conditions: bool,
+}
 
 /// A rule: the responses that match, and the overrides for them.
 #[derive(Clone, Debug)]
@@ -26,6 +39,8 @@ pub struct Rule {
     of_errors: Option<Ruling>,
     /// The ruling for web pages in place of files that never change, unless the operator named their type.
     of_pages: Option<Ruling>,
+    /// The ruling for requests with a Cookie, if the rule's lifetime is not for them.
+    of_cookies: Option<Ruling>,
 }
 
 /// The responses that a rule matches. A property that is not given matches everything.
@@ -36,6 +51,9 @@ pub struct RuleMatches {
     methods: Vec<Method>,
     statuses: Vec<StatusPattern>,
     types: Vec<TypePattern>,
+    cookies: NamedConditions,
+    fields: NamedConditions,
+    queries: NamedConditions,
     test: Option<RequestTest>,
 }
 
@@ -56,6 +74,14 @@ pub struct MatchTexts {
     pub statuses: Vec<String>,
     /// Media types: `image/png`, or `image/*`.
     pub types: Vec<String>,
+    /// Conditions on the request's cookies: `NAME`, `NAME=VALUE`, or one of these after `!`, with `*` for any
+    /// characters. A request meets them if one of its cookies matches one of the texts without `!`, and none matches one
+    /// with it.
+    pub cookies: Vec<String>,
+    /// Conditions on the request's fields, in the same form.
+    pub fields: Vec<String>,
+    /// Conditions on the arguments of the request's query, in the same form.
+    pub queries: Vec<String>,
 }
 
 /// An invalid text in a rule.
@@ -78,8 +104,8 @@ pub struct RuledRequest<'a> {
     pub authority: &'a str,
     /// Path and query.
     pub path: &'a str,
-    /// The value of Accept; empty if there is none.
-    pub accept: &'a str,
+    /// The request's fields.
+    pub fields: &'a HeaderMap,
 }
 
 /// A host, and a port if the rule is limited to one.
@@ -123,6 +149,8 @@ pub enum MatchedPart {
     Status,
     /// One of [`MatchTexts::types`].
     Type,
+    /// One of [`MatchTexts::cookies`], [`MatchTexts::fields`] or [`MatchTexts::queries`].
+    Condition,
 }
 
 impl MatchedPart {
@@ -137,6 +165,7 @@ impl MatchedPart {
             Self::Method => method(text).map(drop),
             Self::Status => status(text).map(drop),
             Self::Type => media_type_pattern(text).map(drop),
+            Self::Condition => conditions::check(text),
         }
     }
 }
@@ -160,34 +189,37 @@ pub fn check_name(text: &str) -> Result<(), BadRule> {
 impl Rules {
     /// Creates the rules, in order of precedence.
     pub fn new(rules: Vec<Rule>) -> Self {
-        Self(rules)
+        let mut all = Self::default();
+        all.extend(rules);
+        all
     }
 
     /// Adds rules with lower precedence than these.
     pub fn extend(&mut self, rules: impl IntoIterator<Item = Rule>) {
-        self.0.extend(rules);
+        self.all.extend(rules);
+        self.have_conditions = self.all.iter().any(|rule| rule.ruling.conditions != 0);
     }
 
     /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// Returns the ruling of the first rule that matches a response.
     pub fn find(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> Option<&Ruling> {
-        let rule = self.0.iter().find(|rule| rule.matches.is_about(request, status, fields))?;
-        let other = if !is_kept_unnamed(status) {
-            rule.of_errors.as_ref()
-        } else {
-            rule.of_pages.as_ref().filter(|_| about(status).is_success() && is_page(fields))
-        };
-        Some(other.unwrap_or(&rule.ruling))
+        let rule = self.all.iter().find(|rule| rule.matches.is_about(request, status, fields))?;
+        // A page in place of a file gets no lifetime, whatever the request, and is named as such.
+        let is_page_for_file = about(status).is_success() && is_page(fields);
+        let of_pages = rule.of_pages.as_ref().filter(|_| is_page_for_file);
+        let of_cookies = rule.of_cookies.as_ref().filter(|_| request.fields.contains_key(COOKIE));
+        let of_errors = rule.of_errors.as_ref().filter(|_| !is_kept_unnamed(status));
+        Some(of_pages.or(of_cookies).or(of_errors).unwrap_or(&rule.ruling))
     }
 
     /// Returns whether a response to a request may be a file that never changes. That can depend on the response's
     /// type, which is not known before.
     pub fn may_never_change(&self, request: &RuledRequest<'_>) -> bool {
-        self.0.iter().any(|rule| rule.ruling.immutable && rule.matches.names(request))
+        self.all.iter().any(|rule| rule.ruling.immutable && rule.matches.names(request))
     }
 
     /// Returns the ruling to apply before there is a response: that of the first rule that would match a response with
@@ -199,10 +231,10 @@ impl Rules {
             let RuleMatches { statuses, types, .. } = &rule.matches;
             types.is_empty() && is_any(statuses, |pattern| pattern.is(StatusCode::OK)) && rule.matches.names(request)
         };
-        if !self.0.iter().any(|rule| rule.ruling.says_something_before()) {
+        if !self.all.iter().any(|rule| rule.ruling.says_something_before()) {
             return None;
         }
-        self.0.iter().find(is_meant).map(|rule| &rule.ruling)
+        self.all.iter().find(is_meant).map(|rule| &rule.ruling)
     }
 }
 
@@ -211,28 +243,39 @@ impl Rule {
     ///
     /// # Errors
     /// The name or one of the texts is invalid. The error says which, and what is expected.
-    pub fn new(texts: &MatchTexts, ruling: Ruling) -> Result<Self, BadRule> {
+    pub fn new(texts: &MatchTexts, mut ruling: Ruling) -> Result<Self, BadRule> {
         check_name(&ruling.name)?;
-        let gives_lifetime = ruling.fresh.is_some() || ruling.immutable;
+        let matches = RuleMatches::new(texts)?;
+        // A rule that names cookies knows which of them matter.
+        ruling.ignored.cookie |= !texts.cookies.is_empty();
+        ruling.conditions = texts.mark_of_conditions();
+        let gives_lifetime = ruling.gives_lifetime();
         let of_errors = (texts.statuses.is_empty() && gives_lifetime).then(|| Ruling {
             fresh: None,
             immutable: false,
             ..ruling.clone()
         });
-        let matches = RuleMatches::new(texts)?;
         let of_pages = (ruling.immutable && !matches.names_pages()).then(|| Ruling {
             contradicts_url: true,
             fresh: None,
             immutable: false,
             ..ruling.clone()
         });
-        Ok(Self { matches, ruling, of_errors, of_pages })
+        let of_cookies = ruling.excludes_cookies().then(|| ruling.for_cookies());
+        Ok(Self { matches, ruling, of_errors, of_pages, of_cookies })
     }
 
     /// Narrows the rule to responses to requests that pass `test`.
     pub fn only_if(mut self, test: RequestTest) -> Self {
         self.matches.test = Some(test);
         self
+    }
+}
+
+impl RuledRequest<'_> {
+    /// Returns the value of Accept; empty if there is none.
+    pub fn accept(&self) -> &str {
+        self.fields.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 }
 
@@ -263,6 +306,9 @@ impl RuleMatches {
             methods: texts.methods.iter().map(|text| method(text)).collect::<Result<_, _>>()?,
             statuses: texts.statuses.iter().map(|text| status(text)).collect::<Result<_, _>>()?,
             types: texts.types.iter().map(|text| media_type_pattern(text)).collect::<Result<_, _>>()?,
+            cookies: NamedConditions::new(&texts.cookies, NamedKind::Cookie)?,
+            fields: NamedConditions::new(&texts.fields, NamedKind::Field)?,
+            queries: NamedConditions::new(&texts.queries, NamedKind::Query)?,
             test: None,
         })
     }
@@ -288,6 +334,9 @@ impl RuleMatches {
         is_any(&self.hosts, |server| server.is(request))
             && is_named_method
             && is_any(&self.paths, |pattern| pattern.is_match(path))
+            && self.cookies.are_met_by_cookies(request.fields)
+            && self.fields.are_met_by_fields(request.fields)
+            && self.queries.are_met_by_query(request.path)
             && self.test.is_none_or(|test| test(request))
     }
 }
@@ -434,7 +483,8 @@ mod tests {
         if !content_type.is_empty() {
             fields.insert(http::header::CONTENT_TYPE, content_type.parse().unwrap());
         }
-        let request = RuledRequest { method: &Method::GET, scheme: "http", authority, path, accept: "" };
+        let none = HeaderMap::new();
+        let request = RuledRequest { method: &Method::GET, scheme: "http", authority, path, fields: &none };
         let ruling = rules.find(&request, StatusCode::from_u16(status).unwrap(), &fields);
         ruling.map_or_else(|| "-".to_owned(), |ruling| ruling.name.clone())
     }
@@ -482,7 +532,8 @@ mod tests {
             (Method::POST, &MatchTexts::default(), false),
             (Method::HEAD, &MatchTexts::default(), true),
         ] {
-            let request = RuledRequest { method: &method, scheme: "http", authority: "a", path: "/", accept: "" };
+            let none = HeaderMap::new();
+            let request = RuledRequest { method: &method, scheme: "http", authority: "a", path: "/", fields: &none };
             let rules = rules(&[("a", texts.clone())]);
             assert_eq!(rules.find(&request, StatusCode::OK, &HeaderMap::new()).is_some(), is_meant, "{method}");
         }
@@ -495,7 +546,9 @@ mod tests {
             let texts = MatchTexts { types: named(types), ..MatchTexts::default() };
             let ruling = Ruling { name: "a".into(), immutable: true, ..Ruling::default() };
             let rules = Rules::new(vec![Rule::new(&texts, ruling).unwrap()]);
-            let request = RuledRequest { method: &Method::GET, scheme: "http", authority: "a", path: "/", accept: "" };
+            let none = HeaderMap::new();
+            let request =
+                RuledRequest { method: &Method::GET, scheme: "http", authority: "a", path: "/", fields: &none };
             let fields = HeaderMap::from_iter([(http::header::CONTENT_TYPE, content_type.parse().unwrap())]);
             let found = rules.find(&request, StatusCode::from_u16(status).unwrap(), &fields)?;
             Some((found.immutable, found.contradicts_url))
@@ -535,6 +588,9 @@ mod tests {
             (MatchTexts { statuses: named(&["1xx"]), ..all() }, "1xx"),
             (MatchTexts { types: named(&["png"]), ..all() }, "png"),
             (MatchTexts { types: named(&["*/*"]), ..all() }, "*/*"),
+            (MatchTexts { cookies: named(&["a", "!"]), ..all() }, "!"),
+            (MatchTexts { fields: named(&["a: b"]), ..all() }, "a: b"),
+            (MatchTexts { queries: named(&["=b"]), ..all() }, "=b"),
         ] {
             let refused = Rule::new(&texts, Ruling { name: "a".into(), ..Ruling::default() }).unwrap_err();
             assert_eq!(refused.found, found);

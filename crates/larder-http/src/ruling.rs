@@ -55,6 +55,9 @@ pub struct Ruling {
     /// Packs are cached by the objects that they contain. References are requested from the origin each time; stored
     /// references are served only while the origin is unavailable.
     pub caches_git: bool,
+    /// Identifies the rule among those with conditions on the request; 0 if it has none. [`crate::rules::Rule::new`]
+    /// determines this; the operator does not set it.
+    pub conditions: u64,
     /// Whether the request had credentials. The proxy determines this; the operator does not set it.
     pub answers_credentials: bool,
     /// Whether the body is stored only if it matches a known digest. The proxy determines this; the operator does not
@@ -87,6 +90,8 @@ pub struct IgnoredParts {
     pub client_directives: bool,
     /// The credentials of the request: the response may be served to clients with other credentials, or with none.
     pub authorization: bool,
+    /// The cookies of the request: the rule's lifetime is for requests with a Cookie too.
+    pub cookie: bool,
     /// The cookie that the response sets: it is stored without the cookie, which only the first client receives.
     pub set_cookie: bool,
     /// The response's `no-store`.
@@ -105,8 +110,16 @@ pub struct UnknownWord;
 
 impl IgnoredParts {
     /// The words that [`Self::add`] accepts.
-    pub const WORDS: &'static [&'static str] =
-        &["client no-cache", "authorization", "set-cookie", "no-store", "private", "must-revalidate", "vary: FIELD"];
+    pub const WORDS: &'static [&'static str] = &[
+        "client no-cache",
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "no-store",
+        "private",
+        "must-revalidate",
+        "vary: FIELD",
+    ];
 
     /// Adds the part that `word` names.
     ///
@@ -116,6 +129,7 @@ impl IgnoredParts {
         match word {
             "client no-cache" => self.client_directives = true,
             "authorization" => self.authorization = true,
+            "cookie" => self.cookie = true,
             "set-cookie" => self.set_cookie = true,
             "no-store" => self.no_store = true,
             "private" => self.private = true,
@@ -132,7 +146,28 @@ impl IgnoredParts {
 impl Ruling {
     /// Returns whether the ruling changes anything before there is a response.
     pub(crate) fn says_something_before(&self) -> bool {
-        self.checks_authorization || self.checks_digest || self.caches_git || self.ignores_client()
+        self.checks_authorization
+            || self.checks_digest
+            || self.caches_git
+            || self.is_never_stored
+            || self.ignores_client()
+    }
+
+    /// Returns whether the ruling sets a lifetime.
+    pub fn gives_lifetime(&self) -> bool {
+        self.fresh.is_some() || self.immutable
+    }
+
+    /// Returns whether the ruling's lifetime is not for requests with a Cookie.
+    pub(crate) fn excludes_cookies(&self) -> bool {
+        self.gives_lifetime() && !self.ignored.cookie
+    }
+
+    /// Returns the ruling for a request with a Cookie that the rule does not mention: without its lifetime, and without
+    /// what would share with others a response that the origin forbids to share.
+    pub(crate) fn for_cookies(&self) -> Self {
+        let ignored = IgnoredParts { private: false, no_store: false, set_cookie: false, ..self.ignored.clone() };
+        Self { fresh: None, immutable: false, ignored, ..self.clone() }
     }
 
     /// Returns whether clients' cache directives are ignored.
@@ -162,6 +197,7 @@ impl Ruling {
         flag("immutable", self.immutable);
         flag("client-directives", self.ignored.client_directives);
         flag("authorization", self.ignored.authorization);
+        flag("cookie", self.ignored.cookie);
         flag("set-cookie", self.ignored.set_cookie);
         flag("no-store", self.ignored.no_store);
         flag("private", self.ignored.private);
@@ -176,6 +212,9 @@ impl Ruling {
         flag("page", self.contradicts_url);
         if let Some(finishes) = self.finishes_abandoned {
             text.push_str(if finishes { ", finish" } else { ", finish=?0" });
+        }
+        if self.conditions != 0 {
+            write!(text, ", conditions={}", self.conditions).expect("a string takes what is written to it");
         }
         if let Some(size) = self.size_max {
             write!(text, ", size-max={}", size.min(INTEGER_MAX)).expect("a string takes what is written to it");
@@ -220,6 +259,7 @@ impl Ruling {
             ("immutable", _) => self.immutable = true,
             ("client-directives", _) => self.ignored.client_directives = true,
             ("authorization", _) => self.ignored.authorization = true,
+            ("cookie", _) => self.ignored.cookie = true,
             ("set-cookie", _) => self.ignored.set_cookie = true,
             ("no-store", _) => self.ignored.no_store = true,
             ("private", _) => self.ignored.private = true,
@@ -238,6 +278,7 @@ impl Ruling {
             ("verified", _) => self.is_verified = true,
             ("page", _) => self.contradicts_url = true,
             ("finish", BareItem::Boolean(finishes)) => self.finishes_abandoned = Some(*finishes),
+            ("conditions", BareItem::Integer(mark)) => self.conditions = u64::try_from(i64::from(*mark)).unwrap_or(0),
             ("size-max", BareItem::Integer(size)) => self.size_max = u64::try_from(i64::from(*size)).ok(),
             _ => {}
         }
@@ -255,6 +296,8 @@ impl Ruling {
         directives.ignores_must_revalidate |= ignored.must_revalidate;
         directives.ignores_authorization |= ignored.authorization || self.checks_authorization;
         directives.checks_authorization |= self.checks_authorization && self.answers_credentials;
+        directives.excludes_cookies |= self.excludes_cookies();
+        directives.conditions = self.conditions;
         if ignored.set_cookie && !directives.withheld.contains(&SET_COOKIE) {
             directives.withheld.push(SET_COOKIE);
         }
@@ -335,6 +378,7 @@ mod tests {
             answers_credentials: true,
             is_verified: true,
             contradicts_url: true,
+            conditions: 77,
             chain: Some(Chain { fresh_secs: 5, forbids_stale: true, is_storable: false, first_to: 76, led_to: 77 }),
         };
         let finishing = Ruling { finishes_abandoned: Some(true), ..full.clone() };

@@ -18,6 +18,7 @@ use crate::{
     fields::{detach, strip_hop_by_hop},
     freshness::{Freshness, Receipt, received_age},
     list::single,
+    ruling::Ruling,
     targeted::TargetList,
 };
 
@@ -145,6 +146,27 @@ impl StoredHead {
         freshness.is_unconfirmed = !freshness.no_cache;
         freshness.no_cache = true;
         Self { freshness, ..self }
+    }
+
+    /// Returns this head as requests with a Cookie see it, if the lifetime of an operator's rule is not for them: with
+    /// the lifetime that the origin states. `None` if the rule ignores a directive of the origin against sharing.
+    pub fn for_cookies(&self) -> Option<Self> {
+        let ruling = Ruling::of(&self.fields).unwrap_or_default();
+        if ruling.ignored.private || ruling.ignored.no_store || ruling.ignored.set_cookie {
+            return None;
+        }
+        let mut fields = self.fields.clone();
+        ruling.for_cookies().put(&mut fields);
+        let receipt = Receipt {
+            status: self.status,
+            age_secs: self.age_secs,
+            request_time: self.request_time,
+            response_time: self.response_time(),
+            answered_cookie: self.selecting.answered_cookie(),
+        };
+        let head = Self::from_parts(&receipt, fields, self.body, self.selecting.clone(), &self.targets);
+        let freshness = head.freshness.purged_like(&self.freshness);
+        Some(Self { freshness, purge_count: self.purge_count, ..head })
     }
 
     /// Returns the number of purges at the time of the last fetch or validation. A count is used because a clock can be

@@ -19,7 +19,7 @@ use crate::{
     entity_tag::EntityTag,
     fields::strip_hop_by_hop,
     list::single,
-    ruling,
+    ruling::{self, Ruling},
     storable::Exchange,
 };
 
@@ -101,10 +101,11 @@ pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Setting
     }
 }
 
-/// Returns whether the response to a HEAD describes a response to GET with this head and, if known, this body length.
+/// Returns whether a response's status and fields describe a stored response with this head and, if known, this body
+/// length.
 ///
-/// Both must have the same 2xx status, the same validators and the same media type. A length in the response to HEAD
-/// must equal the body's length. If the URL contains the digest of its content (`names_digest`), only the length is
+/// Both must have the same 2xx status, the same validators and the same media type. A length in the fields must equal
+/// the body's length. If the URL contains the digest of its content (`names_digest`), only the length is
 /// compared, and it must be present.
 pub fn is_described(
     head: &StoredHead,
@@ -161,6 +162,12 @@ pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) 
     }
     let renewed = stored.selecting().renewed(&VaryRule::from_fields(&fields), answer.request_fields, settings);
     let selecting = renewed.unwrap_or_else(|| stored.selecting().clone());
+    // The body answered a request with a Cookie. A rule whose lifetime is not for such a request must not give it one
+    // now.
+    let ruling = Ruling::of(&fields).filter(|ruling| selecting.answered_cookie() && ruling.excludes_cookies());
+    if let Some(ruling) = ruling {
+        ruling.for_cookies().put(&mut fields);
+    }
     let received = ReceivedHead { status: stored.status(), fields, request_time, response_time };
     StoredHead::new(received, stored.body(), selecting, stored.targets())
 }

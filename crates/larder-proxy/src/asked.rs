@@ -8,22 +8,22 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{
-        ACCEPT, AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+        AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
         IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING, VARY,
     },
     uri::{PathAndQuery, Scheme},
 };
 use larder_http::{
-    Reuse, Rules, Ruling, Settings, StoredHead,
+    Reason, Reuse, Rules, Ruling, Settings, StoredHead,
     cache_control::RequestDirectives,
     fields::{has_token, strip_hop_by_hop, via},
     reuse,
-    rules::RuledRequest,
+    rules::{RuleAgreement, RuledRequest},
     ruling,
 };
 
 use crate::{
-    cache::groups::PageAsker,
+    cache::{Cache, groups::PageAsker},
     clock,
     digest::NamedDigest,
     errors::Failure,
@@ -106,19 +106,39 @@ pub(crate) struct RequestTerms<'a> {
     pub(crate) directives: RequestDirectives,
     /// The state of the uplink to the request's origin.
     pub(crate) line: UplinkState,
+    /// The request as rules compare it.
+    pub(crate) ruled: RuledRequest<'a>,
+    /// The rules of its client's session.
+    pub(crate) session_rules: Option<&'a Rules>,
 }
 
 impl<'a> RequestTerms<'a> {
     /// Parses the directives in a request's fields.
-    pub(crate) fn new(method: &'a Method, fields: &'a HeaderMap, line: UplinkState) -> Self {
-        Self { method, fields, directives: RequestDirectives::from_fields(fields), line }
+    pub(crate) fn new(ruled: RuledRequest<'a>, line: UplinkState) -> Self {
+        let RuledRequest { method, fields, .. } = ruled;
+        let directives = RequestDirectives::from_fields(fields);
+        Self { method, fields, directives, line, ruled, session_rules: None }
     }
 
     /// Decides how a stored response may answer the request now.
     ///
-    /// Every use of a stored or shared response is decided here, so that all of them see the request's directives and
-    /// the uplink's state.
-    pub(crate) fn judge(&self, stored: &StoredHead, settings: &Settings) -> Reuse {
+    /// Every use of a stored or shared response is decided here, so that all of them see the request's directives, the
+    /// operator's rules and the uplink's state.
+    pub(crate) fn judge(&self, stored: &StoredHead, cache: &Cache) -> Reuse {
+        let rules = [Some(&cache.shared.rules), self.session_rules];
+        match Rules::agree(rules.into_iter().flatten(), &self.ruled, stored) {
+            RuleAgreement::Same => self.judge_by_terms(stored, &cache.http),
+            RuleAgreement::OwnLifetime => {
+                let own = stored.for_cookies().map(|own| self.judge_by_terms(&own, &cache.http));
+                let fresh = own.filter(|decision| matches!(decision, Reuse::Fresh { .. }));
+                fresh.unwrap_or(Reuse::NotUsable { reason: Reason::OtherRule })
+            }
+            RuleAgreement::Replace => Reuse::replaced(stored, clock::now(), &cache.http, Reason::OtherRule),
+            RuleAgreement::Bypass => Reuse::NotUsable { reason: Reason::OtherRule },
+        }
+    }
+
+    fn judge_by_terms(&self, stored: &StoredHead, settings: &Settings) -> Reuse {
         let now = clock::now();
         match self.line {
             UplinkState::Up => reuse::decide_by_directives(self.method, &self.directives, stored, now, settings),
@@ -153,7 +173,20 @@ impl RequestHead {
 
     /// Returns the parts by which stored responses are judged.
     pub(crate) fn terms(&self) -> RequestTerms<'_> {
-        RequestTerms { method: &self.method, fields: &self.fields, directives: self.directives, line: self.line }
+        RequestTerms {
+            method: &self.method,
+            fields: &self.fields,
+            directives: self.directives,
+            line: self.line,
+            ruled: self.ruled(),
+            session_rules: self.session_rules.as_deref(),
+        }
+    }
+
+    /// Returns the request as rules compare it.
+    fn ruled(&self) -> RuledRequest<'_> {
+        let (scheme, authority) = (self.scheme.as_str(), self.host.to_str().unwrap_or_default());
+        RuledRequest { method: &self.method, scheme, authority, path: self.path(), fields: &self.fields }
     }
 
     /// Returns the failure of a request that no stored response can answer while its origin cannot be contacted.
@@ -261,9 +294,7 @@ impl RequestHead {
 
     /// Adds the rules' overrides for a response with status `about` to the fields of one with `status`.
     fn put_ruling_of(&self, rules: &Rules, about: StatusCode, status: StatusCode, fields: &mut HeaderMap) {
-        let authority = self.host.to_str().unwrap_or_default();
-        let (scheme, path, accept) = (self.scheme.as_str(), self.path(), accept_of(&self.fields));
-        let request = RuledRequest { method: &self.method, scheme, authority, path, accept };
+        let request = self.ruled();
         let of_session = || self.session_rules.as_ref()?.find(&request, about, fields);
         let Some(ruling) = rules.find(&request, about, fields).or_else(of_session) else { return };
         if !ruling.varies.is_empty() && (status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY)) {
@@ -274,7 +305,9 @@ impl RequestHead {
                 }
             }
         }
-        let is_kept = ruling.caches_git && (about.is_success() || about == StatusCode::NOT_MODIFIED);
+        let is_kept = ruling.caches_git
+            && (about.is_success() || about == StatusCode::NOT_MODIFIED)
+            && (ruling.ignored.cookie || !self.fields.contains_key(COOKIE));
         let of_question = self.git_wants().filter(|_| is_kept).map(|wanted| ruling_on(wanted, ruling));
         let ruling = of_question.as_ref().unwrap_or(ruling);
         let answers_credentials = self.fields.contains_key(AUTHORIZATION) && !self.before.is_anybodys;
@@ -312,11 +345,6 @@ impl RequestHead {
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
         self.expectation.clone()
     }
-}
-
-/// Returns the value of Accept as rules compare it.
-pub(crate) fn accept_of(fields: &HeaderMap) -> &str {
-    fields.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// Returns the ruling on the response to a git request, based on the rule that caches git.

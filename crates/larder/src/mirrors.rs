@@ -333,7 +333,9 @@ impl FileRules<'_> {
         };
         // A redirect that is not followed keeps the lifetime that its server states.
         let rules = |patterns: &[&str], ruling: Ruling| {
-            let of_files = change(Ruling { following, ..ruling });
+            // A registry's files are the same for clients with cookies.
+            let ignored = IgnoredParts { cookie: true, ..ruling.ignored.clone() };
+            let of_files = change(Ruling { following, ignored, ..ruling });
             let of_redirects = Ruling { fresh: None, immutable: false, ..of_files.clone() };
             let redirects = self.follows.then(|| rule(patterns, REDIRECTS, of_redirects));
             [rule(patterns, &["200"], of_files)].into_iter().chain(redirects)
@@ -434,7 +436,8 @@ mod tests {
         let registry = named(registry).unwrap();
         registry.add_to(&mut proxy, None);
         let scheme = registry.servers[0].url.split(':').next().unwrap();
-        let request = RuledRequest { method: &http::Method::GET, scheme, authority, path, accept: "" };
+        let request =
+            RuledRequest { method: &http::Method::GET, scheme, authority, path, fields: &http::HeaderMap::new() };
         let found = proxy.rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new());
         found.map_or_else(String::new, |ruling| ruling.name.clone())
     }
@@ -479,7 +482,8 @@ mod tests {
     fn known(url: &str, content_type: &'static str, accept: &str) -> Option<(bool, Option<u64>)> {
         let rules = larder_http::Rules::new(rules_for_all());
         let (authority, path) = url.split_at(url.find('/').unwrap());
-        let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, accept };
+        let accepted = [(http::header::ACCEPT, http::HeaderValue::from_str(accept).unwrap())].into_iter().collect();
+        let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, fields: &accepted };
         let fields = [(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type))];
         let ruling = rules.find(&request, http::StatusCode::OK, &fields.into_iter().collect())?;
         assert_eq!(ruling.stale_on_error.is_some(), !ruling.immutable && ruling.name != "git", "{url}");
@@ -502,8 +506,13 @@ mod tests {
         }
         let rules = larder_http::Rules::new(rules_for_all());
         let path = "/a/b/info/refs?service=git-upload-pack";
-        let request =
-            RuledRequest { method: &http::Method::GET, scheme: "https", authority: "github.com", path, accept: "" };
+        let request = RuledRequest {
+            method: &http::Method::GET,
+            scheme: "https",
+            authority: "github.com",
+            path,
+            fields: &http::HeaderMap::new(),
+        };
         assert!(rules.find_before(&request).unwrap().caches_git, "a server of packages has repositories, too");
     }
 
@@ -567,7 +576,13 @@ mod tests {
         }
         proxy.rules.extend(rules_for_all());
         let find = |authority, path, status: u16| {
-            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, accept: "" };
+            let request = RuledRequest {
+                method: &http::Method::GET,
+                scheme: "https",
+                authority,
+                path,
+                fields: &http::HeaderMap::new(),
+            };
             let status = http::StatusCode::from_u16(status).unwrap();
             proxy.rules.find(&request, status, &http::HeaderMap::new()).cloned().unwrap_or_default()
         };
@@ -608,7 +623,13 @@ mod tests {
         rules.extend(of("two", 8082, &["/**/*.jar"]));
         let rules = larder_http::Rules::new(rules);
         let find = |authority, path| {
-            let request = RuledRequest { method: &http::Method::GET, scheme: "http", authority, path, accept: "" };
+            let request = RuledRequest {
+                method: &http::Method::GET,
+                scheme: "http",
+                authority,
+                path,
+                fields: &http::HeaderMap::new(),
+            };
             rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).map(|ruling| ruling.name.clone())
         };
         assert_eq!(find("127.0.0.1:8081", "/a").as_deref(), Some("one: never changes"));
@@ -640,8 +661,13 @@ mod tests {
         };
         let rules = larder_http::Rules::new(said.rules("a", &origin));
         let find = |path| {
-            let request =
-                RuledRequest { method: &http::Method::GET, scheme: "https", authority: "a.example", path, accept: "" };
+            let request = RuledRequest {
+                method: &http::Method::GET,
+                scheme: "https",
+                authority: "a.example",
+                path,
+                fields: &http::HeaderMap::new(),
+            };
             rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).is_some()
         };
         assert!(find("/}releases[1]*/b/c.jar") && !find("/}releases1x/b/c.jar"));

@@ -226,7 +226,7 @@ impl Unpacker<'_> {
         if request.is_none() && fields.contains_key(header::VARY) {
             return Err("it varies, and no request precedes it".into());
         }
-        self.put_ruling(&uri, status, &mut fields);
+        self.put_ruling(&uri, &request_fields, status, &mut fields);
         let request_time = request.and_then(|request| request.time).filter(|time| *time <= response_time);
         let received =
             ReceivedHead { status, fields, request_time: request_time.unwrap_or(response_time), response_time };
@@ -237,11 +237,11 @@ impl Unpacker<'_> {
     }
 
     /// Adds the overrides of this proxy's rules to a response's fields.
-    fn put_ruling(&self, uri: &Uri, status: StatusCode, fields: &mut HeaderMap) {
+    fn put_ruling(&self, uri: &Uri, request_fields: &HeaderMap, status: StatusCode, fields: &mut HeaderMap) {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let scheme = uri.scheme_str().unwrap_or("http");
-        let request = RuledRequest { method: &Method::GET, scheme, authority, path, accept: "" };
+        let request = RuledRequest { method: &Method::GET, scheme, authority, path, fields: request_fields };
         if let Some(ruling) = self.cache.shared.rules.find(&request, status, fields) {
             ruling.put(fields);
         }

@@ -23,7 +23,7 @@ use larder_http::{
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    asked::{RequestHead, RequestRules, accept_of, has_body},
+    asked::{RequestHead, RequestRules, has_body},
     build_caches::{self, BuildCacheRequest},
     client::{http2, interim::InterimQueue, peer::Client},
     digest::NamedDigest,
@@ -266,7 +266,7 @@ fn before(
     let may_be_git = git::may_be_question(method, path, fields);
     // A git question is answered like a GET, so the rules for GET apply.
     let method = if may_be_git { &Method::GET } else { method };
-    let request = RuledRequest { method, scheme, authority, path, accept: accept_of(fields) };
+    let request = RuledRequest { method, scheme, authority, path, fields };
     let may_never_change = rules.into_iter().flatten().any(|rules| rules.may_never_change(&request));
     let ruling = rules.into_iter().flatten().find_map(|rules| rules.find_before(&request));
     let Some(ruling) = ruling else { return RequestRules { may_never_change, ..RequestRules::default() } };
@@ -275,7 +275,8 @@ fn before(
     }
     let digest = if ruling.checks_digest || ruling.immutable { NamedDigest::of_path(path) } else { None };
     // Permission for clients with credentials is not requested for a POST.
-    let is_for_all = !fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization;
+    let is_for_all = (!fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization)
+        && (!fields.contains_key(header::COOKIE) || ruling.ignored.cookie);
     let caches_git = may_be_git && ruling.caches_git && is_for_all;
     let checks_authorization = ruling.checks_authorization;
     RequestRules { checks_authorization, digest, may_never_change, is_anybodys: false, caches_git }

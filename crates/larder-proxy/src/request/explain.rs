@@ -9,7 +9,9 @@ mod outlook;
 use std::{fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, Method, Uri};
-use larder_http::{Reuse, Ruling, StoredHead, VaryRule, freshness::Lifetime, reuse::Age, validate};
+use larder_http::{
+    Reuse, Ruling, StoredHead, VaryRule, freshness::Lifetime, reuse::Age, rules::RuledRequest, validate,
+};
 
 use self::outlook::RequestOutlook;
 use crate::{
@@ -37,7 +39,10 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     let (outlook, origins) = (RequestOutlook::of(worker, uri).await, &worker.shared.origins);
     let origin = &outlook.origin;
     let line_up = origin.as_ref().map_or(UplinkState::Up, |origin| origins.uplink.line_to(origin));
-    let asking = RequestTerms::new(&Method::GET, fields, line_up);
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let (scheme, path) = (uri.scheme_str().unwrap_or("http"), uri.path_and_query().map_or("/", |path| path.as_str()));
+    let ruled = RuledRequest { method: &Method::GET, scheme, authority, path, fields };
+    let asking = RequestTerms::new(ruled, line_up);
     if let Some(origin) = origin {
         tell_way(&mut text, origins, origin);
     }

@@ -6,7 +6,7 @@
 
 use http::{Method, Request};
 use hyper::body::{Body as _, Incoming};
-use larder_http::{CacheStatus, Reuse, cache_status::Tier, telling};
+use larder_http::{CacheStatus, Reuse, cache_status::Tier, rules::RuledRequest, telling};
 
 use crate::{
     asked::RequestTerms,
@@ -41,8 +41,12 @@ pub(super) fn answer(
         matches!(entry.body, EntryBody::Whole(_)) && !entry.head.freshness().checks_authorization
     })?;
     // The uplink's state is not known yet, and does not matter to a response that is fresh anyway.
-    let terms = RequestTerms::new(request.method(), request.headers(), UplinkState::Up);
-    let Reuse::Fresh { age, .. } = terms.judge(&entry.head, &cache.http) else { return None };
+    let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
+    let terms = RequestTerms {
+        session_rules: client.session.as_ref().map(|session| &*session.rules),
+        ..RequestTerms::new(ruled, UplinkState::Up)
+    };
+    let Reuse::Fresh { age, .. } = terms.judge(&entry.head, cache) else { return None };
     let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
     let RequestTerms { method, fields, .. } = terms;
     let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };

@@ -112,14 +112,15 @@ impl FlightReading<'_> {
     /// # Errors
     /// The client may not read it, or it is another variant.
     fn judge(self, offered: &OfferedResponse<'_>) -> Result<Reuse, UnusedReason> {
-        let (asked, settings) = (self.asked, &self.worker.cache.http);
+        let (asked, cache) = (self.asked, &self.worker.cache);
         let OfferedResponse { head, body_len, marker, is_own } = *offered;
         require(is_own || self.may_read(head, body_len), UnusedReason::NotForUs)?;
-        if head.matches(&asked.fields, settings) {
-            Ok(asked.terms().judge(head, settings))
-        } else {
-            Err(marker.cloned().map_or(UnusedReason::NotForUs, UnusedReason::OtherVariant))
+        if !head.matches(&asked.fields, &cache.http) {
+            return Err(marker.cloned().map_or(UnusedReason::NotForUs, UnusedReason::OtherVariant));
         }
+        let decision = asked.terms().judge(head, cache);
+        require(is_own || !decision.is_by_other_rule(), UnusedReason::NotForUs)?;
+        Ok(decision)
     }
 
     /// Returns whether a response is older than the request's max-age permits. A response that was requested after this

@@ -28,6 +28,8 @@ pub(crate) struct RouteFacts<'a> {
     pub(crate) knows_digest: bool,
     /// Whether parts of this resource are unlikely to fit together, see [`crate::cache::tag_changes`].
     pub(crate) do_tags_differ: bool,
+    /// Whether a rule keeps the response out of the cache, so that no other client may wait for it.
+    pub(crate) is_never_stored: bool,
 }
 
 /// The state of a resource's stored response, which is represented by an `S`.
@@ -237,6 +239,7 @@ impl RouteFacts<'_> {
         let conditional = has(header::IF_NONE_MATCH) || has(header::IF_MODIFIED_SINCE);
         self.asks_for_itself()
             || self.terms.directives.no_store
+            || (self.is_never_stored && !is_stored)
             || ((partial || conditional) && !is_stored && self.is_uncollapsible)
             || (partial && !is_stored && self.do_tags_differ)
             || (partial && !is_stored && !self.has_store && self.is_far())
@@ -259,6 +262,8 @@ impl RouteFacts<'_> {
 mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
 
+    use larder_http::rules::RuledRequest;
+
     use super::*;
     use crate::origin::uplink::UplinkState;
 
@@ -275,6 +280,10 @@ mod tests {
         Reuse::MustValidate { age: AGE, may_serve_on_error: true, has_validator: true, reason }
     }
 
+    fn terms<'a>(method: &'a Method, fields: &'a HeaderMap, line: UplinkState) -> RequestTerms<'a> {
+        RequestTerms::new(RuledRequest { method, scheme: "http", authority: "a", path: "/", fields }, line)
+    }
+
     fn stored(decision: Reuse, extent: AvailableExtent) -> StoredState<()> {
         StoredState::Response(JudgedResponse { response: (), decision, extent, covers_what_is_told: true })
     }
@@ -285,7 +294,15 @@ mod tests {
         is_uncollapsible: bool,
         has_store: bool,
     ) -> RouteFacts<'a> {
-        RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest: false, do_tags_differ: false }
+        RouteFacts {
+            terms,
+            settings,
+            is_uncollapsible,
+            has_store,
+            knows_digest: false,
+            do_tags_differ: false,
+            is_never_stored: false,
+        }
     }
 
     /// Formats a route in short form: its kind, `+` if the stored response is validated, `!` if it may replace an
@@ -384,7 +401,7 @@ mod tests {
             for ((method, lines), way_expected) in requests.iter().zip(&ways) {
                 for (has_store, is_uncollapsible) in [(true, false), (false, false), (true, true)] {
                     let fields = fields(lines);
-                    let terms = RequestTerms::new(method, &fields, UplinkState::Up);
+                    let terms = terms(method, &fields, UplinkState::Up);
                     let facts = facts_of(terms, &settings, is_uncollapsible, has_store);
                     let (fly, pass) = (ways[0].clone(), ways[1].clone());
                     let expected = match way_expected.as_str() {
@@ -432,7 +449,7 @@ mod tests {
             for lines in asked {
                 let (fields, settings) = (fields(lines), Settings::default());
                 let line = UplinkState::Down(larder_http::reuse::StaleAllowed::AsOnError);
-                let terms = RequestTerms::new(&Method::GET, &fields, line);
+                let terms = terms(&Method::GET, &fields, line);
                 let facts = facts_of(terms, &settings, true, true);
                 assert_eq!(way(&facts, known), expected, "{known:?} {lines:?}");
             }
@@ -444,7 +461,7 @@ mod tests {
         use AvailableExtent::{Lacking, Whole};
         for (lines, unstored) in [(&["range: bytes=0-9"][..], "pass"), (&[], "fly")] {
             let (fields, settings) = (fields(lines), Settings::default());
-            let terms = RequestTerms::new(&Method::GET, &fields, UplinkState::Up);
+            let terms = terms(&Method::GET, &fields, UplinkState::Up);
             let facts = RouteFacts { do_tags_differ: true, ..facts_of(terms, &settings, false, true) };
             let ways = [StoredState::Nothing, stored(FRESH, Lacking), stored(FRESH, Whole), stored(EXPIRED, Whole)];
             let ways = ways.map(|stored| way(&facts, stored));
@@ -463,7 +480,7 @@ mod tests {
             covers_what_is_told: false,
         };
         let (fields, settings) = (HeaderMap::new(), Settings::default());
-        let terms = RequestTerms::new(&Method::GET, &fields, UplinkState::Up);
+        let terms = terms(&Method::GET, &fields, UplinkState::Up);
         let facts = facts_of(terms, &settings, false, true);
         assert_eq!(way(&facts, StoredState::Response(judged)), "fly+! stale");
         let gone = JudgedResponse { extent: AvailableExtent::Gone, ..judged };
@@ -474,7 +491,7 @@ mod tests {
     #[test]
     fn range_of_a_file_with_a_known_digest_is_passed_through_until_the_file_is_stored() {
         let (fields, settings) = (fields(&["range: bytes=0-9"]), Settings::default());
-        let terms = RequestTerms::new(&Method::GET, &fields, UplinkState::Up);
+        let terms = terms(&Method::GET, &fields, UplinkState::Up);
         let facts = RouteFacts { knows_digest: true, ..facts_of(terms, &settings, false, true) };
         assert_eq!(way(&facts, StoredState::Nothing), "pass uri-miss");
         assert_eq!(way(&facts, stored(FRESH, AvailableExtent::Gone)), "pass miss");

@@ -132,6 +132,9 @@ async fn permit(
 
 /// Collects the facts for a decision.
 pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8]) -> RouteFacts<'a> {
+    let rules = [Some(&cache.shared.rules), terms.session_rules];
+    let before = rules.into_iter().flatten().find_map(|rules| rules.find_before(&terms.ruled));
+    let is_never_stored = before.is_some_and(|ruling| ruling.is_never_stored);
     RouteFacts {
         terms,
         settings: &cache.http,
@@ -139,6 +142,7 @@ pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8
         has_store: cache.shared.store.is_some(),
         knows_digest: false,
         do_tags_differ: cache.shared.tag_changes.are_frequent(primary, Instant::now()),
+        is_never_stored,
     }
 }
 
@@ -195,7 +199,7 @@ pub(crate) fn judged<S: Borrow<FoundResponse>>(
     extent: AvailableExtent,
 ) -> JudgedResponse<S> {
     let head = &response.borrow().entry.head;
-    let decision = terms.judge(head, &cache.http);
+    let decision = terms.judge(head, cache);
     let covers_what_is_told = head.selecting().cover_what_is_told(terms.fields);
     JudgedResponse { response, decision, extent, covers_what_is_told }
 }
@@ -270,7 +274,7 @@ pub(crate) async fn if_fresh(
     asked: &Arc<RequestHead>,
     found: &FoundResponse,
 ) -> Option<Result<ServedResponse, Failure>> {
-    match asked.terms().judge(&found.entry.head, &worker.cache.http) {
+    match asked.terms().judge(&found.entry.head, &worker.cache) {
         Reuse::Fresh { age, reason } => {
             let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, &found.entry)).await;
             fresh(worker, asked, &UsableResponse { found, age, reason }, presence).await

@@ -1,7 +1,15 @@
 //! Cookies: one client's session never reaches another through the cache, unless the response or the operator permits
 //! sharing it (RFC 9111 7.3).
 
-use crate::support::{Fixture, Received, Reply};
+use std::time::Duration;
+
+use larder_http::{
+    Rules, Ruling,
+    rules::{MatchTexts, Rule},
+};
+use larder_proxy::ProxyConfig;
+
+use crate::support::{Fixture, Received, Reply, Response};
 
 /// A day before any Date.
 const MODIFIED: &str = "Last-Modified: Tue, 15 Nov 1994 12:45:26 GMT";
@@ -65,6 +73,49 @@ fn page_for_a_client_with_a_cookie_is_not_guessed_to_be_for_others() {
     assert_eq!(fixture.get("/", &["Cookie: alice"]).text(), "alice");
     assert_eq!(fixture.get("/", &["Cookie: bob"]).text(), "bob", "the origin was asked");
     assert_eq!(fixture.get("/", &["Cookie: carol"]).status, 502, "nor is it served stale");
+}
+
+/// Gives every response a lifetime.
+fn lasting(ignored: &[&str]) -> impl FnOnce(&mut ProxyConfig) {
+    let mut ruling = Ruling { name: "pages".into(), fresh: Some(Duration::from_mins(10)), ..Ruling::default() };
+    ignored.iter().for_each(|word| ruling.ignored.add(word).unwrap());
+    |config| config.rules = Rules::new(vec![Rule::new(&MatchTexts::default(), ruling).unwrap()])
+}
+
+/// At stake: an application without caching rules of its own, whose operator gives its pages a lifetime.
+#[test]
+fn lifetime_of_a_rule_is_not_for_a_client_with_a_cookie() {
+    for ignored in [&[][..], &["private", "no-store", "set-cookie"]] {
+        let handle = |received: &Received, _| {
+            let who = received.field("cookie").unwrap_or("nobody").to_owned();
+            let fields: &[&str] = if who == "nobody" { &[] } else { &["Cache-Control: private"] };
+            Reply::ok(fields, who)
+        };
+        let fixture = Fixture::with(handle, lasting(ignored));
+        // What a client with a cookie gets is not stored, nor does it get what is stored for others.
+        assert_eq!(fixture.get("/", &["Cookie: session=ann"]).text(), "session=ann", "{ignored:?}");
+        assert_eq!(fixture.get("/", &[]).text(), "nobody", "{ignored:?}");
+        assert_eq!(fixture.get_hit("/", &[]).text(), "nobody", "{ignored:?}");
+        assert_eq!(fixture.get("/", &["Cookie: session=bob"]).text(), "session=bob", "{ignored:?}");
+        assert_eq!(fixture.get_hit("/", &[]).text(), "nobody", "{ignored:?}: and what is stored stays");
+    }
+}
+
+#[test]
+fn lifetime_that_the_origin_states_is_for_clients_with_cookies_too() {
+    let handle = |_: &Received, number: usize| Reply::ok(&["Cache-Control: max-age=60"], number.to_string());
+    let fixture = Fixture::with(handle, lasting(&[]));
+    assert_eq!(fixture.get("/", &[]).text(), "0");
+    let ttl = |response: Response| -> u64 {
+        let left = response.cache_status().split_once("ttl=").unwrap().1;
+        left.split(';').next().unwrap().parse().unwrap()
+    };
+    assert!(ttl(fixture.get_hit("/", &["Cookie: a=b"])) < 60);
+    assert!(ttl(fixture.get("/", &[])) > 60, "the rule applies to a client without a cookie");
+    // What is stored remembers whom its lifetime is for.
+    let fixture = fixture.restart();
+    assert!(ttl(fixture.get("/", &["Cookie: a=b"])) < 60);
+    assert!(ttl(fixture.get("/", &[])) > 60);
 }
 
 #[test]

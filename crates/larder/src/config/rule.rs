@@ -24,6 +24,9 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rul
         methods: texts(section, "methods", MatchedPart::Method),
         statuses: texts(section, "statuses", MatchedPart::Status),
         types: texts(section, "types", MatchedPart::Type),
+        cookies: texts(section, "cookies", MatchedPart::Condition),
+        fields: texts(section, "fields", MatchedPart::Condition),
+        queries: texts(section, "queries", MatchedPart::Condition),
     };
     let mut ruling = Ruling { name: name.unwrap_or_else(|| format!("rule {number}")), ..Ruling::default() };
     ruling.is_never_stored = section.take("store", ConfigValue::boolean) == Some(false);

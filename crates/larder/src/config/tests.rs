@@ -186,6 +186,7 @@ fn every_key_of_the_documentation_is_read() {
     let behind = Listener { proxied_by, origin_form: true, ..Listener::tls("10.0.0.1:8443".parse().unwrap()) };
     assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
     assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
+    assert!(proxy.keep_underscores);
     assert_eq!(proxy.cache.http.compression.codings, [ContentCoding::Brotli, ContentCoding::Gzip]);
     assert_eq!((proxy.cache.http.compression.types.len(), proxy.cache.http.compression.size_min), (2, 2048));
     assert_eq!(proxy.offline, Offline::Auto);
@@ -289,9 +290,14 @@ fn check_rule(rules: &Rules) {
         scheme: "http",
         authority: "repo.example:80",
         path: "/a/b.jar?x",
-        accept: "",
+        fields: &http::HeaderMap::new(),
     };
     let ruling = rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).unwrap();
+    for (path, cookie) in [("/a/b.jar?x&preview", ""), ("/a/b.jar", "wordpress_logged_in_1=ann")] {
+        let fields = [(http::header::COOKIE, http::HeaderValue::from_static(cookie))].into_iter().collect();
+        let other = RuledRequest { path, fields: &fields, ..request };
+        assert!(rules.find(&other, http::StatusCode::OK, &http::HeaderMap::new()).is_none(), "{path} {cookie}");
+    }
     assert_eq!((ruling.name.as_str(), ruling.fresh, ruling.immutable), ("jars", Some(Duration::from_hours(24)), true));
     assert_eq!((ruling.following, ruling.size_max), (RedirectPolicy::All, Some(1_000_000_000)));
     assert_eq!((ruling.varies.as_slice(), ruling.finishes_abandoned), (&["x-tenant".parse().unwrap()][..], Some(true)));

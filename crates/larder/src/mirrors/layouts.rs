@@ -37,12 +37,12 @@ pub(super) const TEXTS: &[&str] =
 
 /// Returns whether a client of Python packages requests the list of a project's files.
 pub(super) fn asks_simple_index(request: &RuledRequest<'_>) -> bool {
-    request.accept.contains("application/vnd.pypi.simple.")
+    request.accept().contains("application/vnd.pypi.simple.")
 }
 
 /// Returns whether a client of npm packages requests the versions of a package.
 pub(super) fn asks_packument(request: &RuledRequest<'_>) -> bool {
-    request.accept.contains("application/vnd.npm.install-v1+json")
+    request.accept().contains("application/vnd.npm.install-v1+json")
 }
 
 /// Returns whether the path is that of a file in cargo's sparse index. It ends like `1/a`, `2/ab`, `3/a/abc` or
@@ -97,8 +97,10 @@ fn path_of<'a>(request: &RuledRequest<'a>) -> &'a str {
 mod tests {
     use super::*;
 
-    fn request(path: &str) -> RuledRequest<'_> {
-        RuledRequest { method: &http::Method::GET, scheme: "https", authority: "a.example", path, accept: "" }
+    fn is(test: fn(&RuledRequest<'_>) -> bool, path: &str) -> bool {
+        let fields = http::HeaderMap::new();
+        let (method, scheme, authority) = (&http::Method::GET, "https", "a.example");
+        test(&RuledRequest { method, scheme, authority, path, fields: &fields })
     }
 
     #[test]
@@ -116,7 +118,7 @@ mod tests {
             ("/itoa", false),
             ("/ab/cd/abcé", false),
         ] {
-            assert_eq!(is_in_sparse_index(&request(path)), expected, "{path}");
+            assert_eq!(is(is_in_sparse_index, path), expected, "{path}");
         }
     }
 
@@ -133,7 +135,7 @@ mod tests {
             ("/download/app.jar", false),
             ("/a/latest/a-latest.jar", false),
         ] {
-            assert_eq!(is_maven_release(&request(path)), expected, "{path}");
+            assert_eq!(is(is_maven_release, path), expected, "{path}");
         }
     }
 }

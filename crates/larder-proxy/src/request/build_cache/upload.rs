@@ -322,7 +322,7 @@ fn head_of(cache: &Cache, sent: &HeaderMap, is_immutable: bool, representation: 
     // Caches between this proxy and the client use this field. This cache uses the ruling.
     let lifetime = if is_immutable { "max-age=31536000, immutable" } else { "no-cache" };
     fields.insert(CACHE_CONTROL, HeaderValue::from_static(lifetime));
-    let ignored = IgnoredParts { client_directives: true, ..IgnoredParts::default() };
+    let ignored = IgnoredParts { client_directives: true, cookie: true, ..IgnoredParts::default() };
     Ruling { name: "build cache".to_owned(), immutable: true, ignored, ..Ruling::default() }.put(&mut fields);
     let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
     StoredHead::new(received, BodyPlace::Whole { len: 0 }, SelectingFields::default(), &cache.http.targets)

@@ -97,8 +97,16 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Statuses that the rule matches, such as `404` or `5xx`."),
     row!("rule.types", "", List, "", Prose("all"), Reload, "[\"text/html\"]",
         "Media types that the rule matches, such as `image/*`."),
+    row!("rule.cookies", "", List, "", Prose("all requests"), Reload, "[\"!wordpress_logged_in_*\"]",
+        "Conditions on the request's cookies: `NAME`, `NAME=VALUE`, or one of these after `!` for its opposite; `*` \
+         stands for any characters. See [Conditions](../configuration.md#conditions)."),
+    row!("rule.fields", "", List, "", Prose("all requests"), Reload, "[\"!x-preview\"]",
+        "Conditions on the request's fields, in the same form."),
+    row!("rule.queries", "", List, "", Prose("all requests"), Reload, "[\"!preview\"]",
+        "Conditions on the arguments of the request's query, in the same form."),
     row!("rule.fresh", "", Duration, "", Prose("as the origin says"), Reload, "\"1d\"",
-        "How long the response is fresh after it was received. Overrides its lifetime and `no-cache`."),
+        "How long the response is fresh after it was received. Overrides its lifetime and `no-cache`. For requests \
+         with a Cookie only if the rule has `cookies`, or `ignore` lists `cookie`."),
     row!("rule.immutable", "", Boolean, "", Toml("false"), Reload, "true",
         "The response never changes: it is fresh for a year unless `fresh` says otherwise, and clients cannot \
          force a validation."),
