@@ -1,7 +1,7 @@
 //! Lists the URIs that the response to an unsafe request invalidates (RFC 9111 4.4, RFC 9110 9.2.1).
 
 use http::{
-    HeaderMap, Method, StatusCode, Uri,
+    HeaderMap, HeaderName, Method, StatusCode, Uri,
     header::{CONTENT_LOCATION, LOCATION},
 };
 
@@ -30,6 +30,39 @@ pub fn targets(method: &Method, target: &Uri, status: StatusCode, response_field
     }
     targets
 }
+
+/// The destination of a MOVE or COPY of WebDAV (RFC 4918 9.8, 9.9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveDestination {
+    /// The URI in the request's Destination.
+    pub uri: Uri,
+    /// Whether what was below the target is gone, because it was moved.
+    pub leaves_target: bool,
+}
+
+impl MoveDestination {
+    /// Returns the destination of a request, if it is a MOVE or COPY to a URI of the target's origin.
+    pub fn of(method: &Method, target: &Uri, request_fields: &HeaderMap) -> Option<Self> {
+        let leaves_target = match method.as_str() {
+            "MOVE" => true,
+            "COPY" => false,
+            _ => return None,
+        };
+        let reference = single(request_fields, &DESTINATION)?.to_str().ok()?;
+        let uri = resolve(target, reference).filter(|uri| is_same_origin(target, uri))?;
+        Some(Self { uri, leaves_target })
+    }
+
+    /// Returns whether a response with this status says that the destination, and what lies below it, was written.
+    ///
+    /// Only statuses of RFC 4918 count. A program that knows no WebDAV may answer any method with 200, and its clients
+    /// could then remove whole folders from the cache.
+    pub fn is_written(status: StatusCode) -> bool {
+        matches!(status, StatusCode::CREATED | StatusCode::NO_CONTENT | StatusCode::MULTI_STATUS)
+    }
+}
+
+const DESTINATION: HeaderName = HeaderName::from_static("destination");
 
 /// Returns whether a method is known to be safe. An unknown method is taken to be unsafe.
 pub fn is_safe(method: &Method) -> bool {

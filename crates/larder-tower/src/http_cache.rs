@@ -12,7 +12,12 @@ use crate::{
 };
 use http::{Method, Request, Response, Uri};
 use larder_cache::Cache;
-use larder_http::{CacheStatus, Settings, Timestamp, cache_status::Forward, fields::strip_own, invalidate};
+use larder_http::{
+    CacheStatus, Settings, Timestamp,
+    cache_status::Forward,
+    fields::strip_own,
+    invalidate::{self, MoveDestination},
+};
 use std::{
     collections::HashSet,
     fmt,
@@ -96,10 +101,14 @@ impl HttpCache {
                 }
             }
             target => {
+                let moved = target.as_ref().and_then(|to| MoveDestination::of(&method, &to.uri, request.headers()));
                 let response = origin::ask(origin, request).await?;
                 if let Some(target) = target {
-                    self.invalidate(invalidate::targets(&method, &target.uri, response.status(), response.headers()))
-                        .await;
+                    let mut uris = invalidate::targets(&method, &target.uri, response.status(), response.headers());
+                    uris.extend(
+                        moved.filter(|_| MoveDestination::is_written(response.status())).map(|moved| moved.uri),
+                    );
+                    self.invalidate(uris).await;
                 }
                 let why = if invalidate::is_safe(&method) { Forward::Bypass } else { Forward::Method };
                 let status = serving::answered(CacheStatus::forwarded(why), response.status(), false);

@@ -1,7 +1,7 @@
 //! Invalidation by unsafe requests (RFC 9111 4.4, RFC 9110 9.2.1).
 
 use http::{Method, StatusCode, Uri};
-use larder_http::invalidate::targets;
+use larder_http::invalidate::{MoveDestination, targets};
 use proptest::prelude::*;
 
 use crate::support::fields;
@@ -68,4 +68,28 @@ proptest! {
             prop_assert!(uri.to_ascii_lowercase().starts_with("http://a.example"), "{}", uri);
         }
     }
+}
+
+#[test]
+fn destination_of_a_move_or_copy_is_of_the_targets_origin() {
+    let target = Uri::from_static(TARGET);
+    let written = |method: &str, lines: &str| {
+        let method = Method::from_bytes(method.as_bytes()).expect("a test's method is a method");
+        MoveDestination::of(&method, &target, &fields(lines)).map(|moved| (moved.uri.to_string(), moved.leaves_target))
+    };
+    let new = || "http://a.example/new".to_owned();
+    assert_eq!(written("MOVE", "Destination: http://a.example/new"), Some((new(), true)));
+    assert_eq!(written("COPY", "Destination: /new"), Some((new(), false)));
+    for (method, lines) in [
+        ("PUT", "Destination: /new"),
+        ("MOVE", ""),
+        ("MOVE", "Destination: http://b.example/new"),
+        ("MOVE", "Destination: https://a.example/new"),
+        ("MOVE", "Destination: /a\nDestination: /b"),
+        ("MOVE", "Destination: http://["),
+    ] {
+        assert_eq!(written(method, lines), None, "{method} {lines}");
+    }
+    let is_written = |status| MoveDestination::is_written(StatusCode::from_u16(status).expect("it is a status"));
+    assert!(is_written(201) && is_written(204) && is_written(207) && !is_written(200) && !is_written(404));
 }

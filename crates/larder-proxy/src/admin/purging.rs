@@ -8,10 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, Uri, request};
-use larder_http::{
-    key::primary_key,
-    tags::{TAG_FIELDS, TAG_SIZE_MAX, split_tags},
-};
+use larder_http::tags::{TAG_FIELDS, TAG_SIZE_MAX, split_tags};
 
 use super::page;
 use crate::{
@@ -159,23 +156,11 @@ fn scopes(cache: &Cache, uri: &Uri, subject: PurgeSubject) -> Option<Vec<PurgeSc
         PurgeSubject::Tags(tags) => tags.into_iter().map(PurgeScope::Tag).collect(),
         PurgeSubject::Site => vec![invalidation::site_scope(cache, uri)?],
         PurgeSubject::Url => vec![invalidation::url_scope(cache, uri)?],
-        PurgeSubject::Prefix => prefixes(cache, uri)?,
-    })
-}
-
-/// Returns the prefix in the target, unchanged and as the key rules rewrite it.
-fn prefixes(cache: &Cache, uri: &Uri) -> Option<Vec<PurgeScope>> {
-    let (scheme, authority, path) = (uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri));
-    let path = path.strip_suffix('*').unwrap_or(path);
-    let keys = [primary_key(scheme, authority, path), cache.http.key_rules.key(scheme, authority, path)];
-    let mut scopes = Vec::new();
-    for key in keys {
-        let scope = PurgeScope::Prefix(String::from_utf8(key.ok()?.split_off(1)).ok()?.into());
-        if !scopes.contains(&scope) {
-            scopes.push(scope);
+        PurgeSubject::Prefix => {
+            let path = path_of(uri);
+            invalidation::prefix_scopes(cache, uri, path.strip_suffix('*').unwrap_or(path))?
         }
-    }
-    Some(scopes)
+    })
 }
 
 /// The field that names the subject of a PURGE, if its target and tags do not.

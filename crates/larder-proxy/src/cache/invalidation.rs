@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use http::Uri;
+use larder_http::key::primary_key;
 use larder_store::Invalidation;
 use tokio::task::spawn_blocking;
 
@@ -105,6 +106,26 @@ pub(crate) fn site_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
 /// Returns the purge scope for `uri` and all its variants.
 pub(crate) fn url_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
     Some(PurgeScope::Url(String::from_utf8(primary_of(cache, uri)?.split_off(1)).ok()?.into()))
+}
+
+/// Returns the purge scopes for the URLs of the same origin as `uri` whose paths begin with `path`: unchanged, and as the
+/// key rules rewrite it.
+pub(crate) fn prefix_scopes(cache: &Cache, uri: &Uri, path: &str) -> Option<Vec<PurgeScope>> {
+    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?.as_str());
+    let keys = [primary_key(scheme, authority, path), cache.http.key_rules.key(scheme, authority, path)];
+    let mut scopes = Vec::new();
+    for key in keys {
+        let scope = PurgeScope::Prefix(String::from_utf8(key.ok()?.split_off(1)).ok()?.into());
+        if !scopes.contains(&scope) {
+            scopes.push(scope);
+        }
+    }
+    Some(scopes)
+}
+
+/// Returns the purge scopes for everything below `uri`.
+pub(crate) fn scopes_below(cache: &Cache, uri: &Uri) -> Option<Vec<PurgeScope>> {
+    prefix_scopes(cache, uri, &format!("{}/", uri.path().trim_end_matches('/')))
 }
 
 /// Returns the keys under which responses of `uri` can be stored. `None` if it has no keys.

@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use larder_http::{
     BodyPlace, CacheStatus, ReceivedHead, Storability, StoredHead, VaryRule,
     cache_status::{Forward, RequestHandling},
-    invalidate,
+    invalidate::{self, MoveDestination},
     storable::{self, Exchange},
 };
 
@@ -21,7 +21,7 @@ use crate::{
     cache::{
         entry::CHUNK_BYTES,
         invalidation,
-        purges::WorkStart,
+        purges::{PurgeMode, WorkStart},
         storing::{self, StorePlace},
     },
     client::response_body::ResponseBody,
@@ -54,13 +54,23 @@ pub(crate) async fn change(
     let (status, fields) = (head.status, head.headers);
     let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
     let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
-    for target in target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields)) {
+    let moved = target.as_ref().and_then(|uri| MoveDestination::of(&asked.method, uri, &asked.fields));
+    let moved = moved.filter(|_| MoveDestination::is_written(status));
+    let targets = target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields));
+    for target in targets.chain(moved.iter().map(|moved| moved.uri.clone())) {
         if let Some(siblings) = &worker.shared.siblings {
             let keys = invalidation::primaries_of(&worker.cache, &target).unwrap_or_default();
             keys.iter().for_each(|key| siblings.note_change(key));
         }
         // An error is ignored, because a removal takes effect even if the store cannot write it.
         drop(invalidation::invalidate(&worker.cache, &target).await);
+    }
+    if let Some(moved) = &moved {
+        let left = target.as_ref().filter(|_| moved.leaves_target);
+        let scopes = [Some(&moved.uri), left].into_iter().flatten();
+        let scopes = scopes.filter_map(|uri| invalidation::scopes_below(&worker.cache, uri)).flatten().collect();
+        // Ignored for the same reason.
+        drop(Box::pin(invalidation::purge(&worker.cache, scopes, PurgeMode::Hard)).await);
     }
     let received = ReceivedHead { status, fields, request_time, response_time: clock::now() };
     let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));

@@ -129,6 +129,32 @@ fn unsafe_method_invalidates_what_it_names() {
     assert_eq!(fixture.get("/other", &[]).body, other.body);
 }
 
+/// RFC 4918 9.8, 9.9. At stake: a mounted folder whose old files are still there after others took their place.
+#[test]
+fn move_or_copy_invalidates_its_destination_and_what_lies_below() {
+    for (method, status, dropped) in [
+        ("MOVE", "204 No Content", &["/a", "/a/x", "/b", "/b/x", "/b/y/z"][..]),
+        ("COPY", "201 Created", &["/a", "/b", "/b/x", "/b/y/z"]),
+        ("MOVE", "200 OK", &["/a"]),
+        ("COPY", "409 Conflict", &[]),
+    ] {
+        let fixture = Fixture::new(move |received, number| match received.method.as_str() {
+            "GET" => Reply::ok(&["Cache-Control: max-age=600"], number.to_string()),
+            _ => Reply::status(status, &[], ""),
+        });
+        let targets = ["/a", "/a/x", "/b", "/b/x", "/b/y/z", "/bx", "/"];
+        let stored = targets.map(|target| {
+            fixture.get(target, &[]);
+            fixture.get_hit(target, &[]).text()
+        });
+        fixture.connect().request(method, "/a", &["Destination: http://site.example/b", "Content-Length: 0"]);
+        for (target, stored) in targets.iter().zip(stored) {
+            let is_dropped = fixture.get(target, &[]).text() != stored;
+            assert_eq!(is_dropped, dropped.contains(target), "{method} {status} {target}");
+        }
+    }
+}
+
 #[test]
 fn invalidated_variants_do_not_come_back_with_a_new_marker() {
     let fixture = Fixture::new(|received, number| match received.method.as_str() {
