@@ -6,7 +6,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use larder_http::{fields::HostError, proxy_status::ProxyError};
 
 use crate::origin::fault::FaultReport;
@@ -41,6 +41,9 @@ pub(crate) enum Failure {
     Overloaded,
     /// Another node of the fleet knows purges that are unknown here.
     PurgesUnknown,
+    /// Another node of the fleet has another clock or other rules, or somebody repeats its request. The response proves
+    /// that this node refuses it.
+    PeerDiffers { proof: HeaderValue },
     /// CONNECT to a port that is not allowed.
     PortDenied { port: u16 },
     /// The request has passed this proxy before, or leads to one of its own listeners.
@@ -68,6 +71,7 @@ impl Failure {
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::ClientDenied
             | Self::OtherUser
+            | Self::PeerDiffers { .. }
             | Self::Blocked { .. }
             | Self::TargetDenied { .. }
             | Self::PortDenied { .. } => StatusCode::FORBIDDEN,
@@ -104,6 +108,7 @@ impl Failure {
             self,
             Self::ClientDenied
                 | Self::OtherUser
+                | Self::PeerDiffers { .. }
                 | Self::NoPassword
                 | Self::Blocked { .. }
                 | Self::TargetDenied { .. }
@@ -123,6 +128,7 @@ impl Failure {
             Self::NoSite => ProxyError::DestinationNotFound,
             Self::ClientDenied
             | Self::OtherUser
+            | Self::PeerDiffers { .. }
             | Self::NoPassword
             | Self::Blocked { .. }
             | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
@@ -184,6 +190,9 @@ impl fmt::Display for Failure {
             ),
             Self::Overloaded => f.write_str("too many requests are waiting, retry in 1 s"),
             Self::PurgesUnknown => f.write_str("purges that the asking node knows are not applied here yet"),
+            Self::PeerDiffers { .. } => {
+                f.write_str("the clock or the rules of the asking node differ from this node's, or its request is old")
+            }
             Self::TargetDenied { host, address, why } => write!(
                 f,
                 "target not allowed: {host} is at {address}, {why}. The operator can allow its network with the \

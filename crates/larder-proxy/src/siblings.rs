@@ -8,13 +8,14 @@
 //! Cost: one hash of the key, one lock and one load. The table has two bytes for each of 2^20 slots.
 
 mod changes;
+mod differences;
 mod members;
 mod message;
 mod pieces;
 
 use std::{
-    net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock, atomic::Ordering::Relaxed},
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -22,15 +23,17 @@ use tokio::task::JoinSet;
 
 use self::{
     changes::ChangedResources,
+    differences::PeerDifferences,
     members::{ListedNodes, SiblingMembers},
     pieces::Pieces,
 };
 pub(crate) use self::{
     members::{SiblingNode, SiblingOutcome},
-    message::{PEER_FIELD, PeerRequest, PeerWords},
+    message::{PEER_FIELD, PeerClaim, PeerDifference, PeerProof, PeerRequest, PeerWords},
 };
 use crate::{
-    config::{Fleet, FleetName},
+    config::{Fleet, FleetName, ProxyConfig},
+    digest::short_digest,
     fleet::secret::FleetSecret,
     origin::{checks, origins::OriginRouter},
 };
@@ -39,6 +42,9 @@ use crate::{
 pub(crate) struct Siblings {
     pub(crate) own_name: Arc<str>,
     pub(crate) secret: Arc<FleetSecret>,
+    /// The digest of the list of nodes and the rules for keys, in which all nodes must agree.
+    rules: Box<str>,
+    pub(crate) differences: PeerDifferences,
     /// The nodes; `None` until the name of the fleet is resolved.
     members: RwLock<Option<Arc<SiblingMembers>>>,
     /// The name whose addresses are the nodes, in place of a list.
@@ -65,6 +71,7 @@ impl Siblings {
         own_name: &Arc<str>,
         secret: &Arc<FleetSecret>,
         own_addresses: &[SocketAddr],
+        rules: u64,
     ) -> Option<Arc<Self>> {
         let is_alone = fleet.dns.is_none() && fleet.nodes.len() < 2;
         if !fleet.shares_entries || is_alone {
@@ -76,6 +83,8 @@ impl Siblings {
         Some(Arc::new(Self {
             own_name: Arc::clone(own_name),
             secret: Arc::clone(secret),
+            rules: format!("{rules:016x}").into(),
+            differences: PeerDifferences::default(),
             members: RwLock::new(members.map(Arc::new)),
             dns: fleet.dns.clone(),
             uses_tls,
@@ -98,6 +107,18 @@ impl Siblings {
         self.pieces.divide(key, len) && self.members().is_some_and(|members| members.has_others())
     }
 
+    /// Notes that a node answered a request of this one.
+    pub(crate) fn note_answer(&self, node: &SiblingNode) {
+        node.note(SiblingOutcome::Answered);
+        self.differences.settle(&node.name);
+    }
+
+    /// Notes that a node refuses requests of this one, which does without it for a while.
+    pub(crate) fn note_difference(&self, node: &SiblingNode, difference: PeerDifference) {
+        node.note(SiblingOutcome::Differs);
+        self.differences.note(&node.name, difference);
+    }
+
     /// Notes that a client changed the resource with this key, so that its owner must drop its stored responses.
     pub(crate) fn note_change(&self, key: &[u8]) {
         if self.members().is_some_and(|members| members.home(key).is_some()) {
@@ -115,6 +136,12 @@ impl Siblings {
         }
     }
 
+    /// Returns whether this is the address of a node. The addresses of nodes that are listed by name are not known.
+    pub(crate) fn has_address(&self, ip: IpAddr) -> bool {
+        let is_at = |node: &Arc<SiblingNode>| node.origin.host.parse::<IpAddr>().is_ok_and(|own| own == ip);
+        self.members().is_some_and(|members| members.others().any(is_at))
+    }
+
     fn members(&self) -> Option<Arc<SiblingMembers>> {
         self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -122,6 +149,17 @@ impl Siblings {
     fn set_members(&self, members: SiblingMembers) {
         *self.members.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(members));
     }
+}
+
+/// Returns the digest of a configuration's list of nodes and rules for keys. Nodes that differ in it would look for an
+/// entry at different nodes, or under different keys.
+pub(crate) fn rules_of(config: &ProxyConfig) -> u64 {
+    let mut nodes: Vec<String> =
+        config.fleet.nodes.iter().map(|node| format!("{}={}:{}", node.name, node.host, node.port)).collect();
+    nodes.sort();
+    let (dns, pieces) = (config.fleet.dns.as_ref(), config.fleet.piece_bytes);
+    let dns = dns.map(|name| (&name.host, name.port));
+    short_digest(format!("{nodes:?} {dns:?} {pieces:?} {:?}", config.cache.http.key_rules).as_bytes())
 }
 
 /// Starts the tasks that look after the siblings.
@@ -137,7 +175,7 @@ async fn probe_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     loop {
         interval.tick().await;
         let Some(members) = siblings.members() else { continue };
-        for sibling in members.others().filter(|sibling| sibling.is_out.load(Relaxed)) {
+        for sibling in members.others().filter(|sibling| sibling.may_be_probed()) {
             let is_back = match &siblings.ready_path {
                 Some(path) => checks::is_well(&origins, &sibling.origin, path).await,
                 // Without health checks, the next request is the probe.
@@ -164,7 +202,7 @@ mod tests {
     fn siblings(own: &str) -> Arc<Siblings> {
         let nodes = NAMES.map(|name| format!("{name}=10.0.0.1:{}", 1 + u16::from(name.as_bytes()[0])).parse().unwrap());
         let fleet = Fleet { nodes: nodes.into(), shares_entries: true, ..Fleet::default() };
-        Siblings::new(&fleet, &own.into(), &Arc::new(FleetSecret::new("0123456789abcdef")), &[]).unwrap()
+        Siblings::new(&fleet, &own.into(), &Arc::new(FleetSecret::new("0123456789abcdef")), &[], 0).unwrap()
     }
 
     fn keys() -> impl Iterator<Item = Vec<u8>> {

@@ -14,6 +14,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use http::{HeaderMap, StatusCode, Version, header::CONTENT_LENGTH};
@@ -93,22 +94,44 @@ impl InterimSink {
         self.version == Version::HTTP_11
     }
 
-    /// Queues an interim response, if this client may receive it and its exchange is still waiting.
-    pub(crate) fn push(&self, status: StatusCode, fields: &HeaderMap) {
-        let Some(client) = self.client.upgrade() else { return };
+    /// Queues an interim response, if this client may receive it and its exchange is still waiting. Returns whether it
+    /// is still waiting.
+    pub(crate) fn push(&self, status: StatusCode, fields: &HeaderMap) -> bool {
+        let Some(client) = self.client.upgrade() else { return false };
         // The HTTP library itself answers an expectation when the request's body is read.
         if !goes_on(status, self.version, false) {
-            return;
+            return false;
         }
         let mut state = client.interim.lock();
+        if state.open != Some(self.exchange) {
+            return false;
+        }
         let head = head(status, fields);
-        if state.open != Some(self.exchange) || state.bytes.len() + head.len() > WAITING_BYTES_MAX {
-            return;
+        if state.bytes.len() + head.len() > WAITING_BYTES_MAX {
+            return true;
         }
         state.bytes.extend_from_slice(&head);
         client.interim.waiting.store(true, Relaxed);
         drop(state);
         client.wake();
+        true
+    }
+
+    /// Shows another node, at once and again and again, that this one is alive, until it gets its response. A node that
+    /// is frozen shows nothing.
+    pub(crate) fn show_life(&self) {
+        let sink = Self { client: self.client.clone(), ..*self };
+        if !sink.push(StatusCode::PROCESSING, &HeaderMap::new()) {
+            return;
+        }
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LIFE_INTERVAL).await;
+                if !sink.push(StatusCode::PROCESSING, &HeaderMap::new()) {
+                    return;
+                }
+            }
+        });
     }
 }
 
@@ -131,5 +154,7 @@ fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     text
 }
 
+/// Interval between the signs of life for another node, a fraction of its patience.
+const LIFE_INTERVAL: Duration = Duration::from_millis(500);
 /// Most bytes queued for one client. Interim responses beyond it are dropped.
 const WAITING_BYTES_MAX: usize = 64 << 10;

@@ -325,10 +325,18 @@ impl Client {
 
     /// Returns whether the address of a request's client is outside the networks that are served, or the request is no
     /// node's on a connection for nodes.
+    ///
+    /// A node must have a certificate, or the address of a node, or one that is served: others may have recorded its
+    /// request.
     pub(crate) fn is_denied<B>(&self, worker: &Worker, request: &Request<B>) -> bool {
         let networks = &worker.shared.config.clients;
-        let is_outside = || !networks.is_empty() && !is_within(networks, self.address_of(request));
-        PeerRequest::of(request).is_none() && (self.is_node || is_outside())
+        let is_outside = |address| !networks.is_empty() && !is_within(networks, address);
+        if PeerRequest::of(request).is_none() {
+            return self.is_node || is_outside(self.address_of(request));
+        }
+        let address = self.peer.ip().to_canonical();
+        let is_at_node = || worker.shared.siblings.as_ref().is_some_and(|siblings| siblings.has_address(address));
+        !self.is_node && is_outside(address) && !is_at_node()
     }
 
     /// Returns whether the client needs no credentials. It gave them when it opened its tunnel, or its session belongs

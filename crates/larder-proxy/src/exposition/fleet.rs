@@ -7,7 +7,7 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use crate::{fleet::peers::PeerState, shared::ProxyState};
+use crate::{fleet::peers::PeerState, shared::ProxyState, siblings::PeerDifference};
 
 /// Encodes the metrics. A proxy without a fleet has none of them.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
@@ -21,6 +21,14 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -
     super::encode_gauge(encoder, "fleet_log_sent", help, *purges.log_sent().borrow())?;
     let help = "Entries of the shared log that were skipped: no node's, or appended again";
     super::encode_counter(encoder, "fleet_log_skipped", help, link.peers.skipped_count())?;
+    if let Some(siblings) = &shared.siblings {
+        let help = "Requests between nodes refused because their clocks differ, or because somebody repeated them";
+        let count = siblings.differences.count(PeerDifference::Clock);
+        super::encode_counter(encoder, "sibling_clock_differences", help, count)?;
+        let help = "Requests between nodes refused because their lists of nodes or rules for keys differ";
+        let count = siblings.differences.count(PeerDifference::Rules);
+        super::encode_counter(encoder, "sibling_rule_differences", help, count)?;
+    }
     let peers = link.peers.states();
     let figures: [PeerFigure; 5] = [
         ("fleet_node_up", "1 while the purges of a node of the fleet can be read", |peer| {

@@ -4,14 +4,15 @@
 //! sibling at most. The origin can still be contacted whatever a sibling does: a sibling that is silent, unreachable,
 //! or returns an error of its own is bypassed.
 //!
-//! A sibling responds with a 102 at once, so a slow origin does not make it look silent.
+//! A sibling responds with a 102 at once and every half second, so a slow origin does not make it look silent. Invariant:
+//! no request waits for a sibling that shows no sign of life for longer than [`SIGN_PATIENCE`].
 
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use http::{Method, Request, header, response};
@@ -30,7 +31,7 @@ use crate::{
         pool::{ReplayableRequest, RetryRule},
         request_body::RequestBody,
     },
-    siblings::{PEER_FIELD, PeerWords, SiblingNode, SiblingOutcome},
+    siblings::{PEER_FIELD, PeerProof, PeerWords, SiblingNode, SiblingOutcome},
 };
 
 impl FetchContext {
@@ -51,12 +52,12 @@ impl FetchContext {
         let words = PeerWords::new(siblings, key, &self.cache.shared.purges)?;
         let url = asked.uri()?;
         let mark = OriginMark::of_key(key).name();
-        let is_alive = Arc::new(AtomicBool::new(false));
+        let signs = Arc::new(SiblingSigns::new());
         let make = || {
             let mut request = asked.outgoing(&self.marks, edits);
             *request.uri_mut() = url.clone();
             words.put(siblings, (&sibling.name, mark), &url, request.headers_mut());
-            listen(asked, &is_alive, &mut request);
+            listen(asked, &signs, &mut request);
             request
         };
         let (origin, repeat) = (sibling.origin.clone(), RetryRule::Safe);
@@ -65,16 +66,23 @@ impl FetchContext {
         let answered = tokio::select! {
             biased;
             answered = asking => answered,
-            () = silence(&is_alive, siblings.patience) => Err(Failure::Timeout { host: sibling.name.to_string() }),
+            () = signs.end(siblings.patience) => Err(Failure::Timeout { host: sibling.name.to_string() }),
         };
         let (mut head, body) = self.judge(&sibling, answered)?;
-        if !words.take_proof(siblings, head.status, &mut head.headers) {
-            sibling.note(SiblingOutcome::Failed("it cannot answer for a resource that it owns"));
-            let (node, status) = (&*sibling.name, head.status.as_u16());
-            tracing::debug!(node, status, "a node of the fleet cannot answer for a resource that it owns");
-            return None;
+        match words.take_proof(siblings, head.status, &mut head.headers) {
+            PeerProof::Given => {}
+            PeerProof::Refused(difference) => {
+                siblings.note_difference(&sibling, difference);
+                return None;
+            }
+            PeerProof::Missing => {
+                sibling.note(SiblingOutcome::Failed("it cannot answer for a resource that it owns"));
+                let (node, status) = (&*sibling.name, head.status.as_u16());
+                tracing::debug!(node, status, "a node of the fleet cannot answer for a resource that it owns");
+                return None;
+            }
         }
-        sibling.note(SiblingOutcome::Answered);
+        siblings.note_answer(&sibling);
         words.settle(siblings, key, &sibling.name);
         self.cache.metrics.sibling_answers.add(1);
         asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
@@ -112,13 +120,11 @@ impl FetchContext {
             Ok(answered) => return Some(answered),
             Err(failure) => failure,
         };
-        let is_refused = matches!(failure, Failure::Unusable { .. });
-        let why = match &failure {
-            Failure::Unusable { fault, .. } => &fault.why,
-            Failure::Broken { why, .. } => why,
-            _ => "it is silent",
-        };
-        sibling.note(if is_refused { SiblingOutcome::Unreachable(why) } else { SiblingOutcome::Failed(why) });
+        sibling.note(match &failure {
+            Failure::Unusable { fault, .. } => SiblingOutcome::Unreachable(&fault.why),
+            Failure::Broken { why, .. } => SiblingOutcome::Failed(why),
+            _ => SiblingOutcome::Silent,
+        });
         tracing::debug!(node = &*sibling.name, %failure, "a node of the fleet is passed by");
         self.cache.metrics.siblings_passed_by.add(1);
         None
@@ -148,10 +154,10 @@ fn may_be_shared(asked: &RequestHead) -> bool {
 }
 
 /// Notes interim responses, which show that the sibling is alive. Those of the origin are forwarded to the client.
-fn listen(asked: &RequestHead, is_alive: &Arc<AtomicBool>, request: &mut Request<RequestBody>) {
-    let (is_alive, sink) = (Arc::clone(is_alive), asked.interim.clone());
+fn listen(asked: &RequestHead, signs: &Arc<SiblingSigns>, request: &mut Request<RequestBody>) {
+    let (signs, sink) = (Arc::clone(signs), asked.interim.clone());
     let listener = InterimListener(Arc::new(move |status, fields| {
-        is_alive.store(true, Relaxed);
+        signs.note();
         if let Some(sink) = sink.as_ref().filter(|_| status != http::StatusCode::PROCESSING) {
             sink(status, fields);
         }
@@ -159,10 +165,39 @@ fn listen(asked: &RequestHead, is_alive: &Arc<AtomicBool>, request: &mut Request
     request.extensions_mut().insert(listener);
 }
 
-/// Completes if a sibling sends nothing in time.
-async fn silence(is_alive: &AtomicBool, patience: Duration) {
-    tokio::time::sleep(patience).await;
-    if is_alive.load(Relaxed) {
-        std::future::pending::<()>().await;
+/// The signs of life that a sibling sends while it has no response.
+struct SiblingSigns {
+    begun: Instant,
+    /// Milliseconds from the beginning to the last sign, or 0 before the first one.
+    last_millis: AtomicU64,
+}
+
+impl SiblingSigns {
+    fn new() -> Self {
+        Self { begun: Instant::now(), last_millis: AtomicU64::new(0) }
+    }
+
+    fn note(&self) {
+        self.last_millis.store((self.begun.elapsed().as_millis() as u64).max(1), Relaxed);
+    }
+
+    /// Completes if the sibling sends no first sign within `patience`, or no other one for [`SIGN_PATIENCE`].
+    async fn end(&self, patience: Duration) {
+        let mut end = patience;
+        loop {
+            tokio::time::sleep_until((self.begun + end).into()).await;
+            let last = match self.last_millis.load(Relaxed) {
+                0 => return,
+                last => Duration::from_millis(last),
+            };
+            let next = last + SIGN_PATIENCE.max(patience);
+            if next <= end {
+                return;
+            }
+            end = next;
+        }
     }
 }
+
+/// Longest time between two signs of life. Nodes send one every half second (`client::interim`).
+const SIGN_PATIENCE: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version,
+    HeaderMap, HeaderValue, Method, Request, Uri, Version,
     header::{self, HOST},
     uri::{PathAndQuery, Scheme},
 };
@@ -71,16 +71,17 @@ pub(crate) async fn admit(
     }
     let sink = InterimQueue::open(client, request.version());
     if PeerRequest::of(request).is_some() {
-        // The sign of life that another node waits for, however long the origin takes.
-        sink.push(StatusCode::PROCESSING, &HeaderMap::new());
+        // The signs of life that another node waits for, however long the origin takes.
+        sink.show_life();
     }
     let asked = take_apart(client, shared, request)?;
     // Every client that may connect may use sites.
     if !asked.origin.trusted && !asked.is_by_sibling {
         check_password(client, shared, &asked.fields).await?;
     }
-    let interim =
-        sink.is_of_use().then(|| Arc::new(move |status, fields: &HeaderMap| sink.push(status, fields)) as InterimTaker);
+    let interim = sink
+        .is_of_use()
+        .then(|| Arc::new(move |status, fields: &HeaderMap| _ = sink.push(status, fields)) as InterimTaker);
     Ok(Arc::new(RequestHead { interim, ..asked }))
 }
 

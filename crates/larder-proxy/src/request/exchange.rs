@@ -89,7 +89,7 @@ fn enter(
     request: &mut Request<Incoming>,
 ) -> Result<Entrance, Failure> {
     let is_health_check = nodes::is_health_check(client, worker, request);
-    nodes::note_sibling(client, worker, request);
+    nodes::note_sibling(client, worker, request)?;
     gate::pass(client, worker, fault, request)?;
     let shared = &worker.shared;
     if is_health_check && nodes::may_check_health(client, worker, request) {

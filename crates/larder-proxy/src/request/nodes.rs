@@ -10,10 +10,11 @@ use hyper::body::Incoming;
 use crate::{
     cache::storing,
     client::peer::Client,
+    clock,
     errors::Failure,
     origin::target::is_within,
     request::served::ServedResponse,
-    siblings::{PEER_FIELD, PeerRequest},
+    siblings::{PEER_FIELD, PeerClaim, PeerRequest},
     worker::Worker,
 };
 
@@ -34,14 +35,23 @@ pub(super) fn may_check_health<B>(client: &Client, worker: &Worker, request: &Re
 }
 
 /// Notes in a request that another node of the fleet sent it, if that is so.
-pub(super) fn note_sibling(client: &Client, worker: &Worker, request: &mut Request<Incoming>) {
+///
+/// # Errors
+/// It did, and its clock or rules differ.
+pub(super) fn note_sibling(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> Result<(), Failure> {
     let Some(siblings) = worker.shared.siblings.as_ref().filter(|_| request.headers().contains_key(&PEER_FIELD)) else {
-        return;
+        return Ok(());
     };
     let is_direct = client.inside.is_none() && client.session.is_none() && client.is_node == siblings.uses_tls;
-    if let Some(peer) = PeerRequest::verify(siblings, request).filter(|_| is_direct) {
-        request.extensions_mut().insert(peer);
+    if !is_direct {
+        return Ok(());
     }
+    match PeerRequest::verify(siblings, request, clock::now()) {
+        Some(PeerClaim::Proved(peer)) => drop(request.extensions_mut().insert(peer)),
+        Some(PeerClaim::Refused(proof)) => return Err(Failure::PeerDiffers { proof }),
+        None => {}
+    }
+    Ok(())
 }
 
 /// Returns whether nothing stored here is outdated as far as the node knows that sent a request, if one did.

@@ -10,6 +10,7 @@ use crate::{
     client::response_body::{ResponseBody, text_response},
     errors::Failure,
     request::failure_page,
+    siblings::PEER_FIELD,
 };
 
 /// Returns the response to an exchange that failed. `node` is the proxy's name, in the syntax of the status fields.
@@ -23,6 +24,9 @@ pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Resp
         Failure::NoPassword => {
             let challenge = HeaderValue::from_static("Basic realm=\"proxy\", charset=\"UTF-8\"");
             fields.insert(header::PROXY_AUTHENTICATE, challenge);
+        }
+        Failure::PeerDiffers { proof } => {
+            fields.insert(&PEER_FIELD, proof.clone());
         }
         Failure::WebSocketVersion => {
             fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));

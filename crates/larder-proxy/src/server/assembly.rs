@@ -54,7 +54,7 @@ use crate::{
     },
     routes::SiteRoutes,
     shared::{BoundedCounts, ProxyState},
-    siblings::Siblings,
+    siblings::{Siblings, rules_of},
     tier::Tier,
 };
 
@@ -347,7 +347,7 @@ fn fleet_of(
         return (None, None);
     };
     let secret = Arc::new(secret);
-    let siblings = Siblings::new(&config.fleet, &own_name, &secret, own_addresses);
+    let siblings = Siblings::new(&config.fleet, &own_name, &secret, own_addresses, rules_of(config));
     let shared = config.fleet.log.clone().map(|log| SharedLogLink { log, credentials: log_credentials });
     let timeout = config.fleet.node_timeout;
     (Some(Arc::new(FleetLink { own_name, secret, peers, timeout, tls, shared })), siblings)

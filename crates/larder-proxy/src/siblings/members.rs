@@ -8,10 +8,10 @@
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use larder_http::{
@@ -51,15 +51,29 @@ pub(crate) struct SiblingNode {
     pub(crate) name: Box<str>,
     pub(crate) origin: Origin,
     failure_count: AtomicU32,
-    pub(super) is_out: AtomicBool,
+    is_out: AtomicBool,
+    times: Mutex<SiblingTimes>,
+}
+
+/// The moments that decide when a node is out of use.
+#[derive(Debug, Default)]
+struct SiblingTimes {
+    /// The last request that the node did not answer in time.
+    silence: Option<Instant>,
+    /// The end of the time for which the node is not even probed.
+    rest_end: Option<Instant>,
 }
 
 /// The outcome of a request to a sibling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SiblingOutcome<'a> {
     Answered,
-    /// The node was silent, broke off, or could not answer, for this reason.
+    /// The node broke off, or could not answer, for this reason.
     Failed(&'a str),
+    /// The node did not answer in time.
+    Silent,
+    /// The node refuses requests of this one, because their clocks or rules differ.
+    Differs,
     /// The node accepts no connection, for this reason.
     Unreachable(&'a str),
 }
@@ -113,7 +127,7 @@ impl SiblingNode {
         let way = OriginWay::Sibling;
         let origin = Origin { https, trusted: true, way, ..Origin::of_client(&node.host, node.port) };
         let (failure_count, is_out) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { name: node.name.as_str().into(), origin, failure_count, is_out }
+        Self { name: node.name.as_str().into(), origin, failure_count, is_out, times: Mutex::default() }
     }
 
     /// Notes the outcome of a request to the node. Excludes the node if it is unreachable or failed several times in a
@@ -125,6 +139,13 @@ impl SiblingNode {
                 return;
             }
             SiblingOutcome::Failed(why) => (self.failure_count.fetch_add(1, Relaxed) + 1 >= FAILURE_COUNT_MAX, why),
+            SiblingOutcome::Silent => (self.note_silence(Instant::now()), "it is silent"),
+            SiblingOutcome::Differs => {
+                // Logged by the table of differences.
+                self.rest(Instant::now() + DIFFERENCE_REST);
+                self.is_out.store(true, Relaxed);
+                return;
+            }
             SiblingOutcome::Unreachable(why) => (true, why),
         };
         if is_lost && !self.is_out.swap(true, Relaxed) {
@@ -134,6 +155,31 @@ impl SiblingNode {
                 "a node of the fleet is not asked for its entries until it responds"
             );
         }
+    }
+
+    /// Notes a request that the node did not answer in time. Returns whether it was the second within a second. A node
+    /// that is frozen accepts connections, so a probe would hold it to be well sooner than requests do.
+    fn note_silence(&self, now: Instant) -> bool {
+        let mut times = self.times();
+        let is_second = times.silence.is_some_and(|last| now.saturating_duration_since(last) <= SILENCE_INTERVAL);
+        times.silence = Some(now);
+        if is_second {
+            times.rest_end = Some(now + SILENCE_REST);
+        }
+        is_second
+    }
+
+    fn rest(&self, end: Instant) {
+        self.times().rest_end = Some(end);
+    }
+
+    /// Returns whether the node is out of use, and may be probed now.
+    pub(super) fn may_be_probed(&self) -> bool {
+        self.is_out.load(Relaxed) && self.times().rest_end.is_none_or(|end| end <= Instant::now())
+    }
+
+    fn times(&self) -> MutexGuard<'_, SiblingTimes> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a probe of the node succeeded.
@@ -228,6 +274,11 @@ fn url_of(key: &[u8]) -> &[u8] {
 
 /// Consecutive failures after which a node is excluded.
 const FAILURE_COUNT_MAX: u32 = 3;
+/// Two requests that are not answered within this time take a node out of use, for [`SILENCE_REST`].
+const SILENCE_INTERVAL: Duration = Duration::from_secs(1);
+const SILENCE_REST: Duration = Duration::from_secs(10);
+/// Time after which a node whose clock or rules differ is tried again.
+const DIFFERENCE_REST: Duration = Duration::from_secs(60);
 /// Most nodes of a name.
 const NODE_COUNT_MAX: usize = 256;
 /// Interval at which the name of the fleet is resolved. Records with a longer lifetime are not requested again.
@@ -235,7 +286,7 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
-    use std::{net::Ipv4Addr, sync::Mutex};
+    use std::net::Ipv4Addr;
 
     use larder_http::key::primary_key;
 
@@ -251,7 +302,7 @@ mod tests {
         let fleet = Fleet { dns: Some(name.clone()), shares_entries: true, ..Fleet::default() };
         let own = ["127.0.0.1:8080".parse().unwrap()];
         let secret = Arc::new(FleetSecret::new("0123456789abcdef"));
-        let siblings = Siblings::new(&fleet, &"a".into(), &secret, &own).unwrap();
+        let siblings = Siblings::new(&fleet, &"a".into(), &secret, &own, 0).unwrap();
         let key = |number: u32| primary_key("http", "a.example", &format!("/{number}")).unwrap();
         let owners = || {
             let named = |number| siblings.owner(&key(number), 0).map_or("own".into(), |node| node.name.clone());
@@ -275,6 +326,24 @@ mod tests {
         siblings.resolve(&name, &dns).await.unwrap();
         assert_eq!(owners(), ["127.0.0.2:8080".into()], "this node is not among them");
         assert!(siblings.is_own_name("127.0.0.1:8080") && !siblings.is_own_name("a"));
+    }
+
+    /// At stake: requests that wait for a node that is frozen, one after the other.
+    #[test]
+    fn node_that_is_silent_twice_within_a_second_is_out_of_use_and_not_probed() {
+        let node = SiblingNode::new(&"b=10.0.0.2:80".parse().unwrap(), false);
+        let start = Instant::now();
+        assert!(!node.note_silence(start) && !node.note_silence(start + Duration::from_millis(1001)));
+        assert!(node.note_silence(start + Duration::from_millis(2001)));
+        let node = SiblingNode::new(&"b=10.0.0.2:80".parse().unwrap(), false);
+        node.note(SiblingOutcome::Silent);
+        assert!(!node.is_out.load(Relaxed));
+        node.note(SiblingOutcome::Silent);
+        assert!(node.is_out.load(Relaxed) && !node.may_be_probed());
+        node.rest(start);
+        assert!(node.may_be_probed());
+        node.readmit();
+        assert!(!node.is_out.load(Relaxed) && !node.may_be_probed());
     }
 
     fn names(addresses: &[&str]) -> Vec<String> {

@@ -2,17 +2,20 @@
 //! its own.
 //!
 //! Owns: the format of the field, and its codes. Invariants: a request counts as a sibling's only if its code proves
-//! that the sender knows the secret and addresses this node. A response counts only with the code for this request. The
-//! field never reaches an origin or a client.
+//! that the sender knows the secret and addresses this node, and only for [`AGE_SECS_MAX`]: a request that somebody has
+//! recorded is of no use later. A response counts only with the code for this request. The field never reaches an origin
+//! or a client.
 //!
 //! ```text
-//! larder-peer: FROM TO NONCE MARK STATE PURGES CODE  in a request, whose target is the resource's URL
-//! larder-peer: CODE                                  in a response that is not an error of the node itself
+//! larder-peer: FROM TO TIME RULES NONCE MARK STATE PURGES CODE  in a request, whose target is the resource's URL
+//! larder-peer: CODE                   in a response that is not an error of the node itself
+//! larder-peer: DIFFERENCE CODE        in a refusal of a request that does know the secret
 //!
 //! The code of a response covers its status and the fields that decide how it is stored and used, not its body.
 //! ```
 //!
-//! `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`.
+//! `TIME` is the sender's, in seconds, and `RULES` the digest of its list of nodes and rules for keys. `DIFFERENCE` is
+//! `clock` or `rules`: two nodes that differ in one of these do without each other. `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`.
 //! `PURGES` has the position up to which the sender has applied each log of purges, as `NAME:LOG:NUMBER,...`. If the
 //! fleet has a shared log, only that one is named.
 
@@ -20,9 +23,12 @@ use std::{fmt::Write as _, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, uri::PathAndQuery};
 
+use larder_http::Timestamp;
+
 use super::Siblings;
 use crate::{
     cache::{mark::OriginMark, purges::Purges},
+    clock,
     fleet::secret,
 };
 
@@ -47,9 +53,50 @@ pub(crate) struct PeerRequest {
 
 /// The words of one request to another node.
 pub(crate) struct PeerWords {
+    time: String,
     nonce: String,
     positions: String,
     is_changed: bool,
+}
+
+/// What the sender of a request has proved.
+#[derive(Debug)]
+pub(crate) enum PeerClaim {
+    /// The request is another node's.
+    Proved(PeerRequest),
+    /// The request is another node's, which differs from this one, or somebody repeats it. The answer has this field.
+    Refused(HeaderValue),
+}
+
+/// What two nodes must have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PeerDifference {
+    /// Their clocks.
+    Clock,
+    /// Their lists of nodes, and the rules for keys.
+    Rules,
+}
+
+impl PeerDifference {
+    const ALL: [Self; 2] = [Self::Clock, Self::Rules];
+
+    /// Returns the word in the field.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Clock => "clock",
+            Self::Rules => "rules",
+        }
+    }
+}
+
+/// What the field of a response proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerProof {
+    /// The response is the node's.
+    Given,
+    /// The node refuses requests of this one.
+    Refused(PeerDifference),
+    Missing,
 }
 
 impl PeerWords {
@@ -57,7 +104,8 @@ impl PeerWords {
     /// here yet, or if the system has no random numbers.
     pub(crate) fn new(siblings: &Siblings, key: &[u8], purges: &Purges) -> Option<Self> {
         let (positions, is_changed) = (positions(siblings, purges)?, siblings.changed.contains(key));
-        secret::nonce().map(|nonce| Self { nonce, positions, is_changed })
+        let time = secs_of(clock::now()).to_string();
+        secret::nonce().map(|nonce| Self { time, nonce, positions, is_changed })
     }
 
     /// Notes that a node responded, and has therefore dropped any outdated response.
@@ -69,36 +117,58 @@ impl PeerWords {
 
     /// Adds the field to a request for `url`.
     pub(crate) fn put(&self, siblings: &Siblings, (to, mark): (&str, Option<&str>), url: &Uri, fields: &mut HeaderMap) {
-        let (from, nonce, mark) = (&*siblings.own_name, &*self.nonce, mark.unwrap_or("-"));
-        let (state, positions) = (if self.is_changed { CHANGED } else { "-" }, &*self.positions);
-        let code = siblings.secret.sign(&[REQUEST, from, to, nonce, mark, state, positions, &url.to_string()]);
-        let value = HeaderValue::try_from(format!("{from} {to} {nonce} {mark} {state} {positions} {code}"));
+        let (from, time, rules) = (&*siblings.own_name, &*self.time, &*siblings.rules);
+        let (nonce, mark, positions) = (&*self.nonce, mark.unwrap_or("-"), &*self.positions);
+        let state = if self.is_changed { CHANGED } else { "-" };
+        let signed = [REQUEST, from, to, time, rules, nonce, mark, state, positions, &url.to_string()];
+        let code = siblings.secret.sign(&signed);
+        let value =
+            HeaderValue::try_from(format!("{from} {to} {time} {rules} {nonce} {mark} {state} {positions} {code}"));
         fields.insert(&PEER_FIELD, value.expect("names and codes are printable"));
     }
 
-    /// Removes the field from a response. Returns whether the response comes from a node that knows the secret.
-    pub(crate) fn take_proof(&self, siblings: &Siblings, status: StatusCode, fields: &mut HeaderMap) -> bool {
-        let code = fields.remove(&PEER_FIELD);
-        let (code, head) = (code.as_ref().and_then(|code| code.to_str().ok()), signed_head(status, fields));
-        code.is_some_and(|code| siblings.secret.verify(&[RESPONSE, &self.nonce, &head], code))
+    /// Removes the field from a response. Returns what it proves.
+    pub(crate) fn take_proof(&self, siblings: &Siblings, status: StatusCode, fields: &mut HeaderMap) -> PeerProof {
+        let value = fields.remove(&PEER_FIELD);
+        let Some(text) = value.as_ref().and_then(|value| value.to_str().ok()) else { return PeerProof::Missing };
+        let proves = |parts: &[&str], code| siblings.secret.verify(parts, code);
+        let Some((word, code)) = text.split_once(' ') else {
+            let is_given = proves(&[RESPONSE, &self.nonce, &signed_head(status, fields)], text);
+            return if is_given { PeerProof::Given } else { PeerProof::Missing };
+        };
+        let difference = PeerDifference::ALL.into_iter().find(|difference| difference.word() == word);
+        let difference = difference.filter(|_| proves(&[REFUSAL, &self.nonce, word], code));
+        difference.map_or(PeerProof::Missing, PeerProof::Refused)
     }
 }
 
 impl PeerRequest {
     /// Reads the field of a request. Returns `None` if the request is not from a node of the fleet to this node.
-    pub(crate) fn verify<B>(siblings: &Siblings, request: &Request<B>) -> Option<Self> {
+    pub(crate) fn verify<B>(siblings: &Siblings, request: &Request<B>, now: Timestamp) -> Option<PeerClaim> {
         let mut words = request.headers().get(&PEER_FIELD)?.to_str().ok()?.split(' ');
         let mut next = || words.next();
-        let (from, to, nonce, mark) = (next()?, next()?, next()?, next()?);
-        let (state, purges, code) = (next()?, next()?, next()?);
+        let (from, to, time, rules) = (next()?, next()?, next()?, next()?);
+        let (nonce, mark, state, purges, code) = (next()?, next()?, next()?, next()?, next()?);
         let is_plain = words.next().is_none() && matches!(*request.method(), Method::GET | Method::HEAD);
         let url = request.uri().to_string();
-        let is_right = || siblings.secret.verify(&[REQUEST, from, to, nonce, mark, state, purges, &url], code);
-        if !is_plain || !siblings.is_own_name(to) || !is_right() {
+        let signed = [REQUEST, from, to, time, rules, nonce, mark, state, purges, &url];
+        if !is_plain || !siblings.is_own_name(to) || !siblings.secret.verify(&signed, code) {
             return None;
         }
+        let age_secs = secs_of(now).abs_diff(time.parse().ok()?);
+        let difference = match (age_secs > AGE_SECS_MAX, *rules == *siblings.rules) {
+            (true, _) => Some(PeerDifference::Clock),
+            (false, false) => Some(PeerDifference::Rules),
+            (false, true) => None,
+        };
+        if let Some(difference) = difference {
+            siblings.differences.note(from, difference);
+            let word = difference.word();
+            let value = format!("{word} {}", siblings.secret.sign(&[REFUSAL, nonce, word]));
+            return Some(PeerClaim::Refused(HeaderValue::try_from(value).expect("it is a word and digits")));
+        }
         let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        Some(Self {
+        Some(PeerClaim::Proved(Self {
             scheme: if request.uri().scheme_str()? == "https" { "https" } else { "http" },
             authority: request.uri().authority()?.to_string(),
             path: path.into(),
@@ -106,7 +176,7 @@ impl PeerRequest {
             is_changed: state == CHANGED,
             nonce: nonce.to_owned(),
             purges: purges.to_owned(),
-        })
+        }))
     }
 
     /// Returns the sibling's request that was recognized in `request`, if there is one.
@@ -186,6 +256,12 @@ fn positions(siblings: &Siblings, purges: &Purges) -> Option<String> {
     Some(text)
 }
 
+fn secs_of(time: Timestamp) -> i64 {
+    time.as_secs()
+}
+
+/// Seconds by which the time in a request may differ from this node's.
+const AGE_SECS_MAX: u64 = 30;
 /// Fields that decide how a response is stored, selected, validated and shown.
 const SIGNED_FIELDS: [&str; 20] = [
     "age",
@@ -211,8 +287,81 @@ const SIGNED_FIELDS: [&str; 20] = [
 ];
 const REQUEST: &str = "sibling request";
 const RESPONSE: &str = "sibling response";
+const REFUSAL: &str = "sibling refusal";
 const CHANGED: &str = "changed";
 /// Number of intervals for which a request waits for purges that its sender has applied. Between running nodes, a purge
 /// takes a fraction of that time.
 const CATCH_UP_STEPS: u32 = 50;
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{config::Fleet, fleet::secret::FleetSecret};
+
+    const URL: &str = "http://site.example/x";
+
+    fn siblings(own: &str, rules: u64) -> Arc<Siblings> {
+        let nodes = ["a=10.0.0.1:80", "b=10.0.0.2:80"].map(|node| node.parse().unwrap());
+        let fleet = Fleet { nodes: nodes.into(), shares_entries: true, ..Fleet::default() };
+        let secret = Arc::new(FleetSecret::new("0123456789abcdef"));
+        Siblings::new(&fleet, &own.into(), &secret, &[], rules).unwrap()
+    }
+
+    fn words(time: i64) -> PeerWords {
+        PeerWords { time: time.to_string(), nonce: "07".into(), positions: "a:0:0".into(), is_changed: false }
+    }
+
+    fn request(words: &PeerWords, from: &Siblings) -> Request<()> {
+        let mut request = Request::builder().uri(URL).body(()).unwrap();
+        words.put(from, ("b", None), &URL.parse().unwrap(), request.headers_mut());
+        request
+    }
+
+    /// Returns the difference that a node names, or `None` if it takes the request.
+    fn difference(words: &PeerWords, from: &Siblings, to: &Siblings, now: i64) -> Option<PeerDifference> {
+        match PeerRequest::verify(to, &request(words, from), Timestamp::from_secs(now)).unwrap() {
+            PeerClaim::Proved(_) => None,
+            PeerClaim::Refused(value) => {
+                let mut fields = HeaderMap::from_iter([(PEER_FIELD.clone(), value)]);
+                match words.take_proof(from, StatusCode::FORBIDDEN, &mut fields) {
+                    PeerProof::Refused(difference) => Some(difference),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    /// At stake: a request that somebody has recorded, and sends again whenever they want to know what is stored.
+    #[test]
+    fn recorded_request_is_refused_after_half_a_minute_and_one_from_the_future_too() {
+        let (from, to) = (siblings("a", 1), siblings("b", 1));
+        for (now, expected) in [
+            (1000, None),
+            (1030, None),
+            (1031, Some(PeerDifference::Clock)),
+            (970, None),
+            (969, Some(PeerDifference::Clock)),
+            (i64::MAX / 1000, Some(PeerDifference::Clock)),
+        ] {
+            assert_eq!(difference(&words(1000), &from, &to, now), expected, "{now}");
+        }
+        // The time is signed.
+        let mut renewed = request(&words(1000), &from);
+        let text = renewed.headers()[&PEER_FIELD].to_str().unwrap().replace(" 1000 ", " 2000 ");
+        renewed.headers_mut().insert(&PEER_FIELD, text.parse().unwrap());
+        assert!(PeerRequest::verify(&to, &renewed, Timestamp::from_secs(2000)).is_none());
+        assert_eq!(to.differences.count(PeerDifference::Clock), 3);
+    }
+
+    #[test]
+    fn nodes_with_other_rules_do_without_each_other() {
+        let (from, to) = (siblings("a", 1), siblings("b", 2));
+        assert_eq!(difference(&words(1000), &from, &to, 1000), Some(PeerDifference::Rules));
+        assert_eq!(to.differences.count(PeerDifference::Rules), 1);
+        let mut forged = HeaderMap::from_iter([(PEER_FIELD.clone(), HeaderValue::from_static("rules 00"))]);
+        assert_eq!(words(1000).take_proof(&from, StatusCode::FORBIDDEN, &mut forged), PeerProof::Missing);
+    }
+}

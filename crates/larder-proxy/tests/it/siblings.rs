@@ -2,14 +2,20 @@
 //! requests with it, and that a purged response comes back from another node.
 
 use std::{
-    net::TcpListener,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use larder_proxy::Mirror;
 
-use crate::support::{Connection, Gate, Received, Reply, eventually, nodes::Nodes};
+use crate::support::{Connection, Gate, Received, Reply, eventually, gate::PATIENCE, nodes::Nodes};
 
 fn fresh(received: &Received, number: usize) -> Reply {
     Reply::ok(&["Cache-Control: max-age=600", "ETag: \"1\""], format!("{} {number}", received.target))
@@ -102,6 +108,112 @@ fn node_that_is_silent_is_passed_by() {
     assert_eq!(nodes.get(0, &target, &[]).status, 200);
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     drop(silent);
+}
+
+/// Accepts the connections of a node in its place, and returns the heads of their requests, to which it says `answer`.
+fn stand_in(nodes: &Nodes, node: usize, answer: &'static str) -> (mpsc::Receiver<Vec<u8>>, impl FnOnce()) {
+    let address = nodes.addresses[node];
+    let listener = TcpListener::bind(address).unwrap();
+    let (heads, received) = mpsc::channel();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_over);
+    let serving = thread::spawn(move || {
+        let mut open = Vec::new();
+        for socket in listener.incoming() {
+            let Ok(mut socket) = socket else { return };
+            if ends.load(SeqCst) {
+                return;
+            }
+            let mut head = vec![0; 16 << 10];
+            let len = socket.read(&mut head).unwrap_or(0);
+            head.truncate(len);
+            // Whoever waits for the head may have left, and the node may have closed the connection.
+            let _ = heads.send(head);
+            let _ = socket.write_all(answer.as_bytes());
+            open.push(socket);
+        }
+    });
+    let end = move || {
+        is_over.store(true, SeqCst);
+        drop(TcpStream::connect(address));
+        serving.join().unwrap();
+    };
+    (received, end)
+}
+
+/// At stake: somebody who records a node's request, and with it reads what is stored although they are no client.
+#[test]
+fn recorded_request_serves_nobody_who_is_neither_a_client_nor_a_node() {
+    let mut nodes = Nodes::with(fresh, |config| {
+        config.clients.push("127.0.0.2/32".parse().unwrap());
+        config.fleet.sibling_patience = Duration::from_millis(50);
+    });
+    let target = nodes.target_of(1, "recorded");
+    nodes.stop(1);
+    let (heads, end) = stand_in(&nodes, 1, "");
+    assert_eq!(nodes.get(0, &target, &[]).status, 200);
+    let recorded = loop {
+        let head = heads.recv_timeout(PATIENCE).unwrap();
+        if String::from_utf8_lossy(&head).to_ascii_lowercase().contains("larder-peer: a b ") {
+            break head;
+        }
+    };
+    end();
+    nodes.start(1);
+    nodes.until_sure(1);
+    for (from, expected) in [([127, 0, 0, 3], 403), ([127, 0, 0, 1], 200)] {
+        let mut connection = Connection::open_from(from.into(), nodes.addresses[1]);
+        connection.send(&recorded);
+        let mut response = connection.read_head();
+        while response.status < 200 {
+            response = connection.read_head();
+        }
+        assert_eq!(response.status, expected, "{from:?}");
+    }
+}
+
+/// At stake: requests that wait for a node that is frozen after it has shown that it is alive.
+#[test]
+fn frozen_node_holds_no_request_for_long_and_is_not_asked_for_a_while() {
+    let mut nodes = Nodes::with(fresh, |config| config.fleet.sibling_patience = Duration::from_millis(50));
+    let targets: Vec<String> = (0..4).map(|number| nodes.target_of(1, &format!("frozen{number}"))).collect();
+    nodes.stop(1);
+    let (heads, end) = stand_in(&nodes, 1, "HTTP/1.1 102 Processing\r\n\r\n");
+    let started = Instant::now();
+    let address = nodes.addresses[0];
+    let asking = targets[..2].iter().cloned().map(|target| {
+        thread::spawn(move || Connection::open_from([127, 0, 0, 2].into(), address).request("GET", &target, &[]).status)
+    });
+    asking.collect::<Vec<_>>().into_iter().for_each(|asking| assert_eq!(asking.join().unwrap(), 200));
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    let asked = heads.try_iter().count();
+    targets[2..].iter().for_each(|target| assert_eq!(nodes.get(0, target, &[]).status, 200));
+    assert_eq!((asked, heads.try_iter().count()), (2, 0));
+    end();
+}
+
+/// At stake: nodes that look for an entry at different nodes, or under different keys, and nobody notices.
+#[test]
+fn nodes_whose_rules_differ_say_so_and_do_without_each_other() {
+    let nodes = Nodes::with(fresh, |config| {
+        if config.fleet.node.as_deref() == Some("b") {
+            config.fleet.piece_bytes = 8 << 20;
+        }
+    });
+    let target = nodes.target_of(1, "differs");
+    for node in [0, 2, 0] {
+        let found = nodes.get(node, &target, &[]);
+        assert_eq!((found.status, Nodes::member(&found, "b")), (200, None), "{node}");
+    }
+    for node in [0, 1, 2] {
+        let figures = nodes.figures(node);
+        let line = figures.lines().find_map(|line| line.strip_prefix("larder_sibling_rule_differences_total "));
+        assert!(line.unwrap().parse::<u64>().unwrap() > 0, "{node}");
+        assert!(figures.contains("larder_sibling_clock_differences_total 0"), "{node}");
+    }
+    // The others still share.
+    let target = nodes.target_of(2, "shared");
+    assert!(Nodes::member(&nodes.get(0, &target, &[]), "c").is_some());
 }
 
 #[test]

@@ -1,0 +1,61 @@
+//! The nodes whose clocks or rules differ from this node's.
+//!
+//! Owns: their counts, and that each is logged once until it agrees again.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use super::message::PeerDifference;
+
+/// The differences between this node and others.
+#[derive(Default)]
+pub(crate) struct PeerDifferences {
+    known: Mutex<HashSet<(Box<str>, PeerDifference)>>,
+    clock_count: AtomicU64,
+    rules_count: AtomicU64,
+}
+
+impl PeerDifferences {
+    /// Counts a request that was refused because of a difference, here or by the other node. Logs the first one.
+    pub(super) fn note(&self, node: &str, difference: PeerDifference) {
+        self.counter(difference).fetch_add(1, Relaxed);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < KNOWN_COUNT_MAX && known.insert((node.into(), difference)) {
+            let why = match difference {
+                PeerDifference::Clock => {
+                    "its clock differs by more than 30 s, or somebody repeats its requests: synchronize the clocks"
+                }
+                PeerDifference::Rules => "its list of nodes or its [[key]] rules differ: give all nodes the same ones",
+            };
+            tracing::warn!(node, why, "this node and another of the fleet do not share entries");
+        }
+    }
+
+    /// Notes that a node answered a request, and so agrees.
+    pub(super) fn settle(&self, node: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.is_empty() {
+            known.retain(|(name, _)| **name != *node);
+        }
+    }
+
+    /// Returns the number of requests that were refused because of a difference.
+    pub(crate) fn count(&self, difference: PeerDifference) -> u64 {
+        self.counter(difference).load(Relaxed)
+    }
+
+    fn counter(&self, difference: PeerDifference) -> &AtomicU64 {
+        match difference {
+            PeerDifference::Clock => &self.clock_count,
+            PeerDifference::Rules => &self.rules_count,
+        }
+    }
+}
+
+/// Most nodes that are remembered. Their names come from nodes that know the secret.
+const KNOWN_COUNT_MAX: usize = 1000;
