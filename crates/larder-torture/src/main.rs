@@ -40,7 +40,8 @@ struct Arguments {
     /// Only the rows of this engine: log, mapped, table, clusters or tiny.
     #[arg(long, conflicts_with = "policy", value_parser = ENGINES)]
     engine: Option<String>,
-    /// Only this kind of faults: none, slow, torn, lost, misdirected, flipped, errors, full, dead, once, all or panics.
+    /// Only this kind of faults: none, slow, torn, lost, misdirected, flipped, errors, syncs, full, dead, once, all or
+    /// panics.
     #[arg(long, value_parser = kind_of_faults)]
     faults: Option<Faults>,
     /// Operations of each schedule.

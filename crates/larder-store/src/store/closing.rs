@@ -30,13 +30,14 @@ async fn close(volumes: EngineVolumes) -> Result<()> {
     let engines: Vec<AnyEngine> = volumes.all().collect();
     engines.iter().for_each(|engine| engine.volume().close());
     volumes.record_outages().await;
-    let doubted: Vec<_> = engines.iter().map(|engine| engine.volume().ensure_doubted().boxed()).collect();
-    let doubted = join_all(doubted).await;
     let emptied: Vec<_> = engines.iter().map(|engine| engine.empty_if_pending().boxed()).collect();
     let emptied = join_all(emptied).await;
     let sound = engines.iter().filter(|engine| !engine.volume().health.is_out());
     let finished: Vec<_> = sound.map(|engine| engine.finish().boxed()).collect();
     let finished = join_all(finished).await;
+    // Also those whose last sync has just failed.
+    let doubted: Vec<_> = engines.iter().map(|engine| engine.volume().ensure_doubted().boxed()).collect();
+    let doubted = join_all(doubted).await;
     doubted.into_iter().chain(emptied).chain(finished).collect()
 }
 

@@ -64,9 +64,6 @@ fn run(volumes: &EngineVolumes, index: usize) {
     }
     volumes.at(index).volume().end_read_batches();
     if !volumes.at(index).volume().is_closed() {
-        if let Err(error) = block_on(volumes.at(index).volume().ensure_doubted()) {
-            tracing::error!("{error}");
-        }
         block_on(volumes.take_back(index, true));
         let engine = volumes.at(index);
         block_on(engine.retry_pending(true));
@@ -74,5 +71,8 @@ fn run(volumes: &EngineVolumes, index: usize) {
             tracing::error!("{error}");
         }
         engine.finish_blocking();
+        if let Err(error) = block_on(engine.volume().ensure_doubted()) {
+            tracing::error!("{error}");
+        }
     }
 }

@@ -57,6 +57,10 @@ impl EngineVolumes {
         if !volume.failure.is_set() {
             return self.take_back_with_its_engine(index, is_forced).await;
         }
+        // A closed store gets no engine that nobody would close.
+        if volume.is_closed() {
+            return false;
+        }
         let Some(_turn) = volume.health.begin_probe(volume.clock.now(), is_forced) else { return false };
         let outcome = match self.open_again(index).await {
             Ok(opened) => self.settle(&opened).await,

@@ -120,12 +120,12 @@ impl VolumeBase {
         Some(Arc::new(WatchedDirectory { inner, watch, failure }))
     }
 
-    /// Returns the watches of the device and of the files.
+    /// Returns the watches of the files and of the device, in the order in which both are synced.
     pub(super) fn watches(&self) -> [&SyncWatch; 2] {
-        [&self.device_watch, &self.files_watch]
+        [&self.files_watch, &self.device_watch]
     }
 
-    /// Waits until no write of an engine is in flight.
+    /// Waits until no write or sync of an engine is in flight.
     pub(crate) async fn drained(&self) {
         for watch in self.watches() {
             watch.drained().await;

@@ -29,6 +29,8 @@ struct WatchState {
     /// Writes that began, and those of them that ended, in any way.
     begun: u64,
     ended: u64,
+    /// Syncs whose callers have not learned of their end yet.
+    sync_count: u64,
     /// Number of writes that the last good sync covers.
     durable: u64,
     /// The volume that fails if a sync does.
@@ -42,9 +44,10 @@ impl SyncWatch {
         self.lock().volume = Arc::downgrade(volume);
     }
 
-    /// Waits until all writes have ended.
+    /// Waits until all writes and syncs have ended.
     pub(crate) async fn drained(&self) {
-        wait_for(|| self.lock(), |state: &mut WatchState| (state.begun == state.ended).then_some(())).await;
+        let is_idle = |state: &mut WatchState| (state.begun == state.ended && state.sync_count == 0).then_some(());
+        wait_for(|| self.lock(), is_idle).await;
     }
 
     /// Returns `completion` as that of a write that begins now.
@@ -65,7 +68,12 @@ impl SyncWatch {
 
     /// Returns `completion` as that of a sync that begins now.
     pub(crate) fn sync(self: &Arc<Self>, completion: Completion<()>) -> Completion<()> {
-        let (watch, covered) = (Arc::clone(self), self.lock().ended);
+        let covered = {
+            let mut state = self.lock();
+            state.sync_count += 1;
+            state.ended
+        };
+        let watch = Arc::clone(self);
         Completion::callback(move |outcome: io::Result<()>| {
             if let Some(volume) = watch.note_sync(covered, outcome.is_ok())
                 && let Err(error) = &outcome
@@ -73,6 +81,12 @@ impl SyncWatch {
                 volume.fail_sync(error);
             }
             completion.complete(outcome);
+            let woken = {
+                let mut state = watch.lock();
+                state.sync_count -= 1;
+                state.waiting.take()
+            };
+            woken.wake();
         })
     }
 

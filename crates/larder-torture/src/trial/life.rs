@@ -119,6 +119,12 @@ impl Trial {
         self.staged.read_errors += after.read_errors - before.read_errors;
         self.staged.write_errors += after.write_errors - before.write_errors;
         self.staged.sync_errors += after.sync_errors - before.sync_errors;
+        // If a sync failed before the device died, the store may have noted that the next start must not believe it.
+        let may_fail_alive = self.plan.sync_errors_ppm > 0 || self.plan.error_at.is_some();
+        let has_failed = may_fail_alive && after.sync_errors > before.sync_errors;
+        if has_failed || after.sync_losses > before.sync_losses {
+            self.excuses.excuse(self.now);
+        }
         self.forget_staged();
     }
 

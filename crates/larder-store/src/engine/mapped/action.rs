@@ -74,13 +74,16 @@ impl MappedEngine {
     }
 
     fn file_removed(self: &Arc<Self>, place: MapPlace, sectors: u64, outcome: &io::Result<()>) {
+        // A kill may have come after the removal of a file and before the note of it in the journal.
+        let is_gone = outcome.as_ref().err().is_none_or(|error| error.kind() == io::ErrorKind::NotFound);
         if let Err(error) = outcome
+            && !is_gone
             && self.volume.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0
         {
             tracing::error!("cannot remove a file of the store: {error}");
         }
         let woken = self.update(|state| {
-            state.file_removed(place, sectors, outcome.is_ok());
+            state.file_removed(place, sectors, is_gone);
             state.waiting.take()
         });
         woken.wake();

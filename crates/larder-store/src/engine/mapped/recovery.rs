@@ -31,7 +31,7 @@ use crate::{
     volume::counters::add,
 };
 use futures_util::future::join_all;
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 /// Files removed at a time.
 const REMOVED_AT_ONCE: usize = 64;
@@ -267,7 +267,8 @@ impl MappedEngine {
             .collect();
         for names in unknown.chunks(REMOVED_AT_ONCE) {
             let removed = join_all(names.iter().map(|name| directory.remove(name.clone()))).await;
-            if let Some(error) = removed.into_iter().find_map(std::result::Result::err) {
+            let is_left = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
+            if let Some(error) = removed.into_iter().filter_map(std::result::Result::err).find(is_left) {
                 tracing::error!("cannot remove a file of an earlier run: {error}");
             }
             self.do_what_is_due();

@@ -1,8 +1,10 @@
 //! Verifies every bin of a disk table, with its remainder in the ring, for `store check`.
 //!
-//! Owns: the distinction between a damaged remainder and one that the ring has overwritten. It does not need the memory
-//! of the sets. Invariant: a flipped bit in a bin, in a remainder that counts or in the newer session block is found.
-//! Cost: one read per set, one more per entry longer than its bin.
+//! Owns: the distinction between a damaged remainder and one that the ring has overwritten. After a kill, the position
+//! of the ring in the session block can be behind the writes, and the last ones have no bin yet. A wrong remainder that
+//! they may have overwritten belongs to an entry that the kill cut off. It does not need the memory of the sets.
+//! Invariant: a flipped bit in a bin, in a remainder that counts or in the newer session block is found. Cost: one read
+//! per set, one more per entry longer than its bin.
 
 use super::{layout::TableLayout, layout_of, ring::RingState, session};
 use crate::{
@@ -30,7 +32,7 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
         }
     }
     let next = RunSession::newest(volume.id, &area).unwrap_or_default().ring_next;
-    let walk = TableWalk { volume, layout, ring: session::ring(&layout, next) };
+    let mut walk = TableWalk { volume, layout, ring: session::ring(&layout, next), next, wrong: Vec::new() };
     for set in (0..layout.set_count).map(SetNumber).take_while(|_| goes_on()) {
         let offset_bytes = layout.set_offset_bytes(set);
         match block_on(volume.read(offset_bytes, layout.set_bytes())) {
@@ -43,16 +45,28 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
         }
         meet(WalkItem::Passed(layout.set_bytes()));
     }
+    walk.meet_wrong(meet);
 }
 
 struct TableWalk<'a> {
     volume: &'a Volume,
     layout: TableLayout,
     ring: RingState,
+    /// The end of the newest remainder found, or the position in the session block if that is later.
+    next: u64,
+    /// Entries whose remainder is wrong.
+    wrong: Vec<WrongRemainder>,
+}
+
+/// An entry whose remainder is wrong.
+struct WrongRemainder {
+    offset_bytes: u64,
+    rest_at: u64,
+    what: &'static str,
 }
 
 impl TableWalk<'_> {
-    fn meet_bin(&self, offset_bytes: u64, bin: &[u8], meet: &mut dyn FnMut(WalkItem<'_>)) {
+    fn meet_bin(&mut self, offset_bytes: u64, bin: &[u8], meet: &mut dyn FnMut(WalkItem<'_>)) {
         if is_blank(bin) {
             return;
         }
@@ -71,6 +85,7 @@ impl TableWalk<'_> {
         let (len, first) = (u64::from(header.record_bytes), self.layout.first_bytes());
         let mut record = bin[BIN_HEADER_BYTES..][..len.min(first) as usize].to_vec();
         if len > first {
+            self.next = self.next.max(header.rest_at.saturating_add(len - first));
             // The ring has overwritten the remainder: the entry is gone, not damaged.
             let Some(rest_offset) = self.ring.offset_bytes(header.rest_at, len - first) else { return };
             match block_on(self.volume.read(rest_offset, len - first)) {
@@ -83,7 +98,24 @@ impl TableWalk<'_> {
                 WalkItem::Damage { offset_bytes, what: "a record in the bin of another" }
             }
             Ok(decoded) => WalkItem::of(&decoded, &record),
+            Err(what) if len > first => {
+                return self.wrong.push(WrongRemainder { offset_bytes, rest_at: header.rest_at, what });
+            }
             Err(what) => WalkItem::Damage { offset_bytes, what },
         });
     }
+
+    /// Decides which of the wrong remainders a kill explains: those that writes at the position of the ring may have
+    /// overwritten, in this run or in the one before.
+    fn meet_wrong(&self, meet: &mut dyn FnMut(WalkItem<'_>)) {
+        let margin = self.layout.ring_len_bytes / UNSURE_DIVISOR;
+        for &WrongRemainder { offset_bytes, rest_at, what } in &self.wrong {
+            let is_overwritten = rest_at.saturating_add(self.layout.ring_len_bytes) < self.next.saturating_add(margin)
+                || rest_at.saturating_add(margin) >= self.ring.next() && self.ring.next() >= self.layout.ring_len_bytes;
+            meet(if is_overwritten { WalkItem::Lost } else { WalkItem::Damage { offset_bytes, what } });
+        }
+    }
 }
+
+/// The part of the ring (1/n) after its position that writes may have overwritten before a kill.
+const UNSURE_DIVISOR: u64 = 8;
