@@ -291,7 +291,9 @@ impl SiteRoute {
         }
         let path = target.split('?').next().unwrap_or_default();
         let begins = |start: &String| {
-            path.strip_prefix(start.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            // The whole site, which `*` stands for, too.
+            start.is_empty()
+                || path.strip_prefix(start.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         self.paths.iter().any(begins)
     }

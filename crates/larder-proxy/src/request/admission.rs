@@ -297,7 +297,8 @@ pub(crate) fn detach(request: &mut Request<impl Sized>) {
 /// `rest` is the part of the client's path that is appended to it.
 fn target(prefix: &str, path: &PathAndQuery, rest: &str) -> Option<Uri> {
     let is_whole = prefix.is_empty() && rest.len() == path.as_str().len();
-    if is_whole && (rest.starts_with('/') || rest == "*") {
+    // A request about the server concerns none of its folders (RFC 9112 3.2.4).
+    if path == "*" || is_whole && rest.starts_with('/') {
         return Some(Uri::from(path.clone()));
     }
     // A target of only an authority and a query lacks a path.

@@ -37,7 +37,7 @@ use crate::{
     readiness::Readiness,
     request::{
         accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
-        admission, build_cache, change, encode, gate, intercept, memory, nodes, pac, question,
+        admission, build_cache, change, encode, final_recipient, gate, intercept, memory, nodes, pac, question,
         refusal::RefusalForm,
         registry, serve,
         served::ServedResponse,
@@ -250,6 +250,8 @@ async fn respond(
     } else if upgrade::is_asked(&request) {
         Box::pin(run_upgrade(client, worker, *request, start)).await
     } else if let Some(served) = pac::answer(client, worker, &request) {
+        finish(client, start, served)
+    } else if let Some(served) = final_recipient::answer_for_server(client, worker, &request) {
         finish(client, start, served)
     } else {
         run_request(begun, request, wish, start).await

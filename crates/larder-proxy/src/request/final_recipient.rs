@@ -1,27 +1,52 @@
 //! Answers TRACE and OPTIONS requests that may not be forwarded any further (RFC 9110 7.6.2, 9.3.7, 9.3.8).
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use larder_http::fields::accepted_authority;
 
 use crate::{
     asked::RequestHead,
-    client::response_body::ResponseBody,
+    client::{peer::Client, response_body::ResponseBody},
+    origin::target::path_of,
     outcome::Outcome,
-    request::{hit, served::ServedResponse},
+    request::{gate::AboutServer, hit, served::ServedResponse},
+    worker::Worker,
 };
 
 /// Answers a request whose final recipient is this proxy: the received request for TRACE, the proxy's own methods for
 /// OPTIONS.
 pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
+    if asked.method == Method::TRACE {
+        respond((header::CONTENT_TYPE, "message/http"), received(asked))
+    } else {
+        own_methods()
+    }
+}
+
+/// Answers an `OPTIONS *` for which no origin is the server: its host has sites by path only, or mirrors, or Larder is
+/// only a forward proxy. Returns `None` for other requests.
+pub(crate) fn answer_for_server<B>(client: &Client, worker: &Worker, request: &Request<B>) -> Option<ServedResponse> {
+    let (shared, uri) = (&worker.shared, request.uri());
+    let is_about_server = path_of(uri) == "*" || request.extensions().get::<AboutServer>().is_some();
+    if *request.method() != Method::OPTIONS || !is_about_server || client.inside.is_some() {
+        return None;
+    }
+    let is_forwarded = shared.config.forward && !client.is_server_for(request.version(), uri);
+    let authority = accepted_authority(uri, request.headers());
+    let is_for_site = authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)));
+    let has_server = is_forwarded || is_for_site || shared.config.default_origin.is_some();
+    (!has_server && !client.is_denied(worker, request)).then(own_methods)
+}
+
+/// Responds with the proxy's own methods.
+fn own_methods() -> ServedResponse {
+    respond((header::ALLOW, METHODS), Bytes::new())
+}
+
+fn respond((name, value): (header::HeaderName, &'static str), body: Bytes) -> ServedResponse {
     let mut fields = HeaderMap::new();
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let body = if asked.method == Method::TRACE {
-        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("message/http"));
-        received(asked)
-    } else {
-        fields.insert(header::ALLOW, HeaderValue::from_static(METHODS));
-        Bytes::new()
-    };
+    fields.insert(name, HeaderValue::from_static(value));
     let response = hit::respond(StatusCode::OK, fields, ResponseBody::full(body));
     ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
 }

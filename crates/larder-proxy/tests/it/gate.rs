@@ -150,6 +150,51 @@ fn path_over_http2_is_never_part_of_the_host() {
     }
 }
 
+/// RFC 9112 3.2.4. At stake: a request about the server that its origin reads as one about a resource.
+#[test]
+fn request_about_a_server_reaches_an_origin_with_a_base_path_as_it_is() {
+    let fixture = Fixture::with(
+        |received, _| Reply::ok(&[], &received.target),
+        |config| {
+            let origin = config.default_origin.take().unwrap().to_short_string();
+            let based = |path: &str| Arc::new(format!("{origin}{path}").parse::<OriginUrl>().unwrap().into());
+            let of_all_paths = Site { paths: vec!["/".to_owned()], ..Site::of_host("b.example", based("/all")) };
+            config.sites = vec![Site::of_host("site.example", based("/base")), of_all_paths];
+        },
+    );
+    for host in ["site.example", "b.example"] {
+        let mut connection = fixture.connect();
+        connection.send(format!("OPTIONS * HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(connection.read_response("OPTIONS").text(), "*", "{host}");
+    }
+    let outcome = RawHttp2::open(fixture.proxy.local_addrs()[0]).request(&head_of("OPTIONS", "*"), "");
+    assert_eq!(outcome, Outcome::Status(200));
+    assert!(fixture.origin.received().iter().all(|received| received.target == "*"));
+}
+
+/// RFC 9110 9.3.7: where no one origin is the server, Larder is.
+#[test]
+fn request_about_a_server_without_one_origin_is_answered_here() {
+    let of_a_path = Fixture::with(
+        |_, _| Reply::ok(&[], "x"),
+        |config| {
+            let origin = Arc::new(config.default_origin.take().unwrap().into());
+            config.sites = vec![Site { paths: vec!["/app".to_owned()], ..Site::of_host("site.example", origin) }];
+        },
+    );
+    let outcome = RawHttp2::open(of_a_path.proxy.local_addrs()[0]).request(&head_of("OPTIONS", "*"), "");
+    assert_eq!(outcome, Outcome::Status(200));
+    let forward_only =
+        Fixture::with(|_, _| Reply::ok(&[], "x"), |config| (config.default_origin, config.forward) = (None, true));
+    let mirror = mirrored(|_, _| Reply::ok(&[], "x"));
+    for (fixture, what) in [(of_a_path, "a path"), (mirror, "a mirror"), (forward_only, "forwarding")] {
+        let response = fixture.connect().request("OPTIONS", "*", &[]);
+        assert_eq!((response.status, response.field("content-length")), (200, Some("0")), "{what}");
+        assert!(response.field("allow").is_some_and(|allowed| allowed.contains("GET")), "{what}");
+        assert_eq!(fixture.origin.count(), 0, "{what}");
+    }
+}
+
 /// The HTTP library removes a fragment before Larder sees the request. At stake: a key or an origin that receives it.
 #[test]
 fn fragment_over_http2_is_neither_in_a_key_nor_sent_on() {
