@@ -195,7 +195,7 @@ impl Freshness {
                     return 0;
                 }
                 let guess = (unmodified_millis as f64 * settings.heuristic_fraction) as i64;
-                guess.clamp(0, millis(settings.heuristic_max))
+                guess.clamp(0, millis(settings.longest_guess(self.status)))
             }
             Lifetime::Absent => 0,
         }

@@ -16,6 +16,11 @@ pub struct Settings {
     pub heuristic_fraction: f64,
     /// Longest heuristic lifetime. Default 24 hours.
     pub heuristic_max: Duration,
+    /// Longest heuristic lifetime of an error (4xx, 5xx), if shorter than `heuristic_max`. Default 10 seconds.
+    ///
+    /// The Last-Modified of an error is that of its page, and says nothing about when the resource will appear. More
+    /// saves requests, but hides a resource that has appeared since.
+    pub heuristic_error_max: Duration,
     /// Whether a response gets a heuristic lifetime although its request had a Cookie or it sets one, and it does not
     /// vary by Cookie.
     ///
@@ -74,12 +79,21 @@ impl Settings {
         }
     }
 
+    /// Returns the longest heuristic lifetime of a response with this status.
+    pub(crate) fn longest_guess(&self, status: StatusCode) -> Duration {
+        if is_error(status) { self.heuristic_max.min(self.heuristic_error_max) } else { self.heuristic_max }
+    }
+
     /// Returns the lifetime that these settings give an error with this status if it states none.
     pub fn negative_lifetime(&self, status: StatusCode) -> Option<Duration> {
-        let is_error = status.is_client_error() || status.is_server_error();
-        let mut listed = self.negative_lifetimes.iter().filter(|(listed, _)| is_error && *listed == status.as_u16());
+        let is_listed = |listed: u16| is_error(status) && listed == status.as_u16();
+        let mut listed = self.negative_lifetimes.iter().filter(|(listed, _)| is_listed(*listed));
         listed.next().map(|(_, lifetime)| *lifetime)
     }
+}
+
+fn is_error(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
 }
 
 impl Default for Settings {
@@ -87,6 +101,7 @@ impl Default for Settings {
         Self {
             heuristic_fraction: 0.1,
             heuristic_max: Duration::from_hours(24),
+            heuristic_error_max: Duration::from_secs(10),
             heuristic_with_cookies: false,
             store_set_cookie: false,
             stale_on_error_max: Duration::from_hours(24),

@@ -49,6 +49,23 @@ fn heuristic_lifetime_is_capped() {
     assert!(!old.is_reused(DAY_SECS));
 }
 
+/// At stake: a resource that appears, hidden for a day by the old file of an error page.
+#[test]
+fn errors_are_fresh_for_ten_seconds_at_most_whatever_their_last_modified() {
+    for status in [404, 405, 410, 414, 451, 501, 200] {
+        let mut response = modified_a_day_ago("").with_status(status);
+        assert!(response.is_reused(9), "{status}");
+        assert_eq!(response.is_reused(10), status == 200, "{status}");
+        assert!(!Response::new(&format!("Last-Modified: {}", date(-60))).with_status(status).is_reused(6), "{status}");
+        response.settings.heuristic_error_max = Duration::from_secs(60);
+        assert!(response.is_reused(59), "{status}");
+        response.settings.heuristic_max = Duration::from_secs(5);
+        assert!(!response.is_reused(5), "{status}");
+    }
+    assert!(modified_a_day_ago("Cache-Control: max-age=60").with_status(404).is_reused(59));
+    assert!(!modified_a_day_ago("Cache-Control: public").with_status(500).is_reused(10));
+}
+
 #[test]
 fn heuristic_lifetime_follows_the_settings() {
     let mut response = modified_a_day_ago("");

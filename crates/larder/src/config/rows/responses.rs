@@ -31,6 +31,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("cache.heuristic_max", "", Duration, "", Toml("\"24h\""), Reload, "\"12h\"",
         "Longest such lifetime."
         => cache |c, v| c.http.heuristic_max = duration(v)?),
+    row!("cache.heuristic_error_max", "", Duration, "", Toml("\"10s\""), Reload, "\"1m\"",
+        "Longest such lifetime of an error (4xx, 5xx). Its Last-Modified is that of the error page. Longer saves \
+         requests to the origin, but hides a resource that has appeared since. `cache.negative` sets other lifetimes \
+         by status."
+        => cache |c, v| c.http.heuristic_error_max = duration(v)?),
     row!("cache.heuristic_with_cookies", "", Boolean, "", Toml("false"), Reload, "true",
         "Gives a heuristic lifetime also to responses that set a cookie, and to responses to requests with a \
          cookie that neither say `public` nor vary by `Cookie`. Off: the origin validates such a response each \
