@@ -74,6 +74,9 @@ tell during sh -c 'cut -d " " -f 1 /root/during | sort -u'
 echo broken >> /etc/larder/larder.toml
 tell wrong larder reload
 tell alive ask
+main=\$(systemctl show -p MainPID --value larder)
+tell over-broken dpkg -i /root/larder.deb
+[ "\$main" = "\$(systemctl show -p MainPID --value larder)" ] && tell stayed ask
 tell removed dpkg -r larder
 tell kept ls -d /var/cache/larder/store.larder /etc/larder/larder.toml
 tell purged-package dpkg -P larder
@@ -114,6 +117,8 @@ verdict "the package's upgrade replaces the process" says replaced yes
 verdict "every request during that is answered with 200" says during '^during: 200 *$'
 verdict "a wrong file is refused with its line, and it goes on" says wrong 'larder.toml, line'
 verdict "it answers all the same" says alive '^alive: 200'
+verdict "an upgrade over the wrong file warns" says over-broken 'was not replaced'
+verdict "the running proxy stays, and answers" says stayed '^stayed: 200'
 verdict "removed, it leaves configuration and store" says kept store.larder
 verdict "purged, it leaves nothing" grep -q "^left: ls: cannot access '/var/cache/larder'" "$log"
 summary

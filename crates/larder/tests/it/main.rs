@@ -19,6 +19,7 @@ mod memory;
 mod offline;
 mod origin;
 mod output;
+mod package;
 mod packs;
 mod pins;
 mod planning;
