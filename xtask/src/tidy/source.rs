@@ -53,7 +53,8 @@ impl Source {
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let lines = scan::lines(text.trim_end_matches('\n'));
         let tests = lines.windows(2).position(|pair| {
-            pair[0].code.trim_end() == "#[cfg(test)]" && pair[1].code.starts_with("mod ") && pair[1].code.contains('{')
+            let module = pair[1].code.trim_start_matches("pub(crate) ");
+            pair[0].code.trim_end() == "#[cfg(test)]" && module.starts_with("mod ") && module.contains('{')
         });
         Self { path: path.to_owned(), product_line_count: tests.unwrap_or(lines.len()), lines }
     }
@@ -135,6 +136,8 @@ mod tests {
         let source = Source::new("crates/a/src/b.rs", "//! b\nfn b() {}\n\n#[cfg(test)]\nmod tests {\n}\n");
         assert_eq!(source.product_line_count, 3);
         assert!(!source.is_test_line(1) && source.is_test_line(4));
+        let shared = Source::new("crates/a/src/b.rs", "//! b\n#[cfg(test)]\npub(crate) mod tests {\n}\n");
+        assert_eq!(shared.product_line_count, 1);
         let source = Source::new("crates/a/src/b.rs", "//! b\n#[cfg(test)]\nmod tests;\nfn b() {}\n");
         assert_eq!(source.product_line_count, 4);
     }
