@@ -31,6 +31,7 @@ pids+=("$!")
 await 10 answers "$origin" || { echo "the origin did not start" >&2; exit 1; }
 
 cat > "$stage/key.toml" <<T
+ready_path = "/-/ready"
 drain_notice = "3s"
 trusted_proxies = ["127.0.0.0/8"]
 [[key]]

@@ -207,10 +207,7 @@ impl fmt::Display for DiskSettings {
 impl Default for RunSettings {
     fn default() -> Self {
         Self {
-            proxy: ProxyConfig {
-                fleet: Fleet { ready_path: Some("/-/ready".to_owned()), ..Fleet::default() },
-                ..ProxyConfig::default()
-            },
+            proxy: ProxyConfig::default(),
             forward: None,
             node_tls: NodeTlsSettings::default(),
             store: StoreSettings {

@@ -231,7 +231,7 @@ pub(crate) fn shared_log(text: &str) -> Result<SharedLog, BadValue> {
     text.parse().map_err(|error: InvalidSharedLog| BadValue::new(error.to_string(), help))
 }
 
-/// Parses the path of health checks on the client port; `none` turns them off.
+/// Parses the path of health checks on the client port; `none` is the default.
 pub(crate) fn ready_path(text: &str) -> Result<Option<String>, BadValue> {
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte));
     match text {
@@ -239,8 +239,7 @@ pub(crate) fn ready_path(text: &str) -> Result<Option<String>, BadValue> {
         _ if is_path => Ok(Some(text.to_owned())),
         _ => Err(BadValue::new(
             format!("not a path: `{text}`"),
-            "give a path that begins with a slash and has no query, such as /-/ready, or `none` to turn health \
-             checks off",
+            "give a path that begins with a slash and has no query, such as /-/ready, or `none`",
         )),
     }
 }

@@ -23,8 +23,8 @@ Examples:
   larder cluster config haproxy --nodes a=10.0.0.1:8080,b=10.0.0.2:8080
   larder cluster config nginx --config larder.toml --nodes a=10.0.0.1:8080
 
-The balancer computes the same key as Larder: the [[key]] rules of the configuration apply to its hash. Let the nodes \
-believe the client's address by `trusted_proxies`. docs/how-to/fleet.md shows three nodes.";
+The balancer computes the same key as Larder: the [[key]] rules of the configuration apply to its hash. The nodes need \
+`trusted_proxies` and `ready_path`. docs/how-to/fleet.md shows three nodes.";
 
 /// The flags of `larder cluster config`.
 #[derive(Debug, Args)]
@@ -109,10 +109,28 @@ impl BalancerPlan {
         Ok(Self {
             listen: flags.listen,
             nodes: nodes.clone(),
-            ready_path: settings.proxy.fleet.ready_path.clone(),
+            // Without a configuration the nodes' path is unknown, so the file names the one that they need.
+            ready_path: match flags.config {
+                Some(_) => settings.proxy.fleet.ready_path.clone(),
+                None => Some(READY_PATH.to_owned()),
+            },
             forwards: settings.forwards(),
             places: places(&settings.proxy.cache.http.key_rules)?,
         })
+    }
+
+    /// Returns comment lines that say what the nodes need.
+    pub(super) fn needs(&self) -> String {
+        let checks = match &self.ready_path {
+            Some(path) => format!("network, and `ready_path = \"{path}\"` for health checks."),
+            None => {
+                "network. Without `ready_path` in their configuration, they are checked only by connecting.".to_owned()
+            }
+        };
+        format!(
+            "# Each key goes to one node, chosen by Larder's own key rules. The nodes need `trusted_proxies` with this machine's\n\
+             # {checks}\n"
+        )
     }
 
     /// Returns the numbers of the nodes on a ring, from their names, so that they do not depend on the order.
@@ -195,6 +213,9 @@ pub(super) fn queries(stripped: &str) -> String {
 fn node(text: &str) -> Result<FleetNode, BadValue> {
     value::fleet_node(text).map_err(|bad| BadValue::new(bad.problem, NODES_HELP))
 }
+
+/// The path of health checks in deploy/ and the documentation.
+const READY_PATH: &str = "/-/ready";
 
 const NODES_HELP: &str = "give each node once, such as --nodes a=10.0.0.1:8080,b=10.0.0.2:8080,c=10.0.0.3:8080";
 

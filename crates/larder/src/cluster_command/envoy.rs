@@ -10,9 +10,9 @@ use std::{collections::BTreeSet, fmt::Write as _};
 pub(super) fn text(plan: &BalancerPlan) -> String {
     let mut text = format!(
         "# Envoy in front of {} Larders, written by `larder cluster config envoy`.\n\
-         # Each key goes to one node, chosen by Larder's own key rules. Let the nodes believe the client's address:\n\
-         # `trusted_proxies` with this machine's network.\n",
+         {needs}",
         plan.nodes.len(),
+        needs = plan.needs(),
     );
     if plan.forwards {
         text += "# The nodes' listeners need `origin_form = true` for forward requests.\n";

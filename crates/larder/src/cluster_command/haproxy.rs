@@ -9,8 +9,7 @@ use std::fmt::Write as _;
 pub(super) fn text(plan: &BalancerPlan) -> String {
     let mut text = format!(
         "# HAProxy in front of {count} Larders, written by `larder cluster config haproxy`. Needs HAProxy 2.6 or later.\n\
-         # Each key goes to one node, chosen by Larder's own key rules. Let the nodes believe the client's address:\n\
-         # `trusted_proxies` with this machine's network.\n\
+         {needs}\
          \n\
          global\n    # Without `maxconn`, HAProxy takes as many connections as its limit of open files allows.\n\
          \n\
@@ -21,6 +20,7 @@ pub(super) fn text(plan: &BalancerPlan) -> String {
          \n\
          frontend clients\n    bind {listen}\n    option forwardfor\n",
         count = plan.nodes.len(),
+        needs = plan.needs(),
         listen = plan.listen,
     );
     push_key(&mut text, plan);

@@ -11,9 +11,9 @@ pub(super) fn text(plan: &BalancerPlan) -> String {
     let BalancerPlan { listen, nodes, .. } = plan;
     let mut text = format!(
         "# nginx in front of {} Larders, written by `larder cluster config nginx`.\n\
-         # Each key goes to one node, chosen by Larder's own key rules. Let the nodes believe the client's address:\n\
-         # `trusted_proxies` with this machine's network.\n",
+         {needs}",
         nodes.len(),
+        needs = plan.needs(),
     );
     if plan.forwards {
         text += "# The nodes' listeners need `origin_form = true` for forward requests.\n";

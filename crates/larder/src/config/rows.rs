@@ -96,9 +96,10 @@ const SETTINGS: &[Setting] = &[
     row!("client_field", "", Text, "x-forwarded-for, forwarded", Toml("\"x-forwarded-for\""), Reload, "\"forwarded\"",
         "The field in which trusted proxies name the client. Choose the one that yours write: most pass on the other \
          one as the client sent it."),
-    row!("ready_path", "", Text, "", Toml("\"/-/ready\""), Reload, "\"/healthy\"",
+    row!("ready_path", "", Text, "", Prose("none"), Reload, "\"/-/ready\"",
         "Path on the client port for health checks of balancers: 200, or 503 while the store is being loaded and during \
-         `drain_notice`. `none` turns it off. Such requests are neither logged nor counted."),
+         `drain_notice`. It takes precedence over every site, whose own resource at this path is then not reachable. \
+         Such requests are neither logged nor counted."),
     row!("node", "", Text, "", Prose("the host's name, in metrics and JSON log lines only"), Reload, "\"cache-a\"",
         "Name of this node in `larder_node_info` of the metrics and in JSON log lines. If set, also in `Cache-Status`, \
          and in `Via` and `CDN-Loop` unless `name` is set; nodes then need different names."),

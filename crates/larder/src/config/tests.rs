@@ -124,7 +124,9 @@ fn wrong_statements_about_the_fleet_are_pointed_at() {
     assert_eq!((trusted_proxies.len(), client_field), (2, larder_proxy::ClientField::Forwarded));
     assert_eq!((ready_path, node.as_deref(), shows_node), (None, Some("cache-a"), true));
     assert_eq!(settings.drain_notice, Duration::from_secs(5));
-    assert_eq!(parse("").unwrap().proxy.fleet.ready_path.as_deref(), Some("/-/ready"));
+    assert_eq!(parse("").unwrap().proxy.fleet.ready_path, None);
+    let named = parse("ready_path = \"/-/ready\"").unwrap();
+    assert_eq!(named.proxy.fleet.ready_path.as_deref(), Some("/-/ready"));
 }
 
 #[test]
@@ -218,6 +220,7 @@ fn every_key_of_the_documentation_is_read() {
     assert_eq!((proxy.cache.entry_bytes_max, proxy.cache.group_window), (8_000_000_000, Duration::from_secs(5)));
     let http = proxy.cache.http;
     assert_eq!((http.heuristic_fraction, http.heuristic_max), (0.2, Duration::from_hours(12)));
+    assert_eq!(http.heuristic_error_max, Duration::from_mins(1));
     assert_eq!(http.stale_on_error_max, Duration::from_hours(48));
     let negative = [(404, Duration::from_secs(10)), (410, Duration::from_mins(5))];
     assert_eq!(http.negative_lifetimes, negative);

@@ -44,7 +44,7 @@ impl Nodes {
             fs::write(&secret, "of all three nodes\n").unwrap();
             fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
             let text = format!(
-                "node = \"{name}\"\n[fleet]\nnodes = [{}]\nsecret_file = {secret:?}\nnode_timeout = \"{timeout}\"\n",
+                "node = \"{name}\"\nready_path = \"/-/ready\"\n[fleet]\nnodes = [{}]\nsecret_file = {secret:?}\nnode_timeout = \"{timeout}\"\n",
                 nodes.join(", ")
             );
             fs::write(home.path().join("larder.toml"), text).unwrap();

@@ -78,7 +78,9 @@ fn health_checks_fail_before_connections_are_refused() {
     let (home, origin) = (TempDir::new().unwrap(), Origin::start());
     let file = home.path().join("larder.toml");
     let start = |notice: &str| {
-        fs::write(&file, format!("drain_notice = \"{notice}\"\norigin = \"http://{}\"\n", origin.address)).unwrap();
+        let text =
+            format!("ready_path = \"/-/ready\"\ndrain_notice = \"{notice}\"\norigin = \"http://{}\"\n", origin.address);
+        fs::write(&file, text).unwrap();
         Larder::start(&home, &["--disk", "none", "--config", file.to_str().unwrap()])
     };
     let mut larder = start("1h");
@@ -90,6 +92,15 @@ fn health_checks_fail_before_connections_are_refused() {
     larder.wait_for_line("stopping");
     assert_eq!(larder.signal_until_end(Signal::TERM), Some(1));
     assert_eq!(start("10ms").stop(), Some(0));
+}
+
+/// At stake: an origin's own resource, which Larder would answer for.
+#[test]
+fn path_of_health_checks_is_the_origins_unless_the_operator_names_it() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let larder = Larder::start(&home, &["--disk", "none", "--origin", &format!("http://{}", origin.address)]);
+    assert_eq!(larder.get("/-/ready").body, "/-/ready", "the origin answers with the path");
+    assert_eq!(larder.stop(), Some(0));
 }
 
 /// Starts a proxy with this drain time, and a connection with an incomplete response whose remainder never arrives.
