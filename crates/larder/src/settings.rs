@@ -17,7 +17,7 @@ use crate::{
     volumes,
 };
 use larder_http::rules::Rule;
-use larder_proxy::{Fleet, HostLists, HostPattern, HostRules, ProxyConfig};
+use larder_proxy::{HostLists, HostPattern, HostRules, ProxyConfig};
 use larder_store::{IoChoice, PathContent, Policy, Tuning, TuningValue, mean_entry_bytes_default};
 use std::{
     fmt,
