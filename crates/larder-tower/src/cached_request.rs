@@ -1,7 +1,7 @@
 //! One GET or HEAD: waits for the fetch of another request or asks the origin, and stores the response.
 //!
 //! Invariants: a request with demands of its own, such as a range or Cache-Control, neither waits nor makes others
-//! wait. A request waits for a bounded number of fetches.
+//! wait. While an origin fails, at most [`LEADS_MAX`] of the requests that wait for a response ask it at a time.
 
 use crate::{
     DoNotStore, HttpCache, Origin,
@@ -24,7 +24,7 @@ use http::{
 use http_body::Body;
 use larder_cache::Cache;
 use larder_http::{
-    BodyPlace, CacheStatus, ReceivedHead, Settings, Storability, StoredHead, Timestamp,
+    BodyPlace, CacheStatus, Reason, ReceivedHead, Settings, Storability, StoredHead, Timestamp,
     cache_status::Forward,
     reuse::{self, Age, Reuse},
     storable::{self, Exchange},
@@ -32,8 +32,11 @@ use larder_http::{
 };
 use std::sync::Arc;
 
-/// Number of fetches that may fail before a request that waits for them fetches on its own.
-const WAITS_MAX: u32 = 3;
+/// Number of fetches that may fail before the requests that wait for them divide into groups, which ask at once.
+const WAITS_TOGETHER: u32 = 3;
+/// Most groups. With each further failure there are twice as many, so that a thousand requests need not wait for a
+/// thousand failures one after the other.
+const LEADS_MAX: u64 = 8;
 
 /// A GET or HEAD whose response may be stored.
 pub(crate) struct CachedRequest<'a> {
@@ -74,7 +77,7 @@ impl<'a> CachedRequest<'a> {
         method: Method,
         may_wait: bool,
     ) -> CacheAnswer<'a, R> {
-        let mut waits_left = if may_wait { WAITS_MAX } else { 0 };
+        let (mut may_wait, mut failure_count) = (may_wait, 0);
         let mut waited: Option<CacheStatus> = None;
         let mut ended_before = cache.fetches().ended_count();
         let lookup = Lookup::new(cache.cache(), cache.settings(), &target).await;
@@ -90,11 +93,11 @@ impl<'a> CachedRequest<'a> {
                 }
                 Plan::Ask(ask) => ask,
             };
-            if this.lead.is_some() || waits_left == 0 {
+            if this.lead.is_some() || !may_wait {
                 return CacheAnswer::Ask(this, ask);
             }
             let key = this.lookup.fetch_key(cache.fetch_hasher(), cache.settings(), &this.target);
-            match cache.fetches().join(key) {
+            match cache.fetches().join(key, groups_after(failure_count)) {
                 FetchRole::Lead(lead) => {
                     this.lead = Some(lead);
                     // Otherwise the fetch of another request ended after the lookup, and may have stored the response.
@@ -104,10 +107,10 @@ impl<'a> CachedRequest<'a> {
                 }
                 FetchRole::Wait(wait) => {
                     waited = Some(ask.status);
-                    waits_left = match wait.end(|head| head.matches(&this.target.fields, cache.settings())).await {
-                        FetchEnd::Failed => waits_left - 1,
-                        FetchEnd::Stored | FetchEnd::Unshared => 0,
-                    };
+                    match wait.end(|head| head.matches(&this.target.fields, cache.settings())).await {
+                        FetchEnd::Failed => failure_count += 1,
+                        FetchEnd::Stored | FetchEnd::Unshared => may_wait = false,
+                    }
                 }
             }
             ended_before = cache.fetches().ended_count();
@@ -150,8 +153,10 @@ impl<'a> CachedRequest<'a> {
                 let write = lookup.write(cache.cache(), settings, &target, head.clone());
                 store_head(write, &stored).await
             }
-            Storability::Refuse { .. } => {
-                remove(cache.cache(), &target.key).await;
+            Storability::Refuse { reason } => {
+                if !is_about_client(reason) {
+                    remove(cache.cache(), &target.key).await;
+                }
                 false
             }
         };
@@ -212,9 +217,9 @@ impl<'a> CachedRequest<'a> {
                 let head = StoredHead::new(received, BodyPlace::Whole { len: 0 }, selecting, &settings.targets);
                 self.lookup.write(self.cache.cache(), settings, &self.target, head)
             }
-            Storability::Refuse { .. } => {
+            Storability::Refuse { reason } => {
                 let is_whole = exchange.status.is_success() && exchange.status != StatusCode::PARTIAL_CONTENT;
-                if is_whole && self.lookup.response.is_some() {
+                if is_whole && self.lookup.response.is_some() && !is_about_client(reason) {
                     remove(self.cache.cache(), &self.target.key).await;
                 }
                 None
@@ -315,6 +320,17 @@ impl AnswerHead {
             response_time: self.response_time,
         }
     }
+}
+
+/// Returns whether a response is not stored only because of what its client sent, which says nothing about the stored
+/// one.
+fn is_about_client(reason: Reason) -> bool {
+    matches!(reason, Reason::RequestNoStore | Reason::Authorization)
+}
+
+/// Returns the number of groups of waiting requests, of which one asks each, after so many failed fetches.
+fn groups_after(failure_count: u32) -> u64 {
+    1_u64.checked_shl(failure_count.saturating_sub(WAITS_TOGETHER)).unwrap_or(LEADS_MAX).min(LEADS_MAX)
 }
 
 /// Returns whether a request may wait for another request's fetch: it must make no demands that the other one does not.

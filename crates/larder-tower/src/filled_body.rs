@@ -44,6 +44,7 @@ enum StoredRemainder {
 
 /// A body that is being stored, which its client and waiting requests drive.
 pub(crate) struct SharedFill<B> {
+    has_length: bool,
     progress: Mutex<FillProgress<B>>,
     wakers: Arc<FillWakers>,
 }
@@ -102,7 +103,8 @@ impl<B: Body> SharedFill<B> {
             error: None,
             is_client_gone: false,
         };
-        Self { progress: Mutex::new(progress), wakers: Arc::default() }
+        let has_length = progress.expected_bytes.is_some();
+        Self { has_length, progress: Mutex::new(progress), wakers: Arc::default() }
     }
 }
 
@@ -116,6 +118,10 @@ impl<B> DriveFill for SharedFill<B>
 where
     B: Body<Error: Into<BodyError>> + Send,
 {
+    fn has_length(&self) -> bool {
+        self.has_length
+    }
+
     fn poll_drive(&self, context: &mut Context<'_>) -> Poll<FetchEnd> {
         set(&self.wakers.driver, context.waker());
         let waker = Waker::from(Arc::clone(&self.wakers));

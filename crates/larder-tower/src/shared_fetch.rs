@@ -2,7 +2,8 @@
 //!
 //! Owns: the fetches in progress, and the requests that wait for each. Invariants: a fetch without a client and without
 //! waiting requests is not in the table. Among the requests that wait, one drives the body, so that none depends on the
-//! client of the first. A key is a hash: two resources with the same hash only make a request wait in vain, because it
+//! client of the first. No request waits for a body without an announced length for longer than [`ENDLESS_AFTER`],
+//! because such a body may never end. A key is a hash: two resources with the same hash only make a request wait in vain, because it
 //! looks its response up afterwards.
 
 use crate::unshared_keys::UnsharedKeys;
@@ -11,11 +12,18 @@ use std::{
     collections::HashMap,
     future::poll_fn,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
+        mpsc,
     },
     task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
 };
+
+/// Time for which requests wait for a body without an announced length. Chunked pages end long before; an event stream
+/// does not.
+const ENDLESS_AFTER: Duration = Duration::from_secs(5);
 
 /// The end of a fetch, for the requests that wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +40,9 @@ pub(crate) enum FetchEnd {
 pub(crate) trait DriveFill: Send + Sync {
     /// Reads on until the response is stored, or cannot be any more.
     fn poll_drive(&self, context: &mut Context<'_>) -> Poll<FetchEnd>;
+
+    /// Returns whether the body has announced its length.
+    fn has_length(&self) -> bool;
 }
 
 /// The fetches in progress.
@@ -41,12 +52,24 @@ pub(crate) struct SharedFetches {
     unshared: UnsharedKeys,
     /// Number of fetches that have ended.
     ended_count: AtomicU64,
+    /// Number of requests that were divided into groups.
+    divided_count: AtomicU64,
+    /// The fetches whose waiting requests will have waited long enough, to the thread that tells them. It is started
+    /// for the first of them.
+    deadlines: OnceLock<Option<mpsc::Sender<WaitDeadline>>>,
+}
+
+/// The time at which the requests that wait for a fetch ask the origin themselves.
+struct WaitDeadline {
+    at: Instant,
+    fetch: Weak<SharedFetch>,
 }
 
 /// A fetch in progress.
 pub(crate) struct SharedFetch {
     fetches: Arc<SharedFetches>,
-    key: u64,
+    /// The key in the table: that of the response, or of a group of the requests for it.
+    place: u64,
     state: Mutex<FetchState>,
 }
 
@@ -57,6 +80,10 @@ struct FetchState {
     last_number: u64,
     /// The waiting request that drives the body.
     driver: Option<u64>,
+    /// Whether requests wait for a body without an announced length.
+    has_deadline: bool,
+    /// Whether that body has taken too long.
+    is_endless: bool,
 }
 
 enum FetchStage {
@@ -95,25 +122,50 @@ impl SharedFetches {
         self.ended_count.load(Ordering::Acquire)
     }
 
-    /// Joins the fetch of `key`, or begins one.
-    pub(crate) fn join(self: &Arc<Self>, key: u64) -> FetchRole {
+    /// Joins the fetch of `key`, or begins one. If the requests for the key are divided into several groups, each group
+    /// has a fetch of its own.
+    pub(crate) fn join(self: &Arc<Self>, key: u64, group_count: u64) -> FetchRole {
+        let group = match group_count {
+            1 => 0,
+            count => self.divided_count.fetch_add(1, Ordering::Relaxed) % count,
+        };
+        let place = key.wrapping_add(group);
         if self.unshared.contains(key) {
             return FetchRole::Lead(FetchLead { fetches: Arc::clone(self), key, shared: None });
         }
         let mut running = self.lock();
-        let found = running.get(&key).and_then(Weak::upgrade);
+        let found = running.get(&place).and_then(Weak::upgrade);
         if let Some(number) = found.as_ref().and_then(|shared| shared.begin_waiting()) {
             drop(running);
             let shared = found.expect("it was found above");
             return FetchRole::Wait(FetchWait { shared, number });
         }
-        let state = FetchState { stage: FetchStage::Asking, waiting: Vec::new(), last_number: 0, driver: None };
-        let shared = Arc::new(SharedFetch { fetches: Arc::clone(self), key, state: Mutex::new(state) });
-        running.insert(key, Arc::downgrade(&shared));
+        let state = FetchState {
+            stage: FetchStage::Asking,
+            waiting: Vec::new(),
+            last_number: 0,
+            driver: None,
+            has_deadline: false,
+            is_endless: false,
+        };
+        let shared = Arc::new(SharedFetch { fetches: Arc::clone(self), place, state: Mutex::new(state) });
+        running.insert(place, Arc::downgrade(&shared));
         drop(running);
         // Dropped after the table is unlocked, because its drop locks the table.
         drop(found);
         FetchRole::Lead(FetchLead { fetches: Arc::clone(self), key, shared: Some(shared) })
+    }
+
+    /// Lets requests wait for a body without an announced length for a limited time only. Returns `false` if the thread
+    /// for that cannot be started.
+    fn limit_waiting(&self, fetch: &Arc<SharedFetch>) -> bool {
+        let deadline = WaitDeadline { at: Instant::now() + ENDLESS_AFTER, fetch: Arc::downgrade(fetch) };
+        let sender = self.deadlines.get_or_init(|| {
+            let (sender, deadlines) = mpsc::channel();
+            let started = thread::Builder::new().name("larder-waits".to_owned()).spawn(move || end_waits(&deadlines));
+            started.ok().map(|_| sender)
+        });
+        sender.as_ref().is_some_and(|sender| sender.send(deadline).is_ok())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<SharedFetch>>> {
@@ -136,6 +188,15 @@ impl SharedFetch {
         waiting.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
+    /// Ends the waiting of all requests, if the body has not ended. They ask the origin themselves.
+    fn end_waiting(&self) {
+        let mut state = self.lock();
+        state.is_endless = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
     /// Returns the number of a new request that waits, or `None` if the fetch has ended.
     fn begin_waiting(&self) -> Option<u64> {
         let mut state = self.lock();
@@ -151,12 +212,22 @@ impl SharedFetch {
     }
 }
 
+/// Ends waits at their deadlines, which come in order, until there are no fetches any more.
+fn end_waits(deadlines: &mpsc::Receiver<WaitDeadline>) {
+    while let Ok(WaitDeadline { at, fetch }) = deadlines.recv() {
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        if let Some(fetch) = fetch.upgrade() {
+            fetch.end_waiting();
+        }
+    }
+}
+
 impl Drop for SharedFetch {
     fn drop(&mut self) {
         self.fetches.ended_count.fetch_add(1, Ordering::Release);
         let mut running = self.fetches.lock();
-        if running.get(&self.key).is_some_and(|other| std::ptr::eq(other.as_ptr(), self)) {
-            running.remove(&self.key);
+        if running.get(&self.place).is_some_and(|other| std::ptr::eq(other.as_ptr(), self)) {
+            running.remove(&self.place);
         }
     }
 }
@@ -216,6 +287,16 @@ impl FetchWait {
     fn poll_end(&self, context: &mut Context<'_>, matches: &impl Fn(&StoredHead) -> bool) -> Poll<FetchEnd> {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
+        if state.is_endless {
+            return Poll::Ready(FetchEnd::Unshared);
+        }
+        if let FetchStage::Filling { fill, .. } = &state.stage
+            && !state.has_deadline
+            && !fill.has_length()
+        {
+            state.has_deadline = true;
+            state.is_endless = !self.shared.fetches.limit_waiting(&self.shared);
+        }
         let fill = match &state.stage {
             FetchStage::Ended(end) => return Poll::Ready(*end),
             FetchStage::Filling { head, .. } if !matches(head) => return Poll::Ready(FetchEnd::Unshared),

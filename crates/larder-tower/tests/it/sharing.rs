@@ -183,6 +183,44 @@ async fn request_that_is_dropped_lets_the_next_one_fetch() {
     assert_eq!(second.await.unwrap().unwrap().1, script.body);
 }
 
+/// At stake: an origin that fails, and gets all waiting requests at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn waiting_requests_do_not_all_ask_an_origin_that_keeps_failing_at_once() {
+    const REQUESTS: usize = 60;
+    let (_directory, cache) = cache();
+    let cache = HttpCache::private(cache);
+    let script = Arc::new(Script { answers: Semaphore::new(0), failures: REQUESTS, ..Script::new(1000) });
+    let tasks = begin(REQUESTS, &cache, &script).await;
+    let (mut failed, mut most) = (0, 0);
+    while failed < REQUESTS {
+        until(|| script.asked() > failed).await;
+        // Requests that were about to ask, too, have time to do so.
+        for _ in 0..2000 {
+            tokio::task::yield_now().await;
+        }
+        most = most.max(script.asked() - failed);
+        script.answers.add_permits(1);
+        failed += 1;
+    }
+    assert!((1..=8).contains(&most), "{most} at once");
+    assert!(join_all(tasks).await.into_iter().all(|task| task.unwrap().is_err()));
+}
+
+/// At stake: readers of an event stream, which never ends, that wait for its first reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn endless_response_does_not_block_its_other_readers() {
+    let (_directory, cache) = cache();
+    let cache = HttpCache::private(cache);
+    let script = Arc::new(Script { pieces: Semaphore::new(2), ..Script::new(300_000) });
+    let mut first = respond(&cache, &script).await.unwrap().into_body();
+    assert!(first.frame().await.is_some_and(|frame| frame.is_ok()));
+    let mut second = respond(&cache, &script).await.unwrap().into_body();
+    assert_eq!(script.asked(), 2);
+    // The first body waits for the first of them.
+    script.pieces.add_permits(10);
+    assert!(timeout(PATIENCE, second.frame()).await.expect("a piece").is_some_and(|frame| frame.is_ok()));
+}
+
 /// At stake: requests for a page that is never stored answered one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn response_that_may_not_be_stored_is_for_its_request_alone() {
