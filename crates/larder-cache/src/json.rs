@@ -4,7 +4,7 @@
 
 use crate::{Cache, EntryRequest, Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
-use std::error;
+use std::{error, fmt, sync::Arc};
 
 impl Cache {
     /// As [`Cache::get`], for a value stored as JSON. A value that cannot be parsed as a `T` counts as missing.
@@ -76,14 +76,34 @@ impl EntryRequest {
     {
         let fetch_json = || async {
             let value = fetch().await.map_err(Into::into)?;
-            serde_json::to_vec(&value).map_err(Box::<dyn error::Error + Send + Sync>::from)
+            serde_json::to_vec(&value)
+                .map_err(|error| Box::<dyn error::Error + Send + Sync>::from(EncodeFailure(Arc::new(error))))
         };
         let is_wanted = |bytes: &[u8]| serde_json::from_slice::<T>(bytes).is_ok();
-        let bytes = self.get_or_fetch_if(is_wanted, fetch_json).await?;
+        let bytes = self.get_or_fetch_if(is_wanted, fetch_json).await.map_err(|error| match error {
+            // The waiting callers get the same error.
+            Error::Fetch(inner) => match inner.downcast_ref::<EncodeFailure>() {
+                Some(EncodeFailure(error)) => Error::Encode(Arc::clone(error) as _),
+                None => Error::Fetch(inner),
+            },
+            other => other,
+        })?;
         serde_json::from_slice(&bytes).map_err(encode_error)
     }
 }
 
+/// The failure to write a fetched value as JSON, on its way through the shared fetch.
+#[derive(Debug)]
+struct EncodeFailure(Arc<serde_json::Error>);
+
+impl fmt::Display for EncodeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl error::Error for EncodeFailure {}
+
 fn encode_error(error: serde_json::Error) -> Error {
-    Error::Encode(std::sync::Arc::new(error))
+    Error::Encode(Arc::new(error))
 }

@@ -270,3 +270,18 @@ fn value_of_another_type_is_fetched_anew() {
         assert_eq!(cache.get_as::<String>("key").await.unwrap().as_deref(), Some("text"));
     });
 }
+
+#[cfg(feature = "serde")]
+#[test]
+fn fetched_value_that_serde_cannot_write_is_an_encode_error() {
+    block_on(async {
+        let test = TestCache::new();
+        // Keys of JSON's maps are strings.
+        let fetch = || async { Ok::<_, std::io::Error>(std::collections::HashMap::from([((1_u8, 2_u8), 3_u8)])) };
+        let fetched = test.cache.get_or_fetch_as("key", fetch).await;
+        assert!(matches!(fetched, Err(larder_cache::Error::Encode(_))), "{fetched:?}");
+        let failed = || async { Err::<u8, _>(std::io::Error::other("the source is away")) };
+        let failed = test.cache.get_or_fetch_as("key", failed).await;
+        assert!(matches!(failed, Err(larder_cache::Error::Fetch(_))), "{failed:?}");
+    });
+}
