@@ -13,6 +13,7 @@ use larder_store::{ErrorKind, Invalidation, Store, StoreOptions};
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -173,12 +174,13 @@ impl CacheBuilder {
             store,
             memory: MemoryCache::new(parts.values_bytes),
             fetches: Fetches::default(),
-            removals,
+            removals: Arc::new(removals),
             counters: Counters::new(self.sink),
             clock,
             defaults: self.defaults,
             value_bytes_max: disk.0 / VALUE_SHARE,
             writes: WriteLocks::default(),
+            works: Arc::default(),
         }))
     }
 }

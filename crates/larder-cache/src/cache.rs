@@ -5,6 +5,7 @@
 //! not stored.
 
 mod fetching;
+mod forgetting;
 mod lookup;
 mod memory_value;
 mod sharing;
@@ -19,6 +20,7 @@ use crate::{
     keys::{KEY_BYTES_MAX, chunk_count, chunk_key, value_key},
     memory::MemoryCache,
     tags::{TagHash, TagRemovals},
+    works::ActiveKeys,
 };
 use bytes::Bytes;
 use larder_store::{Clock, Invalidation, Store};
@@ -41,13 +43,15 @@ pub(crate) struct CacheParts {
     pub(crate) store: Store,
     pub(crate) memory: MemoryCache<MemoryValue>,
     pub(crate) fetches: Fetches,
-    pub(crate) removals: TagRemovals,
+    pub(crate) removals: Arc<TagRemovals>,
     pub(crate) counters: Counters,
     pub(crate) clock: Clock,
     pub(crate) defaults: ValueOptions,
     /// Length of the longest value that is stored.
     pub(crate) value_bytes_max: u64,
     pub(crate) writes: WriteLocks,
+    /// The fetches and writers in progress.
+    pub(crate) works: Arc<ActiveKeys>,
 }
 
 impl Cache {
@@ -222,6 +226,7 @@ impl Cache {
     pub async fn remove_tag(&self, tag: &str) -> Result<()> {
         let removed = self.parts.removals.remove(Some(TagHash::new(tag))).await;
         self.parts.fetches.detach_all();
+        self.forget_old_tags();
         removed.map_err(not_written)
     }
 

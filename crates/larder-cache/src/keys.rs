@@ -22,6 +22,11 @@ pub(crate) fn value_key(key: &[u8]) -> Vec<u8> {
     [&[VALUE], key].concat()
 }
 
+/// Returns the key of a value from the store's key. `None` for a chunk.
+pub(crate) fn key_of_value(key: &[u8]) -> Option<&[u8]> {
+    key.strip_prefix(&[VALUE])
+}
+
 /// Returns the store's key of a chunk.
 pub(crate) fn chunk_key(key: &[u8], id: ChunksId, number: u64) -> Vec<u8> {
     [&[CHUNK], &id.0.to_le_bytes()[..], &number.to_le_bytes(), key].concat()

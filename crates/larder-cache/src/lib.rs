@@ -38,7 +38,6 @@
 
 mod builder;
 mod cache;
-mod changes;
 mod counters;
 mod entry;
 mod error;
@@ -51,17 +50,18 @@ mod memory;
 mod size;
 mod tags;
 mod value;
+mod works;
 mod writer;
 
 pub use builder::CacheBuilder;
 pub use bytes::{self, Bytes};
 pub use cache::Cache;
-pub use changes::{ChangeMoment, KeyChanges};
 pub use counters::{CacheEvent, CacheStats};
 pub use entry::EntryRequest;
 pub use error::{Error, Result};
 pub use larder_store;
-pub use memory::{MemoryCache, Weigh};
+pub use memory::{ChangeMoment, MemoryCache, Weigh};
 pub use size::{ByteSize, SizeError};
 pub use value::{Value, ValueReader};
+pub use works::{ActiveKeys, KeyCommit, KeyWork, MarkedCommits};
 pub use writer::ValueWriter;

@@ -4,9 +4,9 @@
 //! removed, no lookup returns a value that was read from the store before the removal.
 //!
 //! Cost: a lookup is one hash and one short shared lock of one shard. An insert and a removal take one more lock, of a
-//! group of keys. The replacement policy (Clock-PRO with ghosts, from the library) resists scans.
+//! group of keys. A change of one key keeps values of its group that are being read from entering memory, which costs
+//! no more than a copy. The replacement policy (Clock-PRO with ghosts, from the library) resists scans.
 
-use crate::changes::{ChangeMoment, KeyChanges};
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 use std::{
     fmt,
@@ -14,7 +14,10 @@ use std::{
     marker::PhantomData,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
     },
 };
 
@@ -54,12 +57,20 @@ pub trait Weigh {
 pub struct MemoryCache<V> {
     cache: Option<Cache<Box<[u8]>, V, ByteWeights<V>>>,
     weight_bytes_max: AtomicU64,
-    changes: KeyChanges,
+    /// Number of removals and replacements so far.
+    change_count: AtomicU64,
     hasher: RandomState,
-    /// Held while a value is inserted or removed, by group of keys: so that no value is inserted between the change of
-    /// its key and the removal.
-    locks: Box<[Mutex<()>]>,
+    /// The number of the last change in each group of keys. Locked while a value is inserted or removed, so that no
+    /// value is inserted between the change of its key and the removal.
+    groups: Box<[Mutex<LastChange>]>,
 }
+
+/// The number of the last change of a group of keys.
+type LastChange = u64;
+
+/// The number of changes in a [`MemoryCache`] at the time when a read began, see [`MemoryCache::moment`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeMoment(u64);
 
 impl<V: Weigh + Clone> MemoryCache<V> {
     /// Creates a cache of `capacity_bytes`. With 0, it never keeps anything.
@@ -82,9 +93,9 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         Self {
             cache: options.map(|options| Cache::with_options(options, weights, Default::default(), Default::default())),
             weight_bytes_max: AtomicU64::new(capacity_bytes / VALUE_SHARE),
-            changes: KeyChanges::default(),
+            change_count: AtomicU64::new(0),
             hasher: RandomState::new(),
-            locks: (0..LOCK_COUNT).map(|_| Mutex::new(())).collect(),
+            groups: (0..GROUP_COUNT).map(|_| Mutex::new(0)).collect(),
         }
     }
 
@@ -116,19 +127,14 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     ///
     /// Take it before you read the store, or before you determine which of the values read are current.
     pub fn moment(&self) -> ChangeMoment {
-        self.changes.now()
-    }
-
-    /// Returns whether a key has been neither removed nor replaced since `since`. Rarely returns `false` although it
-    /// has not.
-    pub fn is_unchanged(&self, key: &[u8], since: ChangeMoment) -> bool {
-        self.changes.is_unchanged(key, since)
+        ChangeMoment(self.change_count.load(Acquire))
     }
 
     /// Keeps a value that was read from the store since `since`, if it is small enough and its key has not changed.
+    /// Rarely drops a value because another key of its group has changed.
     pub fn insert(&self, key: &[u8], value: V, since: ChangeMoment) {
-        let _alone = self.lock(key);
-        if self.changes.is_unchanged(key, since) {
+        let last_change = self.lock(key);
+        if *last_change <= since.0 {
             self.keep(key, value);
         }
     }
@@ -138,9 +144,9 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     /// It is inserted at the cold end, so in a full cache it displaces the oldest value without a second request.
     /// Values requested more than once stay. The new value joins them with its second request, like any other.
     pub fn insert_unrequested(&self, key: &[u8], value: V, since: ChangeMoment) {
-        let _alone = self.lock(key);
+        let last_change = self.lock(key);
         if let Some(cache) = self.cache.as_ref().filter(|cache| !cache.contains_key(key))
-            && self.changes.is_unchanged(key, since)
+            && *last_change <= since.0
         {
             // A ghost from an earlier stay would make the value hot at once, although it was not requested.
             cache.remove(key);
@@ -150,23 +156,30 @@ impl<V: Weigh + Clone> MemoryCache<V> {
 
     /// Keeps the value that has just replaced an older one in the store. Only one write to a key may run at a time.
     pub fn replace(&self, key: &[u8], value: V) {
-        let _alone = self.lock(key);
-        self.change(key);
+        let mut last_change = self.lock(key);
+        self.change(key, &mut last_change);
         self.keep(key, value);
     }
 
     /// Removes a key whose value in the store is about to change, or has changed.
     pub fn remove(&self, key: &[u8]) {
-        let _alone = self.lock(key);
-        self.change(key);
+        let mut last_change = self.lock(key);
+        self.change(key, &mut last_change);
     }
 
     /// Removes everything.
     pub fn clear(&self) {
-        let _alone: Vec<_> = self.locks.iter().map(lock).collect();
-        self.changes.advance_all();
+        let _alone = self.change_all();
         if let Some(cache) = &self.cache {
             cache.clear();
+        }
+    }
+
+    /// Removes the values that are not wanted. Values that were read before are not kept after it.
+    pub(crate) fn retain(&self, is_wanted: impl Fn(&V) -> bool) {
+        let _alone = self.change_all();
+        if let Some(cache) = &self.cache {
+            cache.retain(|_, value| is_wanted(value));
         }
     }
 
@@ -196,15 +209,28 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    fn change(&self, key: &[u8]) {
-        self.changes.advance(key);
+    fn change(&self, key: &[u8], last_change: &mut LastChange) {
+        *last_change = self.next_change();
         if let Some(cache) = &self.cache {
             cache.remove(key);
         }
     }
 
-    fn lock(&self, key: &[u8]) -> MutexGuard<'_, ()> {
-        lock(&self.locks[self.hasher.hash_one(key) as usize % LOCK_COUNT])
+    /// Marks all keys as changed. Nothing is inserted or removed until the result is dropped.
+    fn change_all(&self) -> Vec<MutexGuard<'_, LastChange>> {
+        let mut groups: Vec<_> = self.groups.iter().map(lock).collect();
+        let number = self.next_change();
+        groups.iter_mut().for_each(|last_change| **last_change = number);
+        groups
+    }
+
+    /// Returns the number of a new change. A group's numbers only grow, because it is locked.
+    fn next_change(&self) -> u64 {
+        self.change_count.fetch_add(1, AcqRel) + 1
+    }
+
+    fn lock(&self, key: &[u8]) -> MutexGuard<'_, LastChange> {
+        lock(&self.groups[self.hasher.hash_one(key) as usize % GROUP_COUNT])
     }
 }
 
@@ -218,7 +244,7 @@ impl<V: Weigh + Clone> fmt::Debug for MemoryCache<V> {
     }
 }
 
-fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -254,8 +280,9 @@ const USUAL_VALUE_BYTES: u64 = 16 << 10;
 const VALUE_COUNT_MIN: usize = 64;
 /// Memory for each value in the library's tables.
 const SLOT_BYTES: u64 = 96;
-/// Larger than the number of threads that insert at once.
-const LOCK_COUNT: usize = 256;
+/// Larger than the number of changes during a usual read, so that few of them are in the group of the key that is read.
+/// 64 KiB of memory.
+const GROUP_COUNT: usize = 4096;
 
 #[cfg(test)]
 mod tests;

@@ -7,8 +7,9 @@
 //! Invariants: a removal is on the disk before it is acknowledged. If the file is lost or damaged, it is unknown which
 //! values were removed, so all of them count as removed.
 //!
-//! Cost: 24 bytes of memory and 32 bytes of file for each tag, at most [`TAGS_MAX`] tags. Beyond that, the older half
-//! of the tags is replaced by one removal of all values as old as they.
+//! Cost: about 50 bytes of memory and 32 bytes of file for each tag. Beyond [`TAG_COUNT_USUAL`] tags, the values of
+//! removed tags are removed one by one in the background (`cache::forgetting`), and then the tags are forgotten. No
+//! other value is lost.
 
 mod file;
 mod writing;
@@ -17,16 +18,17 @@ use file::TagRecord;
 pub(crate) use file::{TagFile, read_file};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
+    fmt,
     hash::Hasher,
     io,
     path::PathBuf,
-    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 use writing::TagWriter;
 
-/// The largest number of removed tags that are remembered one by one.
-const TAGS_MAX: usize = 1 << 16;
+/// Number of removed tags above which it is worth a scan of the store to forget them.
+const TAG_COUNT_USUAL: usize = 1 << 16;
 
 /// Hash of a tag. Tags with the same hash are removed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +50,22 @@ pub(crate) struct Generation(pub(crate) u64);
 pub(crate) struct TagRemovals {
     removed: RwLock<RemovedTags>,
     writer: TagWriter,
+    /// The generations in which unfinished writes began, with the number of these writes.
+    begun: Mutex<BTreeMap<Generation, usize>>,
+    forgetting: Mutex<ForgettingState>,
+}
+
+/// A write that began in some generation. Removals after that generation are not forgotten until it ends.
+pub(crate) struct BegunWrite {
+    removals: Arc<TagRemovals>,
+    generation: Generation,
+}
+
+/// Whether removed tags are being forgotten, and when they will be next.
+struct ForgettingState {
+    is_running: bool,
+    /// Number of tags at which it begins.
+    due_at: usize,
 }
 
 /// The removals, as they are looked up.
@@ -75,12 +93,12 @@ impl RemovedTags {
                 *last = record.generation.max(*last);
             }
         }
-        if self.by_tag.len() > TAGS_MAX {
-            let mut generations: Vec<_> = self.by_tag.values().copied().collect();
-            let middle = generations.len() / 2;
-            let (_, median, _) = generations.select_nth_unstable(middle);
-            self.apply(TagRecord { tag: None, generation: *median });
-        }
+    }
+
+    /// Forgets the tags that were removed up to a generation. No value may be left that such a removal covers.
+    fn forget(&mut self, up_to: Generation) {
+        self.by_tag.retain(|_, generation| *generation > up_to);
+        self.by_tag.shrink_to_fit();
     }
 
     fn covers(&self, generation: Generation, tags: &[TagHash]) -> bool {
@@ -103,11 +121,43 @@ impl TagRemovals {
     /// Starts with the content of a file. Further removals are appended to it.
     pub(crate) fn new(path: PathBuf, file: TagFile) -> Self {
         let TagFile { label, removed, len_bytes } = file;
-        Self { removed: RwLock::new(removed), writer: TagWriter::new(path, label, len_bytes) }
+        Self {
+            removed: RwLock::new(removed),
+            writer: TagWriter::new(path, label, len_bytes),
+            begun: Mutex::default(),
+            forgetting: Mutex::new(ForgettingState { is_running: false, due_at: TAG_COUNT_USUAL }),
+        }
     }
 
-    pub(crate) fn generation(&self) -> Generation {
-        self.read().generation
+    /// Begins a write of a value in the present generation.
+    pub(crate) fn begin_write(self: &Arc<Self>) -> BegunWrite {
+        // Noted under the lock, so that no removal comes in between.
+        let removed = self.read();
+        *self.lock_begun().entry(removed.generation).or_default() += 1;
+        BegunWrite { removals: Arc::clone(self), generation: removed.generation }
+    }
+
+    /// Returns the generation up to which removals can be forgotten once their values are removed, if there are many
+    /// tags and nobody is about that. [`TagRemovals::end_forgetting`] must follow.
+    pub(crate) fn begin_forgetting(&self) -> Option<Generation> {
+        let removed = self.read();
+        let mut state = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_running || removed.by_tag.len() <= state.due_at {
+            return None;
+        }
+        state.is_running = true;
+        let oldest = self.lock_begun().keys().next().copied();
+        Some(oldest.map_or(removed.generation, |oldest| oldest.min(removed.generation)))
+    }
+
+    /// Forgets the tags that were removed up to a generation, or none if their values could not all be removed.
+    pub(crate) fn end_forgetting(&self, up_to: Option<Generation>) {
+        let mut removed = self.write();
+        if let Some(up_to) = up_to {
+            removed.forget(up_to);
+        }
+        let due_at = TAG_COUNT_USUAL.max(2 * removed.by_tag.len());
+        *self.forgetting.lock().unwrap_or_else(PoisonError::into_inner) = ForgettingState { is_running: false, due_at };
     }
 
     /// Returns whether a value with these tags, begun in `generation`, is removed.
@@ -128,12 +178,39 @@ impl TagRemovals {
         self.writer.finish(written).await
     }
 
+    fn lock_begun(&self) -> MutexGuard<'_, BTreeMap<Generation, usize>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, RemovedTags> {
         self.removed.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, RemovedTags> {
         self.removed.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BegunWrite {
+    pub(crate) fn generation(&self) -> Generation {
+        self.generation
+    }
+}
+
+impl Drop for BegunWrite {
+    fn drop(&mut self) {
+        let mut begun = self.removals.lock_begun();
+        let count = begun.get_mut(&self.generation).expect("a write ends only once");
+        *count -= 1;
+        if *count == 0 {
+            begun.remove(&self.generation);
+        }
+    }
+}
+
+impl fmt::Debug for BegunWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BegunWrite").field(&self.generation).finish()
     }
 }
 
@@ -166,15 +243,35 @@ mod tests {
     }
 
     #[test]
-    fn too_many_tags_cost_old_values_and_no_removal_is_forgotten() {
-        let count = TAGS_MAX as u64 + 1;
-        let all: Vec<_> = (1..=count).map(|number| (Some(u128::from(number)), number)).collect();
-        let removed = removed(&all);
-        assert!(removed.by_tag.len() <= TAGS_MAX / 2 + 1);
-        for number in 1..=count {
-            assert!(removed.covers(Generation(number - 1), &[TagHash(number.into())]), "{number}");
-        }
-        assert!(!removed.covers(Generation(count - 1), &[TagHash(1)]));
+    fn tags_are_forgotten_up_to_the_oldest_write_and_only_when_there_are_many() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tags");
+        let removals = Arc::new(TagRemovals::new(path.clone(), TagFile::create(&path, 1).unwrap()));
+        let remove = |from: u64, to: u64| {
+            let mut removed = removals.write();
+            for number in from..=to {
+                removed.apply(TagRecord { tag: Some(TagHash(number.into())), generation: Generation(number) });
+            }
+        };
+        let usual = TAG_COUNT_USUAL as u64;
+        remove(1, 10);
+        let write = removals.begin_write();
+        remove(11, usual);
+        assert_eq!(removals.begin_forgetting(), None);
+        remove(usual + 1, usual + 1);
+        assert!(removals.covers(Generation(0), &[TagHash(1)]) && !removals.covers(Generation(0), &[]));
+        let up_to = removals.begin_forgetting();
+        assert_eq!((up_to, removals.begin_forgetting()), (Some(Generation(10)), None));
+        removals.end_forgetting(up_to);
+        assert!(removals.covers(write.generation(), &[TagHash(11)]), "the write may still bring a value");
+        assert_eq!(removals.read().by_tag.len() as u64, usual - 9);
+        drop(write);
+        remove(usual + 2, 3 * usual);
+        let up_to = removals.begin_forgetting();
+        assert_eq!(up_to, Some(Generation(3 * usual)));
+        removals.end_forgetting(up_to);
+        assert!(removals.read().by_tag.is_empty());
+        assert_eq!(removals.begin_write().generation(), Generation(3 * usual), "numbers are not used again");
     }
 
     #[test]

@@ -16,7 +16,6 @@ use std::{fmt, sync::Arc};
 /// source, and pass each to [`ValueWriter::write`].
 pub struct ValueWriter {
     cache: Cache,
-    key: Box<[u8]>,
     options: ValueOptions,
     start: WriteStart,
     /// The chunks stored so far.
@@ -46,15 +45,14 @@ pub(crate) enum UnstoredPart {
 
 impl ValueWriter {
     pub(crate) fn new(cache: &Cache, key: &[u8], options: ValueOptions) -> Self {
-        Self::since(cache.write_start(), cache, key, options)
+        Self::since(cache.write_start(key), cache, options)
     }
 
     /// Creates a writer for a value on which work began at `start`.
-    pub(crate) fn since(start: WriteStart, cache: &Cache, key: &[u8], options: ValueOptions) -> Self {
+    pub(crate) fn since(start: WriteStart, cache: &Cache, options: ValueOptions) -> Self {
         Self {
             start,
             cache: cache.clone(),
-            key: key.into(),
             options,
             chunks: None,
             chunk_count: 0,
@@ -103,23 +101,21 @@ impl ValueWriter {
     /// # Errors
     /// As [`crate::Cache::insert`].
     pub async fn finish(mut self) -> Result<()> {
-        let cache = self.cache.clone();
-        let (key, value) = self.complete().await?;
-        cache.replace_value(&key, value).await
+        let value = self.complete().await?;
+        self.cache.replace_value(self.start.work.key(), value).await
     }
 
     /// Makes the value visible unless its key was replaced or removed, or one of its tags was removed, since the
     /// creation of this writer. Returns whether it became visible.
     ///
-    /// Create the writer before you fetch the value. A removal during the fetch then covers the value, too. In rare
-    /// cases a change of another key prevents the value from becoming visible: keys are watched in groups.
+    /// Create the writer before you fetch the value. A removal during the fetch then covers the value, too. Changes of
+    /// other keys do not matter.
     ///
     /// # Errors
     /// As [`crate::Cache::insert`].
     pub async fn finish_if_unchanged(mut self) -> Result<bool> {
-        let (cache, start) = (self.cache.clone(), self.start);
-        let (key, value) = self.complete().await?;
-        cache.store_value(&key, value, Some(start)).await
+        let value = self.complete().await?;
+        self.cache.store_value(self.start.work.key(), value, Some(&self.start)).await
     }
 
     /// Returns the complete value, which becomes visible when the rest of it is stored.
@@ -130,10 +126,10 @@ impl ValueWriter {
     /// [`crate::Error::Invalid`] if this is the writer of another key; [`crate::Error::Store`] if the last chunk of a
     /// long value cannot be stored.
     pub(crate) async fn into_fetched(mut self, key: &[u8]) -> Result<FetchedValue> {
-        if *self.key != *key {
+        if **self.start.work.key() != *key {
             return Err(crate::Error::Invalid("the fetch returned the writer of another value".to_owned()));
         }
-        let (_, new) = self.complete().await?;
+        let new = self.complete().await?;
         let NewValue { head, pieces } = &new;
         let (len_bytes, lifetime) = (head.len_bytes, head.lifetime);
         let body = match head.chunks {
@@ -145,13 +141,13 @@ impl ValueWriter {
     }
 
     /// Stores the last chunk of a long value. Returns the head, and the body if the value is short.
-    async fn complete(&mut self) -> Result<(Box<[u8]>, NewValue)> {
+    async fn complete(&mut self) -> Result<NewValue> {
         self.check_whole()?;
         if self.chunks.is_some() && self.pieces_bytes > 0 {
             self.store_chunk().await?;
         }
-        let head = self.options.head(&self.cache, self.start.generation, self.len_bytes, self.chunks);
-        Ok((std::mem::take(&mut self.key), NewValue { head, pieces: std::mem::take(&mut self.pieces) }))
+        let head = self.options.head(&self.cache, self.start.begun.generation(), self.len_bytes, self.chunks);
+        Ok(NewValue { head, pieces: std::mem::take(&mut self.pieces) })
     }
 
     async fn store_chunk(&mut self) -> Result<()> {
@@ -160,7 +156,7 @@ impl ValueWriter {
             Some(id) => id,
             None => *self.chunks.insert(ChunksId(getrandom::u64().map_err(no_random_numbers)?)),
         };
-        let key = chunk_key(&self.key, id, self.chunk_count);
+        let key = chunk_key(self.start.work.key(), id, self.chunk_count);
         let hints = self.options.hints(&self.cache);
         let mut writer = self.cache.store().insert(&key, Bytes::new(), hints)?;
         for piece in self.pieces.drain(..) {

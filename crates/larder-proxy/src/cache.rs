@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use larder_cache::{KeyChanges, MemoryCache};
+use larder_cache::{ActiveKeys, MemoryCache};
 use larder_http::{Rules, Settings};
 use larder_store::Store;
 
@@ -20,7 +20,7 @@ use crate::{
         mark::KeyMarks,
         patience::StorePatience,
         pins::Pins,
-        purges::{Purges, WorkStart},
+        purges::Purges,
         shared_reads::SharedReads,
         sightings::ChunkSightings,
         tag_changes::TagChanges,
@@ -33,6 +33,7 @@ use crate::{
 
 pub(crate) mod arrivals;
 pub(crate) mod chunks;
+pub(crate) mod confirmation;
 pub(crate) mod copies;
 pub(crate) mod entry;
 pub(crate) mod groups;
@@ -52,6 +53,7 @@ pub(crate) mod sightings;
 pub(crate) mod storing;
 pub(crate) mod tag_changes;
 pub(crate) mod tiered;
+pub(crate) mod work;
 
 /// The cache as one worker uses it for the requests of one site.
 pub(crate) struct Cache {
@@ -97,8 +99,8 @@ pub(crate) struct CacheShared {
     pub(crate) sightings: Arc<ChunkSightings>,
     /// Long bodies whose heads are hidden because the bodies are still arriving.
     pub(crate) arrivals: Arc<Arrivals>,
-    /// The invalidations, by resource key.
-    pub(crate) epochs: Arc<KeyChanges>,
+    /// The work in progress, by resource key.
+    pub(crate) works: Arc<ActiveKeys>,
     /// Resources whose responses cannot be shared. Requests for them do not wait for one another's fetches.
     pub(crate) uncollapsible: Arc<KeySet>,
     /// Resources whose entity tags differ from one response to the next.
@@ -117,18 +119,4 @@ pub(crate) struct CacheShared {
     pub(crate) entry_bytes_max: u64,
     /// Time after which a client that makes no progress is dropped.
     pub(crate) stall: Duration,
-}
-
-impl CacheShared {
-    /// Returns the start of work that may store something.
-    pub(crate) fn begin(&self) -> WorkStart {
-        self.purges.begin(self.epochs.now())
-    }
-
-    /// Returns whether the result of work that started at `began` may answer a request that arrives now.
-    ///
-    /// It may if the resource under `primary` was neither invalidated nor purged since then.
-    pub(crate) fn is_current(&self, primary: &[u8], began: WorkStart) -> bool {
-        self.epochs.is_unchanged(primary, began.moment) && !self.purges.may_concern(primary, began)
-    }
 }

@@ -19,6 +19,7 @@ mod journal_writer;
 mod names;
 mod outgoing;
 mod reads;
+mod recent_changes;
 mod record;
 mod signing;
 mod storage;
@@ -35,8 +36,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use larder_cache::ChangeMoment;
-use larder_store::{EvictedEntry, Store};
+use larder_store::Store;
 use tokio::{
     runtime::Handle,
     sync::{Notify, mpsc},
@@ -54,6 +54,7 @@ use self::{
 };
 pub(crate) use self::{
     changes::{TierChange, TierClearing},
+    outgoing::TierLook,
     record::TierEntry,
 };
 use crate::{
@@ -184,14 +185,9 @@ impl Tier {
         is_worth_it && !self.lock_rest().holds(Instant::now())
     }
 
-    /// Returns the present moment, for [`Tier::offer`].
-    pub(crate) fn moment(&self) -> ChangeMoment {
-        self.lock().index.moment()
-    }
-
-    /// Takes an entry that was not in the store after `moment`.
-    pub(crate) fn offer(&self, entry: &EvictedEntry, moment: ChangeMoment) {
-        self.take(entry, moment);
+    /// Begins a look at the store, for [`TierLook::take`].
+    pub(crate) fn begin_look(self: &Arc<Self>) -> TierLook {
+        TierLook { tier: Arc::clone(self), moment: self.lock().index.begin_look() }
     }
 
     /// Stops the tier before another process takes over its journal, or the program ends. The last pack is stored, if

@@ -33,7 +33,7 @@ impl Cache {
             self.note(CacheEvent::Fetched { key, len_bytes });
             let lifetime = options.lifetime(self);
             let value = Value::new(ValueBody::Memory(bytes.clone()), len_bytes, lifetime, self.now_ms());
-            let writer = ValueWriter::since(start, self, key, options);
+            let writer = ValueWriter::since(start, self, options);
             Ok(FetchedValue { value, unstored: UnstoredPart::Whole { writer, bytes } })
         };
         self.value_or_fetch(key, ValueForm::Whole { accepts: &accepts }, fetched).await?.bytes().await

@@ -55,7 +55,7 @@ impl Cache {
             }
         };
         // The fetch of another caller may have ended between the lookup above and the join.
-        let start = self.write_start();
+        let start = self.write_start(key);
         let stale = match self.usable(key, form).await {
             Some(found) if found.freshness == Freshness::Fresh => {
                 lead.publish(Ok(found.value.clone()));
@@ -92,7 +92,7 @@ impl Cache {
                 Ok(()) => writer.finish_if_unchanged().await,
                 Err(error) => Err(error),
             },
-            UnstoredPart::Head { new, start } => self.store_value(key, new, Some(start)).await,
+            UnstoredPart::Head { new, start } => self.store_value(key, new, Some(&start)).await,
         };
         match stored {
             Ok(true) => {}

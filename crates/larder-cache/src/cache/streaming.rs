@@ -21,7 +21,7 @@ impl Cache {
     {
         let key = checked(key)?;
         let fetched = |start| async move {
-            let writer = ValueWriter::since(start, self, key, options);
+            let writer = ValueWriter::since(start, self, options);
             let writer = fetch(writer).await.map_err(|error| FetchError::from(error.into()))?;
             self.note(CacheEvent::Fetched { key, len_bytes: writer.len() });
             writer.into_fetched(key).await.map_err(|error| Arc::new(error) as FetchError)

@@ -2,10 +2,10 @@
 
 use super::{Cache, MemoryValue};
 use crate::{
-    CacheEvent, ChangeMoment, Result,
+    CacheEvent, KeyWork, Result,
     head::{Lifetime, ValueHead},
     keys::{ChunksId, value_key},
-    tags::{Generation, TagHash},
+    tags::{BegunWrite, Generation, TagHash},
 };
 use bytes::Bytes;
 use futures_util::lock::Mutex as AsyncMutex;
@@ -31,11 +31,11 @@ pub(crate) struct NewValue {
     pub(crate) pieces: Vec<Bytes>,
 }
 
-/// The moment when work on a value began.
-#[derive(Clone, Copy, Debug)]
+/// The beginning of work on a value.
+#[derive(Debug)]
 pub(crate) struct WriteStart {
-    pub(crate) moment: ChangeMoment,
-    pub(crate) generation: Generation,
+    pub(crate) work: KeyWork,
+    pub(crate) begun: BegunWrite,
 }
 
 /// Locks that let one writer at a time change a key.
@@ -83,9 +83,9 @@ impl ValueOptions {
 }
 
 impl Cache {
-    /// Returns the present moment, for [`Cache::store_value`].
-    pub(crate) fn write_start(&self) -> WriteStart {
-        WriteStart { moment: self.parts.memory.moment(), generation: self.parts.removals.generation() }
+    /// Begins work on a value, for [`Cache::store_value`].
+    pub(crate) fn write_start(&self, key: &[u8]) -> WriteStart {
+        WriteStart { work: self.parts.works.begin(&key.into()), begun: self.parts.removals.begin_write() }
     }
 
     /// Stores a value in place of an older one.
@@ -94,12 +94,13 @@ impl Cache {
     }
 
     /// Stores a value, replacing an older one. With `since`, only if neither the key nor one of the tags has changed
-    /// since that moment. Returns whether it was stored.
-    pub(crate) async fn store_value(&self, key: &[u8], value: NewValue, since: Option<WriteStart>) -> Result<bool> {
+    /// since that work began. Returns whether it was stored.
+    pub(crate) async fn store_value(&self, key: &[u8], value: NewValue, since: Option<&WriteStart>) -> Result<bool> {
         let NewValue { head, pieces } = value;
         assert!(head.chunks.is_none() || pieces.is_empty(), "a long value is in its chunks");
         let _alone = self.parts.writes.group(key).lock().await;
-        if since.is_some_and(|since| !self.parts.memory.is_unchanged(key, since.moment)) {
+        // Changes of the key wait for the lock above, so none comes between this and the end of the write.
+        if since.is_some_and(|since| !since.work.is_current()) {
             return Ok(false);
         }
         let hints = Hints { expires_at: head.lifetime.expires_at_s(), ..Hints::default() };
@@ -124,8 +125,8 @@ impl Cache {
     }
 }
 
-/// Marks a key as changed before the store changes, and again after it has changed or the caller has stopped waiting. A
-/// lookup that reads the store in between does not keep the value in memory.
+/// Marks the work on a key before the store changes, and again after it has changed or the caller has stopped waiting.
+/// A lookup that reads the store in between does not keep the value in memory.
 pub(super) struct ChangeGuard<'a> {
     cache: &'a Cache,
     key: &'a [u8],
@@ -133,13 +134,20 @@ pub(super) struct ChangeGuard<'a> {
 
 impl<'a> ChangeGuard<'a> {
     pub(super) fn new(cache: &'a Cache, key: &'a [u8]) -> Self {
-        cache.parts.memory.remove(key);
-        Self { cache, key }
+        let change = Self { cache, key };
+        change.note();
+        change
+    }
+
+    fn note(&self) {
+        // No commit is waited for: the changes of a key exclude one another by its lock.
+        drop(self.cache.parts.works.mark(self.key));
+        self.cache.parts.memory.remove(self.key);
     }
 }
 
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
-        self.cache.parts.memory.remove(self.key);
+        self.note();
     }
 }

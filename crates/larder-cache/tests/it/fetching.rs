@@ -145,3 +145,45 @@ fn value_that_is_inserted_during_a_fetch_is_kept() {
         assert_eq!(test.cache.get_or_fetch("key", failed).now_or_never().unwrap().unwrap(), "inserted");
     });
 }
+
+/// At stake: a fetched value that is not found later, although nobody changed its key.
+#[test]
+fn fetches_beside_twenty_thousand_writes_of_other_keys_are_all_stored() {
+    block_on(async {
+        let test = TestCache::new();
+        let gate = Gate::default();
+        let keys: Vec<String> = (0..200).map(|number| format!("fetched {number}")).collect();
+        let fetches = join_all(keys.iter().map(|key| test.cache.get_or_fetch(key, || gate.then("value"))));
+        pin_mut!(fetches);
+        assert!(is_waiting(fetches.as_mut()));
+        let mut writer = test.cache.entry("written").writer().unwrap();
+        writer.write("value").await.unwrap();
+        for number in 0..20_000 {
+            test.cache.insert(format!("other {number}"), "x").await.unwrap();
+        }
+        gate.open();
+        fetches.await.into_iter().for_each(|value| assert_eq!(value.unwrap(), "value"));
+        assert!(writer.finish_if_unchanged().await.unwrap());
+        let mut stored_count = 0;
+        for key in keys.iter().map(String::as_str).chain(["written"]) {
+            stored_count += usize::from(test.cache.get(key).await.unwrap().is_some());
+        }
+        assert_eq!(stored_count, 201);
+    });
+}
+
+/// At stake: an old value that replaces a newer one.
+#[test]
+fn fetch_whose_key_was_written_meanwhile_is_not_stored() {
+    block_on(async {
+        let test = TestCache::new();
+        let gate = Gate::default();
+        let old = test.cache.get_or_fetch("key", || gate.then("old"));
+        pin_mut!(old);
+        assert!(is_waiting(old.as_mut()));
+        test.cache.insert("key", "new").await.unwrap();
+        gate.open();
+        assert_eq!(old.await.unwrap(), "old");
+        assert_eq!(test.cache.get("key").await.unwrap().unwrap(), "new");
+    });
+}

@@ -6,7 +6,8 @@ use crate::{
 };
 use futures_executor::block_on;
 use futures_util::{future::join_all, pin_mut};
-use larder_cache::Cache;
+use larder_cache::{Cache, Error};
+use larder_store::{ErrorKind, Policy};
 use std::fs;
 
 async fn remove(cache: &Cache) -> larder_cache::Result<()> {
@@ -129,6 +130,61 @@ fn list_of_removals_does_not_grow_without_bound() {
         assert_eq!(test.cache.get("key").await.unwrap(), None);
         assert_eq!(test.cache.get("other").await.unwrap().unwrap(), "value");
     });
+}
+
+/// At stake: values that are lost because unrelated tags were removed, and removed values that come back.
+#[test]
+fn hundred_thousand_removed_tags_lose_no_other_value() {
+    block_on(async {
+        let mut test = TestCache::new();
+        for number in 0..300 {
+            test.cache.insert(format!("plain {number}"), "value").await.unwrap();
+            test.cache.entry(format!("tagged {number}")).tag("kept").insert("value").await.unwrap();
+            test.cache.entry(format!("removed {number}")).tag("first").insert("value").await.unwrap();
+        }
+        test.cache.remove_tag("first").await.unwrap();
+        let gate = Gate::default();
+        let fetch = test.cache.entry("fetched").tag("tag 7").get_or_fetch(|| gate.then("value"));
+        pin_mut!(fetch);
+        assert!(is_waiting(fetch.as_mut()));
+        for first in (0..100_000).step_by(1000) {
+            let tags: Vec<_> = (first..first + 1000).map(|number| format!("tag {number}")).collect();
+            let removals = join_all(tags.iter().map(|tag| test.cache.remove_tag(tag))).await;
+            removals.into_iter().for_each(|removed| removed.unwrap());
+        }
+        gate.open();
+        fetch.await.unwrap();
+        assert_eq!(test.cache.get("fetched").await.unwrap(), None, "its tag was removed during the fetch");
+        for _ in 0..2 {
+            for number in 0..300 {
+                for kind in ["plain", "tagged"] {
+                    assert!(test.cache.get(format!("{kind} {number}")).await.unwrap().is_some(), "{kind} {number}");
+                }
+                assert_eq!(test.cache.get(format!("removed {number}")).await.unwrap(), None, "{number}");
+            }
+            test = test.reopen().await;
+        }
+        let len_bytes = fs::metadata(test.path().join("removed-tags")).unwrap().len();
+        assert!(len_bytes < 5 << 20, "{len_bytes}");
+    });
+}
+
+#[test]
+fn cache_that_is_open_already_is_in_use() {
+    for name in ["log", "tiny", "ucfs"] {
+        let directory = tempfile::tempdir().unwrap();
+        let policy = Policy::named(name).unwrap();
+        let open = || builder(directory.path()).configure_store(move |options| options.policy = policy).open();
+        let first = open().unwrap();
+        let kind = match open() {
+            Err(Error::Store(error)) => error.kind(),
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!(kind, ErrorKind::InUse, "{name}");
+        block_on(first.close()).unwrap();
+        drop(first);
+        open().unwrap();
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Invalidates or purges the responses of a URI, of a host, or all.
 //!
-//! Owns: the keys of a URI, and the order of the steps: an epoch advances before anything is removed, so that a
-//! response that is being fetched meanwhile is not stored.
+//! Owns: the keys of a URI, and the order of the steps: work in progress is marked before anything is removed, so that a
+//! response that is being fetched meanwhile is not stored. What was being stored at that moment is gone when the
+//! invalidation returns.
 //!
 //! [`remove`] removes a single entry, and [`crate::cache::purges`] keeps the list of purges.
 
@@ -17,7 +18,7 @@ use crate::{
         Cache, patience,
         purges::{PurgeMode, PurgeResult, PurgeScope, host_of_key},
         storing::{no_answer, remove, site_of},
-        tiered,
+        tiered, work,
     },
     clock,
     origin::target::path_of,
@@ -42,10 +43,19 @@ pub(crate) async fn invalidate(cache: &Arc<Cache>, uri: &Uri) -> Result<(), NotI
     let primaries = primaries_of(cache, uri).ok_or(NotInvalid::NoUrl)?;
     let mut outcome = Ok(());
     for primary in primaries {
-        cache.shared.epochs.advance(&primary);
-        outcome = remove(cache, &primary).await.map_err(NotInvalid::NotDurable).and(outcome);
+        outcome = invalidate_key(cache, &primary).await.map_err(NotInvalid::NotDurable).and(outcome);
     }
     outcome
+}
+
+/// Makes every stored response of the resource `primary` invalid, including variants and fetches in progress.
+///
+/// # Errors
+/// The responses may reappear after a crash, with the reason.
+pub(crate) async fn invalidate_key(cache: &Arc<Cache>, primary: &[u8]) -> Result<(), String> {
+    let marked = cache.shared.works.mark(primary);
+    let removed = remove(cache, primary).await;
+    work::ended(cache, marked).await.and(removed)
 }
 
 /// Makes all stored responses of a URI's host invalid, or all stored responses, including fetches in progress.
@@ -60,16 +70,20 @@ pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -
             Invalidation::Site(site_of(&primary))
         }
     };
-    cache.shared.epochs.advance_all();
+    let is_concerned = |key: &[u8]| match which {
+        Invalidation::Site(site) => site_of(key) == site,
+        _ => true,
+    };
+    let marked = cache.shared.works.mark_all(is_concerned);
     cache.shared.hot.clear();
     if let Some(store) = cache.shared.store.clone() {
         let clearing = tiered::begin_clearing(cache).await;
         let noted = patience::write(cache, clearing, async move { store.invalidate(which).await }).await;
         let outcome = noted.map_or_else(no_answer, |noted| noted.map_err(|error| error.to_string()));
         cache.shared.hot.clear();
-        return outcome.map_err(NotInvalid::NotDurable);
+        return work::ended(cache, marked).await.and(outcome).map_err(NotInvalid::NotDurable);
     }
-    Ok(())
+    work::ended(cache, marked).await.map_err(NotInvalid::NotDurable)
 }
 
 /// Returns whether the store itself can record the purge of this URI's host without removing anything else.

@@ -57,6 +57,11 @@ impl StorePatience {
         }
     }
 
+    /// Returns the time limit for an operation.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// Returns whether the store may be used now.
     pub(crate) fn admits(&self) -> bool {
         !self.resting.load(Relaxed) || self.lock().admits(Instant::now())

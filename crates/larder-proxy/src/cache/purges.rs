@@ -34,7 +34,6 @@ use std::{
     },
 };
 
-use larder_cache::ChangeMoment;
 use larder_http::{StoredHead, Timestamp, key::KeyOf, tags::tags_of};
 use larder_store::Store;
 use tokio::sync::watch;
@@ -50,7 +49,10 @@ use self::{
     log::PurgeLog,
     record::{PurgeRecordFile, empty},
 };
-use crate::cache::entry::{CachedEntry, random};
+use crate::cache::{
+    entry::{CachedEntry, random},
+    work::ResourceWork,
+};
 
 /// The purges so far.
 pub(crate) struct Purges {
@@ -90,17 +92,6 @@ enum PurgeRecordPlace {
     Beside(PurgeRecordFile),
     /// Another process has the record.
     HandedOver,
-}
-
-/// The moment at which some work that may store a response began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WorkStart {
-    /// The moment, for comparing changes of single keys.
-    pub(crate) moment: ChangeMoment,
-    /// Number of purges that were recorded. A stored head keeps this number.
-    pub(crate) purge_count: u64,
-    /// Number of purges that had been made, whether recorded or not.
-    pub(crate) seen_count: u64,
 }
 
 /// The outcome of a purge.
@@ -155,9 +146,9 @@ impl Purges {
         }
     }
 
-    /// Returns the start of work that may store something.
-    pub(crate) fn begin(&self, moment: ChangeMoment) -> WorkStart {
-        WorkStart { moment, purge_count: self.recorded.load(Acquire), seen_count: self.latest.load(Acquire) }
+    /// Returns the number of purges that are recorded, and of those that were made.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.recorded.load(Acquire), self.latest.load(Acquire))
     }
 
     /// Applies all purges so far to an entry under this key.
@@ -184,9 +175,15 @@ impl Purges {
         if head.purge_count() < known.doubt { verdict.and(PurgeVerdict::Unconfirmed) } else { verdict }
     }
 
-    /// Returns whether a purge since `began` may concern the response under this key, whatever its tags.
-    pub(crate) fn may_concern(&self, key: &[u8], began: WorkStart) -> bool {
-        self.latest.load(Acquire) > began.seen_count && self.known().index.may_concern(url_of(key), began.seen_count)
+    /// Returns whether a purge since this work began may concern the response under this key, whatever its tags.
+    pub(crate) fn may_concern(&self, key: &[u8], work: &ResourceWork) -> bool {
+        self.latest.load(Acquire) > work.seen_count && self.known().index.may_concern(url_of(key), work.seen_count)
+    }
+
+    /// Returns the time of the last purge that may concern the resource with this key, whatever the tags of its
+    /// responses. `None` if there was none.
+    pub(crate) fn last_at(&self, key: &[u8]) -> Option<Timestamp> {
+        (self.latest() > 0).then(|| self.known().index.last_at(url_of(key))).flatten()
     }
 
     /// Returns the number of the last purge, for [`CachedEntry::note_judged`] of an entry judged after this call.

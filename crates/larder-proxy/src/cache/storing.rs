@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
-use larder_http::{BodyPlace, Reason, Settings, Storability, StoredHead, VaryRule, language, storable};
+use larder_cache::KeyCommit;
+use larder_http::{BodyPlace, Settings, StoredHead, VaryRule, language};
 use larder_store::{Hints, Store, Writer};
 
 use crate::cache::{
@@ -20,8 +21,9 @@ use crate::cache::{
     hot::HotItem,
     lookup::FoundResponse,
     patience, pins,
-    purges::{PurgeVerdict, WorkStart},
+    purges::PurgeVerdict,
     tiered,
+    work::ResourceWork,
 };
 
 /// The keys under which a response is stored.
@@ -142,9 +144,9 @@ pub(crate) async fn commit(
     place: &StorePlace,
     head: &StoredHead,
     body: Vec<Bytes>,
-    began: WorkStart,
+    work: &ResourceWork,
 ) -> bool {
-    commit_somewhere(cache, place, head, body, began).await != CommitOutcome::Nowhere
+    commit_somewhere(cache, place, head, body, work).await != CommitOutcome::Nowhere
 }
 
 /// Stores a response like [`commit`], and waits until it is on the device, where a kill of the process cannot lose it.
@@ -156,9 +158,9 @@ pub(crate) async fn commit_for_good(
     place: &StorePlace,
     head: &StoredHead,
     body: Vec<Bytes>,
-    began: WorkStart,
+    work: &ResourceWork,
 ) -> bool {
-    match (commit_somewhere(cache, place, head, body, began).await, cache.shared.store.clone()) {
+    match (commit_somewhere(cache, place, head, body, work).await, cache.shared.store.clone()) {
         (CommitOutcome::Nowhere, _) | (CommitOutcome::InMemory, Some(_)) => false,
         (CommitOutcome::InMemory | CommitOutcome::InStore, None) => true,
         (CommitOutcome::InStore, Some(store)) => {
@@ -187,16 +189,14 @@ async fn commit_somewhere(
     place: &StorePlace,
     head: &StoredHead,
     body: Vec<Bytes>,
-    began: WorkStart,
+    work: &ResourceWork,
 ) -> CommitOutcome {
-    // Checked before the write, to save it. `undo_if_invalidated` checks again after the write, because an invalidation
-    // may happen in between.
-    if !cache.shared.epochs.is_unchanged(&place.primary, began.moment) || is_purged(cache, &place.key, head) {
-        return CommitOutcome::Nowhere;
-    }
+    // The purge is judged before the write only to save it: a lookup judges again.
+    let commit = work.begin_commit().filter(|_| !is_purged(cache, &place.key, head));
+    let Some(commit) = commit else { return CommitOutcome::Nowhere };
     let Some(store) = &cache.shared.store else {
         commit_to_memory(cache, place, head, &body);
-        return undo_if_invalidated(cache, place, began, CommitOutcome::InMemory).await;
+        return undo_if_outdated(cache, place, &commit, CommitOutcome::InMemory).await;
     };
     // The chunks of a body were all admitted, so their head is stored unconditionally. Without a head, the chunks would
     // never be found.
@@ -205,14 +205,15 @@ async fn commit_somewhere(
         (is_whole && place.admission == StoreAdmission::Open, is_whole && place.admission == StoreAdmission::Refused);
     let hints = hints(cache, place, head);
     let encoded = Bytes::from(head.encode());
-    let entry = UnwrittenEntry { key: &place.key, is_offer, head: encoded.clone(), body: body.clone(), hints };
+    let (key, copy) = (&place.key, (encoded.clone(), body.clone()));
+    let entry = UnwrittenEntry { key, is_offer, head: copy.0, body: copy.1, hints, commit: Some(&commit) };
     if is_refused || !write(cache, store, entry).await {
-        if is_whole {
+        if is_whole && !commit.is_outdated() {
             tiered::offer(cache, &place.key, (encoded, body.clone()), hints).await;
         }
         // The store may still have an older response, which must not outlive this one.
         replace_in_memory(cache, place, head, &body).await;
-        return undo_if_invalidated(cache, place, began, CommitOutcome::InMemory).await;
+        return undo_if_outdated(cache, place, &commit, CommitOutcome::InMemory).await;
     }
     pins::spare_chunks(cache, store, &place.key, head.body()).await;
     if !is_whole {
@@ -223,7 +224,8 @@ async fn commit_somewhere(
     if let Some((marker, true)) = &place.marker {
         let (head, body) = (marker.rules.encode().into(), vec![marker.encode_rest()]);
         let hints = Hints { expires_at: 0, ..hints };
-        if !write(cache, store, UnwrittenEntry { key: &place.primary, is_offer: false, head, body, hints }).await {
+        let (key, commit) = (&place.primary, Some(&commit));
+        if !write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints, commit }).await {
             return CommitOutcome::Nowhere;
         }
         cache.shared.hot.remove(&place.primary);
@@ -231,7 +233,7 @@ async fn commit_somewhere(
     // Memory is cleared only after the write. If it were cleared before, a reader could load the old entry into memory
     // again meanwhile.
     cache.shared.hot.remove(&place.key);
-    undo_if_invalidated(cache, place, began, CommitOutcome::InStore).await
+    undo_if_outdated(cache, place, &commit, CommitOutcome::InStore).await
 }
 
 /// Stores one chunk of a response of the resource `primary`. A chunk belongs to no page group, because it is as long as
@@ -240,7 +242,8 @@ pub(crate) async fn commit_chunk(cache: &Arc<Cache>, primary: &[u8], key: &[u8],
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     let Some(store) = &cache.shared.store else { return false };
     let is_short = body.iter().map(Bytes::len).sum::<usize>() < CHUNK_BYTES as usize;
-    let is_stored = write(cache, store, UnwrittenEntry { key, is_offer: false, head: Bytes::new(), body, hints }).await;
+    let entry = UnwrittenEntry { key, is_offer: false, head: Bytes::new(), body, hints, commit: None };
+    let is_stored = write(cache, store, entry).await;
     if is_stored && is_short {
         tiered::note_long(cache, key);
     }
@@ -253,85 +256,22 @@ pub(crate) async fn commit_fragment(cache: &Arc<Cache>, primary: &[u8], key: &[u
     match &cache.shared.store {
         Some(store) => {
             let (head, body) = (Bytes::copy_from_slice(&start.to_le_bytes()), vec![bytes]);
-            write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints }).await
+            write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints, commit: None }).await
         }
         None => false,
     }
 }
 
-/// A stored response that an origin has just confirmed with a 304.
-pub(crate) struct Confirmation {
-    /// The new place, or `None` if the response can no longer be stored.
-    pub(crate) place: Option<StorePlace>,
-    /// The new head.
-    pub(crate) head: StoredHead,
-    /// The time of the request to the origin.
-    pub(crate) began: WorkStart,
-}
-
-/// Stores the new head of a response that the origin confirmed, at the place that the head calls for (see
-/// [`StorePlace::renewed`]).
-///
-/// Removes the response if its new fields forbid storing it (RFC 9111 3.2), or if there is no such place.
-///
-/// The response stays unchanged if the confirmed request had credentials (RFC 9111 3.5), or had fields of
-/// [`larder_http::telling`] that are not selecting fields. If the response varies on more fields than before, it is not
-/// kept under the old rule (RFC 9111 4.1).
-pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, before: &FoundResponse, now: Confirmation) {
-    let Confirmation { place, head, began } = now;
-    let selecting = before.entry.head.selecting();
-    if !selecting.cover_what_is_told(request_fields) || is_purged(cache, &before.key, &head) {
-        return;
-    }
-    match (storable::decide_updated(request_fields, &head, &cache.http), place) {
-        (Storability::Store { .. }, Some(place)) if place.key == before.key => {
-            let entry = Arc::new(before.entry.with_head(head.detached()));
-            cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(&entry)));
-            freshen(cache, &place, &entry, began).await;
-        }
-        (Storability::Store { .. }, Some(place)) => {
-            // The old entry is removed first, because requests that the response no longer matches would find it there.
-            drop(remove(cache, &before.key).await);
-            if let EntryBody::Whole(body) = &before.entry.body {
-                commit(cache, &place, &head, vec![body.clone()], began).await;
-            }
-        }
-        (Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore }, Some(place))
-            if place.key == before.key => {}
-        (Storability::Refuse { .. } | Storability::Store { .. }, _) => drop(remove(cache, &before.key).await),
-    }
-}
-
-/// Replaces the head of a confirmed response in the store. The head in memory is already replaced.
-async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, began: WorkStart) {
-    if cache.shared.epochs.is_unchanged(&place.primary, began.moment)
-        && let Some(store) = &cache.shared.store
-    {
-        let (mut hints, head) = (hints(cache, place, &entry.head), entry.head.encode().into());
-        if store.is_pinned(&place.key) {
-            hints.expires_at = 0;
-        }
-        let (store, key) = (store.clone(), Arc::clone(&place.key));
-        if cache.shared.patience.admits() {
-            let change = tiered::change(cache, &key).await;
-            let updating = async move { store.update_head(&key, head, hints).await };
-            if let Some(Err(error)) = patience::write(cache, change, updating).await {
-                note_error(cache, &error);
-            }
-        }
-    }
-    if !cache.shared.epochs.is_unchanged(&place.primary, began.moment) || is_purged(cache, &place.key, &entry.head) {
-        drop(remove(cache, &place.key).await);
-    }
-}
-
 /// Returns whether a purge since the response was requested concerns it. In that case a newer response may be stored.
-fn is_purged(cache: &Cache, key: &[u8], head: &StoredHead) -> bool {
+pub(super) fn is_purged(cache: &Cache, key: &[u8], head: &StoredHead) -> bool {
     cache.shared.purges.judge_head(head, key) != PurgeVerdict::Stands
 }
 
+/// The reason why a change of the store is not durable, if the store takes too long.
+pub(super) const NO_ANSWER: &str = "the store does not respond";
+
 pub(super) fn no_answer() -> Result<(), String> {
-    Err("the store does not respond".to_owned())
+    Err(NO_ANSWER.to_owned())
 }
 
 /// Removes an entry from memory and the store, even while the store is paused.
@@ -356,14 +296,14 @@ pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String>
     outcome
 }
 
-/// Removes the response just stored if its resource was invalidated between the check and the commit.
-async fn undo_if_invalidated(
+/// Removes the response just stored if its resource was changed while it was being stored.
+async fn undo_if_outdated(
     cache: &Arc<Cache>,
     place: &StorePlace,
-    began: WorkStart,
+    commit: &KeyCommit,
     done: CommitOutcome,
 ) -> CommitOutcome {
-    if cache.shared.epochs.is_unchanged(&place.primary, began.moment) {
+    if !commit.is_outdated() {
         return done;
     }
     drop(remove(cache, &place.primary).await);
@@ -400,11 +340,13 @@ struct UnwrittenEntry<'a> {
     head: Bytes,
     body: Vec<Bytes>,
     hints: Hints,
+    /// The commit that the entry belongs to; `None` for a chunk, which is not found without a head.
+    commit: Option<&'a KeyCommit>,
 }
 
-/// Writes an entry. Returns whether it was written.
+/// Writes an entry, and removes it again if its commit is outdated by then. Returns whether it was written.
 async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> bool {
-    let UnwrittenEntry { key, mut is_offer, head, body, mut hints } = entry;
+    let UnwrittenEntry { key, mut is_offer, head, body, mut hints, commit } = entry;
     if head.len() > Writer::HEAD_MAX_BYTES {
         return false;
     }
@@ -429,8 +371,15 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
     let written = match filled() {
         Ok(writer) => {
             let change = tiered::change(cache, key).await;
-            let writing =
-                async move { if is_offer { writer.offer().await } else { writer.commit().await.map(|()| true) } };
+            // The commit lasts as long as the write, even if nobody waits for it any more.
+            let undone = commit.map(|commit| (commit.clone(), store.clone(), Box::<[u8]>::from(key)));
+            let writing = async move {
+                let is_stored = if is_offer { writer.offer().await? } else { writer.commit().await.map(|()| true)? };
+                match undone.filter(|(commit, ..)| commit.is_outdated()) {
+                    Some((_commit, store, key)) => store.remove(&key).await.map(|()| false),
+                    None => Ok(is_stored),
+                }
+            };
             patience::write(cache, change, writing).await
         }
         Err(error) => Some(Err(error)),
@@ -452,12 +401,12 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
     }
 }
 
-fn note_error(cache: &Cache, error: &larder_store::Error) {
+pub(super) fn note_error(cache: &Cache, error: &larder_store::Error) {
     cache.metrics.store_errors.add(1);
     tracing::debug!(%error, "the store cannot be written, continuing without it");
 }
 
-fn hints(cache: &Cache, place: &StorePlace, head: &StoredHead) -> Hints {
+pub(super) fn hints(cache: &Cache, place: &StorePlace, head: &StoredHead) -> Hints {
     Hints { site: site_of(&place.primary), group: u64::from(place.group), expires_at: expires_at(cache, head) }
 }
 

@@ -51,10 +51,10 @@ pub(super) async fn offer(cache: &Cache, key: &[u8], (head, body): (Bytes, Vec<B
     }
     // An older entry of the key is forgotten. The store may have a newer one by now, which must not be shadowed later.
     drop(tier.change(key).await);
-    let moment = tier.moment();
+    let look = tier.begin_look();
     if !store.may_contain(key) {
         let (key, body) = (Bytes::copy_from_slice(key), body.concat().into());
-        tier.offer(&EvictedEntry { key, head, body, hints }, moment);
+        look.take(&EvictedEntry { key, head, body, hints });
     }
 }
 

@@ -269,8 +269,8 @@ impl<'a> ResponseCarrier<'a> {
         let arrival = self.fetch.cache().shared.arrivals.begin(representation);
         self.arrival = Some((arrival, chunks));
         let head = self.open.head.clone().with_body(BodyPlace::Chunks { len, representation });
-        let began = self.fetch.flight.began;
-        let storing = Box::pin(storing::commit(self.fetch.cache(), &self.place, &head, Vec::new(), began));
+        let storing =
+            Box::pin(storing::commit(self.fetch.cache(), &self.place, &head, Vec::new(), &self.fetch.flight.work));
         // The body continues even if the head was not stored in time. A crash would then lose the bytes received.
         let _ = self.carrier.hold_up_for(storing).await;
     }
@@ -294,7 +294,7 @@ impl<'a> ResponseCarrier<'a> {
     async fn commit_head(&self, place: BodyPlace, body: Vec<bytes::Bytes>) {
         let placed = (self.open.head.body() != place).then(|| self.open.head.clone().with_body(place));
         let head = placed.as_ref().unwrap_or(&self.open.head);
-        storing::commit(self.fetch.cache(), &self.place, head, body, self.fetch.flight.began).await;
+        storing::commit(self.fetch.cache(), &self.place, head, body, &self.fetch.flight.work).await;
     }
 }
 

@@ -17,10 +17,11 @@ use crate::{
     asked::{RequestEdits, RequestHead},
     cache::{
         Cache,
+        confirmation::{self, Confirmation},
         entry::{EntryBody, ResourceMarker},
         groups,
         lookup::{self, FoundResponse, LookupResult},
-        storing::{self, Confirmation, StorePlace},
+        storing::{self, StorePlace},
     },
     clock,
     errors::Failure,
@@ -185,7 +186,7 @@ impl Fetch {
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let head = validate::freshen(&found.entry.head, &exchange, settings);
         // A purge between the request and its 304 also concerns the confirmed response.
-        let head = head.after_purges(self.flight.began.purge_count);
+        let head = head.after_purges(self.flight.work.purge_count);
         let own = validate::first_askers_own(&answer.head.headers, &head);
         let group = self.group_of(head.fields());
         let place = StorePlace::renewed(&self.primary, found, &head, &self.asked.fields, settings);
@@ -194,11 +195,11 @@ impl Fetch {
         let marker = place.as_ref().and_then(|place| place.marker.as_ref()).map(|(marker, _)| Arc::clone(marker));
         let confirmed = ConfirmedEntry { entry, key: Arc::clone(&found.key), marker, own };
         let stays = place.as_ref().is_some_and(|place| place.key == found.key);
-        let storing = storing::confirm(
+        let storing = confirmation::confirm(
             self.cache(),
             &self.asked.fields,
             found,
-            Confirmation { place, head, began: self.flight.began },
+            Confirmation { place, head, work: self.flight.work.clone() },
         );
         // If the response moves to another key, it is stored first, because readers look for it there.
         if stays {

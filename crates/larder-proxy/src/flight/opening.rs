@@ -61,7 +61,7 @@ impl Fetch {
         let received = ReceivedHead { status, fields: head.headers, request_time, response_time };
         let place_of_body = BodyPlace::Whole { len: total_len.unwrap_or(0) };
         let head = StoredHead::new(received, place_of_body, selecting, &settings.targets);
-        let head = head.after_purges(self.flight.began.purge_count);
+        let head = head.after_purges(self.flight.work.purge_count);
         let fresh = reuse::decide(&Method::GET, &HeaderMap::new(), &head, response_time, settings);
         let shareable = matches!(fresh, Reuse::Fresh { .. });
         if shareable {

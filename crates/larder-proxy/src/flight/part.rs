@@ -115,7 +115,7 @@ impl Fetch {
         let is_alone = strong_tag(&head.headers).is_none() && part.span.len() < part.total_len;
         let alone = is_alone.then_some(part.span);
         let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
-        let head = head_of(received, &part, selecting, targets).after_purges(self.flight.began.purge_count);
+        let head = head_of(received, &part, selecting, targets).after_purges(self.flight.work.purge_count);
         if body.is_from_sibling {
             place.admission = copying::admission(cache, &place, &head, Some(part.span.len()));
         }
@@ -181,7 +181,7 @@ impl Fetch {
         // that a response needs are verified each time.
         let is_stored = place.admission != StoreAdmission::Refused
             && !is_behind
-            && storing::commit(cache, place, head, Vec::new(), self.flight.began).await;
+            && storing::commit(cache, place, head, Vec::new(), &self.flight.work).await;
         let BodyPlace::Chunks { len, representation } = head.body() else { return };
         let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
         let chunks = Arc::new(ChunkedBody::new(cache, keys, head, Some(len)));
@@ -212,7 +212,7 @@ impl Fetch {
     /// does. If not, a whole body stays in memory, and a body that is divided among nodes is stored without the part:
     /// without its head, this node would not find the pieces that it owns.
     pub(super) async fn keep_part(&self, place: &StorePlace, head: &StoredHead, arrived: &PlacedBytes) -> bool {
-        let (cache, began) = (self.cache(), self.flight.began);
+        let cache = self.cache();
         let is_admitted = place.admission != StoreAdmission::Refused;
         let body = match head.body() {
             BodyPlace::Whole { .. } => vec![arrived.bytes.clone()],
@@ -225,8 +225,7 @@ impl Fetch {
             BodyPlace::Chunks { len, .. } if self.is_divided(head, len) => Vec::new(),
             BodyPlace::Chunks { .. } => return false,
         };
-        storing::commit(cache, place, head, body, began).await;
-        is_admitted
+        storing::commit(cache, place, head, body, &self.flight.work).await && is_admitted
     }
 }
 

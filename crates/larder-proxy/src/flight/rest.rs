@@ -64,8 +64,11 @@ pub(super) struct LongPart {
 /// Returns a reader of a new fetch that brings a part of `source`. Nothing else is being fetched of this body.
 pub(super) fn board_part(source: &Arc<BodySource>, part: LongPart) -> FlightReader {
     let LongPart { span, body, skip, is_stored } = part;
-    let (rests, began) = (&source.means.rests, source.chunks.cache.shared.begin());
-    let begin = |_| Arc::new(Flight::continuing(began, Arc::clone(source), span.clone()));
+    let rests = &source.means.rests;
+    let begin = |_| {
+        let work = source.chunks.cache.shared.begin(&source.chunks.place.primary);
+        Arc::new(Flight::continuing(work, Arc::clone(source), span.clone()))
+    };
     let (reader, _) = rests.join_or_begin(source.chunks.place.representation, span.start, span.clone(), begin);
     let (source, flight) = (Arc::clone(source), Arc::clone(reader.flight()));
     flight.set_stage(FetchStage::Continued(ContinuedBody { status: StatusCode::PARTIAL_CONTENT, is_stored }));
@@ -110,8 +113,10 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
     }
     let after = fragment.filter(|fragment| fragment.span().end == end && fragment.start > body.span(last).start);
     let twin = Arc::new(source.twin());
-    let began = body.cache.shared.begin();
-    let begin = |end| Arc::new(Flight::continuing(began, Arc::clone(&twin), chunk.start..end));
+    let begin = |end| {
+        let work = body.cache.shared.begin(&body.place.primary);
+        Arc::new(Flight::continuing(work, Arc::clone(&twin), chunk.start..end))
+    };
     // Another task may have begun the same fetch while the fragments were being read. So the table decides again, under
     // its lock.
     let (reader, begun_end) = rests.join_or_begin(body.place.representation, position, chunk.start..end, begin);

@@ -18,11 +18,12 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use larder_http::StoredHead;
 use slab::Slab;
 
 use crate::{
     body_budget::{BodyBudget, SHARE_BYTES_MIN},
-    cache::{entry::CHUNK_BYTES, purges::WorkStart},
+    cache::{entry::CHUNK_BYTES, work::ResourceWork},
     errors::{BodyError, Failure},
     flight::{
         source::BodySource,
@@ -34,8 +35,8 @@ use crate::{
 
 /// A fetch and its readers.
 pub(crate) struct Flight {
-    /// When the flight began, to detect invalidations since then.
-    pub(crate) began: WorkStart,
+    /// The work on the resource, to detect invalidations since the flight began.
+    pub(crate) work: ResourceWork,
     /// Whether the request that started the flight demands a response no older than itself.
     is_reload: bool,
     /// Whether the request may have been sent to the origin.
@@ -99,16 +100,16 @@ pub(crate) enum FetchPace {
 
 impl Flight {
     /// Creates a fetch of a whole response.
-    pub(crate) fn new(began: WorkStart, is_reload: bool, budget: Arc<BodyBudget>) -> Self {
-        Self { is_reload, ..Self::of_span(began, budget, None, 0..u64::MAX) }
+    pub(crate) fn new(work: ResourceWork, is_reload: bool, budget: Arc<BodyBudget>) -> Self {
+        Self { is_reload, ..Self::of_span(work, budget, None, 0..u64::MAX) }
     }
 
     /// Creates a fetch of a span of a stored body. The span starts and ends at a chunk boundary or at the body's end.
-    pub(crate) fn continuing(began: WorkStart, source: Arc<BodySource>, span: Range<u64>) -> Self {
-        Self::of_span(began, Arc::clone(&source.chunks.cache.shared.bodies), Some(source), span)
+    pub(crate) fn continuing(work: ResourceWork, source: Arc<BodySource>, span: Range<u64>) -> Self {
+        Self::of_span(work, Arc::clone(&source.chunks.cache.shared.bodies), Some(source), span)
     }
 
-    fn of_span(began: WorkStart, budget: Arc<BodyBudget>, source: Option<Arc<BodySource>>, span: Range<u64>) -> Self {
+    fn of_span(work: ResourceWork, budget: Arc<BodyBudget>, source: Option<Arc<BodySource>>, span: Range<u64>) -> Self {
         let state = FlightState {
             stage: FetchStage::Waiting,
             private: None,
@@ -125,7 +126,7 @@ impl Flight {
             readers: Slab::new(),
             fetcher: None,
         };
-        Self { began, is_reload: false, left: AtomicBool::new(false), state: Mutex::new(state) }
+        Self { work, is_reload: false, left: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     /// Marks the request as sent. Reloads that arrive later do not share this flight.
@@ -139,6 +140,14 @@ impl Flight {
 
     pub(super) fn is_reload(&self) -> bool {
         self.is_reload
+    }
+
+    /// Returns the head of the response, once it has arrived and is shared.
+    pub(crate) fn head(&self) -> Option<StoredHead> {
+        match &self.lock().stage {
+            FetchStage::Open(open) => Some(open.head.clone()),
+            _ => None,
+        }
     }
 
     /// Announces the fetch's stage to the readers.
@@ -465,10 +474,9 @@ mod tests {
 
     use super::*;
     use crate::body_budget::SHARE_BYTES_MAX;
-    use larder_cache::KeyChanges;
 
-    fn began() -> WorkStart {
-        WorkStart { moment: KeyChanges::default().now(), purge_count: 0, seen_count: 0 }
+    fn work() -> ResourceWork {
+        ResourceWork::new(&Arc::default(), &b"key"[..].into(), 0, 0)
     }
 
     /// Records whether a waker was called.
@@ -483,7 +491,7 @@ mod tests {
 
     #[test]
     fn fetcher_that_waits_for_readers_goes_on_when_one_joins_further_on() {
-        let flight = Flight::new(began(), false, Arc::new(BodyBudget::new(u64::MAX)));
+        let flight = Flight::new(work(), false, Arc::new(BodyBudget::new(u64::MAX)));
         flight.add_reader().expect("it is open");
         flight.push(vec![0; SHARE_BYTES_MAX as usize].into());
         let woken = Arc::new(WokenFlag::default());
@@ -498,7 +506,7 @@ mod tests {
     #[test]
     fn what_the_fastest_reader_has_not_had_stays_while_there_is_memory() {
         let budget = Arc::new(BodyBudget::new(u64::MAX));
-        let flight = Flight::new(began(), false, Arc::clone(&budget));
+        let flight = Flight::new(work(), false, Arc::clone(&budget));
         let index = flight.add_reader().expect("it is open");
         let context = Context::from_waker(Waker::noop());
         (0..SHARE_BYTES_MAX / CHUNK_BYTES).for_each(|_| flight.push(vec![0; CHUNK_BYTES as usize].into()));

@@ -304,7 +304,7 @@ impl Unpacker<'_> {
     fn store(&self, response: RecordResponse, content: &mut impl Read) -> io::Result<Result<u64, RecordRefusal>> {
         let RecordResponse { place, head, body_bytes, mut check } = response;
         let cache = self.cache;
-        let began = cache.shared.begin();
+        let work = cache.shared.begin(&place.primary);
         let (mut left, mut pieces) = (body_bytes, Vec::new());
         let representation = random();
         let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
@@ -329,8 +329,8 @@ impl Unpacker<'_> {
         }
         let head =
             if chunks.is_some() { head.with_body(BodyPlace::Chunks { len: body_bytes, representation }) } else { head };
-        let head = head.detached().after_purges(began.purge_count);
-        match wait(storing::commit(cache, &place, &head, pieces, began)) {
+        let head = head.detached().after_purges(work.purge_count);
+        match wait(storing::commit(cache, &place, &head, pieces, &work)) {
             true => Ok(Ok(body_bytes)),
             false => Ok(Err("the store accepts nothing now".into())),
         }

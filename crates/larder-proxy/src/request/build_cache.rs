@@ -24,8 +24,8 @@ use crate::{
     asked::RequestHead,
     build_caches::{BuildCacheRequest, WriteAccess, WriterFacts},
     cache::{
+        invalidation,
         lookup::{self, FoundResponse, LookupResult},
-        storing,
     },
     client::{
         peer::Client,
@@ -156,8 +156,7 @@ async fn delete(worker: &Arc<Worker>, asked: &RequestHead) -> ServedResponse {
         return absent("it is not in this build cache\n");
     }
     // An upload of the entry that began earlier must not bring it back.
-    worker.cache.shared.epochs.advance(primary);
-    match storing::remove(&worker.cache, primary).await {
+    match invalidation::invalidate_key(&worker.cache, primary).await {
         Ok(()) => written(StatusCode::NO_CONTENT, ""),
         Err(_) => failed(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -21,8 +21,9 @@ use crate::{
     cache::{
         entry::CHUNK_BYTES,
         invalidation,
-        purges::{PurgeMode, WorkStart},
+        purges::PurgeMode,
         storing::{self, StorePlace},
+        work::ResourceWork,
     },
     client::response_body::ResponseBody,
     clock,
@@ -49,7 +50,8 @@ pub(crate) async fn change(
     if !asked.goes_on {
         return Ok(final_recipient::answer(asked));
     }
-    let (began, request_time) = (worker.cache.shared.begin(), clock::now());
+    let work = asked.key.as_ref().map(|primary| worker.cache.shared.begin(primary));
+    let request_time = clock::now();
     let (head, body) = pass::ask(worker, asked, Some(body)).await?;
     let (status, fields) = (head.status, head.headers);
     let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
@@ -86,7 +88,7 @@ pub(crate) async fn change(
     let broken = || Failure::Broken { host: asked.origin.to_string(), why: "its response ended early".to_owned() };
     let bytes = body.collect(len).await.ok_or_else(broken)?;
     let fields = received.fields.clone();
-    let stored = keep(worker, asked, KeptPost { rule: &rule, received, began }, &bytes).await;
+    let stored = keep(worker, asked, KeptPost { rule: &rule, received, work }, &bytes).await;
     let cache_status = told(cache_status, stored);
     let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
     let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
@@ -117,22 +119,22 @@ fn rule_if_kept(worker: &Worker, asked: &RequestHead, target: &http::Uri, receiv
 struct KeptPost<'a> {
     rule: &'a VaryRule,
     received: ReceivedHead,
-    /// The time at which the response was requested.
-    began: WorkStart,
+    /// The request, if the resource has a key.
+    work: Option<ResourceWork>,
 }
 
 /// Stores a response to POST under its target's key, and returns whether it did.
 async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, bytes: &bytes::Bytes) -> bool {
-    let KeptPost { rule, received, began } = kept;
+    let KeptPost { rule, received, work } = kept;
     let settings = &worker.cache.http;
-    let Some(primary) = &asked.key else { return false };
+    let Some((primary, work)) = asked.key.as_ref().zip(work) else { return false };
     // The invalidation by this request itself must not count against its response, but purges during the request must.
-    let began = WorkStart { moment: worker.cache.shared.epochs.now(), ..began };
+    let work = work.after_own_change();
     let place = StorePlace::new(primary, rule, &asked.fields, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
     let head = StoredHead::new(received, BodyPlace::Whole { len: bytes.len() as u64 }, selecting, &settings.targets);
-    let head = head.after_purges(began.purge_count);
-    storing::commit(&worker.cache, &place, &head, vec![bytes.clone()], began).await
+    let head = head.after_purges(work.purge_count);
+    storing::commit(&worker.cache, &place, &head, vec![bytes.clone()], &work).await
 }
 
 fn told(mut cache_status: CacheStatus, is_stored: bool) -> CacheStatus {

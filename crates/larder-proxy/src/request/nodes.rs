@@ -8,7 +8,7 @@ use http::{Method, Request};
 use hyper::body::Incoming;
 
 use crate::{
-    cache::storing,
+    cache::invalidation,
     client::peer::Client,
     clock,
     errors::Failure,
@@ -76,9 +76,8 @@ pub(super) fn proved(worker: &Worker, peer: Option<&PeerRequest>, mut served: Se
 pub(super) async fn catch_up(worker: &Worker, request: &Request<Incoming>, key: Option<&[u8]>) -> Result<(), Failure> {
     let Some((peer, siblings)) = PeerRequest::of(request).zip(worker.shared.siblings.as_ref()) else { return Ok(()) };
     if let Some(key) = key.filter(|_| peer.is_changed) {
-        worker.cache.shared.epochs.advance(key);
         // An error is ignored, because a removal takes effect even if the store cannot write it.
-        drop(Box::pin(storing::remove(&worker.cache, key)).await);
+        drop(Box::pin(invalidation::invalidate_key(&worker.cache, key)).await);
     }
     let is_known = Box::pin(peer.await_purges(siblings, &worker.shared.cache.purges)).await;
     if is_known { Ok(()) } else { Err(Failure::PurgesUnknown) }

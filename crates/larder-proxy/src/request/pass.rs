@@ -20,9 +20,10 @@ use larder_http::{
 use crate::{
     asked::{RequestEdits, RequestHead},
     cache::{
+        confirmation::{self, Confirmation},
         entry::CACHE_STATUS,
         lookup::FoundResponse,
-        storing::{self, Confirmation, StorePlace},
+        storing::{self, StorePlace},
     },
     client::response_body::ResponseBody,
     clock,
@@ -65,7 +66,7 @@ pub(crate) async fn pass_head(
     found: &FoundResponse,
     status: CacheStatus,
 ) -> Result<ServedResponse, Failure> {
-    let (began, request_time) = (worker.cache.shared.begin(), clock::now());
+    let (work, request_time) = (worker.cache.shared.begin(primary), clock::now());
     let (head, body) = ask(worker, asked, None).await?;
     let settings = &worker.cache.http;
     let answer = Exchange {
@@ -83,9 +84,9 @@ pub(crate) async fn pass_head(
             let mut fields = fresh.fields().clone();
             hit::add(&mut fields, &validate::first_askers_own(&head.headers, &fresh));
             updated = Some(fields);
-            let fresh = fresh.after_purges(began.purge_count);
+            let fresh = fresh.after_purges(work.purge_count);
             let place = StorePlace::renewed(primary, found, &fresh, &asked.fields, settings);
-            storing::confirm(&worker.cache, &asked.fields, found, Confirmation { place, head: fresh, began }).await;
+            confirmation::confirm(&worker.cache, &asked.fields, found, Confirmation { place, head: fresh, work }).await;
         }
         HeadVerdict::Changed => drop(storing::remove(&worker.cache, &found.key).await),
         HeadVerdict::Silent => {}

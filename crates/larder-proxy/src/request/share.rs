@@ -130,10 +130,11 @@ async fn read_out(mut reader: FlightReader) {
 fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, alone: bool) -> FlightReader {
     let is_reload = sharing.is_reload;
     let key = flight_key(worker, asked, sharing);
-    let begin = || Flight::new(worker.cache.shared.begin(), is_reload, Arc::clone(&worker.cache.shared.bodies));
+    let shared = &worker.cache.shared;
+    let begin = || Flight::new(shared.begin(&sharing.primary), is_reload, Arc::clone(&shared.bodies));
     let own = || JoinedFlight { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
     // A flight that began before an invalidation may bring the old response, so later requests do not join it.
-    let is_current = |flight: &Flight| worker.cache.shared.is_current(&sharing.primary, flight.began);
+    let is_current = |flight: &Flight| shared.is_current(&flight.work, || flight.head());
     // A flight outside the table cannot be joined. Its response is for this client only.
     let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
     let JoinedFlight { reader, is_first, after } = joined;

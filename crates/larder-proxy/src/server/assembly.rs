@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::Version;
-use larder_cache::{KeyChanges, MemoryCache};
+use larder_cache::{ActiveKeys, MemoryCache};
 use larder_http::{
     cache_status::{CACHE_NAME, node_name},
     fields::via::Pseudonym,
@@ -86,7 +86,7 @@ pub(super) struct Persistent {
     hot: Arc<MemoryCache<HotItem>>,
     sightings: Arc<ChunkSightings>,
     arrivals: Arc<Arrivals>,
-    epochs: Arc<KeyChanges>,
+    works: Arc<ActiveKeys>,
     uncollapsible: Arc<KeySet>,
     tag_changes: Arc<TagChanges>,
     copies: Arc<SiblingCopies>,
@@ -169,7 +169,7 @@ impl Persistent {
             hot: open_memory_cache(config, store),
             sightings: Arc::default(),
             arrivals: Arc::default(),
-            epochs: Arc::default(),
+            works: Arc::default(),
             uncollapsible: Arc::default(),
             tag_changes: Arc::default(),
             copies: Arc::default(),
@@ -231,7 +231,7 @@ impl Persistent {
             hot: Arc::clone(&cache.hot),
             sightings: Arc::clone(&cache.sightings),
             arrivals: Arc::clone(&cache.arrivals),
-            epochs: Arc::clone(&cache.epochs),
+            works: Arc::clone(&cache.works),
             uncollapsible: Arc::clone(&cache.uncollapsible),
             tag_changes: Arc::clone(&cache.tag_changes),
             copies: Arc::clone(&cache.copies),
@@ -290,7 +290,7 @@ impl Assembly {
             reads: lasting.reads,
             sightings: lasting.sightings,
             arrivals: lasting.arrivals,
-            epochs: lasting.epochs,
+            works: lasting.works,
             uncollapsible: lasting.uncollapsible,
             tag_changes: lasting.tag_changes,
             copies: lasting.copies,

@@ -6,9 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use larder_cache::{ChangeMoment, KeyChanges};
-
-use super::journal::JournalLine;
+use super::{journal::JournalLine, recent_changes::RecentChanges};
 
 /// The name of a pack. The salt is random, so no two packs have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +72,7 @@ pub(super) struct TierIndex {
     /// Number of operations that are emptying the tier.
     clearing_count: u32,
     /// So that late entries are refused.
-    changes: KeyChanges,
+    changes: RecentChanges,
 }
 
 impl TierIndex {
@@ -89,7 +87,7 @@ impl TierIndex {
             changing: HashMap::new(),
             restoring: HashSet::new(),
             clearing_count: 0,
-            changes: KeyChanges::default(),
+            changes: RecentChanges::default(),
         }
     }
 
@@ -160,9 +158,14 @@ impl TierIndex {
         self.packs.iter().map(|(&number, stored)| PackName { number, salt: stored.salt }).collect()
     }
 
-    /// Returns the present moment. An entry that is read from the store after this call may be added with it.
-    pub(super) fn moment(&self) -> ChangeMoment {
-        self.changes.now()
+    /// Begins a look at the store, and returns its moment. An entry that is read from the store until
+    /// [`TierIndex::end_look`] may be added with it.
+    pub(super) fn begin_look(&mut self) -> u64 {
+        self.changes.begin_look()
+    }
+
+    pub(super) fn end_look(&mut self, moment: u64) {
+        self.changes.end_look(moment);
     }
 
     /// Returns the number of the next pack, which no pack has had.
@@ -179,14 +182,14 @@ impl TierIndex {
 
     /// Returns whether an entry that was read from the store after `moment` may be added: its key was not changed
     /// since, and the tier does not have it.
-    pub(super) fn accepts(&self, hash: u64, moment: ChangeMoment) -> bool {
-        let is_late = !self.changes.is_unchanged(&hash.to_le_bytes(), moment) || self.changing.contains_key(&hash);
+    pub(super) fn accepts(&self, hash: u64, moment: u64) -> bool {
+        let is_late = !self.changes.is_unchanged(hash, moment) || self.changing.contains_key(&hash);
         !is_late && self.clearing_count == 0 && !self.knows(hash)
     }
 
     /// Records that an entry, read from the store after `moment`, waits at a place. Returns `false` if it is not
     /// accepted.
-    pub(super) fn await_pack(&mut self, hash: u64, (pack, offset): (u32, u32), moment: ChangeMoment) -> bool {
+    pub(super) fn await_pack(&mut self, hash: u64, (pack, offset): (u32, u32), moment: u64) -> bool {
         let accepted = self.accepts(hash, moment);
         if accepted {
             self.waiting.insert(hash, WaitingPlace { pack, offset });
@@ -198,12 +201,12 @@ impl TierIndex {
     /// journal must record that.
     pub(super) fn begin_change(&mut self, hash: u64) -> bool {
         *self.changing.entry(hash).or_insert(0) += 1;
-        self.changes.advance(&hash.to_le_bytes());
+        self.changes.note(hash);
         self.forget(hash)
     }
 
     pub(super) fn end_change(&mut self, hash: u64) {
-        self.changes.advance(&hash.to_le_bytes());
+        self.changes.note(hash);
         let count = self.changing.get_mut(&hash).expect("a change ends only once");
         *count -= 1;
         if *count == 0 {
@@ -289,7 +292,7 @@ impl TierIndex {
         packs.iter().for_each(|name| self.remove_pack(name.number));
         assert!(self.places.is_empty() && self.bytes == 0, "every entry belongs to a pack");
         self.waiting.clear();
-        self.changes.advance_all();
+        self.changes.note_all();
         packs
     }
 
@@ -302,7 +305,7 @@ impl TierIndex {
     pub(super) fn end_clearing(&mut self) {
         assert!(self.clearing_count > 0, "an operation that empties the tier ends only once");
         self.clearing_count -= 1;
-        self.changes.advance_all();
+        self.changes.note_all();
     }
 
     fn insert_pack(&mut self, name: PackName, bytes: u64) {

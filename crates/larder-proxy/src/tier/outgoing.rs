@@ -11,7 +11,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use larder_cache::ChangeMoment;
 use larder_http::key::KeyOf;
 use larder_store::{EvictedEntry, EvictionFinish, EvictionReceiver, EvictionSink, Hints};
 use tokio::{sync::mpsc, time::timeout};
@@ -39,9 +38,15 @@ pub(super) struct SealedPack {
     entries: Vec<PackedEntry>,
 }
 
+/// A look at the store for entries that go out. Keys that change until it is dropped are not taken.
+pub(crate) struct TierLook {
+    pub(super) tier: Arc<Tier>,
+    pub(super) moment: u64,
+}
+
 impl Tier {
-    /// Adds an entry to the open pack. It was read from the store after `moment`.
-    pub(super) fn take(&self, entry: &EvictedEntry, moment: ChangeMoment) {
+    /// Adds an entry to the open pack. It was read from the store by the look that began at `moment`.
+    fn take(&self, entry: &EvictedEntry, moment: u64) {
         let hash = hash_of(&entry.key);
         if self.is_out_of_use.load(Relaxed) || !self.lock().index.accepts(hash, moment) {
             return;
@@ -87,21 +92,18 @@ impl Tier {
     /// Adds the heads of the long bodies whose chunks were just taken. They are still in the store, because they were
     /// stored after their chunks.
     async fn add_heads(self: Arc<Self>) {
+        let look = self.begin_look();
         let heads = std::mem::take(&mut self.lock().heads);
         for (key, site) in heads {
-            let moment = {
-                let index = &self.lock().index;
-                if index.knows(hash_of(&key)) {
-                    continue;
-                }
-                index.moment()
-            };
+            if self.lock().index.knows(hash_of(&key)) {
+                continue;
+            }
             let Ok(Some(reader)) = self.store.get(&key).await else { continue };
             let Ok(Some(body)) = reader.read(0..reader.len()).await else { continue };
             let (key, head) = (Bytes::from(key), reader.head());
             // With the site, by which all entries of a site become invalid at once.
             let hints = Hints { site, ..Hints::default() };
-            self.take(&EvictedEntry { key, head, body, hints }, moment);
+            look.take(&EvictedEntry { key, head, body, hints });
         }
     }
 
@@ -192,15 +194,28 @@ impl OpenPack {
     }
 }
 
+impl TierLook {
+    /// Takes an entry that the store has, or will not have.
+    pub(crate) fn take(&self, entry: &EvictedEntry) {
+        self.tier.take(entry, self.moment);
+    }
+}
+
+impl Drop for TierLook {
+    fn drop(&mut self) {
+        self.tier.lock().index.end_look(self.moment);
+    }
+}
+
 /// Returns the receiver of the entries that the store evicts.
 pub(super) fn receiver(tier: &Weak<Tier>) -> EvictionReceiver {
     let (wanting, beginning, finishing) = (tier.clone(), tier.clone(), tier.clone());
     let wants = move |hits: u8, len: u64| wanting.upgrade().is_some_and(|tier| tier.wants(hits, len));
     let begin = move || {
-        let begun = beginning.upgrade().map(|tier| (tier.moment(), tier));
+        let look = beginning.upgrade().map(|tier| tier.begin_look());
         let sink: EvictionSink = Box::new(move |entry| {
-            if let Some((moment, tier)) = &begun {
-                tier.take(&entry, *moment);
+            if let Some(look) = &look {
+                look.take(&entry);
             }
         });
         sink

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use crate::support::{Fixture, Gate, Reply, eventually};
+use crate::support::{Connection, Fixture, Gate, Received, Reply, eventually};
 
 #[test]
 fn fifty_askers_make_one_fetch() {
@@ -258,4 +258,76 @@ fn askers_who_wait_for_anothers_condition_share_the_next_fetch() {
         }
     });
     assert_eq!(fixture.origin.count(), 2);
+}
+
+/// Returns a fixture whose responses below `/held/` end when the gate opens.
+fn with_held_downloads() -> (Fixture, Gate) {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let handle = move |received: &Received, _: usize| {
+        let reply = Reply::head("200 OK", &["Cache-Control: max-age=600", "Content-Length: 10"]).send("01234");
+        let reply = if received.target.starts_with("/held/") { reply.wait(&held) } else { reply };
+        reply.send("56789")
+    };
+    let fixture = Fixture::with(handle, |config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
+    (fixture, gate)
+}
+
+/// Begins downloads, runs `meanwhile`, ends them, and checks that all of them are stored.
+fn check_downloads_are_stored(fixture: &Fixture, gate: &Gate, meanwhile: impl FnOnce()) {
+    let mut downloads: Vec<_> = (0..20).map(|_| fixture.connect()).collect();
+    for (number, download) in downloads.iter_mut().enumerate() {
+        download.send(&format!("GET /held/{number} HTTP/1.1\r\nHost: site.example\r\n\r\n"));
+        let head = download.read_head();
+        assert!(head.cache_status().contains("stored"), "{}", head.cache_status());
+        assert_eq!(download.read_exact(5), b"01234");
+    }
+    meanwhile();
+    gate.open();
+    downloads.iter_mut().for_each(|download| assert_eq!(download.read_exact(5), b"56789"));
+    (0..downloads.len()).for_each(|number| {
+        fixture.wait_for_hit(&format!("/held/{number}"), &[]);
+    });
+}
+
+/// At stake: long downloads that are said to be stored and are not, because other URLs are changed meanwhile.
+#[test]
+fn downloads_beside_twenty_thousand_changes_of_other_urls_are_all_stored() {
+    let (fixture, gate) = with_held_downloads();
+    check_downloads_are_stored(&fixture, &gate, || {
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let mut connection = fixture.connect();
+                scope.spawn(move || {
+                    for number in 0..2500 {
+                        let target = format!("/changed/{thread}/{number}");
+                        assert_eq!(connection.request("POST", &target, &["Content-Length: 0"]).status, 200);
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn purges_of_other_urls_sites_and_tags_keep_running_downloads() {
+    let purges: [(&str, &[&str]); 5] = [
+        ("http://other.example/", &["Purge-Scope: site"]),
+        ("http://other.example/", &["Purge-Scope: site", "Purge-Mode: soft"]),
+        ("http://site.example/", &["Purge-Scope: url"]),
+        ("http://site.example/other/*", &[]),
+        ("/", &["Cache-Tag: other"]),
+    ];
+    for (target, fields) in purges {
+        let (fixture, gate) = with_held_downloads();
+        check_downloads_are_stored(&fixture, &gate, || {
+            let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
+            assert_eq!(admin.request("PURGE", target, fields).status, 200);
+            // A request that arrives after the purge still shares the download.
+            let mut late = fixture.connect();
+            late.send("GET /held/0 HTTP/1.1\r\nHost: site.example\r\n\r\n");
+            assert_eq!(late.read_head().status, 200);
+            assert_eq!(fixture.origin.count(), 20, "{target} {fields:?}");
+        });
+    }
 }

@@ -201,7 +201,10 @@ fn softly_purged_response_serves_as_stale_where_it_says_so() {
 /// At stake: an outdated page that is stored by a fetch in progress, or returned to a request sent after the purge.
 #[test]
 fn fetch_that_began_before_a_purge_is_neither_stored_nor_joined_after_it() {
-    let ways: [(&str, &[&str]); 5] = [
+    let ways: [(&str, &[&str]); 8] = [
+        ("http://site.example/slow", &[]),
+        ("http://site.example/", &["Purge-Scope: site"]),
+        ("/", &["Purge-Scope: all"]),
         ("http://site.example/slow", &["Purge-Mode: soft"]),
         ("http://site.example/s*", &[]),
         ("http://site.example/", &["Purge-Scope: site", "Purge-Mode: soft"]),

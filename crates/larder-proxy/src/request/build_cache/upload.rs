@@ -32,8 +32,8 @@ use crate::{
         chunks::{BodyKeys, ChunkedBody},
         entry::{CHUNK_BYTES, random},
         lookup::FoundResponse,
-        purges::WorkStart,
         storing::{self, StoreAdmission, StorePlace},
+        work::ResourceWork,
     },
     clock,
     digest::{DigestCheck, NamedDigest},
@@ -51,7 +51,7 @@ pub(super) struct Upload {
     cache: Arc<Cache>,
     primary: Arc<[u8]>,
     head: StoredHead,
-    began: WorkStart,
+    work: ResourceWork,
     max_bytes: u64,
     check: Option<DigestCheck>,
     representation: u64,
@@ -145,13 +145,13 @@ impl Upload {
             return Err(UploadRefusal::TooLong { max_bytes });
         }
         let digest = asked.before.digest.as_ref();
-        let (began, representation) = (cache.shared.begin(), random());
+        let (work, representation) = (cache.shared.begin(primary), random());
         let head = head_of(&cache, &asked.fields, digest.is_some(), representation);
         Ok(Self {
             cache,
             primary: Arc::clone(primary),
             head,
-            began,
+            work,
             max_bytes,
             check: digest.map(NamedDigest::check),
             representation,
@@ -227,25 +227,20 @@ impl Upload {
         } else {
             BodyPlace::Whole { len }
         };
-        let epochs = &self.cache.shared.epochs;
-        if !epochs.is_unchanged(&self.primary, self.began.moment) {
+        let is_current = if has_origin { self.work.outdate_others() } else { self.work.is_current() };
+        if !is_current {
             return Err(UploadRefusal::Removed);
         }
-        let mut began = self.began;
-        if has_origin {
-            epochs.advance(&self.primary);
-            began = WorkStart { moment: epochs.now(), ..began };
-        }
-        let head = self.head.with_body(place).detached().after_purges(began.purge_count);
+        let work = self.work;
+        let head = self.head.with_body(place).detached().after_purges(work.purge_count);
         let (primary, key) = (Arc::clone(&self.primary), Arc::clone(&self.primary));
         let place = StorePlace { primary, key, marker: None, group: 0, admission: StoreAdmission::Granted };
         // The status is a promise, so nothing of the entry may be in memory only. The same flush covers the chunks,
         // which were committed earlier.
-        if storing::commit_for_good(&self.cache, &place, &head, self.pieces, began).await {
+        if storing::commit_for_good(&self.cache, &place, &head, self.pieces, &work).await {
             return Ok(tag_of(representation));
         }
-        let is_removed = !self.cache.shared.epochs.is_unchanged(&self.primary, began.moment);
-        Err(if is_removed { UploadRefusal::Removed } else { UploadRefusal::NotStored })
+        Err(if work.is_current() { UploadRefusal::NotStored } else { UploadRefusal::Removed })
     }
 
     async fn store_chunk(&mut self, pieces: Vec<Bytes>) -> Result<(), UploadRefusal> {

@@ -12,7 +12,7 @@ fn name(number: u32, salt: u64) -> PackName {
 
 fn with_pack(hashes: &[u64]) -> TierIndex {
     let mut index = TierIndex::new();
-    let (pack, moment) = (index.begin_pack(), index.moment());
+    let (pack, moment) = (index.begin_pack(), index.begin_look());
     assert!(hashes.iter().all(|hash| index.await_pack(*hash, (pack, 0), moment)));
     let entries: Vec<_> = hashes.iter().map(|hash| entry(*hash, 0, 100)).collect();
     assert!(index.add_pack(name(pack, 5), 100, &entries));
@@ -23,29 +23,32 @@ fn with_pack(hashes: &[u64]) -> TierIndex {
 #[test]
 fn entry_that_changes_on_its_way_is_not_added() {
     let mut index = TierIndex::new();
-    let moment = index.moment();
+    let moment = index.begin_look();
     // The key is removed after the entry was read from the store.
     index.begin_change(1);
-    assert!(!index.await_pack(1, (1, 0), index.moment()), "during the change");
+    let during = index.begin_look();
+    assert!(!index.await_pack(1, (1, 0), during), "during the change");
     index.end_change(1);
     assert!(!index.await_pack(1, (1, 0), moment), "after the change");
     // The key is removed while its pack is being stored.
-    let (pack, moment) = (index.begin_pack(), index.moment());
+    let (pack, moment) = (index.begin_pack(), index.begin_look());
     assert!(index.await_pack(1, (pack, 0), moment) && index.await_pack(2, (pack, 50), moment));
     index.begin_change(1);
     index.end_change(1);
     assert!(index.add_pack(name(pack, 5), 100, &[entry(1, 0, 50), entry(2, 50, 50)]));
     assert_eq!((index.find(1), index.find(2).is_some()), (None, true));
     // A new version in the same pack is another record.
-    let (pack, moment) = (index.begin_pack(), index.moment());
+    let (pack, moment) = (index.begin_pack(), index.begin_look());
     assert!(index.await_pack(7, (pack, 0), moment));
     index.begin_change(7);
     index.end_change(7);
-    assert!(index.await_pack(7, (pack, 60), index.moment()));
+    let later = index.begin_look();
+    assert!(index.await_pack(7, (pack, 60), later));
     assert!(index.add_pack(name(pack, 5), 120, &[entry(7, 0, 60), entry(7, 60, 60)]));
     assert_eq!(index.find(7).unwrap().offset, 60);
     // Once stored, it is not stored again.
-    assert!(!index.await_pack(2, (9, 0), index.moment()));
+    let later = index.begin_look();
+    assert!(!index.await_pack(2, (9, 0), later));
 }
 
 /// At stake: an entry that returns into the store after it was removed there, or after everything was.
@@ -59,12 +62,13 @@ fn entry_that_changes_is_not_put_back_and_nothing_is_added_while_all_is_emptied(
     index.begin_change(1);
     assert!(!index.begin_restoring(1, place) && !index.is_restoring(None));
     index.end_change(1);
-    let before = index.moment();
+    let before = index.begin_look();
     assert_eq!(index.begin_clearing(), [name(1, 5)]);
-    let during = index.moment();
+    let during = index.begin_look();
     assert!(!index.accepts(3, during));
     index.end_clearing();
-    assert!(!index.accepts(3, before) && !index.accepts(3, during) && index.accepts(3, index.moment()));
+    let after = index.begin_look();
+    assert!(!index.accepts(3, before) && !index.accepts(3, during) && index.accepts(3, after));
     // A pack that was on its way is useless then.
     assert!(!index.add_pack(name(2, 6), 100, &[entry(2, 0, 100)]));
     assert_eq!((index.pack_count(), index.bytes()), (0, 0));
@@ -75,7 +79,7 @@ fn journal_of_all_changes_gives_the_same_index() {
     let mut index = with_pack(&[1, 2, 3]);
     assert!(index.begin_change(2));
     index.end_change(2);
-    let (pack, moment) = (index.begin_pack(), index.moment());
+    let (pack, moment) = (index.begin_pack(), index.begin_look());
     assert!(index.await_pack(4, (pack, 0), moment));
     assert!(index.add_pack(name(pack, 6), 70, &[entry(4, 0, 70)]));
     let lines = index.take_lines();
@@ -112,7 +116,8 @@ fn impossible_lines_of_a_journal_are_left_out() {
 fn oldest_packs_go_first() {
     let mut index = with_pack(&[1, 2]);
     let pack = index.begin_pack();
-    assert!(index.await_pack(3, (pack, 0), index.moment()));
+    let moment = index.begin_look();
+    assert!(index.await_pack(3, (pack, 0), moment));
     assert!(index.add_pack(name(pack, 6), 100, &[entry(3, 0, 100)]));
     assert_eq!(index.shrink_to(150), [name(1, 5)]);
     assert_eq!((index.find(1), index.find(3).is_some(), index.bytes()), (None, true, 100));

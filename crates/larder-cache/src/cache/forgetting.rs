@@ -1,0 +1,74 @@
+//! Removes the values of removed tags one by one, so that the tags can be forgotten.
+//!
+//! Owns: the scan of the store on a thread of its own, and the decision that it was complete. Invariant: a tag is
+//! forgotten only if no value is left that its removal covers. Cost: a read of the whole store, once for many thousand
+//! removed tags, and a removal for each value.
+
+use super::{Cache, ChangeGuard};
+use crate::{
+    Result,
+    keys::{key_of_value, value_key},
+};
+use larder_device::block_on;
+use larder_store::ScanSummary;
+use std::{sync::Arc, thread};
+
+impl Cache {
+    /// Starts to forget removed tags, if there are many. Without a thread, or in a store that cannot list its keys,
+    /// they stay.
+    pub(super) fn forget_old_tags(&self) {
+        let Some(up_to) = self.parts.removals.begin_forgetting() else { return };
+        let cache = self.clone();
+        let forget = move || {
+            let is_complete = cache.remove_covered_values().unwrap_or_else(|error| {
+                tracing::debug!(%error, "removed tags cannot be forgotten");
+                false
+            });
+            cache.parts.removals.end_forgetting(is_complete.then_some(up_to));
+        };
+        if let Err(error) = thread::Builder::new().name("larder-forget".to_owned()).spawn(forget) {
+            tracing::debug!(%error, "removed tags cannot be forgotten");
+            self.parts.removals.end_forgetting(None);
+        }
+    }
+
+    /// Removes all values that a removal covers. Returns `false` if the cache is no longer in use.
+    fn remove_covered_values(&self) -> Result<bool> {
+        if !self.parts.store.can_scan() {
+            return Ok(false);
+        }
+        let mut outcome = Ok(true);
+        self.parts.store.scan(&mut |met| {
+            outcome = match met {
+                // This thread must not keep a cache open that everybody else has dropped.
+                _ if Arc::strong_count(&self.parts) == 1 => Ok(false),
+                ScanSummary::Key(key) => {
+                    key_of_value(key).map_or(Ok(true), |key| block_on(self.remove_if_covered(key)))
+                }
+                _ => Ok(true),
+            };
+            matches!(outcome, Ok(true))
+        })?;
+        // Memory may have values that the store has evicted.
+        self.parts.memory.retain(|value| !self.parts.removals.covers(value.head.generation, &value.head.tags));
+        outcome
+    }
+
+    /// Removes a value if a removal covers it.
+    async fn remove_if_covered(&self, key: &[u8]) -> Result<bool> {
+        if self.is_covered(key).await? {
+            let _alone = self.parts.writes.group(key).lock().await;
+            // It may have been replaced meanwhile.
+            if self.is_covered(key).await? {
+                let _change = ChangeGuard::new(self, key);
+                self.parts.store.remove(&value_key(key)).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    async fn is_covered(&self, key: &[u8]) -> Result<bool> {
+        let found = self.read_entry(key).await?;
+        Ok(found.is_some_and(|(_, head)| self.parts.removals.covers(head.generation, &head.tags)))
+    }
+}

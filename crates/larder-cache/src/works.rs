@@ -1,0 +1,322 @@
+//! The work in progress on keys, and the changes that outdate its result.
+//!
+//! Owns: one [`ActiveKey`] for each key that is being fetched or written. Invariants: a change of a key marks the work
+//! that began on it before, and no other work. Marked work commits nothing: a commit that would begin is refused, and
+//! one that was running when the mark came looks for it after its last write and removes what it wrote. Whoever marked
+//! the work can wait for these commits ([`MarkedCommits`]), and after that the result of older work is not found.
+//!
+//! Programs that fetch values which may be removed meanwhile can use it for a store of their own. Cost: a short lock of
+//! one shard when work begins and when the last work on a key ends, a load to look for a mark, and a short lock of the
+//! key for a commit. Memory: about 200 bytes for each key with work in progress.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Release},
+        },
+    },
+    task::{Context, Poll, Waker},
+};
+
+/// The keys on which work is in progress.
+///
+/// For programs that fetch values into a store of their own. Users of [`Cache`](crate::Cache) do not need it.
+///
+/// ```
+/// use larder_cache::ActiveKeys;
+/// use std::sync::Arc;
+///
+/// let keys = Arc::new(ActiveKeys::default());
+/// let (one, other) = (keys.begin(&b"one"[..].into()), keys.begin(&b"other"[..].into()));
+/// keys.mark(b"one");
+/// assert!(one.begin_commit().is_none(), "its key has changed since it began");
+/// assert!(other.begin_commit().is_some());
+/// ```
+pub struct ActiveKeys {
+    hasher: RandomState,
+    shards: Box<[Shard]>,
+}
+
+type Shard = Mutex<HashMap<Arc<[u8]>, Arc<ActiveKey>>>;
+
+/// Work on a key that may store a value, from the moment when the value is requested.
+pub struct KeyWork {
+    keys: Arc<ActiveKeys>,
+    of: Arc<ActiveKey>,
+    /// The key's number of changes when the work began.
+    began: u64,
+}
+
+/// A write of a value that work brought. If it is [outdated](Self::is_outdated) after the write, the value must be
+/// removed before the commit is dropped.
+pub struct KeyCommit {
+    work: KeyWork,
+}
+
+/// The commits that were running when their work was marked.
+#[must_use = "the result of older work may still appear while these commits run"]
+#[derive(Default)]
+pub struct MarkedCommits {
+    keys: Vec<Arc<ActiveKey>>,
+}
+
+/// A key with work in progress.
+struct ActiveKey {
+    key: Arc<[u8]>,
+    work_count: AtomicUsize,
+    /// Number of marks. Changed only while `commits` is locked.
+    change_count: AtomicU64,
+    commits: Mutex<RunningCommits>,
+}
+
+/// The running commits of a key.
+#[derive(Default)]
+struct RunningCommits {
+    /// Commits whose work is not marked.
+    current_count: usize,
+    marked_count: usize,
+    /// The tasks that wait for the marked ones.
+    wakers: Vec<Waker>,
+}
+
+impl ActiveKeys {
+    /// Begins work on a key.
+    pub fn begin(self: &Arc<Self>, key: &Arc<[u8]>) -> KeyWork {
+        let of = {
+            let mut shard = lock(self.shard(key));
+            let of = shard.entry(Arc::clone(key)).or_insert_with(|| Arc::new(ActiveKey::new(key)));
+            of.work_count.fetch_add(1, AcqRel);
+            Arc::clone(of)
+        };
+        let began = of.change_count.load(Acquire);
+        KeyWork { keys: Arc::clone(self), of, began }
+    }
+
+    /// Marks all work in progress on a key, which has changed or is about to.
+    pub fn mark(&self, key: &[u8]) -> MarkedCommits {
+        let of = lock(self.shard(key)).get(key).cloned();
+        let mut marked = MarkedCommits::default();
+        of.into_iter().for_each(|of| marked.add(of));
+        marked
+    }
+
+    /// Marks all work in progress on the keys that match. Looks at every key with work in progress.
+    pub fn mark_all(&self, matches: impl Fn(&[u8]) -> bool) -> MarkedCommits {
+        let mut marked = MarkedCommits::default();
+        for shard in &self.shards {
+            let found: Vec<_> = lock(shard).values().filter(|of| matches(&of.key)).cloned().collect();
+            found.into_iter().for_each(|of| marked.add(of));
+        }
+        marked
+    }
+
+    /// Returns the number of keys with work in progress.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// Returns whether no work is in progress.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn shard(&self, key: &[u8]) -> &Shard {
+        &self.shards[self.hasher.hash_one(key) as usize % SHARD_COUNT]
+    }
+
+    /// Forgets a key without work.
+    fn forget(&self, of: &Arc<ActiveKey>) {
+        let mut shard = lock(self.shard(&of.key));
+        // New work may have begun on it meanwhile.
+        if of.work_count.load(Acquire) == 0 && shard.get(&of.key).is_some_and(|present| Arc::ptr_eq(present, of)) {
+            shard.remove(&of.key);
+        }
+    }
+}
+
+impl Default for ActiveKeys {
+    fn default() -> Self {
+        Self { hasher: RandomState::new(), shards: (0..SHARD_COUNT).map(|_| Shard::default()).collect() }
+    }
+}
+
+impl KeyWork {
+    /// Returns whether the key has not changed since the work began.
+    pub fn is_current(&self) -> bool {
+        self.of.change_count.load(Acquire) == self.began
+    }
+
+    /// Returns the key.
+    pub fn key(&self) -> &Arc<[u8]> {
+        &self.of.key
+    }
+
+    /// Begins to write what the work brought. Returns `None` if the key has changed since the work began.
+    pub fn begin_commit(&self) -> Option<KeyCommit> {
+        let mut commits = lock(&self.of.commits);
+        let is_current = self.is_current();
+        commits.current_count += usize::from(is_current);
+        is_current.then(|| KeyCommit { work: self.clone() })
+    }
+
+    /// Marks all other work on the key, unless the key has changed since this work began. Returns whether it did.
+    pub fn outdate_others(&mut self) -> bool {
+        let mut commits = lock(&self.of.commits);
+        let is_current = self.is_current();
+        if is_current {
+            self.began = self.of.mark(&mut commits);
+        }
+        is_current
+    }
+
+    /// Returns work on the same key that begins now.
+    #[must_use]
+    pub fn renewed(mut self) -> Self {
+        self.began = self.of.change_count.load(Acquire);
+        self
+    }
+}
+
+impl Clone for KeyWork {
+    fn clone(&self) -> Self {
+        self.of.work_count.fetch_add(1, AcqRel);
+        Self { keys: Arc::clone(&self.keys), of: Arc::clone(&self.of), began: self.began }
+    }
+}
+
+impl Drop for KeyWork {
+    fn drop(&mut self) {
+        if self.of.work_count.fetch_sub(1, AcqRel) == 1 {
+            self.keys.forget(&self.of);
+        }
+    }
+}
+
+impl KeyCommit {
+    /// Returns whether the key has changed since the work began, so that what was written must be removed.
+    pub fn is_outdated(&self) -> bool {
+        !self.work.is_current()
+    }
+}
+
+impl Clone for KeyCommit {
+    /// Returns a second part of the commit, for a write that may last longer. The commit ends with its last part.
+    fn clone(&self) -> Self {
+        let mut commits = lock(&self.work.of.commits);
+        *commits.count_of(&self.work) += 1;
+        Self { work: self.work.clone() }
+    }
+}
+
+impl Drop for KeyCommit {
+    fn drop(&mut self) {
+        let mut commits = lock(&self.work.of.commits);
+        *commits.count_of(&self.work) -= 1;
+        let wakers = if commits.marked_count == 0 { std::mem::take(&mut commits.wakers) } else { Vec::new() };
+        drop(commits);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl MarkedCommits {
+    /// Adds the commits of another change.
+    pub fn append(&mut self, mut other: Self) {
+        self.keys.append(&mut other.keys);
+    }
+
+    /// Waits until the commits have ended. None of them is found after that.
+    pub async fn ended(mut self) {
+        std::future::poll_fn(|context| self.poll_ended(context)).await;
+    }
+
+    fn poll_ended(&mut self, context: &Context<'_>) -> Poll<()> {
+        self.keys.retain(|of| !of.has_ended(context));
+        if self.keys.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Marks all work on a key.
+    fn add(&mut self, of: Arc<ActiveKey>) {
+        let mut commits = lock(&of.commits);
+        of.mark(&mut commits);
+        let is_committed = commits.marked_count > 0;
+        drop(commits);
+        if is_committed {
+            self.keys.push(of);
+        }
+    }
+}
+
+impl ActiveKey {
+    fn new(key: &Arc<[u8]>) -> Self {
+        Self {
+            key: Arc::clone(key),
+            work_count: AtomicUsize::new(0),
+            change_count: AtomicU64::new(0),
+            commits: Mutex::default(),
+        }
+    }
+
+    /// Marks the work so far. Returns the new number of marks.
+    fn mark(&self, commits: &mut RunningCommits) -> u64 {
+        commits.marked_count += std::mem::take(&mut commits.current_count);
+        let change_count = self.change_count.load(Acquire) + 1;
+        self.change_count.store(change_count, Release);
+        change_count
+    }
+
+    /// Returns whether no marked commit is running. Otherwise the task is woken when the last one ends.
+    fn has_ended(&self, context: &Context<'_>) -> bool {
+        let mut commits = lock(&self.commits);
+        let has_ended = commits.marked_count == 0;
+        if !has_ended && !commits.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            commits.wakers.push(context.waker().clone());
+        }
+        has_ended
+    }
+}
+
+impl RunningCommits {
+    /// Returns the count to which the commits of some work belong.
+    fn count_of(&mut self, work: &KeyWork) -> &mut usize {
+        if work.is_current() { &mut self.current_count } else { &mut self.marked_count }
+    }
+}
+
+impl fmt::Debug for ActiveKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActiveKeys").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for KeyWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyWork").field("is_current", &self.is_current()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for KeyCommit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyCommit").field("is_outdated", &self.is_outdated()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MarkedCommits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MarkedCommits").field("key_count", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Larger than the number of threads that begin and end work at once.
+const SHARD_COUNT: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Work that may store a response: fetches, uploads, and responses read from a file.
+//!
+//! Owns: the moment at which the work began, by which changes of its resource since then are recognized. Changes of one
+//! resource mark its work ([`ActiveKeys`]); purges by site, prefix, tag, or of everything are compared by number
+//! ([`Purges`](crate::cache::purges::Purges)). Invariant: neither affects the work on another resource.
+
+use std::sync::Arc;
+
+use larder_cache::{ActiveKeys, KeyCommit, KeyWork, MarkedCommits};
+use larder_http::StoredHead;
+use tokio::time::timeout;
+
+use crate::cache::{Cache, CacheShared, purges::PurgeVerdict};
+
+/// Work on a resource that may store a response of it.
+#[derive(Clone, Debug)]
+pub(crate) struct ResourceWork {
+    key: KeyWork,
+    /// Number of purges that were recorded when the work began. A stored head keeps this number.
+    pub(crate) purge_count: u64,
+    /// Number of purges that had been made, whether recorded or not.
+    pub(crate) seen_count: u64,
+}
+
+impl ResourceWork {
+    /// Begins work on the resource `primary`, after this many purges.
+    pub(crate) fn new(works: &Arc<ActiveKeys>, primary: &Arc<[u8]>, purge_count: u64, seen_count: u64) -> Self {
+        Self { key: works.begin(primary), purge_count, seen_count }
+    }
+
+    /// Returns whether the resource was not changed since the work began. Purges are not considered.
+    pub(crate) fn is_current(&self) -> bool {
+        self.key.is_current()
+    }
+
+    /// Begins to store what the work brought. Returns `None` if the resource was changed since the work began.
+    pub(super) fn begin_commit(&self) -> Option<KeyCommit> {
+        self.key.begin_commit()
+    }
+
+    /// Makes older work on the resource outdated, unless this work is. Returns whether it is not.
+    pub(crate) fn outdate_others(&mut self) -> bool {
+        self.key.outdate_others()
+    }
+
+    /// Returns this work after a change of the resource that does not count against it. Purges still do.
+    pub(crate) fn after_own_change(self) -> Self {
+        Self { key: self.key.renewed(), ..self }
+    }
+}
+
+impl CacheShared {
+    /// Begins work that may store a response of the resource `primary`.
+    pub(crate) fn begin(&self, primary: &Arc<[u8]>) -> ResourceWork {
+        let (purge_count, seen_count) = self.purges.counts();
+        ResourceWork::new(&self.works, primary, purge_count, seen_count)
+    }
+
+    /// Returns whether the result of this work may answer a request that arrives now. `head` is the head that it
+    /// brought, if it has arrived.
+    ///
+    /// It may if the resource was neither invalidated nor purged since the work began. Before the head arrives, any
+    /// purge by tag may concern it.
+    pub(crate) fn is_current(&self, work: &ResourceWork, head: impl FnOnce() -> Option<StoredHead>) -> bool {
+        if !work.is_current() {
+            return false;
+        }
+        let key = work.key.key();
+        let stands = |head: StoredHead| self.purges.judge_head(&head, key) == PurgeVerdict::Stands;
+        !self.purges.may_concern(key, work) || head().is_some_and(stands)
+    }
+}
+
+/// Waits until marked commits have ended. If the store takes too long, they undo themselves later.
+///
+/// # Errors
+/// The store does not respond.
+pub(super) async fn ended(cache: &Cache, marked: MarkedCommits) -> Result<(), String> {
+    let limit = cache.shared.patience.limit();
+    timeout(limit, marked.ended()).await.map_err(|_| super::storing::NO_ANSWER.to_owned())
+}
