@@ -120,8 +120,13 @@ fn decide_with<S>(facts: &RouteFacts<'_>, stored: JudgedResponse<S>) -> Route<S>
         (false, Reuse::NotUsable { reason }) => {
             // A shared fetch would store its response, which `no-store` forbids.
             let forward = CacheStatus::forwarded(Forward::Request).because(reason);
-            let pass = UnstoredRoute::Pass { forward, stands_in: None };
-            Route::Unstored(if facts.may_ask() { pass } else { UnstoredRoute::Refuse })
+            // The response to a HEAD shows whether the stored response is outdated, which concerns other clients, too.
+            let is_head = *facts.terms.method == Method::HEAD && reason == Reason::RequestNoStore;
+            Route::Unstored(match facts.may_ask() {
+                true if is_head => UnstoredRoute::PassHead { forward, updates: response, stands_in: false },
+                true => UnstoredRoute::Pass { forward, stands_in: None },
+                false => UnstoredRoute::Refuse,
+            })
         }
         // A client that sends more selecting fields than the stored request had might get another response, so it waits
         // for the validation.

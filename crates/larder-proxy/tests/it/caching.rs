@@ -369,3 +369,19 @@ fn failure_names_the_node_as_cache_status_does() {
         assert!(named.starts_with(&format!("\"9-edge\";error={error}")), "{request}: {named}");
     }
 }
+
+/// At stake: an outdated response that stays fresh, although the origin has said otherwise.
+#[test]
+fn head_with_no_store_and_another_entity_tag_outdates_the_stored_response() {
+    for (tag, is_kept) in [("\"a\"", true), ("\"b\"", false)] {
+        let fixture = Fixture::new(move |received, _| {
+            let tag = format!("ETag: {}", if received.method == "HEAD" { tag } else { "\"a\"" });
+            let head = Reply::head("200 OK", &["Cache-Control: max-age=600", "Content-Length: 5", &tag]);
+            if received.method == "HEAD" { head } else { head.send("hello") }
+        });
+        fixture.get_hit("/", &[]);
+        let head = fixture.connect().request("HEAD", "/", &["Cache-Control: no-store"]);
+        assert_eq!((head.status, head.field("etag")), (200, Some(tag)));
+        assert_eq!(fixture.get("/", &[]).is_hit(), is_kept, "{tag}");
+    }
+}
