@@ -5,7 +5,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use larder_http::{
     CacheStatus, Precondition, RangeOutcome, StoredHead,
     coding::CONTENT_DIGESTS,
@@ -16,7 +16,7 @@ use larder_http::{
 
 use crate::{
     asked::RequestHead,
-    cache::entry::{CACHE_STATUS, CachedEntry, EntryBody, random},
+    cache::entry::{CACHE_STATUS, CachedEntry, EntryBody, outgoing_fields, random},
     client::response_body::ResponseBody,
     flight::{
         chunk_reader::ChunkReader,
@@ -59,7 +59,8 @@ pub(crate) fn answer(wanted: &HitRequest<'_>, entry: &Arc<CachedEntry>, chunked:
     match conditional::evaluate(wanted.fields, &entry.head) {
         Precondition::Pass => {}
         Precondition::NotModified => {
-            let response = not_modified(wanted.marks, &entry.head, Some(wanted.age_secs), wanted.status);
+            let by = (wanted.marks, wanted.fields);
+            let response = not_modified(by, &entry.head, Some(wanted.age_secs), wanted.status);
             return Some(HitAnswer { response, conditional: true });
         }
         Precondition::Failed => return None,
@@ -156,22 +157,35 @@ pub(crate) fn respond(status: StatusCode, fields: HeaderMap, body: ResponseBody)
     response
 }
 
-/// Creates the 304 of RFC 9110 15.4.5.
+/// Creates the 304 of RFC 9110 15.4.5 for a request with these fields.
+///
+/// A cache gets all stored fields, because it updates its own copy by them (RFC 9111 3.2). Otherwise a tag that the
+/// origin's 304 changed would not reach it, and a purge of that tag would not concern its copy.
 pub(crate) fn not_modified(
-    marks: &ResponseMarkers,
+    (marks, request_fields): (&ResponseMarkers, &HeaderMap),
     head: &StoredHead,
     age_secs: Option<u64>,
     status: CacheStatus,
 ) -> Response<ResponseBody> {
-    let mut fields = HeaderMap::with_capacity(NOT_MODIFIED_FIELD_COUNT);
-    for (name, value) in conditional::not_modified_fields(head) {
-        fields.append(name.clone(), value.clone());
-    }
-    if let Some(via) = &marks.via {
-        fields.append(header::VIA, via.clone());
-    }
+    let mut fields = if is_by_cache(request_fields) {
+        outgoing_fields(head.fields(), marks)
+    } else {
+        let mut fields = HeaderMap::with_capacity(NOT_MODIFIED_FIELD_COUNT);
+        for (name, value) in conditional::not_modified_fields(head) {
+            fields.append(name.clone(), value.clone());
+        }
+        if let Some(via) = &marks.via {
+            fields.append(header::VIA, via.clone());
+        }
+        fields
+    };
     set_times(marks, &mut fields, age_secs, status);
     respond(StatusCode::NOT_MODIFIED, fields, ResponseBody::empty())
+}
+
+/// Returns whether a request was sent by a proxy, which may have a cache: another node, a child, or a CDN.
+fn is_by_cache(request_fields: &HeaderMap) -> bool {
+    request_fields.contains_key(header::VIA) || request_fields.contains_key(&CDN_LOOP)
 }
 
 fn body_of(entry: &Arc<CachedEntry>, portion: BodyPortion, chunked: Chunked) -> Option<ResponseBody> {
@@ -200,5 +214,7 @@ fn body_of(entry: &Arc<CachedEntry>, portion: BodyPortion, chunked: Chunked) -> 
     }
 }
 
+/// The field by which CDNs recognize loops (RFC 8586).
+static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
 /// Expected number of fields in a 304.
 const NOT_MODIFIED_FIELD_COUNT: usize = 12;

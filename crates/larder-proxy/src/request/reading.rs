@@ -231,7 +231,9 @@ impl FlightReading<'_> {
                 }
                 self.arriving_response(reader, open, fields)
             }
-            Precondition::NotModified => Some(hit::not_modified(marks, &open.head, age_secs, cache_status)),
+            Precondition::NotModified => {
+                Some(hit::not_modified((marks, request_fields), &open.head, age_secs, cache_status))
+            }
             Precondition::Failed => None,
         }
     }
@@ -314,7 +316,7 @@ impl FlightReading<'_> {
             StoredHead::new(received, body, SelectingFields::default(), targets)
         })?;
         let is_met = conditional::evaluate(&asked.fields, &head) == Precondition::NotModified;
-        is_met.then(|| hit::not_modified(&worker.shared.marks, &head, None, cache_status))
+        is_met.then(|| hit::not_modified((&worker.shared.marks, &asked.fields), &head, None, cache_status))
     }
 }
 

@@ -345,3 +345,23 @@ fn resource_that_was_changed_through_a_node_is_not_served_from_what_its_owner_st
         }
     }
 }
+
+/// At stake: a purge by a tag that the origin's 304 brought, which leaves the copy of another node.
+#[test]
+fn whole_304_of_the_origin_reaches_the_other_nodes() {
+    let nodes = Nodes::new(|received, _| match received.field("if-none-match") {
+        Some(_) => Reply::status(
+            "304 Not Modified",
+            &["Cache-Control: max-age=600", "ETag: \"1\"", "Cache-Tag: new", "X-Also: changed"],
+            "",
+        ),
+        None => Reply::ok(&["Cache-Control: no-cache", "ETag: \"1\"", "Cache-Tag: old"], "page"),
+    });
+    let target = nodes.target_of(1, "tagged");
+    let is_hit = || Nodes::member(&nodes.get(0, &target, &[]), "a").is_some_and(|member| member.starts_with("hit"));
+    eventually("node a has the confirmed response", is_hit);
+    let hit = nodes.get(0, &target, &[]);
+    assert_eq!((hit.field("cache-tag"), hit.field("x-also")), (Some("new"), Some("changed")));
+    assert_eq!(nodes.admin(1).request("PURGE", "/", &["Cache-Tag: new"]).status, 200);
+    eventually("node a has read the purge", || !is_hit());
+}
