@@ -219,21 +219,19 @@ impl RequestDirectives {
 
     /// Removes `no-store`, and the `no-cache` beside it, from a request's fields and keeps the other directives.
     pub fn drop_no_store(fields: &mut HeaderMap) {
-        let is_dropped = |element: &&[u8]| {
-            let is = |name: &[u8]| directives(element).any(|directive| directive.name.eq_ignore_ascii_case(name));
-            is(b"no-store") || is(b"no-cache")
-        };
-        let kept = |line: &HeaderValue| {
-            let rest: Vec<&[u8]> = list::elements(line.as_bytes()).filter(|element| !is_dropped(element)).collect();
-            HeaderValue::from_bytes(&rest.join(&b", "[..])).ok().filter(|value| !value.is_empty())
-        };
-        let lines: Vec<HeaderValue> = fields.get_all(CACHE_CONTROL).iter().filter_map(kept).collect();
-        fields.remove(CACHE_CONTROL);
+        drop_directives(fields, &["no-store", "no-cache"]);
         // It would count again without Cache-Control.
         fields.remove(PRAGMA);
-        for line in lines {
-            fields.append(CACHE_CONTROL, line);
+    }
+
+    /// Limits the age of the response that a request accepts. A lower limit of its own stays.
+    pub fn limit_age(fields: &mut HeaderMap, secs: u32) {
+        if Self::from_fields(fields).max_age.is_some_and(|own_secs| own_secs <= secs) {
+            return;
         }
+        drop_directives(fields, &["max-age"]);
+        let value = HeaderValue::try_from(format!("max-age={secs}")).expect("digits are visible ASCII");
+        fields.append(CACHE_CONTROL, value);
     }
 
     fn apply(&mut self, directive: &Directive<'_>) {
@@ -255,6 +253,22 @@ impl RequestDirectives {
         } else if is("only-if-cached") {
             self.only_if_cached = true;
         }
+    }
+}
+
+/// Removes directives from all lines of Cache-Control.
+fn drop_directives(fields: &mut HeaderMap, names: &[&str]) {
+    let is_named =
+        |directive: Directive<'_>| names.iter().any(|name| directive.name.eq_ignore_ascii_case(name.as_bytes()));
+    let has_name = |element: &&[u8]| directives(element).any(is_named);
+    let kept = |line: &HeaderValue| {
+        let rest: Vec<&[u8]> = list::elements(line.as_bytes()).filter(|element| !has_name(element)).collect();
+        HeaderValue::from_bytes(&rest.join(&b", "[..])).ok().filter(|value| !value.is_empty())
+    };
+    let lines: Vec<HeaderValue> = fields.get_all(CACHE_CONTROL).iter().filter_map(kept).collect();
+    fields.remove(CACHE_CONTROL);
+    for line in lines {
+        fields.append(CACHE_CONTROL, line);
     }
 }
 

@@ -222,6 +222,16 @@ impl ProxyConfig {
         self.sites.iter().any(|site| site.origins.is_some())
     }
 
+    /// Returns whether some origin is contacted through a parent.
+    pub(crate) fn has_parents(&self) -> bool {
+        let of_sites = self.sites.iter().filter_map(|site| site.origins.as_ref());
+        let mut of_sites = of_sites.flat_map(|origins| origins.members.iter().map(|(url, _)| url));
+        let has_parent = |url: &OriginUrl| url.parent.is_some();
+        !self.parents.members.is_empty()
+            || self.default_origin.as_ref().is_some_and(has_parent)
+            || of_sites.any(has_parent)
+    }
+
     /// Returns the path of the file that keeps this kind of state next to the store.
     pub(crate) fn state_file(&self, kind: &str) -> Option<PathBuf> {
         self.state_base.as_deref().map(|base| state_file::beside(base, kind))

@@ -163,3 +163,20 @@ fn no_store_and_the_reload_beside_it_are_taken_out_of_a_request() {
         assert!(!no_store && !no_cache && !pragma_no_cache, "{line}");
     }
 }
+
+#[test]
+fn limit_of_an_age_replaces_a_higher_one_and_keeps_the_rest() {
+    for (lines, expected) in [
+        (&[][..], &["max-age=5"][..]),
+        (&["max-age=9, no-transform", "MAX-AGE=7"], &["no-transform", "max-age=5"]),
+        (&["max-age=5"], &["max-age=5"]),
+        (&["no-cache", "max-age=0"], &["no-cache", "max-age=0"]),
+    ] {
+        let mut fields = HeaderMap::new();
+        for line in lines {
+            fields.append(CACHE_CONTROL, line.parse().unwrap());
+        }
+        RequestDirectives::limit_age(&mut fields, 5);
+        assert_eq!(fields.get_all(CACHE_CONTROL).iter().collect::<Vec<_>>(), expected, "{lines:?}");
+    }
+}

@@ -39,8 +39,9 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
         Err(text) => return page(StatusCode::BAD_REQUEST, Bytes::from(text)),
     };
     let (cache, uri) = (&worker.cache, &request.uri);
-    // Other nodes read the log of purges only, so every purge must be in it.
-    let is_logged = worker.shared.fleet.is_some();
+    // Other nodes read the log of purges only, so every purge must be in it. Requests to parents are limited by the
+    // purges in it, too.
+    let is_logged = worker.shared.fleet.is_some() || worker.shared.config.has_parents();
     // The lookup comes before the purge and only affects the status. Even if nothing is found, the purge is executed,
     // because a response that is being fetched or is unreadable now must be purged too.
     let is_stored = !matches!(subject, PurgeSubject::Url) || explain::is_stored(worker, uri).await;
@@ -66,8 +67,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     match done {
         Ok(Some(PurgeResult { is_widened: true, .. })) => {
             let text = format!(
-                "{told}\nnote: there are more than {COUNT_MAX} single purges, so the older ones now apply to their \
-                 whole sites, or to everything stored before them\n"
+                "{told}\nnote: there are more than {COUNT_MAX} single purges, so what was stored before the older \
+                 ones, at their sites or anywhere, is validated before use\n"
             );
             page(StatusCode::OK, text.into())
         }

@@ -99,7 +99,7 @@ enum PurgeRecordPlace {
 pub(crate) struct PurgeResult {
     /// The number of the purge.
     pub(crate) number: u64,
-    /// Whether older purges were widened because there were too many.
+    /// Whether older purges were widened because there were too many, so that more must be validated before use.
     pub(crate) is_widened: bool,
 }
 
@@ -228,7 +228,9 @@ impl Purges {
         let is_read = known.log.positions().iter().any(|position| &*position.peer == peer);
         let is_lost = is_reset && (is_read || position > 0);
         let demand = is_lost.then_some(Purge { number, mode: PurgeMode::Validate, at: now, scope: PurgeScope::All });
-        let purges = purges.into_iter().map(|purge| Purge { number, at: purge.at.min(now), ..purge });
+        // Only for a soft purge the other node's clock counts, because it decides since when a response is stale.
+        let at_here = |purge: &Purge| if purge.mode == PurgeMode::Soft { purge.at.min(now) } else { now };
+        let purges = purges.into_iter().map(|purge| Purge { number, at: at_here(&purge), ..purge });
         if is_lost {
             tracing::warn!(
                 log = peer,
@@ -430,8 +432,8 @@ impl PurgeCheck {
         self.must_rewrite |= is_widened;
         if is_widened {
             tracing::warn!(
-                "more than {COUNT_MAX} purges: older ones are extended to their sites, or to everything stored \
-                 before them"
+                "more than {COUNT_MAX} purges: what is stored before the older ones, at their sites or anywhere, is \
+                 validated before use"
             );
         }
         is_widened

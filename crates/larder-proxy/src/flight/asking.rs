@@ -19,6 +19,7 @@ use http::{
 };
 use larder_http::{
     Ruling,
+    cache_control::RequestDirectives,
     chain::Chain,
     redirects::{self, is_same_origin, mark_of, may_follow},
     storable::Exchange,
@@ -87,7 +88,7 @@ impl FetchContext {
             choice: asked.choice.clone(),
             key: asked.key.clone(),
             repeat: RetryRule::Safe,
-            make: || asked.outgoing(&self.marks, edits),
+            make: || self.outgoing(asked, edits),
         };
         let (mut head, body) = self.origins.ask(outgoing).await?;
         asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
@@ -167,6 +168,22 @@ impl FetchContext {
         answer
     }
 
+    /// Returns the request to an origin.
+    ///
+    /// A parent does not know the purges made here. So it must not answer with what it stored before the last purge
+    /// that may concern the resource.
+    fn outgoing(&self, asked: &RequestHead, edits: &RequestEdits) -> Request<RequestBody> {
+        let mut request = asked.outgoing(&self.marks, edits);
+        let key = asked.key.as_ref().filter(|_| self.origins.shared.may_be_cached(&asked.origin));
+        if let Some(purged_at) = key.and_then(|key| self.cache.shared.purges.last_at(key)) {
+            // Other caches count the age in whole seconds, which may be up to one too few.
+            let secs = clock::now().millis_since(purged_at) / 1000 - 1;
+            let secs = u32::try_from(secs.max(0)).unwrap_or(u32::MAX);
+            RequestDirectives::limit_age(request.headers_mut(), secs);
+        }
+        request
+    }
+
     fn exchange<'a>(
         &self,
         asked: &'a RequestHead,
@@ -237,7 +254,7 @@ fn request_for(
         added: if is_about_it || edits.only_at.is_none() { edits.added.clone() } else { Vec::new() },
         only_at: None,
     };
-    let mut request = asked.outgoing(&means.marks, &there);
+    let mut request = means.outgoing(asked, &there);
     let fields = request.headers_mut();
     if !is_about_it {
         // These validators belong to the requested URL. At another URL, the same tag can mean another response.

@@ -15,6 +15,7 @@ use crate::{
         certificate_askers::CertificateAskers,
         complaints::ComplaintLog,
         dns::DnsResolver,
+        parent,
         pool::{ConnectionPool, OwnConnection},
         room::OriginRooms,
         target::{Origin, OriginWay},
@@ -92,6 +93,11 @@ impl OriginsShared {
             (OriginWay::Usual, Some(parents)) => parents.leading_to(origin),
             (OriginWay::Direct | OriginWay::Sibling, _) | (OriginWay::Usual, None) => &[],
         }
+    }
+
+    /// Returns whether a request to an origin goes to a parent that can answer it from a cache of its own.
+    pub(crate) fn may_be_cached(&self, origin: &Origin) -> bool {
+        parent::takes_absolute_form(origin) && !self.parents_of(origin).is_empty()
     }
 
     /// Returns the parent through which the origin was contacted, if it was.

@@ -1,6 +1,12 @@
 //! A parent: origins are contacted through another proxy, and its credentials are sent to no other server.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use larder_http::{
     key::primary_key,
@@ -256,4 +262,106 @@ fn parent_that_fails_its_checks_gets_no_requests() {
         assert_eq!(get(&proxy, "GET", &format!("http://far.example/{number}")).status, 200);
     }
     assert!(unwell.received().iter().all(|received| received.target == "/-/ready"), "{:?}", unwell.received());
+}
+
+/// Starts a forward proxy, and a proxy that contacts a scripted origin through it.
+fn below_a_cache(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> (Fixture, RunningProxy) {
+    let parent = Fixture::proxy_to("127.0.0.1:9".parse().unwrap(), |config| {
+        config.default_origin = None;
+        config.forward = true;
+        config.pseudonym = Some("parent".into());
+        config.add_cache_status = false;
+    });
+    let url = format!("http://{}", parent.local_addrs()[0]);
+    let child = Fixture::with(handle, |config| {
+        config.admin = Some("127.0.0.1:0".parse().unwrap());
+        let origin = config.default_origin.take().unwrap();
+        config.default_origin = Some(origin.by_parent(url.parse().unwrap()));
+    });
+    (child, parent)
+}
+
+fn purge(child: &Fixture, target: &str, fields: &[&str]) {
+    let mut admin = Connection::open_admin(child.proxy.admin_addr().unwrap());
+    assert_eq!(admin.request("PURGE", target, fields).status, 200);
+}
+
+/// The scopes of purges that concern `/page`, whose tag is `k`.
+const SCOPES: [(&str, &[&str]); 5] = [
+    ("http://site.example/page", &[]),
+    ("http://site.example/p*", &[]),
+    ("http://site.example/", &["Purge-Scope: site"]),
+    ("/", &["Surrogate-Key: k"]),
+    ("/", &["Purge-Scope: all"]),
+];
+
+/// At stake: a purged page that comes back from the cache of the parent.
+#[test]
+fn nothing_that_was_purged_here_comes_back_from_a_parent() {
+    let version = Arc::new(AtomicUsize::new(0));
+    let current = Arc::clone(&version);
+    let (child, _parent) = below_a_cache(move |_, _| {
+        let tag = format!("ETag: \"{}\"", current.load(SeqCst));
+        Reply::ok(&["Cache-Control: max-age=600", "Surrogate-Key: k", &tag], current.load(SeqCst).to_string())
+    });
+    child.get_hit("/page", &[]);
+    let mut old_count = 0;
+    for round in 0..1000 {
+        let (target, fields) = SCOPES[round % SCOPES.len()];
+        let mode: &[&str] = if round % 2 == 0 { &[] } else { &["Purge-Mode: soft"] };
+        version.store(round + 1, SeqCst);
+        purge(&child, target, &[fields, mode].concat());
+        old_count += usize::from(child.get("/page", &[]).text() != (round + 1).to_string());
+    }
+    assert_eq!(old_count, 0);
+}
+
+#[test]
+fn only_requests_that_a_purge_may_concern_limit_the_age_at_a_parent() {
+    let over = Origin::start(parent);
+    let url = format!("http://me:secret@{}", over.address);
+    let child = Fixture::with(parent, |config| {
+        config.admin = Some("127.0.0.1:0".parse().unwrap());
+        let origin = config.default_origin.take().unwrap();
+        config.default_origin = Some(origin.by_parent(url.parse().unwrap()));
+    });
+    let limit = |target: &str, fields: &[&str]| {
+        child.get(target, fields);
+        over.received().last().unwrap().field("cache-control").map(str::to_owned)
+    };
+    assert_eq!(limit("/page", &[]), None);
+    for (target, fields) in &SCOPES[..2] {
+        purge(&child, target, fields);
+        assert_eq!(limit("/page", &[]).as_deref(), Some("max-age=0"), "{target}");
+        assert_eq!(limit("/other", &["Cache-Control: no-cache"]).as_deref(), Some("no-cache"), "{target}");
+    }
+    purge(&child, "http://elsewhere.example/", &["Purge-Scope: site"]);
+    assert_eq!(limit("/new", &[]), None);
+    purge(&child, "/", &["Surrogate-Key: unknown"]);
+    let limited = limit("/newer", &["Cache-Control: max-age=90, no-cache"]);
+    assert_eq!(limited.as_deref(), Some("no-cache"), "a second line has the limit");
+}
+
+/// At stake: a purge by a tag that the origin's 304 brought, which does not reach the copy of a child.
+#[test]
+fn whole_304_of_the_origin_reaches_the_cache_below() {
+    let (child, _parent) = below_a_cache(|received, _| match received.field("if-none-match") {
+        Some(_) => {
+            let fields = ["Cache-Control: max-age=600", "ETag: \"1\"", "Surrogate-Key: new", "X-Also: changed"];
+            Reply::status("304 Not Modified", &fields, "")
+        }
+        None => Reply::ok(&["Cache-Control: no-cache", "ETag: \"1\"", "Surrogate-Key: old"], "page"),
+    });
+    child.get("/page", &[]);
+    eventually("it is validated", || {
+        let validated = child.get("/page", &[]);
+        validated.text() == "page" && validated.field("surrogate-key") == Some("new")
+    });
+    let hit = child.get_hit("/page", &[]);
+    assert_eq!((hit.field("x-also"), hit.field("surrogate-key")), (Some("changed"), Some("new")));
+    // A client that is no cache gets the fields that help it.
+    let own = child.get("/page", &["If-None-Match: \"1\""]);
+    assert_eq!((own.status, own.field("surrogate-key"), own.field("etag")), (304, None, Some("\"1\"")));
+    purge(&child, "/", &["Surrogate-Key: new"]);
+    assert!(!child.get("/page", &[]).is_hit());
 }

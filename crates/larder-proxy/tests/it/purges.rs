@@ -237,6 +237,72 @@ fn fetch_that_began_before_a_purge_is_neither_stored_nor_joined_after_it() {
     }
 }
 
+/// At stake: an outdated page that is stored while its purge is acknowledged.
+#[test]
+fn response_whose_commit_meets_a_purge_is_not_served_after_it() {
+    let ways: [(&str, &[&str]); 5] = [
+        ("http://site.example/race", &[]),
+        ("http://site.example/r*", &[]),
+        ("http://site.example/", &["Purge-Scope: site"]),
+        ("/", &["Purge-Scope: all"]),
+        ("/", &["Surrogate-Key: k"]),
+    ];
+    let fixture = Fixture::with(
+        |_, number| Reply::ok(&["Cache-Control: max-age=600", "Surrogate-Key: k"], format!("{number}")),
+        with_admin,
+    );
+    for round in 0..500 {
+        let (target, fields) = ways[round % ways.len()];
+        let count = fixture.origin.count();
+        std::thread::scope(|scope| {
+            scope.spawn(|| fixture.get("/race", &[]));
+            eventually("it is with the origin", || fixture.origin.count() > count);
+            let asked = fixture.origin.count();
+            assert_eq!(purge(&fixture, target, fields), 200);
+            let served: usize = fixture.get("/race", &[]).text().parse().unwrap();
+            assert!(served >= asked, "{round}: {target} {fields:?}: {served} of {asked}");
+        });
+        // The response that is stored now is removed, so that the next round fetches.
+        assert_eq!(purge(&fixture, "/", &["Purge-Scope: all"]), 200);
+    }
+}
+
+/// At stake: a store that is lost because of purges that concern nothing in it.
+#[test]
+fn twenty_thousand_purges_of_other_tags_lose_no_stored_response() {
+    let fixture = Fixture::with(
+        |received, _| {
+            let fields = ["Cache-Control: max-age=600", "ETag: \"1\"", "Surrogate-Key: k"];
+            match received.field("if-none-match") {
+                Some(_) => Reply::status("304 Not Modified", &fields, ""),
+                None => Reply::ok(&fields, received.target.clone()),
+            }
+        },
+        with_admin,
+    );
+    let targets: Vec<String> = (0..300).map(|number| format!("/page/{number}")).collect();
+    targets.iter().for_each(|target| drop(fixture.get_hit(target, &[])));
+    let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
+    for first in (0..20_000).step_by(200) {
+        let tags: Vec<String> = (first..first + 200).map(|number| format!("t{number}")).collect();
+        let answered = admin.request("PURGE", "/", &[&format!("Surrogate-Key: {}", tags.join(" "))]);
+        assert_eq!(answered.status, 200);
+    }
+    for target in &targets {
+        let count = fixture.origin.count();
+        let response = fixture.get(target, &[]);
+        assert_eq!(response.text(), *target);
+        let asked = fixture.origin.received();
+        assert!(asked[count..].iter().all(|asked| asked.field("if-none-match").is_some()), "{target} was lost");
+        assert!(fixture.get_hit(target, &[]).is_hit());
+    }
+    // What is purged by its own tag is gone, as before.
+    assert_eq!(purge(&fixture, "/", &["Surrogate-Key: k"]), 200);
+    let count = fixture.origin.count();
+    fixture.get(&targets[0], &[]);
+    assert!(fixture.origin.received()[count].field("if-none-match").is_none());
+}
+
 #[test]
 fn purges_hold_over_a_restart_and_what_is_fetched_after_them_stays() {
     let fixture = Fixture::with(answer, with_admin);
