@@ -91,7 +91,8 @@ impl CacheBuilder {
     /// 64 MiB. When the index is full, the values with the fewest hits are evicted.
     ///
     /// So take 16 bytes for each value, and add the size of the values that are to be found in memory. Not included are
-    /// values that the program holds, and 1 MiB for each [`crate::ValueWriter`] and [`crate::ValueReader`] in use.
+    /// values that the program holds, 1 MiB for each [`crate::ValueWriter`] and [`crate::ValueReader`] in use, and 50
+    /// bytes for each removed tag, of which there are about 65,536 at most.
     pub fn memory(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.memory = size.try_into().map_err(|error| format!("memory: {error}"));
         self

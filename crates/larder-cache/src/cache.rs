@@ -220,6 +220,9 @@ impl Cache {
     /// Removes all values that were stored with `tag`, with a single write to disk for any number of values. Once this
     /// returns, no lookup finds one of them or a value whose fetch began earlier, not even after a power loss.
     ///
+    /// The values keep their place on disk until they are evicted. After 65,536 removed tags, a thread reads the store
+    /// once to remove their values, so that the tags need not be remembered.
+    ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the values are gone, but may come back at the next
     /// start.

@@ -2,8 +2,8 @@
 //!
 //! Owns: one [`ActiveKey`] for each key that is being fetched or written. Invariants: a change of a key marks the work
 //! that began on it before, and no other work. Marked work commits nothing: a commit that would begin is refused, and
-//! one that was running when the mark came looks for it after its last write and removes what it wrote. Whoever marked
-//! the work can wait for these commits ([`MarkedCommits`]), and after that the result of older work is not found.
+//! one that was running when the mark came looks for it after its last write and removes what it wrote. A task that
+//! marked work can wait for these commits ([`MarkedCommits`]), and after that the result of older work is not found.
 //!
 //! Programs that fetch values which may be removed meanwhile can use it for a store of their own. Cost: a short lock of
 //! one shard when work begins and when the last work on a key ends, a load to look for a mark, and a short lock of the

@@ -74,8 +74,8 @@ impl HttpCache {
     ///
     /// The response has the field Cache-Status, which says what the cache did. A response is stored while its body is
     /// read, and becomes visible just before the end of the body. Other requests for a response that is being fetched
-    /// wait for that moment. If the first client is slow, they read the body on. If the fetch fails, one of them
-    /// fetches.
+    /// wait for that moment, but at most 5 seconds for a body without an announced length. If the first client is slow,
+    /// they read the body on. If the fetch fails, one of them fetches.
     ///
     /// # Errors
     /// The error of `origin`, if no stored response may replace it.
