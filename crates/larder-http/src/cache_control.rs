@@ -224,9 +224,11 @@ impl RequestDirectives {
         fields.remove(PRAGMA);
     }
 
-    /// Limits the age of the response that a request accepts. A lower limit of its own stays.
+    /// Limits the age of the response that a request accepts. A lower limit of its own stays, and so does a Pragma that
+    /// demands validation, which would not count beside Cache-Control.
     pub fn limit_age(fields: &mut HeaderMap, secs: u32) {
-        if Self::from_fields(fields).max_age.is_some_and(|own_secs| own_secs <= secs) {
+        let own = Self::from_fields(fields);
+        if own.pragma_no_cache || own.max_age.is_some_and(|own_secs| own_secs <= secs) {
             return;
         }
         drop_directives(fields, &["max-age"]);

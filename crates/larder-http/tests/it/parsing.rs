@@ -179,4 +179,7 @@ fn limit_of_an_age_replaces_a_higher_one_and_keeps_the_rest() {
         RequestDirectives::limit_age(&mut fields, 5);
         assert_eq!(fields.get_all(CACHE_CONTROL).iter().collect::<Vec<_>>(), expected, "{lines:?}");
     }
+    let mut reload = HeaderMap::from_iter([(http::header::PRAGMA, "no-cache".parse().unwrap())]);
+    RequestDirectives::limit_age(&mut reload, 5);
+    assert!(!reload.contains_key(CACHE_CONTROL), "a parent would not see the reload");
 }
