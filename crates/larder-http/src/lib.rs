@@ -17,6 +17,7 @@
 //! | [`date`] | HTTP dates (RFC 9110 5.6.7) |
 //! | [`entity_tag`] | entity tags and their two comparisons (RFC 9110 8.8.3) |
 //! | [`fields`] | hop-by-hop fields, framing, Via, Host (RFC 9110 7.2, 7.6; RFC 9112 6, 7) |
+//! | [`framing`] | whether a body is complete (RFC 9112 6.3, 8; RFC 9113 8.1) |
 //! | [`freshness`] | lifetime and age (RFC 9111 4.2, 5.1, 5.3) |
 //! | [`invalidate`] | the URIs that an unsafe request invalidates (RFC 9111 4.4) |
 //! | [`interim`] | interim responses (RFC 9110 15.2) |
@@ -48,6 +49,7 @@ pub mod conditional;
 pub mod date;
 pub mod entity_tag;
 pub mod fields;
+pub mod framing;
 pub mod freshness;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -24,6 +24,7 @@ use crate::{
 
 pub(crate) mod arrivals;
 pub(crate) mod chunks;
+pub(crate) mod committed_body;
 pub(crate) mod confirmation;
 pub(crate) mod copies;
 pub(crate) mod entry;

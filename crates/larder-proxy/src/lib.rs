@@ -59,6 +59,7 @@ mod pace;
 mod pack;
 mod popular;
 mod readiness;
+mod received_body;
 mod registries;
 mod request;
 mod routes;

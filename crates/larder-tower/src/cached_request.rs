@@ -26,6 +26,8 @@ use larder_cache::Cache;
 use larder_http::{
     BodyPlace, CacheStatus, Reason, ReceivedHead, Settings, Storability, StoredHead, Timestamp,
     cache_status::Forward,
+    fields::{BodyLength, check_response},
+    framing::BodyMeter,
     reuse::{self, Age, Reuse},
     storable::{self, Exchange},
     validate::{self, HeadVerdict},
@@ -195,7 +197,10 @@ impl<'a> CachedRequest<'a> {
                 }
                 CacheBody::passed(body)
             }
-            Some(write) => filled(body, write, lead).await,
+            Some(write) => {
+                let meter = meter_of(&head.parts, &body);
+                filled((body, meter), write, lead).await
+            }
         };
         serving::with_cache_fields(Response::from_parts(head.parts, body), None, value)
     }
@@ -340,19 +345,30 @@ pub(crate) fn may_wait(method: &Method, fields: &HeaderMap) -> bool {
     *method == Method::GET && !fields.keys().any(is_demand)
 }
 
+/// Returns the meter of a response's body. Its length is the one that the response states, or that of the body.
+fn meter_of(head: &response::Parts, body: &impl Body) -> BodyMeter {
+    let stated = match check_response(&head.headers, head.version) {
+        Ok(BodyLength::Length(len)) => Some(len),
+        _ => body.size_hint().exact(),
+    };
+    BodyMeter::of_message(head.version, &head.headers, stated)
+}
+
 /// Returns a body that is stored in `write` while it passes through.
-async fn filled<R>(body: R, write: EntryWrite, lead: Option<FetchLead>) -> CacheBody<R>
+async fn filled<R>((body, meter): (R, BodyMeter), write: EntryWrite, lead: Option<FetchLead>) -> CacheBody<R>
 where
     R: Body<Error: Into<BodyError>> + Send + 'static,
 {
     // Nobody reads a body that has ended already.
     if body.is_end_stream() {
-        FillWriter::new(write).finish().await;
-        lead.into_iter().for_each(|lead| lead.end(FetchEnd::Stored));
+        if let Ok(completed) = meter.end_reported(true) {
+            FillWriter::new(write).finish(completed).await;
+            lead.into_iter().for_each(|lead| lead.end(FetchEnd::Stored));
+        }
         return CacheBody::passed(body);
     }
     let head = write.head().clone();
-    let fill = Arc::new(SharedFill::new(body, FillWriter::new(write)));
+    let fill = Arc::new(SharedFill::new(body, meter, FillWriter::new(write)));
     let shared = lead.and_then(|lead| lead.begin_filling(head, Arc::clone(&fill) as Arc<dyn DriveFill>));
     CacheBody::filled(FilledBody::new(fill, shared))
 }

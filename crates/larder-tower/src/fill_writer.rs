@@ -6,6 +6,7 @@
 use crate::entries::{EntryWrite, INLINE_BYTES_MAX, StoredLongBody};
 use bytes::Bytes;
 use larder_cache::{Result, ValueWriter};
+use larder_http::framing::Completed;
 
 /// A response that is being stored.
 pub(crate) struct FillWriter {
@@ -43,11 +44,6 @@ impl FillWriter {
         self.pieces_bytes >= BATCH_BYTES
     }
 
-    /// Returns the number of bytes so far.
-    pub(crate) fn len(&self) -> u64 {
-        self.len_bytes
-    }
-
     /// Writes the bytes so far. Returns `None` if that failed: the response is then not stored.
     pub(crate) async fn flush(mut self: Box<Self>) -> Option<Box<Self>> {
         match self.write_pieces().await {
@@ -59,8 +55,9 @@ impl FillWriter {
         }
     }
 
-    /// Makes the response visible.
-    pub(crate) async fn finish(self) -> FinishedFill {
+    /// Makes the response visible, now that its body is complete.
+    pub(crate) async fn finish(self, completed: Completed) -> FinishedFill {
+        assert_eq!(completed.len(), self.len_bytes, "all bytes that passed are stored");
         self.try_finish().await.unwrap_or_else(|error| {
             tracing::debug!(%error, "a response could not be stored");
             FinishedFill::default()

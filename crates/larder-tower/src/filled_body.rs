@@ -15,6 +15,7 @@ use crate::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use larder_cache::ValueReader;
+use larder_http::framing::{BodyMeter, Completed, EndMark};
 use std::{
     collections::VecDeque,
     io,
@@ -59,9 +60,8 @@ struct FillWakers {
 struct FillProgress<B> {
     body: Pin<Box<B>>,
     writer: WriterState,
-    /// The length that the body announced.
-    expected_bytes: Option<u64>,
-    received_bytes: u64,
+    /// The count of the received bytes, and what the response announced.
+    meter: BodyMeter,
     /// The frames that the client has not read yet.
     queue: VecDeque<Frame<Bytes>>,
     queued_bytes: u64,
@@ -88,12 +88,11 @@ enum WriterState {
 }
 
 impl<B: Body> SharedFill<B> {
-    pub(crate) fn new(body: B, writer: FillWriter) -> Self {
+    pub(crate) fn new(body: B, meter: BodyMeter, writer: FillWriter) -> Self {
         let progress = FillProgress {
-            expected_bytes: body.size_hint().exact(),
+            meter,
             body: Box::pin(body),
             writer: WriterState::Ready(Box::new(writer)),
-            received_bytes: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
             last: None,
@@ -103,7 +102,7 @@ impl<B: Body> SharedFill<B> {
             error: None,
             is_client_gone: false,
         };
-        let has_length = progress.expected_bytes.is_some();
+        let has_length = progress.meter.remaining().is_some();
         Self { has_length, progress: Mutex::new(progress), wakers: Arc::default() }
     }
 }
@@ -275,7 +274,7 @@ impl<B> FillProgress<B> {
     fn spill(&mut self) {
         let is_storing = matches!(self.writer, WriterState::Ready(_) | WriterState::Flushing(_));
         if is_storing && self.queued_bytes > QUEUE_BYTES_MAX && self.spilled_from.is_none() {
-            self.spilled_from = Some(self.received_bytes);
+            self.spilled_from = Some(self.meter.received());
         }
     }
 
@@ -291,7 +290,7 @@ impl<B> FillProgress<B> {
     /// Returns the opening of the part that the client gets from the cache.
     fn remainder(&mut self) -> Option<OpeningFuture> {
         let from_bytes = self.spilled_from?;
-        let (long, len_bytes) = (self.long.take(), self.received_bytes);
+        let (long, len_bytes) = (self.long.take(), self.meter.received());
         Some(Box::pin(async move {
             let gone = || io::Error::other("the cache lost the part of the body that its client had not read yet");
             let value = match long {
@@ -318,7 +317,14 @@ impl<B: Body<Error: Into<BodyError>>> FillProgress<B> {
         match ready!(self.body.as_mut().poll_frame(context)) {
             None => {
                 self.has_ended = true;
-                self.finish();
+                match self.meter.end_reported(self.body.is_end_stream()) {
+                    Ok(completed) => self.finish(completed),
+                    Err(incomplete) => {
+                        self.writer = WriterState::GivenUp;
+                        // Without a length, only the cache has to know whether the body is complete.
+                        self.error = self.meter.remaining().map(|_| incomplete.into());
+                    }
+                }
             }
             Some(Err(error)) => {
                 self.has_ended = true;
@@ -327,11 +333,12 @@ impl<B: Body<Error: Into<BodyError>>> FillProgress<B> {
             }
             Some(Ok(frame)) => {
                 let frame = in_bytes(frame);
-                if self.take(&frame) {
-                    self.finish();
-                    self.last = Some(frame);
-                } else {
-                    self.push(frame);
+                match self.take(&frame) {
+                    Some(completed) => {
+                        self.finish(completed);
+                        self.last = Some(frame);
+                    }
+                    None => self.push(frame),
                 }
             }
         }
@@ -354,10 +361,11 @@ impl<B: Body<Error: Into<BodyError>>> FillProgress<B> {
         Poll::Ready(())
     }
 
-    /// Adds a frame to what is stored. Returns whether it is the last one of the content. Trailers are not stored.
-    fn take(&mut self, frame: &Frame<Bytes>) -> bool {
-        let Some(bytes) = frame.data_ref() else { return true };
-        self.received_bytes += bytes.len() as u64;
+    /// Adds a frame to what is stored. Returns the proof that the body is complete, if the frame is the last one of the
+    /// content. Trailers are not stored.
+    fn take(&mut self, frame: &Frame<Bytes>) -> Option<Completed> {
+        let Some(bytes) = frame.data_ref() else { return self.meter.end_reported(true).ok() };
+        self.meter.take(bytes.len() as u64);
         self.writer = match std::mem::replace(&mut self.writer, WriterState::GivenUp) {
             WriterState::Ready(mut writer) => match writer.push(bytes.clone()) {
                 true => WriterState::Flushing(Box::pin(writer.flush())),
@@ -365,25 +373,23 @@ impl<B: Body<Error: Into<BodyError>>> FillProgress<B> {
             },
             other => other,
         };
-        self.expected_bytes == Some(self.received_bytes) || self.body.is_end_stream()
+        if self.meter.remaining() == Some(0) {
+            return self.meter.end(EndMark::Length).ok();
+        }
+        self.body.is_end_stream().then(|| self.meter.end_reported(true).ok()).flatten()
     }
 
-    /// Stores the response, if its body has the announced length.
-    fn finish(&mut self) {
-        let is_whole = self.expected_bytes.is_none_or(|expected| expected == self.received_bytes);
+    /// Stores the response.
+    fn finish(&mut self, completed: Completed) {
         self.writer = match std::mem::replace(&mut self.writer, WriterState::GivenUp) {
-            WriterState::Ready(writer) if is_whole => {
-                assert_eq!(writer.len(), self.received_bytes, "all bytes that passed are stored");
-                WriterState::Finishing(Box::pin(writer.finish()))
-            }
-            WriterState::Flushing(flush) if is_whole => WriterState::Finishing(Box::pin(async {
+            WriterState::Ready(writer) => WriterState::Finishing(Box::pin(writer.finish(completed))),
+            WriterState::Flushing(flush) => WriterState::Finishing(Box::pin(async {
                 match flush.await {
-                    Some(writer) => writer.finish().await,
+                    Some(writer) => writer.finish(completed).await,
                     None => FinishedFill::default(),
                 }
             })),
-            writer @ (WriterState::Finishing(_) | WriterState::Stored) => writer,
-            WriterState::Ready(_) | WriterState::Flushing(_) | WriterState::GivenUp => WriterState::GivenUp,
+            writer @ (WriterState::Finishing(_) | WriterState::Stored | WriterState::GivenUp) => writer,
         };
     }
 }

@@ -3,6 +3,7 @@
 mod age;
 mod authorization;
 mod cache_status;
+mod complete_bodies;
 mod conditional;
 mod connection_fields;
 mod cookies;

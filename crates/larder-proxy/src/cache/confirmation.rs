@@ -8,10 +8,15 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use larder_cache::KeyCommit;
-use larder_http::{Reason, Storability, StoredHead, storable};
+use larder_http::{
+    Reason, Storability, StoredHead,
+    framing::{BodyMeter, EndMark},
+    storable,
+};
 
 use crate::cache::{
     Cache,
+    committed_body::CommittedBody,
     entry::{CachedEntry, EntryBody},
     hot::HotItem,
     lookup::FoundResponse,
@@ -57,7 +62,12 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
             // The old entry is removed first, because requests that the response no longer matches would find it there.
             drop(remove(cache, &before.key).await);
             if let EntryBody::Whole(body) = &before.entry.body {
-                commit(cache, &place, &head, vec![body.clone()], &work).await;
+                // The store returns an entry only with all of its body.
+                let mut meter = BodyMeter::of_len(head.body().len());
+                meter.take(body.len() as u64);
+                if let Ok(completed) = meter.end(EndMark::Length) {
+                    commit(cache, &place, &head, CommittedBody::Whole(completed, vec![body.clone()]), &work).await;
+                }
             }
         }
         (Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore }, Some(place))

@@ -17,6 +17,7 @@ use larder_store::{Hints, Store, Writer};
 
 use crate::cache::{
     Cache,
+    committed_body::CommittedBody,
     entry::{CHUNK_BYTES, CachedEntry, EntryBody, ResourceMarker},
     hot::HotItem,
     lookup::FoundResponse,
@@ -138,12 +139,12 @@ impl StorePlace {
     }
 }
 
-/// Stores a response whose body is in one piece: in the store or, without a store, in memory.
+/// Stores a response: in the store or, without a store, in memory.
 pub(crate) async fn commit(
     cache: &Arc<Cache>,
     place: &StorePlace,
     head: &StoredHead,
-    body: Vec<Bytes>,
+    body: CommittedBody,
     work: &ResourceWork,
 ) -> bool {
     commit_somewhere(cache, place, head, body, work).await != CommitOutcome::Nowhere
@@ -157,7 +158,7 @@ pub(crate) async fn commit_for_good(
     cache: &Arc<Cache>,
     place: &StorePlace,
     head: &StoredHead,
-    body: Vec<Bytes>,
+    body: CommittedBody,
     work: &ResourceWork,
 ) -> bool {
     match (commit_somewhere(cache, place, head, body, work).await, cache.shared.store.clone()) {
@@ -188,9 +189,10 @@ async fn commit_somewhere(
     cache: &Arc<Cache>,
     place: &StorePlace,
     head: &StoredHead,
-    body: Vec<Bytes>,
+    body: CommittedBody,
     work: &ResourceWork,
 ) -> CommitOutcome {
+    let body = body.into_bytes(head);
     // The purge is judged before the write only to save it: a lookup judges again.
     let commit = work.begin_commit().filter(|_| !is_purged(cache, &place.key, head));
     let Some(commit) = commit else { return CommitOutcome::Nowhere };

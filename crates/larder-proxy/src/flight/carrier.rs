@@ -18,6 +18,7 @@ use std::{
 
 use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
+use larder_http::framing::Completed;
 use tokio::time::timeout_at;
 
 use crate::{
@@ -70,7 +71,8 @@ pub(super) enum BodyStorage {
 pub(super) enum CarriedPiece {
     Data(Bytes),
     Trailers(HeaderMap),
-    End,
+    /// The end of a complete body.
+    End(Completed),
     Broken(BodyError),
     /// No reader is left, and the fetch is not worth finishing.
     Abandoned,
@@ -162,7 +164,7 @@ impl BodyCarrier {
                 Err(frame) => CarriedPiece::Trailers(frame.into_trailers().unwrap_or_default()),
             },
             Some(Err(error)) => CarriedPiece::Broken(error),
-            None => CarriedPiece::End,
+            None => body.end().map_or(CarriedPiece::Broken(BodyError::OriginBroke), CarriedPiece::End),
         }))
     }
 

@@ -13,13 +13,17 @@
 use std::{sync::Arc, task::Poll};
 
 use http::StatusCode;
-use larder_http::{BodyPlace, Ruling};
+use larder_http::{
+    BodyPlace, Ruling,
+    framing::{BodyMeter, Completed, EndMark},
+};
 use larder_store::Store;
 
 use crate::{
     cache::{
         arrivals::Arrival,
         chunks::{BodyKeys, ChunkedBody},
+        committed_body::CommittedBody,
         entry::{CHUNK_BYTES, random},
         storing::{self, StoreAdmission, StorePlace},
     },
@@ -101,19 +105,19 @@ impl<'a> ResponseCarrier<'a> {
     async fn carry(&mut self, mut body: OriginBody) {
         let flight = Arc::clone(&self.fetch.flight);
         self.choose_storage(self.open.total_len.unwrap_or(0));
-        loop {
-            match self.carrier.next(&mut body, self.is_worth_finishing()).await {
+        let completed = loop {
+            match self.next_piece(&mut body).await {
                 CarriedPiece::Data(bytes) => {
                     self.checks.push(&bytes);
                     self.carrier.produced += bytes.len() as u64;
                     // If the length is known, the last bytes are recognized before the end of the message. So a wrong
                     // digest can still break off the response.
-                    if self.open.total_len == Some(self.carrier.produced) {
+                    if let Some(completed) = self.completed() {
                         if self.is_wrong() {
                             return flight.end(Err(BodyError::WrongDigest));
                         }
                         flight.withhold(bytes);
-                        break;
+                        break completed;
                     }
                     match self.checks.named {
                         Some(_) => flight.push_unchecked(bytes, self.open.total_len),
@@ -125,8 +129,8 @@ impl<'a> ResponseCarrier<'a> {
                     self.note_arrival().await;
                 }
                 CarriedPiece::Trailers(trailers) => flight.set_trailers(trailers),
-                CarriedPiece::End if self.is_wrong() => return flight.end(Err(BodyError::WrongDigest)),
-                CarriedPiece::End => break,
+                CarriedPiece::End(_) if self.is_wrong() => return flight.end(Err(BodyError::WrongDigest)),
+                CarriedPiece::End(completed) => break completed,
                 CarriedPiece::Broken(error) => {
                     if let Some(next) = self.go_on().await {
                         body = next;
@@ -142,13 +146,13 @@ impl<'a> ResponseCarrier<'a> {
                     return flight.end(Err(BodyError::OriginBroke));
                 }
             }
-        }
+        };
         drop(body);
         let unfinished = Arc::clone(&self.fetch.flights.unfinished);
         // The commit is polled once before the end is announced. If it completes at once, as in memory, the next
         // request finds the response stored. If the disk is slow, it must not delay the readers' last bytes. The commit
         // is boxed, because it takes kilobytes that the fetch does not need while the body arrives.
-        let mut storing = Box::pin(self.commit_rest());
+        let mut storing = Box::pin(self.commit_rest(completed));
         let stored = std::future::poll_fn(|context| Poll::Ready(storing.as_mut().poll(context).is_ready())).await;
         // If the commit is not complete, a stop of the proxy waits for it.
         let late = (!stored).then(|| unfinished.begin_late_commit());
@@ -157,6 +161,28 @@ impl<'a> ResponseCarrier<'a> {
             storing.await;
         }
         drop(late);
+    }
+
+    /// Returns the next piece. Of a body that several responses bring, the announced length of the whole counts.
+    async fn next_piece(&mut self, body: &mut OriginBody) -> CarriedPiece {
+        let left = self.open.total_len.map_or(u64::MAX, |len| len - self.carrier.produced);
+        match self.carrier.next(body, self.is_worth_finishing()).await {
+            CarriedPiece::Data(mut bytes) => {
+                bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                CarriedPiece::Data(bytes)
+            }
+            CarriedPiece::End(_) if self.open.total_len.is_some() && left > 0 => {
+                CarriedPiece::Broken(BodyError::OriginBroke)
+            }
+            piece => piece,
+        }
+    }
+
+    /// Returns the proof that the body is complete, once all announced bytes have arrived.
+    fn completed(&self) -> Option<Completed> {
+        let mut meter = BodyMeter::of_len(self.open.total_len?);
+        meter.take(self.carrier.produced);
+        meter.end(EndMark::Length).ok()
     }
 
     /// Returns the remainder of a body that broke off, if it can be fetched.
@@ -235,17 +261,18 @@ impl<'a> ResponseCarrier<'a> {
     }
 
     /// Stores the remainder, which makes the response visible.
-    async fn commit_rest(&mut self) {
+    async fn commit_rest(&mut self, completed: Completed) {
         self.carrier.commit_last_chunk().await;
         let produced = self.carrier.produced;
         let (place, body) = match &self.carrier.storage {
             BodyStorage::Off => return self.fetch.forget_unkept().await,
             BodyStorage::Whole => {
                 let body = self.fetch.flight.copy_out(0, produced);
-                (BodyPlace::Whole { len: produced }, body)
+                (BodyPlace::Whole { len: produced }, CommittedBody::Whole(completed, body))
             }
             BodyStorage::Chunks(chunks) => {
-                (BodyPlace::Chunks { len: produced, representation: chunks.place.representation }, Vec::new())
+                let place = BodyPlace::Chunks { len: produced, representation: chunks.place.representation };
+                (place, CommittedBody::Chunks(completed))
             }
         };
         self.commit_head(place, body).await;
@@ -269,8 +296,8 @@ impl<'a> ResponseCarrier<'a> {
         let arrival = self.fetch.cache().shared.arrivals.begin(representation);
         self.arrival = Some((arrival, chunks));
         let head = self.open.head.clone().with_body(BodyPlace::Chunks { len, representation });
-        let storing =
-            Box::pin(storing::commit(self.fetch.cache(), &self.place, &head, Vec::new(), &self.fetch.flight.work));
+        let work = &self.fetch.flight.work;
+        let storing = Box::pin(storing::commit(self.fetch.cache(), &self.place, &head, CommittedBody::Part, work));
         // The body continues even if the head was not stored in time. A crash would then lose the bytes received.
         let _ = self.carrier.hold_up_for(storing).await;
     }
@@ -286,12 +313,12 @@ impl<'a> ResponseCarrier<'a> {
         let place = BodyPlace::Chunks { len, representation: chunks.place.representation };
         self.carrier.keep_fragment().await;
         if matches!(self.carrier.storage, BodyStorage::Chunks(_)) {
-            self.commit_head(place, Vec::new()).await;
+            self.commit_head(place, CommittedBody::Part).await;
             self.arrival = None;
         }
     }
 
-    async fn commit_head(&self, place: BodyPlace, body: Vec<bytes::Bytes>) {
+    async fn commit_head(&self, place: BodyPlace, body: CommittedBody) {
         let placed = (self.open.head.body() != place).then(|| self.open.head.clone().with_body(place));
         let head = placed.as_ref().unwrap_or(&self.open.head);
         storing::commit(self.fetch.cache(), &self.place, head, body, &self.fetch.flight.work).await;

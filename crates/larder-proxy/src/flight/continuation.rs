@@ -4,8 +4,9 @@
 //! `asking` sends the request; `carrier` moves and stores the bytes.
 //!
 //! Invariant: a body is continued only with bytes that have the same strong validator and total length. They come from
-//! a 206, or from a 200 whose first bytes are skipped (RFC 9110 13.1.5, 15.3.7.3). Cost: one request per attempt, and
-//! at most as many attempts as [`WAITS`] has entries unless a megabyte arrives in between.
+//! a 206, or from a 200 whose first bytes are skipped (RFC 9110 13.1.5, 15.3.7.3). Cost: one request per attempt. At
+//! most as many attempts in a row as [`WAITS`] has entries bring nothing, and at most [`ATTEMPT_COUNT_MAX`] less than a
+//! megabyte.
 
 use std::time::Duration;
 
@@ -52,8 +53,11 @@ pub(super) enum ContinuationAnswer {
 #[derive(Default)]
 pub(super) struct BreakCount {
     count: usize,
-    /// The position of the first break since the last progress.
+    /// The position of the first of these breaks.
     place: u64,
+    /// The position of the last break, and the number of attempts since that brought nothing.
+    last_place: u64,
+    vain_count: usize,
 }
 
 impl<'a> MissingRange<'a> {
@@ -103,24 +107,22 @@ impl BreakCount {
     /// Returns the wait before a body that broke off at `place` is continued, or `None` after too many attempts.
     pub(super) fn next_wait(&mut self, place: u64) -> Option<Duration> {
         if self.count == 0 || place - self.place >= CHUNK_BYTES {
-            *self = Self { count: 0, place };
+            *self = Self { count: 0, place, last_place: place, vain_count: 0 };
+        } else if place == self.last_place {
+            self.vain_count += 1;
+        } else {
+            (self.last_place, self.vain_count) = (place, 0);
         }
-        let wait = WAITS.get(self.count).copied();
         self.count += 1;
-        wait
+        WAITS.get(self.vain_count).copied().filter(|_| self.count <= ATTEMPT_COUNT_MAX)
     }
 }
 
-/// Times to wait before each attempt to continue a body. A connection that was cut can be reopened at once; a server
-/// that restarts takes seconds.
-const WAITS: [Duration; 6] = [
-    Duration::from_millis(100),
-    Duration::from_millis(300),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(4),
-    Duration::from_secs(8),
-];
+/// Times to wait before the attempts to continue a body that bring nothing. A connection that was cut can be reopened at
+/// once. Beyond two seconds, the client should rather learn that its response broke off.
+const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(1500)];
+/// Most attempts that together bring less than a megabyte.
+const ATTEMPT_COUNT_MAX: usize = 6;
 
 #[cfg(test)]
 mod tests {
@@ -130,8 +132,17 @@ mod tests {
     fn origin_that_brings_little_each_time_is_not_asked_for_ever() {
         let mut breaks = BreakCount::default();
         let count = (0..100).take_while(|number| breaks.next_wait(number * 10).is_some()).count();
-        assert_eq!(count, WAITS.len());
+        assert_eq!(count, ATTEMPT_COUNT_MAX);
         assert_eq!(breaks.next_wait(CHUNK_BYTES), Some(WAITS[0]), "a megabyte is progress");
         assert_eq!(breaks.next_wait(CHUNK_BYTES), Some(WAITS[1]));
+    }
+
+    #[test]
+    fn origin_that_brings_nothing_is_asked_twice_within_two_seconds() {
+        let mut breaks = BreakCount::default();
+        for place in [0, 10] {
+            assert_eq!([(); 3].map(|()| breaks.next_wait(place)), [Some(WAITS[0]), Some(WAITS[1]), None]);
+        }
+        assert!(WAITS.iter().sum::<Duration>() < Duration::from_secs(2));
     }
 }

@@ -29,7 +29,7 @@ use crate::{
         flights::Flights,
         reader::FlightReader,
         shared::Flight,
-        stage::{ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
+        stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
     },
     metrics::FileCheck,
     origin::body::OriginBody,
@@ -134,8 +134,32 @@ impl Fetch {
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let FoundResponse { entry, key, marker, .. } = found;
         let own = HeaderMap::new();
-        let source = PartSource::Cache;
-        usable.then(|| KeptPart { entry, key, marker, own, alone: None, source, arrived: None, _run: None })
+        let (source, audience) = (PartSource::Cache, Audience::Shared);
+        usable.then(|| KeptPart { entry, key, marker, own, audience, alone: None, source, arrived: None, _run: None })
+    }
+
+    /// Remembers whether the resource's responses can be shared. If not, the next requests do not wait for one.
+    pub(super) fn note_audience(&self, audience: Audience) {
+        let uncollapsible = &self.cache().shared.uncollapsible;
+        match audience {
+            Audience::Shared => uncollapsible.remove(&self.primary),
+            Audience::FirstAsker => uncollapsible.insert(&self.primary),
+        }
+    }
+
+    /// Returns the requests that may use a stored response with this head, which a 304 has updated. What may not be
+    /// stored with the fields of the 304 is for its own requester alone, like a whole response (RFC 9111 5.2.2.5,
+    /// 5.2.2.7).
+    fn audience_of_updated(&self, head: &StoredHead) -> Audience {
+        let settings = &self.cache().http;
+        if let Storability::Refuse { .. } = storable::decide_updated(&self.asked.fields, head, settings) {
+            self.note_audience(Audience::FirstAsker);
+            return Audience::FirstAsker;
+        }
+        if head.freshness().lifetime_millis(settings) > 0 {
+            self.note_audience(Audience::Shared);
+        }
+        Audience::Shared
     }
 
     /// Returns whether other requests find this fetch in the table.
@@ -193,7 +217,8 @@ impl Fetch {
         let place = place.map(|place| StorePlace { group, ..place });
         let entry = Arc::new(found.entry.with_head(head.clone()));
         let marker = place.as_ref().and_then(|place| place.marker.as_ref()).map(|(marker, _)| Arc::clone(marker));
-        let confirmed = ConfirmedEntry { entry, key: Arc::clone(&found.key), marker, own };
+        let audience = self.audience_of_updated(&head);
+        let confirmed = ConfirmedEntry { entry, key: Arc::clone(&found.key), marker, own, audience };
         let stays = place.as_ref().is_some_and(|place| place.key == found.key);
         let storing = confirmation::confirm(
             self.cache(),
@@ -231,7 +256,6 @@ impl Fetch {
             self.flight.set_stage(FetchStage::OriginFailing);
             return;
         }
-        let uncollapsible = &self.cache().shared.uncollapsible;
         if status == StatusCode::NOT_MODIFIED {
             // The response answers the first requester's condition, so it means nothing to others.
             let OriginAnswer { head: response::Parts { headers: fields, .. }, body, .. } = answer;
@@ -240,8 +264,7 @@ impl Fetch {
         }
         match self.place(&answer) {
             Err(reason) => {
-                // The key is remembered, so that the next requests do not wait for a response that they cannot share.
-                uncollapsible.insert(&self.primary);
+                self.note_audience(Audience::FirstAsker);
                 Box::pin(self.forget_replaced(status, reason)).await;
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });

@@ -25,7 +25,7 @@ use crate::{
         copying,
         fetch::{Fetch, OriginAnswer, is_gone, put_verified},
         part::entry_of,
-        stage::{FetchStage, KeptPart, OpenHead, PartSource},
+        stage::{Audience, FetchStage, KeptPart, OpenHead, PartSource},
     },
     listings,
     origin::body::OriginBody,
@@ -64,11 +64,8 @@ impl Fetch {
         let head = head.after_purges(self.flight.work.purge_count);
         let fresh = reuse::decide(&Method::GET, &HeaderMap::new(), &head, response_time, settings);
         let shareable = matches!(fresh, Reuse::Fresh { .. });
-        if shareable {
-            cache.shared.uncollapsible.remove(&self.primary);
-        } else {
-            cache.shared.uncollapsible.insert(&self.primary);
-        }
+        let audience = if shareable { Audience::Shared } else { Audience::FirstAsker };
+        self.note_audience(audience);
         // This is decided before the head is shared, because Cache-Status must say whether the response is stored.
         let behind = total_len.is_some_and(|len| len > CHUNK_BYTES) && cache.shared.patience.is_behind();
         let may_divide = shareable && !behind && digest.is_none();
@@ -87,7 +84,7 @@ impl Fetch {
         let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
         let is_admitted = place.admission == StoreAdmission::Granted;
         let unstored = behind.then_some(Reason::StoreBehind);
-        let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, is_admitted, marker });
+        let open = Arc::new(OpenHead { head, own, total_len, audience, unstored, is_admitted, marker });
         // From here on readers may be served, so everything that depends on the head is final.
         self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
         // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
@@ -128,11 +125,13 @@ impl Fetch {
         };
         let (status, arrived) = (head.status(), PlacedBytes { start: 0, bytes });
         let head = head.with_body(BodyPlace::Chunks { len, representation: random() });
-        let is_stored = self.keep_part(&place, &head, &arrived).await;
+        let is_stored = self.keep_part(&place, &head, &arrived, None).await;
         let (entry, source) = (Arc::new(entry_of(head, &arrived)), PartSource::Arrived { status, is_stored });
         let marker = place.marker.map(|(marker, _)| marker);
-        let (key, arrived) = (place.key, Some(arrived));
-        let kept = KeptPart { entry, key, marker, own, alone: None, source, arrived, _run: None };
+        let key = place.key;
+        let audience = Audience::Shared;
+        let arrived = Some(arrived);
+        let kept = KeptPart { entry, key, marker, own, audience, alone: None, source, arrived, _run: None };
         self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }
 }

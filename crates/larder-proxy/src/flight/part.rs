@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
 use larder_http::{
     BodyPlace, RangeOutcome, Reason, ReceivedHead, SelectingFields, Storability, StoredHead, TargetList, Timestamp,
     cache_control,
+    framing::Completed,
     partial::{self, Part},
     range::{self, ByteRange, RangeRequest},
     span::Span,
@@ -27,6 +28,7 @@ use crate::{
     asked::RequestHead,
     cache::{
         chunks::{BodyKeys, ChunkedBody, PlacedBytes, strong_tag},
+        committed_body::CommittedBody,
         entry::{CHUNK_BYTES, CachedEntry, EntryBody, random},
         storing::{self, StoreAdmission, StorePlace},
     },
@@ -37,7 +39,7 @@ use crate::{
         reader::FlightReader,
         rest::{self, LongPart},
         source::BodySource,
-        stage::{FetchStage, KeptPart, PartSource, PrivateResponse},
+        stage::{Audience, FetchStage, KeptPart, PartSource, PrivateResponse},
     },
     origin::body::OriginBody,
 };
@@ -104,7 +106,7 @@ impl Fetch {
         let (part, mut place, selecting) = match self.place_of_part(&head, request_time, response_time) {
             Ok(placed) => placed,
             Err(reason) => {
-                cache.shared.uncollapsible.insert(&self.primary);
+                self.note_audience(Audience::FirstAsker);
                 let is_exact = self.asked.fields.get(header::RANGE) == Some(range);
                 let private = PrivateResponse { status: head.status, fields: head.headers, body, reason, is_exact };
                 return self.flight.set_private(private);
@@ -160,7 +162,7 @@ impl Fetch {
         let span = fetched.part.span;
         let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
         // The part is collected before it is shared, because its length must agree with its Content-Range.
-        let Some(bytes) = body.collect(len).await else {
+        let Some((bytes, completed)) = body.collect(len).await else {
             let why = "its response ended early".to_owned();
             return self
                 .flight
@@ -168,7 +170,7 @@ impl Fetch {
         };
         let arrived = PlacedBytes { start: span.first, bytes };
         // Readers are served after this, so they find the part stored.
-        let is_stored = self.keep_part(&fetched.place, &fetched.head, &arrived).await;
+        let is_stored = self.keep_part(&fetched.place, &fetched.head, &arrived, Some(completed)).await;
         let entry = entry_of(fetched.head.clone(), &arrived);
         self.share(fetched, entry, is_stored, (Some(arrived), None));
     }
@@ -181,7 +183,7 @@ impl Fetch {
         // that a response needs are verified each time.
         let is_stored = place.admission != StoreAdmission::Refused
             && !is_behind
-            && storing::commit(cache, place, head, Vec::new(), &self.flight.work).await;
+            && storing::commit(cache, place, head, CommittedBody::Part, &self.flight.work).await;
         let BodyPlace::Chunks { len, representation } = head.body() else { return };
         let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
         let chunks = Arc::new(ChunkedBody::new(cache, keys, head, Some(len)));
@@ -204,25 +206,45 @@ impl Fetch {
         self.count_file(&head);
         let marker = place.marker.map(|(marker, _)| marker);
         let source = PartSource::Arrived { status: StatusCode::PARTIAL_CONTENT, is_stored };
-        let kept = KeptPart { entry: Arc::new(entry), key: place.key, marker, own, alone, source, arrived, _run: run };
+        let kept = KeptPart {
+            entry: Arc::new(entry),
+            key: place.key,
+            marker,
+            own,
+            audience: Audience::Shared,
+            alone,
+            source,
+            arrived,
+            _run: run,
+        };
         self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }
 
     /// Stores a part, and then the head of the response that it belongs to, if the place admits it. Returns whether it
     /// does. If not, a whole body stays in memory, and a body that is divided among nodes is stored without the part:
-    /// without its head, this node would not find the pieces that it owns.
-    pub(super) async fn keep_part(&self, place: &StorePlace, head: &StoredHead, arrived: &PlacedBytes) -> bool {
+    /// without its head, this node would not find the pieces that it owns. `completed` is the proof that all of a part
+    /// has arrived that is the whole body.
+    pub(super) async fn keep_part(
+        &self,
+        place: &StorePlace,
+        head: &StoredHead,
+        arrived: &PlacedBytes,
+        completed: Option<Completed>,
+    ) -> bool {
         let cache = self.cache();
         let is_admitted = place.admission != StoreAdmission::Refused;
         let body = match head.body() {
-            BodyPlace::Whole { .. } => vec![arrived.bytes.clone()],
+            BodyPlace::Whole { .. } => {
+                let Some(completed) = completed else { return false };
+                CommittedBody::Whole(completed, vec![arrived.bytes.clone()])
+            }
             BodyPlace::Chunks { len, representation } if is_admitted => {
                 let (primary, key) = (Arc::clone(&place.primary), Arc::clone(&place.key));
                 let keys = BodyKeys { primary, key, representation };
                 ChunkedBody::new(cache, keys, head, Some(len)).keep(arrived).await;
-                Vec::new()
+                CommittedBody::Part
             }
-            BodyPlace::Chunks { len, .. } if self.is_divided(head, len) => Vec::new(),
+            BodyPlace::Chunks { len, .. } if self.is_divided(head, len) => CommittedBody::Part,
             BodyPlace::Chunks { .. } => return false,
         };
         storing::commit(cache, place, head, body, &self.flight.work).await && is_admitted

@@ -282,7 +282,7 @@ impl TailFetch {
                 CarriedPiece::Broken(_) if let Some(next) = carrier.go_on(source, missing, worth).await => {
                     body = next;
                 }
-                CarriedPiece::End | CarriedPiece::Broken(_) => {
+                CarriedPiece::End(_) | CarriedPiece::Broken(_) => {
                     self.flight.end(Err(BodyError::OriginBroke));
                     return carrier.keep_fragment().await;
                 }

@@ -27,7 +27,7 @@ use crate::{
     errors::{BodyError, Failure},
     flight::{
         source::BodySource,
-        stage::{FetchStage, PrivateResponse},
+        stage::{Audience, FetchStage, PrivateResponse},
         window::Window,
     },
     origin::target::Origin,
@@ -150,11 +150,12 @@ impl Flight {
         }
     }
 
-    /// Announces the fetch's stage to the readers.
+    /// Announces the fetch's stage to the readers. Nobody may join a flight whose response is for its first requester
+    /// alone.
     pub(crate) fn set_stage(&self, stage: FetchStage) {
         let mut state = self.lock();
-        // A later request may get another result.
-        state.closed |= matches!(stage, FetchStage::Changed);
+        // After `Changed` a later request may get another result.
+        state.closed |= stage.audience() == Audience::FirstAsker || matches!(stage, FetchStage::Changed);
         state.stage = stage;
         state.wake_readers();
     }
@@ -164,9 +165,8 @@ impl Flight {
         let mut state = self.lock();
         state.answered_condition = response.status == StatusCode::NOT_MODIFIED;
         state.private = Some(Box::new(response));
-        state.stage = FetchStage::Private;
-        state.closed = true;
-        state.wake_readers();
+        drop(state);
+        self.set_stage(FetchStage::Private);
     }
 
     /// Takes the response that is for the first requester alone. Only the first call returns it.

@@ -15,6 +15,15 @@ use crate::{
     origin::body::OriginBody,
 };
 
+/// The requests that may use a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Every request that the response matches.
+    Shared,
+    /// The request that started the fetch, and no other.
+    FirstAsker,
+}
+
 /// The stage of a fetch.
 #[derive(Clone)]
 pub(crate) enum FetchStage {
@@ -38,6 +47,21 @@ pub(crate) enum FetchStage {
     Failed(Failure),
 }
 
+impl FetchStage {
+    /// Returns the requests that may use what the stage offers.
+    pub(crate) fn audience(&self) -> Audience {
+        match self {
+            Self::Open(open) => open.audience,
+            Self::Confirmed(confirmed) => confirmed.audience,
+            Self::Part(kept) => kept.audience,
+            Self::Private => Audience::FirstAsker,
+            Self::Waiting | Self::Continued(_) | Self::Changed | Self::OriginFailing | Self::Failed(_) => {
+                Audience::Shared
+            }
+        }
+    }
+}
+
 /// A stored response that the origin has confirmed.
 pub(crate) struct ConfirmedEntry {
     /// The entry with its new head.
@@ -48,6 +72,7 @@ pub(crate) struct ConfirmedEntry {
     pub(crate) marker: Option<Arc<ResourceMarker>>,
     /// Fields of the confirmation that are for the first requester alone.
     pub(crate) own: HeaderMap,
+    pub(crate) audience: Audience,
 }
 
 /// The head of a response whose body is being read.
@@ -58,8 +83,7 @@ pub(crate) struct OpenHead {
     pub(crate) own: HeaderMap,
     /// Length of the whole body, if the origin stated it.
     pub(crate) total_len: Option<u64>,
-    /// Whether requests other than the first may receive the response.
-    pub(crate) shareable: bool,
+    pub(crate) audience: Audience,
     /// Why a storable response will not be stored, if that is already known.
     pub(crate) unstored: Option<larder_http::Reason>,
     /// Whether the store has admitted the response before its body arrived.
@@ -102,6 +126,7 @@ pub(crate) struct KeptPart {
     pub(crate) marker: Option<Arc<ResourceMarker>>,
     /// Fields that arrived with it and are for the first requester alone.
     pub(crate) own: HeaderMap,
+    pub(crate) audience: Audience,
     /// The only bytes that will ever be available, if the remainder cannot be requested.
     pub(crate) alone: Option<Span>,
     pub(crate) source: PartSource,

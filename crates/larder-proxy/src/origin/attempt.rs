@@ -7,7 +7,7 @@
 
 use std::{future::poll_fn, sync::Arc, task::Poll};
 
-use http::{Request, Response, header::HOST};
+use http::{Method, Request, Response, header::HOST};
 
 use crate::{
     errors::Failure,
@@ -61,6 +61,7 @@ pub(super) async fn attempt(
     let fate = request.body().fate();
     let expectation = request.body().expectation();
     let patience = origins.shared.limits.origin_response;
+    let is_head = *request.method() == Method::HEAD;
     let (response, connection) = match connection {
         PooledConnection::Own(mut own) => {
             own.watched.arm(patience);
@@ -81,7 +82,7 @@ pub(super) async fn attempt(
                 expectation.grant();
             }
             match Box::pin(stream.send(*request, patience)).await {
-                Some(Ok(response)) => (response.map(ArrivingBody::Library), PooledConnection::Shared(stream)),
+                Some(Ok(response)) => (library::received(response, is_head), PooledConnection::Shared(stream)),
                 Some(Err(refused)) => {
                     let failure = library::failure_of(origin, &refused.error, fate.as_ref());
                     let (unsent, unprocessed) = (refused.unsent.map(Box::new), refused.unprocessed);

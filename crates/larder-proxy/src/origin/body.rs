@@ -1,25 +1,27 @@
 //! The body of an origin's response as it arrives, with its connection.
 //!
 //! Owns: the lease of the connection, which is given back the moment the body has ended. The body is shared and stored
-//! elsewhere. Invariant: the origin's deadline runs only while a reader waits for it, so a slow client never makes a
-//! good origin look silent.
+//! elsewhere. Invariants: the end is reported only of a body that is complete, see [`larder_http::framing`]. The origin's
+//! deadline runs only while a reader waits for it, so a slow client never makes a good origin look silent.
 
 use std::{
     fmt,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Body as _, Frame};
-use hyper::body::Incoming;
-use larder_http::fields::{strip_hop_by_hop, strip_own};
+use http_body::Frame;
+use larder_http::{
+    fields::{strip_hop_by_hop, strip_own},
+    framing::{Completed, IncompleteBody},
+};
 
 use crate::{
     errors::BodyError,
     metrics::WorkerMetrics,
     origin::{http1::Http1Body, pool::Lease, target::OriginWay},
+    received_body::ReceivedBody,
 };
 
 /// The body of a response as it arrives over a connection.
@@ -27,7 +29,7 @@ pub(crate) enum ArrivingBody {
     /// Over our own connection of HTTP/1.1.
     Own(Http1Body),
     /// Over a connection that the HTTP library drives.
-    Library(Incoming),
+    Library(ReceivedBody),
 }
 
 /// The body of an origin's response.
@@ -48,7 +50,7 @@ impl OriginBody {
         body
     }
 
-    /// Returns the next bytes, or `None` at the end that the framing announced. Trailers are dropped (RFC 9110 6.5.1).
+    /// Returns the next bytes, or `None` at the end of a complete body. Trailers are dropped (RFC 9110 6.5.1).
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             match ready!(self.poll_frame(context)) {
@@ -73,7 +75,7 @@ impl OriginBody {
                 let connection = self.lease.as_mut().and_then(Lease::http1);
                 body.poll_frame(connection, context).map_err(|fault| fault.to_string())
             }
-            ArrivingBody::Library(body) => Pin::new(body).poll_frame(context).map_err(|error| error.to_string()),
+            ArrivingBody::Library(body) => body.poll_frame(context).map_err(|fault| fault.to_string()),
         };
         match polled {
             Poll::Pending => {
@@ -104,13 +106,21 @@ impl OriginBody {
         }
     }
 
-    /// Reads a whole body, which must have exactly `len` bytes.
-    pub(crate) async fn collect(self, len: usize) -> Option<Bytes> {
-        self.collect_up_to(len).await.filter(|collected| collected.len() == len)
+    /// Returns the proof that the body is complete, once its end was reported.
+    pub(crate) fn end(&self) -> Result<Completed, IncompleteBody> {
+        match &self.incoming {
+            ArrivingBody::Own(body) => body.end(),
+            ArrivingBody::Library(body) => body.end(),
+        }
     }
 
-    /// Reads a whole body of at most `len` bytes.
-    pub(crate) async fn collect_up_to(mut self, len: usize) -> Option<Bytes> {
+    /// Reads a whole body, which must have exactly `len` bytes. Returns it with the proof that it is complete.
+    pub(crate) async fn collect(self, len: usize) -> Option<(Bytes, Completed)> {
+        self.collect_up_to(len).await.filter(|(collected, _)| collected.len() == len)
+    }
+
+    /// Reads a whole body of at most `len` bytes. Returns it with the proof that it is complete.
+    pub(crate) async fn collect_up_to(mut self, len: usize) -> Option<(Bytes, Completed)> {
         let mut collected = BytesMut::new();
         while let Some(piece) = std::future::poll_fn(|context| self.poll_data(context)).await {
             let piece = piece.ok()?;
@@ -119,7 +129,8 @@ impl OriginBody {
             }
             collected.extend_from_slice(&piece);
         }
-        Some(collected.freeze())
+        let completed = self.end().ok()?;
+        Some((collected.freeze(), completed))
     }
 
     /// Reads the first `len` bytes, and drops the remainder.
@@ -144,7 +155,7 @@ impl OriginBody {
     pub(crate) fn remaining(&self) -> Option<u64> {
         match &self.incoming {
             ArrivingBody::Own(body) => body.remaining(),
-            ArrivingBody::Library(body) => body.size_hint().exact(),
+            ArrivingBody::Library(body) => body.remaining(),
         }
     }
 

@@ -24,6 +24,7 @@ use std::{
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Frame;
+use larder_http::framing::{BodyMeter, Completed, IncompleteBody};
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 
 use crate::origin::stream::OriginStream;
@@ -75,6 +76,8 @@ pub(crate) struct Http1Body {
     received: Bytes,
     /// Whether `received` is the whole body, which arrived with the head, rather than octets to be decoded.
     is_decoded: bool,
+    /// The count of the octets that were returned.
+    meter: BodyMeter,
 }
 
 /// The recipient of the interim responses to a request, in the request's extensions.
@@ -269,7 +272,8 @@ impl Http1Exchange {
             && head.persists()
             && head.status != StatusCode::SWITCHING_PROTOCOLS
             && !matches!(decoder, BodyDecoder::UntilClose);
-        let mut body = Http1Body { decoder, received: Bytes::copy_from_slice(after), is_decoded: false };
+        let (meter, received) = (decoder.meter(), Bytes::copy_from_slice(after));
+        let mut body = Http1Body { decoder, received, is_decoded: false, meter };
         body.note_end(connection);
         body.decode_whole(connection);
         let mut response = Response::new(body);
@@ -290,7 +294,8 @@ impl Http1Body {
     ) -> Poll<Option<Result<Frame<Bytes>, ExchangeFault>>> {
         if self.is_decoded {
             self.is_decoded = false;
-            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.received)))));
+            let data = std::mem::take(&mut self.received);
+            return Poll::Ready(Some(Ok(self.counted(data))));
         }
         let Some(connection) = connection else {
             debug_assert!(self.decoder.has_ended(), "the connection stays until the body has ended");
@@ -300,7 +305,7 @@ impl Http1Body {
             let part = self.decoder.next(&mut self.received);
             self.note_end(connection);
             match part {
-                Ok(DecodedPart::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Ok(DecodedPart::Data(data)) => return Poll::Ready(Some(Ok(self.counted(data)))),
                 Ok(DecodedPart::Trailers(fields)) => return Poll::Ready(Some(Ok(Frame::trailers(fields)))),
                 Ok(DecodedPart::End) => return Poll::Ready(None),
                 Err(fault) => return Poll::Ready(Some(Err(ExchangeFault::Response(fault)))),
@@ -311,13 +316,23 @@ impl Http1Body {
             match received {
                 Ok(octets) if !octets.is_empty() => self.received = octets,
                 Ok(_) if matches!(self.decoder, BodyDecoder::UntilClose) => {
-                    self.decoder = BodyDecoder::Length(0);
+                    self.decoder = BodyDecoder::Closed;
                     return Poll::Ready(None);
                 }
                 Ok(_) => return Poll::Ready(Some(Err(ExchangeFault::Closed))),
                 Err(fault) => return Poll::Ready(Some(Err(fault))),
             }
         }
+    }
+
+    /// Returns the proof that the body is complete, once all of it was returned.
+    pub(crate) fn end(&self) -> Result<Completed, IncompleteBody> {
+        self.decoder.end_mark().map_or_else(|| Err(self.meter.break_off()), |mark| self.meter.end(mark))
+    }
+
+    fn counted(&mut self, data: Bytes) -> Frame<Bytes> {
+        self.meter.take(data.len() as u64);
+        Frame::data(data)
     }
 
     /// Returns whether the rest of the body no longer needs the connection.

@@ -11,8 +11,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::Response;
-use hyper::client::conn::http1::{self, SendRequest};
+use http::{Method, Response, StatusCode};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+};
 use hyper_util::rt::TokioIo;
 
 use crate::{
@@ -28,6 +31,7 @@ use crate::{
         stream::OriginStream,
         target::Origin,
     },
+    received_body::ReceivedBody,
     watch::{WatchOrder, WatchedConnection},
 };
 
@@ -63,9 +67,10 @@ pub(super) async fn send(
     let fate = request.body().fate();
     let patience = origins.shared.limits.origin_response;
     let request = request.map(|body| body.with_deadline(&own.watched, patience));
+    let is_head = *request.method() == Method::HEAD;
     own.requests.note();
     match sender.try_send_request(request).await {
-        Ok(response) => Ok(response.map(ArrivingBody::Library)),
+        Ok(response) => Ok(received(response, is_head)),
         Err(mut failed) => {
             let unsent = failed.take_message().map(Box::new);
             let failure = if own.watched.order() == WatchOrder::Expire {
@@ -76,6 +81,14 @@ pub(super) async fn send(
             Err(SendFailure { failure, unsent, unprocessed: false, answered: failed.error().is_parse() })
         }
     }
+}
+
+/// Returns a response of the library with a body that reports its end only if it is complete.
+pub(super) fn received(response: Response<Incoming>, is_head: bool) -> Response<ArrivingBody> {
+    let (head, body) = response.into_parts();
+    let has_content = !is_head && !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let body = ReceivedBody::new(body, (head.version, &head.headers), has_content);
+    Response::from_parts(head, ArrivingBody::Library(body))
 }
 
 /// Hands a connection that our own code drives to the library, between two exchanges.

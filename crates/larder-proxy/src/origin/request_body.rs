@@ -18,13 +18,16 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use larder_http::telling::{self, FieldTrust};
+use larder_http::{
+    framing::{BodyMeter, Completed, EndMark, IncompleteBody},
+    telling::{self, FieldTrust},
+};
 
 use crate::{
     config::Limits,
     errors::Failure,
     origin::expectation::{Expectation, OriginWord},
+    received_body::ReceivedBody,
     watch::{WatchOrder, WatchedConnection, WorkerDeadlines},
 };
 
@@ -34,7 +37,7 @@ pub(crate) struct RequestBody(RequestBodySource);
 
 /// A client's body: still arriving, or present in full.
 pub(crate) enum ClientBody {
-    Arriving(Incoming),
+    Arriving(ReceivedBody),
     Read(Bytes),
 }
 
@@ -50,7 +53,7 @@ enum RequestBodySource {
 
 /// A client's body as it arrives.
 struct StreamedBody {
-    incoming: Incoming,
+    incoming: ReceivedBody,
     fate: Arc<BodyFate>,
     pace: BodyPace,
     watches: Arc<WorkerDeadlines>,
@@ -113,6 +116,15 @@ impl RequestBody {
     /// Creates an empty body.
     pub(crate) fn none() -> Self {
         Self::default()
+    }
+
+    /// Returns the proof that the body is complete, once its end was reported.
+    pub(crate) fn end(&self) -> Result<Completed, IncompleteBody> {
+        match &self.0 {
+            RequestBodySource::Streamed(streamed) => streamed.incoming.end(),
+            // Bytes that are present were read as a whole.
+            RequestBodySource::Nowhere | RequestBodySource::Whole(_) => BodyMeter::of_len(0).end(EndMark::Length),
+        }
     }
 
     /// Takes the bytes of a body that is present in full. Returns `None` for one that is still arriving.
@@ -202,7 +214,9 @@ impl Body for RequestBody {
         match &self.0 {
             RequestBodySource::Nowhere => SizeHint::with_exact(0),
             RequestBodySource::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            RequestBodySource::Streamed(streamed) => streamed.incoming.size_hint(),
+            RequestBodySource::Streamed(streamed) => {
+                streamed.incoming.remaining().map_or_else(SizeHint::new, SizeHint::with_exact)
+            }
         }
     }
 }
@@ -215,7 +229,7 @@ impl StreamedBody {
             Poll::Ready(None) => {}
         }
         let tick = self.watches.tick();
-        match Pin::new(&mut self.incoming).poll_frame(cx) {
+        match self.incoming.poll_frame(cx) {
             Poll::Pending => {
                 self.pace.wait(tick);
                 self.await_client(cx)

@@ -13,8 +13,11 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use larder_http::{
-    BodyPlace, ReceivedHead, SelectingFields, Storability, StoredHead, Timestamp, fields::strip_own,
-    rules::RuledRequest, storable,
+    BodyPlace, ReceivedHead, SelectingFields, Storability, StoredHead, Timestamp,
+    fields::strip_own,
+    framing::{BodyMeter, EndMark},
+    rules::RuledRequest,
+    storable,
 };
 
 use super::{
@@ -25,6 +28,7 @@ use crate::{
     cache::{
         Cache,
         chunks::{BodyKeys, ChunkedBody},
+        committed_body::CommittedBody,
         entry::{CHUNK_BYTES, random},
         invalidation,
         lookup::{self, LookupResult},
@@ -309,12 +313,13 @@ impl Unpacker<'_> {
         let representation = random();
         let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
         let chunks = (body_bytes > CHUNK_BYTES).then(|| ChunkedBody::new(cache, keys, &head, Some(body_bytes)));
-        let mut number = 0;
+        let (mut number, mut meter) = (0, BodyMeter::of_len(body_bytes));
         while left > 0 {
             let mut piece = vec![0; left.min(CHUNK_BYTES) as usize];
             content.read_exact(&mut piece)?;
             check.push(&piece);
             left -= piece.len() as u64;
+            meter.take(piece.len() as u64);
             pieces.push(Bytes::from(piece));
             if let Some(chunks) = &chunks {
                 if !wait(chunks.store_chunk(number, std::mem::take(&mut pieces))) {
@@ -327,10 +332,16 @@ impl Unpacker<'_> {
             // The chunks stored so far are never found without a head.
             return Ok(Err("its body does not match the stated digest".into()));
         }
-        let head =
-            if chunks.is_some() { head.with_body(BodyPlace::Chunks { len: body_bytes, representation }) } else { head };
+        let completed = meter.end(EndMark::Length).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        let (head, body) = match chunks {
+            Some(_) => {
+                let place = BodyPlace::Chunks { len: body_bytes, representation };
+                (head.with_body(place), CommittedBody::Chunks(completed))
+            }
+            None => (head, CommittedBody::Whole(completed, pieces)),
+        };
         let head = head.detached().after_purges(work.purge_count);
-        match wait(storing::commit(cache, &place, &head, pieces, &work)) {
+        match wait(storing::commit(cache, &place, &head, body, &work)) {
             true => Ok(Ok(body_bytes)),
             false => Ok(Err("the store accepts nothing now".into())),
         }

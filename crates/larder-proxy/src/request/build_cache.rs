@@ -19,7 +19,7 @@ use http::{
 use hyper::body::Incoming;
 use larder_http::{CacheStatus, cache_status::Forward, date::format_http_date, fields::accepted_authority};
 
-use self::upload::{Upload, UploadBody, UploadRefusal};
+use self::upload::{Upload, UploadBody, UploadPiece, UploadRefusal};
 use crate::{
     asked::RequestHead,
     build_caches::{BuildCacheRequest, WriteAccess, WriterFacts},
@@ -35,6 +35,7 @@ use crate::{
     clock,
     errors::Failure,
     outcome::{MissReason, Outcome},
+    received_body::ReceivedBody,
     request::{admission, serve, served::ServedResponse},
     worker::Worker,
 };
@@ -56,7 +57,7 @@ pub(crate) async fn answer(
     // The origin must not learn the token. Entries are the same for all clients.
     head.fields.remove(AUTHORIZATION);
     head.fields.remove(COOKIE);
-    let mut body = UploadBody::new(worker, request.into_body());
+    let mut body = UploadBody::new(worker, ReceivedBody::of_request(*request));
     let rest = cache.rest(asked.path()).split('?').next().unwrap_or_default();
     let mut served = match (asked.method.as_str(), access) {
         ("GET" | "HEAD", _) if rest == TURBO_STATUS => json(r#"{"status":"enabled"}"#),
@@ -128,17 +129,17 @@ async fn put(
         Ok(upload) => upload,
         Err(refusal) => return refused(refusal),
     };
-    loop {
+    let completed = loop {
         match upload.next_piece(body).await? {
-            Ok(Some(piece)) => match upload.push(piece).await {
+            Ok(UploadPiece::Bytes(piece)) => match upload.push(piece).await {
                 Ok(()) => {}
                 Err(refusal) => return refused(refusal),
             },
-            Ok(None) => break,
+            Ok(UploadPiece::End(completed)) => break completed,
             Err(refusal) => return refused(refusal),
         }
-    }
-    match upload.finish(cache.has_origin()).await {
+    };
+    match upload.finish(completed, cache.has_origin()).await {
         Ok(tag) => {
             let status = if before.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
             let mut served = written(status, "");

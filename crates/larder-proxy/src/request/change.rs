@@ -19,6 +19,7 @@ use larder_http::{
 use crate::{
     asked::RequestHead,
     cache::{
+        committed_body::CommittedBody,
         entry::CHUNK_BYTES,
         invalidation,
         purges::PurgeMode,
@@ -86,9 +87,10 @@ pub(crate) async fn change(
         ));
     };
     let broken = || Failure::Broken { host: asked.origin.to_string(), why: "its response ended early".to_owned() };
-    let bytes = body.collect(len).await.ok_or_else(broken)?;
+    let (bytes, completed) = body.collect(len).await.ok_or_else(broken)?;
     let fields = received.fields.clone();
-    let stored = keep(worker, asked, KeptPost { rule: &rule, received, work }, &bytes).await;
+    let body = CommittedBody::Whole(completed, vec![bytes.clone()]);
+    let stored = keep(worker, asked, KeptPost { rule: &rule, received, work }, body).await;
     let cache_status = told(cache_status, stored);
     let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
     let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
@@ -124,7 +126,7 @@ struct KeptPost<'a> {
 }
 
 /// Stores a response to POST under its target's key, and returns whether it did.
-async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, bytes: &bytes::Bytes) -> bool {
+async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, body: CommittedBody) -> bool {
     let KeptPost { rule, received, work } = kept;
     let settings = &worker.cache.http;
     let Some((primary, work)) = asked.key.as_ref().zip(work) else { return false };
@@ -132,9 +134,9 @@ async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, byt
     let work = work.after_own_change();
     let place = StorePlace::new(primary, rule, &asked.fields, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
-    let head = StoredHead::new(received, BodyPlace::Whole { len: bytes.len() as u64 }, selecting, &settings.targets);
+    let head = StoredHead::new(received, BodyPlace::Whole { len: body.len() }, selecting, &settings.targets);
     let head = head.after_purges(work.purge_count);
-    storing::commit(&worker.cache, &place, &head, vec![bytes.clone()], &work).await
+    storing::commit(&worker.cache, &place, &head, body, &work).await
 }
 
 fn told(mut cache_status: CacheStatus, is_stored: bool) -> CacheStatus {

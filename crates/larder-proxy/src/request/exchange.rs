@@ -35,6 +35,7 @@ use crate::{
     outcome::Outcome,
     popular::PopularitySubject,
     readiness::Readiness,
+    received_body::ReceivedBody,
     request::{
         accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
         admission, build_cache, change, encode, final_recipient, gate, intercept, memory, nodes, pac, question,
@@ -361,7 +362,7 @@ async fn serve_request(
     nodes::catch_up(worker, &request, asked.key.as_deref()).await?;
     // The head must have no second owner, because a git question may be made from it.
     let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
-    let served = serve_admitted(client, worker, asked, request.into_body()).await;
+    let served = serve_admitted(client, worker, asked, ReceivedBody::of_request(*request)).await;
     if let (Err(Failure::Offline { .. }), Some((session, method, Some(uri)))) = (&served, named) {
         let method = if method == Method::GET { String::new() } else { format!("{method} ") };
         session.note_missing(format!("{method}{uri}"));
@@ -373,7 +374,7 @@ async fn serve_admitted(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     mut asked: Arc<RequestHead>,
-    body: Incoming,
+    body: ReceivedBody,
 ) -> Result<ServedResponse, Failure> {
     let mut body = ClientBody::Arriving(body);
     if question::may_be(&asked) {

@@ -24,7 +24,7 @@ use crate::{
         part::is_all_wanted,
         presence::{self, ReadyAnswer},
         reader::FlightReader,
-        stage::{ConfirmedEntry, ContinuedBody, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
+        stage::{Audience, ConfirmedEntry, ContinuedBody, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
     },
     outcome::{MissReason, Outcome},
     request::{
@@ -77,6 +77,11 @@ impl FlightReading<'_> {
     /// Answers from a flight's stage. `ended_before` says that the flight had ended before this request joined it.
     pub(super) async fn take(self, reader: FlightReader, stage: FetchStage, ended_before: bool) -> FlightAnswer {
         let Self { worker, asked, sharing } = self;
+        if stage.audience() == Audience::FirstAsker && !reader.is_first() {
+            // A 304 that answered only the first requester's condition says nothing about this request.
+            let is_about_nothing = reader.flight().answered_a_condition();
+            return Err(if is_about_nothing { UnusedReason::Again } else { UnusedReason::NotForUs });
+        }
         let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
         // The rarer stages are boxed, so that they do not enlarge the future that waits for the origin.
         match stage {
@@ -87,15 +92,11 @@ impl FlightReading<'_> {
                 let served = stale.and_then(|found| stale_answer(worker, asked, found));
                 served.map(Ok).ok_or(UnusedReason::NotForUs)
             }
-            FetchStage::Private if reader.is_first() => match reader.flight().take_private() {
+            FetchStage::Private => match reader.flight().take_private() {
                 Some(response) => Ok(Box::pin(self.private(*response)).await),
                 None => Err(UnusedReason::NotForUs),
             },
-            // The 304 answered only the first requester's condition, so it says nothing about this request.
-            FetchStage::Private if reader.flight().answered_a_condition() => Err(UnusedReason::Again),
-            FetchStage::Private | FetchStage::Waiting | FetchStage::Continued(_) | FetchStage::Changed => {
-                Err(UnusedReason::NotForUs)
-            }
+            FetchStage::Waiting | FetchStage::Continued(_) | FetchStage::Changed => Err(UnusedReason::NotForUs),
             FetchStage::Failed(failure) => Ok(or_stale(worker, asked, Err(failure), stale)),
         }
     }
@@ -149,7 +150,7 @@ impl FlightReading<'_> {
         // Only requests that joined before its end may share a stale response (RFC 9111 4). For later requests, it is a
         // stored response to validate.
         let is_current = !ended_before || matches!(decision, Reuse::Fresh { .. });
-        require(open.shareable && is_current, UnusedReason::NotForUs)
+        require(is_current, UnusedReason::NotForUs)
     }
 
     /// Answers from a response that is arriving, or has arrived and is being stored.

@@ -200,7 +200,7 @@ async fn fetch(
         },
     };
     let (head, body) = worker.origins.ask(outgoing).await?;
-    let body = body
+    let (body, _) = body
         .collect_up_to(TOKEN_BYTES_MAX)
         .await
         .ok_or_else(|| broken(asked, "the response of its token service is malformed"))?;

@@ -126,6 +126,16 @@ fn origin_that_is_not_there_for_a_moment_is_asked_again() {
 }
 
 #[test]
+fn origin_that_breaks_off_each_time_is_asked_twice_more() {
+    let fixture = Fixture::new(|received, number| match number {
+        0 => broken(TAGGED, LEN, 1000),
+        _ => part(received, TAGGED, LEN, 0),
+    });
+    assert!(!fixture.get("/", &[]).complete);
+    assert_eq!(ranges(&fixture), ["all", "bytes=1000-", "bytes=1000-"]);
+}
+
+#[test]
 fn nobody_is_asked_for_what_nobody_waits_for() {
     let fixture = Fixture::new(|_, number| match number {
         0 => broken(TAGGED, 64 << 20, 1 << 20),

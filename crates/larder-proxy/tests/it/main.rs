@@ -9,6 +9,7 @@ mod bodies;
 mod body_memory;
 mod bounds;
 mod breaks;
+mod broken_bodies;
 mod build_caches;
 mod caching;
 mod chunks;

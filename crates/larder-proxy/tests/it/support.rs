@@ -2,6 +2,7 @@
 
 pub(crate) mod ailing_device;
 pub(crate) mod bodies;
+pub(crate) mod breaking_origin;
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod fixture;

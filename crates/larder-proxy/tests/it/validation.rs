@@ -1,11 +1,14 @@
 //! Conditional requests both ways, and stale responses (RFC 9111 4.2.4, 4.3).
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
-use crate::support::{Fixture, Reply, Response};
+use crate::support::{Ailment, Fixture, Gate, Received, Reply, Response, eventually};
 
 /// Makes a response stale on arrival.
 const STALE: &str = "Age: 100";
@@ -182,4 +185,63 @@ fn content_that_its_validation_found_to_be_gone_is_not_served_again() {
             assert_ne!(response.text(), "old", "{status} {lines:?}: {response:?}");
         }
     }
+}
+
+/// Clients that wait for the validation of one stored response, and as many that come later.
+const ASKER_COUNT: usize = 120;
+
+/// Responses that are for one client, each with the client's name. The first response is for all.
+fn named(received: &Received, (age, control): (&str, &str), gate: &Gate) -> Reply {
+    let Some(user) = received.field("x-user") else {
+        return Reply::ok(&["Cache-Control: max-age=60", age, "ETag: \"v\"", "X-For: all"], "page");
+    };
+    let fields = [&*format!("Cache-Control: {control}"), "ETag: \"v\"", &*format!("X-For: {user}")];
+    match received.field("if-none-match") {
+        Some(_) => Reply::status("304 Not Modified", &fields, "").after(gate),
+        None => Reply::ok(&fields, "page"),
+    }
+}
+
+/// Sends requests that wait for one validation, and others once the first has its response. Each must get what is for it.
+fn ask_as_many(fixture: &Fixture, gate: &Gate, fields: &[&str], between: impl FnOnce()) {
+    let ask = |number: usize| {
+        let user = format!("X-User: {number}");
+        let found = fixture.get("/", &[&[&*user], fields].concat());
+        assert_eq!((found.status, found.text().as_str()), (200, "page"));
+        assert_eq!(found.field("x-for"), Some(number.to_string().as_str()));
+    };
+    std::thread::scope(|scope| {
+        let begin = |number: usize| scope.spawn(move || ask(number));
+        let waiting: Vec<_> = (0..ASKER_COUNT).map(begin).collect();
+        eventually("nearly all wait", || fixture.proxy.stats().collapsed >= ASKER_COUNT as u64 - 2);
+        between();
+        gate.open();
+        let later: Vec<_> = (ASKER_COUNT..2 * ASKER_COUNT).map(begin).collect();
+        waiting.into_iter().chain(later).for_each(|asker| asker.join().unwrap());
+    });
+}
+
+#[test]
+fn what_a_304_says_to_one_client_it_says_to_no_other() {
+    for control in ["private", "no-store", "private, max-age=600"] {
+        let gate = Gate::default();
+        let held = gate.clone();
+        let fixture = Fixture::new(move |received, _| named(received, (STALE, control), &held));
+        fixture.get("/", &[]);
+        eventually("it is stored", || fixture.store.as_ref().unwrap().stats().entries > 0);
+        // A proxy that knows that responses to this request are stale on arrival lets nobody wait.
+        let fixture = fixture.restart();
+        ask_as_many(&fixture, &gate, &[], || {});
+    }
+}
+
+#[test]
+fn what_a_304_says_to_one_client_it_says_to_no_other_while_the_disk_is_slow() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let (fixture, device) = Fixture::ailing(move |received, _| named(received, ("Age: 0", "private"), &held), |_| {});
+    fixture.get("/", &[]);
+    // The removal of what the 304 forbids to keep takes a while.
+    ask_as_many(&fixture, &gate, &["Cache-Control: no-cache"], || device.slow_down(Duration::from_millis(20)));
+    device.set(Ailment::Nothing);
 }

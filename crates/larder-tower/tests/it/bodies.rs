@@ -3,7 +3,10 @@
 use crate::support::{cache, serve};
 use bytes::Bytes;
 use futures_util::stream;
-use http::{Request, Response, StatusCode, header::CACHE_CONTROL};
+use http::{
+    Request, Response, StatusCode, Version,
+    header::{CACHE_CONTROL, CONTENT_LENGTH},
+};
 use http_body_util::{BodyExt, Empty, Full, StreamBody, combinators::BoxBody};
 use hyper::{
     body::{Body, Frame, Incoming},
@@ -138,6 +141,59 @@ async fn body_that_breaks_off_is_an_error_and_not_stored() {
         let response = cache.respond(request, &mut Broken(frames)).await.unwrap();
         assert!(status_of(&response).contains("fwd=uri-miss"), "{}", status_of(&response));
         assert!(response.into_body().collect().await.is_err());
+    }
+}
+
+/// An origin whose bodies end quietly after these pieces.
+struct Quiet {
+    version: Version,
+    content_length: Option<u64>,
+    pieces: usize,
+}
+
+impl Origin<()> for Quiet {
+    type Body = StreamBody<stream::Iter<std::vec::IntoIter<io::Result<Frame<Bytes>>>>>;
+    type Error = Infallible;
+
+    async fn send(&mut self, _: Request<()>) -> Result<Response<Self::Body>, Infallible> {
+        let frames: Vec<_> = (0..self.pieces).map(|_| Ok(Frame::data(pattern(1000)))).collect();
+        let mut response = Response::new(StreamBody::new(stream::iter(frames)));
+        *response.version_mut() = self.version;
+        response.headers_mut().insert(CACHE_CONTROL, "max-age=3600".parse().unwrap());
+        if let Some(length) = self.content_length {
+            response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        }
+        Ok(response)
+    }
+}
+
+/// Libraries report a stream that was reset with NO_ERROR like one that has ended.
+#[tokio::test]
+async fn body_that_ends_quietly_is_stored_only_if_it_is_complete() {
+    let cases = [
+        // Version, Content-Length, pieces, whether reading it is an error, whether it is stored.
+        (Version::HTTP_11, Some(3000), 3, false, true),
+        (Version::HTTP_11, Some(3000), 2, true, false),
+        (Version::HTTP_11, Some(3000), 0, true, false),
+        (Version::HTTP_11, None, 2, false, true),
+        (Version::HTTP_2, Some(3000), 3, false, true),
+        (Version::HTTP_2, Some(3000), 2, true, false),
+        // The body does not say that END_STREAM was received.
+        (Version::HTTP_2, None, 2, false, false),
+    ];
+    for (number, (version, content_length, pieces, is_error, is_stored)) in cases.into_iter().enumerate() {
+        let (_directory, cache) = cache();
+        let cache = HttpCache::private(cache);
+        let request = || {
+            let mut request = Request::new(());
+            *request.uri_mut() = "http://site.example/".parse().unwrap();
+            request
+        };
+        let mut origin = Quiet { version, content_length, pieces };
+        let read = cache.respond(request(), &mut origin).await.unwrap().into_body().collect().await;
+        assert_eq!(read.is_err(), is_error, "{number}");
+        let again = cache.respond(request(), &mut origin).await.unwrap();
+        assert_eq!(status_of(&again).contains("hit"), is_stored, "{number}: {}", status_of(&again));
     }
 }
 

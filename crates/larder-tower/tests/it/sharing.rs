@@ -278,3 +278,69 @@ async fn client_that_goes_away_does_not_end_the_fetch_that_others_wait_for() {
     assert!(status.contains("collapsed"), "{status}");
     assert_eq!((body.len(), script.asked()), (script.body.len(), 1));
 }
+
+/// An origin whose stored response is stale at once, and whose every 304 is for one user.
+#[derive(Clone)]
+struct Personal {
+    control: &'static str,
+    answers: Arc<Semaphore>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Origin<()> for Personal {
+    type Body = OriginBody;
+    type Error = io::Error;
+
+    async fn send(&mut self, request: Request<()>) -> io::Result<Response<OriginBody>> {
+        let user = request.headers().get("x-user").cloned();
+        let is_condition = request.headers().contains_key("if-none-match");
+        self.asked.fetch_add(1, SeqCst);
+        if user.is_some() {
+            self.answers.acquire().await.unwrap().forget();
+        }
+        let control = if user.is_some() { self.control } else { "max-age=60" };
+        let age = if user.is_some() { "0" } else { "100" };
+        let response = Response::builder().header("etag", "\"v\"").header("cache-control", control).header("age", age);
+        let response = match user {
+            Some(user) => response.header("x-for", user),
+            None => response.header("x-for", "all"),
+        };
+        let status = if is_condition { 304 } else { 200 };
+        let frames = if is_condition { Vec::new() } else { vec![Ok(Frame::data(Bytes::from_static(b"page")))] };
+        Ok(response.status(status).body(StreamBody::new(stream::iter(frames)).boxed_unsync()).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn what_a_304_says_to_one_client_it_says_to_no_other() {
+    for control in ["private", "no-store"] {
+        let (_directory, cache) = cache();
+        let cache = HttpCache::shared(cache);
+        let origin = Personal { control, answers: Arc::new(Semaphore::new(0)), asked: Arc::default() };
+        let ask = |user: Option<usize>| {
+            let (cache, mut origin) = (cache.clone(), origin.clone());
+            async move {
+                let mut request = Request::new(());
+                *request.uri_mut() = "http://site.example/".parse().unwrap();
+                if let Some(user) = user {
+                    request.headers_mut().insert("x-user", user.to_string().parse().unwrap());
+                }
+                let response = cache.respond(request, &mut origin).await.unwrap();
+                let told = response.headers()["x-for"].to_str().unwrap().to_owned();
+                assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "page");
+                told
+            }
+        };
+        assert_eq!(ask(None).await, "all");
+        let asking = join_all((0..120).map(|user| ask(Some(user))));
+        let opening = async {
+            while origin.asked.load(SeqCst) < 2 {
+                tokio::task::yield_now().await;
+            }
+            origin.answers.add_permits(1000);
+        };
+        let (told, ()) = timeout(PATIENCE, async { tokio::join!(asking, opening) }).await.unwrap();
+        assert_eq!(told, (0..120).map(|user| user.to_string()).collect::<Vec<_>>(), "{control}");
+        assert_eq!(ask(Some(500)).await, "500", "{control}");
+    }
+}

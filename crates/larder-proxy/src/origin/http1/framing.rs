@@ -7,7 +7,10 @@
 
 use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, Method, StatusCode};
-use larder_http::fields::{BodyLength, check_response};
+use larder_http::{
+    fields::{BodyLength, check_response},
+    framing::{BodyMeter, EndMark},
+};
 
 use super::head::{HeadLimits, ResponseFault, ResponseHead, parse_trailers};
 
@@ -19,6 +22,8 @@ pub(crate) enum BodyDecoder {
     Chunked(Box<ChunkDecoder>),
     /// The body ends with the connection.
     UntilClose,
+    /// The connection on which the body ends was closed in an orderly way.
+    Closed,
 }
 
 /// The next part of a body.
@@ -92,7 +97,7 @@ impl BodyDecoder {
     /// The octets violate the framing.
     pub(crate) fn next(&mut self, received: &mut Bytes) -> Result<DecodedPart, ResponseFault> {
         match self {
-            Self::Length(0) => Ok(DecodedPart::End),
+            Self::Length(0) | Self::Closed => Ok(DecodedPart::End),
             Self::Chunked(chunks) => chunks.next(received),
             _ if received.is_empty() => Ok(DecodedPart::More),
             Self::Length(left) => {
@@ -110,12 +115,36 @@ impl BodyDecoder {
             Self::Length(left) => *left == 0,
             Self::Chunked(chunks) => chunks.place == ChunkPlace::End,
             Self::UntilClose => false,
+            Self::Closed => true,
         }
+    }
+
+    /// Returns the meter of a body of which nothing was decoded yet.
+    pub(crate) fn meter(&self) -> BodyMeter {
+        BodyMeter::http1(match self {
+            Self::Length(left) => BodyLength::Length(*left),
+            Self::Chunked(_) => BodyLength::Chunked,
+            Self::UntilClose | Self::Closed => BodyLength::Unstated,
+        })
+    }
+
+    /// Returns the mark by which the body has ended, if it has.
+    pub(crate) fn end_mark(&self) -> Option<EndMark> {
+        let mark = match self {
+            Self::Length(_) => EndMark::Length,
+            Self::Chunked(_) => EndMark::LastChunk,
+            Self::UntilClose | Self::Closed => EndMark::Close,
+        };
+        self.has_ended().then_some(mark)
     }
 
     /// Returns the number of octets still to come, if the framing says it.
     pub(crate) fn remaining(&self) -> Option<u64> {
-        if let Self::Length(left) = self { Some(*left) } else { None }
+        match self {
+            Self::Length(left) => Some(*left),
+            Self::Closed => Some(0),
+            Self::Chunked(_) | Self::UntilClose => None,
+        }
     }
 }
 

@@ -116,6 +116,7 @@ async fn receive(connection: &mut Http1Connection, mut exchange: Http1Exchange, 
             }
         }
         assert!(body.is_finished() && body.is_off_the_wire(), "a body that has ended says so");
+        assert_eq!(body.end().map(|completed| completed.len()), Ok(received.body.len() as u64));
         Ok::<_, ExchangeFault>(())
     };
     let ended = ended.await;

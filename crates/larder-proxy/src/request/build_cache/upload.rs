@@ -17,10 +17,9 @@ use http::{
     header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED},
 };
 use http_body::Body as _;
-use hyper::body::Incoming;
 use larder_http::{
     BodyPlace, Precondition, ReceivedHead, Ruling, SelectingFields, StoredHead, conditional, date::format_http_date,
-    ruling::IgnoredParts,
+    framing::Completed, ruling::IgnoredParts,
 };
 use tokio::time::timeout_at;
 
@@ -30,6 +29,7 @@ use crate::{
     cache::{
         Cache,
         chunks::{BodyKeys, ChunkedBody},
+        committed_body::CommittedBody,
         entry::{CHUNK_BYTES, random},
         lookup::FoundResponse,
         storing::{self, StoreAdmission, StorePlace},
@@ -38,13 +38,20 @@ use crate::{
     clock,
     digest::{DigestCheck, NamedDigest},
     errors::Failure,
-    origin::request_body::{ClientBody, RequestBody},
+    origin::request_body::{BodyFault, ClientBody, RequestBody},
+    received_body::ReceivedBody,
     request::served::ServedResponse,
     worker::Worker,
 };
 
 /// The body of a request to a build cache.
 pub(super) struct UploadBody(RequestBody);
+
+/// The next piece of an upload.
+pub(super) enum UploadPiece {
+    Bytes(Bytes),
+    End(Completed),
+}
 
 /// An upload whose body is arriving.
 pub(super) struct Upload {
@@ -92,7 +99,7 @@ pub(super) fn precondition(fields: &HeaderMap, before: Option<&FoundResponse>) -
 }
 
 impl UploadBody {
-    pub(super) fn new(worker: &Worker, body: Incoming) -> Self {
+    pub(super) fn new(worker: &Worker, body: ReceivedBody) -> Self {
         let limits = &worker.shared.config.limits;
         Self(RequestBody::of_client(ClientBody::Arriving(body), None, limits, &worker.watches))
     }
@@ -107,23 +114,23 @@ impl UploadBody {
         let mut left = SKIPPED_BYTES_MAX;
         while left > 0 {
             match self.next().await {
-                Ok(Some(bytes)) => left = left.saturating_sub(bytes.len() as u64),
-                Ok(None) => return true,
+                Ok(UploadPiece::Bytes(bytes)) => left = left.saturating_sub(bytes.len() as u64),
+                Ok(UploadPiece::End(_)) => return true,
                 Err(_) => return false,
             }
         }
         self.is_over()
     }
 
-    /// Returns the next bytes, or `None` at the end.
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    /// Returns the next bytes, or the end.
+    async fn next(&mut self) -> Result<UploadPiece, Failure> {
         loop {
             let Some(frame) = poll_fn(|context| Pin::new(&mut self.0).poll_frame(context)).await else {
-                return Ok(None);
+                return self.0.end().map(UploadPiece::End).map_err(|_| BodyFault::BrokenOff.into());
             };
             // Trailers are not stored.
             if let Ok(bytes) = frame?.into_data() {
-                return Ok(Some(bytes));
+                return Ok(UploadPiece::Bytes(bytes));
             }
         }
     }
@@ -165,14 +172,14 @@ impl Upload {
         })
     }
 
-    /// Returns the next bytes of the body, or `None` at its end. While memory is short, waits for a turn.
+    /// Returns the next piece of the body. While memory is short, waits for a turn.
     ///
     /// # Errors
     /// The body does not arrive, or is refused because its turn is over.
     pub(super) async fn next_piece(
         &mut self,
         body: &mut UploadBody,
-    ) -> Result<Result<Option<Bytes>, UploadRefusal>, Failure> {
+    ) -> Result<Result<UploadPiece, UploadRefusal>, Failure> {
         let bodies = Arc::clone(&self.cache.shared.bodies);
         while self.turn.is_none() && bodies.is_used_up() && self.pending_bytes > SHARE_BYTES_MIN {
             self.turn = bodies.take_turn().await;
@@ -214,18 +221,18 @@ impl Upload {
     ///
     /// # Errors
     /// The body has a wrong digest, or cannot be stored.
-    pub(super) async fn finish(mut self, has_origin: bool) -> Result<HeaderValue, UploadRefusal> {
+    pub(super) async fn finish(mut self, completed: Completed, has_origin: bool) -> Result<HeaderValue, UploadRefusal> {
         if self.check.take().is_some_and(|check| !check.matches()) {
             // The chunks stored so far are never found without a head.
             return Err(UploadRefusal::WrongDigest);
         }
-        let (len, representation) = (self.len, self.representation);
-        let place = if self.chunks.is_some() {
+        let (len, representation) = (completed.len(), self.representation);
+        let (place, body) = if self.chunks.is_some() {
             let pieces = self.take_pieces(self.pending_bytes);
             self.store_chunk(pieces).await?;
-            BodyPlace::Chunks { len, representation }
+            (BodyPlace::Chunks { len, representation }, CommittedBody::Chunks(completed))
         } else {
-            BodyPlace::Whole { len }
+            (BodyPlace::Whole { len }, CommittedBody::Whole(completed, std::mem::take(&mut self.pieces)))
         };
         let is_current = if has_origin { self.work.outdate_others() } else { self.work.is_current() };
         if !is_current {
@@ -237,7 +244,7 @@ impl Upload {
         let place = StorePlace { primary, key, marker: None, group: 0, admission: StoreAdmission::Granted };
         // The status is a promise, so nothing of the entry may be in memory only. The same flush covers the chunks,
         // which were committed earlier.
-        if storing::commit_for_good(&self.cache, &place, &head, self.pieces, &work).await {
+        if storing::commit_for_good(&self.cache, &place, &head, body, &work).await {
             return Ok(tag_of(representation));
         }
         Err(if work.is_current() { UploadRefusal::NotStored } else { UploadRefusal::Removed })

@@ -156,7 +156,8 @@ impl Fixture {
         Self::config_to(origin.address)
     }
 
-    fn config_to(address: SocketAddr) -> ProxyConfig {
+    /// Returns the initial configuration of the fixtures, in front of an origin of another kind.
+    pub(crate) fn config_to(address: SocketAddr) -> ProxyConfig {
         let url: OriginUrl = format!("http://{address}").parse().unwrap();
         ProxyConfig {
             listeners: vec!["127.0.0.1:0".parse().unwrap()],

@@ -74,6 +74,12 @@ impl Reply {
         self
     }
 
+    /// Returns this reply, sent once the gate is open.
+    pub(crate) fn after(mut self, gate: &Gate) -> Self {
+        self.0.insert(0, Step::Wait(gate.clone()));
+        self
+    }
+
     /// Echoes all bytes received from now on.
     pub(crate) fn echo(mut self) -> Self {
         self.0.push(Step::Echo);

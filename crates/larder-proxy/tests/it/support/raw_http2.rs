@@ -1,6 +1,10 @@
-//! An HTTP/2 client that sends any octets as a field's name or value, which no HTTP library would (RFC 9113, RFC 7541).
+//! Frames of HTTP/2, written by hand, and a client that sends any octets as a field's name or value, which no HTTP library
+//! would (RFC 9113, RFC 7541).
 
-use std::net::SocketAddr;
+use std::{
+    io::{self, Read},
+    net::SocketAddr,
+};
 
 use super::Connection;
 
@@ -23,7 +27,7 @@ pub(crate) enum Outcome {
 impl RawHttp2 {
     pub(crate) fn open(address: SocketAddr) -> Self {
         let mut connection = Connection::open(address);
-        connection.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        connection.send(PREFACE);
         // No dynamic table, so that every field in a response is written out.
         connection.send(frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]));
         Self { connection, last_stream: 0 }
@@ -62,16 +66,56 @@ impl RawHttp2 {
         status.map_or(Outcome::Ended, Outcome::Status)
     }
 
-    fn read_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
-        use std::io::Read as _;
-        let mut head = [0; 9];
-        self.connection.reader.read_exact(&mut head).ok()?;
-        let [high, middle, low, kind, flags, stream @ ..] = head;
-        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-        let mut payload = vec![0; length];
-        self.connection.reader.read_exact(&mut payload).ok()?;
-        Some((kind, flags, u32::from_be_bytes(stream), payload))
+    /// Begins a request, and sends a part of its body.
+    pub(crate) fn begin(&mut self, fields: &[(&str, &str)], body: &[u8]) {
+        let stream = if self.last_stream == 0 { 1 } else { self.last_stream + 2 };
+        self.last_stream = stream;
+        let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
+        self.connection.send_if_open(&frame(HEADERS, END_HEADERS, stream, &block));
+        for piece in body.chunks(FRAME_BYTES) {
+            self.connection.send_if_open(&frame(DATA, 0, stream, piece));
+        }
     }
+
+    /// Resets the stream of the last request.
+    pub(crate) fn reset(&mut self, code: u32) {
+        self.connection.send_if_open(&frame(RST_STREAM, 0, self.last_stream, &code.to_be_bytes()));
+    }
+
+    /// Says that no stream of the server is processed, and that no more requests follow.
+    pub(crate) fn go_away(&mut self) {
+        self.connection.send_if_open(&frame(GOAWAY, 0, 0, &[0; 8]));
+    }
+
+    /// Ends the connection, and waits until the server has closed it, too.
+    pub(crate) fn close(mut self) {
+        self.connection.end_sending();
+        while self.read_frame().is_some() {}
+    }
+
+    fn read_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+        let (head, payload) = read_frame(&mut self.connection.reader).ok()?;
+        Some((head.kind, head.flags, head.stream, payload))
+    }
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameHead {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+}
+
+/// Reads a frame with its payload.
+pub(crate) fn read_frame(reader: &mut impl Read) -> io::Result<(FrameHead, Vec<u8>)> {
+    let mut head = [0; 9];
+    reader.read_exact(&mut head)?;
+    let [high, middle, low, kind, flags, stream @ ..] = head;
+    let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+    let mut payload = vec![0; length];
+    reader.read_exact(&mut payload)?;
+    Ok((FrameHead { kind, flags, stream: u32::from_be_bytes(stream) }, payload))
 }
 
 /// Returns the status in a block of fields, which begins with it. A status that is not in the static table of HPACK is
@@ -106,7 +150,7 @@ fn huffman_digits(coded: &[u8]) -> u16 {
 }
 
 /// Returns a field as a literal that no table remembers (RFC 7541 6.2.2).
-fn literal(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
     [vec![0], text(name), text(value)].concat()
 }
 
@@ -115,7 +159,7 @@ fn text(text: &str) -> Vec<u8> {
     [&[text.len() as u8], text.as_bytes()].concat()
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
     frame.extend(stream.to_be_bytes());
@@ -123,10 +167,20 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const END_STREAM: u8 = 1;
-const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const ACK: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+/// The second octet of the setting's identifier.
+pub(crate) const INITIAL_WINDOW_SIZE: u8 = 4;
+/// The size of a window that no setting has changed.
+pub(crate) const WINDOW_BYTES: u32 = 65_535;
+/// Longest payload that every peer accepts.
+pub(crate) const FRAME_BYTES: usize = 16 << 10;

@@ -1,0 +1,167 @@
+//! Decides whether a body is complete (RFC 9112 6.3, 8; RFC 9113 8.1).
+//!
+//! A body that breaks off must be neither stored nor served as the whole. So a [`BodyMeter`] counts what is received, and
+//! is told how the body ended. It returns a [`Completed`] only if that is the end that the message announced. Whoever
+//! stores a whole body must have one.
+//!
+//! Invariant: nothing else creates a [`Completed`]. That a library reports the end of a body is not an end mark by
+//! itself: some report a stream of HTTP/2 that was reset without an error like one that has ended.
+
+use std::fmt;
+
+use http::{HeaderMap, Version, header::TRANSFER_ENCODING};
+
+use crate::fields::BodyLength;
+
+/// The count of the received bytes of one body, and what its message announced.
+#[derive(Clone, Debug)]
+pub struct BodyMeter {
+    end: AnnouncedEnd,
+    len: Option<u64>,
+    received: u64,
+}
+
+/// The way in which a message announces the end of its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AnnouncedEnd {
+    Length,
+    LastChunk,
+    Close,
+    EndStream,
+}
+
+/// The way in which a body has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndMark {
+    /// A frame with END_STREAM was received (RFC 9113 8.1).
+    EndStream,
+    /// The last chunk was received, with the trailers after it (RFC 9112 7.1).
+    LastChunk,
+    /// No end was received. All announced bytes must have been.
+    Length,
+    /// The connection was closed in an orderly way, over TLS after a close_notify (RFC 9112 8, 9.8).
+    Close,
+}
+
+/// The proof that a body was received as a whole.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Completed {
+    len: u64,
+}
+
+/// Why a body that has ended is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IncompleteBody {
+    len: Option<u64>,
+    received: u64,
+}
+
+impl BodyMeter {
+    /// Creates the meter of a body that HTTP/1 frames like this.
+    pub fn http1(framing: BodyLength) -> Self {
+        match framing {
+            BodyLength::Length(len) => Self::of_len(len),
+            BodyLength::Chunked => Self { end: AnnouncedEnd::LastChunk, len: None, received: 0 },
+            BodyLength::Unstated => Self { end: AnnouncedEnd::Close, len: None, received: 0 },
+        }
+    }
+
+    /// Creates the meter of a body in a stream of HTTP/2 or HTTP/3. `len` is its Content-Length, if it has one.
+    pub fn stream(len: Option<u64>) -> Self {
+        Self { end: AnnouncedEnd::EndStream, len, received: 0 }
+    }
+
+    /// Creates the meter of a body that an HTTP library receives with a message of this version and with these fields.
+    /// `len` is its length, if the message announces it.
+    pub fn of_message(version: Version, fields: &HeaderMap, len: Option<u64>) -> Self {
+        match len {
+            _ if version >= Version::HTTP_2 => Self::stream(len),
+            Some(len) => Self::of_len(len),
+            None if fields.contains_key(TRANSFER_ENCODING) => Self::http1(BodyLength::Chunked),
+            None => Self::http1(BodyLength::Unstated),
+        }
+    }
+
+    /// Creates the meter of a body whose length is known, such as that of a record in a file.
+    pub fn of_len(len: u64) -> Self {
+        Self { end: AnnouncedEnd::Length, len: Some(len), received: 0 }
+    }
+
+    /// Counts received bytes.
+    pub fn take(&mut self, bytes: u64) {
+        self.received = self.received.saturating_add(bytes);
+    }
+
+    /// Returns the number of bytes received so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Returns the number of bytes still to come, if the message announced a length.
+    pub fn remaining(&self) -> Option<u64> {
+        self.len.map(|len| len.saturating_sub(self.received))
+    }
+
+    /// Returns the proof that the body is complete, now that it has ended in this way.
+    ///
+    /// # Errors
+    /// The message announced another end, or another length.
+    pub fn end(&self, mark: EndMark) -> Result<Completed, IncompleteBody> {
+        let is_announced = match (mark, self.end) {
+            (EndMark::Length, _) => self.len.is_some(),
+            (EndMark::LastChunk, AnnouncedEnd::LastChunk)
+            | (EndMark::Close, AnnouncedEnd::Close)
+            | (EndMark::EndStream, AnnouncedEnd::EndStream) => true,
+            (EndMark::LastChunk | EndMark::Close | EndMark::EndStream, _) => false,
+        };
+        if is_announced && self.len.is_none_or(|len| len == self.received) {
+            Ok(Completed { len: self.received })
+        } else {
+            Err(self.break_off())
+        }
+    }
+
+    /// Returns the proof that the body is complete, now that an HTTP library has reported its end.
+    ///
+    /// Over HTTP/1 a library reports the end only where the message announced it, and an error elsewhere. A stream may
+    /// have been reset; `has_end_stream` says whether the library has seen its END_STREAM.
+    ///
+    /// # Errors
+    /// The message announced another end, or another length.
+    pub fn end_reported(&self, has_end_stream: bool) -> Result<Completed, IncompleteBody> {
+        self.end(match self.end {
+            AnnouncedEnd::EndStream if has_end_stream => EndMark::EndStream,
+            AnnouncedEnd::EndStream | AnnouncedEnd::Length => EndMark::Length,
+            AnnouncedEnd::LastChunk => EndMark::LastChunk,
+            AnnouncedEnd::Close => EndMark::Close,
+        })
+    }
+
+    /// Returns the report that the body has ended without an end mark.
+    pub fn break_off(&self) -> IncompleteBody {
+        IncompleteBody { len: self.len, received: self.received }
+    }
+}
+
+impl Completed {
+    /// Returns the length of the body in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns whether the body is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl fmt::Display for IncompleteBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.len {
+            Some(len) if len != self.received => write!(f, "the body ended after {} of {len} bytes", self.received),
+            _ => write!(f, "the body ended without its end mark after {} bytes", self.received),
+        }
+    }
+}
+
+impl std::error::Error for IncompleteBody {}
