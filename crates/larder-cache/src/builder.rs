@@ -6,7 +6,7 @@ use crate::{
     counters::{Counters, EventSink},
     fetches::Fetches,
     memory::MemoryCache,
-    tags::{TagFile, TagRemovals, read_file},
+    tags::{TagFile, TagKey, TagRemovals, read_file},
 };
 use larder_device::block_on;
 use larder_store::{ErrorKind, Invalidation, Store, StoreOptions};
@@ -189,17 +189,17 @@ impl CacheBuilder {
 /// Opens the file of removals that belongs to the store. Without the file, nothing is known about removals, so the
 /// store is emptied.
 fn open_removals(store: &Store, directory: &Path) -> Result<TagRemovals> {
-    let path = directory.join("removed-tags");
+    let (path, key) = (directory.join("removed-tags"), TagKey::of_store(store));
     let is_of_store = |file: &TagFile| store.labels().all(|label| label == file.label);
     if let Some(file) = read_file(&path).filter(is_of_store) {
-        return Ok(TagRemovals::new(path, file));
+        return Ok(TagRemovals::new(path, file, key));
     }
     // The store is emptied first. If the process is killed in between, the labels differ, and this is done again.
     block_on(store.invalidate(Invalidation::All))?;
     let label = getrandom::u64().map_err(|error| unusable(directory, std::io::Error::other(error.to_string())))?.max(1);
     let file = TagFile::create(&path, label).map_err(|error| unusable(&path, error))?;
     block_on(store.set_label(label))?;
-    Ok(TagRemovals::new(path, file))
+    Ok(TagRemovals::new(path, file, key))
 }
 
 fn unusable(path: &Path, error: std::io::Error) -> Error {

@@ -19,7 +19,7 @@ use crate::{
     head::{Freshness, TAG_COUNT_MAX, ValueHead},
     keys::{KEY_BYTES_MAX, chunk_count, chunk_key, value_key},
     memory::MemoryCache,
-    tags::{TagHash, TagRemovals},
+    tags::TagRemovals,
     works::ActiveKeys,
 };
 use bytes::Bytes;
@@ -227,7 +227,7 @@ impl Cache {
     /// [`Error::Store`] when the removal could not be written: the values are gone, but may come back at the next
     /// start.
     pub async fn remove_tag(&self, tag: &str) -> Result<()> {
-        let removed = self.parts.removals.remove(Some(TagHash::new(tag))).await;
+        let removed = self.parts.removals.remove(Some(self.parts.removals.hash(tag))).await;
         self.parts.fetches.detach_all();
         self.forget_old_tags();
         removed.map_err(not_written)

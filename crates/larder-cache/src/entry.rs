@@ -3,7 +3,6 @@
 use crate::{
     Cache, Result, Value, ValueWriter,
     cache::{ValueOptions, check_tag_count, checked},
-    tags::TagHash,
 };
 use bytes::Bytes;
 use std::{error, fmt, time::Duration};
@@ -42,7 +41,7 @@ impl EntryRequest {
 
     /// Adds a tag, of any length, for [`Cache::remove_tag`]. A value has at most 256 tags.
     pub fn tag(mut self, tag: &str) -> Self {
-        self.options.tags.push(TagHash::new(tag));
+        self.options.tags.push(self.cache.parts.removals.hash(tag));
         self
     }
 

@@ -7,6 +7,9 @@
 //! Invariants: a removal is on the disk before it is acknowledged. If the file is lost or damaged, it is unknown which
 //! values were removed, so all of them count as removed.
 //!
+//! The file and the values have hashes of tags under a key that follows from the store's secret. Tags name users or
+//! products, and whoever gets the file without the store cannot tell which ones.
+//!
 //! Cost: about 50 bytes of memory and 32 bytes of file for each tag. Beyond [`TAG_COUNT_USUAL`] tags, the values of
 //! removed tags are removed one by one in the background (`cache::forgetting`), and then the tags are forgotten. No
 //! other value is lost.
@@ -16,6 +19,7 @@ mod writing;
 
 use file::TagRecord;
 pub(crate) use file::{TagFile, read_file};
+use larder_store::Store;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -34,11 +38,22 @@ const TAG_COUNT_USUAL: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TagHash(pub(crate) u128);
 
-impl TagHash {
-    pub(crate) fn new(tag: &str) -> Self {
-        let mut hasher = SipHasher13::new();
+/// The key of the hashes of tags.
+#[derive(Clone, Copy)]
+pub(crate) struct TagKey([u8; 16]);
+
+impl TagKey {
+    /// Returns the key of a store's cache.
+    pub(crate) fn of_store(store: &Store) -> Self {
+        let derived = store.derived_key("removed tags");
+        Self(*derived.first_chunk().expect("it has 32 bytes"))
+    }
+
+    /// Returns the hash of a tag.
+    pub(crate) fn hash(self, tag: &str) -> TagHash {
+        let mut hasher = SipHasher13::new_with_key(&self.0);
         hasher.write(tag.as_bytes());
-        Self(hasher.finish128().as_u128())
+        TagHash(hasher.finish128().as_u128())
     }
 }
 
@@ -48,6 +63,7 @@ pub(crate) struct Generation(pub(crate) u64);
 
 /// The removals of a cache.
 pub(crate) struct TagRemovals {
+    key: TagKey,
     removed: RwLock<RemovedTags>,
     writer: TagWriter,
     /// The generations in which unfinished writes began, with the number of these writes.
@@ -119,14 +135,20 @@ impl RemovedTags {
 
 impl TagRemovals {
     /// Starts with the content of a file. Further removals are appended to it.
-    pub(crate) fn new(path: PathBuf, file: TagFile) -> Self {
+    pub(crate) fn new(path: PathBuf, file: TagFile, key: TagKey) -> Self {
         let TagFile { label, removed, len_bytes } = file;
         Self {
+            key,
             removed: RwLock::new(removed),
             writer: TagWriter::new(path, label, len_bytes),
             begun: Mutex::default(),
             forgetting: Mutex::new(ForgettingState { is_running: false, due_at: TAG_COUNT_USUAL }),
         }
+    }
+
+    /// Returns the hash of a tag, as values and the file have it.
+    pub(crate) fn hash(&self, tag: &str) -> TagHash {
+        self.key.hash(tag)
     }
 
     /// Begins a write of a value in the present generation.
@@ -272,6 +294,13 @@ mod tests {
         removals.end_forgetting(up_to);
         assert!(removals.read().by_tag.is_empty());
         assert_eq!(removals.begin_write().generation(), Generation(3 * usual), "numbers are not used again");
+    }
+
+    #[test]
+    fn hash_of_a_tag_depends_on_the_key() {
+        let (one, other) = (TagKey([1; 16]), TagKey([2; 16]));
+        assert_eq!(one.hash("user-7"), one.hash("user-7"));
+        assert_ne!(one.hash("user-7"), other.hash("user-7"));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use super::{Generation, RemovedTags, TagHash};
 use std::{
-    fs::{self, File},
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
 };
 
@@ -23,7 +24,10 @@ pub(super) struct TagRecord {
     pub(super) generation: Generation,
 }
 
-const MAGIC: &[u8; 8] = b"LARDTAG1";
+/// Files that begin with `LARDTAG1` have hashes without a key. They are not trusted, as if they were lost.
+const MAGIC: &[u8; 8] = b"LARDTAG2";
+/// The permissions of the file: those of the store.
+const OWN_MODE: u32 = 0o600;
 const HEADER_BYTES: usize = 16;
 const RECORD_BYTES: usize = 32;
 const OF_A_TAG: u32 = 1;
@@ -83,7 +87,9 @@ pub(super) fn replace_file(path: &Path, label: u64, records: &[TagRecord]) -> io
     let new_path = path.with_extension("new");
     let mut bytes = [&MAGIC[..], &label.to_le_bytes()].concat();
     records.iter().for_each(|record| bytes.extend_from_slice(&record.encode()));
-    let mut file = File::create(&new_path)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(OWN_MODE).open(&new_path)?;
+    // A file that an earlier attempt left keeps its permissions otherwise.
+    file.set_permissions(Permissions::from_mode(OWN_MODE))?;
     file.write_all(&bytes)?;
     file.sync_all()?;
     fs::rename(&new_path, path)?;
@@ -123,6 +129,18 @@ mod tests {
             fs::write(&path, [&whole[..], tail].concat()).unwrap();
             let file = read_file(&path).unwrap();
             assert_eq!((file.label, file.len_bytes, file.removed.generation), (42, len, Generation(2)));
+        }
+    }
+
+    #[test]
+    fn file_is_for_its_owner_only_whatever_was_left_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tags");
+        for _ in 0..2 {
+            fs::write(path.with_extension("new"), "left").unwrap();
+            fs::set_permissions(path.with_extension("new"), Permissions::from_mode(0o644)).unwrap();
+            replace_file(&path, 42, &[record(1)]).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
     }
 
