@@ -78,22 +78,30 @@ impl SharedLogClient {
             Some(position) => position.number,
             None => self.stream(link).await?.last().await?.map_or(0, |last| last.number),
         };
-        let first = self.stream(link).await?.first().await?;
-        let mut place = first.map_or(end, |first| first.saturating_sub(1));
-        while place < end {
-            let entries = self.stream(link).await?.after(place, READ_COUNT, Duration::ZERO).await?;
-            for entry in entries.iter().take_while(|entry| entry.number <= end) {
-                if let Ok(Some(known)) = decoded(entry, link) {
-                    self.seen.is_repeated(known.nonce, entry.number);
+        let first = self.stream(link).await?.first().await?.filter(|first| *first <= end);
+        if let Some(mut place) = first {
+            let entry = self.stream(link).await?.at(place).await?;
+            self.see(entry.as_slice(), link, end);
+            while place < end {
+                let entries = self.stream(link).await?.after(place, READ_COUNT, Duration::ZERO).await?;
+                self.see(&entries, link, end);
+                match entries.last() {
+                    Some(last) if last.number > place => place = last.number,
+                    // Entries that are out of order are an error when they are read.
+                    Some(_) | None => break,
                 }
-            }
-            match entries.last() {
-                Some(last) if last.number > place => place = last.number,
-                _ => break,
             }
         }
         self.knows_earlier = true;
         Ok(())
+    }
+
+    fn see(&mut self, entries: &[StreamEntry], link: &FleetLink, end: u64) {
+        for entry in entries.iter().take_while(|entry| entry.number <= end) {
+            if let Ok(Some(known)) = decoded(entry, link) {
+                self.seen.is_repeated(known.nonce, entry.number);
+            }
+        }
     }
 
     /// Closes the connection.
