@@ -8,7 +8,7 @@
 //! values were removed, so all of them count as removed.
 //!
 //! The file and the values have hashes of tags under a key that follows from the store's secret. Tags name users or
-//! products, and whoever gets the file without the store cannot tell which ones.
+//! products, and the file alone does not reveal which ones.
 //!
 //! Cost: about 50 bytes of memory and 32 bytes of file for each tag. Beyond [`TAG_COUNT_USUAL`] tags, the values of
 //! removed tags are removed one by one in the background (`cache::forgetting`), and then the tags are forgotten. No

@@ -226,8 +226,8 @@ fn is_forwarded(fields: &HeaderMap) -> bool {
     fields.contains_key(VIA) || fields.contains_key(FORWARDED) || fields.keys().any(|name| names_client(name.as_str()))
 }
 
-/// Returns whether a web page may have made a browser on this machine send a request. Such a page can use a host name of
-/// its own that resolves to this machine (DNS rebinding).
+/// Returns whether a web page may have made a browser on this machine send a request. Such a page can use a host name
+/// of its own that resolves to this machine (DNS rebinding).
 fn is_of_page(writer: &WriterFacts<'_>) -> bool {
     let host = writer.authority.and_then(|host| host.parse::<Authority>().ok());
     let is_plain = host.is_some_and(|host| {

@@ -141,8 +141,8 @@ impl Tier {
     /// Opens the tier of a store, with its journal at `path`. Starts the tier's threads. Reads nothing but the journal.
     ///
     /// # Errors
-    /// A thread cannot be started, the journal cannot be written, the secret cannot be read, or the settings of a bucket
-    /// do not go together.
+    /// A thread cannot be started, the journal cannot be written, the secret cannot be read, or the settings of a
+    /// bucket do not go together.
     pub(crate) fn open(config: &TierConfig, place: TierPlace<'_>, path: &Path, store: &Store) -> io::Result<Arc<Self>> {
         let key = TierKey::load(config.secret.as_deref(), store)?;
         let FormerTier { index, title, outdated } = FormerTier::read(path, store.generation(), key.mark());

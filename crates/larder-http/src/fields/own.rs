@@ -1,7 +1,7 @@
 //! Removes the fields that carry facts between parts of Larder.
 //!
-//! A stored ruling, or the proof of another node, decides what is stored and for whom. A stranger can send a field of the
-//! same name, so everything that arrives from outside loses all of them before a decision reads it.
+//! A stored ruling, or the proof of another node, decides what is stored and for whom. A stranger can send a field of
+//! the same name, so everything that arrives from outside loses all of them before a decision reads it.
 
 use http::{HeaderMap, HeaderName};
 

@@ -216,8 +216,8 @@ impl Client {
     /// Returns whether a target is in the form for an origin server (RFC 9112 3.2.1), not for a proxy.
     ///
     /// Over HTTP/2 both forms look alike. There, a target counts as one for a server if it names the host that the
-    /// client requested in its handshake. Without such a name, the certificate must cover the target's host, or the target
-    /// must be this end of a connection on this machine.
+    /// client requested in its handshake. Without such a name, the certificate must cover the target's host, or the
+    /// target must be this end of a connection on this machine.
     pub(crate) fn is_server_for(&self, version: Version, target: &Uri) -> bool {
         let is_for_name = |authority: &Authority| match self.server_name() {
             Some(name) => authority.host().eq_ignore_ascii_case(name),

@@ -1,8 +1,8 @@
 //! Finds the user whose process opened a connection from this machine.
 //!
-//! Owns: the question to the kernel (sock_diag(7)), and the list under /proc for systems without it. Invariant: the user
-//! is that of a socket that a process still has open. The kernel gives number 0, which is root's, to a socket that was
-//! closed, so an inode number must prove that it is open.
+//! Owns: the question to the kernel (sock_diag(7)), and the list under /proc for systems without it. Invariant: the
+//! user is that of a socket that a process still has open. The kernel gives number 0, which is root's, to a socket that
+//! was closed, so an inode number must prove that it is open.
 //!
 //! Cost: one message to the kernel. The list is read only if the kernel does not answer; its length grows with the
 //! machine's sockets.

@@ -4,8 +4,8 @@
 //! sibling at most. The origin can still be contacted whatever a sibling does: a sibling that is silent, unreachable,
 //! or returns an error of its own is bypassed.
 //!
-//! A sibling responds with a 102 at once and every half second, so a slow origin does not make it look silent. Invariant:
-//! no request waits for a sibling that shows no sign of life for longer than [`SIGN_PATIENCE`].
+//! A sibling responds with a 102 at once and every half second, so a slow origin does not make it look silent.
+//! Invariant: no request waits for a sibling that shows no sign of life for longer than [`SIGN_PATIENCE`].
 
 use std::{
     sync::{

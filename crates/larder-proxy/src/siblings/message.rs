@@ -2,9 +2,8 @@
 //! its own.
 //!
 //! Owns: the format of the field, and its codes. Invariants: a request counts as a sibling's only if its code proves
-//! that the sender knows the secret and addresses this node, and only for [`AGE_SECS_MAX`]: a request that somebody has
-//! recorded is of no use later. A response counts only with the code for this request. The field never reaches an origin
-//! or a client.
+//! that the sender knows the secret and addresses this node, and only for [`AGE_SECS_MAX`]: a recorded request is of no
+//! use later. A response counts only with the code for this request. The field never reaches an origin or a client.
 //!
 //! ```text
 //! larder-peer: FROM TO TIME RULES NONCE MARK STATE PURGES CODE  in a request, whose target is the resource's URL
@@ -15,7 +14,9 @@
 //! ```
 //!
 //! `TIME` is the sender's, in seconds, and `RULES` the digest of its list of nodes and rules for keys. `DIFFERENCE` is
-//! `clock` or `rules`: two nodes that differ in one of these do without each other. `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`.
+//! `clock` or `rules`: two nodes that differ in one of these do without each other.
+//!
+//! `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`.
 //! `PURGES` has the position up to which the sender has applied each log of purges, as `NAME:LOG:NUMBER,...`. If the
 //! fleet has a shared log, only that one is named.
 
@@ -59,7 +60,7 @@ pub(crate) struct PeerWords {
     is_changed: bool,
 }
 
-/// What the sender of a request has proved.
+/// The result of checking a request that claims to be another node's.
 #[derive(Debug)]
 pub(crate) enum PeerClaim {
     /// The request is another node's.
@@ -68,12 +69,12 @@ pub(crate) enum PeerClaim {
     Refused(HeaderValue),
 }
 
-/// What two nodes must have in common.
+/// A difference between two nodes, which then do without each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PeerDifference {
-    /// Their clocks.
+    /// Different clocks.
     Clock,
-    /// Their lists of nodes, and the rules for keys.
+    /// Different lists of nodes, or different rules for keys.
     Rules,
 }
 
@@ -89,7 +90,7 @@ impl PeerDifference {
     }
 }
 
-/// What the field of a response proves.
+/// The result of checking the field of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerProof {
     /// The response is the node's.

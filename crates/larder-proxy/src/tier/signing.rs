@@ -1,7 +1,7 @@
 //! The key that signs the records of the second tier.
 //!
-//! A folder or bucket has other users than the store, such as everybody with its credentials. Whoever can write there
-//! could otherwise put pages of their own in place of stored ones. Invariant: the key never goes to the tier.
+//! A folder or bucket has other users than the store, such as everybody with its credentials. They could otherwise put
+//! pages of their own in place of stored ones. Invariant: the key never goes to the tier.
 
 use std::{io, path::Path};
 

@@ -35,8 +35,8 @@ pub(crate) fn parse(text: &str) -> Result<BuildCache, BadValue> {
 
 /// Adds the build caches of flags to those of the file. A path that is in the file keeps its settings.
 ///
-/// A flag is typed by somebody who wants to use the cache at once, so the same user's programs may write. A proxy on the
-/// same machine runs as a user of its own, so what it forwards is refused.
+/// A flag is typed by somebody who wants to use the cache at once, so the same user's programs may write. A proxy on
+/// the same machine runs as a user of its own, so what it forwards is refused.
 pub(crate) fn add(caches: &mut Vec<BuildCache>, flags: Vec<BuildCache>) {
     for flag in flags {
         if caches.iter().all(|known| known.path != flag.path) {

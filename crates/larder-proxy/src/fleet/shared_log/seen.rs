@@ -1,7 +1,7 @@
 //! The entries of the shared log that this node has read, by which one that is appended again is recognized.
 //!
-//! Whoever may write to the stream can append a recorded entry again, without the fleet's secret. Invariant: reading the
-//! same entry once more, as after a failure, is no repetition.
+//! A recorded entry can be appended again by anybody with access to the stream, without the fleet's secret. Invariant:
+//! reading the same entry once more, as after a failure, is no repetition.
 
 use std::collections::{HashMap, VecDeque};
 
