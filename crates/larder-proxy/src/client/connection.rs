@@ -84,7 +84,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
         }
         return;
     }
-    let near = NearEnds::of(&socket);
+    let near = NearEnds::of(&socket, peer.address());
     let is_stranger = match &door.session {
         Some(session) => !session.admits(near).await,
         None => false,

@@ -29,9 +29,10 @@ pub(crate) struct NearEnds {
 }
 
 impl NearEnds {
-    /// Returns the ends of a connection, if a program on this machine opened it over loopback.
-    pub(crate) fn of(socket: &TcpStream) -> Option<Self> {
-        let peer = socket.peer_addr().ok().filter(|peer| peer.ip().to_canonical().is_loopback())?;
+    /// Returns the ends of a connection of this client, if a program on this machine opened it over loopback.
+    pub(crate) fn of(socket: &TcpStream, client: SocketAddr) -> Option<Self> {
+        // Compared first, because the ends of other connections are not worth two system calls.
+        let peer = Some(client).filter(|client| client.ip().to_canonical().is_loopback())?;
         Some(Self { peer, local: socket.local_addr().ok()? })
     }
 
@@ -60,6 +61,10 @@ pub(crate) fn is_own_or_root(user: u32) -> bool {
 
 /// Returns whether a process that descends from `ancestor` runs as a user. Reads the list of all processes.
 pub(crate) fn has_descendant_of(ancestor: u32, user: u32) -> bool {
+    // The kernel gives this number to a process in another namespace, and to the parent of the first process.
+    if ancestor == 0 {
+        return false;
+    }
     let mut children: HashMap<u32, Vec<ProcessFacts>> = HashMap::new();
     let names =
         fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -258,6 +263,7 @@ mod tests {
         }
         assert!(has_descendant_of(std::process::id(), own));
         assert!(!has_descendant_of(shell.id(), own.wrapping_add(1)));
+        assert!(!has_descendant_of(0, own), "every process descends from no process");
         drop(shell.stdin.take());
         shell.wait().unwrap();
         assert!(!has_descendant_of(shell.id(), own));
