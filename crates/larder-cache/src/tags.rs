@@ -268,7 +268,7 @@ mod tests {
     fn tags_are_forgotten_up_to_the_oldest_write_and_only_when_there_are_many() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tags");
-        let removals = Arc::new(TagRemovals::new(path.clone(), TagFile::create(&path, 1).unwrap()));
+        let removals = Arc::new(TagRemovals::new(path.clone(), TagFile::create(&path, 1).unwrap(), TagKey([7; 16])));
         let remove = |from: u64, to: u64| {
             let mut removed = removals.write();
             for number in from..=to {

@@ -88,6 +88,9 @@ pub(crate) struct ControlSummary {
     /// The proxy through which origins are contacted.
     #[serde(default)]
     pub(crate) parent: Option<String>,
+    /// Whether it serves no client as a forward proxy, so that no command can go through it.
+    #[serde(default)]
+    pub(crate) serves_sites_only: bool,
 }
 
 impl ControlSummary {
@@ -100,7 +103,7 @@ impl ControlSummary {
         // The file was read when the proxy adopted the settings.
         let certificate = intercept.and_then(|intercept| fs::read_to_string(&intercept.authority.certificate).ok());
         let parent = settings.proxy.parents.members.first().map(|(parent, _)| parent.to_string());
-        Self { proxy, listener, certificate, parent }
+        Self { proxy, listener, certificate, parent, serves_sites_only: !settings.forwards() }
     }
 }
 
@@ -138,9 +141,27 @@ impl ControlPath {
         refused.for_each(|refusal| refusal.warn());
     }
 
-    /// Connects to this user's Larder that was started first, as `larder exec` does.
+    /// Connects to this user's forward proxy that was started first, as `larder exec` does. A Larder that serves sites
+    /// only is passed over.
     pub(crate) fn connect_own() -> Option<Control> {
-        folders().into_iter().find_map(|folder| Self { folder, name: SOCKET_NAME.to_owned() }.connect())
+        let paths = folders().into_iter().flat_map(|folder| {
+            [SOCKET_NAME, COMMANDS_SOCKET_NAME].map(|name| Self { folder: folder.clone(), name: name.to_owned() })
+        });
+        paths.into_iter().find_map(|path| {
+            let mut control = path.connect()?;
+            (!control.serves_sites_only()).then_some(control)
+        })
+    }
+
+    /// Returns the path whose socket this is.
+    pub(crate) fn of_socket(socket: &Path) -> Option<Self> {
+        let (folder, name) = (socket.parent()?.to_owned(), socket.file_name()?.to_str()?.to_owned());
+        Some(Self { folder, name })
+    }
+
+    /// Returns the path for a Larder that serves only commands, if one that serves sites only has the usual path.
+    pub(crate) fn of_commands(&self) -> Self {
+        Self { folder: self.folder.clone(), name: COMMANDS_SOCKET_NAME.to_owned() }
     }
 
     /// Connects to the Larder for a command: the only one that this user can reach, or the chosen one.
@@ -304,6 +325,11 @@ impl Control {
         self
     }
 
+    /// Returns whether no command can go through this Larder.
+    pub(crate) fn serves_sites_only(&mut self) -> bool {
+        matches!(self.ask(&ControlRequest::About), Ok(ControlAnswer::About(about)) if about.serves_sites_only)
+    }
+
     /// Returns the path of the socket.
     pub(crate) fn place(&self) -> String {
         self.socket.display().to_string()
@@ -377,6 +403,7 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// The environment variable that chooses the Larder for commands by its control socket.
 const CHOICE: &str = "LARDER_CONTROL";
 const SOCKET_NAME: &str = "control.sock";
+const COMMANDS_SOCKET_NAME: &str = "control-exec.sock";
 /// Longest folder of a socket, in bytes. A socket address has at most 107 bytes, and the remainder is for the name.
 const FOLDER_BYTES_MAX: usize = 80;
 /// Longest message, in bytes.

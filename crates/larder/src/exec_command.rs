@@ -11,6 +11,7 @@ mod isolation;
 pub(crate) mod java;
 pub(crate) mod proxy_before;
 mod summary;
+pub(crate) mod trusted;
 
 use crate::{
     control::{Control, ControlAnswer, ControlPath, ControlRequest},

@@ -6,19 +6,25 @@
 
 use crate::{
     control::{ControlAnswer, ControlPath},
-    exec_command::proxy_before,
+    exec_command::{environment::certificates, proxy_before, trusted},
     failure::Failure,
     settings::{DiskSettings, RunSettings},
     wiring::{self, OwnSessions},
 };
 use clap::Args;
 use larder_proxy::ProxyConfig;
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
 use std::{
     io::{self, Write},
     os::{fd::AsFd, unix::net::UnixListener},
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
+use tempfile::NamedTempFile;
 
 /// Name of the command that starts the server.
 pub(crate) const EXEC_SERVER: &str = "exec-server";
@@ -41,13 +47,17 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     let listener = listener.and_then(|listener| listener.local_addr().map(|_| listener));
     let listener =
         listener.map_err(|error| Failure::usage(format!("standard input is not a control socket: {error}"), help))?;
-    let path = ControlPath::find()?;
+    let socket = listener.local_addr().ok().and_then(|address| address.as_pathname().and_then(ControlPath::of_socket));
+    let path = socket.ok_or_else(|| Failure::usage("standard input is not a control socket", help))?;
+    // Kept as long as the server runs, which reads it again when its settings change.
+    let authorities = authorities();
+    let settings = settings(flags, authorities.as_ref().map(|file| file.path().to_owned()));
     let remove = || path.remove();
     let begun = Instant::now();
     loop {
         let control =
             listener.try_clone().map_err(|error| Failure::runtime(format!("cannot listen: {error}"), help))?;
-        let ended = wiring::run_for(&settings(flags), OwnSessions { listener: control, remove: &remove });
+        let ended = wiring::run_for(&settings, OwnSessions { listener: control, remove: &remove });
         match ended {
             // A server that has just ended may still be closing the store.
             Err(failure) if failure.is_store_in_use() && begun.elapsed() < PATIENCE => {
@@ -65,14 +75,16 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
 
 /// Returns settings for serving the commands of one user. They reach every target, because they reach it without the
 /// proxy, too, and the proxy's sessions admit no other user ([`SessionOptions::owner_process`]).
+/// Origins are trusted if one of `authorities` has signed their certificates.
 ///
 /// [`SessionOptions::owner_process`]: larder_proxy::SessionOptions::owner_process
-fn settings(flags: &ExecServerFlags) -> RunSettings {
+fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSettings {
     let mut settings = RunSettings::default();
     let everywhere = ["0.0.0.0/0", "::/0"].map(|network| network.parse().expect("they are networks"));
     let proxy = ProxyConfig {
         listeners: vec!["127.0.0.1:0".parse().expect("it is an address")],
         connect_ports: (1..=u16::MAX).collect(),
+        origin_ca_file: authorities,
         ..settings.proxy
     };
     settings.proxy = proxy;
@@ -86,6 +98,22 @@ fn settings(flags: &ExecServerFlags) -> RunSettings {
     // Processes that still use the proxy after the last command has ended were left behind by that command.
     settings.drain = Duration::ZERO;
     settings
+}
+
+/// Writes the CAs that the command's programs trusted before into a file, such as that of a company's gateway. `None` if
+/// there are none, or no file can be written: requests to origins that need them then fail.
+fn authorities() -> Option<NamedTempFile> {
+    let texts = trusted::texts();
+    let mut roots = RootCertStore::empty();
+    let is_usable =
+        |block: &&str| CertificateDer::from_pem_slice(block.as_bytes()).is_ok_and(|one| roots.add(one).is_ok());
+    let blocks: Vec<&str> = texts.iter().flat_map(|text| certificates(text)).filter(is_usable).collect();
+    if blocks.is_empty() {
+        return None;
+    }
+    let mut file = tempfile::Builder::new().prefix("larder-exec-").suffix(".pem").tempfile().ok()?;
+    file.write_all(blocks.join("\n").as_bytes()).ok()?;
+    Some(file)
 }
 
 /// Sends the failure to clients that have connected already.

@@ -7,6 +7,8 @@ use crate::{
     control::{Control, ControlAnswer, ControlPath, ControlRequest},
     exec_server::EXEC_SERVER,
     failure::Failure,
+    output::tell,
+    store_path,
 };
 use std::{
     env,
@@ -19,7 +21,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Opens a session with the running Larder. If none runs, starts one on the store at `disk` or on the default store.
+/// Opens a session with the running forward proxy. If none runs, starts one on the store at `disk` or on the default
+/// store. Without a usable default store, it keeps responses in memory only.
 ///
 /// # Errors
 /// No Larder runs, and none can be started.
@@ -29,7 +32,10 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
     for _ in 0..ATTEMPT_COUNT_MAX {
         let control = match ControlPath::connect_own() {
             Some(control) => Some(control),
-            None => start(&path, disk)?,
+            None => {
+                let is_beside = path.connect().is_some_and(|mut control| control.serves_sites_only());
+                start(&path, disk, is_beside)?
+            }
         };
         let Some(mut control) = control else { continue };
         match control.ask(ask) {
@@ -45,28 +51,36 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
 }
 
 /// Starts a Larder and connects to it. Returns `None` if another command is starting one at the same time.
-fn start(path: &ControlPath, disk: Option<&Path>) -> Result<Option<Control>, Failure> {
+///
+/// `is_beside` says that a Larder of the user's serves sites only, and has the usual socket.
+fn start(path: &ControlPath, disk: Option<&Path>, is_beside: bool) -> Result<Option<Control>, Failure> {
     let failed = |error: io::Error| {
         let help = "it needs a directory of yours: set XDG_RUNTIME_DIR or XDG_CACHE_HOME to one that you may write to";
         Failure::runtime(format!("cannot start larder: {error}: {}", path.folder().display()), help)
     };
+    let own = if is_beside { &path.of_commands() } else { path };
     let lock = path.lock().map_err(failed)?;
-    if let Some(control) = path.connect() {
+    if let Some(control) = own.connect() {
         return Ok(Some(control));
     }
-    let listener = path.bind().map_err(failed)?;
+    let listener = own.bind().map_err(failed)?;
     let log = File::create(path.log()).map_err(failed)?;
+    let fault = if disk.is_none() { store_path::default_fault(is_beside) } else { None };
+    if let Some(fault) = &fault {
+        tell!("larder: warning: responses are kept in memory only, because the store cannot be used: {fault}");
+    }
+    let disk = disk.map(Path::as_os_str).or(fault.is_some().then_some(OsStr::new("none")));
     // In its own process group, because the terminal's signals are for the command.
     Command::new(env::current_exe().map_err(failed)?)
         .arg(EXEC_SERVER)
-        .args(disk.iter().flat_map(|disk| [OsStr::new("--disk"), disk.as_os_str()]))
+        .args(disk.iter().flat_map(|disk| [OsStr::new("--disk"), disk]))
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .stdout(Stdio::null())
         .stderr(Stdio::from(log))
         .process_group(0)
         .spawn()
         .map_err(failed)?;
-    let control = path.connect();
+    let control = own.connect();
     drop(lock);
     Ok(control)
 }

@@ -5,7 +5,8 @@
 
 use crate::{failure::Failure, settings::DiskSettings};
 use etcetera::BaseStrategy;
-use larder_store::{PathContent, Policy, inspect};
+use larder_store::{ErrorKind, PathContent, Policy, inspect};
+use rustix::fs::{Access, access};
 use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
@@ -107,6 +108,21 @@ pub(crate) fn user_folder() -> Result<PathBuf, Failure> {
     let strategy = etcetera::choose_base_strategy()
         .map_err(|error| Failure::runtime(format!("cannot find your cache directory: {error}"), USER_CACHE_HELP))?;
     Ok(strategy.cache_dir().join("larder"))
+}
+
+/// Returns why the default store cannot be used, if it cannot: there is no place to write it, or, with `may_be_in_use`,
+/// another process has it.
+pub(crate) fn default_fault(may_be_in_use: bool) -> Option<String> {
+    let path = match find(&DiskSettings::UserCache, None) {
+        Ok(path) => path?,
+        Err(failure) => return Some(failure.told().0.to_owned()),
+    };
+    let place = if path.exists() { Some(&*path) } else { path.parent() }?;
+    if let Err(error) = access(place, Access::WRITE_OK) {
+        return Some(format!("{error}: {}", place.display()));
+    }
+    let is_in_use = may_be_in_use && inspect(&path).is_err_and(|error| error.kind() == ErrorKind::InUse);
+    is_in_use.then(|| format!("another larder uses it: {}", path.display()))
 }
 
 /// Returns the path of the default store, whether or not it exists: the file, or the directory of a policy that keeps

@@ -4,7 +4,11 @@
 //! Owns: creating and checking such a directory, and connecting to a socket in it. The messages are elsewhere.
 
 use crate::{failure::Failure, output::tell};
-use rustix::{net::sockopt::socket_peercred, process::geteuid};
+use rustix::{
+    fs::{Access, access},
+    net::sockopt::socket_peercred,
+    process::geteuid,
+};
 use std::{
     fs::{self, Metadata},
     io,
@@ -24,7 +28,11 @@ pub(super) fn make(folder: &Path) -> io::Result<()> {
     let own = geteuid().as_raw();
     // The link's own metadata is checked, because another user's link could lead to this user's folder.
     let fault = fault_of(&fs::symlink_metadata(folder)?, |owner| owner == own);
-    fault.map_or(Ok(()), |fault| Err(io::Error::new(io::ErrorKind::PermissionDenied, fault)))
+    if let Some(fault) = fault {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, fault));
+    }
+    // It may be on a file system that is mounted read-only.
+    Ok(access(folder, Access::WRITE_OK)?)
 }
 
 /// Connects to the socket. Returns `None` if no process listens on it, or if this user may not connect.

@@ -1,9 +1,9 @@
 //! Environment variables and files that make programs use a proxy and trust its CA.
 //!
-//! Owns: the list of variables, and the bundle of CAs: the system's, those that the variables named before, and
+//! Owns: the list of variables, and the bundle of CAs: the system's, those that programs trusted before (`trusted`), and
 //! Larder's. Programs are run elsewhere. Invariant: no program trusts fewer CAs than before.
 
-use super::java;
+use super::{java, trusted};
 use crate::failure::Failure;
 use std::{
     collections::HashSet,
@@ -112,19 +112,9 @@ fn wget(folder: &Path, authorities: &Path) -> io::Result<OsString> {
 }
 
 /// Returns the settings file that wget would read otherwise.
-fn wget_before() -> Option<PathBuf> {
+pub(super) fn wget_before() -> Option<PathBuf> {
     let named = env::var_os(WGET_VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from);
     named.or_else(|| env::home_dir().map(|home| home.join(".wgetrc")))
-}
-
-/// Returns the file of CAs that wget's settings name.
-fn wget_authorities() -> Option<OsString> {
-    let settings = fs::read_to_string(wget_before()?).ok()?;
-    settings.lines().rev().find_map(|line| {
-        let (name, value) = line.split_once('=')?;
-        let name = name.trim().to_ascii_lowercase().replace(['-', '_'], "");
-        (name == "cacertificate").then(|| value.trim().into())
-    })
 }
 
 /// Returns a configuration for apt: the user's own one, and the CAs to trust (apt.conf(5)).
@@ -144,12 +134,12 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// This system has no CAs.
 pub(crate) fn bundle(certificate: &str) -> Result<String, Failure> {
-    let said = TRUST_VARIABLES.iter().filter_map(env::var_os).chain(wget_authorities()).map(PathBuf::from);
+    // If a variable names an unreadable file, the programs themselves report it.
+    let mut texts = trusted::texts();
     let system = SYSTEM_BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
     let mut seen = HashSet::new();
     let mut bundle = String::new();
-    // If a variable names an unreadable file, the programs themselves report it.
-    let texts: Vec<String> = said.chain(system).filter_map(|path| fs::read_to_string(path).ok()).collect();
+    texts.extend(system.and_then(|path| fs::read_to_string(path).ok()));
     for block in texts.iter().map(String::as_str).chain([certificate]).flat_map(certificates) {
         if seen.insert(block) {
             bundle.push_str(block);
@@ -164,7 +154,7 @@ pub(crate) fn bundle(certificate: &str) -> Result<String, Failure> {
 }
 
 /// Returns the certificates of a PEM file, each from its first line to its last.
-fn certificates(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn certificates(text: &str) -> impl Iterator<Item = &str> {
     let begins = text.match_indices(BEGIN).map(|(at, _)| &text[at..]);
     begins.filter_map(|rest| rest.find(END).map(|end| &rest[..end + END.len()]))
 }
@@ -172,9 +162,18 @@ fn certificates(text: &str) -> impl Iterator<Item = &str> {
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Variables that nearly every program reads. Cargo has its own.
-const PROXY_VARIABLES: [&str; 7] =
-    ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "CARGO_HTTP_PROXY"];
+/// Variables that nearly every program reads. Cargo and Yarn have their own.
+const PROXY_VARIABLES: [&str; 9] = [
+    "http_proxy",
+    "HTTP_PROXY",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "CARGO_HTTP_PROXY",
+    "YARN_HTTP_PROXY",
+    "YARN_HTTPS_PROXY",
+];
 /// Tells programs that they are in a session, and in which one.
 pub(super) const SESSION_VARIABLE: &str = "LARDER_SESSION";
 const DIRECT_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
@@ -184,8 +183,8 @@ const SWITCH_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"]
 /// The type, address and port of the proxy for gcloud, whose own settings may name another one.
 const GCLOUD_VARIABLES: [&str; 3] = ["CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT"];
 /// In this order: OpenSSL, Go, Ruby and uv; curl; Python's requests; pip; node; npm; cargo; git; AWS; deno; two
-/// libraries of Perl's LWP; bundler; gcloud.
-const TRUST_VARIABLES: [&str; 14] = [
+/// libraries of Perl's LWP; bundler; gcloud; Yarn; Nix.
+pub(super) const TRUST_VARIABLES: [&str; 16] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
@@ -200,6 +199,8 @@ const TRUST_VARIABLES: [&str; 14] = [
     "HTTPS_CA_FILE",
     "BUNDLE_SSL_CA_CERT",
     "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "YARN_HTTPS_CA_FILE_PATH",
+    "NIX_SSL_CERT_FILE",
 ];
 /// Names a settings file for apt, which has no variable for CAs.
 const APT_VARIABLE: &str = "APT_CONFIG";

@@ -577,3 +577,83 @@ fn listener_serves_no_other_user_but_those_as_whom_the_command_runs() {
     let told = String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output);
     assert!(told.starts_with("HTTP/1.1 200"), "{told}");
 }
+
+/// At stake: a company's gateway signs every certificate. Programs trust its CA by settings of their own, and would get
+/// a 502 for each request.
+#[test]
+fn authorities_that_programs_trust_by_their_own_settings_are_trusted_at_origins() {
+    let home = home();
+    let (port, authority) = secure_origin(home.path());
+    let path = authority.to_str().unwrap();
+    let pem = fs::read_to_string(&authority).unwrap().replace('\n', "\\n");
+    for (file, text) in [
+        (".config/pip/pip.conf", format!("[global]\ncert = {path}\n")),
+        (".npmrc", format!("cafile={path}\n")),
+        (".npmrc", format!("ca=\"{pem}\"\n")),
+        (".gitconfig", format!("[http]\n\tsslCAInfo = {path}\n")),
+        (".cargo/config.toml", format!("[http]\ncainfo = \"{path}\"\n")),
+        (".yarnrc.yml", "httpsCaFilePath: ~/origin.pem\n".to_owned()),
+        ("", String::new()),
+    ] {
+        let settings = home.path().join(file);
+        if !file.is_empty() {
+            fs::create_dir_all(settings.parent().unwrap()).unwrap();
+            fs::write(&settings, text).unwrap();
+        }
+        let running = Running::start(home.path(), &[], |command| {
+            if file.is_empty() {
+                command.env("NODE_EXTRA_CA_CERTS", &authority);
+            }
+        });
+        assert_eq!(running.get_secure(port, "/x"), (200, "secret".to_owned()), "{file}");
+        let bundle = fs::read_to_string(&running.variables["YARN_HTTPS_CA_FILE_PATH"]).unwrap();
+        assert!(bundle.contains(fs::read_to_string(&authority).unwrap().lines().nth(1).unwrap()), "{file}");
+        running.end();
+        if !file.is_empty() {
+            fs::remove_file(settings).unwrap();
+        }
+    }
+}
+
+#[test]
+fn yarn_has_the_proxy_in_variables_of_its_own() {
+    let home = home();
+    let running = Running::start(home.path(), &[], |_| {});
+    for name in ["YARN_HTTP_PROXY", "YARN_HTTPS_PROXY"] {
+        assert_eq!(running.variables[name], running.variables["http_proxy"]);
+    }
+    assert_eq!(running.variables["YARN_HTTPS_CA_FILE_PATH"], running.variables["SSL_CERT_FILE"]);
+    running.end();
+}
+
+/// At stake: a container whose user has no home, or one that is mounted read-only.
+#[test]
+fn command_without_a_place_for_a_store_has_its_cache_in_memory_and_is_told() {
+    let (scratch, origin) = (TempDir::new().unwrap(), Origin::start());
+    let running = Running::start(scratch.path(), &[], |command| {
+        command.env("HOME", "/dev/null").env_remove("XDG_CACHE_HOME").env("TMPDIR", scratch.path());
+    });
+    for _ in 0..2 {
+        assert_eq!(running.get(origin.address, "/a").0, 200);
+    }
+    assert_eq!(origin.count(), 1);
+    let told = running.end();
+    assert!(told.starts_with("larder: warning: responses are kept in memory only"), "{told}");
+    assert!(told.contains("1 from cache"), "{told}");
+}
+
+#[test]
+fn larder_that_serves_sites_only_is_left_alone_and_another_one_serves_commands() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let url = format!("http://{}", origin.address);
+    let larder = Larder::start(&home, &["--size", "64MiB", "--origin", &url]);
+    let first = Running::start(home.path(), &[], |_| {});
+    let second = Running::start(home.path(), &[], |_| {});
+    assert_eq!(first.get(origin.address, "/a").0, 200);
+    assert_eq!(second.get(origin.address, "/a").0, 200);
+    assert_eq!(origin.count(), 1, "both commands share one");
+    let told = first.end();
+    assert!(told.contains("another larder uses it"), "{told}");
+    assert!(second.end().contains("1 from cache"));
+    assert_eq!(larder.stop(), Some(0));
+}
