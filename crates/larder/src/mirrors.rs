@@ -486,6 +486,10 @@ mod tests {
         let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, fields: &accepted };
         let fields = [(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type))];
         let ruling = rules.find(&request, http::StatusCode::OK, &fields.into_iter().collect())?;
+        if ruling.contradicts_url {
+            // A page in place of a file. It is not stored.
+            return None;
+        }
         assert_eq!(ruling.stale_on_error.is_some(), !ruling.immutable && ruling.name != "git", "{url}");
         Some((ruling.immutable, ruling.fresh.map(|fresh| fresh.as_secs() / 60)))
     }
@@ -501,6 +505,11 @@ mod tests {
             ("github.com/a/b", Some((false, None))),
             ("github.com/a/b/info/refs?service=git-upload-pack", Some((false, None))),
             ("www.example.com/a.jar", None),
+            ("index.crates.io/it/oa/itoa", Some((false, Some(5)))),
+            ("index.crates.io/crates/itoa/itoa-1.0.0.crate", Some((true, None))),
+            ("index.crates.io/api/v1/crates/itoa/1.0.0/download", Some((true, None))),
+            ("index.rubygems.org/info/rack", Some((false, Some(5)))),
+            ("registry.example/v2/", Some((false, Some(0)))),
         ] {
             assert_eq!(known(url, "application/octet-stream", "*/*"), expected, "{url}");
         }
@@ -614,8 +623,8 @@ mod tests {
                 stands_in: false,
                 follows: false,
                 at_any_port: false,
-                packages: None,
                 varies: &[],
+                packages: None,
             }
             .rules(name, &origin)
         };
@@ -647,6 +656,57 @@ mod tests {
         assert_eq!(proxy.mirrors[1].path, "/pypi-files");
     }
 
+    /// At stake: with an index of a company, which has the packages, too, every crate is fetched again after minutes.
+    #[test]
+    fn packages_on_the_server_of_the_listings_never_change_either() {
+        let mut proxy = ProxyConfig::default();
+        named("cargo").unwrap().add_to(&mut proxy, Some(&"https://crates.company.example".parse().unwrap()));
+        let find = |path, content_type: &'static str| {
+            let authority = "crates.company.example";
+            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, accept: "" };
+            let fields = [(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type))];
+            let found = proxy.rules.find(&request, http::StatusCode::OK, &fields.into_iter().collect()).unwrap();
+            (found.immutable, found.contradicts_url)
+        };
+        assert_eq!(find("/api/v1/crates/itoa/1.0.0/download", "application/gzip"), (true, false));
+        assert_eq!(find("/api/v1/crates/itoa/1.0.0/download", "text/html"), (false, true));
+        assert_eq!(find("/it/oa/itoa", "text/plain"), (false, false));
+    }
+
+    #[test]
+    fn listings_vary_by_what_registries_negotiate_and_files_do_not() {
+        let mut proxy = ProxyConfig::default();
+        for name in ["pypi", "npm", "cargo", "nix", "conda", "debian"] {
+            named(name).unwrap().add_to(&mut proxy, None);
+        }
+        for (scheme, authority, path, expected) in [
+            ("https", "pypi.org", "/simple/six/", BY_FORM),
+            ("https", "registry.npmjs.org", "/six", BY_FORM),
+            ("https", "index.crates.io", "/it/oa/itoa", BY_FORM),
+            ("https", "cache.nixos.org", "/a.narinfo", BY_FORM),
+            ("https", "conda.anaconda.org", "/conda-forge/noarch/repodata.json", BY_FORM),
+            ("http", "deb.debian.org", "/debian/dists/bookworm/InRelease", BY_CODING),
+            ("https", "registry.npmjs.org", "/six/-/six-1.0.0.tgz", &[]),
+        ] {
+            let request = RuledRequest { method: &http::Method::GET, scheme, authority, path, accept: "" };
+            let found = proxy.rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).unwrap();
+            assert_eq!(found.varies, expected, "{authority}");
+        }
+    }
+
+    #[test]
+    fn indexes_of_packages_follow_the_server_that_takes_the_place_of_the_first() {
+        let url: OriginUrl = "https://pypi.company.example/root".parse().unwrap();
+        let all = package_indexes(|name| (name == "pypi").then_some(&url));
+        let index_of = |files: &str| {
+            let found = all.iter().find(|one| one.files.host() == files).map(|one| one.index.to_short_string());
+            found.unwrap_or_default()
+        };
+        assert_eq!(index_of("files.pythonhosted.org"), "https://pypi.company.example/root");
+        assert_eq!(index_of("static.crates.io"), "https://index.crates.io");
+        assert_eq!(index_of("proxy.golang.org"), "https://sum.golang.org");
+    }
+
     #[test]
     fn base_path_of_a_server_is_no_pattern() {
         let origin: OriginUrl = "https://a.example/}releases[1]*".parse().unwrap();
@@ -656,8 +716,8 @@ mod tests {
             stands_in: false,
             follows: false,
             at_any_port: false,
-            packages: None,
             varies: &[],
+            packages: None,
         };
         let rules = larder_http::Rules::new(said.rules("a", &origin));
         let find = |path| {

@@ -110,6 +110,34 @@ fn redirections_lead_here() {
     }
 }
 
+/// At stake: a client that follows the pages of a list leaves the mirror, or gets the pages of another registry.
+#[test]
+fn pages_of_a_list_lead_here_whatever_form_their_links_have() {
+    let fixture = mirrored(|received, _| {
+        let origin = format!("http://{}", received.field("host").unwrap());
+        let lines = match received.target.as_str() {
+            "/base/path" => vec!["Link: </base/list?last=b&n=2>; rel=\"next\"".to_owned()],
+            "/base/whole" => {
+                vec![format!("Link: <{origin}/base/list>; rel=next"), format!("Link: <{origin}/other/a?b>; x")]
+            }
+            "/base/near" => vec!["Link: <?last=b>; rel=next, </else>; rel=x".to_owned()],
+            _ => vec!["Link: <http://elsewhere.example/base/a>; title=\"</base/b>\"".to_owned()],
+        };
+        Reply::ok(&lines.iter().map(String::as_str).collect::<Vec<_>>(), "[]")
+    });
+    for (path, links) in [
+        ("/m/path", "</m/list?last=b&n=2>; rel=\"next\""),
+        ("/m/whole", "</m/list>; rel=next, </files/other/a?b>; x"),
+        ("/m/near", "<?last=b>; rel=next, </else>; rel=x"),
+        ("/m/away", "<http://elsewhere.example/base/a>; title=\"</base/b>\""),
+    ] {
+        let response = fixture.get(path, &[]);
+        let found: Vec<&str> =
+            response.fields.iter().filter(|(name, _)| name == "link").map(|(_, value)| value.as_str()).collect();
+        assert_eq!(found.join(", "), links, "{path}");
+    }
+}
+
 #[test]
 fn document_in_a_coding_passes_as_it_is() {
     let lines = [HTML, &["Content-Encoding: gzip"]].concat();

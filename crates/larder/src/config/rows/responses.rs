@@ -113,8 +113,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         "How long the response is fresh after it was received. Overrides its lifetime and `no-cache`. For requests \
          with a Cookie only if the rule has `cookies`, or `ignore` lists `cookie`."),
     row!("rule.immutable", "", Boolean, "", Toml("false"), Reload, "true",
-        "The response never changes: it is fresh for a year unless `fresh` says otherwise, and clients cannot \
-         force a validation."),
+        "The response never changes: it is fresh for a year unless `fresh` says otherwise. The body is verified if its \
+         digest is known; otherwise a client's `no-cache` forces a validation. Web pages are not stored, unless `types` \
+         names `text/html`."),
     row!("rule.stale_while_revalidate", "", Duration, "", Prose("as the origin says"), Reload, "\"1m\"",
         "How long past its lifetime the response is served while it is validated. `must-revalidate` still \
          applies, unless `ignore` lists it."),
@@ -138,7 +139,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         "How to share responses to requests with credentials. `share`: with everybody, like `ignore = \
          [\"authorization\"]`. `check`: see [Credentials](../configuration.md#credentials)."),
     row!("rule.check_digest", "", Boolean, "", Toml("false"), Reload, "true",
-        "Verifies the body against the digest at the end of its path (`sha256:HEX` or `SHA256/HEX`; SHA-512 too). \
+        "Verifies the body against the digest at the end of its path (`sha256:HEX` or `SHA256/HEX`; SHA-512 too), even \
+         if the response is not `immutable`. \
          A body that does not match is not stored, and its client's response is cut off before the end."),
     row!("rule.git", "", Boolean, "", Toml("false"), Reload, "true",
         "Answers git's POST requests from the cache; see [Git](../configuration.md#git)."),
