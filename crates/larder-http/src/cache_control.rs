@@ -217,7 +217,7 @@ impl RequestDirectives {
         Self { no_cache, pragma_no_cache, ..Self::default() }
     }
 
-    /// Removes `no-store`, and the `no-cache` beside it, from a request's fields and keeps the other directives.
+    /// Removes `no-store` and `no-cache` from a request's fields, and keeps the other directives.
     pub fn drop_no_store(fields: &mut HeaderMap) {
         drop_directives(fields, &["no-store", "no-cache"]);
         // It would count again without Cache-Control.

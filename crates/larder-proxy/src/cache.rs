@@ -105,7 +105,7 @@ pub(crate) struct CacheShared {
     pub(crate) rules: Rules,
     /// The origins that can respond for a URL.
     pub(crate) key_marks: Arc<dyn KeyMarks>,
-    /// Where the listings of packages are.
+    /// The places of packages' listings.
     pub(crate) listings: ListingTable,
     /// Longest body that is stored, in bytes.
     pub(crate) entry_bytes_max: u64,

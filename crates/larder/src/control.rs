@@ -88,7 +88,7 @@ pub(crate) struct ControlSummary {
     /// The proxy through which origins are contacted.
     #[serde(default)]
     pub(crate) parent: Option<String>,
-    /// Whether it serves no client as a forward proxy, so that no command can go through it.
+    /// Whether the Larder serves no client as a forward proxy, so that no command can go through it.
     #[serde(default)]
     pub(crate) serves_sites_only: bool,
 }

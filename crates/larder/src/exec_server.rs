@@ -100,8 +100,9 @@ fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSetting
     settings
 }
 
-/// Writes the CAs that the command's programs trusted before into a file, such as that of a company's gateway. `None` if
-/// there are none, or no file can be written: requests to origins that need them then fail.
+/// Writes the CAs that the command's programs trusted before into a file, such as the CA of a company's gateway.
+///
+/// `None` if there are none, or if no file can be written: requests to origins that need them then fail.
 fn authorities() -> Option<NamedTempFile> {
     let texts = trusted::texts();
     let mut roots = RootCertStore::empty();

@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn no_store_and_the_reload_beside_it_are_taken_out_of_a_request() {
+fn no_store_is_taken_out_of_a_request_with_its_reload_and_nothing_else() {
     for (line, rest) in [
         ("no-store", None),
         ("no-cache, NO-STORE ,max-age=0", Some("max-age=0")),

@@ -319,7 +319,8 @@ impl Fetch {
         }
     }
 
-    /// Counts a stored file that never changes, by whether it was verified, and remembers where it or a listing is.
+    /// Counts a stored file that never changes, by whether it was verified. Remembers by which fields a stored listing
+    /// is found.
     pub(super) fn count_file(&self, head: &StoredHead) {
         let Some(ruling) = Ruling::of(head.fields()) else { return };
         if head.selecting().iter().next().is_some() {

@@ -1,7 +1,7 @@
 //! Environment variables and files that make programs use a proxy and trust its CA.
 //!
-//! Owns: the list of variables, and the bundle of CAs: the system's, those that programs trusted before (`trusted`), and
-//! Larder's. Programs are run elsewhere. Invariant: no program trusts fewer CAs than before.
+//! Owns: the list of variables, and the bundle of CAs: the system's, those that programs trusted before (see
+//! `trusted`), and Larder's. Programs are run elsewhere. Invariant: no program trusts fewer CAs than before.
 
 use super::{java, trusted};
 use crate::failure::Failure;
