@@ -11,7 +11,13 @@
 //! Cost: one device read per chunk, shared by concurrent readers, or two for a part of a chunk. A missing chunk costs
 //! one more lookup, for its fragment.
 
-use std::{future::poll_fn, ops::Range, pin::pin, sync::Arc, task::Poll};
+use std::{
+    future::poll_fn,
+    ops::Range,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::Poll,
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -25,7 +31,7 @@ use crate::{
         hot::HotItem,
         lookup::{self, StoreTrouble},
         patience::ReadPatience,
-        shared_reads::{PiecePlace, SharedPiece},
+        shared_reads::{KeptPiece, PiecePlace, SharedPiece},
         sightings::{BodySightings, ChunkSighting},
         storing, tiered,
     },
@@ -41,6 +47,8 @@ pub(crate) struct ChunkedBody {
     pub(crate) validator: Option<HeaderValue>,
     /// Whether the origin sends any part of the body on request.
     pub(crate) is_divisible: bool,
+    /// The piece that the reader takes in parts.
+    kept: Mutex<Option<KeptPiece>>,
 }
 
 /// The keys of a body's resource and entry.
@@ -92,7 +100,8 @@ impl ChunkedBody {
     /// Creates the body of `head`. The body need not be complete.
     pub(crate) fn new(cache: &Arc<Cache>, place: BodyKeys, head: &StoredHead, len: Option<u64>) -> Self {
         let validator = partial::validator(head.fields(), head.response_time()).cloned();
-        Self { cache: Arc::clone(cache), place, len, validator, is_divisible: is_divisible(head.fields()) }
+        let (cache, is_divisible) = (Arc::clone(cache), is_divisible(head.fields()));
+        Self { cache, place, len, validator, is_divisible, kept: Mutex::default() }
     }
 
     /// Returns the body of a stored response of the resource `primary`. `None` if the body is not in chunks.
@@ -214,16 +223,26 @@ impl ChunkedBody {
 
     /// Returns one reader's part of a piece, from its start or from `position`.
     ///
-    /// If memory is short, a reader that shares the piece with no other keeps only the start of it in memory.
+    /// If memory is short, a reader that shares the piece with no other gets only the start of it, so that it holds
+    /// little if it stands still.
     fn share_of(&self, piece: SharedPiece, place: PiecePlace, position: u64) -> PlacedBytes {
-        let bodies = &self.cache.shared.bodies;
+        let shared = &self.cache.shared;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_kept = kept.as_ref().is_some_and(|kept| kept.is_of(&piece));
         let bytes = piece.as_ref();
-        if bytes.len() as u64 > BLOCK_BYTES || !bodies.is_scarce() || piece.is_shared() {
+        if bytes.len() as u64 > BLOCK_BYTES || !shared.bodies.is_scarce() || piece.is_shared(is_kept) {
+            *kept = None;
             return PlacedBytes { start: place.start, bytes: piece.into_bytes() };
         }
         let first = usize::try_from(position - place.start).unwrap_or(usize::MAX).min(bytes.len());
         let end = bytes.len().min(first + SHARE_BYTES_MIN as usize);
-        PlacedBytes { start: position, bytes: bodies.count(Bytes::copy_from_slice(&bytes[first..end])) }
+        let part = shared.bodies.count(Bytes::copy_from_slice(&bytes[first..end]));
+        if end == bytes.len() {
+            *kept = None;
+        } else if !is_kept {
+            *kept = Some(shared.reads.keep(piece));
+        }
+        PlacedBytes { start: position, bytes: part }
     }
 
     /// Reads the fragment of a chunk, if one is stored.

@@ -1,15 +1,16 @@
 //! Shares the pieces of long bodies among all readers that need them at the same time.
 //!
 //! Owns: the table of pieces that are being read or sent, and the tasks that read them. The table keeps no piece alive; a
-//! piece is freed with its last reader.
+//! piece is freed with its last reader. If memory is short, readers take a piece in parts. At most [`KEPT_COUNT_MAX`]
+//! pieces stay in memory between two parts, the most recent ones: a reader that stands still soon loses its own.
 //!
 //! Invariants: a range of a representation always has the same bytes, so nothing here is ever invalidated. A task reads
 //! a piece, never one of its readers: a client that stands still does not poll its futures, and would hold up all
 //! others. The task ends with the last reader. Cost: a short lock, two allocations and a task per piece.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
 use bytes::Bytes;
@@ -19,7 +20,23 @@ use crate::cache::chunks::AbsenceReason;
 
 /// The pieces that are being read or sent.
 #[derive(Default)]
-pub(crate) struct SharedReads(Mutex<PieceTable>);
+pub(crate) struct SharedReads {
+    pieces: Mutex<PieceTable>,
+    kept: Mutex<KeptPieces>,
+}
+
+/// The pieces that readers take in parts, the oldest first, with their numbers.
+#[derive(Default)]
+struct KeptPieces {
+    by_age: VecDeque<(u64, Arc<SharedRead>)>,
+    last_number: u64,
+}
+
+/// Keeps a piece in memory for a reader that takes it in parts, unless more recent ones need the room.
+pub(crate) struct KeptPiece {
+    reads: Arc<SharedReads>,
+    number: u64,
+}
 
 #[derive(Default)]
 struct PieceTable {
@@ -80,8 +97,38 @@ impl SharedReads {
         begun
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, PieceTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Keeps a piece in memory until its reader needs it again.
+    pub(crate) fn keep(self: &Arc<Self>, piece: SharedPiece) -> KeptPiece {
+        let mut kept = self.lock_kept();
+        kept.last_number += 1;
+        let number = kept.last_number;
+        kept.by_age.push_back((number, piece.0));
+        if kept.by_age.len() > KEPT_COUNT_MAX {
+            kept.by_age.pop_front();
+        }
+        KeptPiece { reads: Arc::clone(self), number }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PieceTable> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_kept(&self) -> MutexGuard<'_, KeptPieces> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeptPiece {
+    /// Returns whether this keeps `piece`.
+    pub(crate) fn is_of(&self, piece: &SharedPiece) -> bool {
+        let kept = self.reads.lock_kept();
+        kept.by_age.iter().any(|(number, read)| *number == self.number && Arc::ptr_eq(read, &piece.0))
+    }
+}
+
+impl Drop for KeptPiece {
+    fn drop(&mut self) {
+        self.reads.lock_kept().by_age.retain(|(number, _)| *number != self.number);
     }
 }
 
@@ -141,9 +188,9 @@ impl Drop for ReadOutcome {
 pub(crate) struct SharedPiece(Arc<SharedRead>);
 
 impl SharedPiece {
-    /// Returns whether other readers have the piece or wait for it.
-    pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
+    /// Returns whether other readers have the piece or wait for it. `is_kept` says that this reader also keeps it.
+    pub(crate) fn is_shared(&self, is_kept: bool) -> bool {
+        Arc::strong_count(&self.0) > 1 + usize::from(is_kept)
     }
 
     /// Returns the piece's bytes. They keep the piece in memory.
@@ -161,6 +208,8 @@ impl AsRef<[u8]> for SharedPiece {
 
 /// Smallest number of entries at which the table is searched for freed pieces.
 const SWEEP_COUNT_MIN: usize = 64;
+/// Most pieces in memory that no reader is being sent. Each is a block of the store.
+const KEPT_COUNT_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -192,9 +241,9 @@ mod tests {
         run(async {
             let reads = SharedReads::default();
             let first = reads.find_or_begin(place(0), || there("once")).get().await.expect("it is read");
-            assert!(!first.is_shared());
+            assert!(!first.is_shared(false));
             let second = reads.find_or_begin(place(0), || there("again")).get().await.expect("it is there");
-            assert!(first.is_shared());
+            assert!(first.is_shared(false));
             let bytes = second.into_bytes();
             drop(first);
             assert_eq!(bytes, "once");
@@ -257,6 +306,25 @@ mod tests {
         let mut left = None;
         run(async { left = Some(begin(1)) });
         run(async { assert_eq!(left.take().unwrap().get().await.err(), Some(AbsenceReason::Trouble)) });
+    }
+
+    #[test]
+    fn piece_is_kept_for_a_reader_that_takes_it_in_parts_until_newer_ones_need_the_room() {
+        run(async {
+            let reads = Arc::new(SharedReads::default());
+            let read = async |number| reads.find_or_begin(place(number), || there("part")).get().await.ok();
+            let kept = reads.keep(read(0).await.expect("it is read"));
+            let again = read(0).await.expect("it is there");
+            assert!(kept.is_of(&again) && !again.is_shared(true) && again.is_shared(false));
+            drop((again, kept));
+            assert!(reads.find(&place(0)).is_none(), "it goes with its reader");
+            let mut all = Vec::new();
+            for number in 0..3 * KEPT_COUNT_MAX as u64 {
+                all.push(reads.keep(read(number).await.expect("it is read")));
+            }
+            let there = (0..all.len() as u64).filter(|number| reads.find(&place(*number)).is_some());
+            assert!(there.eq(2 * KEPT_COUNT_MAX as u64..3 * KEPT_COUNT_MAX as u64));
+        });
     }
 
     #[test]
