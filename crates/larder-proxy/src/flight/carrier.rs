@@ -97,7 +97,7 @@ pub(super) struct AskedBy<'a> {
 }
 
 impl BodyCarrier {
-    /// Creates a carrier of the bytes from `start` on.
+    /// Creates a carrier of the bytes from `start` on. Those before the first border of chunks are not stored.
     pub(super) fn new(cache: &Arc<Cache>, flight: &Arc<Flight>, storage: BodyStorage, start: u64) -> Self {
         let (cache, flight) = (Arc::clone(cache), Arc::clone(flight));
         Self {
@@ -105,7 +105,7 @@ impl BodyCarrier {
             flight,
             storage,
             produced: start,
-            committed: start,
+            committed: start.next_multiple_of(CHUNK_BYTES),
             skip: 0,
             breaks: BreakCount::default(),
             hold_up: HoldUp::default(),
@@ -227,7 +227,7 @@ impl BodyCarrier {
     /// Stores the chunks that are full.
     pub(super) async fn commit_full_chunks(&mut self) {
         while let BodyStorage::Chunks(chunks) = &self.storage
-            && self.produced - self.committed >= CHUNK_BYTES
+            && self.produced >= self.committed + CHUNK_BYTES
         {
             let chunks = Arc::clone(chunks);
             self.commit_chunk(&chunks, CHUNK_BYTES).await;

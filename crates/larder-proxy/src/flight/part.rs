@@ -1,17 +1,14 @@
 //! Fetches a range of a response that is not stored: requests a part, and stores it as a part (RFC 9111 3.3, 3.4).
 //!
 //! Owns: which part is requested, and how much of it is stored. A part of at most [`CHUNK_BYTES`] is collected and stored
-//! before its readers are served. `flight::rest` moves a longer one, of which only whole chunks are kept, and fetches
-//! missing parts later.
+//! before its readers are served. `flight::rest` moves a longer one and stores its whole chunks, and fetches missing
+//! parts later.
 //!
 //! Invariants: a part is kept only if its Content-Range agrees with its length. Without a strong entity tag the
 //! remainder cannot be requested, so the part is kept only if it is all that was requested. Memory: one chunk, or a
 //! flight's window.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
 use larder_http::{
@@ -36,10 +33,9 @@ use crate::{
     flight::{
         copying,
         fetch::{Fetch, OriginAnswer},
-        reader::FlightReader,
         rest::{self, LongPart},
         source::BodySource,
-        stage::{Audience, FetchStage, KeptPart, PartSource, PrivateResponse},
+        stage::{Audience, FetchStage, KeptPart, PartRun, PartSource, PrivateResponse},
     },
     origin::body::OriginBody,
 };
@@ -56,11 +52,11 @@ struct FetchedPart {
 }
 
 impl Fetch {
-    /// Returns the range to request, if a part suffices: the chunks that contain the client's first range, or the end of
-    /// the body.
+    /// Returns the range to request, if a part suffices: the client's first range.
     ///
-    /// One response has all of them, because another one may have another entity tag. Further ranges are requested by
-    /// that tag.
+    /// One response has all of it, because another one may have another entity tag. Further ranges are requested by that
+    /// tag. A short range is extended to whole chunks, which can be stored. A long one has whole chunks inside, and its
+    /// client should not wait for bytes before them.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // A digest can only be checked on the whole body.
         if self.asked.before.digest.is_some()
@@ -77,24 +73,23 @@ impl Fetch {
             RangeRequest::Many(ranges) => *ranges.first()?,
         };
         // The pieces of a divided body are requested from their owners, so another node sends only the first chunk.
-        let len_max = self.flights.means.siblings.as_ref().filter(|_| !self.asked.is_by_sibling).map(|_| CHUNK_BYTES);
+        let is_from_node = self.flights.means.siblings.is_some() && !self.asked.is_by_sibling;
         let text = match range {
             // If a client wants everything from near the start, the whole response is fetched.
             ByteRange::From { first, last: None } if first <= CHUNK_BYTES => return None,
             ByteRange::From { first, last } => {
                 let start = first - first % CHUNK_BYTES;
-                let end = last.and_then(|last| (last - last % CHUNK_BYTES).checked_add(CHUNK_BYTES));
-                let end = match len_max {
-                    Some(len) => Some(start.checked_add(len)?),
-                    None => end,
-                };
-                end.map_or(format!("bytes={start}-"), |end| format!("bytes={start}-{}", end - 1))
+                let chunk_end = start.checked_add(CHUNK_BYTES)?;
+                let end = last.and_then(|last| last.checked_add(1)?.checked_next_multiple_of(CHUNK_BYTES));
+                match (end, last) {
+                    _ if is_from_node => format!("bytes={start}-{}", chunk_end - 1),
+                    (Some(end), _) if end - start <= SHORT_RANGE_BYTES_MAX => format!("bytes={start}-{}", end - 1),
+                    (_, Some(last)) => format!("bytes={first}-{last}"),
+                    (_, None) => format!("bytes={first}-"),
+                }
             }
-            ByteRange::Suffix { len } if len <= CHUNK_BYTES || len_max.is_some() => {
-                format!("bytes=-{}", len.min(CHUNK_BYTES))
-            }
-            // The first chunk begins before these bytes. Its position is not known yet.
-            ByteRange::Suffix { len } => format!("bytes=-{}", len.saturating_add(CHUNK_BYTES)),
+            ByteRange::Suffix { len } if is_from_node => format!("bytes=-{}", len.min(CHUNK_BYTES)),
+            ByteRange::Suffix { len } => format!("bytes=-{len}"),
         };
         HeaderValue::try_from(text).ok()
     }
@@ -122,9 +117,10 @@ impl Fetch {
             place.admission = copying::admission(cache, &place, &head, Some(part.span.len()));
         }
         let fetched = FetchedPart { part, place, head, own, alone };
-        match whole_chunks(&part).filter(|_| part.span.len() > CHUNK_BYTES) {
-            Some(span) => self.share_long(fetched, span, body).await,
-            None => self.share_short(fetched, body).await,
+        if part.span.len() > CHUNK_BYTES {
+            self.share_long(fetched, body).await;
+        } else {
+            self.share_short(fetched, body).await;
         }
     }
 
@@ -149,7 +145,7 @@ impl Fetch {
         };
         let place = StorePlace::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
         let (place, selecting) = place.zip(rule.select(&self.asked.fields, settings)).ok_or(Reason::VaryStar)?;
-        let can_be_kept = part.span.len() <= CHUNK_BYTES || (has_tag && whole_chunks(&part).is_some());
+        let can_be_kept = part.span.len() <= CHUNK_BYTES || (has_tag && has_whole_chunk(&part));
         if can_be_kept && part.total_len <= self.size_max(&head.headers) {
             Ok((part, place, selecting))
         } else {
@@ -175,8 +171,8 @@ impl Fetch {
         self.share(fetched, entry, is_stored, (Some(arrived), None));
     }
 
-    /// Shares the whole chunks `span` of a longer part, and stores them while they arrive.
-    async fn share_long(&self, fetched: FetchedPart, span: Range<u64>, body: OriginBody) {
+    /// Shares a longer part, and stores its whole chunks while they arrive.
+    async fn share_long(&self, fetched: FetchedPart, body: OriginBody) {
         let FetchedPart { part, place, head, .. } = &fetched;
         let (cache, is_behind) = (self.cache(), self.cache().shared.patience.is_behind());
         // The head is stored before its chunks, so that requests that arrive meanwhile find this fetch by it. The chunks
@@ -188,10 +184,10 @@ impl Fetch {
         let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
         let chunks = Arc::new(ChunkedBody::new(cache, keys, head, Some(len)));
         let source = Arc::new(BodySource::new(&self.flights.means, &self.asked, chunks));
-        let skip = span.start - part.span.first;
-        let run = rest::board_part(&source, LongPart { span, body, skip, is_stored });
+        let span = part.span.first..part.span.last + 1;
+        let run = rest::board_part(&source, LongPart { span, body, is_stored });
         let entry = CachedEntry::new(head.clone(), EntryBody::Chunks { len, representation });
-        self.share(fetched, entry, is_stored, (None, Some(Mutex::new(run))));
+        self.share(fetched, entry, is_stored, (None, Some(PartRun::new(run))));
     }
 
     /// Shares a part that has arrived, or is brought by `run`.
@@ -200,7 +196,7 @@ impl Fetch {
         fetched: FetchedPart,
         entry: CachedEntry,
         is_stored: bool,
-        (arrived, run): (Option<PlacedBytes>, Option<Mutex<FlightReader>>),
+        (arrived, run): (Option<PlacedBytes>, Option<PartRun>),
     ) {
         let FetchedPart { place, head, own, alone, .. } = fetched;
         self.count_file(&head);
@@ -215,7 +211,7 @@ impl Fetch {
             alone,
             source,
             arrived,
-            _run: run,
+            run,
         };
         self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }
@@ -269,12 +265,11 @@ pub(super) fn entry_of(head: StoredHead, arrived: &PlacedBytes) -> CachedEntry {
     CachedEntry::new(head, body)
 }
 
-/// Returns the bytes of a part that form whole chunks of its body, if there are any.
-fn whole_chunks(part: &Part) -> Option<Range<u64>> {
-    let start = part.span.first.checked_next_multiple_of(CHUNK_BYTES)?;
+/// Returns whether a part contains a whole chunk of its body.
+fn has_whole_chunk(part: &Part) -> bool {
     let end = part.span.last + 1;
-    let end = if end == part.total_len { end } else { end - end % CHUNK_BYTES };
-    (start < end).then_some(start..end)
+    let stored_end = if end == part.total_len { end } else { end - end % CHUNK_BYTES };
+    part.span.first.checked_next_multiple_of(CHUNK_BYTES).is_some_and(|start| start < stored_end)
 }
 
 /// Returns the head of the whole response that a part belongs to. If the part covers everything and is short, the head
@@ -286,3 +281,6 @@ fn head_of(mut received: ReceivedHead, part: &Part, selecting: SelectingFields, 
     let is_whole = part.span.len() == part.total_len && part.total_len <= CHUNK_BYTES;
     if is_whole { head.with_body(BodyPlace::Whole { len: part.total_len }) } else { head }
 }
+
+/// Longest range that is extended to whole chunks: with more, one of them is inside anyway.
+const SHORT_RANGE_BYTES_MAX: u64 = 2 * CHUNK_BYTES;

@@ -35,9 +35,11 @@ use crate::{
         tiered,
     },
     flight::{
+        reader::FlightReader,
         rest,
+        shared::Flight,
         source::{BodySource, FetchContext},
-        stage::{ContinuedBody, FetchStage},
+        stage::{ContinuedBody, FetchStage, KeptPart, PartRun},
     },
 };
 
@@ -55,6 +57,17 @@ pub(crate) enum Availability {
 pub(crate) struct ChunkedPlan {
     source: Arc<BodySource>,
     wanted: Vec<Range<u64>>,
+    /// A fetch of the body that may already have ended.
+    run: Option<Arc<Flight>>,
+}
+
+/// The part of a body that may not be stored.
+#[derive(Default)]
+struct AtHand<'a> {
+    /// Bytes in memory.
+    arrived: Option<&'a PlacedBytes>,
+    /// A fetch of further bytes.
+    run: Option<&'a Arc<Flight>>,
 }
 
 /// The data from which a response can be built.
@@ -83,33 +96,40 @@ pub(crate) async fn look(
     key: &Arc<[u8]>,
     entry: &CachedEntry,
 ) -> Availability {
-    look_at_part(means, asked, (key, entry), None).await
+    look_beyond(means, asked, (key, entry), AtHand::default()).await
 }
 
-/// Checks the availability like [`look`]. `arrived` is a part of the body in memory, which may not be stored.
-pub(crate) async fn look_at_part(
+/// Checks the availability of a part that a fetch has brought or is bringing, like [`look`].
+pub(crate) async fn look_at_part(means: &Arc<FetchContext>, asked: &Arc<RequestHead>, kept: &KeptPart) -> Availability {
+    let at_hand = AtHand { arrived: kept.arrived.as_ref(), run: kept.run.as_ref().map(PartRun::flight) };
+    look_beyond(means, asked, (&kept.key, &kept.entry), at_hand).await
+}
+
+/// Checks the availability of a body, of which a part is at hand.
+async fn look_beyond(
     means: &Arc<FetchContext>,
     asked: &Arc<RequestHead>,
     (key, entry): (&Arc<[u8]>, &CachedEntry),
-    arrived: Option<&PlacedBytes>,
+    AtHand { arrived, run }: AtHand<'_>,
 ) -> Availability {
     let EntryBody::Chunks { len, .. } = entry.body else { return Availability::There(None) };
     let Some(body) = BodySource::of(means, asked, key, entry) else { return Availability::Gone };
     let source = Arc::new(body);
     let wanted = wanted(&asked.method, &asked.fields, entry, len);
+    let plan = |source| ChunkedPlan { source, wanted: wanted.clone(), run: run.cloned() };
     if let Some(arrived) = arrived {
         source.set_begun(arrived.clone());
         if source.is_between_nodes() && wanted.first().is_some_and(|span| arrived.span().contains(&span.start)) {
-            return Availability::There(Some(ChunkedPlan { source, wanted }));
+            return Availability::There(Some(plan(source)));
         }
     }
     // RFC 9111 5.2.1.7: such a request must not reach the origin, so a gap cannot be filled.
     let is_alone = asked.terms().is_only_if_cached(&means.cache.http);
     match first_gaps(&source.chunks, &wanted, arrived).await {
         Ok(_) if wanted.is_empty() => Availability::There(None),
-        Ok(gaps) if gaps.is_empty() => Availability::There(Some(ChunkedPlan { source, wanted })),
+        Ok(gaps) if gaps.is_empty() => Availability::There(Some(plan(source))),
         Ok(_) if is_alone || !source.chunks.can_go_on() => Availability::Gone,
-        Ok(gaps) => Availability::Lacking(ChunkedPlan { source, wanted }, gaps),
+        Ok(gaps) => Availability::Lacking(plan(source), gaps),
         Err(StoreTrouble) => Availability::Gone,
     }
 }
@@ -182,7 +202,11 @@ impl ChunkedPlan {
         let mut gap = gaps.next()?;
         let count_max = if self.source.is_between_nodes() { 1 } else { CONFIRMED_COUNT_MAX };
         for _ in 0..count_max {
-            let mut reader = rest::board(&self.source, gap.start, gap.end).await;
+            let running = self.run.as_ref().and_then(|run| FlightReader::join_at(run, gap.start));
+            let mut reader = match running {
+                Some(reader) => reader,
+                None => rest::board(&self.source, gap.start, gap.end).await,
+            };
             let FetchStage::Continued(answer) = reader.stage().await else { return None };
             continued.get_or_insert(answer);
             // The fetch may end within the gap: where another one begins, or the piece of another node.

@@ -53,17 +53,15 @@ struct TailFetch {
 
 /// A part of a body whose head has arrived, and which is longer than a chunk.
 pub(super) struct LongPart {
-    /// The whole chunks to take from it.
     pub(super) span: Range<u64>,
     pub(super) body: OriginBody,
-    /// Number of its first bytes to skip.
-    pub(super) skip: u64,
+    /// Whether its whole chunks are stored.
     pub(super) is_stored: bool,
 }
 
 /// Returns a reader of a new fetch that brings a part of `source`. Nothing else is being fetched of this body.
 pub(super) fn board_part(source: &Arc<BodySource>, part: LongPart) -> FlightReader {
-    let LongPart { span, body, skip, is_stored } = part;
+    let LongPart { span, body, is_stored } = part;
     let rests = &source.means.rests;
     let begin = |_| {
         let work = source.chunks.cache.shared.begin(&source.chunks.place.primary);
@@ -73,7 +71,7 @@ pub(super) fn board_part(source: &Arc<BodySource>, part: LongPart) -> FlightRead
     let (source, flight) = (Arc::clone(source), Arc::clone(reader.flight()));
     flight.set_stage(FetchStage::Continued(ContinuedBody { status: StatusCode::PARTIAL_CONTENT, is_stored }));
     let rest = TailFetch { source, flight, start: span.start, last: None, end: span.end };
-    tokio::spawn(rest.run_from((body, skip), is_stored));
+    tokio::spawn(rest.run_from(body, is_stored));
     reader
 }
 
@@ -156,7 +154,9 @@ impl TailFetches {
         if let Some(reader) = join(flights, position) {
             return (reader, None);
         }
-        let end = flights.iter().map(|flight| flight.start()).filter(|start| *start > span.start).min();
+        // The first bytes of a part may belong to a chunk that its fetch does not store.
+        let starts = flights.iter().map(|flight| flight.start().next_multiple_of(CHUNK_BYTES));
+        let end = starts.filter(|start| *start > span.start).min();
         let end = end.map_or(span.end, |start| start.min(span.end));
         let flight = begin(end);
         flights.push(Arc::clone(&flight));
@@ -221,12 +221,12 @@ impl TailFetch {
         }
     }
 
-    /// As [`Self::run`], with a response that has arrived. `skip` of its bytes precede the missing ones.
-    async fn run_from(self, (body, skip): (OriginBody, u64), is_stored: bool) {
+    /// As [`Self::run`], with a response that has arrived.
+    async fn run_from(self, body: OriginBody, is_stored: bool) {
         let landing = TailLandingGuard(self);
         let rest = &landing.0;
         if let Some(missing) = rest.missing() {
-            rest.carry(&missing, (body, skip), is_stored).await;
+            rest.carry(&missing, (body, 0), is_stored).await;
         }
     }
 
@@ -298,7 +298,11 @@ impl TailFetch {
             carrier.produced += last.len() as u64;
             self.flight.withhold(last);
         }
-        carrier.commit_last_chunk().await;
+        if carrier.produced.is_multiple_of(CHUNK_BYTES) || carrier.produced == missing.len {
+            carrier.commit_last_chunk().await;
+        } else {
+            carrier.keep_fragment().await;
+        }
         self.flight.end(Ok(()));
     }
 

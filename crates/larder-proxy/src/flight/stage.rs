@@ -11,7 +11,7 @@ use crate::{
         entry::{CachedEntry, ResourceMarker},
     },
     errors::Failure,
-    flight::reader::FlightReader,
+    flight::{reader::FlightReader, shared::Flight},
     origin::body::OriginBody,
 };
 
@@ -132,7 +132,24 @@ pub(crate) struct KeptPart {
     pub(crate) source: PartSource,
     /// The bytes that have just arrived.
     pub(crate) arrived: Option<PlacedBytes>,
-    /// A reader of the fetch that brings the part, if the part is longer than a chunk. It keeps the fetch running until
-    /// the clients read it.
-    pub(crate) _run: Option<Mutex<FlightReader>>,
+    /// The fetch that brings the part, if the part is longer than a chunk.
+    pub(crate) run: Option<PartRun>,
+}
+
+/// A fetch that brings a part.
+pub(crate) struct PartRun {
+    flight: Arc<Flight>,
+    /// Keeps the fetch running, and its first bytes in memory, until the clients read them.
+    _reader: Mutex<FlightReader>,
+}
+
+impl PartRun {
+    /// Returns the fetch of `reader`, which stays at its place.
+    pub(crate) fn new(reader: FlightReader) -> Self {
+        Self { flight: Arc::clone(reader.flight()), _reader: Mutex::new(reader) }
+    }
+
+    pub(crate) fn flight(&self) -> &Arc<Flight> {
+        &self.flight
+    }
 }

@@ -198,8 +198,7 @@ impl FlightReading<'_> {
             PartSource::Cache => (CacheStatus::hit(ttl_secs), Outcome::MemoryHit),
         };
         let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
-        let presence = presence::look_at_part(&worker.flights.means, asked, (&kept.key, entry), kept.arrived.as_ref());
-        let ready = presence.await.ready().await;
+        let ready = presence::look_at_part(&worker.flights.means, asked, kept).await.ready().await;
         let Some(mut answered) = ready.and_then(|ready| hit::answer(&wanted, entry, ready.body)) else {
             return Ok(pass::pass(worker, asked, None, sharing.forward).await);
         };
