@@ -28,6 +28,7 @@ use crate::{
         peer_user::NearEnds,
         raw_head::HeadFault,
         raw_requests::RawRequests,
+        raw_target,
         response_body::ResponseBody,
         socket::ClientProtocol,
     },
@@ -410,6 +411,15 @@ impl Client {
     /// connection that did not begin with a request, or a flood.
     pub(crate) fn fatal_fault(&self) -> Option<HeadFault> {
         self.fatal_fault.get().copied()
+    }
+
+    /// Puts the octets back into the target of the current HTTP/1.1 request that the HTTP library would have refused.
+    pub(crate) fn restore_target<B>(&self, request: &mut Request<B>) -> Result<(), HeadFault> {
+        let octets = self.raw().take_target();
+        if !octets.is_empty() {
+            *request.uri_mut() = raw_target::restored(request.uri(), &octets).ok_or("its target is not a URI")?;
+        }
+        Ok(())
     }
 
     /// Returns whether the current HTTP/1.1 request concerns the server as a whole (RFC 9112 3.2.4).

@@ -12,6 +12,7 @@ use memchr::memchr;
 use crate::client::{
     raw_chunks::RawChunks,
     raw_head::{BodyFraming, HeadFault, RawHead},
+    raw_target::{EscapedOctet, STAND_IN, TargetOctets},
 };
 
 /// The parser's state after the octets so far.
@@ -31,6 +32,10 @@ pub(crate) struct RawRequests {
     rewrites: Vec<(usize, &'static [u8])>,
     /// Requests for the server as a whole that the library has not handed over yet, counted from 1.
     server_wide: Vec<u64>,
+    /// The octets of the present head's target that no URI has.
+    target: TargetOctets,
+    /// Those of complete heads that the library has not handed over yet, each with the request's number.
+    targets: Vec<(u64, Vec<EscapedOctet>)>,
 }
 
 #[derive(Debug, Default)]
@@ -49,9 +54,9 @@ impl RawRequests {
     /// The rest follow a fault in a body, or are not HTTP/1.1 at all; the connection ends there. A fault in a head is
     /// reported with its request, see [`RawRequests::take`].
     ///
-    /// Two constructs are rewritten because the library does not know them. A later minor version of HTTP/1 becomes 1.1
-    /// (RFC 9110 2.5). `Proxy-Connection: keep-alive` of an HTTP/1.0 client becomes `Connection: keep-alive` (RFC 9112
-    /// C.2.2).
+    /// Three constructs are rewritten because the library does not know them. A later minor version of HTTP/1 becomes
+    /// 1.1 (RFC 9110 2.5). `Proxy-Connection: keep-alive` of an HTTP/1.0 client becomes `Connection: keep-alive` (RFC
+    /// 9112 C.2.2). Octets in a target that no URI has get a stand-in, see [`RawRequests::take_target`].
     pub(crate) fn push(&mut self, received: &mut [u8], line_bytes_max: usize) -> usize {
         let accepted = self.follow(received, line_bytes_max);
         for (at, octets) in self.rewrites.drain(..) {
@@ -100,6 +105,19 @@ impl RawRequests {
         self.head_fault.filter(|_| self.taken_count > self.good_count)
     }
 
+    /// Returns the octets to put back into the target of the last request handed over.
+    pub(crate) fn take_target(&mut self) -> Vec<EscapedOctet> {
+        if self.targets.is_empty() {
+            return Vec::new();
+        }
+        let taken = self.taken_count;
+        self.targets.retain(|(number, _)| *number >= taken);
+        match self.targets.first() {
+            Some((number, _)) if *number == taken => self.targets.remove(0).1,
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns whether the last request handed over concerns the server as a whole. The library reports its URI as that
     /// of the root.
     pub(crate) fn asks_server(&self) -> bool {
@@ -142,7 +160,12 @@ impl RawRequests {
     /// the octets after it.
     fn push_to_head<'a>(&mut self, start: usize, octets: &'a [u8], line_bytes_max: usize) -> &'a [u8] {
         let line_end = memchr(b'\n', octets);
-        self.note_version(start, &octets[..line_end.unwrap_or(octets.len())]);
+        let piece = &octets[..line_end.unwrap_or(octets.len())];
+        self.note_version(start, piece);
+        if self.head.is_at_start() {
+            let Self { target, partial, rewrites, .. } = self;
+            target.follow(partial, piece, |at| rewrites.push((start + at, STAND_IN)));
+        }
         let Some(line_end) = line_end else {
             // The library refuses a head this long, but only later. Until then this buffer must not grow.
             if self.partial.len() + octets.len() <= line_bytes_max {
@@ -173,6 +196,10 @@ impl RawRequests {
             Ok(None) => {}
             Ok(Some(framing)) => {
                 self.good_count += 1;
+                let target = self.target.take();
+                if !target.is_empty() {
+                    self.targets.push((self.good_count, target));
+                }
                 if self.head.asks_server() {
                     self.server_wide.retain(|number| *number >= self.taken_count);
                     self.server_wide.push(self.good_count);

@@ -52,9 +52,12 @@ use crate::{
 /// Answers a request. `fault` is the fault in its octets, if any.
 pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault: Option<HeadFault>) -> ClientAnswer {
     let started = Instant::now();
-    if client.is_http2() {
+    let fault = if client.is_http2() {
         http2::join_cookies(request.headers_mut());
-    }
+        fault
+    } else {
+        client.restore_target(&mut request).err().or(fault)
+    };
     // Determined once, so that a request sees one configuration.
     let worker = client.worker.latest();
     match enter(client, &worker, fault, &mut request) {

@@ -7,6 +7,7 @@ use larder_proxy::{Mirror, MirrorLink, OriginUrl, Site};
 use crate::support::{
     Connection, Fixture, Received, Reply,
     raw_http2::{Outcome, RawHttp2},
+    request_text,
 };
 
 /// Starts a mirror `/m` of the fixture's origin below `/base`, whose HTML and JSON are rewritten.
@@ -120,6 +121,31 @@ fn no_path_leads_out_of_the_folder_of_a_site() {
 
 fn head_of<'a>(method: &'a str, path: &'a str) -> [(&'a str, &'a str); 4] {
     [(":method", method), (":scheme", "http"), (":authority", "site.example"), (":path", path)]
+}
+
+/// At stake: clients that send JSON or comparisons in a query as they are, which direct connections accept.
+#[test]
+fn octets_that_no_uri_has_reach_the_origin_escaped() {
+    let echo = |received: &Received, _: usize| Reply::ok(&["Cache-Control: max-age=60"], &received.target);
+    let reverse = Fixture::new(echo);
+    let forward = Fixture::with(echo, |config| (config.default_origin, config.forward) = (None, true));
+    for (target, escaped) in [
+        ("/q?f={\"a\":\"b\"}", "/q?f={%22a%22:%22b%22}"),
+        ("/q?a<5&b>3", "/q?a%3C5&b%3E3"),
+        ("/a`b", "/a%60b"),
+        ("/a<b>\"", "/a%3Cb%3E%22"),
+    ] {
+        // Two requests at once on one connection, of which the first has a target without such octets.
+        let mut connection = reverse.connect();
+        connection.send(request_text("GET", "/-", &[]) + &request_text("GET", target, &[]));
+        assert_eq!(connection.read_response("GET").text(), "/-");
+        assert_eq!(connection.read_response("GET").text(), escaped);
+        assert_eq!(reverse.get_hit(escaped, &[]).text(), escaped, "both are one resource");
+        let authority = forward.origin.address;
+        let mut connection = forward.connect();
+        connection.send(format!("GET http://{authority}{target} HTTP/1.1\r\nHost: {authority}\r\n\r\n"));
+        assert_eq!(connection.read_response("GET").text(), escaped);
+    }
 }
 
 /// RFC 9113 8.3.1. At stake: a request for another host than the one that was checked.
