@@ -79,6 +79,8 @@ enabled = true
 [intercept]
 hosts = ["shop.example"]
 ca_dir = "$stage/ca"
+[pac]
+hosts = ["shop.example"]
 C
 launch larder --config "$stage/larder.toml"
 

@@ -75,8 +75,8 @@ pub struct MatchTexts {
     /// Media types: `image/png`, or `image/*`.
     pub types: Vec<String>,
     /// Conditions on the request's cookies: `NAME`, `NAME=VALUE`, or one of these after `!`, with `*` for any
-    /// characters. A request meets them if one of its cookies matches one of the texts without `!`, and none matches one
-    /// with it.
+    /// characters. A request meets them if one of its cookies matches one of the texts without `!`, and none matches
+    /// one with it.
     pub cookies: Vec<String>,
     /// Conditions on the request's fields, in the same form.
     pub fields: Vec<String>,

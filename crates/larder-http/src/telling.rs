@@ -94,7 +94,7 @@ pub fn has_identity(fields: &HeaderMap) -> bool {
     fields.keys().any(is_identity)
 }
 
-/// What is believed of the fields of a request.
+/// The trust in the fields of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldTrust {
     /// Whether a trusted proxy sent the request, so that its [`IDENTITY_FIELDS`] are kept.

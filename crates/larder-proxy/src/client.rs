@@ -19,6 +19,7 @@ pub(crate) mod raw_chunks;
 pub(crate) mod raw_frames;
 pub(crate) mod raw_head;
 pub(crate) mod raw_requests;
+pub(crate) mod raw_target;
 pub(crate) mod response_body;
 pub(crate) mod shed;
 pub(crate) mod socket;

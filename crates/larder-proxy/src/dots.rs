@@ -5,8 +5,8 @@
 /// Returns whether a server may read a path as one with a `..` segment, which would lead out of its folder.
 ///
 /// Servers differ in their decoding. Some accept encoded dots and slashes (`%2e%2e`, `..%2f`), double encoding, the
-/// escapes of IIS (`%u002e`, `%uff0e`), overlong UTF-8 (`%c0%ae`), a backslash as a slash (IIS), parameters of a segment
-/// (`..;x`, Tomcat), or octets that end a name in C or on Windows (`..%00`, `..%20`).
+/// escapes of IIS (`%u002e`, `%uff0e`), overlong UTF-8 (`%c0%ae`), a backslash as a slash (IIS), parameters of a
+/// segment (`..;x`, Tomcat), or octets that end a name in C or on Windows (`..%00`, `..%20`).
 ///
 /// The path is decoded until nothing is left to decode. No segment `..` is lost on the way, because decoding never
 /// changes a dot or a slash. So one look at the result replaces a look at each level.

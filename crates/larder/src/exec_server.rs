@@ -85,6 +85,8 @@ fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSetting
         listeners: vec!["127.0.0.1:0".parse().expect("it is an address")],
         connect_ports: (1..=u16::MAX).collect(),
         origin_ca_file: authorities,
+        // Commands reach servers as they would without the proxy.
+        keep_underscores: true,
         ..settings.proxy
     };
     settings.proxy = proxy;

@@ -9,12 +9,12 @@ use http::header::COOKIE;
 use super::{RuledRequest, Rules};
 use crate::{Ruling, StoredHead};
 
-/// How the rules treat a request, compared with the request whose response is stored.
+/// The relation of a request to the rule by which a response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAgreement {
     /// The rule that was applied to the stored response applies to this request too.
     Same,
-    /// It does, except for its lifetime, because the request has a Cookie.
+    /// The rule applies to this request except for its lifetime, because the request has a Cookie.
     OwnLifetime,
     /// Another rule applies to this request, and it may replace the stored response.
     Replace,

@@ -118,8 +118,8 @@ impl Wildcard {
 }
 
 impl MatchTexts {
-    /// Returns a number that identifies the rule among all with conditions on the request, also after a restart. It is 0
-    /// if the rule has none.
+    /// Returns a number that identifies the rule among all with conditions on the request, also after a restart. It is
+    /// 0 if the rule has none.
     pub(super) fn mark_of_conditions(&self) -> u64 {
         let Self { hosts, paths, methods, statuses, types, cookies, fields, queries } = self;
         if [cookies, fields, queries].into_iter().all(Vec::is_empty) {

@@ -42,8 +42,8 @@ pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incomin
     Some(ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None })
 }
 
-/// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise all. Hosts that are not intercepted go
-/// through the proxy too, because block lists and rate limits apply to them.
+/// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise all. Hosts that are not intercepted
+/// go through the proxy too, because block lists and rate limits apply to them.
 fn hosts_of(config: &ProxyConfig) -> HostRules {
     let HostRules { hosts, except } = &config.pac;
     let hosts = if hosts.is_empty() { vec![HostPattern::All] } else { hosts.clone() };
