@@ -1,20 +1,29 @@
 //! Resolves names to addresses, cached for as long as their records allow.
 //!
-//! Owns: a worker's resolver. Addresses are checked against the rules elsewhere. Cost: a cached name costs a lookup in
-//! memory; a literal address nothing.
+//! Owns: a worker's resolver, the hosts file, and the order of the queries. Addresses are checked against the rules
+//! elsewhere. Invariants: a name in the hosts file is never asked about, whatever families it has there. A query that
+//! nobody answers does not hold up the addresses of the other family (RFC 8305 3). Cost: a cached name costs a lookup
+//! in memory; a literal address nothing.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    pin::pin,
     sync::OnceLock,
+    time::Duration,
 };
 
 use hickory_resolver::{
-    TokioResolver,
-    config::{NameServerConfig, ResolverConfig},
+    Hosts, TokioResolver,
+    config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
     net::{NetError, runtime::TokioRuntimeProvider},
+    proto::{
+        op::Query,
+        rr::{Name, Record, RecordType},
+    },
+    system_conf::read_system_conf,
 };
-
 use larder_http::proxy_status::ProxyError;
+use tokio::time::timeout;
 
 use crate::{
     errors::Failure,
@@ -24,7 +33,16 @@ use crate::{
 /// A worker's resolver. Its background tasks live on that worker's runtime, so it is never shared.
 #[derive(Default)]
 pub(crate) struct DnsResolver {
-    resolver: OnceLock<Result<TokioResolver, String>>,
+    lookups: OnceLock<Result<NameLookups, String>>,
+}
+
+/// Whether a lookup may return before both families have been answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Completeness {
+    /// Returns [`RESOLUTION_DELAY`] after the first family with an address that this machine can reach.
+    Usable,
+    /// Waits for both families.
+    Complete,
 }
 
 impl DnsResolver {
@@ -33,7 +51,7 @@ impl DnsResolver {
         if let Ok(address) = origin.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, origin.port)]);
         }
-        self.resolve_all(&origin.host, origin.port, ADDRESS_COUNT_MAX).await
+        self.find(&origin.host, origin.port, ADDRESS_COUNT_MAX, Completeness::Usable).await
     }
 
     /// Returns at most `count_max` addresses of a host, at least one, with this port.
@@ -43,47 +61,179 @@ impl DnsResolver {
         port: u16,
         count_max: usize,
     ) -> Result<Vec<SocketAddr>, Failure> {
+        self.find(host, port, count_max, Completeness::Complete).await
+    }
+
+    async fn find(
+        &self,
+        host: &str,
+        port: u16,
+        count_max: usize,
+        completeness: Completeness,
+    ) -> Result<Vec<SocketAddr>, Failure> {
         let failure = |fault| Failure::Unusable { host: host.to_owned(), fault };
-        let resolver = self.resolver.get_or_init(|| build().map_err(|error| error.to_string()));
-        let resolver = resolver
+        let lookups = self.lookups.get_or_init(|| NameLookups::of_system().map_err(|error| error.to_string()));
+        let lookups = lookups
             .as_ref()
             .map_err(|why| failure(FaultReport::new(ProxyError::ProxyConfigurationError, why.clone())))?;
-        let found = resolver.lookup_ip(host).await.map_err(|error| failure(FaultReport::of_name(&error)))?;
-        let addresses: Vec<_> = found.iter().take(count_max).map(|address| SocketAddr::new(address, port)).collect();
-        if addresses.is_empty() {
+        let found = lookups.find(host, completeness).await.map_err(|error| failure(FaultReport::of_name(&error)))?;
+        if found.is_empty() {
             return Err(failure(FaultReport::new(ProxyError::DnsError, "the name has no address")));
         }
-        Ok(addresses)
+        Ok(found.into_iter().take(count_max).map(|address| SocketAddr::new(address, port)).collect())
     }
+}
+
+/// The name servers, the hosts file and the search list of the system.
+struct NameLookups {
+    resolver: TokioResolver,
+    hosts: Hosts,
+    /// Domains that are appended to names, in order.
+    search: Vec<Name>,
+    /// A name with more labels is tried as it is before the search list.
+    dot_count: usize,
+}
+
+impl NameLookups {
+    /// Reads the system's configuration. Without one, queries go to this host, as in the C library.
+    fn of_system() -> Result<Self, NetError> {
+        let hosts = || Hosts::from_system().unwrap_or_default();
+        let configured = || -> Result<Self, NetError> {
+            let (config, options) = read_system_conf()?;
+            Self::new(config, options, hosts())
+        };
+        configured().or_else(|error| {
+            tracing::info!(%error, "no usable resolver configuration: using the resolver on this host");
+            let local = NameServerConfig::udp_and_tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            Self::new(ResolverConfig::from_name_servers(vec![local]), ResolverOpts::default(), hosts())
+        })
+    }
+
+    fn new(config: ResolverConfig, mut options: ResolverOpts, hosts: Hosts) -> Result<Self, NetError> {
+        let mut search = config.search().to_vec();
+        if let Some(domain) = config.domain().filter(|domain| !search.contains(domain)) {
+            search.insert(0, domain.clone());
+        }
+        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let dot_count = options.ndots;
+        // The resolver would look up each family by itself, and ask about one that the file lacks.
+        options.use_hosts_file = ResolveHosts::Never;
+        *builder.options_mut() = options;
+        Ok(Self { resolver: builder.build()?, hosts, search, dot_count })
+    }
+
+    /// Returns the addresses of the first candidate for a host that has some.
+    async fn find(&self, host: &str, completeness: Completeness) -> Result<Vec<IpAddr>, NetError> {
+        let name = Name::from_utf8(host)?;
+        let mut outcome = Ok(self.in_hosts(&name));
+        for candidate in self.candidates(&name) {
+            if outcome.as_ref().is_ok_and(|found| !found.is_empty()) {
+                break;
+            }
+            let listed = self.in_hosts(&candidate);
+            outcome = if listed.is_empty() { self.ask(&candidate, completeness).await } else { Ok(listed) };
+        }
+        outcome
+    }
+
+    /// Returns the names that a host may stand for, in the order of the C library.
+    fn candidates(&self, name: &Name) -> Vec<Name> {
+        let mut whole = name.clone();
+        whole.set_fqdn(true);
+        if name.is_fqdn() {
+            return vec![whole];
+        }
+        let mut names: Vec<Name> =
+            self.search.iter().filter_map(|domain| name.clone().append_domain(domain).ok()).collect();
+        let is_first = usize::from(name.num_labels()) > self.dot_count || name.is_localhost();
+        names.insert(if is_first { 0 } else { names.len() }, whole);
+        names
+    }
+
+    /// Returns the addresses of a name in the hosts file, of both families.
+    fn in_hosts(&self, name: &Name) -> Vec<IpAddr> {
+        let families = [RecordType::AAAA, RecordType::A];
+        let found = families.map(|family| self.hosts.lookup_static_host(&Query::query(name.clone(), family)));
+        found.iter().flatten().flat_map(|lookup| addresses_in(lookup.answers())).collect()
+    }
+
+    /// Asks the name servers about both families at once.
+    async fn ask(&self, name: &Name, completeness: Completeness) -> Result<Vec<IpAddr>, NetError> {
+        let mut ipv6 = pin!(self.ask_family(name, RecordType::AAAA));
+        let mut ipv4 = pin!(self.ask_family(name, RecordType::A));
+        let outcome = tokio::select! {
+            biased;
+            found = &mut ipv6 => with_other(found, ipv4, completeness).await,
+            found = &mut ipv4 => with_other(found, ipv6, completeness).await,
+        };
+        outcome.map(|mut found| {
+            found.sort_by_key(IpAddr::is_ipv4);
+            found
+        })
+    }
+
+    async fn ask_family(&self, name: &Name, family: RecordType) -> Result<Vec<IpAddr>, NetError> {
+        let lookup = self.resolver.lookup(name.clone(), family).await?;
+        Ok(addresses_in(lookup.answers()).collect())
+    }
+}
+
+fn addresses_in(records: &[Record]) -> impl Iterator<Item = IpAddr> {
+    records.iter().filter_map(|record| record.data.ip_addr())
+}
+
+/// Adds the addresses of the other family to those of the family that was answered first.
+async fn with_other(
+    found: Result<Vec<IpAddr>, NetError>,
+    other: impl Future<Output = Result<Vec<IpAddr>, NetError>>,
+    completeness: Completeness,
+) -> Result<Vec<IpAddr>, NetError> {
+    // Addresses that this machine cannot reach are no reason not to wait: where IPv6 comes with a translator (DNS64),
+    // its addresses always arrive later than those of IPv4.
+    let is_usable = found.as_ref().is_ok_and(|found| found.iter().any(|address| has_route(*address)));
+    let other = if is_usable && completeness == Completeness::Usable {
+        timeout(RESOLUTION_DELAY, other).await.unwrap_or_else(|_| Ok(Vec::new()))
+    } else {
+        other.await
+    };
+    match (found, other) {
+        (Ok(found), Ok(more)) => Ok([found, more].concat()),
+        (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
+        (Err(error), Err(_)) => Err(error),
+    }
+}
+
+/// Returns whether this machine has a route to an address. Nothing is sent.
+fn has_route(address: IpAddr) -> bool {
+    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    UdpSocket::bind((any, 0)).and_then(|socket| socket.connect((address, ANY_PORT))).is_ok()
 }
 
 #[cfg(test)]
 impl DnsResolver {
     /// Creates a resolver that asks only this server, over UDP.
     pub(crate) fn asking(server: SocketAddr) -> Self {
+        Self::asking_with_hosts(server, "")
+    }
+
+    /// As [`DnsResolver::asking`], with the text of a hosts file.
+    fn asking_with_hosts(server: SocketAddr, text: &str) -> Self {
         let mut named = NameServerConfig::udp(server.ip());
         named.connections.iter_mut().for_each(|connection| connection.port = server.port());
         let config = ResolverConfig::from_name_servers(vec![named]);
-        let built = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).build();
-        Self { resolver: OnceLock::from(built.map_err(|error| error.to_string())) }
-    }
-}
-
-/// Returns a resolver with the system's configuration. Without one it queries this host, as the C library does.
-fn build() -> Result<TokioResolver, NetError> {
-    match TokioResolver::builder_tokio().and_then(|builder| builder.build()) {
-        Ok(resolver) => Ok(resolver),
-        Err(error) => {
-            tracing::info!(%error, "no usable resolver configuration: using the resolver on this host");
-            let local = NameServerConfig::udp_and_tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            let config = ResolverConfig::from_name_servers(vec![local]);
-            TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).build()
-        }
+        let mut hosts = Hosts::default();
+        hosts.read_hosts_conf(text.as_bytes()).expect("a text in memory can be read");
+        let built = NameLookups::new(config, ResolverOpts::default(), hosts);
+        Self { lookups: OnceLock::from(built.map_err(|error| error.to_string())) }
     }
 }
 
 /// Addresses of one name that are tried.
 const ADDRESS_COUNT_MAX: usize = 16;
+/// Time to wait for the other family once one has an address that can be reached (RFC 8305 3).
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+/// Any port: a route does not depend on it.
+const ANY_PORT: u16 = 9;
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -98,6 +248,11 @@ pub(crate) mod tests {
     /// Answers every question for addresses with these, or with an error if there are none. The answers may be kept for
     /// no time.
     pub(crate) fn name_server(addresses: Arc<Mutex<Vec<Ipv4Addr>>>) -> SocketAddr {
+        answering(addresses, true)
+    }
+
+    /// As [`name_server`]. `answers_ipv6` says whether questions for addresses of IPv6 are answered, too.
+    fn answering(addresses: Arc<Mutex<Vec<Ipv4Addr>>>, answers_ipv6: bool) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         thread::spawn(move || {
@@ -106,6 +261,9 @@ pub(crate) mod tests {
                 let name_len = question[12..len].iter().position(|octet| *octet == 0).unwrap() + 1;
                 let end = 12 + name_len + 4;
                 let is_ipv4 = question[12 + name_len..end - 2] == [0, 1];
+                if !is_ipv4 && !answers_ipv6 {
+                    continue;
+                }
                 let found = if is_ipv4 { addresses.lock().unwrap().clone() } else { Vec::new() };
                 let code = if found.is_empty() && is_ipv4 { 2 } else { 0 };
                 let mut answer = question[..2].to_vec();
@@ -119,6 +277,54 @@ pub(crate) mod tests {
             }
         });
         address
+    }
+
+    /// Longest time for a lookup that waits for no answer. A query that is not answered takes ten seconds.
+    const AT_ONCE: Duration = Duration::from_secs(4);
+
+    #[tokio::test]
+    async fn name_in_the_hosts_file_needs_no_name_server() {
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let text = "127.0.0.5 four.example\n::1 six.example\n127.0.0.6 Both.example both\n::2 both.example # x\n";
+        let dns = DnsResolver::asking_with_hosts(silent.local_addr().unwrap(), text);
+        for (host, addresses) in [
+            ("four.example", &["127.0.0.5:80"][..]),
+            ("six.example", &["[::1]:80"]),
+            ("BOTH.example", &["[::2]:80", "127.0.0.6:80"]),
+            ("both", &["127.0.0.6:80"]),
+        ] {
+            let expected: Vec<SocketAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            for completeness in [Completeness::Usable, Completeness::Complete] {
+                let found = timeout(AT_ONCE, dns.find(host, 80, 16, completeness)).await;
+                assert_eq!(found.expect("it waits for nobody").map_err(|_| host), Ok(expected.clone()));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn unanswered_question_for_ipv6_does_not_lose_the_addresses_of_ipv4() {
+        let address = Ipv4Addr::new(127, 0, 0, 7);
+        let dns = DnsResolver::asking(answering(Arc::new(Mutex::new(vec![address])), false));
+        let origin = Origin::of_client("four.example.", 80);
+        let found = timeout(AT_ONCE, dns.resolve(&origin)).await.expect("it waits for 50 ms only");
+        assert_eq!(found.map_err(|_| ()), Ok(vec![SocketAddr::new(address.into(), 80)]));
+    }
+
+    #[test]
+    fn names_are_searched_for_in_the_order_of_the_c_library() {
+        let lookups = |search: &[&str]| {
+            let search = search.iter().map(|domain| Name::from_utf8(domain).unwrap()).collect();
+            let config = ResolverConfig::from_parts(None, search, Vec::new());
+            NameLookups::new(config, ResolverOpts::default(), Hosts::default()).unwrap()
+        };
+        let names = |search: &[&str], host: &str| -> Vec<String> {
+            let name = Name::from_utf8(host).unwrap();
+            lookups(search).candidates(&name).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(names(&["a.example", "b.example"], "web"), ["web.a.example.", "web.b.example.", "web."]);
+        assert_eq!(names(&["a.example"], "www.web"), ["www.web.", "www.web.a.example."]);
+        assert_eq!(names(&["a.example"], "localhost"), ["localhost.", "localhost.a.example."]);
+        assert_eq!(names(&["a.example"], "web."), ["web."]);
     }
 
     #[tokio::test]
