@@ -3,8 +3,8 @@
 //! Owns: the connection, and the times it may take. `protocol` has the messages, `handles` the open values. Invariants:
 //! a request is executed only when all of it has arrived, except that the bytes of a write are appended piece by piece,
 //! so that a connection never buffers more than a piece of them. If the rest does not arrive, the value is dropped with
-//! the connection. A client that does not read or write waits alone, and is disconnected if it is in the middle of a
-//! message for too long.
+//! the connection. A client that does not read or write waits alone. If it is in the middle of a message for too long,
+//! it is disconnected; if it keeps values unfinished, they are dropped.
 
 use super::{
     handles::{Handles, LentMemory, SharedLimits},
@@ -15,12 +15,16 @@ use super::{
 };
 use bytes::{Buf, Bytes, BytesMut};
 use larder_cache::Cache;
-use std::{io, time::Duration};
+use std::{
+    future::pending,
+    io,
+    time::{Duration, Instant},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
     sync::{OwnedSemaphorePermit, watch},
-    time::timeout,
+    time::{sleep_until, timeout},
 };
 
 /// Time for the first message.
@@ -56,6 +60,14 @@ enum ResponseBody {
         /// The share of these bytes in the memory for responses, until they are sent.
         _share: Option<OwnedSemaphorePermit>,
     },
+}
+
+/// Waits until a moment. Without one, never returns.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment.into()).await,
+        None => pending().await,
+    }
 }
 
 impl StoreClient {
@@ -185,12 +197,17 @@ impl StoreClient {
         Ok(Some(u32::from_le_bytes(*length) as usize))
     }
 
-    /// Waits without a limit for the first bytes of a request: a client may keep values open and do other things.
+    /// Waits without a limit for the first bytes of a request: a client may keep values open for reading and do other
+    /// things.
     async fn await_request(&mut self) -> io::Result<bool> {
         self.received.reserve(READ_BYTES);
-        tokio::select! {
-            count = self.stream.read_buf(&mut self.received) => Ok(count? > 0),
-            _ = self.stop.wait_for(|stops| *stops) => Ok(false),
+        loop {
+            let expiry = self.handles.next_expiry();
+            tokio::select! {
+                count = self.stream.read_buf(&mut self.received) => return Ok(count? > 0),
+                _ = self.stop.wait_for(|stops| *stops) => return Ok(false),
+                () = until(expiry) => self.handles.expire(Instant::now()),
+            }
         }
     }
 
@@ -201,6 +218,8 @@ impl StoreClient {
             if timeout(STALL_PATIENCE, self.stream.read_buf(&mut self.received)).await?? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            // A client that sends a byte now and then must not keep its values, either.
+            self.handles.expire(Instant::now());
         }
         Ok(())
     }

@@ -2,16 +2,25 @@
 //!
 //! Owns: the handles, and their limits, per connection and for the whole server. The cache stores the values.
 //! Invariants: a value is visible only after its close succeeded. A value that is written never takes more memory than
-//! a chunk of the cache and a piece. When the connection ends, its unfinished values are dropped.
+//! a chunk of the cache and a piece. An unfinished value is dropped when the connection ends, or when nothing was
+//! written to it for [`WRITE_PATIENCE`]: its place is one of few that all clients share.
 
 use super::protocol::{RequestRefusal, Status};
 use bytes::{Bytes, BytesMut};
 use larder_cache::{Cache, Value, ValueWriter};
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of handles of a connection.
 const CONNECTION_HANDLES_MAX: usize = 64;
+/// Maximum number of handles for writing of a connection, so that a few connections cannot take those of all.
+const CONNECTION_WRITERS_MAX: usize = 8;
+/// Longest time without a write to an unfinished value.
+const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum number of handles of all connections. A handle for reading can hold a value of the memory cache.
 const HANDLES_MAX: usize = 1024;
 /// Maximum number of handles for writing of all connections. Each takes at most 1.25 MiB.
@@ -90,6 +99,8 @@ struct OpenHandle {
 enum HandleKind {
     Reads(Value),
     Writes(Box<UnfinishedValue>),
+    /// The value was dropped, because nothing was written to it for too long.
+    Expired,
 }
 
 /// A value that is being written.
@@ -101,6 +112,8 @@ struct UnfinishedValue {
     len_bytes: u64,
     /// The last of them, which the writer does not have yet.
     piece: BytesMut,
+    /// The time of the last write.
+    written_at: Instant,
     /// Set while the cache takes bytes, and for good if it refused some.
     is_broken: bool,
     _place: OwnedSemaphorePermit,
@@ -123,12 +136,17 @@ impl Handles {
     pub(super) fn open_to_write(&mut self, key: &[u8], declared_bytes: Option<u64>) -> Result<u32, RequestRefusal> {
         self.check_length(declared_bytes.unwrap_or_default())?;
         let place = self.place()?;
+        if self.writers().count() >= CONNECTION_WRITERS_MAX {
+            let text = format!("a connection writes at most {CONNECTION_WRITERS_MAX} values at once: close one first");
+            return Err(RequestRefusal::new(Status::TooMany, text));
+        }
         let writing = take(&self.limits.writers, "values are being written", WRITERS_MAX)?;
         let value = UnfinishedValue {
             writer: self.cache.entry(key).writer()?,
             declared_bytes,
             len_bytes: 0,
             piece: BytesMut::new(),
+            written_at: Instant::now(),
             is_broken: false,
             _place: writing,
         };
@@ -148,10 +166,27 @@ impl Handles {
     /// Appends bytes to a value.
     pub(super) async fn write(&mut self, handle: u32, bytes: &[u8]) -> Result<(), RequestRefusal> {
         let longest = self.limits.value_bytes_max;
-        let Some(OpenHandle { kind: HandleKind::Writes(value), .. }) = self.open.get_mut(&handle) else {
-            return Err(bad_handle(handle, "written"));
-        };
-        value.append(bytes, longest).await
+        match self.open.get_mut(&handle).map(|open| &mut open.kind) {
+            Some(HandleKind::Writes(value)) => value.append(bytes, longest).await,
+            Some(HandleKind::Expired) => Err(expired()),
+            Some(HandleKind::Reads(_)) | None => Err(bad_handle(handle, "written")),
+        }
+    }
+
+    /// Returns the time at which the next unfinished value is dropped, if nothing is written to it.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.writers().map(|value| value.written_at + WRITE_PATIENCE).min()
+    }
+
+    /// Drops the unfinished values to which nothing was written for too long. Their handles stay, so that the client
+    /// learns the reason.
+    pub(super) fn expire(&mut self, now: Instant) {
+        for open in self.open.values_mut() {
+            let is_over = |value: &UnfinishedValue| value.written_at + WRITE_PATIENCE <= now;
+            if matches!(&open.kind, HandleKind::Writes(value) if is_over(value)) {
+                open.kind = HandleKind::Expired;
+            }
+        }
     }
 
     /// Closes a handle. A value that was written becomes visible.
@@ -160,12 +195,21 @@ impl Handles {
         match closed.kind {
             HandleKind::Reads(_) => Ok(()),
             HandleKind::Writes(value) => value.finish().await,
+            HandleKind::Expired => Err(expired()),
         }
     }
 
     /// Closes a handle without storing what was written.
     pub(super) fn abandon(&mut self, handle: u32) -> Result<(), RequestRefusal> {
         self.open.remove(&handle).map(drop).ok_or_else(|| bad_handle(handle, "closed"))
+    }
+
+    /// Returns the values that are being written.
+    fn writers(&self) -> impl Iterator<Item = &UnfinishedValue> {
+        self.open.values().filter_map(|open| match &open.kind {
+            HandleKind::Writes(value) => Some(&**value),
+            HandleKind::Reads(_) | HandleKind::Expired => None,
+        })
     }
 
     /// Takes a place among the open handles.
@@ -201,6 +245,7 @@ impl UnfinishedValue {
     async fn append(&mut self, mut bytes: &[u8], longest: u64) -> Result<(), RequestRefusal> {
         self.check_whole()?;
         self.is_broken = true;
+        self.written_at = Instant::now();
         self.len_bytes += bytes.len() as u64;
         if let Some(declared) = self.declared_bytes.filter(|declared| *declared < self.len_bytes) {
             return Err(wrong_length(declared, self.len_bytes));
@@ -246,6 +291,11 @@ fn take(places: &Arc<Semaphore>, what: &str, count_max: usize) -> Result<OwnedSe
     Arc::clone(places).try_acquire_owned().map_err(full)
 }
 
+fn expired() -> RequestRefusal {
+    let text = format!("the value was dropped after {} s without a write: write it again", WRITE_PATIENCE.as_secs());
+    RequestRefusal::new(Status::Failed, text)
+}
+
 fn bad_handle(handle: u32, verb: &str) -> RequestRefusal {
     RequestRefusal::new(Status::BadHandle, format!("no open value that can be {verb}: handle {handle}"))
 }
@@ -262,6 +312,32 @@ fn too_long(len_bytes: u64, longest: u64) -> RequestRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::Future;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    /// At stake: clients that hold all unfinished values for ever.
+    #[test]
+    fn value_to_which_nothing_is_written_gives_its_place_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::builder(folder.path().join("cache")).disk("64MB").memory("8MB").open().unwrap();
+        let limits = SharedLimits::new(1 << 20);
+        let mut handles = Handles::new(&cache, &limits);
+        let [idle, busy] = ["idle", "busy"].map(|key| handles.open_to_write(key.as_bytes(), None).unwrap());
+        let first_expiry = handles.next_expiry().unwrap();
+        handles.expire(first_expiry - Duration::from_secs(1));
+        assert_eq!(limits.writers.available_permits(), WRITERS_MAX - 2);
+        block_on(handles.write(busy, b"x")).unwrap();
+        handles.expire(first_expiry);
+        assert_eq!(limits.writers.available_permits(), WRITERS_MAX - 1);
+        for outcome in [block_on(handles.write(idle, b"x")), block_on(handles.close(idle))] {
+            assert_eq!(outcome.unwrap_err().status, Status::Failed);
+        }
+        block_on(handles.close(busy)).unwrap();
+        assert_eq!((limits.writers.available_permits(), handles.next_expiry()), (WRITERS_MAX, None));
+    }
 
     /// At stake: memory that grows with the number of clients that request long responses and do not read them.
     #[test]

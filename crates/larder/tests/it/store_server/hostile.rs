@@ -175,7 +175,7 @@ fn a_long_request_that_is_no_write_is_refused_and_the_connection_stays() {
 
 #[test]
 fn connections_handles_and_writers_have_limits_and_come_back() {
-    let mut bystander = Bystander::start(&["--connections", "4"]);
+    let bystander = Bystander::start(&["--connections", "4"]);
     let mut clients: Vec<Client> = (0..3).map(|_| bystander.server.connect()).collect();
     let mut refused = Client::connect_silently(&bystander.server.socket);
     assert_eq!(refused.receive_bytes(8), b"LARDER\x01\x00");
@@ -189,14 +189,32 @@ fn connections_handles_and_writers_have_limits_and_come_back() {
     assert_eq!(clients[0].close(handles[0]).status, 0);
     clients[0].open("page");
 
-    let open = |client: &mut Client| client.ask(2, &[&u64::MAX.to_le_bytes(), b"new"]).status;
-    for client in &mut clients[1..] {
-        (0..64).for_each(|_| assert_eq!(open(client), 0));
+    drop(clients);
+    bystander.finish();
+}
+
+/// Begins to write a value. Returns the status.
+fn begin_value(client: &mut Client) -> u8 {
+    client.ask(2, &[&u64::MAX.to_le_bytes(), b"new"]).status
+}
+
+/// At stake: two programs that hold all unfinished values, so that nobody else can write.
+#[test]
+fn a_connection_has_its_share_of_unfinished_values_and_no_more() {
+    let mut bystander = Bystander::start(&[]);
+    let mut clients: Vec<Client> = (0..16).map(|_| bystander.server.connect()).collect();
+    for client in &mut clients[..2] {
+        (0..8).for_each(|_| assert_eq!(begin_value(client), 0));
+        assert_eq!(begin_value(client), TOO_MANY);
     }
-    assert_eq!(open(&mut bystander.client), TOO_MANY);
+    assert_eq!(begin_value(&mut bystander.client), 0);
+    for client in &mut clients[2..] {
+        while begin_value(client) == 0 {}
+    }
+    assert_eq!(begin_value(&mut bystander.client), TOO_MANY, "all places of the server are taken");
     drop(clients);
     // The server notices in its own time that they are gone.
-    let mut tries = (0..1000).map(|_| open(&mut bystander.client));
+    let mut tries = (0..1000).map(|_| begin_value(&mut bystander.client));
     assert!(tries.any(|status| status == 0), "the places of clients that are gone stay taken");
     bystander.finish();
 }
