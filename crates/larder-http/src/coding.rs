@@ -69,6 +69,12 @@ impl ContentCoding {
             Self::Gzip => "gzip",
         }
     }
+
+    /// Returns whether a name in Accept-Encoding means this coding. `x-gzip` is another name of `gzip` (RFC 9110
+    /// 8.4.1.3).
+    fn is_named(self, name: &[u8]) -> bool {
+        name.eq_ignore_ascii_case(self.token().as_bytes()) || self == Self::Gzip && name.eq_ignore_ascii_case(b"x-gzip")
+    }
 }
 
 impl Compression {
@@ -156,16 +162,14 @@ pub fn vary(fields: &mut HeaderMap) {
 /// unencoded form or names no coding.
 fn preferred(accepted: &[HeaderValue], offered: &[ContentCoding]) -> Option<ContentCoding> {
     let listed: Vec<(&[u8], u16)> = accepted.iter().flat_map(|line| elements(line.as_bytes())).map(weighted).collect();
-    let weight = |name: &str| {
-        let found = |wanted: &[u8]| {
-            listed.iter().find(|(token, _)| token.eq_ignore_ascii_case(wanted)).map(|(_, weight)| *weight)
-        };
-        found(name.as_bytes()).or_else(|| found(b"*"))
+    let weight = |coding: ContentCoding| {
+        let named = listed.iter().find(|(token, _)| coding.is_named(token));
+        named.or_else(|| listed.iter().find(|(token, _)| *token == b"*")).map(|(_, weight)| *weight)
     };
     // A client that does not mention identity accepts it, but prefers the codings it named.
     let identity =
         listed.iter().find(|(token, _)| token.eq_ignore_ascii_case(b"identity")).map_or(0, |(_, weight)| *weight);
-    let weighed = offered.iter().filter_map(|coding| Some((*coding, weight(coding.token())?)));
+    let weighed = offered.iter().filter_map(|coding| Some((*coding, weight(*coding)?)));
     let wanted = weighed.filter(|(_, weight)| *weight > 0 && *weight >= identity);
     // Among codings of equal weight, the first in `offered` wins.
     wanted
@@ -240,6 +244,11 @@ mod tests {
             ("gzip, deflate, br, zstd", Some(Zstd)),
             ("gzip, br", Some(Brotli)),
             ("GZIP", Some(Gzip)),
+            // RFC 9110 8.4.1.3.
+            ("x-gzip", Some(Gzip)),
+            ("X-Gzip;q=0.5, identity;q=0.1", Some(Gzip)),
+            ("x-gzip;q=0, *", Some(Zstd)),
+            ("x-gzip;q=0", None),
             ("gzip;q=1.0, br;q=0.5", Some(Gzip)),
             ("zstd;q=0, br;q=0.000, *", Some(Gzip)),
             ("*", Some(Zstd)),

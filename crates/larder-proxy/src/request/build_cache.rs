@@ -76,8 +76,18 @@ pub(crate) async fn answer(
             served
         }
     };
-    // A client that sends its whole body before it reads would never see a response on a closed connection.
+    let is_too_long = served.response.status() == StatusCode::PAYLOAD_TOO_LARGE;
+    if is_too_long && !body.is_over() {
+        // The response does not wait for a body that may have gigabytes.
+        if !client.is_http2() {
+            served.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            // A client that sends before it reads would never see a response on a closed connection.
+            tokio::spawn(async move { body.skip().await });
+        }
+        return Ok(served);
+    }
     let is_expected = asked.expectation().is_some();
+    // Here, too, a client may read only after it has sent its whole body.
     if !body.is_over() && (is_expected || !body.skip().await) && !client.is_http2() {
         served.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }

@@ -410,6 +410,21 @@ fn what_is_too_long_or_cannot_be_stored_is_refused_with_the_reason() {
     assert_eq!(get(&fixture, "/c/long", &[]).status, 404);
 }
 
+/// At stake: gigabytes on the network for a response that was certain from the start.
+#[test]
+fn upload_that_says_it_is_too_long_is_refused_before_its_body() {
+    let fixture = built_with(|config| config.cache.entry_bytes_max = 1_500_000);
+    let mut connection = local(&fixture);
+    send_put(&mut connection, "/c/x", &["Content-Length: 1500001"]);
+    let refused = connection.read_response("PUT");
+    assert_eq!((refused.status, refused.field("connection")), (413, Some("close")));
+    // A client that does not read before it has sent its body gets the response all the same.
+    let mut connection = local(&fixture);
+    send_put(&mut connection, "/c/x", &["Content-Length: 9000000"]);
+    connection.send(body(9_000_000));
+    assert_eq!(connection.read_response("PUT").status, 413);
+}
+
 #[test]
 fn clients_of_webdav_find_collections_and_entries() {
     let fixture = built();
