@@ -18,6 +18,7 @@ use crate::{
     fields::strip_hop_by_hop,
     list::{self, is_token, trim},
     ruling::Ruling,
+    steps,
     targeted::{self, TargetList},
 };
 
@@ -352,6 +353,7 @@ impl<'a> Iterator for Directives<'a> {
             return None;
         }
         let name_end = self.rest.iter().position(|byte| matches!(byte, b',' | b'=')).unwrap_or(self.rest.len());
+        steps::take(name_end);
         let (name, rest) = self.rest.split_at(name_end);
         self.rest = rest;
         let argument = match rest.strip_prefix(b"=") {
@@ -384,6 +386,7 @@ impl<'a> Directives<'a> {
 
     fn take_until_comma(&mut self, value: &'a [u8]) -> &'a [u8] {
         let end = value.iter().position(|byte| *byte == b',').unwrap_or(value.len());
+        steps::take(end);
         self.rest = &value[end..];
         trim(&value[..end])
     }
@@ -397,10 +400,14 @@ pub(crate) fn quoted_string_length(value: &[u8]) -> Option<usize> {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
-            b'"' => return Some(index + 1),
+            b'"' => {
+                steps::take(index);
+                return Some(index + 1);
+            }
             _ => {}
         }
     }
+    steps::take(value.len());
     None
 }
 

@@ -8,13 +8,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use http::HeaderValue;
 
-use crate::Timestamp;
+use crate::{Timestamp, steps};
 
 /// Parses an HTTP date in IMF-fixdate, RFC 850 or asctime form.
 ///
 /// `now` determines the century of a two-digit year: a year that seems more than 50 years ahead is taken as the most
 /// recent past year with the same digits.
 pub fn parse_http_date(value: &[u8], now: Timestamp) -> Option<Timestamp> {
+    steps::take(value.len());
     match value.iter().position(|byte| *byte == b',') {
         Some(3) => parse_imf_fixdate(value),
         Some(_) => parse_rfc850(value, now),

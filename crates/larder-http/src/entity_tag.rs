@@ -3,6 +3,8 @@
 //! Parsing is strict, but octets above 0x7F are accepted. Comparison is by octets. A value without quotes, or with a
 //! lower-case `w/`, is not a tag and equals none.
 
+use crate::steps;
+
 /// A well-formed entity tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {
@@ -46,7 +48,9 @@ impl<'a> EntityTag<'a> {
             None => (false, value),
         };
         let inner = quoted.strip_prefix(b"\"")?;
-        let end = inner.iter().position(|byte| *byte == b'"')?;
+        let end = inner.iter().position(|byte| *byte == b'"');
+        steps::take(end.unwrap_or(inner.len()));
+        let end = end?;
         let (opaque, rest) = (&inner[..end], &inner[end + 1..]);
         let valid = opaque.iter().all(|byte| matches!(byte, 0x21 | 0x23..=0x7e | 0x80..));
         valid.then_some((Self { weak, opaque }, rest))
@@ -67,6 +71,7 @@ impl<'a> Iterator for EntityTags<'a> {
             let parsed = EntityTag::parse_prefix(self.rest);
             let after = parsed.map_or(self.rest, |(_, rest)| rest);
             let end = after.iter().position(|byte| *byte == b',').unwrap_or(after.len());
+            steps::take(end);
             let between = after[..end].trim_ascii();
             self.rest = &after[end..];
             if let Some((tag, _)) = parsed

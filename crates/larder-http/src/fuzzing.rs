@@ -1,8 +1,9 @@
 //! Every parser of untrusted input, as a function that accepts any bytes.
 //!
 //! There is one [`Target`] for each parser: the parser, the properties that hold for every input it accepts, and
-//! samples. The fuzz targets in `fuzz/` call these functions. A test calls them with mutated samples on the stable
-//! toolchain. Compiled for tests and fuzzing only.
+//! samples. For every input the number of steps is bounded, too ([`crate::steps`]). The fuzz targets in `fuzz/` call
+//! these functions. A test calls them with the corpus and with mutated samples on the stable toolchain. Compiled for
+//! tests and fuzzing only.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 
@@ -17,6 +18,7 @@ use crate::{
     language,
     partial::{ContentRange, parse_content_range},
     range::{self, RangeOutcome, RangeRequest},
+    steps,
 };
 
 /// A parser to fuzz.
@@ -65,10 +67,17 @@ pub const TARGETS: [Target; 8] = [
 /// Runs the target of this name.
 ///
 /// # Panics
-/// If there is no such target, or if a parser's result violates a property that must hold.
+/// If there is no such target, if a parser's result violates a property that must hold, or if the input takes too many
+/// steps.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("the fuzz targets are named as these are");
-    (target.run)(bytes);
+    target.run_bounded(bytes);
+}
+
+impl Target {
+    fn run_bounded(&self, bytes: &[u8]) {
+        steps::bounded(bytes.len(), || (self.run)(bytes));
+    }
 }
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -180,6 +189,8 @@ fn key_rules(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::{env, fs, path::PathBuf};
+
     use super::*;
 
     const MUTATIONS: u64 = 20_000;
@@ -192,12 +203,52 @@ mod tests {
         (*state >> 16) as usize
     }
 
+    fn corpus(target: &Target) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name)
+    }
+
+    /// At stake: fuzzers that start from nothing. With `LARDER_WRITE_CORPUS=1`, missing samples are written.
+    #[test]
+    fn corpus_of_every_reader_holds_its_samples() {
+        for target in TARGETS {
+            for (number, sample) in target.samples.iter().enumerate() {
+                let path = corpus(&target).join(format!("sample-{number}"));
+                if env::var_os("LARDER_WRITE_CORPUS").is_some() && !path.exists() {
+                    fs::create_dir_all(corpus(&target)).unwrap();
+                    fs::write(&path, sample).unwrap();
+                }
+                let known = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                assert!(known == sample.as_bytes(), "{}", path.display());
+            }
+        }
+    }
+
+    /// Bytes of a long input, in which a cost that grows with the square of the length shows.
+    const LONG: usize = 8 << 10;
+
+    /// At stake: a field of a few kilobytes that occupies a worker for seconds.
+    #[test]
+    fn no_long_repetition_in_a_sample_takes_more_steps_than_its_length_allows() {
+        for target in TARGETS {
+            for sample in target.samples.iter().map(|sample| sample.as_bytes()) {
+                for (start, len) in (0..sample.len()).flat_map(|start| [1, 2, 3, 7].map(|len| (start, len))) {
+                    let (front, rest) = sample.split_at(start);
+                    let (part, end) = rest.split_at(len.min(rest.len()));
+                    target.run_bounded(&[front, &part.repeat(LONG / part.len()), end].concat());
+                    target.run_bounded(&[front, &part.repeat(LONG / part.len())].concat());
+                }
+            }
+        }
+    }
+
     /// A panic or an endless loop would let a remote peer stop the proxy.
     #[test]
     fn no_reader_panics_on_its_samples_or_on_mutations_of_them() {
         for (target, seed) in TARGETS.iter().zip(1..) {
             let mut state: u64 = 0x9E37_79B9_7F4A_7C15 ^ seed;
-            target.samples.iter().for_each(|sample| (target.run)(sample.as_bytes()));
+            for entry in fs::read_dir(corpus(target)).unwrap() {
+                target.run_bounded(&fs::read(entry.unwrap().path()).unwrap());
+            }
             for round in 0..MUTATIONS {
                 let mut bytes = target.samples[round as usize % target.samples.len()].as_bytes().to_vec();
                 for _ in 0..=next(&mut state) % 4 {
@@ -210,7 +261,7 @@ mod tests {
                         _ => {}
                     }
                 }
-                (target.run)(&bytes);
+                target.run_bounded(&bytes);
             }
         }
     }

@@ -6,7 +6,10 @@
 
 use http::Uri;
 
-use crate::key::{KIND_PRIMARY, KeyError, normal_authority, primary_key};
+use crate::{
+    key::{KIND_PRIMARY, KeyError, normal_authority, primary_key},
+    steps,
+};
 
 /// Rules in order of precedence. Only the first rule that names a URL applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +68,7 @@ impl KeyRules {
     /// The same as for [`primary_key`].
     pub fn key(&self, scheme: &str, authority: &str, path_and_query: &str) -> Result<Vec<u8>, KeyError> {
         let key = primary_key(scheme, authority, path_and_query)?;
+        steps::take(key.len());
         let matched =
             self.0.iter().find_map(|rule| rule.prefixes.iter().find(|prefix| begins(&key, prefix)).zip(Some(rule)));
         Ok(matched.map(|(prefix, rule)| rule.apply(&key, prefix)).unwrap_or(key))
@@ -120,6 +124,8 @@ impl KeyRule {
     }
 
     fn apply(&self, key: &[u8], prefix: &[u8]) -> Vec<u8> {
+        // Each argument is compared with each name.
+        steps::take(key.len() * (1 + self.stripped.len()));
         if self.joins_blobs {
             let prefix = without_slash(prefix);
             let at = key.windows(BLOBS.len()).rposition(|window| window == BLOBS).filter(|at| *at >= prefix.len());

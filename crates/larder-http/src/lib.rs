@@ -70,6 +70,8 @@ pub mod reuse;
 pub mod rules;
 pub mod ruling;
 pub mod span;
+#[doc(hidden)]
+pub mod steps;
 pub mod storable;
 pub mod stored;
 pub mod tags;

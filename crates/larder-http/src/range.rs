@@ -20,6 +20,7 @@ use crate::{
     list::{elements, single},
     partial::STRONG_DATE_MILLIS_MIN,
     span::Span,
+    steps,
 };
 
 /// Most ranges in a request. A request for more receives the whole response. Delta updaters, such as zchunk, send some
@@ -93,6 +94,7 @@ pub fn select(method: &Method, request_fields: &HeaderMap, stored: &StoredHead, 
 /// Reads a request's Range field.
 pub fn parse(request_fields: &HeaderMap) -> RangeRequest {
     let Some(value) = single(request_fields, &RANGE) else { return RangeRequest::Absent };
+    steps::take(value.len());
     parse_value(value.as_bytes())
 }
 

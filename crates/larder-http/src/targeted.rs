@@ -11,7 +11,10 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
-use crate::cache_control::{ResponseDirectives, withhold};
+use crate::{
+    cache_control::{ResponseDirectives, withhold},
+    steps,
+};
 
 /// The field for all caches that serve an origin (RFC 9213 3).
 pub(crate) const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
@@ -59,6 +62,7 @@ fn directives_of(fields: &HeaderMap, name: &HeaderName) -> Option<ResponseDirect
         return None;
     }
     let lines: Vec<&[u8]> = fields.get_all(name).iter().map(|line| line.as_bytes()).collect();
+    steps::take(lines.iter().map(|line| line.len()).sum());
     let dictionary: Dictionary = Parser::new(&lines.join(&b", "[..])).parse().ok()?;
     if dictionary.is_empty() {
         return None;

@@ -20,6 +20,7 @@ use crate::{
     cache_control::quoted_string_length,
     list,
     ruling::Ruling,
+    steps,
     telling::{FORWARDED_TARGET, is_identity, is_telling},
 };
 
@@ -225,6 +226,7 @@ fn normal_form(name: &HeaderName, fields: &HeaderMap, settings: &Settings) -> Op
     if *name == FORWARDED_TARGET {
         return forwarded_target(fields);
     }
+    steps::take(fields.get_all(name).iter().map(|line| line.len()).sum());
     fields.contains_key(name).then(|| {
         if settings.normalise_language && *name == ACCEPT_LANGUAGE {
             return languages(fields);
