@@ -8,6 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
+use larder_http::steps;
 
 use crate::{
     config::{ClientField, Fleet},
@@ -45,6 +46,7 @@ pub(crate) fn client_of(peer: IpAddr, fleet: &Fleet, fields: &HeaderMap) -> IpAd
 
 /// Returns the members of a list, starting with the last. A comma within quotes does not separate members.
 fn members_from_end(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    steps::take(list.len());
     let mut is_quoted = false;
     let parts = list.rsplit(move |octet| {
         is_quoted ^= *octet == b'"';
@@ -56,6 +58,7 @@ fn members_from_end(list: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Returns the value of `for` in a member of Forwarded. `None` if there is none, or if the member can be read in
 /// several ways: with a repeated `for`, an open quote, or an escape, which no address needs.
 fn forwarded_for(member: &[u8]) -> Option<&[u8]> {
+    steps::take(member.len());
     let quote_count = member.iter().filter(|octet| **octet == b'"').count();
     if !quote_count.is_multiple_of(2) || member.contains(&b'\\') {
         return None;
@@ -131,6 +134,19 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// At stake: a client that counts as the proxy in front, whose network may be allowed more.
+    #[test]
+    fn octet_beyond_ascii_in_a_list_hides_no_address_after_it() {
+        let [trusted, client]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [192, 0, 2, 1].into()];
+        let fleet = Fleet { trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()], ..Fleet::default() };
+        for before in [&b"\xff"[..], b"10.0.0.2, \xc3\xa4", b"\"\xff, 10.0.0.2"] {
+            let mut fields = HeaderMap::new();
+            let line = [before, b", 192.0.2.1"].concat();
+            fields.append("x-forwarded-for", HeaderValue::from_bytes(&line).unwrap());
+            assert_eq!(client_of(trusted, &fleet, &fields), client, "{}", before.escape_ascii());
+        }
+    }
 
     #[test]
     fn client_scheme_and_host_are_told_behind_what_was_there() {
