@@ -19,7 +19,7 @@ use crate::{
     head::{Freshness, TAG_COUNT_MAX, ValueHead},
     keys::{KEY_BYTES_MAX, chunk_count, chunk_key, value_key},
     memory::MemoryCache,
-    tags::TagRemovals,
+    tags::{TagHash, TagRemovals},
     works::ActiveKeys,
 };
 use bytes::Bytes;
@@ -63,6 +63,11 @@ impl Cache {
 
     pub(crate) fn from_parts(parts: CacheParts) -> Self {
         Self { parts: Arc::new(parts) }
+    }
+
+    /// Returns the hash of a tag, as values have it.
+    pub(crate) fn hash_of_tag(&self, tag: &str) -> TagHash {
+        self.parts.removals.hash(tag)
     }
 
     /// Returns the value of `key`, or calls `fetch`, stores the result and returns it.

@@ -41,7 +41,7 @@ impl EntryRequest {
 
     /// Adds a tag, of any length, for [`Cache::remove_tag`]. A value has at most 256 tags.
     pub fn tag(mut self, tag: &str) -> Self {
-        self.options.tags.push(self.cache.parts.removals.hash(tag));
+        self.options.tags.push(self.cache.hash_of_tag(tag));
         self
     }
 

@@ -20,7 +20,7 @@ mod names;
 mod outgoing;
 mod reads;
 mod recent_changes;
-mod record;
+pub(crate) mod record;
 mod signing;
 mod storage;
 

@@ -9,6 +9,7 @@ pub(crate) mod server;
 
 use self::private::{Refusal, SERVICE_FOLDER};
 use crate::{failure::Failure, report, settings::RunSettings, store_path};
+use larder_http::steps;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
@@ -40,6 +41,17 @@ pub(crate) enum ControlRequest {
     Upgrade { program: Option<PathBuf>, check: bool },
     /// Start an operator's command: the bytes that follow on the connection are HTTP, as on the admin listener.
     Operate,
+}
+
+impl ControlRequest {
+    /// Parses a line of a client.
+    ///
+    /// # Errors
+    /// The line is no request that this version knows.
+    pub(crate) fn parse(line: &str) -> serde_json::Result<Self> {
+        steps::take(line.len());
+        serde_json::from_str(line)
+    }
 }
 
 /// The response to a request.

@@ -663,7 +663,8 @@ mod tests {
         named("cargo").unwrap().add_to(&mut proxy, Some(&"https://crates.company.example".parse().unwrap()));
         let find = |path, content_type: &'static str| {
             let authority = "crates.company.example";
-            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, accept: "" };
+            let none = http::HeaderMap::new();
+            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, fields: &none };
             let fields = [(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type))];
             let found = proxy.rules.find(&request, http::StatusCode::OK, &fields.into_iter().collect()).unwrap();
             (found.immutable, found.contradicts_url)
@@ -688,7 +689,8 @@ mod tests {
             ("http", "deb.debian.org", "/debian/dists/bookworm/InRelease", BY_CODING),
             ("https", "registry.npmjs.org", "/six/-/six-1.0.0.tgz", &[]),
         ] {
-            let request = RuledRequest { method: &http::Method::GET, scheme, authority, path, accept: "" };
+            let none = http::HeaderMap::new();
+            let request = RuledRequest { method: &http::Method::GET, scheme, authority, path, fields: &none };
             let found = proxy.rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).unwrap();
             assert_eq!(found.varies, expected, "{authority}");
         }

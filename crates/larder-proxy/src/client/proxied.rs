@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use larder_http::steps;
 use ppp::{v1, v2};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
@@ -44,6 +45,7 @@ pub(crate) async fn read(socket: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
         if header.len() == VERSION_1_BYTES_MAX {
             return Err(malformed("a PROXY header is too long"));
         }
+        steps::take(1);
         header.push(socket.read_u8().await?);
     }
     source_1(&header)
@@ -71,6 +73,7 @@ pub(crate) async fn is_next(socket: &TcpStream) -> io::Result<bool> {
 }
 
 fn source_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
+    steps::take(header.len());
     let header = v1::Header::try_from(header).map_err(|_| malformed("a PROXY header is malformed"))?;
     Ok(match header.addresses {
         v1::Addresses::Unknown => None,
@@ -80,6 +83,7 @@ fn source_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
 }
 
 fn source_2(header: &[u8]) -> io::Result<Option<SocketAddr>> {
+    steps::take(header.len());
     let header = v2::Header::try_from(header).map_err(|_| malformed("a PROXY header is malformed"))?;
     Ok(match (header.command, header.addresses) {
         (v2::Command::Local, _) | (_, v2::Addresses::Unspecified | v2::Addresses::Unix(_)) => None,

@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, Read};
 
-use larder_http::{Timestamp, date};
+use larder_http::{Timestamp, date, steps};
 
 /// The head of a record to write.
 pub(super) struct WarcHead<'a> {
@@ -131,6 +131,7 @@ impl<R: BufRead> WarcReader<R> {
         if (&mut self.source).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
             return Ok(None);
         }
+        steps::take(line.len());
         let ending = line.iter().rev().take_while(|octet| matches!(octet, b'\r' | b'\n')).count();
         line.truncate(line.len() - ending);
         Ok(Some(line))

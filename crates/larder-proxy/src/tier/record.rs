@@ -10,6 +10,7 @@
 //! known.
 
 use bytes::Bytes;
+use larder_http::steps;
 use larder_store::{EvictedEntry, Hints};
 use ring::digest::{Context, Digest, SHA256};
 
@@ -69,6 +70,7 @@ pub(super) fn len_of(entry: &EvictedEntry) -> usize {
 
 /// Decodes the record of `key` at a place.
 pub(super) fn decode(bytes: &Bytes, place: RecordPlace, key: &[u8], tier_key: &TierKey) -> Option<TierEntry> {
+    steps::take(bytes.len());
     if bytes.len() != place.len as usize || bytes.len() < FIXED_BYTES + CODE_BYTES {
         return None;
     }
@@ -92,6 +94,35 @@ pub(super) fn decode(bytes: &Bytes, place: RecordPlace, key: &[u8], tier_key: &T
         hints,
         place,
     })
+}
+
+/// Writes a record with these bytes as its content, and reads it back. Reads the bytes as a record, too.
+///
+/// # Panics
+/// If a record is read that is not the one that was written.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    use super::index::PackName;
+
+    let pack = PackName { number: 1, salt: 7 };
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("inputs are short");
+    let (key, content) = bytes.split_at(bytes.len() / 3);
+    let (head, body) = content.split_at(content.len() / 2);
+    let [key, head, body] = [key, head, body].map(Bytes::copy_from_slice);
+    let hints = Hints { site: 1, group: 2, expires_at: 3 };
+    let entry = EvictedEntry { key: key.clone(), head: head.clone(), body: body.clone(), hints };
+    let mut written = Vec::new();
+    let (offset, len) = append(&mut written, pack.salt, &entry, &digest_of(&entry));
+    let place = RecordPlace { pack, offset, len };
+    let whole = Bytes::from(written);
+    let found = decode(&whole, place, &key).expect("what was written is read");
+    assert!(found.head == head && found.body == body, "another entry than was written");
+    let mut front = whole.to_vec();
+    front[..bytes.len().min(FIXED_BYTES)].copy_from_slice(&bytes[..bytes.len().min(FIXED_BYTES)]);
+    let is_changed = front != whole;
+    assert!(decode(&front.into(), place, &key).is_none() == is_changed, "a changed record is read");
+    let raw = RecordPlace { pack, offset: 0, len: length(bytes) };
+    assert!(decode(&Bytes::copy_from_slice(bytes), raw, b"key").is_none(), "bytes without a digest are read");
 }
 
 fn sha256(parts: &[&[u8]]) -> Digest {

@@ -155,7 +155,7 @@ impl ControlServer {
             if self.ends.load(Relaxed) {
                 return Ok(NextStep::End);
             }
-            let answer = match serde_json::from_str(&line) {
+            let answer = match ControlRequest::parse(&line) {
                 Ok(ControlRequest::Open { .. }) if session.is_some() => {
                     refused("this connection already has a session", "open another")
                 }

@@ -6,6 +6,7 @@
 use std::{io, time::Duration};
 
 use bytes::BytesMut;
+use larder_http::steps;
 use rustls::server::{Accepted, Acceptor};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
@@ -63,6 +64,7 @@ pub(crate) async fn listen(
         }
         let mut rest = &read[before..];
         while !rest.is_empty() {
+            steps::take(rest.len());
             if !acceptor.read_tls(&mut rest).is_ok_and(|taken| taken > 0) {
                 return Ok(FirstBytes::Other(BypassReason::NotTls));
             }

@@ -10,6 +10,7 @@ use http::{HeaderMap, Method, StatusCode};
 use larder_http::{
     fields::{BodyLength, check_response},
     framing::{BodyMeter, EndMark},
+    steps,
 };
 
 use super::head::{HeadLimits, ResponseFault, ResponseHead, parse_trailers};
@@ -161,6 +162,7 @@ impl ChunkDecoder {
                 return if trailers.is_empty() {
                     Ok(DecodedPart::End)
                 } else {
+                    steps::take(trailers.len());
                     parse_trailers(&trailers, self.trailer_count).map(DecodedPart::Trailers)
                 };
             }
@@ -174,6 +176,7 @@ impl ChunkDecoder {
                 return Ok(DecodedPart::Data(received.split_to(len)));
             }
             received.advance(1);
+            steps::take(1);
             self.place = self.after(octet)?;
         }
     }

@@ -10,7 +10,10 @@ use std::mem::MaybeUninit;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header::CONNECTION};
 use httparse::Status;
-use larder_http::fields::{FramingError, has_token};
+use larder_http::{
+    fields::{FramingError, has_token},
+    steps,
+};
 
 /// The limits on a head.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +66,7 @@ pub(crate) fn parse(
     if examined > 0 && !may_end(octets, examined) {
         return incomplete(octets, limits);
     }
+    steps::take(octets.len());
     let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELD_COUNT_MAX];
     let slot_count = limits.field_count_max.min(USUAL_FIELD_COUNT_MAX);
     match parse_into(&mut usual[..slot_count], octets, limits) {
@@ -137,6 +141,7 @@ fn incomplete<T>(octets: &[u8], limits: HeadLimits) -> Result<Option<T>, Respons
 /// Returns whether a head can end after the first `examined` octets: an empty line may have begun in them.
 fn may_end(octets: &[u8], examined: usize) -> bool {
     let rest = &octets[examined.saturating_sub(EMPTY_LINE_BYTES_MAX)..];
+    steps::take(rest.len());
     memchr::memchr_iter(b'\n', rest).any(|at| matches!(rest[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
