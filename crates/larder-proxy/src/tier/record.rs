@@ -104,6 +104,7 @@ pub(super) fn decode(bytes: &Bytes, place: RecordPlace, key: &[u8], tier_key: &T
 pub(crate) fn fuzz(bytes: &[u8]) {
     use super::index::PackName;
 
+    let tier_key = TierKey::new(b"key of a tier");
     let pack = PackName { number: 1, salt: 7 };
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("inputs are short");
     let (key, content) = bytes.split_at(bytes.len() / 3);
@@ -112,17 +113,17 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     let hints = Hints { site: 1, group: 2, expires_at: 3 };
     let entry = EvictedEntry { key: key.clone(), head: head.clone(), body: body.clone(), hints };
     let mut written = Vec::new();
-    let (offset, len) = append(&mut written, pack.salt, &entry, &digest_of(&entry));
+    let (offset, len) = append(&mut written, pack.salt, (&entry, &digest_of(&entry)), &tier_key);
     let place = RecordPlace { pack, offset, len };
     let whole = Bytes::from(written);
-    let found = decode(&whole, place, &key).expect("what was written is read");
+    let found = decode(&whole, place, &key, &tier_key).expect("what was written is read");
     assert!(found.head == head && found.body == body, "another entry than was written");
     let mut front = whole.to_vec();
     front[..bytes.len().min(FIXED_BYTES)].copy_from_slice(&bytes[..bytes.len().min(FIXED_BYTES)]);
     let is_changed = front != whole;
-    assert!(decode(&front.into(), place, &key).is_none() == is_changed, "a changed record is read");
+    assert!(decode(&front.into(), place, &key, &tier_key).is_none() == is_changed, "a changed record is read");
     let raw = RecordPlace { pack, offset: 0, len: length(bytes) };
-    assert!(decode(&Bytes::copy_from_slice(bytes), raw, b"key").is_none(), "bytes without a digest are read");
+    assert!(decode(&Bytes::copy_from_slice(bytes), raw, b"key", &tier_key).is_none(), "bytes without a code are read");
 }
 
 fn sha256(parts: &[&[u8]]) -> Digest {
