@@ -86,6 +86,12 @@ impl VaryRule {
         matches!(self, Self::Fields(names) if names.is_empty())
     }
 
+    /// Returns whether the response varies on fields that name the user alone (see
+    /// [`crate::telling::IDENTITY_FIELDS`]).
+    pub fn is_of_users(&self) -> bool {
+        matches!(self, Self::Fields(names) if !names.is_empty() && names.iter().all(is_identity))
+    }
+
     /// Returns the request's selecting fields under this rule. `None` under `*`.
     pub fn select(&self, request_fields: &HeaderMap, settings: &Settings) -> Option<SelectingFields> {
         let Self::Fields(names) = self else { return None };

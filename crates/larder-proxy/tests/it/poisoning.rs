@@ -124,6 +124,12 @@ fn fields_that_name_the_user_are_believed_of_trusted_proxies_alone() {
         assert!(hit.is_hit() && hit.text().contains(&told("bob")), "{name}: {hit:?}");
         assert_eq!(fixture.get(&target, &[]).text(), plain, "{name}");
         assert_eq!(proxy.request("GET", &target, &[]).text(), plain, "{name}");
+        // Those whom nobody names displace no user's response, nor the other way round.
+        assert_eq!(fixture.get_hit(&target, &[]).text(), plain, "{name}");
+        for (field, who) in [(&ann, "ann"), (&bob, "bob")] {
+            let own = proxy.request("GET", &target, &[field]);
+            assert!(own.is_hit() && own.text().contains(&told(who)), "{name} {who}: {own:?}");
+        }
     }
 }
 
