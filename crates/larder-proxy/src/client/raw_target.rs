@@ -1,8 +1,9 @@
-//! Lets targets pass that have octets which no URI has (RFC 3986 2), but which clients send: `"`, `<`, `>`, and a
+//! Lets targets pass that have octets which no URI has (RFC 3986 2), but which clients send: `<`, `>`, `"`, and a
 //! backtick.
 //!
-//! The HTTP library refuses a request with such a target, with a 400 that nobody logs. So each octet is replaced before
-//! the library reads it, and its escaped form is put into the target of the request that the library hands over.
+//! The HTTP library refuses a request with `<`, `>` or a backtick in its path, or `<`, `>` or `"` in its query, with a
+//! 400 that nobody logs. So each such octet is replaced before the library reads it, and its escaped form is put into
+//! the target of the request that the library hands over. What the library accepts is passed on as it is.
 //!
 //! Owns: the positions of the octets. They are counted from the target's end, because the library may change its
 //! beginning. Invariant: only octets of a path and query are replaced, so the words of the line stay the same. Cost:
@@ -24,8 +25,8 @@ enum TargetPlace {
     /// No such octet has been seen.
     #[default]
     Clean,
-    /// The path and query begin at this position of the line.
-    Path(usize),
+    /// The path and query begin at this position of the line. `is_query` says that the query has begun.
+    Path { start: usize, is_query: bool },
     /// The target ended at this position of the line.
     Ended(usize),
     /// Nothing is replaced: an octet is in no path or query.
@@ -48,15 +49,18 @@ impl TargetOctets {
                 return;
             }
             let line = [known, piece].concat();
-            let start =
-                path_start(&line).filter(|start| memchr(b' ', known.get(*start..).unwrap_or_default()).is_none());
-            self.place = start.map_or(TargetPlace::Elsewhere, TargetPlace::Path);
+            let known_of = |start: usize| known.get(start..).unwrap_or_default();
+            let start = path_start(&line).filter(|start| memchr(b' ', known_of(*start)).is_none());
+            let place = |start| TargetPlace::Path { start, is_query: memchr(b'?', known_of(start)).is_some() };
+            self.place = start.map_or(TargetPlace::Elsewhere, place);
         }
-        let TargetPlace::Path(start) = self.place else { return };
+        let TargetPlace::Path { start, is_query } = &mut self.place else { return };
         let from = start.saturating_sub(known.len()).min(piece.len());
         let end = memchr(b' ', &piece[from..]).map(|len| from + len);
         for (at, octet) in piece.iter().enumerate().take(end.unwrap_or(piece.len())).skip(from) {
-            if b"\"<>`".contains(octet) {
+            *is_query |= *octet == b'?';
+            let refused = if *is_query { b"<>\"" } else { b"<>`" };
+            if refused.contains(octet) {
                 self.found.push((known.len() + at, *octet));
                 replace(at);
             }
@@ -131,6 +135,7 @@ mod tests {
             ("GET http://a.example/x?\" HTTP/1.1", "GET http://a.example/x?- HTTP/1.1", "http://a.example/x?%22"),
             ("GET http://a.example?<- HTTP/1.1", "GET http://a.example?-- HTTP/1.1", "http://a.example/?%3C-"),
             ("GET /plain-x HTTP/1.1", "GET /plain-x HTTP/1.1", "/plain-x"),
+            ("GET /a\"<?`\" HTTP/1.1", "GET /a\"-?`- HTTP/1.1", "/a\"%3C?`%22"),
         ] {
             for piece_len in 1..=line.len() {
                 assert_eq!(passed(line, piece_len), (passed_on.to_owned(), Some(target.to_owned())), "{piece_len}");
