@@ -257,8 +257,8 @@ fn uring(_file: &Arc<VolumeFile>) -> io::Result<Arc<dyn Device>> {
 const ALIGNMENT_BYTES_MIN: u32 = 512;
 /// One second in total.
 const LOCK_RETRY_COUNT_MAX: u32 = 100;
-/// Ten seconds in total, while no process has the lock that is not ending. After kill -9 with 256 reads in flight, 75 ms
-/// were measured, and once in several hundred starts on a busy machine it took more than a second.
+/// Ten seconds in total, if the process that has the lock is ending. After kill -9 with 256 reads in flight, 75 ms were
+/// measured. Once in several hundred starts on a busy machine it took more than a second.
 const ENDING_RETRY_COUNT_MAX: u32 = 1000;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// Attempts to open and lock a file that others remove or replace in between.

@@ -86,8 +86,8 @@ impl EngineVolumes {
         report_return(volume, &outcome)
     }
 
-    /// Opens a volume again whose engine has failed, if it can be written. Returns the new engine, which has loaded what
-    /// is on the device.
+    /// Opens a volume again whose engine has failed, if it can be written. Returns the new engine, which has loaded
+    /// what is on the device.
     async fn open_again(&self, index: usize) -> Result<AnyEngine> {
         let engine = self.at(index);
         let volume = engine.volume();
@@ -129,7 +129,16 @@ impl EngineVolumes {
         let volume = engine.volume();
         // First the writes that the start could not do: nothing can be removed without them.
         engine.maintain().await;
-        engine.retry_pending(true).await;
+        let mut left_count = u64::MAX;
+        while volume.pending_removals.count() < left_count {
+            left_count = volume.pending_removals.count();
+            engine.retry_pending(true).await;
+            // More of them than a policy can take at once need room, which only this task can make.
+            if !volume.pending_removals.is_clear() {
+                engine.flush().await?;
+                engine.maintain().await;
+            }
+        }
         volume.check_pending()?;
         if volume.superblock().is_doubtful {
             // What was removed must stay removed, also if the device loses what it has not made durable.

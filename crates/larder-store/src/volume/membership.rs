@@ -1,5 +1,5 @@
-//! The last run of a store of several volumes, and the set of volumes in it. With it, a volume is noticed that was absent
-//! from that run, or that was restored from an older copy.
+//! The last run of a store of several volumes, and the set of volumes in it. With it, a start notices a volume that was
+//! absent from that run, or that was restored from an older copy.
 //!
 //! Owns: comparing and renewing the membership in the superblocks. The volume of a key is chosen elsewhere. Invariant:
 //! a volume that was absent at the end of the store's last use is emptied (by an invalidation) before any of its

@@ -193,8 +193,8 @@ pub(crate) fn change_with(volume: &Volume, alter: impl FnOnce(&mut Superblock) +
 }
 
 /// Checks whether a failed volume works again, by reading both superblocks and writing them. If the device lost a
-/// superblock that was durable, it may have lost more, so the volume is emptied. With `is_doubtful`, the next start must
-/// not believe it until [`believe`]; with `is_emptied`, it is emptied in any case.
+/// superblock that was durable, it may have lost more, so the volume is emptied. With `is_doubtful`, a start must not
+/// believe it until [`believe`]; with `is_emptied`, it is emptied in any case.
 ///
 /// # Errors
 /// An operation failed, or the device now holds another volume.

@@ -157,6 +157,20 @@ fn sync_that_fails_and_loses_brings_nothing_back_in_any_policy() {
     }
 }
 
+/// At stake: a volume that stays excluded because its policy cannot take so many removals at once.
+#[test]
+fn volume_returns_although_many_changes_may_be_lost() {
+    for name in ["log", "tiny", "ucfs", "hashcache-set"] {
+        let subject = Subject::new(Policy::named(name).unwrap(), name.to_owned());
+        subject.put(0..600, 1);
+        subject.device.lose_next_sync();
+        assert!(block_on(subject.store.sync()).is_err());
+        subject.wait(1);
+        let stats = subject.store.stats();
+        assert_eq!((stats.volumes_out, stats.removals_waiting), (0, 0), "{name}");
+    }
+}
+
 /// At stake: a store that is emptied by a sync that fails when there is nothing to lose, as on a disk that is away for a
 /// moment.
 #[test]
