@@ -156,6 +156,13 @@ impl KeyWork {
         &self.of.key
     }
 
+    /// Returns the commits of older work that are still running although the key has changed. Wait for them before you
+    /// begin a commit: they may remove the key.
+    pub fn older_commits(&self) -> MarkedCommits {
+        let is_running = lock(&self.of.commits).marked_count > 0;
+        MarkedCommits { keys: is_running.then(|| Arc::clone(&self.of)).into_iter().collect() }
+    }
+
     /// Begins to write what the work brought. Returns `None` if the key has changed since the work began.
     pub fn begin_commit(&self) -> Option<KeyCommit> {
         let mut commits = lock(&self.of.commits);
@@ -227,6 +234,11 @@ impl MarkedCommits {
     /// Adds the commits of another change.
     pub fn append(&mut self, mut other: Self) {
         self.keys.append(&mut other.keys);
+    }
+
+    /// Returns whether there are no such commits.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
     }
 
     /// Waits until the commits have ended. None of them is found after that.

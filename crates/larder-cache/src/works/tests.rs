@@ -54,7 +54,12 @@ fn whoever_marked_a_commit_waits_for_its_last_part_and_for_no_later_commit() {
     drop(commit);
     let context = Context::from_waker(Waker::noop());
     assert_eq!(marked.poll_ended(&context), Poll::Pending);
+    let newest = keys.begin(&key("a"));
+    let mut older = newest.older_commits();
+    assert_eq!((older.is_empty(), older.poll_ended(&context)), (false, Poll::Pending));
     drop(part);
+    assert_eq!(older.poll_ended(&context), Poll::Ready(()));
+    assert!(newest.older_commits().is_empty() && newest.begin_commit().is_some());
     assert_eq!(marked.poll_ended(&context), Poll::Ready(()));
     drop(later);
 }

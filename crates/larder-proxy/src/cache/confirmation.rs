@@ -53,7 +53,7 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
     match (storable::decide_updated(request_fields, &head, &cache.http), place) {
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
             // The response was removed meanwhile, and its body must not return.
-            let Some(commit) = work.begin_commit() else { return };
+            let Some(commit) = work.begin_commit(cache).await else { return };
             let entry = Arc::new(before.entry.with_head(head.detached()));
             cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(&entry)));
             freshen(cache, &place, &entry, commit).await;

@@ -155,6 +155,9 @@ impl StorePause {
     }
 }
 
+/// The reason why a change of the store is not durable, if the store takes too long.
+pub(super) const NO_ANSWER: &str = "the store does not respond";
+
 /// The time limit for a read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPatience {

@@ -49,10 +49,7 @@ use self::{
     log::PurgeLog,
     record::{PurgeRecordFile, empty},
 };
-use crate::cache::{
-    entry::{CachedEntry, random},
-    work::ResourceWork,
-};
+use crate::cache::entry::{CachedEntry, random};
 
 /// The purges so far.
 pub(crate) struct Purges {
@@ -175,9 +172,9 @@ impl Purges {
         if head.purge_count() < known.doubt { verdict.and(PurgeVerdict::Unconfirmed) } else { verdict }
     }
 
-    /// Returns whether a purge since this work began may concern the response under this key, whatever its tags.
-    pub(crate) fn may_concern(&self, key: &[u8], work: &ResourceWork) -> bool {
-        self.latest.load(Acquire) > work.seen_count && self.known().index.may_concern(url_of(key), work.seen_count)
+    /// Returns whether a purge after the first `seen_count` may concern the response under this key, whatever its tags.
+    pub(crate) fn may_concern(&self, key: &[u8], seen_count: u64) -> bool {
+        self.latest.load(Acquire) > seen_count && self.known().index.may_concern(url_of(key), seen_count)
     }
 
     /// Returns the time of the last purge that may concern the resource with this key, whatever the tags of its

@@ -194,7 +194,7 @@ async fn commit_somewhere(
 ) -> CommitOutcome {
     let body = body.into_bytes(head);
     // The purge is judged before the write only to save it: a lookup judges again.
-    let commit = work.begin_commit().filter(|_| !is_purged(cache, &place.key, head));
+    let commit = work.begin_commit(cache).await.filter(|_| !is_purged(cache, &place.key, head));
     let Some(commit) = commit else { return CommitOutcome::Nowhere };
     let Some(store) = &cache.shared.store else {
         commit_to_memory(cache, place, head, &body);
@@ -269,11 +269,8 @@ pub(super) fn is_purged(cache: &Cache, key: &[u8], head: &StoredHead) -> bool {
     cache.shared.purges.judge_head(head, key) != PurgeVerdict::Stands
 }
 
-/// The reason why a change of the store is not durable, if the store takes too long.
-pub(super) const NO_ANSWER: &str = "the store does not respond";
-
 pub(super) fn no_answer() -> Result<(), String> {
-    Err(NO_ANSWER.to_owned())
+    Err(patience::NO_ANSWER.to_owned())
 }
 
 /// Removes an entry from memory and the store, even while the store is paused.

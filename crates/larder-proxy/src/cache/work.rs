@@ -10,7 +10,7 @@ use larder_cache::{ActiveKeys, KeyCommit, KeyWork, MarkedCommits};
 use larder_http::StoredHead;
 use tokio::time::timeout;
 
-use crate::cache::{Cache, CacheShared, purges::PurgeVerdict};
+use crate::cache::{Cache, CacheShared, patience, purges::PurgeVerdict};
 
 /// Work on a resource that may store a response of it.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct ResourceWork {
     /// Number of purges that were recorded when the work began. A stored head keeps this number.
     pub(crate) purge_count: u64,
     /// Number of purges that had been made, whether recorded or not.
-    pub(crate) seen_count: u64,
+    seen_count: u64,
 }
 
 impl ResourceWork {
@@ -33,8 +33,14 @@ impl ResourceWork {
         self.key.is_current()
     }
 
-    /// Begins to store what the work brought. Returns `None` if the resource was changed since the work began.
-    pub(super) fn begin_commit(&self) -> Option<KeyCommit> {
+    /// Begins to store what the work brought, once outdated commits of the resource have undone what they wrote.
+    /// Returns `None` if the resource was changed since the work began.
+    pub(super) async fn begin_commit(&self, cache: &Cache) -> Option<KeyCommit> {
+        let older = self.key.older_commits();
+        if !older.is_empty() {
+            // A store that takes too long is paused, so the commit will hardly reach it, either.
+            drop(Box::pin(ended(cache, older)).await);
+        }
         self.key.begin_commit()
     }
 
@@ -67,7 +73,7 @@ impl CacheShared {
         }
         let key = work.key.key();
         let stands = |head: StoredHead| self.purges.judge_head(&head, key) == PurgeVerdict::Stands;
-        !self.purges.may_concern(key, work) || head().is_some_and(stands)
+        !self.purges.may_concern(key, work.seen_count) || head().is_some_and(stands)
     }
 }
 
@@ -77,5 +83,5 @@ impl CacheShared {
 /// The store does not respond.
 pub(super) async fn ended(cache: &Cache, marked: MarkedCommits) -> Result<(), String> {
     let limit = cache.shared.patience.limit();
-    timeout(limit, marked.ended()).await.map_err(|_| super::storing::NO_ANSWER.to_owned())
+    timeout(limit, marked.ended()).await.map_err(|_| patience::NO_ANSWER.to_owned())
 }
