@@ -27,9 +27,9 @@ pub struct ParserTarget {
     /// Name of the parser, of its fuzz target and of its corpus.
     pub name: &'static str,
     /// Parses any bytes. Panics if the result violates a property that must hold.
-    run: fn(&[u8]),
+    pub run: fn(&[u8]),
     /// Valid inputs from which fuzzing starts.
-    samples: fn() -> Vec<Vec<u8>>,
+    pub samples: fn() -> Vec<Vec<u8>>,
 }
 
 /// All parsers.
