@@ -111,7 +111,8 @@ impl BreakCount {
         } else if place == self.last_place {
             self.vain_count += 1;
         } else {
-            (self.last_place, self.vain_count) = (place, 0);
+            self.last_place = place;
+            self.vain_count = 0;
         }
         self.count += 1;
         WAITS.get(self.vain_count).copied().filter(|_| self.count <= ATTEMPT_COUNT_MAX)

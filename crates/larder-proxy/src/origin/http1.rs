@@ -272,7 +272,8 @@ impl Http1Exchange {
             && head.persists()
             && head.status != StatusCode::SWITCHING_PROTOCOLS
             && !matches!(decoder, BodyDecoder::UntilClose);
-        let (meter, received) = (decoder.meter(), Bytes::copy_from_slice(after));
+        let meter = decoder.meter();
+        let received = Bytes::copy_from_slice(after);
         let mut body = Http1Body { decoder, received, is_decoded: false, meter };
         body.note_end(connection);
         body.decode_whole(connection);

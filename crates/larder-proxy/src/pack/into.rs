@@ -313,7 +313,8 @@ impl Unpacker<'_> {
         let representation = random();
         let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
         let chunks = (body_bytes > CHUNK_BYTES).then(|| ChunkedBody::new(cache, keys, &head, Some(body_bytes)));
-        let (mut number, mut meter) = (0, BodyMeter::of_len(body_bytes));
+        let mut number = 0;
+        let mut meter = BodyMeter::of_len(body_bytes);
         while left > 0 {
             let mut piece = vec![0; left.min(CHUNK_BYTES) as usize];
             content.read_exact(&mut piece)?;

@@ -5,16 +5,21 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
-use larder_proxy::{BuildCache, Mirror, OriginUrl, Parent, Proxy, ProxyConfig, RunningProxy};
+use larder_proxy::{BuildCache, Listener, Mirror, OriginUrl, Parent, Proxy, ProxyConfig, RunningProxy};
 use larder_store::{Store, StoreOptions};
+use rustls::{
+    ClientConnection, StreamOwned,
+    pki_types::{CertificateDer, ServerName},
+};
 use tempfile::TempDir;
 
 use crate::support::{
     Connection, Fixture, Response, body,
     breaking_origin::{BreakingOrigin, BrokenResponse, Ending, Framing},
+    certificates::{Made, client_config},
     eventually,
     http2::Http2,
-    nodes::{NAMES, Nodes},
+    nodes::Nodes,
     raw_http2::{Outcome, RawHttp2},
     request_text,
     tls_origin::OriginAuthority,
@@ -301,7 +306,8 @@ fn part_from_a_parent_or_through_one_is_never_the_whole() {
     let below = |address: std::net::SocketAddr| {
         stored(|config, _| {
             broken.configure(config);
-            (config.default_origin, config.forward) = (None, true);
+            config.default_origin = None;
+            config.forward = true;
             config.pseudonym = Some("child".into());
             config.parents = format!("http://{address}").parse::<Parent>().unwrap().into();
         })
@@ -327,12 +333,12 @@ fn part_from_a_parent_or_through_one_is_never_the_whole() {
 fn part_through_a_sibling_is_never_the_whole() {
     for protocol in [Protocol::Http1, Protocol::Http2] {
         let broken = Broken::start(protocol);
-        let (url, patience) = (broken.url(), PATIENCE_WITH_ORIGINS);
+        let url = broken.url();
         let nodes = Nodes::with(
             |_, _| crate::support::Reply::default(),
             move |config| {
                 config.default_origin = Some(url.clone());
-                config.limits.origin_response = patience;
+                config.limits.origin_response = PATIENCE_WITH_ORIGINS;
             },
         );
         // Each node is asked for keys of all nodes.
@@ -343,33 +349,43 @@ fn part_through_a_sibling_is_never_the_whole() {
                 nodes.get(node, target, &lines.iter().map(String::as_str).collect::<Vec<_>>())
             }
         };
-        let (mut first, mut second, mut third) = (by(0), by(1), by(2));
-        assert_eq!(NAMES.len(), 3);
-        check(&broken, "", &mut by(0), &mut [&mut first, &mut second, &mut third]);
+        check(&broken, "", &mut by(0), &mut [&mut by(0), &mut by(1), &mut by(2)]);
     }
 }
 
 const TOKEN: &str = "0123456789abcdef";
 
 /// Sends a part of an upload over HTTP/2, and breaks it off.
-fn upload_broken(cache: &Stored, target: &str, len: Option<usize>, (sent, ending): (&[u8], &str)) {
-    let (authorization, length) = (format!("Bearer {TOKEN}"), len.unwrap_or(0).to_string());
-    let fields_of = |method: &'static str| {
-        vec![(":method", method), (":scheme", "http"), (":authority", "site.example"), (":path", target)]
+fn upload_broken(
+    (cache, certificate): (&Stored, &CertificateDer<'static>),
+    target: &str,
+    len: Option<usize>,
+    (sent, ending): (&[u8], &str),
+) {
+    let authorization = format!("Bearer {TOKEN}");
+    let length = len.unwrap_or(0).to_string();
+    let fields_of = |method: &'static str, target| {
+        let request = [(":method", method), (":scheme", "https"), (":authority", "site.example"), (":path", target)];
+        [&request[..], &[("authorization", &*authorization)]].concat()
     };
-    let mut fields = fields_of("PUT");
-    fields.push(("authorization", &authorization));
+    let mut fields = fields_of("PUT", target);
     if len.is_some() {
         fields.push(("content-length", &length));
     }
-    let mut client = RawHttp2::open(cache.address());
+    let name = ServerName::try_from("site.example").unwrap();
+    let tls = ClientConnection::new(client_config(&[certificate], &["h2"]), name).unwrap();
+    let address = cache.proxy.local_addrs()[1];
+    let mut client =
+        RawHttp2::over(Connection::open(address).wrapped("site.example", |socket| StreamOwned::new(tls, socket)));
+    let whole = client.request(&fields_of("PUT", "/c/whole"), "whole");
+    assert!(matches!(whole, Outcome::Status(201 | 204)), "{whole:?}");
     client.begin(&fields, sent);
     match ending.strip_prefix("reset-") {
         Some(code) => {
             client.reset(code.parse().unwrap());
             // The connection goes on, so the server could go on with the upload.
             for _ in 0..3 {
-                assert_eq!(client.request(&fields_of("GET"), ""), Outcome::Status(404), "{target}");
+                assert_eq!(client.request(&fields_of("GET", target), ""), Outcome::Status(404), "{target}");
             }
         }
         None if ending == "go-away" => client.go_away(),
@@ -380,7 +396,11 @@ fn upload_broken(cache: &Stored, target: &str, len: Option<usize>, (sent, ending
 
 #[test]
 fn upload_that_breaks_off_is_not_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Made::new(directory.path(), "site", &["site.example"]);
     let cache = stored(|config, home| {
+        config.listeners.push(Listener::tls("127.0.0.1:0".parse().unwrap()));
+        config.identities.push(made.identity.clone());
         let path = home.path().join("tokens");
         fs::write(&path, format!("write {TOKEN}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -397,7 +417,12 @@ fn upload_that_breaks_off_is_not_stored() {
                 // More octets would have to wait for the server's permission.
                 for ending in ["reset-0", "reset-2", "reset-8", "go-away", "close"].iter().filter(|_| len < MIB) {
                     let target = format!("/c/h2/{len}/{sent}/{has_length}/{ending}");
-                    upload_broken(&cache, &target, has_length.then_some(len), (&body(len)[..sent], ending));
+                    upload_broken(
+                        (&cache, &made.der),
+                        &target,
+                        has_length.then_some(len),
+                        (&body(len)[..sent], ending),
+                    );
                     targets.push(target);
                 }
                 let target = format!("/c/h1/{len}/{sent}/{has_length}");

@@ -226,7 +226,8 @@ impl Upload {
             // The chunks stored so far are never found without a head.
             return Err(UploadRefusal::WrongDigest);
         }
-        let (len, representation) = (completed.len(), self.representation);
+        let len = completed.len();
+        let representation = self.representation;
         let (place, body) = if self.chunks.is_some() {
             let pieces = self.take_pieces(self.pending_bytes);
             self.store_chunk(pieces).await?;

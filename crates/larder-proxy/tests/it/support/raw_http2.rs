@@ -3,14 +3,14 @@
 
 use std::{
     io::{self, Read},
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
 };
 
-use super::Connection;
+use super::{Connection, client::Stream};
 
 /// A connection over which one request at a time is sent.
-pub(crate) struct RawHttp2 {
-    connection: Connection,
+pub(crate) struct RawHttp2<S = TcpStream> {
+    connection: Connection<S>,
     last_stream: u32,
 }
 
@@ -26,7 +26,13 @@ pub(crate) enum Outcome {
 
 impl RawHttp2 {
     pub(crate) fn open(address: SocketAddr) -> Self {
-        let mut connection = Connection::open(address);
+        Self::over(Connection::open(address))
+    }
+}
+
+impl<S: Stream> RawHttp2<S> {
+    /// Begins HTTP/2 on a connection.
+    pub(crate) fn over(mut connection: Connection<S>) -> Self {
         connection.send(PREFACE);
         // No dynamic table, so that every field in a response is written out.
         connection.send(frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]));
