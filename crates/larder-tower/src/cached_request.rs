@@ -333,7 +333,7 @@ fn is_about_client(reason: Reason) -> bool {
     matches!(reason, Reason::RequestNoStore | Reason::Authorization)
 }
 
-/// Returns the number of groups of waiting requests, of which one asks each, after so many failed fetches.
+/// Returns the number of groups of waiting requests, of which one asks each, after this number of failed fetches.
 fn groups_after(failure_count: u32) -> u64 {
     1_u64.checked_shl(failure_count.saturating_sub(WAITS_TOGETHER)).unwrap_or(LEADS_MAX).min(LEADS_MAX)
 }

@@ -3,8 +3,8 @@
 //! Owns: the fetches in progress, and the requests that wait for each. Invariants: a fetch without a client and without
 //! waiting requests is not in the table. Among the requests that wait, one drives the body, so that none depends on the
 //! client of the first. No request waits for a body without an announced length for longer than [`ENDLESS_AFTER`],
-//! because such a body may never end. A key is a hash: two resources with the same hash only make a request wait in vain, because it
-//! looks its response up afterwards.
+//! because such a body may never end. A key is a hash: two resources with the same hash only make a request wait in
+//! vain, because it looks its response up afterwards.
 
 use crate::unshared_keys::UnsharedKeys;
 use larder_http::StoredHead;

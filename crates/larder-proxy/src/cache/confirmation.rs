@@ -1,8 +1,8 @@
 //! Stores the new head of a response that its origin has confirmed.
 //!
 //! Owns: the choice between a new head at the same place, a move to another key, and a removal. `storing` writes.
-//! Invariant: a response that was invalidated while it was being confirmed does not return, neither to memory nor to the
-//! store.
+//! Invariant: a response that was invalidated while it was being confirmed does not return, neither to memory nor to
+//! the store.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Invalidates or purges the responses of a URI, of a host, or all.
 //!
-//! Owns: the keys of a URI, and the order of the steps: work in progress is marked before anything is removed, so that a
-//! response that is being fetched meanwhile is not stored. What was being stored at that moment is gone when the
-//! invalidation returns.
+//! Owns: the keys of a URI, and the order of the steps: work in progress is marked before anything is removed, so that
+//! a response that is being fetched meanwhile is not stored. A response that was being stored at that moment is gone
+//! when the invalidation returns.
 //!
 //! [`remove`] removes a single entry, and [`crate::cache::purges`] keeps the list of purges.
 

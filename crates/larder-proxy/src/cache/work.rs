@@ -33,7 +33,7 @@ impl ResourceWork {
         self.key.is_current()
     }
 
-    /// Begins to store what the work brought, once outdated commits of the resource have undone what they wrote.
+    /// Begins to store the response that the work brought, once outdated commits of the resource have undone theirs.
     /// Returns `None` if the resource was changed since the work began.
     pub(super) async fn begin_commit(&self, cache: &Cache) -> Option<KeyCommit> {
         let older = self.key.older_commits();
