@@ -277,7 +277,7 @@ fn with_held_downloads() -> (Fixture, Gate) {
 fn check_downloads_are_stored(fixture: &Fixture, gate: &Gate, meanwhile: impl FnOnce()) {
     let mut downloads: Vec<_> = (0..20).map(|_| fixture.connect()).collect();
     for (number, download) in downloads.iter_mut().enumerate() {
-        download.send(&format!("GET /held/{number} HTTP/1.1\r\nHost: site.example\r\n\r\n"));
+        download.send(format!("GET /held/{number} HTTP/1.1\r\nHost: site.example\r\n\r\n"));
         let head = download.read_head();
         assert!(head.cache_status().contains("stored"), "{}", head.cache_status());
         assert_eq!(download.read_exact(5), b"01234");
