@@ -1,10 +1,10 @@
 //! Decides whether a body is complete (RFC 9112 6.3, 8; RFC 9113 8.1).
 //!
-//! A body that breaks off must be neither stored nor served as the whole. So a [`BodyMeter`] counts what is received, and
-//! is told how the body ended. It returns a [`Completed`] only if that is the end that the message announced. Whoever
-//! stores a whole body must have one.
+//! A body that breaks off must be neither stored nor served as the whole. A [`BodyMeter`] counts the received bytes.
+//! For a body that has ended it returns a [`CompletedBody`], but only if this is the end that the message announced.
+//! Storing a whole body takes this proof.
 //!
-//! Invariant: nothing else creates a [`Completed`]. That a library reports the end of a body is not an end mark by
+//! Invariant: nothing else creates a [`CompletedBody`]. That a library reports the end of a body is not an end mark by
 //! itself: some report a stream of HTTP/2 that was reset without an error like one that has ended.
 
 use std::fmt;
@@ -45,7 +45,7 @@ pub enum EndMark {
 
 /// The proof that a body was received as a whole.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Completed {
+pub struct CompletedBody {
     len: u64,
 }
 
@@ -106,7 +106,7 @@ impl BodyMeter {
     ///
     /// # Errors
     /// The message announced another end, or another length.
-    pub fn end(&self, mark: EndMark) -> Result<Completed, IncompleteBody> {
+    pub fn end(&self, mark: EndMark) -> Result<CompletedBody, IncompleteBody> {
         let is_announced = match (mark, self.end) {
             (EndMark::Length, _) => self.len.is_some(),
             (EndMark::LastChunk, AnnouncedEnd::LastChunk)
@@ -115,7 +115,7 @@ impl BodyMeter {
             (EndMark::LastChunk | EndMark::Close | EndMark::EndStream, _) => false,
         };
         if is_announced && self.len.is_none_or(|len| len == self.received) {
-            Ok(Completed { len: self.received })
+            Ok(CompletedBody { len: self.received })
         } else {
             Err(self.break_off())
         }
@@ -128,7 +128,7 @@ impl BodyMeter {
     ///
     /// # Errors
     /// The message announced another end, or another length.
-    pub fn end_reported(&self, has_end_stream: bool) -> Result<Completed, IncompleteBody> {
+    pub fn end_reported(&self, has_end_stream: bool) -> Result<CompletedBody, IncompleteBody> {
         self.end(match self.end {
             AnnouncedEnd::EndStream if has_end_stream => EndMark::EndStream,
             AnnouncedEnd::EndStream | AnnouncedEnd::Length => EndMark::Length,
@@ -143,7 +143,7 @@ impl BodyMeter {
     }
 }
 
-impl Completed {
+impl CompletedBody {
     /// Returns the length of the body in bytes.
     pub fn len(&self) -> u64 {
         self.len

@@ -1,9 +1,9 @@
 //! A body that the HTTP library receives: of a client's request, or of an origin's response.
 //!
 //! Owns: the judgement whether the body is complete. Invariant: the end is reported only for a complete body, and an
-//! error for any other. The library reports a stream of HTTP/2 that was reset with NO_ERROR like one that has ended, but
-//! says that its end was not received. Over HTTP/1 it reports an error unless it has received the last chunk, the whole
-//! length or, in a response that announces neither, the end of the connection.
+//! error for any other. The library ends a stream of HTTP/2 that was reset with NO_ERROR without an error, but
+//! `is_end_stream` stays false. Over HTTP/1 it reports an error unless it has received the last chunk, the whole length
+//! or, in a response that announces neither, the end of the connection.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Version};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
-use larder_http::framing::{BodyMeter, Completed, IncompleteBody};
+use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
 
 /// A body that is being received.
 pub(crate) struct ReceivedBody {
@@ -59,7 +59,7 @@ impl ReceivedBody {
     }
 
     /// Returns the proof that the body is complete, once the library has reported its end.
-    pub(crate) fn end(&self) -> Result<Completed, IncompleteBody> {
+    pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         self.meter.end_reported(self.incoming.is_end_stream())
     }
 

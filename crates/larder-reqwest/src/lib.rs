@@ -30,9 +30,9 @@
 //! Requests at the same time for one response are one request of the server. The others wait until it is stored, unless
 //! it may not be.
 //!
-//! A response over HTTP/2 that states no length is stored only if its body says that the end of the stream was received.
-//! Bodies that reqwest decompresses do not say it, so that a truncated one is never stored. To cache such responses, let
-//! the client decompress nothing, and decode in the program.
+//! A response over HTTP/2 without a length is stored only if its body reports that END_STREAM was received. Bodies that
+//! reqwest decompresses do not report it. To cache such responses, let the client decompress nothing, and decode in the
+//! program.
 //!
 //! Three things of reqwest happen after the middleware, so the cache does not see them: default fields, the cookie
 //! store, and redirects. A response that was reached by redirects is not stored. To cache it, let the client follow no

@@ -6,7 +6,7 @@
 use crate::entries::{EntryWrite, INLINE_BYTES_MAX, StoredLongBody};
 use bytes::Bytes;
 use larder_cache::{Result, ValueWriter};
-use larder_http::framing::Completed;
+use larder_http::framing::CompletedBody;
 
 /// A response that is being stored.
 pub(crate) struct FillWriter {
@@ -56,7 +56,7 @@ impl FillWriter {
     }
 
     /// Makes the response visible, now that its body is complete.
-    pub(crate) async fn finish(self, completed: Completed) -> FinishedFill {
+    pub(crate) async fn finish(self, completed: CompletedBody) -> FinishedFill {
         assert_eq!(completed.len(), self.len_bytes, "all bytes that passed are stored");
         self.try_finish().await.unwrap_or_else(|error| {
             tracing::debug!(%error, "a response could not be stored");

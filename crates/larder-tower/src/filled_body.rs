@@ -15,7 +15,7 @@ use crate::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use larder_cache::ValueReader;
-use larder_http::framing::{BodyMeter, Completed, EndMark};
+use larder_http::framing::{BodyMeter, CompletedBody, EndMark};
 use std::{
     collections::VecDeque,
     io,
@@ -363,7 +363,7 @@ impl<B: Body<Error: Into<BodyError>>> FillProgress<B> {
 
     /// Adds a frame to what is stored. Returns the proof that the body is complete, if the frame is the last one of the
     /// content. Trailers are not stored.
-    fn take(&mut self, frame: &Frame<Bytes>) -> Option<Completed> {
+    fn take(&mut self, frame: &Frame<Bytes>) -> Option<CompletedBody> {
         let Some(bytes) = frame.data_ref() else { return self.meter.end_reported(true).ok() };
         self.meter.take(bytes.len() as u64);
         self.writer = match std::mem::replace(&mut self.writer, WriterState::GivenUp) {
@@ -380,7 +380,7 @@ impl<B: Body<Error: Into<BodyError>>> FillProgress<B> {
     }
 
     /// Stores the response.
-    fn finish(&mut self, completed: Completed) {
+    fn finish(&mut self, completed: CompletedBody) {
         self.writer = match std::mem::replace(&mut self.writer, WriterState::GivenUp) {
             WriterState::Ready(writer) => WriterState::Finishing(Box::pin(writer.finish(completed))),
             WriterState::Flushing(flush) => WriterState::Finishing(Box::pin(async {

@@ -1,21 +1,32 @@
 //! The body of a response that is about to be stored, with the proof of what arrived.
 //!
-//! Invariant: a head is stored as that of a complete response only with a [`Completed`] of the same length.
+//! Invariant: a head is stored as that of a complete response only with a [`CompletedBody`] of the same length.
 
 use bytes::Bytes;
-use larder_http::{BodyPlace, StoredHead, framing::Completed};
+use larder_http::{
+    BodyPlace, StoredHead,
+    framing::{BodyMeter, CompletedBody, EndMark},
+};
 
 /// The body of a response that is stored, or the proof that its chunks are.
 pub(crate) enum CommittedBody {
     /// The whole body, in one piece.
-    Whole(Completed, Vec<Bytes>),
+    Whole(CompletedBody, Vec<Bytes>),
     /// Nothing more: all chunks of the body are stored.
-    Chunks(Completed),
+    Chunks(CompletedBody),
     /// Nothing more: some chunks of the body are stored, and the remainder can be requested (RFC 9111 3.3).
     Part,
 }
 
 impl CommittedBody {
+    /// Creates the body of a stored response that gets this head.
+    pub(super) fn of_stored(head: &StoredHead, body: Bytes) -> Self {
+        let mut meter = BodyMeter::of_len(head.body().len());
+        meter.take(body.len() as u64);
+        let completed = meter.end(EndMark::Length).expect("an entry is found only with all of its body");
+        Self::Whole(completed, vec![body])
+    }
+
     /// Returns the length of the body, or 0 if only a part is stored.
     pub(crate) fn len(&self) -> u64 {
         match self {

@@ -8,11 +8,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use larder_cache::KeyCommit;
-use larder_http::{
-    Reason, Storability, StoredHead,
-    framing::{BodyMeter, EndMark},
-    storable,
-};
+use larder_http::{Reason, Storability, StoredHead, storable};
 
 use crate::cache::{
     Cache,
@@ -62,12 +58,8 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
             // The old entry is removed first, because requests that the response no longer matches would find it there.
             drop(remove(cache, &before.key).await);
             if let EntryBody::Whole(body) = &before.entry.body {
-                // The store returns an entry only with all of its body.
-                let mut meter = BodyMeter::of_len(head.body().len());
-                meter.take(body.len() as u64);
-                if let Ok(completed) = meter.end(EndMark::Length) {
-                    commit(cache, &place, &head, CommittedBody::Whole(completed, vec![body.clone()]), &work).await;
-                }
+                let body = CommittedBody::of_stored(&head, body.clone());
+                commit(cache, &place, &head, body, &work).await;
             }
         }
         (Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore }, Some(place))

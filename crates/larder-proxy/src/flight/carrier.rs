@@ -18,7 +18,7 @@ use std::{
 
 use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
-use larder_http::framing::Completed;
+use larder_http::framing::CompletedBody;
 use tokio::time::timeout_at;
 
 use crate::{
@@ -72,7 +72,7 @@ pub(super) enum CarriedPiece {
     Data(Bytes),
     Trailers(HeaderMap),
     /// The end of a complete body.
-    End(Completed),
+    End(CompletedBody),
     Broken(BodyError),
     /// No reader is left, and the fetch is not worth finishing.
     Abandoned,

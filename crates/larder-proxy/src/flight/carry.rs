@@ -15,7 +15,7 @@ use std::{sync::Arc, task::Poll};
 use http::StatusCode;
 use larder_http::{
     BodyPlace, Ruling,
-    framing::{BodyMeter, Completed, EndMark},
+    framing::{BodyMeter, CompletedBody, EndMark},
 };
 use larder_store::Store;
 
@@ -179,7 +179,7 @@ impl<'a> ResponseCarrier<'a> {
     }
 
     /// Returns the proof that the body is complete, once all announced bytes have arrived.
-    fn completed(&self) -> Option<Completed> {
+    fn completed(&self) -> Option<CompletedBody> {
         let mut meter = BodyMeter::of_len(self.open.total_len?);
         meter.take(self.carrier.produced);
         meter.end(EndMark::Length).ok()
@@ -261,7 +261,7 @@ impl<'a> ResponseCarrier<'a> {
     }
 
     /// Stores the remainder, which makes the response visible.
-    async fn commit_rest(&mut self, completed: Completed) {
+    async fn commit_rest(&mut self, completed: CompletedBody) {
         self.carrier.commit_last_chunk().await;
         let produced = self.carrier.produced;
         let (place, body) = match &self.carrier.storage {

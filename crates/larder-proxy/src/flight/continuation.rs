@@ -119,8 +119,8 @@ impl BreakCount {
     }
 }
 
-/// Times to wait before the attempts to continue a body that bring nothing. A connection that was cut can be reopened at
-/// once. Beyond two seconds, the client should rather learn that its response broke off.
+/// Times to wait before the attempts to continue a body that bring nothing. A connection that was cut can be reopened
+/// at once. Beyond two seconds, the client should rather learn that its response broke off.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(1500)];
 /// Most attempts that together bring less than a megabyte.
 const ATTEMPT_COUNT_MAX: usize = 6;

@@ -264,6 +264,7 @@ impl Fetch {
         }
         match self.place(&answer) {
             Err(reason) => {
+                // The next requests do not wait for a response that they cannot share.
                 self.note_audience(Audience::FirstAsker);
                 Box::pin(self.forget_replaced(status, reason)).await;
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
 use larder_http::{
     BodyPlace, RangeOutcome, Reason, ReceivedHead, SelectingFields, Storability, StoredHead, TargetList, Timestamp,
     cache_control,
-    framing::Completed,
+    framing::CompletedBody,
     partial::{self, Part},
     range::{self, ByteRange, RangeRequest},
     span::Span,
@@ -225,7 +225,7 @@ impl Fetch {
         place: &StorePlace,
         head: &StoredHead,
         arrived: &PlacedBytes,
-        completed: Option<Completed>,
+        completed: Option<CompletedBody>,
     ) -> bool {
         let cache = self.cache();
         let is_admitted = place.admission != StoreAdmission::Refused;

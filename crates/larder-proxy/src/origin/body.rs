@@ -1,8 +1,8 @@
 //! The body of an origin's response as it arrives, with its connection.
 //!
 //! Owns: the lease of the connection, which is given back the moment the body has ended. The body is shared and stored
-//! elsewhere. Invariants: the end is reported only of a body that is complete, see [`larder_http::framing`]. The origin's
-//! deadline runs only while a reader waits for it, so a slow client never makes a good origin look silent.
+//! elsewhere. Invariants: the end is reported only of a body that is complete, see [`larder_http::framing`]. The
+//! origin's deadline runs only while a reader waits for it, so a slow client never makes a good origin look silent.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use larder_http::{
     fields::{strip_hop_by_hop, strip_own},
-    framing::{Completed, IncompleteBody},
+    framing::{CompletedBody, IncompleteBody},
 };
 
 use crate::{
@@ -107,7 +107,7 @@ impl OriginBody {
     }
 
     /// Returns the proof that the body is complete, once its end was reported.
-    pub(crate) fn end(&self) -> Result<Completed, IncompleteBody> {
+    pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         match &self.incoming {
             ArrivingBody::Own(body) => body.end(),
             ArrivingBody::Library(body) => body.end(),
@@ -115,12 +115,12 @@ impl OriginBody {
     }
 
     /// Reads a whole body, which must have exactly `len` bytes. Returns it with the proof that it is complete.
-    pub(crate) async fn collect(self, len: usize) -> Option<(Bytes, Completed)> {
+    pub(crate) async fn collect(self, len: usize) -> Option<(Bytes, CompletedBody)> {
         self.collect_up_to(len).await.filter(|(collected, _)| collected.len() == len)
     }
 
     /// Reads a whole body of at most `len` bytes. Returns it with the proof that it is complete.
-    pub(crate) async fn collect_up_to(mut self, len: usize) -> Option<(Bytes, Completed)> {
+    pub(crate) async fn collect_up_to(mut self, len: usize) -> Option<(Bytes, CompletedBody)> {
         let mut collected = BytesMut::new();
         while let Some(piece) = std::future::poll_fn(|context| self.poll_data(context)).await {
             let piece = piece.ok()?;

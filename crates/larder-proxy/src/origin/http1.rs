@@ -24,7 +24,7 @@ use std::{
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Frame;
-use larder_http::framing::{BodyMeter, Completed, IncompleteBody};
+use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 
 use crate::origin::stream::OriginStream;
@@ -327,7 +327,7 @@ impl Http1Body {
     }
 
     /// Returns the proof that the body is complete, once all of it was returned.
-    pub(crate) fn end(&self) -> Result<Completed, IncompleteBody> {
+    pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         self.decoder.end_mark().map_or_else(|| Err(self.meter.break_off()), |mark| self.meter.end(mark))
     }
 

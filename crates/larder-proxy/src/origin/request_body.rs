@@ -19,7 +19,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use larder_http::{
-    framing::{BodyMeter, Completed, EndMark, IncompleteBody},
+    framing::{BodyMeter, CompletedBody, EndMark, IncompleteBody},
     telling::{self, FieldTrust},
 };
 
@@ -119,7 +119,7 @@ impl RequestBody {
     }
 
     /// Returns the proof that the body is complete, once its end was reported.
-    pub(crate) fn end(&self) -> Result<Completed, IncompleteBody> {
+    pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         match &self.0 {
             RequestBodySource::Streamed(streamed) => streamed.incoming.end(),
             // Bytes that are present were read as a whole.

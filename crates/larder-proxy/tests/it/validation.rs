@@ -202,7 +202,7 @@ fn named(received: &Received, (age, control): (&str, &str), gate: &Gate) -> Repl
     }
 }
 
-/// Sends requests that wait for one validation, and others once the first has its response. Each must get what is for it.
+/// Sends requests that wait for one validation, and others once the first has its response. Each must get its own.
 fn ask_as_many(fixture: &Fixture, gate: &Gate, fields: &[&str], between: impl FnOnce()) {
     let ask = |number: usize| {
         let user = format!("X-User: {number}");

@@ -19,7 +19,7 @@ use http::{
 use http_body::Body as _;
 use larder_http::{
     BodyPlace, Precondition, ReceivedHead, Ruling, SelectingFields, StoredHead, conditional, date::format_http_date,
-    framing::Completed, ruling::IgnoredParts,
+    framing::CompletedBody, ruling::IgnoredParts,
 };
 use tokio::time::timeout_at;
 
@@ -50,7 +50,7 @@ pub(super) struct UploadBody(RequestBody);
 /// The next piece of an upload.
 pub(super) enum UploadPiece {
     Bytes(Bytes),
-    End(Completed),
+    End(CompletedBody),
 }
 
 /// An upload whose body is arriving.
@@ -221,7 +221,11 @@ impl Upload {
     ///
     /// # Errors
     /// The body has a wrong digest, or cannot be stored.
-    pub(super) async fn finish(mut self, completed: Completed, has_origin: bool) -> Result<HeaderValue, UploadRefusal> {
+    pub(super) async fn finish(
+        mut self,
+        completed: CompletedBody,
+        has_origin: bool,
+    ) -> Result<HeaderValue, UploadRefusal> {
         if self.check.take().is_some_and(|check| !check.matches()) {
             // The chunks stored so far are never found without a head.
             return Err(UploadRefusal::WrongDigest);
