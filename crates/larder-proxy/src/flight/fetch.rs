@@ -367,7 +367,8 @@ impl Fetch {
         if answer.body.remaining().is_some_and(|len| len > self.size_max(&answer.head.headers)) {
             return Err(Reason::NothingToReuse);
         }
-        // A response for nobody in particular becomes a variant beside those of users, so that it does not displace them.
+        // A response to a request that names no user becomes a variant beside those of users, so that it does not
+        // displace them.
         let of_users = self.marker.iter().flat_map(|marker| marker.rules.rules()).find(|rule| rule.is_of_users());
         let rule = of_users.filter(|_| rule.is_empty()).cloned().unwrap_or(rule);
         let place = StorePlace::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
