@@ -31,7 +31,7 @@ use crate::{
         hot::HotItem,
         lookup::{self, StoreTrouble},
         patience::ReadPatience,
-        shared_reads::{KeptPiece, PiecePlace, SharedPiece},
+        shared_reads::{AbsenceReason, KeptPiece, PiecePlace, SharedPiece},
         sightings::{BodySightings, ChunkSighting},
         storing, tiered,
     },
@@ -59,15 +59,6 @@ pub(crate) struct BodyKeys {
     /// The key of the entry that holds the head.
     pub(crate) key: Arc<[u8]>,
     pub(crate) representation: u64,
-}
-
-/// The reason why memory and store cannot supply the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AbsenceReason {
-    /// The bytes are not stored.
-    Gap,
-    /// The store failed or timed out, so the bytes may be stored.
-    Trouble,
 }
 
 impl From<StoreTrouble> for AbsenceReason {

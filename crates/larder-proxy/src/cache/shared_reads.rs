@@ -1,7 +1,7 @@
 //! Shares the pieces of long bodies among all readers that need them at the same time.
 //!
-//! Owns: the table of pieces that are being read or sent, and the tasks that read them. The table keeps no piece alive; a
-//! piece is freed with its last reader. If memory is short, readers take a piece in parts. At most [`KEPT_COUNT_MAX`]
+//! Owns: the table of pieces that are being read or sent, and the tasks that read them. The table keeps no piece alive;
+//! a piece is freed with its last reader. If memory is short, readers take a piece in parts. At most [`KEPT_COUNT_MAX`]
 //! pieces stay in memory between two parts, the most recent ones: a reader that stands still soon loses its own.
 //!
 //! Invariants: a range of a representation always has the same bytes, so nothing here is ever invalidated. A task reads
@@ -15,8 +15,6 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{sync::SetOnce, task::AbortHandle};
-
-use crate::cache::chunks::AbsenceReason;
 
 /// The pieces that are being read or sent.
 #[derive(Default)]
@@ -61,6 +59,15 @@ pub(crate) struct SharedRead {
     result: SetOnce<PieceResult>,
     /// The task that reads the piece.
     task: OnceLock<AbortHandle>,
+}
+
+/// The reason why memory and store cannot supply the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AbsenceReason {
+    /// The bytes are not stored.
+    Gap,
+    /// The store failed or timed out, so the bytes may be stored.
+    Trouble,
 }
 
 /// The piece, or the reason why it is absent.

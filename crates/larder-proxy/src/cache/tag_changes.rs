@@ -1,7 +1,8 @@
 //! Remembers resources whose entity tag changes to and fro, as where an origin's servers disagree in it.
 //!
 //! Parts of such a resource rarely fit together: requesting a missing one costs a request that brings nothing. So its
-//! ranges are forwarded until all of it is stored. Nothing but cost depends on this table, and it may forget a resource.
+//! ranges are forwarded until all of it is stored. Nothing but cost depends on this table, and it may forget a
+//! resource.
 //!
 //! Memory: a hash and a time for each of at most [`RESOURCE_COUNT_MAX`] resources.
 
@@ -22,13 +23,13 @@ pub(crate) struct TagChanges {
 #[derive(Clone, Copy)]
 struct TagChange {
     last: Instant,
-    /// Whether it soon followed another change.
+    /// Whether the change soon followed another one.
     is_repeated: bool,
 }
 
 impl TagChanges {
-    /// Records that a missing part of the resource `primary` was requested with its tag, and that the origin has another
-    /// one.
+    /// Records that a missing part of the resource `primary` was requested with its tag, and that the origin has
+    /// another one.
     pub(crate) fn note(&self, primary: &[u8], now: Instant) {
         let hash = self.hasher.hash_one(primary);
         let is_repeated = self.by_hash.get(&hash).is_some_and(|change| change.is_within(REPEAT_MAX, now));

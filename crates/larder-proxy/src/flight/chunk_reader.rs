@@ -24,11 +24,7 @@ use bytes::Bytes;
 use larder_store::ReclaimGuard;
 
 use crate::{
-    cache::{
-        chunks::{AbsenceReason, PlacedBytes},
-        entry::CHUNK_BYTES,
-        patience::ReadPatience,
-    },
+    cache::{chunks::PlacedBytes, entry::CHUNK_BYTES, patience::ReadPatience, shared_reads::AbsenceReason},
     errors::BodyError,
     flight::{reader::FlightReader, rest, source::BodySource, stage::FetchStage},
 };
@@ -203,8 +199,8 @@ impl ChunkReader {
         };
         let source = Arc::clone(&self.source);
         let asking = async move {
-            // The response has begun, so nobody else can complete it. Where an origin's servers disagree in their entity
-            // tag, the next request may reach another server.
+            // The response has begun, so nobody else can complete it. Where an origin's servers disagree in their
+            // entity tag, the next request may reach another server.
             for _ in 0..CHANGED_ATTEMPT_COUNT {
                 let mut reader = rest::board(&source, start, end).await;
                 match reader.stage().await {

@@ -1,8 +1,8 @@
 //! Fetches a range of a response that is not stored: requests a part, and stores it as a part (RFC 9111 3.3, 3.4).
 //!
-//! Owns: which part is requested, and how much of it is stored. A part of at most [`CHUNK_BYTES`] is collected and stored
-//! before its readers are served. `flight::rest` moves a longer one and stores its whole chunks, and fetches missing
-//! parts later.
+//! Owns: which part is requested, and how much of it is stored. A part of at most [`CHUNK_BYTES`] is collected and
+//! stored before its readers are served. `flight::rest` moves a longer one and stores its whole chunks, and fetches
+//! missing parts later.
 //!
 //! Invariants: a part is kept only if its Content-Range agrees with its length. Without a strong entity tag the
 //! remainder cannot be requested, so the part is kept only if it is all that was requested. Memory: one chunk, or a
@@ -54,9 +54,9 @@ struct FetchedPart {
 impl Fetch {
     /// Returns the range to request, if a part suffices: the client's first range.
     ///
-    /// One response has all of it, because another one may have another entity tag. Further ranges are requested by that
-    /// tag. A short range is extended to whole chunks, which can be stored. A long one has whole chunks inside, and its
-    /// client should not wait for bytes before them.
+    /// One response has all of it, because another one may have another entity tag. Further ranges are requested by
+    /// that tag. A short range is extended to whole chunks, which can be stored. A long one has whole chunks inside,
+    /// and its client should not wait for bytes before them.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // A digest can only be checked on the whole body.
         if self.asked.before.digest.is_some()
@@ -101,6 +101,7 @@ impl Fetch {
         let (part, mut place, selecting) = match self.place_of_part(&head, request_time, response_time) {
             Ok(placed) => placed,
             Err(reason) => {
+                // Further ranges are forwarded at once. A rounded one would be requested in vain, and then forwarded.
                 self.note_audience(Audience::FirstAsker);
                 let is_exact = self.asked.fields.get(header::RANGE) == Some(range);
                 let private = PrivateResponse { status: head.status, fields: head.headers, body, reason, is_exact };
@@ -117,6 +118,7 @@ impl Fetch {
             place.admission = copying::admission(cache, &place, &head, Some(part.span.len()));
         }
         let fetched = FetchedPart { part, place, head, own, alone };
+        // A long part is not collected first, because its client would wait for all of it.
         if part.span.len() > CHUNK_BYTES {
             self.share_long(fetched, body).await;
         } else {
@@ -175,8 +177,8 @@ impl Fetch {
     async fn share_long(&self, fetched: FetchedPart, body: OriginBody) {
         let FetchedPart { part, place, head, .. } = &fetched;
         let (cache, is_behind) = (self.cache(), self.cache().shared.patience.is_behind());
-        // The head is stored before its chunks, so that requests that arrive meanwhile find this fetch by it. The chunks
-        // that a response needs are verified each time.
+        // The head is stored before its chunks, so that requests that arrive meanwhile find this fetch by it. The
+        // chunks that a response needs are verified each time.
         let is_stored = place.admission != StoreAdmission::Refused
             && !is_behind
             && storing::commit(cache, place, head, CommittedBody::Part, &self.flight.work).await;

@@ -3,8 +3,8 @@
 //! Owns: the list of chunks that a request needs, the probe of each, and the start of the response: its first bytes, or
 //! a fetch of the missing ones. Streaming is done elsewhere. Invariant: when a response is called a hit, every
 //! requested chunk has just been found, with its key compared. A response over gaps begins only after the origin has
-//! confirmed that it has their bytes, under the same validator: otherwise the response would break off where an origin's
-//! servers disagree in their validators.
+//! confirmed that it has their bytes, under the same validator: otherwise the response would break off where an
+//! origin's servers disagree in their validators.
 //!
 //! The index recognizes entries by a few hash bits, so it reports one missing chunk in 500 as present. A body of 1,000
 //! chunks would hit that case sooner or later. So the record of each chunk is probed, and its location is remembered
@@ -27,10 +27,11 @@ use crate::{
     asked::{RequestHead, RequestTerms},
     cache::{
         Cache,
-        chunks::{AbsenceReason, ChunkedBody, PlacedBytes, covers},
+        chunks::{ChunkedBody, PlacedBytes, covers},
         entry::{CHUNK_BYTES, CachedEntry, EntryBody},
         lookup::{self, FoundResponse, StoreTrouble},
         patience::ReadPatience,
+        shared_reads::AbsenceReason,
         sightings::{BodySightings, ChunkSighting},
         tiered,
     },
@@ -188,7 +189,7 @@ impl ChunkedPlan {
             Err(AbsenceReason::Gap | AbsenceReason::Trouble) if !self.source.chunks.can_go_on() => None,
             Err(AbsenceReason::Gap) => {
                 let end = rest::gap_end(&self.source.chunks, first.start, first.end).min(first.end);
-                self.fill(vec![first.start..end]).await
+                self.fill(iter::once(first.start..end).collect()).await
             }
             // Any other operation of the store would take as long, so the origin is used.
             Err(AbsenceReason::Trouble) => None,
@@ -202,6 +203,7 @@ impl ChunkedPlan {
         let mut gap = gaps.next()?;
         let count_max = if self.source.is_between_nodes() { 1 } else { CONFIRMED_COUNT_MAX };
         for _ in 0..count_max {
+            // Not by the table of fetches, which a short fetch may have left although nobody has read its bytes.
             let running = self.run.as_ref().and_then(|run| FlightReader::join_at(run, gap.start));
             let mut reader = match running {
                 Some(reader) => reader,

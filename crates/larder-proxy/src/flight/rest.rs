@@ -55,7 +55,7 @@ struct TailFetch {
 pub(super) struct LongPart {
     pub(super) span: Range<u64>,
     pub(super) body: OriginBody,
-    /// Whether its whole chunks are stored.
+    /// Whether the whole chunks are stored.
     pub(super) is_stored: bool,
 }
 
@@ -298,6 +298,7 @@ impl TailFetch {
             carrier.produced += last.len() as u64;
             self.flight.withhold(last);
         }
+        // A part may end within a chunk. Stored as a chunk, its last bytes would never match the chunk's length.
         if carrier.produced.is_multiple_of(CHUNK_BYTES) || carrier.produced == missing.len {
             carrier.commit_last_chunk().await;
         } else {

@@ -12,9 +12,10 @@ use crate::{
     asked::RequestHead,
     cache::{
         Cache,
-        chunks::{AbsenceReason, ChunkedBody, PlacedBytes},
+        chunks::{ChunkedBody, PlacedBytes},
         entry::CachedEntry,
         patience::ReadPatience,
+        shared_reads::AbsenceReason,
     },
     flight::{reader::FlightReader, rest::TailFetches},
     marks::ResponseMarkers,
