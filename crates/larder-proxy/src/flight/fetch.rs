@@ -135,7 +135,7 @@ impl Fetch {
         let FoundResponse { entry, key, marker, .. } = found;
         let own = HeaderMap::new();
         let (source, audience) = (PartSource::Cache, Audience::Shared);
-        usable.then(|| KeptPart { entry, key, marker, own, audience, alone: None, source, arrived: None, run: None })
+        usable.then(|| KeptPart { entry, key, marker, own, audience, alone: None, source, arrived: None })
     }
 
     /// Remembers whether the resource's responses can be shared. If not, the next requests do not wait for one.

@@ -131,7 +131,7 @@ impl Fetch {
         let key = place.key;
         let audience = Audience::Shared;
         let arrived = Some(arrived);
-        let kept = KeptPart { entry, key, marker, own, audience, alone: None, source, arrived, run: None };
+        let kept = KeptPart { entry, key, marker, own, audience, alone: None, source, arrived };
         self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }
 }

@@ -35,7 +35,7 @@ use crate::{
         fetch::{Fetch, OriginAnswer},
         rest::{self, LongPart},
         source::BodySource,
-        stage::{Audience, FetchStage, KeptPart, PartRun, PartSource, PrivateResponse},
+        stage::{Audience, FetchStage, KeptPart, PartSource, PrivateResponse},
     },
     origin::body::OriginBody,
 };
@@ -170,7 +170,7 @@ impl Fetch {
         // Readers are served after this, so they find the part stored.
         let is_stored = self.keep_part(&fetched.place, &fetched.head, &arrived, Some(completed)).await;
         let entry = entry_of(fetched.head.clone(), &arrived);
-        self.share(fetched, entry, is_stored, (Some(arrived), None));
+        self.share(fetched, entry, is_stored, Some(arrived));
     }
 
     /// Shares a longer part, and stores its whole chunks while they arrive.
@@ -187,19 +187,17 @@ impl Fetch {
         let chunks = Arc::new(ChunkedBody::new(cache, keys, head, Some(len)));
         let source = Arc::new(BodySource::new(&self.flights.means, &self.asked, chunks));
         let span = part.span.first..part.span.last + 1;
-        let run = rest::board_part(&source, LongPart { span, body, is_stored });
+        let holder = source.twin();
+        let reader = rest::board_part(&source, LongPart { span: span.clone(), body, is_stored });
+        holder.add_rest(span, reader);
+        // Holds a reader, which keeps the fetch running, and its first bytes in memory, until the clients read them.
+        self.flight.set_source(Arc::new(holder));
         let entry = CachedEntry::new(head.clone(), EntryBody::Chunks { len, representation });
-        self.share(fetched, entry, is_stored, (None, Some(PartRun::new(run))));
+        self.share(fetched, entry, is_stored, None);
     }
 
-    /// Shares a part that has arrived, or is brought by `run`.
-    fn share(
-        &self,
-        fetched: FetchedPart,
-        entry: CachedEntry,
-        is_stored: bool,
-        (arrived, run): (Option<PlacedBytes>, Option<PartRun>),
-    ) {
+    /// Shares a part, whose bytes are in `arrived` or brought by another fetch.
+    fn share(&self, fetched: FetchedPart, entry: CachedEntry, is_stored: bool, arrived: Option<PlacedBytes>) {
         let FetchedPart { place, head, own, alone, .. } = fetched;
         self.count_file(&head);
         let marker = place.marker.map(|(marker, _)| marker);
@@ -213,7 +211,6 @@ impl Fetch {
             alone,
             source,
             arrived,
-            run,
         };
         self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }

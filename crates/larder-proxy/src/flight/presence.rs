@@ -40,7 +40,7 @@ use crate::{
         rest,
         shared::Flight,
         source::{BodySource, FetchContext},
-        stage::{ContinuedBody, FetchStage, KeptPart, PartRun},
+        stage::{ContinuedBody, FetchStage, KeptPart},
     },
 };
 
@@ -68,7 +68,7 @@ struct AtHand<'a> {
     /// Bytes in memory.
     arrived: Option<&'a PlacedBytes>,
     /// A fetch of further bytes.
-    run: Option<&'a Arc<Flight>>,
+    run: Option<Arc<Flight>>,
 }
 
 /// The data from which a response can be built.
@@ -100,9 +100,15 @@ pub(crate) async fn look(
     look_beyond(means, asked, (key, entry), AtHand::default()).await
 }
 
-/// Checks the availability of a part that a fetch has brought or is bringing, like [`look`].
-pub(crate) async fn look_at_part(means: &Arc<FetchContext>, asked: &Arc<RequestHead>, kept: &KeptPart) -> Availability {
-    let at_hand = AtHand { arrived: kept.arrived.as_ref(), run: kept.run.as_ref().map(PartRun::flight) };
+/// Checks the availability of a part that a flight has brought or is bringing, like [`look`]. `run` brings a
+/// long part.
+pub(crate) async fn look_at_part(
+    means: &Arc<FetchContext>,
+    asked: &Arc<RequestHead>,
+    kept: &KeptPart,
+    run: Option<Arc<Flight>>,
+) -> Availability {
+    let at_hand = AtHand { arrived: kept.arrived.as_ref(), run };
     look_beyond(means, asked, (&kept.key, &kept.entry), at_hand).await
 }
 
@@ -117,7 +123,7 @@ async fn look_beyond(
     let Some(body) = BodySource::of(means, asked, key, entry) else { return Availability::Gone };
     let source = Arc::new(body);
     let wanted = wanted(&asked.method, &asked.fields, entry, len);
-    let plan = |source| ChunkedPlan { source, wanted: wanted.clone(), run: run.cloned() };
+    let plan = |source| ChunkedPlan { source, wanted: wanted.clone(), run: run.clone() };
     if let Some(arrived) = arrived {
         source.set_begun(arrived.clone());
         if source.is_between_nodes() && wanted.first().is_some_and(|span| arrived.span().contains(&span.start)) {

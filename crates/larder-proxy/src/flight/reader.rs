@@ -70,6 +70,11 @@ impl FlightReader {
         &self.flight
     }
 
+    /// Returns the fetch that brings the part that this flight has requested, if the part is longer than a chunk.
+    pub(crate) fn part_flight(&self) -> Option<Arc<Flight>> {
+        self.flight.source()?.begun_flight()
+    }
+
     /// Waits until the fetch has a result to report.
     pub(crate) async fn stage(&mut self) -> FetchStage {
         std::future::poll_fn(|context| self.flight.poll_stage(self.index, context)).await

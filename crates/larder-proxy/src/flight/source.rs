@@ -17,7 +17,7 @@ use crate::{
         patience::ReadPatience,
         shared_reads::AbsenceReason,
     },
-    flight::{reader::FlightReader, rest::TailFetches},
+    flight::{reader::FlightReader, rest::TailFetches, shared::Flight},
     marks::ResponseMarkers,
     origin::origins::OriginRouter,
     siblings::Siblings,
@@ -92,6 +92,11 @@ impl BodySource {
     /// Adds a fetch of missing bytes, for the reader that reaches the start of `wanted`.
     pub(crate) fn add_rest(&self, wanted: Range<u64>, reader: FlightReader) {
         self.lock().rests.push(BegunRest { wanted, reader });
+    }
+
+    /// Returns the first of the fetches that no reader has taken yet.
+    pub(super) fn begun_flight(&self) -> Option<Arc<Flight>> {
+        self.lock().rests.first().map(|rest| Arc::clone(rest.reader.flight()))
     }
 
     /// Takes the fetch that brings the bytes from `position` on, if one was started.

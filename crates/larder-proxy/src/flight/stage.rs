@@ -1,6 +1,6 @@
 //! The stages of a fetch, with the facts known at each.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 use larder_http::{StoredHead, span::Span};
@@ -11,7 +11,6 @@ use crate::{
         entry::{CachedEntry, ResourceMarker},
     },
     errors::Failure,
-    flight::{reader::FlightReader, shared::Flight},
     origin::body::OriginBody,
 };
 
@@ -132,24 +131,4 @@ pub(crate) struct KeptPart {
     pub(crate) source: PartSource,
     /// The bytes that have just arrived.
     pub(crate) arrived: Option<PlacedBytes>,
-    /// The fetch that brings the part, if the part is longer than a chunk.
-    pub(crate) run: Option<PartRun>,
-}
-
-/// A fetch that brings a part.
-pub(crate) struct PartRun {
-    flight: Arc<Flight>,
-    /// Keeps the fetch running, and its first bytes in memory, until the clients read them.
-    _reader: Mutex<FlightReader>,
-}
-
-impl PartRun {
-    /// Returns the fetch of `reader`, which stays at its place.
-    pub(crate) fn new(reader: FlightReader) -> Self {
-        Self { flight: Arc::clone(reader.flight()), _reader: Mutex::new(reader) }
-    }
-
-    pub(crate) fn flight(&self) -> &Arc<Flight> {
-        &self.flight
-    }
 }

@@ -24,6 +24,7 @@ use crate::{
         part::is_all_wanted,
         presence::{self, ReadyAnswer},
         reader::FlightReader,
+        shared::Flight,
         stage::{Audience, ConfirmedEntry, ContinuedBody, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
     },
     outcome::{MissReason, Outcome},
@@ -87,7 +88,10 @@ impl FlightReading<'_> {
         match stage {
             FetchStage::Open(open) => self.take_open(reader, &open, ended_before).await,
             FetchStage::Confirmed(found) => self.take_confirmed(&found, reader.is_first()).await,
-            FetchStage::Part(kept) => Box::pin(self.take_part(&kept, reader.is_first())).await,
+            FetchStage::Part(kept) => {
+                let run = reader.part_flight();
+                Box::pin(self.take_part(&kept, reader.is_first(), run)).await
+            }
             FetchStage::OriginFailing => {
                 let served = stale.and_then(|found| stale_answer(worker, asked, found));
                 served.map(Ok).ok_or(UnusedReason::NotForUs)
@@ -179,7 +183,7 @@ impl FlightReading<'_> {
 
     /// Answers from a stored part. If a missing part that the request needs cannot be fetched, the origin answers the
     /// client's own request.
-    async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightAnswer {
+    async fn take_part(self, kept: &KeptPart, is_first: bool, run: Option<Arc<Flight>>) -> FlightAnswer {
         let Self { worker, asked, sharing } = self;
         let (entry, marker) = (&kept.entry, kept.marker.as_ref());
         let from_origin = kept.source != PartSource::Cache;
@@ -198,7 +202,7 @@ impl FlightReading<'_> {
             PartSource::Cache => (CacheStatus::hit(ttl_secs), Outcome::MemoryHit),
         };
         let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
-        let ready = presence::look_at_part(&worker.flights.means, asked, kept).await.ready().await;
+        let ready = presence::look_at_part(&worker.flights.means, asked, kept, run).await.ready().await;
         let Some(mut answered) = ready.and_then(|ready| hit::answer(&wanted, entry, ready.body)) else {
             return Ok(pass::pass(worker, asked, None, sharing.forward).await);
         };
