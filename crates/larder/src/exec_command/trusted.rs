@@ -74,7 +74,7 @@ fn settings_files(home: Option<&Path>) -> Vec<(PathBuf, Names)> {
 type Names = &'static [&'static str];
 
 /// Returns the values of settings in a file of lines such as `name = value`, `name: value` or `--name value`.
-fn values<'a>(settings: &'a str, names: Names) -> impl Iterator<Item = &'a str> {
+fn values(settings: &str, names: Names) -> impl Iterator<Item = &str> {
     settings.lines().filter_map(move |line| {
         let line = line.trim().trim_start_matches(['-', ':']);
         let (name, value) = line.split_at(line.find(['=', ':', ' ', '\t'])?);
