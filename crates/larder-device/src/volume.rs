@@ -352,7 +352,8 @@ fn is_named(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns whether a process that is not ending has the lock on `file`. Returns `true` if that cannot be told.
+/// Returns whether a process that is not ending has the lock on `file`. Returns `true` if the file system does not
+/// show it.
 fn has_living_holder(file: &File) -> bool {
     let Ok(inode) = file.metadata().map(|metadata| metadata.ino()) else { return true };
     let Ok(locks) = fs::read_to_string("/proc/locks") else { return true };

@@ -225,8 +225,8 @@ impl RequestDirectives {
         fields.remove(PRAGMA);
     }
 
-    /// Limits the age of the response that a request accepts. A lower limit of its own stays, and so does a Pragma that
-    /// demands validation, which would not count beside Cache-Control.
+    /// Limits the age of the response that a request accepts. A lower limit of its own stays. A Pragma that demands
+    /// validation stays alone, because Cache-Control would make it void (RFC 9111 5.4).
     pub fn limit_age(fields: &mut HeaderMap, secs: u32) {
         let own = Self::from_fields(fields);
         if own.pragma_no_cache || own.max_age.is_some_and(|own_secs| own_secs <= secs) {

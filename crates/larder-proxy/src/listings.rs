@@ -317,7 +317,7 @@ mod tests {
         for (path, at_index, own) in [
             ("/packages/ab/cd/ruamel.yaml_X-0.1-py3-none-any.whl", "/simple/ruamel-yaml-x/", "/simple/ruamel-yaml-x/"),
             ("/r/pypi/packages/six/1.16.0/my-six-1.16.0.tar.gz?x", "/simple/my-six/", "/r/pypi/simple/my-six/"),
-            ("/root/dev/+f/ab/six-1.zip", "/simple/six/", "/root/dev/+simple/six/"),
+            ("/team/dev/+f/ab/six-1.zip", "/simple/six/", "/team/dev/+simple/six/"),
             ("/is-number/-/is-number-1.0.0.tgz", "", "/is-number"),
             ("/r/@types/node/-/node-1.0.0.tgz", "", "/r/@types/node /r/@types%2fnode /r/@types%2Fnode"),
             ("/@types%2fnode/-/node-1.0.0.tgz", "", "/@types%2fnode"),

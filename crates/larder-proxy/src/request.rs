@@ -17,6 +17,7 @@ mod memory;
 mod nodes;
 pub(crate) mod pac;
 pub(crate) mod pass;
+mod pending;
 mod question;
 mod reading;
 pub(crate) mod refusal;

@@ -21,7 +21,7 @@ use crate::{
     },
     format::{record::RecordParts, superblock::VolumeShape},
     hash::KeyHash,
-    volume::{Volume, changed_keys::NotedChange, pending_removals::RemovalGuard},
+    volume::{Volume, fence::NotedChange, pending_removals::RemovalGuard},
 };
 use bytes::Bytes;
 use std::{

@@ -123,6 +123,6 @@ pub use volume::{
     evictions::{EvictedEntry, EvictionFinish, EvictionReceiver, EvictionSink},
     failure::contains_panics,
     protected_keys::ReclaimGuard,
-    superblocks::Invalidation,
+    superblock_keeper::Invalidation,
 };
 pub use writer::Writer;

@@ -11,7 +11,7 @@ pub(crate) mod changed_keys;
 pub(crate) mod counters;
 pub(crate) mod evictions;
 pub(crate) mod failure;
-mod fence;
+pub(crate) mod fence;
 pub(crate) mod health;
 pub(crate) mod journal_marks;
 pub(crate) mod loading;
@@ -22,6 +22,7 @@ pub(crate) mod pins;
 pub(crate) mod protected_keys;
 pub(crate) mod read_batches;
 pub(crate) mod shared_flush;
+pub(crate) mod superblock_keeper;
 pub(crate) mod superblocks;
 mod sync_watch;
 pub(crate) mod turn;
@@ -119,6 +120,16 @@ pub(crate) enum KeyVerdict {
 }
 
 impl Volume {
+    /// Waits until everything is loaded.
+    pub(crate) async fn loaded(&self) {
+        self.waiting.wait(&self.counters.loaded).await;
+    }
+
+    /// Notes that everything is loaded.
+    pub(crate) fn set_loaded(&self) {
+        self.waiting.set_loaded(&self.counters.loaded);
+    }
+
     pub(crate) fn new(
         device: Arc<dyn Device>,
         superblock: Superblock,
@@ -165,7 +176,14 @@ impl Volume {
 
     /// Makes syncs that fail fail this volume.
     pub(crate) fn watch_syncs(self: &Arc<Self>) {
-        self.watches().iter().for_each(|watch| watch.watch_for(self));
+        for watch in self.watches() {
+            let volume = Arc::downgrade(self);
+            watch.set_on_loss(move |error| {
+                if let Some(volume) = volume.upgrade() {
+                    volume.fail_sync(error);
+                }
+            });
+        }
     }
 
     /// Returns this volume with `is_new` set.

@@ -4,10 +4,7 @@
 //! fetches, and `hit` serves hits. Invariant: every response carries a ticket, so every exchange is counted and logged
 //! once. Cost: a hit from memory is answered within the call. Everything else costs a future on the heap.
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
@@ -38,7 +35,9 @@ use crate::{
     received_body::ReceivedBody,
     request::{
         accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
-        admission, build_cache, change, encode, final_recipient, gate, intercept, memory, nodes, pac, question,
+        admission, build_cache, change, encode, final_recipient, gate, intercept, memory, nodes, pac,
+        pending::{ExchangeEnd, PendingExchange},
+        question,
         refusal::RefusalForm,
         registry, serve,
         served::ServedResponse,
@@ -161,20 +160,6 @@ async fn send_purges(
     let response = serving::answer(&ending.client, &link, &worker.shared.cache.purges, &parts).await;
     ending.is_answered = true;
     finish_health_check(&ending.client, response)
-}
-
-/// Ends an exchange that its client abandons before the response.
-struct ExchangeEnd {
-    client: Arc<Client>,
-    is_answered: bool,
-}
-
-impl Drop for ExchangeEnd {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.client.end(true);
-        }
-    }
 }
 
 /// Returns the subject under which a request is counted as popular.
@@ -332,28 +317,6 @@ fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
         None => body,
     };
     ServedResponse { response: Response::from_parts(head, body), ..served }
-}
-
-/// A request without a response yet. Over HTTP/2, its client may abandon it while the connection's other requests
-/// continue.
-struct PendingExchange {
-    ending: ExchangeEnd,
-    worker: Arc<Worker>,
-    met: RequestNote,
-}
-
-impl PendingExchange {
-    fn new(client: &Arc<Client>, worker: &Arc<Worker>, met: RequestNote) -> Self {
-        worker.shared.counts.waiting.fetch_add(1, Relaxed);
-        let ending = ExchangeEnd { client: Arc::clone(client), is_answered: false };
-        Self { ending, worker: Arc::clone(worker), met }
-    }
-}
-
-impl Drop for PendingExchange {
-    fn drop(&mut self) {
-        self.worker.shared.counts.waiting.fetch_sub(1, Relaxed);
-    }
 }
 
 async fn serve_request(

@@ -3,10 +3,7 @@
 use super::AnyEngine;
 use crate::{
     Error, ErrorKind, Result,
-    volume::{
-        pending_removals::DueRemovals,
-        superblocks::{self, Invalidation},
-    },
+    volume::{pending_removals::DueRemovals, superblock_keeper::Invalidation, superblocks},
 };
 use futures_util::future::join_all;
 

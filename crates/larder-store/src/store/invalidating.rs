@@ -8,7 +8,7 @@ use crate::{
     Result,
     families::AnyEngine,
     units::Site,
-    volume::superblocks::{self, Invalidation},
+    volume::{superblock_keeper::Invalidation, superblocks},
 };
 use futures_util::future::join_all;
 

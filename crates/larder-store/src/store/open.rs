@@ -16,7 +16,7 @@ use crate::{
         written::WrittenSequences,
     },
     units::{SUPERBLOCK_BYTES, last_superblock_bytes, superblock_offsets},
-    volume::{Volume, superblocks},
+    volume::{Volume, superblock_keeper},
 };
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -365,7 +365,7 @@ fn format(device: &Arc<dyn Device>, shape: VolumeShape, identity_seed: Option<u6
         label: 0,
         written: WrittenSequences::default(),
     };
-    let written = block_on(superblocks::write(device, &superblock));
+    let written = block_on(superblock_keeper::write(device, &superblock));
     written.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the new store's superblock", source))?;
     Ok(superblock)
 }

@@ -15,7 +15,7 @@ use super::{
     pending_removals::PendingRemovals,
     pins::PinnedKeys,
     protected_keys::ProtectedKeys,
-    superblocks::SuperblockKeeper,
+    superblock_keeper::SuperblockKeeper,
     sync_watch::{SyncWatch, WatchedDevice, WatchedDirectory},
     wakeup::MaintenanceWakeup,
     wear::WearLimit,

@@ -1,17 +1,13 @@
 //! Keys that were stored or removed and whose last change may not be durable.
 //!
-//! Owns: the keys, and which of them a flush or a sync covers. If the device loses what was written since the last good
-//! sync, or the engine loses what it has in memory, older entries of exactly these keys can come back. They are then
+//! Owns: the keys, and which of them a flush or a sync covers. If the device loses the writes since the last good sync,
+//! or the engine loses its unwritten entries, older entries of exactly these keys can come back. They are then
 //! removed again (`volume::fence`). Invariant: a change stays on the list until a flush that began after it has ended
 //! and a sync that began after that flush has succeeded. Beyond [`KEY_BYTES_MAX`] the list knows only that anything may
 //! have changed.
 //!
 //! Cost: a copy of the key and a lock for each change.
 
-use super::{
-    Volume,
-    pending_removals::{KEY_BYTES_MAX, KEY_OVERHEAD_BYTES},
-};
 use crate::format::record;
 use std::{
     collections::VecDeque,
@@ -19,6 +15,9 @@ use std::{
     time::Duration,
 };
 
+/// Most bytes of individually pending keys, including the overhead of keeping each.
+pub(super) const KEY_BYTES_MAX: usize = 4 << 20;
+pub(super) const KEY_OVERHEAD_BYTES: usize = 64;
 /// Age of a change at which a flush is worth its write, although nobody asked for one. It is longer than any policy
 /// keeps an entry in memory by itself.
 const FLUSH_AGE: Duration = Duration::from_secs(20);
@@ -57,38 +56,14 @@ pub(crate) enum LostChanges {
     Unknown,
 }
 
-/// A change of a key that is being made. The key stays on the list of changes also if the caller stops waiting.
-pub(crate) struct NotedChange<'a> {
-    volume: &'a Volume,
-    key: &'a [u8],
-    position: u64,
-}
-
-impl<'a> NotedChange<'a> {
-    /// Adds the key to the list, before the change.
-    pub(crate) fn new(volume: &'a Volume, key: &'a [u8]) -> Self {
-        Self { volume, key, position: volume.changed_keys.note(key, volume.clock.now()) }
-    }
-}
-
-impl Drop for NotedChange<'_> {
-    fn drop(&mut self) {
-        self.volume.changed_keys.confirm(self.position, self.key, self.volume.clock.now());
-        // The list may have been taken before the key was on it.
-        if self.volume.failure.is_set() {
-            self.volume.defer_removal(self.key);
-        }
-    }
-}
-
 impl ChangedKeys {
     /// Adds a change of `key` that is about to be made. Returns its position, for [`Self::confirm`].
-    fn note(&self, key: &[u8], now: Duration) -> u64 {
+    pub(super) fn note(&self, key: &[u8], now: Duration) -> u64 {
         self.lock().add(key, now)
     }
 
     /// Adds the change at `position` again, now that it is made, if a flush began in between: it may not cover it.
-    fn confirm(&self, position: u64, key: &[u8], now: Duration) {
+    pub(super) fn confirm(&self, position: u64, key: &[u8], now: Duration) {
         let mut log = self.lock();
         if log.flush_begun >= position {
             log.add(key, now);

@@ -17,13 +17,38 @@ use super::{
     changed_keys::LostChanges,
     counters::add,
     failure::{caught, contains_panics},
-    superblocks::{self, Invalidation},
+    superblock_keeper::Invalidation,
+    superblocks,
 };
 use crate::{
     Error, ErrorKind, Result,
     device::{Completion, PlannedPanic},
 };
 use std::{any::Any, future::poll_fn, io, panic::resume_unwind, pin::Pin, sync::atomic::Ordering, task::Poll, thread};
+
+/// A change of a key that is being made. The key stays on the list of changes also if the caller stops waiting.
+pub(crate) struct NotedChange<'a> {
+    volume: &'a Volume,
+    key: &'a [u8],
+    position: u64,
+}
+
+impl<'a> NotedChange<'a> {
+    /// Adds the key to the list, before the change.
+    pub(crate) fn new(volume: &'a Volume, key: &'a [u8]) -> Self {
+        Self { volume, key, position: volume.changed_keys.note(key, volume.clock.now()) }
+    }
+}
+
+impl Drop for NotedChange<'_> {
+    fn drop(&mut self) {
+        self.volume.changed_keys.confirm(self.position, self.key, self.volume.clock.now());
+        // The list may have been taken before the key was on it.
+        if self.volume.failure.is_set() {
+            self.volume.defer_removal(self.key);
+        }
+    }
+}
 
 impl Volume {
     /// Runs a step of the volume's engine. If it panics, the volume fails. While a panic in a fence unwinds, no further

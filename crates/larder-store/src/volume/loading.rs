@@ -3,36 +3,34 @@
 //! Owns: the waiting tasks. Loading is elsewhere. Invariant: every waiting task is woken once the entries are loaded,
 //! and no task waits after that.
 
-use super::{
-    Volume,
-    waiters::{TaskWaiters, wait_for},
+use super::waiters::{TaskWaiters, wait_for};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
-use std::sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering};
 
 /// The tasks that wait for a volume.
 #[derive(Default)]
 pub(crate) struct LoadWaiters(Mutex<TaskWaiters>);
 
 impl LoadWaiters {
-    fn lock(&self) -> MutexGuard<'_, TaskWaiters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Volume {
-    /// Waits until everything is loaded.
-    pub(crate) async fn loaded(&self) {
-        let is_loaded = |_: &mut TaskWaiters| self.counters.loaded.load(Ordering::Acquire).then_some(());
-        wait_for(|| self.waiting.lock(), is_loaded).await;
+    /// Waits until `is_loaded` is set by [`Self::set_loaded`].
+    pub(super) async fn wait(&self, is_loaded: &AtomicBool) {
+        let has_ended = |_: &mut TaskWaiters| is_loaded.load(Ordering::Acquire).then_some(());
+        wait_for(|| self.lock(), has_ended).await;
     }
 
-    /// Notes that everything is loaded.
-    pub(crate) fn set_loaded(&self) {
+    /// Sets `is_loaded`, and wakes the tasks that wait for it.
+    pub(super) fn set_loaded(&self, is_loaded: &AtomicBool) {
         let woken = {
-            let mut waiting = self.waiting.lock();
-            self.counters.loaded.store(true, Ordering::Release);
+            let mut waiting = self.lock();
+            is_loaded.store(true, Ordering::Release);
             waiting.take()
         };
         woken.wake();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TaskWaiters> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,7 +10,11 @@
 //!
 //! Cost: one atomic load per lookup while nothing is pending.
 
-use super::{Volume, superblocks::Invalidation};
+use super::{
+    Volume,
+    changed_keys::{KEY_BYTES_MAX, KEY_OVERHEAD_BYTES},
+    superblock_keeper::Invalidation,
+};
 use crate::{Error, ErrorKind, Result, format::superblock::SITE_RULE_COUNT_MAX, units::Site};
 use std::{
     collections::BTreeMap,
@@ -21,9 +25,6 @@ use std::{
     time::Duration,
 };
 
-/// Most bytes of individually pending keys, including the overhead of keeping each.
-pub(super) const KEY_BYTES_MAX: usize = 4 << 20;
-pub(super) const KEY_OVERHEAD_BYTES: usize = 64;
 /// Removals that are retried together.
 const BATCH_COUNT: usize = 256;
 /// Pause between retries. It doubles with each failure.

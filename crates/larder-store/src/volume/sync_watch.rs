@@ -9,20 +9,22 @@
 //! Cost: a lock and an allocation for each write and sync. Reads pass through.
 
 use super::{
-    Volume,
     failure::FailureMark,
     waiters::{TaskWaiters, wait_for},
 };
 use crate::device::{Completion, Device, Directory, FileWork, ThreadDriver, Transfer};
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
 /// The writes to one device or directory.
 #[derive(Default)]
 pub(crate) struct SyncWatch(Mutex<WatchState>);
+
+/// Learns of a sync that failed, before the caller of the sync does.
+type LossCallback = Arc<dyn Fn(&io::Error) + Send + Sync>;
 
 #[derive(Default)]
 struct WatchState {
@@ -33,15 +35,15 @@ struct WatchState {
     sync_count: u64,
     /// Number of writes that the last good sync covers.
     durable: u64,
-    /// The volume that fails if a sync does.
-    volume: Weak<Volume>,
+    /// Callback for a sync that fails and may have lost writes.
+    on_loss: Option<LossCallback>,
     waiting: TaskWaiters,
 }
 
 impl SyncWatch {
-    /// Sets the volume that fails if a sync fails.
-    pub(crate) fn watch_for(&self, volume: &Arc<Volume>) {
-        self.lock().volume = Arc::downgrade(volume);
+    /// Calls `on_loss` if a sync fails that may have lost writes.
+    pub(crate) fn set_on_loss(&self, on_loss: impl Fn(&io::Error) + Send + Sync + 'static) {
+        self.lock().on_loss = Some(Arc::new(on_loss));
     }
 
     /// Waits until all writes and syncs have ended.
@@ -75,10 +77,10 @@ impl SyncWatch {
         };
         let watch = Arc::clone(self);
         Completion::callback(move |outcome: io::Result<()>| {
-            if let Some(volume) = watch.note_sync(covered, outcome.is_ok())
+            if let Some(on_loss) = watch.note_sync(covered, outcome.is_ok())
                 && let Err(error) = &outcome
             {
-                volume.fail_sync(error);
+                on_loss(error);
             }
             completion.complete(outcome);
             let woken = {
@@ -90,9 +92,9 @@ impl SyncWatch {
         })
     }
 
-    /// Notes the outcome of a sync that began after `covered` writes had ended. Returns the volume if writes may be
-    /// lost.
-    fn note_sync(&self, covered: u64, is_ok: bool) -> Option<Arc<Volume>> {
+    /// Notes the outcome of a sync that began after `covered` writes had ended. Returns the callback to call if writes may
+    /// be lost.
+    fn note_sync(&self, covered: u64, is_ok: bool) -> Option<LossCallback> {
         let mut state = self.lock();
         if is_ok {
             state.durable = state.durable.max(covered);
@@ -100,7 +102,7 @@ impl SyncWatch {
         }
         // A panic drops the operations that it interrupts. It fails the volume by itself.
         let loses = state.begun > state.durable && !thread::panicking();
-        if loses { state.volume.upgrade() } else { None }
+        if loses { state.on_loss.clone() } else { None }
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchState> {

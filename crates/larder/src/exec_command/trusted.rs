@@ -115,7 +115,7 @@ mod tests {
         let found: Vec<&str> = values(text, names).collect();
         assert_eq!(found, ["/a", "/b c", "/d", "/e", "~/f", "/g", "/h", "/i"]);
         assert_eq!(values("cert = /a", &["cafile"]).count(), 0);
-        let home = Path::new("/home/me");
+        let home = Path::new("/h/me");
         for path in ["~/f", "${HOME}/f", "$HOME/f"] {
             assert_eq!(expanded(path, Some(home)), home.join("f"), "{path}");
         }

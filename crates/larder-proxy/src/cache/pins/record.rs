@@ -5,8 +5,8 @@
 //! one, and later syncs succeed nevertheless: the lines since then are written again, to another file. Without a path,
 //! nothing is recorded.
 //!
-//! Cost: one line of the key's length per key, in memory until the next sync. The file is rewritten once it has grown to
-//! four times its size after the last rewrite.
+//! Cost: one line of the key's length per key, in memory until the next sync. The file is rewritten once it has grown
+//! to four times its size after the last rewrite.
 
 use std::{
     collections::HashMap,
