@@ -348,7 +348,7 @@ mod tests {
         );
         assert_eq!(named(path, &page), Some(true));
         assert_eq!(named(path, &page.replace("e3b0", "e3b1")), Some(false));
-        for (found, by) in [("sha256", "md5"), ("six-1", "six-2"), ("e3b0", "e3b"), ("' data", "")] {
+        for (found, by) in [("sha256", "md5"), ("six-1", "six-2"), ("e3b0", "e3b")] {
             assert_eq!(named(path, &page.replace(found, by)), None, "{found}");
         }
         let json = format!(
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(named("/crates/itoa/itoa-1.0.0.crate", &index), Some(true));
         assert_eq!(named("/api/v1/crates/itoa/1.0.0/download", &index), Some(true));
         assert_eq!(named("/crates/itoa/itoa-0.9.0.crate", &index), None);
-        let record = "7\na.example/b v1.0.0 h1:TIyPZe4MgqvfeYDBFedMoGGpEw/LqOeaOGbQ0Em5Eqg=\na.example/b v1.0.0/go.mod h1:TIyPZe4MgqvfeYDBFedMoGGpEw/LqOeaOGbQ0Em5Eqg=\n\ngo.sum database tree\n";
+        let record = "7\na.example/b v1.0.0 h1:TIyPZe4MgqvfeYDBFedMoGGpEw/LqOeaOT+nhxU+yHo=\na.example/b v1.0.0/go.mod h1:TIyPZe4MgqvfeYDBFedMoGGpEw/LqOeaOT+nhxU+yHo=\n\ngo.sum database tree\n";
         assert_eq!(named("/a.example/b/@v/v1.0.0.mod", record), Some(false));
         assert_eq!(named("/a.example/b/@v/v1.0.1.mod", record), None);
     }
@@ -393,7 +393,7 @@ mod tests {
             format!("{{\"files\":[{{\"filename\":\"six-1.zip\",\"hashes\":{{\"sha256\":\"{HEX}\"}}}}]}}"),
             format!("{{\"versions\":{{\"1\":{{\"dist\":{{\"tarball\":\"/a-1.tgz\",\"integrity\":\"{SHA512}\"}}}}}}}}"),
             format!("{{\"vers\":\"1\",\"cksum\":\"{HEX}\"}}\n"),
-            "a v1/go.mod h1:TIyPZe4MgqvfeYDBFedMoGGpEw/LqOeaOGbQ0Em5Eqg=\n".to_owned(),
+            "a v1/go.mod h1:TIyPZe4MgqvfeYDBFedMoGGpEw/LqOeaOT+nhxU+yHo=\n".to_owned(),
         ];
         let paths = ["/packages/six-1.zip", "/a/-/a-1.tgz", "/crates/a/a-1.crate", "/a/@v/v1.mod"];
         for text in texts.iter().map(String::as_bytes) {
