@@ -200,8 +200,8 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "NAME=URL", value_parser = mirrors::parse_origin_of, help_heading = ORIGINS)]
     origin_of: Vec<OriginOf>,
 
-    /// Path of a build cache for ccache, sccache, Bazel, Gradle, Turborepo or Nix, which only your own programs on this
-    /// machine may write [default: /cache] (repeatable)
+    /// Path of a build cache for ccache, sccache, Bazel, Gradle, Turborepo or Nix; only your programs here may write
+    /// [default: /cache] (repeatable)
     #[arg(long, value_name = "PATH", value_parser = config::build_cache::parse, num_args = 0..=1,
         default_missing_value = "/cache", help_heading = ORIGINS)]
     build_cache: Vec<BuildCache>,

@@ -60,6 +60,7 @@ fn make_files(home: &TempDir) {
         ("passwords", PASSWORDS),
         ("tokens", "read 5d1f0c7be7a94a1f9a0e2c63b1f80d27\n"),
         ("fleet.secret", "0123456789abcdef0123456789abcdef\n"),
+        ("tier-secret", "0123456789abcdef0123456789abcdef\n"),
     ] {
         fs::write(etc.join(name), text).unwrap();
         fs::set_permissions(etc.join(name), fs::Permissions::from_mode(0o600)).unwrap();
@@ -84,6 +85,8 @@ fn every_configuration_in_the_documentation_passes_config_check() {
         // A node's folders have its name.
         let here = here.replace("/var/cache/larder-a/", &place("lib")).replace("/var/log/larder-a/", &place("log"));
         fs::write(&file, here).unwrap();
+        // It may have a password.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let checked = run(&home, &["config", "check", file.to_str().unwrap()]);
         (!checked.status.success()).then(|| format!("{name}: {}", errors(&checked)))
     };
