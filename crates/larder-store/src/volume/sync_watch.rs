@@ -76,19 +76,16 @@ impl SyncWatch {
             state.ended
         };
         let watch = Arc::clone(self);
+        let running = RunningSync(Arc::clone(self));
         Completion::callback(move |outcome: io::Result<()>| {
+            // Ends after the caller has learned of the sync, also if the caller's code panics.
+            let _running = running;
             if let Some(on_loss) = watch.note_sync(covered, outcome.is_ok())
                 && let Err(error) = &outcome
             {
                 on_loss(error);
             }
             completion.complete(outcome);
-            let woken = {
-                let mut state = watch.lock();
-                state.sync_count -= 1;
-                state.waiting.take()
-            };
-            woken.wake();
         })
     }
 
@@ -107,6 +104,21 @@ impl SyncWatch {
 
     fn lock(&self) -> MutexGuard<'_, WatchState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A sync whose caller has not learned of its end yet.
+struct RunningSync(Arc<SyncWatch>);
+
+impl Drop for RunningSync {
+    fn drop(&mut self) {
+        let woken = {
+            let mut state = self.0.lock();
+            assert!(state.sync_count > 0, "a sync ends once");
+            state.sync_count -= 1;
+            state.waiting.take()
+        };
+        woken.wake();
     }
 }
 
