@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Memory of a Larder under loads that fill it, beside the sum that its start lines promise, and what it gives back afterwards.
 
-  bench/memory.py                                   every load with --memory 32, 64 and 256 MB, about six minutes
+  bench/memory.py                                   every load with --memory 32, 64, 128 and 256 MB, about ten minutes
   bench/memory.py --memory 32MB --load hit,misses   some of them
+  bench/memory.py --group                           each Larder in a control group of 120% of its memory (root, cgroup v1 or v2)
 
 Needs the release build or LARDER_BIN, and 20,000 open files. Each load meets a Larder of its own:
 
@@ -12,13 +13,17 @@ Needs the release build or LARDER_BIN, and 20,000 open files. Each load meets a 
   stored    the same, with a store on disk
   disk      400 clients of 40 bodies of 5 MB on disk, who read 16 KiB a second
   hit       2,000 clients of one body of 5 MB on disk, who read 16 KiB a second
-  streams   1,000 streams of HTTP/2 whose windows stay shut, ten connections of them, each of another body of 5 MB
+  streams   1,000 streams of HTTP/2 whose windows stay shut, 100 on each connection, each of another body of 5 MB;
+            `streams=10000` has so many
+  downloads 1,000 clients that download 5 MB each, all different and all at once, as fast as they come
   mixed     32 clients that ask for 1,000 bodies of 1 KB a second, of which every other one is new
 
-For each: the sum that the start prints, the resident memory before, the most of it under the load (--seconds), and 10 s after the clients are gone.
+For each: the sum that the start prints, the resident memory before, the most of it under the load (--seconds), 10 s after the clients are gone, and
+how many requests were refused (503). Exit code 1 if the most is over 115% of --memory, or if the kernel ended a Larder.
 """
 import argparse
 import asyncio
+import collections
 import itertools
 import os
 import pathlib
@@ -43,8 +48,10 @@ FIELDS = (
     "Accept-Encoding: gzip, deflate, br\r\nCookie: session=0123456789abcdef\r\n"
 )
 STORED_COUNT = 40
-# The tasks of the load `mixed`.
-REQUESTING = []
+# The tasks of the loads `mixed` and `downloads`.
+LOADING = []
+# Responses other than 200, by status.
+REFUSED = collections.Counter()
 WAIT_SECONDS = 14
 
 
@@ -71,15 +78,17 @@ async def serve(reader, writer):
 class Larder:
     """A Larder that was started for one load."""
 
-    def __init__(self, memory, disk, origin_port, more):
+    def __init__(self, memory, disk, origin_port, more, has_group):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="larder-memory.", dir="/var/tmp"))
         self.log = self.folder / "log"
         config = self.folder / "larder.toml"
         config.write_text("[limits]\norigin_connections = 4000\n")
         store = ["--disk", str(self.folder / "store"), "--size", "1GB"] if disk else ["--disk", "none"]
         command = [PROGRAM, "run", "--config", str(config), "--listen", "127.0.0.1:0", "--origin", f"http://127.0.0.1:{origin_port}", "--memory", memory]
+        self.group = ControlGroup(bytes_of(memory) * 6 // 5) if has_group else None
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen([*command, *store, *more], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            enter = self.group.enter if self.group else None
+            self.process = subprocess.Popen([*command, *store, *more], stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=enter)
         end = time.monotonic() + 30
         while not (found := re.search(r"listen.*127\.0\.0\.1:(\d+)", self.log.read_text())):
             if self.process.poll() is not None or time.monotonic() > end:
@@ -100,9 +109,39 @@ class Larder:
         pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def end(self):
+        """Ends it. Returns whether it was alive."""
+        is_alive = self.process.poll() is None
         self.process.terminate()
         self.process.wait()
+        if self.group:
+            self.group.remove()
         shutil.rmtree(self.folder)
+        return is_alive
+
+
+class ControlGroup:
+    """A control group with a limit on memory, which has this process as its parent's member."""
+
+    def __init__(self, limit):
+        has_v1 = pathlib.Path("/sys/fs/cgroup/memory").is_dir()
+        root = pathlib.Path("/sys/fs/cgroup/memory" if has_v1 else "/sys/fs/cgroup")
+        self.folder = root / f"larder-memory-{os.getpid()}"
+        self.folder.mkdir()
+        (self.folder / ("memory.limit_in_bytes" if has_v1 else "memory.max")).write_text(str(limit))
+
+    def enter(self):
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def remove(self):
+        for _ in range(50):
+            try:
+                return self.folder.rmdir()
+            except OSError:
+                time.sleep(0.1)
+
+
+def bytes_of(memory):
+    return int(memory.removesuffix("MB")) * 1_000_000
 
 
 async def connect(port, window=None):
@@ -187,9 +226,9 @@ def frame(kind, flags, stream, payload=b""):
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-async def streams(larder):
+async def streams(larder, count=1000):
     socks = []
-    for connection in range(10):
+    for connection in range(count // 100):
         sock = await connect(larder.port)
         sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, 0)) + frame(4, 1, 0)
         for number in range(100):
@@ -198,6 +237,23 @@ async def streams(larder):
         await asyncio.get_running_loop().sock_sendall(sock, sent)
         socks.append(sock)
     return socks
+
+
+async def downloads(larder):
+    """Begins 1,000 downloads. They end by themselves, and refused ones are not repeated."""
+    socks = [await connect(larder.port) for _ in range(1000)]
+    LOADING.extend(asyncio.ensure_future(download(sock, f"/long/{number}")) for number, sock in enumerate(socks))
+    return socks
+
+
+async def download(sock, path):
+    await ask(sock, path)
+    first = True
+    while piece := await asyncio.get_running_loop().sock_recv(sock, 1 << 16):
+        if first and not piece.startswith(b"HTTP/1.1 200"):
+            REFUSED[piece.split(b" ", 2)[1].decode()] += 1
+            return
+        first = False
 
 
 async def request_steadily(sock, client):
@@ -209,7 +265,7 @@ async def request_steadily(sock, client):
 
 async def mixed(larder):
     socks = [await connect(larder.port) for _ in range(32)]
-    REQUESTING.extend(asyncio.ensure_future(request_steadily(sock, client)) for client, sock in enumerate(socks))
+    LOADING.extend(asyncio.ensure_future(request_steadily(sock, client)) for client, sock in enumerate(socks))
     return socks
 
 
@@ -222,13 +278,19 @@ LOADS = {
     "disk": (disk, True, STORED_COUNT),
     "hit": (hit, True, 1),
     "streams": (streams, True, 0),
+    "downloads": (downloads, True, 0),
     "mixed": (mixed, True, 0),
 }
+# The most resident memory, as a share of --memory.
+MOST = 1.15
 
 
-async def measure(name, memory, origin_port, seconds, more):
-    load, has_disk, stored = LOADS[name]
-    larder = Larder(memory, has_disk, origin_port, more)
+async def measure(name, memory, origin_port, arguments):
+    """Measures one load. Returns whether the memory stayed within its bound."""
+    base, _, count = name.partition("=")
+    load, has_disk, stored = LOADS[base]
+    larder = Larder(memory, has_disk, origin_port, arguments.more, arguments.group)
+    REFUSED.clear()
     try:
         sock = await connect(larder.port)
         await whole(sock, "/small", 1000)
@@ -237,31 +299,45 @@ async def measure(name, memory, origin_port, seconds, more):
         await asyncio.sleep(10 if stored else 1)
         before = larder.status("VmRSS")
         larder.forget_most()
-        socks = await load(larder)
-        for _ in range(seconds):
+        socks = await (load(larder, int(count)) if count else load(larder))
+        for _ in range(arguments.seconds):
             await asyncio.sleep(1)
-            if name not in ("idle", "mixed"):
+            if base not in ("idle", "mixed", "downloads"):
                 read_slowly(socks)
         most, steady = larder.status("VmHWM"), larder.status("VmRSS")
-        count = 1000 if name == "streams" else len(socks)
-        for task in REQUESTING:
+        count = int(count or 1000) if base == "streams" else len(socks)
+        for task in LOADING:
             task.cancel()
-        await asyncio.gather(*REQUESTING, return_exceptions=True)
-        REQUESTING.clear()
+        await asyncio.gather(*LOADING, return_exceptions=True)
+        LOADING.clear()
         for sock in socks:
             sock.close()
         await asyncio.sleep(10)
         after = larder.status("VmRSS")
         each = (steady - before) * 1024 / count
-        print(f"| {name:8} | {memory:>6} | {before:7.1f} | {most:7.1f} | {steady:7.1f} | {each:7.1f} | {after:7.1f} | {larder.sum()} |", flush=True)
+        refused = ", ".join(f"{count} x {status}" for status, count in REFUSED.items()) or "0"
+        share = most * (1 << 20) / bytes_of(memory)
+        print(
+            f"| {name:9} | {memory:>6} | {before:7.1f} | {most:7.1f} | {share:4.0%} | {steady:7.1f} | {each:7.1f} | {after:7.1f} | {refused} | {larder.sum()} |",
+            flush=True,
+        )
+        is_bounded = share <= MOST
+    except (OSError, StopIteration) as error:
+        print(f"| {name:9} | {memory:>6} | {error!r} |", flush=True)
+        is_bounded = False
     finally:
-        larder.end()
+        is_alive = larder.end()
+    if not is_alive:
+        print(f"| {name:9} | {memory:>6} | the process ended |", flush=True)
+    return is_bounded and is_alive
 
 
 async def run_loads(arguments, origin_port):
+    are_bounded = True
     for name in arguments.load.split(","):
         for memory in arguments.memory.split(","):
-            await measure(name, memory, origin_port, arguments.seconds, arguments.more)
+            are_bounded &= await measure(name, memory, origin_port, arguments)
+    return are_bounded
 
 
 async def run_origin(listening):
@@ -271,9 +347,10 @@ async def run_origin(listening):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memory", default="32MB,64MB,256MB")
-    parser.add_argument("--load", default=",".join(LOADS))
+    parser.add_argument("--memory", default="32MB,64MB,128MB,256MB")
+    parser.add_argument("--load", default=",".join(LOADS) + ",streams=10000")
     parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--group", action="store_true", help="put each Larder into a control group of 120%% of its memory")
     parser.add_argument("more", nargs="*", help="further flags of larder run, behind --")
     arguments = parser.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -286,12 +363,13 @@ def main():
         finally:
             os._exit(0)
     print("MiB of resident memory; KiB of each client or stream\n")
-    print("| load | --memory | before | most | at the end | KiB each | 10 s after | start line |\n|---|---|---|---|---|---|---|---|", flush=True)
+    print("| load | --memory | before | most | of it | at the end | KiB each | 10 s after | refused | start line |\n|---|---|---|---|---|---|---|---|---|---|", flush=True)
     try:
-        asyncio.run(run_loads(arguments, listening.getsockname()[1]))
+        are_bounded = asyncio.run(run_loads(arguments, listening.getsockname()[1]))
     finally:
         os.kill(origin, signal.SIGTERM)
         os.waitpid(origin, 0)
+    sys.exit(not are_bounded)
 
 
 if __name__ == "__main__":
