@@ -253,7 +253,7 @@ impl RunSettings {
             self.check_build_caches(),
             self.check_purpose(),
         ])?;
-        // What is left are contradictions that only the proxy sees, such as a site on a listener that is not configured.
+        // The proxy alone sees other contradictions, such as a site on a listener that is not configured.
         let checked = self.proxy_config().check();
         checked.map_err(|error| Failure::usage(error.to_string(), "correct that setting; see docs/configuration.md"))
     }
