@@ -22,7 +22,7 @@ fn fixture() -> Fixture {
             config.fleet.node = Some("node-a".into());
             config.fleet.nodes = ["node-a=127.0.0.1:1", "node-b=127.0.0.1:2"].map(|node| node.parse().unwrap()).into();
             config.fleet.secret_file = Some(secret.path().to_owned());
-            config.fleet.siblings = true;
+            config.fleet.shares_entries = true;
         },
     )
 }
