@@ -12,6 +12,7 @@ pub(crate) mod expectation;
 pub(crate) mod fault;
 pub(crate) mod group;
 mod hosts;
+pub(crate) mod hosts_file;
 pub(crate) mod http1;
 mod library;
 pub(crate) mod origins;

@@ -7,13 +7,14 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    path::Path,
     pin::pin,
     sync::OnceLock,
     time::Duration,
 };
 
 use hickory_resolver::{
-    Hosts, TokioResolver,
+    TokioResolver,
     config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
     net::{NetError, runtime::TokioRuntimeProvider},
     proto::{
@@ -27,7 +28,11 @@ use tokio::time::timeout;
 
 use crate::{
     errors::Failure,
-    origin::{fault::FaultReport, target::Origin},
+    origin::{
+        fault::FaultReport,
+        hosts_file::{self, HostsFile},
+        target::Origin,
+    },
 };
 
 /// A worker's resolver. Its background tasks live on that worker's runtime, so it is never shared.
@@ -87,7 +92,7 @@ impl DnsResolver {
 /// The name servers, the hosts file and the search list of the system.
 struct NameLookups {
     resolver: TokioResolver,
-    hosts: Hosts,
+    hosts: HostsFile,
     /// Domains that are appended to names, in order.
     search: Vec<Name>,
     /// A name with more labels is tried as it is before the search list.
@@ -97,7 +102,7 @@ struct NameLookups {
 impl NameLookups {
     /// Reads the system's configuration. Without one, queries go to this host, as in the C library.
     fn of_system() -> Result<Self, NetError> {
-        let hosts = || Hosts::from_system().unwrap_or_default();
+        let hosts = || HostsFile::at(Path::new(hosts_file::SYSTEM_FILE));
         let configured = || -> Result<Self, NetError> {
             let (config, options) = read_system_conf()?;
             Self::new(config, options, hosts())
@@ -109,7 +114,7 @@ impl NameLookups {
         })
     }
 
-    fn new(config: ResolverConfig, mut options: ResolverOpts, hosts: Hosts) -> Result<Self, NetError> {
+    fn new(config: ResolverConfig, mut options: ResolverOpts, hosts: HostsFile) -> Result<Self, NetError> {
         let mut search = config.search().to_vec();
         if let Some(domain) = config.domain().filter(|domain| !search.contains(domain)) {
             search.insert(0, domain.clone());
@@ -152,8 +157,9 @@ impl NameLookups {
 
     /// Returns the addresses of a name in the hosts file, of both families.
     fn in_hosts(&self, name: &Name) -> Vec<IpAddr> {
+        let hosts = self.hosts.hosts();
         let families = [RecordType::AAAA, RecordType::A];
-        let found = families.map(|family| self.hosts.lookup_static_host(&Query::query(name.clone(), family)));
+        let found = families.map(|family| hosts.lookup_static_host(&Query::query(name.clone(), family)));
         found.iter().flatten().flat_map(|lookup| addresses_in(lookup.answers())).collect()
     }
 
@@ -213,17 +219,15 @@ fn has_route(address: IpAddr) -> bool {
 impl DnsResolver {
     /// Creates a resolver that asks only this server, over UDP.
     pub(crate) fn asking(server: SocketAddr) -> Self {
-        Self::asking_with_hosts(server, "")
+        Self::asking_with_hosts(server, Path::new(""))
     }
 
-    /// As [`DnsResolver::asking`], with the text of a hosts file.
-    fn asking_with_hosts(server: SocketAddr, text: &str) -> Self {
+    /// As [`DnsResolver::asking`], with a hosts file.
+    fn asking_with_hosts(server: SocketAddr, hosts: &Path) -> Self {
         let mut named = NameServerConfig::udp(server.ip());
         named.connections.iter_mut().for_each(|connection| connection.port = server.port());
         let config = ResolverConfig::from_name_servers(vec![named]);
-        let mut hosts = Hosts::default();
-        hosts.read_hosts_conf(text.as_bytes()).expect("a text in memory can be read");
-        let built = NameLookups::new(config, ResolverOpts::default(), hosts);
+        let built = NameLookups::new(config, ResolverOpts::default(), HostsFile::at(hosts));
         Self { lookups: OnceLock::from(built.map_err(|error| error.to_string())) }
     }
 }
@@ -286,7 +290,9 @@ pub(crate) mod tests {
     async fn name_in_the_hosts_file_needs_no_name_server() {
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let text = "127.0.0.5 four.example\n::1 six.example\n127.0.0.6 Both.example both\n::2 both.example # x\n";
-        let dns = DnsResolver::asking_with_hosts(silent.local_addr().unwrap(), text);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let dns = DnsResolver::asking_with_hosts(silent.local_addr().unwrap(), file.path());
         for (host, addresses) in [
             ("four.example", &["127.0.0.5:80"][..]),
             ("six.example", &["[::1]:80"]),
@@ -315,7 +321,7 @@ pub(crate) mod tests {
         let lookups = |search: &[&str]| {
             let search = search.iter().map(|domain| Name::from_utf8(domain).unwrap()).collect();
             let config = ResolverConfig::from_parts(None, search, Vec::new());
-            NameLookups::new(config, ResolverOpts::default(), Hosts::default()).unwrap()
+            NameLookups::new(config, ResolverOpts::default(), HostsFile::at(Path::new(""))).unwrap()
         };
         let names = |search: &[&str], host: &str| -> Vec<String> {
             let name = Name::from_utf8(host).unwrap();
