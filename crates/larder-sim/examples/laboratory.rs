@@ -14,7 +14,8 @@ const OPENING: &str = "
 `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures` writes this page.
 Each value comes from the policies that the proxy runs, in virtual time, on the machines below. `larder sim paper count`
 prints the first sentence, the account and all tables below. `larder sim paper NAME` prints one report, with tables that
-vary its assumptions, which are left out here.
+vary its assumptions, which are left out here. The commands are in packages, and in
+builds with `--features lab`.
 
 ## Method
 

@@ -44,7 +44,6 @@ Examples:
   larder run --origin http://127.0.0.1:8080   cache in front of one web server
   larder exec -- pip install requests         cache what one command downloads
   larder store format /dev/sdb                create a store on a whole disk
-  larder plan --disk 2TB --memory 256MB       compare policies and their speed
   larder config check larder.toml             check a configuration file
 
 Exit codes: 0 done or stopped by a signal, 1 something failed, 2 wrong flag or configuration.";
@@ -119,6 +118,10 @@ pub(crate) enum CliCommand {
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(crate::lab::LabCommand),
+    /// Say how to get the commands of the laboratory.
+    #[cfg(not(feature = "lab"))]
+    #[command(name = "plan", aliases = ["bench", "sim"], hide = true, disable_help_flag = true)]
+    NoLab(crate::no_lab::Arguments),
     /// List the package registries that can be mirrored, with the settings of their clients.
     #[command(subcommand)]
     Mirror(MirrorCommand),

@@ -32,6 +32,8 @@ mod memory_plan;
 mod mirror_command;
 mod mirrors;
 mod missing_command;
+#[cfg(not(feature = "lab"))]
+mod no_lab;
 mod offline_command;
 mod open_files;
 mod output;

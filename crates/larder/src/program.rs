@@ -72,6 +72,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
             }
             crate::lab::run(command)
         }
+        #[cfg(not(feature = "lab"))]
+        CliCommand::NoLab(_) => Err(crate::no_lab::failure()),
         CliCommand::Purge(flags) => purge_command::run(&flags),
         CliCommand::Ls(flags) => ls_command::run(&flags),
         CliCommand::Show(flags) => flags.show(),
