@@ -19,7 +19,8 @@ Needs the release build or LARDER_BIN, and 20,000 open files. Each load meets a 
   mixed     32 clients that ask for 1,000 bodies of 1 KB a second, of which every other one is new
 
 For each: the sum that the start prints, the resident memory before, the most of it under the load (--seconds), 10 s after the clients are gone, and
-how many requests were refused (503). Exit code 1 if the most is over 115% of --memory, or if the kernel ended a Larder.
+how many requests and connections were refused, by status. Exit code 1 if the most is over 115% of --memory, or if the kernel ended a Larder. A Larder
+that refuses such a --memory at its start, and says how much would do, keeps within it.
 """
 import argparse
 import asyncio
@@ -52,6 +53,8 @@ STORED_COUNT = 40
 LOADING = []
 # Responses other than 200, by status.
 REFUSED = collections.Counter()
+# What has arrived of each connection's first response, or of the HTTP/2 frames after the last whole one.
+ARRIVED = {}
 WAIT_SECONDS = 14
 
 
@@ -92,9 +95,19 @@ class Larder:
         end = time.monotonic() + 30
         while not (found := re.search(r"listen.*127\.0\.0\.1:(\d+)", self.log.read_text())):
             if self.process.poll() is not None or time.monotonic() > end:
-                sys.exit(f"larder did not start:\n{self.log.read_text()}")
+                break
             time.sleep(0.05)
-        self.port = int(found[1])
+        self.port = int(found[1]) if found else None
+
+    def refusal(self):
+        """What it says if it does not start because the memory is too small."""
+        if self.port is not None:
+            return None
+        log = self.log.read_text()
+        said = re.search(r"is too little for the whole process\n *help: ([^,;]*)", log)
+        if not said:
+            sys.exit(f"larder did not start:\n{log}")
+        return said[1]
 
     def status(self, name):
         with open(f"/proc/{self.process.pid}/status") as status:
@@ -154,15 +167,28 @@ async def connect(port, window=None):
 
 
 async def ask(sock, path):
-    await asyncio.get_running_loop().sock_sendall(sock, f"GET {path} HTTP/1.1\r\n{FIELDS}\r\n".encode())
+    try:
+        await asyncio.get_running_loop().sock_sendall(sock, f"GET {path} HTTP/1.1\r\n{FIELDS}\r\n".encode())
+    except ConnectionError:
+        REFUSED["no response"] += 1
 
 
 async def whole(sock, path, length):
-    """A request and the whole of its response."""
+    """A request and the whole of its response, unless it is refused."""
     await ask(sock, path)
     seen = b""
     while b"\r\n\r\n" not in seen:
-        seen += await asyncio.get_running_loop().sock_recv(sock, 1 << 16)
+        try:
+            piece = await asyncio.get_running_loop().sock_recv(sock, 1 << 16)
+        except ConnectionError:
+            piece = b""
+        if not piece:
+            REFUSED["no response"] += 1
+            return
+        seen += piece
+    if not seen.startswith(b"HTTP/1.1 200"):
+        REFUSED[seen.split(b" ", 2)[1].decode()] += 1
+        return
     got = len(seen.partition(b"\r\n\r\n")[2])
     while got < length:
         piece = await asyncio.get_running_loop().sock_recv(sock, 1 << 20)
@@ -171,12 +197,32 @@ async def whole(sock, path, length):
         got += len(piece)
 
 
-def read_slowly(socks):
+def read_slowly(socks, note):
     for sock in socks:
         try:
-            sock.recv(16 << 10)
-        except BlockingIOError:
+            note(sock, sock.recv(16 << 10))
+        except (BlockingIOError, ConnectionError):
             pass
+
+
+def note_head(sock, piece):
+    """Counts the first response of a connection if it is a refusal."""
+    if sock not in ARRIVED and piece:
+        ARRIVED[sock] = None
+        if not piece.startswith(b"HTTP/1.1 200"):
+            REFUSED[piece.split(b" ", 2)[1].decode()] += 1
+
+
+def note_frames(sock, piece):
+    """Counts the responses of an HTTP/2 connection that begin with another status than 200, and the streams that are reset."""
+    octets = ARRIVED.get(sock, b"") + piece
+    while len(octets) >= 9 and len(octets) >= (end := 9 + int.from_bytes(octets[:3], "big")):
+        if octets[3] == 1 and octets[9] != 0x88:
+            REFUSED["503"] += 1
+        elif octets[3] in (3, 7):
+            REFUSED["reset" if octets[3] == 3 else "connection"] += 1
+        octets = octets[end:]
+    ARRIVED[sock] = octets
 
 
 async def idle(larder):
@@ -291,6 +337,11 @@ async def measure(name, memory, origin_port, arguments):
     load, has_disk, stored = LOADS[base]
     larder = Larder(memory, has_disk, origin_port, arguments.more, arguments.group)
     REFUSED.clear()
+    ARRIVED.clear()
+    if refusal := larder.refusal():
+        print(f"| {name:9} | {memory:>6} | refused at the start: {refusal} |", flush=True)
+        larder.end()
+        return True
     try:
         sock = await connect(larder.port)
         await whole(sock, "/small", 1000)
@@ -303,7 +354,7 @@ async def measure(name, memory, origin_port, arguments):
         for _ in range(arguments.seconds):
             await asyncio.sleep(1)
             if base not in ("idle", "mixed", "downloads"):
-                read_slowly(socks)
+                read_slowly(socks, note_frames if base == "streams" else note_head)
         most, steady = larder.status("VmHWM"), larder.status("VmRSS")
         count = int(count or 1000) if base == "streams" else len(socks)
         for task in LOADING:

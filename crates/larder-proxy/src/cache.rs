@@ -11,6 +11,7 @@ use larder_store::Store;
 
 use crate::{
     body_budget::BodyBudget,
+    exchange_budget::ExchangeBudget,
     cache::{
         arrivals::Arrivals, copies::SiblingCopies, groups::PageGroups, hot::HotItem, key_set::KeySet, mark::KeyMarks,
         patience::StorePatience, pins::Pins, purges::Purges, shared_reads::SharedReads, sightings::ChunkSightings,
@@ -85,6 +86,8 @@ pub(crate) struct CacheShared {
     pub(crate) tier: Option<Arc<Tier>>,
     /// The memory for bodies in transfer.
     pub(crate) bodies: Arc<BodyBudget>,
+    /// The memory for connections and exchanges.
+    pub(crate) places: Arc<ExchangeBudget>,
     /// Pieces of long bodies that several clients are reading.
     pub(crate) reads: Arc<SharedReads>,
     /// The known locations of the chunks of long bodies.

@@ -99,6 +99,9 @@ pub struct ProxyConfig {
     /// fetches from origins finish sooner when clients are slow. Default none: a quarter of `hot_bytes`, at least 8
     /// MiB.
     pub window_bytes: Option<u64>,
+    /// Memory for connections, exchanges and the memory cache together, in bytes. The memory cache shrinks when the
+    /// others grow, and requests for which none is left get 503. Default none: no limit.
+    pub exchange_bytes: Option<u64>,
     /// Cache settings for sites without their own.
     pub cache: CacheSettings,
     /// The destination of the access log. Default none: no log is written.
@@ -176,6 +179,7 @@ impl Default for ProxyConfig {
             memory_yields: None,
             hot_bytes: 64 << 20,
             window_bytes: None,
+            exchange_bytes: None,
             cache: CacheSettings::default(),
             access_log: None,
             log_format: LogFormat::default(),
@@ -205,6 +209,11 @@ impl ProxyConfig {
     pub(crate) fn marking_name(&self) -> Option<&str> {
         let node = self.fleet.node.as_deref().filter(|_| self.fleet.shows_node);
         self.pseudonym.as_deref().or(node)
+    }
+
+    /// Returns the memory for connections, exchanges and the memory cache, in bytes.
+    pub(crate) fn exchange_bytes(&self) -> u64 {
+        self.exchange_bytes.unwrap_or(u64::MAX)
     }
 
     /// Returns the memory for bodies in transfer to clients, in bytes.

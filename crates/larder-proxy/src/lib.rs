@@ -33,6 +33,7 @@ mod digest;
 mod dots;
 mod encoder;
 mod errors;
+mod exchange_budget;
 mod exposition;
 mod file_watcher;
 mod fleet;

@@ -18,7 +18,8 @@ use crate::{
     access_log::{LineBuffer, OpenLogLine},
     cache::{Cache, SitePolicy},
     client::socket::TunnelledConnection,
-    config::ProxyConfig,
+    config::{Limits, ProxyConfig},
+    exchange_budget::{ExchangePlace, PlaceUse},
     flight::{flights::Flights, source::FetchContext},
     log_format::SentResponse,
     metrics::WorkerMetrics,
@@ -207,6 +208,7 @@ impl WorkerThread {
 pub(crate) struct ConnectionPresence {
     thread: Arc<WorkerThread>,
     counts: Arc<BoundedCounts>,
+    place: ExchangePlace,
 }
 
 impl ConnectionPresence {
@@ -215,7 +217,13 @@ impl ConnectionPresence {
         let (thread, counts) = (Arc::clone(&worker.thread), Arc::clone(&worker.shared.counts));
         counts.connections.fetch_add(1, AcqRel);
         thread.metrics.connections_open.add(1);
-        Self { thread, counts }
+        let place = worker.shared.cache.places.take_anyway(PlaceUse::Connection);
+        Self { thread, counts, place }
+    }
+
+    /// Returns whether there are too many connections, this one included.
+    pub(crate) fn is_beyond_limit(&self, limits: &Limits) -> bool {
+        self.counts.connections.load(Acquire) > limits.connection_count_max || !self.place.is_within_limit()
     }
 }
 

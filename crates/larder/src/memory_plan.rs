@@ -122,6 +122,7 @@ fn divide(
         (Err(needed), None) => return Err(too_small(bytes, needed)),
     };
     (proxy.memory_bytes, proxy.hot_bytes, proxy.window_bytes) = (Some(bytes), plan.cache, Some(plan.bodies));
+    proxy.exchange_bytes = Some(bytes.saturating_sub(plan.fixed_bytes()));
     proxy.memory_yields = basis.is_some().then(MachineMemory::of_this_process);
     if let Some(count) = NonZeroU64::new(volume_count) {
         settings.store.dirty_bytes_max = Some(plan.dirty / count);
@@ -244,6 +245,11 @@ impl MemoryPlan {
         ]
     }
 
+    /// Returns the bytes of all parts but those that share the remainder: connections and the memory cache.
+    fn fixed_bytes(&self) -> u64 {
+        self.sum() - self.connections - self.cache
+    }
+
     fn sum(&self) -> u64 {
         self.parts().iter().map(|(bytes, _)| bytes).sum()
     }
@@ -263,8 +269,8 @@ impl fmt::Display for MemoryPlan {
 /// it.
 const AUTOMATIC_SHARE: u64 = 2;
 const AUTOMATIC_BYTES_MIN: u64 = 256 << 20;
-/// The memory of a program that has just started, without its workers: most of it is code.
-const PROGRAM_BYTES: u64 = 14 << 20;
+/// The memory of a program that has served requests, without its workers: most of it is code.
+const PROGRAM_BYTES: u64 = 21 << 20;
 /// The memory of a worker: its stack, its rings, and the allocator's cache for it.
 const WORKER_BYTES: u64 = 512 << 10;
 /// The read buffers that a worker keeps.
@@ -289,7 +295,7 @@ mod tests {
 
     #[test]
     fn parts_add_up_to_the_memory_that_was_given() {
-        for total in [32_000_000, 64_000_000, 256_000_000, 1_000_000_000, 64_000_000_000] {
+        for total in [40_000_000, 64_000_000, 256_000_000, 1_000_000_000, 64_000_000_000] {
             let plan = MemoryPlan::new(total, &NEEDS).unwrap();
             assert_eq!(plan.sum(), total, "{plan}");
             assert!(plan.cache >= CACHE_BYTES_MIN, "{plan}");
@@ -342,6 +348,24 @@ mod tests {
             assert!(MemoryPlan::new(enough, &needs).is_ok(), "{needs:?} {enough}");
             assert!(MemoryPlan::new(enough / 20 * 19, &needs).is_err(), "{needs:?} {enough}");
         }
+    }
+
+    #[test]
+    fn memory_that_cannot_hold_its_bound_is_refused() {
+        let enough = MemoryPlan::new(32_000_000, &NEEDS).unwrap_err();
+        assert!((36_000_000..44_000_000).contains(&enough), "{enough}");
+    }
+
+    #[test]
+    fn connections_and_exchanges_get_all_that_the_fixed_parts_leave() {
+        let given = || ChosenTotal { bytes: 64_000_000, basis: None };
+        let mut settings = RunSettings::default();
+        let plan = divide(&mut settings, given(), 1, 1_000_000).unwrap().plan;
+        assert_eq!(settings.proxy.exchange_bytes, Some(plan.connections + plan.cache));
+        let mut settings = RunSettings { memory_cache: Some(2_000_000), ..RunSettings::default() };
+        let small = divide(&mut settings, given(), 1, 1_000_000).unwrap().plan;
+        assert_eq!(small.cache, 2_000_000);
+        assert_eq!(settings.proxy.exchange_bytes, Some(plan.connections + plan.cache), "a smaller cache leaves more");
     }
 
     #[test]

@@ -48,6 +48,7 @@ use crate::{
         waiting::WaitingConnection,
     },
     config::Listener,
+    exchange_budget::PlaceUse,
     metrics::CountGuard,
     origin::target::Origin,
     request::exchange,
@@ -183,6 +184,12 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
     watched.arm(config.limits.idle);
     let is_movable = protocol == ClientProtocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
     let _unmovable = (!is_movable).then(|| count_unmovable(worker));
+    let is_http2 = protocol == ClientProtocol::Http2;
+    let place = is_http2.then(|| worker.shared.cache.places.take_anyway(PlaceUse::Http2));
+    if place.as_ref().is_some_and(|place| !place.is_within_limit()) {
+        worker.metrics.connections_refused.add(1);
+        return;
+    }
     let client = Arc::new(Client {
         worker: Arc::clone(worker),
         peer,

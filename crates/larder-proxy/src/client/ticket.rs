@@ -10,7 +10,7 @@ use std::{
 use http::StatusCode;
 
 use crate::{
-    access_log::OpenLogLine, client::peer::Client, errors::BodyError, log_format::SentResponse,
+    access_log::OpenLogLine, client::peer::Client, errors::BodyError, exchange_budget::ExchangePlace, log_format::SentResponse,
     metrics::ExchangeSummary, outcome::Outcome, popular::PopularitySubject, times::TimeBucket, worker::Worker,
 };
 
@@ -43,11 +43,19 @@ pub(crate) struct Ticket {
     broken: bool,
     /// Lower bits of the flush count when a piece was handed over that must be written before the next.
     flushed_before: Option<NonZeroU32>,
+    /// The memory of the exchange, until the client has its response.
+    place: Option<ExchangePlace>,
 }
 
 impl Ticket {
     pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, about: Option<ExchangeContext>) -> Self {
-        Self { client, line, about, sent_bytes: 0, complete: false, broken: false, flushed_before: None }
+        Self { client, line, about, sent_bytes: 0, complete: false, broken: false, flushed_before: None, place: None }
+    }
+
+    /// Returns this ticket with the memory of the exchange.
+    pub(crate) fn holding(mut self, place: Option<ExchangePlace>) -> Self {
+        self.place = place;
+        self
     }
 
     /// Records bytes handed over, and whether they were the last.

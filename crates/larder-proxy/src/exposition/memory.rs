@@ -1,7 +1,5 @@
 //! The memory of each part.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::{ProxyStats, process};
 use crate::shared::ProxyState;
 
@@ -19,7 +17,6 @@ pub(crate) struct MemoryParts {
 
 impl MemoryParts {
     pub(crate) fn of(shared: &ProxyState, stats: &ProxyStats, popular_bytes: u64) -> Self {
-        let waiting = shared.counts.waiting.load(Relaxed) as u64;
         let (index_bytes, dirty_bytes) = shared.cache.store.as_ref().map_or((0, 0), |store| {
             let stats = store.stats();
             (stats.index_bytes, stats.dirty_bytes)
@@ -29,7 +26,7 @@ impl MemoryParts {
             dirty_bytes,
             hot_bytes: stats.hot_bytes,
             window_bytes: stats.window_bytes,
-            connection_bytes: stats.connections_open * CONNECTION_BYTES + waiting * EXCHANGE_BYTES,
+            connection_bytes: shared.cache.places.held_bytes(),
             popular_bytes,
             resident_bytes: process::resident_bytes(),
         }
@@ -52,8 +49,3 @@ impl MemoryParts {
         ]
     }
 }
-
-/// Memory of a used client connection, and the same again for a waiting exchange, as measured
-/// (docs/explanation/semantics.md, 4.5 and 4.7).
-const CONNECTION_BYTES: u64 = 12 << 10;
-const EXCHANGE_BYTES: u64 = 28 << 10;

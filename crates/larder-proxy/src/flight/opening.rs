@@ -20,6 +20,7 @@ use crate::{
     },
     digest::NamedDigest,
     errors::Failure,
+    exchange_budget::PlaceUse,
     flight::{
         carry::ResponseCarrier,
         copying,
@@ -43,6 +44,11 @@ impl Fetch {
     /// Shares a response with the readers, and stores it at `place`.
     pub(super) async fn open(&self, answer: OriginAnswer, mut place: StorePlace, selecting: SelectingFields) {
         let status = answer.head.status;
+        let has_arrived = answer.body.has_arrived();
+        let place_of_fetch = if has_arrived { None } else { self.cache().shared.places.take_soon(PlaceUse::Fetch).await };
+        if place_of_fetch.is_none() && !has_arrived {
+            return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded));
+        }
         Box::pin(self.forget_elsewhere(&place)).await;
         if let Some(found) = self.before.as_ref().filter(|_| is_gone(status)) {
             // The old response is removed even if the new one is not stored in the end, because the origin has

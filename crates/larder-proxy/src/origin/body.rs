@@ -143,7 +143,12 @@ impl OriginBody {
         Some(first.freeze())
     }
 
-    /// Returns whether nothing more will arrive.
+    /// Returns whether all of the body has arrived.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.lease.is_none()
+    }
+
+    /// Returns whether nothing more will be returned.
     pub(crate) fn is_finished(&self) -> bool {
         match &self.incoming {
             ArrivingBody::Own(body) => body.is_finished(),

@@ -19,6 +19,8 @@ use crate::{
         ticket::{ExchangeContext, LogLine, Ticket},
     },
     delays::Pacer,
+    errors::Failure,
+    exchange_budget::ExchangePlace,
     mirrors::MirrorRequest,
     origin::target::{host_of, path_of},
     popular::PopularitySubject,
@@ -101,6 +103,8 @@ pub(super) struct RequestStart {
     line: Option<Box<LineStart>>,
     /// The pacer of the response body.
     pacer: Option<Pacer>,
+    /// The memory of the exchange, if it needs more than its connection.
+    place: Option<ExchangePlace>,
 }
 
 impl RequestStart {
@@ -109,7 +113,26 @@ impl RequestStart {
             met,
             line: LineStart::new(client, worker, request, met.started),
             pacer: pacer_of(client, worker, request),
+            place: None,
         }
+    }
+
+    /// Returns these facts with the memory of the exchange.
+    pub(super) fn holding(self, place: Option<ExchangePlace>) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Reserves the memory to send a response in pieces, unless its body is in memory.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn admit_body(&mut self, served: ServedResponse) -> Result<ServedResponse, Failure> {
+        let needs_more = !served.response.body().is_at_hand();
+        let has_memory = match &mut self.place {
+            Some(place) if needs_more => place.begin_streaming(),
+            _ => true,
+        };
+        if has_memory { Ok(served) } else { Err(Failure::Overloaded) }
     }
 
     /// Creates the facts for a request that is refused before any lookup. Its target was not checked, and its response
@@ -120,7 +143,7 @@ impl RequestStart {
         request: &Request<Incoming>,
         met: RequestNote,
     ) -> Self {
-        Self { met, line: LineStart::new(client, worker, request, met.started), pacer: None }
+        Self { met, line: LineStart::new(client, worker, request, met.started), pacer: None, place: None }
     }
 
     /// Removes the subject, for an outer exchange whose inner requests are counted themselves.
@@ -141,7 +164,8 @@ impl RequestStart {
         let (outcome, status) = (served.outcome, served.response.status());
         let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
         let about = ExchangeContext { started, first_byte_us, subject, outcome, status };
-        Ticket::new(Arc::clone(client), self.line.map(|line| line.end(served)), Some(about))
+        let line = self.line.map(|line| line.end(served));
+        Ticket::new(Arc::clone(client), line, Some(about)).holding(self.place)
     }
 }
 

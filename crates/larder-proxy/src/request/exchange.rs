@@ -136,10 +136,13 @@ fn exchange(
             ClientAnswer::Ready(Some(finish(client, RequestStart::new(client, worker, &request, met), served)))
         }
         None => {
+            let Some(begun) = PendingExchange::new(client, worker, &request, met) else {
+                return refuse(client, worker, &request, &Failure::Overloaded);
+            };
             admission::detach(&mut request);
             let shape = RequestShape::of(&request);
             let request = Box::new(request);
-            let exchange: ResponseFuture = Box::pin(run(PendingExchange::new(client, worker, met), request, wish));
+            let exchange: ResponseFuture = Box::pin(run(begun, request, wish));
             match shape {
                 Some(shape) => ClientAnswer::Held(HeldAnswer::new(client, HeldExchange::new(exchange, shape))),
                 None => ClientAnswer::Later(exchange),
@@ -221,19 +224,20 @@ async fn run(
     request: Box<Request<Incoming>>,
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
-    let response = respond(&begun, request, wish).await;
+    let response = respond(&mut begun, request, wish).await;
     // From here on, the response's ticket accounts for the exchange.
     begun.ending.is_answered = true;
     response
 }
 
 async fn respond(
-    begun: &PendingExchange,
+    begun: &mut PendingExchange,
     request: Box<Request<Incoming>>,
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
-    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, met } = begun;
-    let start = RequestStart::new(client, worker, &request, *met);
+    let place = begun.place.take();
+    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, met, .. } = begun;
+    let start = RequestStart::new(client, worker, &request, *met).holding(place);
     if request.method() == Method::CONNECT {
         Box::pin(run_tunnel(client, worker, *request, start)).await
     } else if upgrade::is_asked(&request) {
@@ -252,7 +256,7 @@ async fn run_request(
     begun: &PendingExchange,
     request: Box<Request<Incoming>>,
     wish: Option<CodingWish>,
-    start: RequestStart,
+    mut start: RequestStart,
 ) -> Response<ResponseBody> {
     let PendingExchange { ending: ExchangeEnd { client, .. }, worker, .. } = begun;
     let version = request.version();
@@ -271,6 +275,7 @@ async fn run_request(
     } else {
         serve_request(client, worker, request).await
     };
+    let answered = answered.and_then(|served| start.admit_body(served));
     let answered = answered.map(|served| nodes::proved(worker, peer.as_ref(), served));
     let served = answered.unwrap_or_else(|failure| {
         // If the client's body broke off, the client is at fault for the origin's reaction.

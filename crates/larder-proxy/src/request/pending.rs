@@ -4,7 +4,15 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use crate::{client::peer::Client, request::accounting::RequestNote, worker::Worker};
+use http::Request;
+use hyper::body::Incoming;
+
+use crate::{
+    client::peer::Client,
+    exchange_budget::ExchangePlace,
+    request::accounting::RequestNote,
+    worker::Worker,
+};
 
 /// A request without a response yet. Over HTTP/2, its client may abandon it while the connection's other requests
 /// continue.
@@ -12,13 +20,23 @@ pub(super) struct PendingExchange {
     pub(super) ending: ExchangeEnd,
     pub(super) worker: Arc<Worker>,
     pub(super) met: RequestNote,
+    /// The memory of the exchange. The response takes it over.
+    pub(super) place: Option<ExchangePlace>,
 }
 
 impl PendingExchange {
-    pub(super) fn new(client: &Arc<Client>, worker: &Arc<Worker>, met: RequestNote) -> Self {
+    /// Returns `None` if there is no memory for another exchange.
+    pub(super) fn new(
+        client: &Arc<Client>,
+        worker: &Arc<Worker>,
+        request: &Request<Incoming>,
+        met: RequestNote,
+    ) -> Option<Self> {
+        let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+        let place = worker.shared.cache.places.begin_exchange(fields.sum::<usize>() as u64)?;
         worker.shared.counts.waiting.fetch_add(1, Relaxed);
         let ending = ExchangeEnd { client: Arc::clone(client), is_answered: false };
-        Self { ending, worker: Arc::clone(worker), met }
+        Some(Self { ending, worker: Arc::clone(worker), met, place: Some(place) })
     }
 }
 

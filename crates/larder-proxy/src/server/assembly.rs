@@ -24,6 +24,7 @@ use crate::{
     access_log::AccessLog,
     admin_tokens::AdminTokens,
     body_budget::BodyBudget,
+    exchange_budget::ExchangeBudget,
     build_caches::{BuildCacheTable, BuildCacheTokens},
     cache::{
         CacheShared, SitePolicy, arrivals::Arrivals, copies::SiblingCopies, groups::PageGroups, hot::HotItem,
@@ -93,6 +94,7 @@ pub(super) struct Persistent {
     groups: Arc<PageGroups>,
     flights: Arc<FlightTable>,
     bodies: Arc<BodyBudget>,
+    places: Arc<ExchangeBudget>,
     reads: Arc<SharedReads>,
     rests: Arc<TailFetches>,
     missing: Arc<MissingList>,
@@ -163,10 +165,12 @@ impl Persistent {
         {
             tracing::warn!(%error, "the record of purges cannot be written: everything is validated before use");
         }
+        let hot = open_memory_cache(config, store);
         Ok(Self {
             store: store.cloned(),
             tier: open_tier(config, store)?,
-            hot: open_memory_cache(config, store),
+            places: Arc::new(ExchangeBudget::new(config.exchange_bytes(), Arc::clone(&hot))),
+            hot,
             sightings: Arc::default(),
             arrivals: Arc::default(),
             works: Arc::default(),
@@ -215,7 +219,8 @@ impl Persistent {
             // The prepared fields of cached entries contain these marks.
             cache.hot.clear();
         }
-        cache.hot.set_capacity_bytes(config.hot_bytes);
+        cache.places.set_max_bytes(config.exchange_bytes());
+        cache.hot.set_capacity_bytes(config.hot_bytes.min(cache.places.cache_bytes_max()));
         cache.bodies.set_max_bytes(config.window_bytes());
         let peers = config.fleet.log_names();
         let fleet_peers = before.fleet.as_ref().map_or_else(Arc::default, |link| Arc::clone(&link.peers));
@@ -238,6 +243,7 @@ impl Persistent {
             groups,
             flights: Arc::clone(&before.flights),
             bodies: Arc::clone(&cache.bodies),
+            places: Arc::clone(&cache.places),
             reads: Arc::clone(&cache.reads),
             rests: Arc::clone(&before.rests),
             missing: Arc::clone(&before.missing),
@@ -287,6 +293,7 @@ impl Assembly {
             store: lasting.store,
             tier: lasting.tier,
             bodies: lasting.bodies,
+            places: lasting.places,
             reads: lasting.reads,
             sightings: lasting.sightings,
             arrivals: lasting.arrivals,

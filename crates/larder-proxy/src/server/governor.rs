@@ -1,6 +1,7 @@
-//! Keeps the process within its memory limit: the memory cache shrinks when other parts grow.
+//! Keeps the process within its memory limit: the memory cache shrinks when other parts grow, then exchanges are refused.
 //!
-//! Owns: the current capacities of the memory cache and of bodies in transfer. The other parts have their own limits.
+//! Owns: the current capacities of the memory cache, exchanges and bodies in transfer. The other parts have their own
+//! limits.
 //! Design: the governor compares the process's resident memory with the limit. The system reports that figure, so it
 //! includes everything, even fragmentation. Memory that the cache frees returns to the system after a few seconds;
 //! until then the cache does not shrink further for the same limit. If the limit gives way to other programs
@@ -23,7 +24,7 @@ use tokio::{
 };
 
 use super::memory_yield::{ProcessMemory, YieldingLimit};
-use crate::{exposition, machine_memory::MachineMemory, shared::ProxyState};
+use crate::{exchange_budget::CACHE_BYTES_MIN, exposition, machine_memory::MachineMemory, shared::ProxyState};
 
 /// The state between two checks.
 #[derive(Debug, Default)]
@@ -70,7 +71,9 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
         let limit = source
             .map_or(limit_max, |source| yielding.next_limit(source.levels(), ProcessMemory { resident, cached }, now));
         adopt_limit(&shared, limit, limit_max);
-        let capacity_max = shared.config.hot_bytes;
+        let exchange_bytes = share_of(shared.config.exchange_bytes(), limit, limit_max);
+        shared.cache.places.set_max_bytes(exchange_bytes_max(exchange_bytes, resident.saturating_sub(limit)));
+        let capacity_max = shared.config.hot_bytes.min(shared.cache.places.cache_bytes_max());
         let look = MemoryLook { now, resident, limit, cached, capacity: hot.capacity_bytes(), capacity_max };
         let capacity = governor.next_capacity(&look);
         if capacity != look.capacity {
@@ -90,9 +93,20 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
         shared.counts.memory_yields.fetch_add(1, Relaxed);
         tracing::info!(bytes = limit, before, "memory is short: the memory limit of this process falls");
     }
-    let part = u128::from(shared.config.window_bytes()) * u128::from(limit) / u128::from(limit_max.max(1));
-    let bodies = u64::try_from(part).unwrap_or(u64::MAX).max(BODIES_BYTES_MIN.min(shared.config.window_bytes()));
-    shared.cache.bodies.set_max_bytes(bodies);
+    let bodies = share_of(shared.config.window_bytes(), limit, limit_max);
+    shared.cache.bodies.set_max_bytes(bodies.max(BODIES_BYTES_MIN.min(shared.config.window_bytes())));
+}
+
+/// Returns the share of a part that has `bytes` under the highest limit.
+fn share_of(bytes: u64, limit: u64, limit_max: u64) -> u64 {
+    let share = u128::from(bytes) * u128::from(limit) / u128::from(limit_max.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+/// Returns the memory for exchanges while the process exceeds its limit by `excess`. The places of exchanges are
+/// estimates, and what they miss is taken from further ones. Half always stays, because the excess may have other causes.
+fn exchange_bytes_max(exchange_bytes: u64, excess: u64) -> u64 {
+    exchange_bytes - excess.min(exchange_bytes / 2)
 }
 
 /// Notifies `alarm` whenever the kernel reports that memory is short. Without such reports, one check per second
@@ -138,7 +152,7 @@ impl Governor {
             return capacity;
         }
         self.settled_at = Some(now + SETTLING);
-        cached.min(capacity).saturating_sub(resident - limit).max(CAPACITY_MIN).min(capacity_max)
+        cached.min(capacity).saturating_sub(resident - limit).max(CACHE_BYTES_MIN).min(capacity_max)
     }
 }
 
@@ -152,8 +166,6 @@ const ALARM_PAUSE: Duration = Duration::from_millis(100);
 const SETTLING: Duration = Duration::from_secs(3);
 /// Divisor of the free memory that gives the growth of the memory cache per check.
 const GROWTH_SHARE: u64 = 8;
-/// Smallest capacity of the memory cache, in bytes.
-const CAPACITY_MIN: u64 = 1 << 20;
 /// Smallest room for bodies in transfer, in bytes.
 const BODIES_BYTES_MIN: u64 = 2 << 20;
 
@@ -182,9 +194,17 @@ mod tests {
     }
 
     #[test]
+    fn excess_is_taken_from_further_exchanges_up_to_half_of_them() {
+        assert_eq!(exchange_bytes_max(20 * MIB, 0), 20 * MIB);
+        assert_eq!(exchange_bytes_max(20 * MIB, 3 * MIB), 17 * MIB);
+        assert_eq!(exchange_bytes_max(20 * MIB, 100 * MIB), 10 * MIB);
+        assert_eq!(share_of(20 * MIB, 32 * MIB, 64 * MIB), 10 * MIB);
+    }
+
+    #[test]
     fn memory_cache_keeps_the_least_and_grows_back_to_what_it_was_given() {
         let mut governor = Governor::default();
-        assert_eq!(governor.next_capacity(&look(200, 30, 32)), CAPACITY_MIN);
+        assert_eq!(governor.next_capacity(&look(200, 30, 32)), CACHE_BYTES_MIN);
         let mut capacity = 1;
         for _ in 0..20 {
             capacity = governor.next_capacity(&look(24 + capacity, capacity, capacity)) / MIB;

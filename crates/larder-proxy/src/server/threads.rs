@@ -8,7 +8,7 @@ use std::{
     io,
     net::TcpListener as StdListener,
     os::fd::{AsFd as _, AsRawFd, RawFd},
-    sync::{Arc, atomic::Ordering::Acquire},
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -318,7 +318,7 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
         match accepted {
             Ok((socket, peer)) => {
                 let (presence, shared) = (ConnectionPresence::of(&worker), &worker.shared);
-                if shared.counts.connections.load(Acquire) > shared.config.limits.connection_count_max {
+                if presence.is_beyond_limit(&shared.config.limits) {
                     worker.metrics.connections_refused.add(1);
                     if !door.listener.tls {
                         shed(socket);

@@ -20,6 +20,7 @@ mod cookies;
 mod delays;
 mod differing_tags;
 mod digests;
+mod exchange_memory;
 mod expectations;
 mod flights;
 mod forward;

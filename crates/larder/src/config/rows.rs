@@ -234,7 +234,7 @@ const SETTINGS: &[Setting] = &[
         "Memory of the whole process: program, index, entries to be written, read buffers, bodies in transfer, \
          connections and memory cache. Larder prints the parts at start and refuses a size that is too small \
          for them. While it runs, the memory cache shrinks when other parts grow beyond their share, and grows \
-         again later. `auto` takes half of the free memory of the machine, or of the tightest control group (`memory.high`, \
+         again later. Connections and requests for which no memory is left get 503 with Retry-After. `auto` takes half of the free memory of the machine, or of the tightest control group (`memory.high`, \
          `memory.max`). It takes at most the store's size, or 256 MiB if that is more. It gives memory back while \
          others need it; see [Memory](../configuration.md#memory-of-the-process). A size is at most the machine's \
          memory.",

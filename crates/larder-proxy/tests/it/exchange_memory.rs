@@ -1,0 +1,67 @@
+//! Requests for which no memory is left are refused, and nobody waits for a client that stands still.
+
+use larder_proxy::Outcome;
+
+use crate::support::{Connection, Fixture, Gate, PATIENCE, Received, Reply, eventually};
+
+/// Memory for the smallest memory cache and a few exchanges, in bytes.
+const EXCHANGE_BYTES: u64 = (1 << 20) + (192 << 10);
+/// More requests than that.
+const REQUEST_COUNT: usize = 24;
+
+fn limited(answer: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Fixture {
+    Fixture::without_store_with(answer, |config| config.exchange_bytes = Some(EXCHANGE_BYTES))
+}
+
+/// Sends more requests than there is memory for, and returns their connections and how many were refused.
+fn overload(fixture: &Fixture) -> (Vec<Connection>, usize) {
+    let refused = || usize::try_from(fixture.proxy.stats().outcome(Outcome::Failed)).unwrap();
+    let before = fixture.origin.count();
+    let mut connections: Vec<_> = (0..REQUEST_COUNT).map(|_| fixture.connect()).collect();
+    for (number, connection) in connections.iter_mut().enumerate() {
+        connection.send(format!("GET /{number} HTTP/1.1\r\nHost: site.example\r\n\r\n"));
+        eventually("it waits or is refused", || fixture.origin.count() - before + refused() == number + 1);
+    }
+    (connections, refused())
+}
+
+#[test]
+fn requests_without_memory_are_told_to_come_back_while_hits_from_memory_are_served() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let fixture = limited(move |received, _| match received.target.as_str() {
+        "/kept" => Reply::ok(&["Cache-Control: max-age=60"], "kept"),
+        _ => Reply::default().wait(&opened).send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate"),
+    });
+    assert_eq!(fixture.get_hit("/kept", &[]).text(), "kept");
+    let (mut connections, refused) = overload(&fixture);
+    assert!((1..REQUEST_COUNT - 2).contains(&refused), "{refused} of {REQUEST_COUNT}");
+    assert_eq!(fixture.get("/kept", &[]).text(), "kept");
+    for mut connection in connections.drain(REQUEST_COUNT - refused..) {
+        let told = connection.read_response("GET");
+        assert_eq!((told.status, told.field("retry-after")), (503, Some("1")));
+    }
+    gate.open();
+    for mut connection in connections {
+        assert_eq!(connection.read_response("GET").text(), "late");
+    }
+    eventually("there is memory again", || fixture.get("/next", &[]).status == 200);
+}
+
+#[test]
+fn clients_that_stand_still_take_memory_but_no_place_in_a_queue() {
+    let long = vec![b'x'; 4 << 20];
+    let fixture = limited(move |_, _| Reply::ok(&["Cache-Control: no-store"], &long));
+    let mut standing: Vec<_> = (0..REQUEST_COUNT).map(|_| fixture.connect()).collect();
+    let heads = standing.iter_mut().map(|connection| {
+        connection.send("GET /long HTTP/1.1\r\nHost: site.example\r\n\r\n");
+        connection.read_head().status
+    });
+    let refused = heads.filter(|status| *status == 503).count();
+    assert!((1..REQUEST_COUNT - 2).contains(&refused), "{refused} of {REQUEST_COUNT}");
+    let started = std::time::Instant::now();
+    assert_eq!(fixture.get("/another", &[]).status, 503);
+    assert!(started.elapsed() < PATIENCE / 2, "it is refused at once");
+    drop(standing);
+    eventually("there is memory again", || fixture.get("/another", &[]).status == 200);
+}
