@@ -198,6 +198,7 @@ async def whole(sock, path, length):
 
 
 def read_slowly(socks, note):
+    """Reads a little from each connection that is open."""
     for sock in socks:
         try:
             note(sock, sock.recv(16 << 10))
@@ -215,12 +216,16 @@ def note_head(sock, piece):
 
 def note_frames(sock, piece):
     """Counts the responses of an HTTP/2 connection that begin with another status than 200, and the streams that are reset."""
+    if not piece:
+        REFUSED["closed"] += ARRIVED.get(sock) != "closed"
+        ARRIVED[sock] = "closed"
+        return
     octets = ARRIVED.get(sock, b"") + piece
     while len(octets) >= 9 and len(octets) >= (end := 9 + int.from_bytes(octets[:3], "big")):
         if octets[3] == 1 and octets[9] != 0x88:
             REFUSED["503"] += 1
         elif octets[3] in (3, 7):
-            REFUSED["reset" if octets[3] == 3 else "connection"] += 1
+            REFUSED["reset" if octets[3] == 3 else "goodbye"] += 1
         octets = octets[end:]
     ARRIVED[sock] = octets
 

@@ -11,13 +11,13 @@ use larder_store::Store;
 
 use crate::{
     body_budget::BodyBudget,
-    exchange_budget::ExchangeBudget,
     cache::{
         arrivals::Arrivals, copies::SiblingCopies, groups::PageGroups, hot::HotItem, key_set::KeySet, mark::KeyMarks,
         patience::StorePatience, pins::Pins, purges::Purges, shared_reads::SharedReads, sightings::ChunkSightings,
         tag_changes::TagChanges,
     },
     config::CacheSettings,
+    exchange_budget::ExchangeBudget,
     listings::ListingTable,
     metrics::WorkerMetrics,
     tier::Tier,

@@ -3,13 +3,13 @@
 //! Owns: the count of reserved bytes, and the capacity that they leave to the memory cache. A place is reserved before
 //! its memory is used, because a thousand requests can arrive between two checks of the governor. Invariants: nobody
 //! waits for a place whose owner is a client, so a client that stands still takes memory from the others, but not their
-//! turn. Cheap uses are admitted longer than expensive ones. Cost: an atomic addition per place; the memory cache is
+//! turn. Each use has a share of its own. Cost: an atomic addition per place; the memory cache is
 //! resized once per [`STEP_BYTES`].
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -17,14 +17,17 @@ use std::{
 use larder_cache::MemoryCache;
 use tokio::{sync::Notify, time::timeout};
 
-use crate::cache::hot::HotItem;
+use crate::{cache::hot::HotItem, origin::stream::SCARCE_HEAD_READ_BYTES};
 
 /// The memory for connections, exchanges and the memory cache, of all workers together.
 pub(crate) struct ExchangeBudget {
     held_bytes: AtomicU64,
-    connection_bytes: AtomicU64,
+    /// The bytes of each use.
+    used_bytes: [AtomicU64; PlaceUse::COUNT],
     /// The memory for all places and the memory cache.
     max_bytes: AtomicU64,
+    /// The bytes by which the process exceeds its limit.
+    excess_bytes: AtomicU64,
     hot: Arc<MemoryCache<HotItem>>,
     freed: Notify,
 }
@@ -47,21 +50,28 @@ pub(crate) enum PlaceUse {
 /// Reserved memory.
 pub(crate) struct ExchangePlace {
     used_for: PlaceUse,
-    /// The bytes of the request's head, which stays in memory while the exchange waits.
-    head_bytes: u64,
+    /// Bytes beyond those of the use: of a request's head, or of a connection's streams.
+    more_bytes: u64,
     budget: Arc<ExchangeBudget>,
 }
 
 impl ExchangeBudget {
     /// Creates an unused budget of `max_bytes` for places and `hot` together.
     pub(crate) fn new(max_bytes: u64, hot: Arc<MemoryCache<HotItem>>) -> Self {
-        let (held_bytes, connection_bytes, freed) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
-        Self { held_bytes, connection_bytes, max_bytes: AtomicU64::new(max_bytes), hot, freed }
+        let (held_bytes, used_bytes, freed) = (AtomicU64::new(0), Default::default(), Notify::new());
+        let (max_bytes, excess_bytes) = (AtomicU64::new(max_bytes), AtomicU64::new(0));
+        Self { held_bytes, used_bytes, max_bytes, excess_bytes, hot, freed }
     }
 
     /// Changes the limit.
     pub(crate) fn set_max_bytes(&self, max_bytes: u64) {
         self.max_bytes.store(max_bytes, Relaxed);
+    }
+
+    /// Records by how many bytes the process exceeds its limit. What the sizes of places do not cover is taken from new
+    /// requests and connections, but not from responses that have begun, because they end by themselves.
+    pub(crate) fn set_excess_bytes(&self, excess_bytes: u64) {
+        self.excess_bytes.store(excess_bytes, Relaxed);
     }
 
     /// Returns the reserved bytes.
@@ -87,15 +97,15 @@ impl ExchangeBudget {
 
     /// Reserves the place of an exchange whose request has a head of `head_bytes`.
     pub(crate) fn begin_exchange(self: &Arc<Self>, head_bytes: u64) -> Option<ExchangePlace> {
-        self.add(PlaceUse::Exchange, head_bytes);
-        let place = ExchangePlace { used_for: PlaceUse::Exchange, head_bytes, budget: Arc::clone(self) };
+        let mut place = self.take_anyway(PlaceUse::Exchange);
+        place.grow(head_bytes);
         place.is_within_limit().then_some(place)
     }
 
     /// Reserves a place even if there is no memory for it.
     pub(crate) fn take_anyway(self: &Arc<Self>, used_for: PlaceUse) -> ExchangePlace {
-        self.add(used_for, 0);
-        ExchangePlace { used_for, head_bytes: 0, budget: Arc::clone(self) }
+        self.add(used_for, used_for.bytes());
+        ExchangePlace { used_for, more_bytes: 0, budget: Arc::clone(self) }
     }
 
     /// Waits briefly for a place, because fetches end by themselves.
@@ -113,12 +123,9 @@ impl ExchangeBudget {
         timeout(PLACE_PATIENCE, taking).await.ok()
     }
 
-    fn add(&self, used_for: PlaceUse, head_bytes: u64) {
-        let bytes = used_for.bytes() + head_bytes;
+    fn add(&self, used_for: PlaceUse, bytes: u64) {
         let before = self.held_bytes.fetch_add(bytes, Relaxed);
-        if used_for == PlaceUse::Connection {
-            self.connection_bytes.fetch_add(bytes, Relaxed);
-        }
+        self.used_bytes[used_for as usize].fetch_add(bytes, Relaxed);
         if before / STEP_BYTES != (before + bytes) / STEP_BYTES {
             let capacity = self.cache_bytes_max();
             if capacity < self.hot.capacity_bytes() {
@@ -127,13 +134,10 @@ impl ExchangeBudget {
         }
     }
 
-    fn give_back(&self, used_for: PlaceUse, head_bytes: u64) {
-        let bytes = used_for.bytes() + head_bytes;
+    fn give_back(&self, used_for: PlaceUse, bytes: u64) {
         let before = self.held_bytes.fetch_sub(bytes, Relaxed);
         assert!(before >= bytes, "{bytes} bytes were reserved for {used_for:?}, of all only {before}");
-        if used_for == PlaceUse::Connection {
-            self.connection_bytes.fetch_sub(bytes, Relaxed);
-        }
+        self.used_bytes[used_for as usize].fetch_sub(bytes, Relaxed);
         self.freed.notify_one();
     }
 }
@@ -141,51 +145,92 @@ impl ExchangeBudget {
 impl ExchangePlace {
     /// Returns whether there was memory for the place.
     pub(crate) fn is_within_limit(&self) -> bool {
-        let ExchangeBudget { held_bytes, connection_bytes, .. } = &*self.budget;
+        let ExchangeBudget { held_bytes, used_bytes, excess_bytes, .. } = &*self.budget;
         let max = self.budget.places_bytes_max();
-        let is_within = |bytes: u64, sixteenths: u64| bytes <= max / SIXTEENTHS * sixteenths;
-        match self.used_for {
-            // Connections without a request leave room for requests.
-            PlaceUse::Connection => is_within(connection_bytes.load(Relaxed), 12) && is_within(held_bytes.load(Relaxed), 16),
-            PlaceUse::Fetch => is_within(held_bytes.load(Relaxed), 15),
-            PlaceUse::Http2 | PlaceUse::Exchange | PlaceUse::Streaming => is_within(held_bytes.load(Relaxed), 16),
-        }
+        let excess = match self.used_for {
+            PlaceUse::Streaming | PlaceUse::Fetch => 0,
+            // The excess may have other causes, so half is always left.
+            PlaceUse::Connection | PlaceUse::Http2 | PlaceUse::Exchange => excess_bytes.load(Relaxed).min(max / 2),
+        };
+        let used = used_bytes[self.used_for as usize].load(Relaxed);
+        held_bytes.load(Relaxed) <= max - excess && used <= max / SIXTEENTHS * self.used_for.sixteenths_max()
+    }
+
+    /// Adds bytes to the place, even if there is no memory for them.
+    pub(crate) fn grow(&mut self, bytes: u64) {
+        self.budget.add(self.used_for, bytes);
+        self.more_bytes += bytes;
     }
 
     /// Uses the place of an exchange for the response, whose request is no longer needed. Returns `false` if there is no
     /// memory for it.
     pub(crate) fn begin_streaming(&mut self) -> bool {
-        let ExchangePlace { used_for, head_bytes, budget } = self;
-        budget.add(PlaceUse::Streaming, 0);
-        budget.give_back(*used_for, *head_bytes);
-        *used_for = PlaceUse::Streaming;
-        *head_bytes = 0;
+        let streaming = self.budget.take_anyway(PlaceUse::Streaming);
+        *self = streaming;
         self.is_within_limit()
+    }
+}
+
+/// The memory that the HTTP library keeps for the streams of a connection.
+pub(crate) struct StreamMemory {
+    /// Most streams at once so far.
+    count_max: AtomicU32,
+    place: Mutex<ExchangePlace>,
+}
+
+impl StreamMemory {
+    pub(crate) fn new(place: ExchangePlace) -> Self {
+        Self { count_max: AtomicU32::new(0), place: Mutex::new(place) }
+    }
+
+    /// Counts the memory of further streams once there are `count` at once.
+    pub(crate) fn note(&self, count: u32) {
+        let before = self.count_max.fetch_max(count, Relaxed);
+        if count > before {
+            let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+            place.grow(u64::from(count - before) * HTTP2_STREAM_BYTES);
+        }
     }
 }
 
 impl Drop for ExchangePlace {
     fn drop(&mut self) {
-        self.budget.give_back(self.used_for, self.head_bytes);
+        self.budget.give_back(self.used_for, self.used_for.bytes() + self.more_bytes);
     }
 }
 
 impl PlaceUse {
+    const COUNT: usize = 5;
+
+    /// Returns the part of all places that a use may take. Clients that do nothing leave room for requests, and requests
+    /// that wait leave room for responses, without which they would wait for ever.
+    const fn sixteenths_max(self) -> u64 {
+        match self {
+            Self::Connection | Self::Http2 => 12,
+            Self::Exchange => 10,
+            Self::Streaming | Self::Fetch => 15,
+        }
+    }
+
     /// Returns the measured bytes of a use (`bench/memory.py`), rounded up.
     const fn bytes(self) -> u64 {
         match self {
             // The socket, its state and its task. If there are many, those that do nothing keep nothing else.
             Self::Connection => 2_200,
-            Self::Http2 => 32 << 10,
-            Self::Exchange => 13 << 10,
+            Self::Http2 => 20 << 10,
+            // The state of both connections, and a little of a body that arrived with its head.
+            Self::Exchange => (12 << 10) + SCARCE_HEAD_READ_BYTES as u64,
             // The HTTP library's two buffers, and the least share of a body.
-            Self::Streaming => 32 << 10,
+            Self::Streaming => 24 << 10,
             // The window has the least share of a body, and one piece more.
-            Self::Fetch => 24 << 10,
+            Self::Fetch => 28 << 10,
         }
     }
 }
 
+/// The memory that the HTTP library keeps for each of the most streams that a connection has had at once, as long as the
+/// connection is open.
+const HTTP2_STREAM_BYTES: u64 = 2 << 10;
 /// The memory cache is resized whenever this many more bytes are reserved.
 const STEP_BYTES: u64 = 1 << 20;
 /// Smallest memory cache, in bytes.
@@ -234,6 +279,19 @@ mod tests {
         assert_eq!(budget.cache_bytes_max(), most);
         assert!(budget.hot.capacity_bytes() < most + STEP_BYTES, "{}", budget.hot.capacity_bytes());
         drop(places);
+    }
+
+    #[test]
+    fn excess_of_the_process_is_taken_from_new_requests_up_to_half_of_their_memory() {
+        let budget = budget(1 << 20);
+        let take = || std::iter::from_fn(|| budget.begin_exchange(0)).take(1000).collect::<Vec<_>>();
+        let all = take().len();
+        budget.set_excess_bytes(512 << 10);
+        let mut half = take();
+        assert!(half.len() < all && !half.is_empty(), "{} of {all}", half.len());
+        budget.set_excess_bytes(u64::MAX);
+        assert!(half.pop().is_some() && budget.begin_exchange(0).is_some());
+        assert!(half[0].begin_streaming() && budget.take(PlaceUse::Fetch).is_some(), "what has begun goes on");
     }
 
     #[test]

@@ -48,7 +48,7 @@ use crate::{
         waiting::WaitingConnection,
     },
     config::Listener,
-    exchange_budget::PlaceUse,
+    exchange_budget::{PlaceUse, StreamMemory},
     metrics::CountGuard,
     origin::target::Origin,
     request::exchange,
@@ -184,12 +184,13 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
     watched.arm(config.limits.idle);
     let is_movable = protocol == ClientProtocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
     let _unmovable = (!is_movable).then(|| count_unmovable(worker));
-    let is_http2 = protocol == ClientProtocol::Http2;
-    let place = is_http2.then(|| worker.shared.cache.places.take_anyway(PlaceUse::Http2));
-    if place.as_ref().is_some_and(|place| !place.is_within_limit()) {
-        worker.metrics.connections_refused.add(1);
-        return;
-    }
+    let streams = match protocol {
+        ClientProtocol::Http1 => None,
+        ClientProtocol::Http2 => match worker.shared.cache.places.take(PlaceUse::Http2) {
+            Some(place) => Some(Box::new(StreamMemory::new(place))),
+            None => return worker.metrics.connections_refused.add(1),
+        },
+    };
     let client = Arc::new(Client {
         worker: Arc::clone(worker),
         peer,
@@ -209,7 +210,8 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
         exchange_count: AtomicU32::new(0),
         abandoned: AbandonedRequests::default(),
         raw: Mutex::default(),
-        floods: (protocol == ClientProtocol::Http2).then(Box::default),
+        floods: streams.is_some().then(Box::default),
+        streams,
         in_head: AtomicBool::new(false),
         fatal_fault: OnceLock::new(),
         watched,

@@ -33,6 +33,7 @@ use crate::{
         socket::ClientProtocol,
     },
     config::{Fleet, ProxyConfig},
+    exchange_budget::StreamMemory,
     forwarded,
     origin::{
         target::{Origin, host_of, is_within},
@@ -81,6 +82,8 @@ pub(crate) struct Client {
     pub(super) raw: Mutex<RawRequests>,
     /// Counts of HTTP/2 frames, to detect floods.
     pub(super) floods: Option<Box<FloodGuard>>,
+    /// The memory of an HTTP/2 connection's streams.
+    pub(super) streams: Option<Box<StreamMemory>>,
     /// Whether the head of an HTTP/2 request is arriving. In that case nothing else may extend its deadline.
     pub(super) in_head: AtomicBool,
     /// The reason to read nothing more, once there is one. It is checked before every read.
@@ -123,7 +126,10 @@ pub(super) struct AbandonedRequests {
 impl Client {
     /// Begins a request whose head has arrived. Returns the fault in the head, if there is one.
     pub(crate) fn begin(&self) -> Option<HeadFault> {
-        self.exchange_count.fetch_add(1, Relaxed);
+        let count = self.exchange_count.fetch_add(1, Relaxed) + 1;
+        if let Some(streams) = &self.streams {
+            streams.note(count);
+        }
         self.phase.store(ConnectionPhase::Busy as u8, Relaxed);
         self.arm(self.worker.shared.config.limits.stall);
         match &self.floods {

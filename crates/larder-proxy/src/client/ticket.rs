@@ -10,8 +10,9 @@ use std::{
 use http::StatusCode;
 
 use crate::{
-    access_log::OpenLogLine, client::peer::Client, errors::BodyError, exchange_budget::ExchangePlace, log_format::SentResponse,
-    metrics::ExchangeSummary, outcome::Outcome, popular::PopularitySubject, times::TimeBucket, worker::Worker,
+    access_log::OpenLogLine, client::peer::Client, errors::BodyError, exchange_budget::ExchangePlace,
+    log_format::SentResponse, metrics::ExchangeSummary, outcome::Outcome, popular::PopularitySubject,
+    times::TimeBucket, worker::Worker,
 };
 
 /// A line for the access log of the worker that answers.

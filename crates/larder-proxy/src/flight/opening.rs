@@ -45,7 +45,8 @@ impl Fetch {
     pub(super) async fn open(&self, answer: OriginAnswer, mut place: StorePlace, selecting: SelectingFields) {
         let status = answer.head.status;
         let has_arrived = answer.body.has_arrived();
-        let place_of_fetch = if has_arrived { None } else { self.cache().shared.places.take_soon(PlaceUse::Fetch).await };
+        let place_of_fetch =
+            if has_arrived { None } else { self.cache().shared.places.take_soon(PlaceUse::Fetch).await };
         if place_of_fetch.is_none() && !has_arrived {
             return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded));
         }

@@ -27,7 +27,7 @@ use http_body::Frame;
 use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 
-use crate::origin::stream::OriginStream;
+use crate::{body_budget::Reservation, origin::stream::OriginStream};
 
 pub(crate) mod framing;
 pub(crate) mod head;
@@ -74,6 +74,8 @@ pub(crate) struct Http1Exchange {
 pub(crate) struct Http1Body {
     decoder: BodyDecoder,
     received: Bytes,
+    /// Counts what arrived with the head until it is returned, because the response may wait until then.
+    arrived_with_head: Option<Reservation>,
     /// Whether `received` is the whole body, which arrived with the head, rather than octets to be decoded.
     is_decoded: bool,
     /// The count of the octets that were returned.
@@ -176,7 +178,7 @@ impl Http1Exchange {
         loop {
             let received = ready!(ARRIVALS.with_borrow_mut(|arrivals| {
                 // What arrives with the head is the first piece of the body.
-                let read_len = connection.stream.read_len().min(ARRIVALS_BYTES);
+                let read_len = connection.stream.head_read_len().min(ARRIVALS_BYTES);
                 let mut buffer = ReadBuf::new(&mut arrivals[..read_len]);
                 ready!(connection.stream.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
                 Poll::Ready(self.take(buffer.filled(), connection))
@@ -274,7 +276,8 @@ impl Http1Exchange {
             && !matches!(decoder, BodyDecoder::UntilClose);
         let meter = decoder.meter();
         let received = Bytes::copy_from_slice(after);
-        let mut body = Http1Body { decoder, received, is_decoded: false, meter };
+        let arrived_with_head = connection.stream.reserve(received.len());
+        let mut body = Http1Body { decoder, received, arrived_with_head, is_decoded: false, meter };
         body.note_end(connection);
         body.decode_whole(connection);
         let mut response = Response::new(body);
@@ -293,6 +296,7 @@ impl Http1Body {
         connection: Option<&mut Http1Connection>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ExchangeFault>>> {
+        self.arrived_with_head = None;
         if self.is_decoded {
             self.is_decoded = false;
             let data = std::mem::take(&mut self.received);

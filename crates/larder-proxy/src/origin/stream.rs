@@ -20,7 +20,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use crate::{
-    body_budget::{BodyBudget, SHARE_BYTES_MIN},
+    body_budget::{BodyBudget, Reservation, SHARE_BYTES_MIN},
     origin::status_line::{RequestCount, StatusLines},
     watch::WatchedConnection,
 };
@@ -96,6 +96,20 @@ impl OriginStream {
             _ if self.received < LONG_BYTES => SHORT_BODY_READ_BYTES,
             _ => LONG_BODY_READ_BYTES,
         }
+    }
+
+    /// Returns how many octets should be read at once while a head is expected. They may include the start of a body,
+    /// which stays in memory until there is a place for the body.
+    pub(super) fn head_read_len(&self) -> usize {
+        match &self.bodies {
+            Some(bodies) if bodies.is_scarce() => SCARCE_HEAD_READ_BYTES,
+            _ => self.read_len(),
+        }
+    }
+
+    /// Counts `len` octets of a body, unless this is a tunnel.
+    pub(super) fn reserve(&self, len: usize) -> Option<Reservation> {
+        self.bodies.as_ref().filter(|_| len > 0).map(|bodies| bodies.reserve(len as u64))
     }
 
     fn note_received(&mut self, received: &mut [u8]) {
@@ -204,5 +218,7 @@ const SOME_BYTES: usize = (16 << 10) - 1;
 const LONG_BYTES: u64 = 256 << 10;
 /// Bytes read at once of a body that may be short.
 const SHORT_BODY_READ_BYTES: usize = 64 << 10;
+/// Bytes read at once while a head is expected and memory is short.
+pub(crate) const SCARCE_HEAD_READ_BYTES: usize = 4 << 10;
 /// Bytes read at once of a long body. Larger pieces make long bodies cheaper, and cost memory per fetch.
 const LONG_BODY_READ_BYTES: usize = 256 << 10;

@@ -7,12 +7,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 use http::Request;
 use hyper::body::Incoming;
 
-use crate::{
-    client::peer::Client,
-    exchange_budget::ExchangePlace,
-    request::accounting::RequestNote,
-    worker::Worker,
-};
+use crate::{client::peer::Client, exchange_budget::ExchangePlace, request::accounting::RequestNote, worker::Worker};
 
 /// A request without a response yet. Over HTTP/2, its client may abandon it while the connection's other requests
 /// continue.

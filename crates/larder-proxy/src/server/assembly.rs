@@ -24,7 +24,6 @@ use crate::{
     access_log::AccessLog,
     admin_tokens::AdminTokens,
     body_budget::BodyBudget,
-    exchange_budget::ExchangeBudget,
     build_caches::{BuildCacheTable, BuildCacheTokens},
     cache::{
         CacheShared, SitePolicy, arrivals::Arrivals, copies::SiblingCopies, groups::PageGroups, hot::HotItem,
@@ -34,6 +33,7 @@ use crate::{
     client::{certificates::CertificateSet, intercept::Interceptor, opening, passwords::PasswordList},
     config::{ProxyConfig, Site},
     delays::DelayTable,
+    exchange_budget::ExchangeBudget,
     file_watcher::FileWatcher,
     fleet::{keys::FleetKeys, link::FleetLink, peers::FleetPeers, shared_log::stream::SharedLogLink},
     flight::{rest::TailFetches, table::FlightTable},

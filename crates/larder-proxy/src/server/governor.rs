@@ -71,8 +71,7 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
         let limit = source
             .map_or(limit_max, |source| yielding.next_limit(source.levels(), ProcessMemory { resident, cached }, now));
         adopt_limit(&shared, limit, limit_max);
-        let exchange_bytes = share_of(shared.config.exchange_bytes(), limit, limit_max);
-        shared.cache.places.set_max_bytes(exchange_bytes_max(exchange_bytes, resident.saturating_sub(limit)));
+        shared.cache.places.set_excess_bytes(resident.saturating_sub(limit));
         let capacity_max = shared.config.hot_bytes.min(shared.cache.places.cache_bytes_max());
         let look = MemoryLook { now, resident, limit, cached, capacity: hot.capacity_bytes(), capacity_max };
         let capacity = governor.next_capacity(&look);
@@ -82,7 +81,7 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     }
 }
 
-/// Publishes the limit, and sets the share of bodies in flight.
+/// Publishes the limit, and sets the shares of exchanges and of bodies in flight.
 fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     let before = shared.counts.memory_bytes.swap(limit, Relaxed);
     if limit == before {
@@ -95,18 +94,13 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     }
     let bodies = share_of(shared.config.window_bytes(), limit, limit_max);
     shared.cache.bodies.set_max_bytes(bodies.max(BODIES_BYTES_MIN.min(shared.config.window_bytes())));
+    shared.cache.places.set_max_bytes(share_of(shared.config.exchange_bytes(), limit, limit_max));
 }
 
 /// Returns the share of a part that has `bytes` under the highest limit.
 fn share_of(bytes: u64, limit: u64, limit_max: u64) -> u64 {
     let share = u128::from(bytes) * u128::from(limit) / u128::from(limit_max.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
-}
-
-/// Returns the memory for exchanges while the process exceeds its limit by `excess`. The places of exchanges are
-/// estimates, and what they miss is taken from further ones. Half always stays, because the excess may have other causes.
-fn exchange_bytes_max(exchange_bytes: u64, excess: u64) -> u64 {
-    exchange_bytes - excess.min(exchange_bytes / 2)
 }
 
 /// Notifies `alarm` whenever the kernel reports that memory is short. Without such reports, one check per second
@@ -191,14 +185,6 @@ mod tests {
         assert_eq!(governor.next_capacity(&lower), 10 * MIB, "a limit that has fallen counts at once");
         let mut governor = Governor { settled_at: Some(first.now + SETTLING), ..Governor::default() };
         assert_eq!(governor.next_capacity(&later(SETTLING)), 12 * MIB);
-    }
-
-    #[test]
-    fn excess_is_taken_from_further_exchanges_up_to_half_of_them() {
-        assert_eq!(exchange_bytes_max(20 * MIB, 0), 20 * MIB);
-        assert_eq!(exchange_bytes_max(20 * MIB, 3 * MIB), 17 * MIB);
-        assert_eq!(exchange_bytes_max(20 * MIB, 100 * MIB), 10 * MIB);
-        assert_eq!(share_of(20 * MIB, 32 * MIB, 64 * MIB), 10 * MIB);
     }
 
     #[test]
