@@ -1,12 +1,13 @@
 //! Limits the memory of connections and exchanges: what each of them holds besides the counted bytes of its body.
 //!
 //! Owns: the count of reserved bytes, and the capacity that they leave to the memory cache. A place is reserved before
-//! its memory is used, because a thousand requests can arrive between two checks of the governor. Invariants: nobody
-//! waits for a place whose owner is a client, so a client that stands still takes memory from the others, but not their
-//! turn. Each use has a share of its own. Cost: an atomic addition per place; the memory cache is
-//! resized once per [`STEP_BYTES`].
+//! its memory is used, because a thousand requests can arrive between two checks of the governor. Invariants: only a
+//! fetch waits for a place, and only briefly, so clients that stand still take memory from the others, but do not stop
+//! them. Each use has a share of its own. Cost: two atomic additions per place; the memory cache is resized once per
+//! [`STEP_BYTES`].
 
 use std::{
+    pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -80,7 +81,7 @@ impl ExchangeBudget {
     }
 
     /// Returns the limit of the reserved bytes.
-    pub(crate) fn places_bytes_max(&self) -> u64 {
+    fn places_bytes_max(&self) -> u64 {
         self.max_bytes.load(Relaxed).saturating_sub(CACHE_BYTES_MIN)
     }
 
@@ -91,8 +92,13 @@ impl ExchangeBudget {
 
     /// Reserves a place, or returns `None` if there is no memory for it.
     pub(crate) fn take(self: &Arc<Self>, used_for: PlaceUse) -> Option<ExchangePlace> {
-        let place = self.take_anyway(used_for);
-        place.is_within_limit().then_some(place)
+        self.add(used_for, used_for.bytes());
+        if !self.is_within_limit(used_for) {
+            // Those that wait for a place are not woken, because nothing has changed for them.
+            self.subtract(used_for, used_for.bytes());
+            return None;
+        }
+        Some(ExchangePlace { used_for, more_bytes: 0, budget: Arc::clone(self) })
     }
 
     /// Reserves the place of an exchange whose request has a head of `head_bytes`.
@@ -113,7 +119,8 @@ impl ExchangeBudget {
         let taking = async {
             loop {
                 // Registered first, so that no place that is given back meanwhile is missed.
-                let freed = self.freed.notified();
+                let mut freed = pin!(self.freed.notified());
+                freed.as_mut().enable();
                 if let Some(place) = self.take(used_for) {
                     return place;
                 }
@@ -134,26 +141,29 @@ impl ExchangeBudget {
         }
     }
 
-    fn give_back(&self, used_for: PlaceUse, bytes: u64) {
+    fn subtract(&self, used_for: PlaceUse, bytes: u64) {
         let before = self.held_bytes.fetch_sub(bytes, Relaxed);
         assert!(before >= bytes, "{bytes} bytes were reserved for {used_for:?}, of all only {before}");
         self.used_bytes[used_for as usize].fetch_sub(bytes, Relaxed);
-        self.freed.notify_one();
+    }
+
+    /// Returns whether there is memory for what is reserved for a use.
+    fn is_within_limit(&self, used_for: PlaceUse) -> bool {
+        let max = self.places_bytes_max();
+        let excess = match used_for {
+            PlaceUse::Streaming | PlaceUse::Fetch => 0,
+            // The excess may have other causes, so half is always left.
+            PlaceUse::Connection | PlaceUse::Http2 | PlaceUse::Exchange => self.excess_bytes.load(Relaxed).min(max / 2),
+        };
+        let used = self.used_bytes[used_for as usize].load(Relaxed);
+        self.held_bytes() <= max - excess && used <= max / SIXTEENTHS * used_for.sixteenths_max()
     }
 }
 
 impl ExchangePlace {
     /// Returns whether there was memory for the place.
     pub(crate) fn is_within_limit(&self) -> bool {
-        let ExchangeBudget { held_bytes, used_bytes, excess_bytes, .. } = &*self.budget;
-        let max = self.budget.places_bytes_max();
-        let excess = match self.used_for {
-            PlaceUse::Streaming | PlaceUse::Fetch => 0,
-            // The excess may have other causes, so half is always left.
-            PlaceUse::Connection | PlaceUse::Http2 | PlaceUse::Exchange => excess_bytes.load(Relaxed).min(max / 2),
-        };
-        let used = used_bytes[self.used_for as usize].load(Relaxed);
-        held_bytes.load(Relaxed) <= max - excess && used <= max / SIXTEENTHS * self.used_for.sixteenths_max()
+        self.budget.is_within_limit(self.used_for)
     }
 
     /// Adds bytes to the place, even if there is no memory for them.
@@ -195,7 +205,8 @@ impl StreamMemory {
 
 impl Drop for ExchangePlace {
     fn drop(&mut self) {
-        self.budget.give_back(self.used_for, self.used_for.bytes() + self.more_bytes);
+        self.budget.subtract(self.used_for, self.used_for.bytes() + self.more_bytes);
+        self.budget.freed.notify_one();
     }
 }
 
@@ -250,12 +261,13 @@ mod tests {
 
     #[test]
     fn places_are_given_until_the_memory_is_reserved_and_again_when_it_is_given_back() {
-        let budget = budget(64 << 10);
+        let budget = budget(1 << 20);
         let mut places: Vec<_> = std::iter::from_fn(|| budget.begin_exchange(0)).take(100).collect();
-        assert_eq!(places.len() as u64, (64 << 10) / PlaceUse::Exchange.bytes());
+        let share = (1 << 20) / SIXTEENTHS * PlaceUse::Exchange.sixteenths_max();
+        assert_eq!(places.len() as u64, share / PlaceUse::Exchange.bytes());
         places.pop();
-        assert!(budget.begin_exchange(0).is_some());
         assert!(budget.begin_exchange(60 << 10).is_none(), "a long head counts");
+        assert!(budget.begin_exchange(0).is_some());
         drop(places);
         assert_eq!(budget.held_bytes(), 0);
     }
@@ -298,7 +310,7 @@ mod tests {
     fn fetch_gets_the_place_of_another_that_ends() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let budget = budget(32 << 10);
+            let budget = budget(PlaceUse::Fetch.bytes() * 5 / 4);
             let first = budget.take_soon(PlaceUse::Fetch).await.unwrap();
             let second = tokio::spawn({
                 let budget = Arc::clone(&budget);
