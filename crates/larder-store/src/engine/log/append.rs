@@ -5,7 +5,7 @@
 use super::{
     LogEngine, RESERVE_SEGMENTS_MIN,
     index::{IndexSlot, InsertOutcome, LogIndex, SizeClass, SlotMatches},
-    layout::{AppendRole, AppendedRecord, LogState, LogTransfer, LostRecord},
+    layout::{AppendRole, AppendedRecord, LogState, LogTransfer, LostRecord, MovedRecord, place_after},
     parts::ClientAppender,
     read::{RecognisedEntries, RecordAge},
 };
@@ -260,10 +260,10 @@ impl LogEngine {
         let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
         // Sealing a unit may have reordered its groups. Before the lock is released, the index must know the new
         // places.
-        self.follow_moves(&mut log);
+        let moves = self.follow_moves(&mut log);
         match outcome {
             Ok(appended) => {
-                self.index_appended(record, appended, condition);
+                self.index_appended(record, appended, condition, &moves);
                 if record.meta.kind == RecordKind::Tombstone {
                     let segment = self.geometry.segment_of(appended.position);
                     self.note_removed(record.meta.hash.key_hash(), segment, &log);
@@ -301,8 +301,15 @@ impl LogEngine {
             && self.is_unknown(key_hash)
     }
 
-    /// Makes an appended record its key's entry in the index. Called under the log's lock.
-    fn index_appended(&self, record: &RecordParts<'_>, appended: AppendedRecord, condition: AppendCondition<'_>) {
+    /// Makes an appended record its key's entry in the index. Called under the log's lock. `moves` were made for its
+    /// room, after the condition was checked.
+    fn index_appended(
+        &self,
+        record: &RecordParts<'_>,
+        appended: AppendedRecord,
+        condition: AppendCondition<'_>,
+        moves: &[Vec<MovedRecord>],
+    ) {
         if matches!(condition, AppendCondition::Part) {
             return;
         }
@@ -317,20 +324,21 @@ impl LogEngine {
             AppendCondition::Recognised(_) | AppendCondition::Beside | AppendCondition::Part => 0,
         };
         let slot = IndexSlot { position: appended.position, size, hits, short_lived: appended.short_lived };
-        let replaced = match &condition {
-            AppendCondition::StillAt(from) | AppendCondition::Reinserted { from, .. } => std::slice::from_ref(from),
-            AppendCondition::Beside | AppendCondition::Part => &[],
+        let present = |&position: &Sector| place_after(moves, position);
+        let replaced: Vec<Sector> = match &condition {
+            AppendCondition::StillAt(from) | AppendCondition::Reinserted { from, .. } => vec![present(from)],
+            AppendCondition::Beside | AppendCondition::Part => Vec::new(),
             AppendCondition::Recognised(recognised) => {
                 // An unreadable record may be an older one of this key. If its slot stayed, it could resurface once it
                 // is readable again.
-                recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(key_hash, position));
-                &recognised.own
+                recognised.unreadable.iter().for_each(|position| _ = self.forget_through(key_hash, present(position)));
+                recognised.own.iter().map(present).collect()
             }
         };
         if record.meta.kind == RecordKind::Tombstone && !matches!(condition, AppendCondition::Beside) {
-            self.index.remove(key_hash, replaced);
+            self.index.remove(key_hash, &replaced);
             self.index.note_removed(key_hash, Some(slot));
-        } else if let InsertOutcome::Displaced(slot, address) = self.index.insert(key_hash, slot, replaced) {
+        } else if let InsertOutcome::Displaced(slot, address) = self.index.insert(key_hash, slot, &replaced) {
             let counters = &self.volume.counters;
             // A full set drops its least recently used entry. That is its eviction policy, not a loss.
             let is_set = matches!(self.index, LogIndex::Sets(_));

@@ -15,12 +15,15 @@ use bytes::Bytes;
 
 impl LogEngine {
     /// Updates the index with the new places of entries that were moved when their unit was sealed. Called under the
-    /// log's lock, so that no lookup sees the old places.
-    pub(super) fn follow_moves(&self, log: &mut LogState) {
-        for MovedRecord { key_hash, from, to, sectors } in log.take_moved() {
-            assert!(self.geometry.segment_of(to).is_some(), "a record moves to a place in a segment");
-            self.index.relocate(key_hash, from, to, sectors);
+    /// log's lock, so that no lookup sees the old places. Returns the moves.
+    pub(super) fn follow_moves(&self, log: &mut LogState) -> Vec<Vec<MovedRecord>> {
+        let steps = log.take_moved();
+        for step in &steps {
+            let is_in_segment = |moved: &MovedRecord| self.geometry.segment_of(moved.to).is_some();
+            assert!(step.iter().all(is_in_segment), "a record moves to a place in a segment");
+            self.index.relocate(step);
         }
+        steps
     }
 
     /// Passes on the entries of `first`'s group that follow it in `bytes`. `first` is at `position` and at the start of

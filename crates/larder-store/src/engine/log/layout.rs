@@ -36,7 +36,7 @@ use crate::{
 use buffers::{buffer_of, spare_buffer};
 use carry::OpenGroups;
 use closing::{ClosingSegment, TrailerInFlight};
-pub(crate) use groups::MovedRecord;
+pub(crate) use groups::{MovedRecord, place_after};
 use open::{AppendPlace, OpenSegment, OpenUnit, Opening};
 use segments::SegmentTable;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -98,8 +98,8 @@ pub(crate) struct LogState {
     groups: Option<OpenGroups>,
     /// Size at which a unit of this volume is written to the device.
     unit_bytes: u64,
-    /// Records moved by the reordering of groups since the last call.
-    moved: Vec<MovedRecord>,
+    /// Records moved since the last call: those of each step, which moved at once.
+    moved: Vec<Vec<MovedRecord>>,
 }
 
 /// A transfer to be made. Its outcome is reported to [`LogState::unit_written`] or [`LogState::trailer_written`].
@@ -222,9 +222,9 @@ impl LogState {
         self.spare.iter_mut().for_each(|buffer| *buffer = spare_buffer(self.unit_bytes));
     }
 
-    /// Returns the records that moved since the last call. The index must follow them before the log's lock is
-    /// released.
-    pub(crate) fn take_moved(&mut self) -> Vec<MovedRecord> {
+    /// Returns the steps in which records moved since the last call. The index must follow them before the log's lock
+    /// is released.
+    pub(crate) fn take_moved(&mut self) -> Vec<Vec<MovedRecord>> {
         std::mem::take(&mut self.moved)
     }
 
@@ -323,7 +323,7 @@ impl LogState {
         let Some(open) = &mut self.open[generation as usize] else { return };
         if self.groups.is_some() {
             let (moved, _) = open.gather_groups(&self.geometry, self.volume, &mut self.spare, &|_| false);
-            self.moved.extend(moved);
+            self.moved.push(moved);
         }
         self.seal_gathered_of(generation, actions);
     }

@@ -17,7 +17,10 @@
 pub(crate) mod demoted;
 mod elsewhere;
 
-use super::index::{IndexSlot, InsertOutcome, LoadedRecord, SizeClass, SlotMatches};
+use super::{
+    index::{IndexSlot, InsertOutcome, LoadedRecord, SizeClass, SlotMatches},
+    layout::MovedRecord,
+};
 use crate::{
     engine::kit::sets::{PackedSets, SetPlace, SetShape, SetWay, UnpackedSet, set_of},
     format::record::RECORD_SECTORS_MAX,
@@ -253,8 +256,17 @@ impl LocatedSets {
         if self.overwritten.load(Ordering::Relaxed) == 0 { 0 } else { self.overwritten.swap(0, Ordering::Relaxed) }
     }
 
-    /// Notes that the entry at `from` was moved to `to`, and that a read of it takes `sectors`.
-    pub(crate) fn relocate(&self, key_hash: KeyHash, from: Sector, to: Sector, sectors: u64) {
+    /// Follows records that moved at once.
+    ///
+    /// All entries are found before one changes: the old place of one record can be the new place of another.
+    pub(crate) fn relocate(&self, moved: &[MovedRecord]) {
+        let is_present = |moved: &&MovedRecord| self.peek(moved.key_hash).at(moved.from).is_some();
+        let present: Vec<&MovedRecord> = moved.iter().filter(is_present).collect();
+        present.into_iter().for_each(|moved| self.relocate_entry(moved));
+    }
+
+    /// Notes the new place of an entry, and how many sectors a read of it takes.
+    fn relocate_entry(&self, &MovedRecord { key_hash, from, to, sectors }: &MovedRecord) {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, _)) = self.present(&mut partition, at) else { return };
         // An entry that moves to another segment gets the generation of its new place.
@@ -442,6 +454,10 @@ mod tests {
         IndexSlot { position: Sector(position), size: SizeClass::holding(sectors), hits: 0, short_lived: false }
     }
 
+    fn moved(key_hash: u64, from: u64, to: u64, sectors: u64) -> MovedRecord {
+        MovedRecord { key_hash: KeyHash(key_hash), from: Sector(from), to: Sector(to), sectors }
+    }
+
     /// Inserts eight entries, which fill a set.
     fn fill(index: &LocatedSets) {
         for n in 1..=8 {
@@ -474,7 +490,7 @@ mod tests {
                     model.remove(&key);
                 }
                 1 if !own.is_empty() => {
-                    index.relocate(KeyHash(key), own[0], Sector(position), 3);
+                    index.relocate(&[moved(key, own[0].0, position, 3)]);
                     model.insert(key, position);
                 }
                 2 => index.count_hit(KeyHash(key), own.first().copied()),
@@ -515,6 +531,18 @@ mod tests {
         assert_eq!(found(&index, 1), [38, 40, 50]);
         index.note_removed(KeyHash(1), false);
         assert!(found(&index, 256).is_empty(), "a removal without a record drops whatever may be its own");
+    }
+
+    /// At stake: a removed key that returns by the entry of a key with its tag. The record of the removed key moves from
+    /// where that entry moves to.
+    #[test]
+    fn an_entry_does_not_follow_the_record_whose_place_it_took() {
+        let (index, _) = index(LOG_N, 8);
+        index.insert(KeyHash(1), slot(10, 1), &[]);
+        index.insert(KeyHash(256), slot(11, 1), &[]);
+        assert!(index.remove_at(KeyHash(256), Sector(11)));
+        index.relocate(&[moved(1, 10, 11, 1), moved(256, 11, 12, 1)]);
+        assert_eq!(found(&index, 1), [11]);
     }
 
     /// The position file has one position for a tag.
@@ -581,9 +609,9 @@ mod tests {
         let (index, _) = index(SetShape { length_bits: 8, ..LOG_N }, 8);
         index.insert(KeyHash(1), slot(50, 17), &[]);
         assert_eq!(index.find(KeyHash(1)).only().map(|slot| slot.size.sectors()), Some(32));
-        index.relocate(KeyHash(1), Sector(49), Sector(70), 100);
+        index.relocate(&[moved(1, 49, 70, 100)]);
         assert_eq!(found(&index, 1), [50], "it was another entry that moved");
-        index.relocate(KeyHash(1), Sector(50), Sector(70), 100);
+        index.relocate(&[moved(1, 50, 70, 100)]);
         let moved = index.find(KeyHash(1)).only().map(|slot| (slot.position, slot.size.sectors()));
         assert_eq!(moved, Some((Sector(70), 112)));
         assert!(index.remove_at(KeyHash(1), Sector(70)) && !index.remove_at(KeyHash(1), Sector(70)));

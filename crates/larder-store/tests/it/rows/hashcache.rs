@@ -1,7 +1,7 @@
 //! At stake: the HashCache policies behave as the paper says. Counts bits in memory, and device reads and writes of a
 //! hit, a miss and an insertion.
 
-use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
+use crate::support::{HEAD_VERSION, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_device::{Device, MemoryDevice};
 use larder_store::{Hints, Policy, Stats, Store, StoreOptions};
 use std::{
@@ -601,5 +601,56 @@ fn records_that_are_carried_over_are_flushed_removed_and_replaced_like_others() 
         assert!((0..19).all(|page| version_of(&bench.store, page * 100 + 10) == Some(1)), "{round}");
         assert_eq!(bench.store.stats().corrupt, 0, "{round}");
         bench.crash();
+    }
+}
+
+/// At stake: a change of an entry that moves for the record of that change. The record finds its unit full, the unit is
+/// sealed, and its groups are sorted. An entry that stayed in the index at its new place came back with the next removal.
+#[test]
+fn a_change_that_seals_the_unit_of_its_entry_replaces_the_entry_where_that_moved() {
+    const ENTRY: u64 = 10_001;
+    for (change, window_s) in
+        ["removal", "replacement", "head"].into_iter().flat_map(|change| [(change, 0), (change, 2)])
+    {
+        let of_page = |store: &Store, key: u64, group: u64| {
+            let hints = Hints { group, ..Hints::default() };
+            let mut writer = store.insert(&key_bytes(key), head(key, 1, 10), hints).unwrap();
+            writer.write(body(key, 1, 10)).unwrap();
+            block_on(writer.commit()).unwrap();
+        };
+        let prepared = || {
+            let policy = Policy::named("hashcache-log").unwrap();
+            let mut options = StoreOptions { policy, identity_seed: Some(1), ..options() };
+            options.tuning.hashcache_group_window = Duration::from_secs(window_s);
+            let bench = Bench::with(options);
+            [(ENTRY - 1, 1), (ENTRY, 2), (ENTRY + 1, 1)]
+                .into_iter()
+                .for_each(|(key, page)| of_page(&bench.store, key, page));
+            bench
+        };
+        // One store shows how many records its unit takes. The change is the next record in another store.
+        let bench = prepared();
+        let room = (0..10_000).take_while(|&key| bench.insert(key, 10).writes == 0).count() as u64;
+        let bench = prepared();
+        bench.fill(0..room, |_| 10);
+        let key = key_bytes(ENTRY);
+        let expected = match change {
+            "removal" => {
+                block_on(bench.store.remove(&key)).unwrap();
+                None
+            }
+            "replacement" => {
+                assert!(insert(&bench.store, ENTRY, 2, 10));
+                Some(2)
+            }
+            _ => {
+                let new = head(ENTRY, HEAD_VERSION + 1, 10);
+                assert!(block_on(bench.store.update_head(&key, new, Hints::default())).unwrap());
+                Some(HEAD_VERSION + 1)
+            }
+        };
+        assert_eq!(version_of(&bench.store, ENTRY), expected, "{change}, {window_s} s");
+        let others = room + 2;
+        assert_eq!(bench.store.stats().entries, others + u64::from(expected.is_some()), "{change}, {window_s} s");
     }
 }

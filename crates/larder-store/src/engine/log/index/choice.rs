@@ -7,7 +7,7 @@
 
 use super::{IndexSlot, InsertOutcome, LoadedRecord, SlotMatches, VolumeIndex};
 use crate::{
-    engine::log::located::LocatedSets,
+    engine::log::{layout::MovedRecord, located::LocatedSets},
     hash::KeyHash,
     units::{Sector, SegmentGeometry},
 };
@@ -137,10 +137,10 @@ impl LogIndex {
         }
     }
 
-    /// Moves an entry like [`LocatedSets::relocate`]. Does nothing in an index of buckets, whose entries are not moved.
-    pub(crate) fn relocate(&self, key_hash: KeyHash, from: Sector, to: Sector, sectors: u64) {
+    /// Moves entries like [`LocatedSets::relocate`]. Does nothing in an index of buckets, whose entries are not moved.
+    pub(crate) fn relocate(&self, moved: &[MovedRecord]) {
         if let Self::Sets(index) = self {
-            index.relocate(key_hash, from, to, sectors);
+            index.relocate(moved);
         }
     }
 

@@ -106,7 +106,7 @@ impl LogState {
         let open = self.open[generation as usize].as_mut().expect("its unit has groups");
         let is_growing = |group: u32| growing.contains(&group);
         let (moved, count) = open.gather_groups(&self.geometry, self.volume, &mut self.spare, &is_growing);
-        self.moved.extend(moved);
+        self.moved.push(moved);
         let unit = open.unit.as_mut().expect("it has groups");
         if count == unit.record_count() {
             // Nothing is complete. If the unit is full, the caller seals it.
@@ -169,10 +169,12 @@ impl LogState {
         let opening = Opening { ticket: self.next_ticket, opened_at: now.at };
         open.unit = Some(OpenUnit::new(buffer, [unit_header_bytes(&self.geometry), capacity], opening));
         self.next_ticket += 1;
+        let mut moved = Vec::with_capacity(cut.len());
         for record in cut {
             self.segments.note(open.segment, record.listing.expires_at, now.unix_s);
-            self.moved.push(open.append_cut(&self.geometry, self.volume, record));
+            moved.push(open.append_cut(&self.geometry, self.volume, record));
         }
+        self.moved.push(moved);
         assert!(open.unit_takes(1), "a unit keeps room for new records");
     }
 

@@ -23,6 +23,12 @@ pub(crate) struct MovedRecord {
     pub(crate) sectors: u64,
 }
 
+/// Returns where the record that was at `position` is after these steps of moves.
+pub(crate) fn place_after(steps: &[Vec<MovedRecord>], position: Sector) -> Sector {
+    let follow = |at, step: &Vec<MovedRecord>| step.iter().find(|moved| moved.from == at).map_or(at, |moved| moved.to);
+    steps.iter().fold(position, follow)
+}
+
 /// An order of a unit's records.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UnitOrder {
