@@ -34,7 +34,7 @@ impl MappedEngine {
     pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut MappedState) -> T) -> T {
         let mut state = self.lock();
         let answer = change(&mut state);
-        let actions = std::mem::take(&mut state.outbox);
+        let actions = state.take_due();
         let has_changes = state.checkpoint.journal.has_sealed();
         drop(state);
         actions.into_iter().for_each(|action| self.perform(action));

@@ -12,6 +12,7 @@ use crate::{
     format::snapshot::SnapshotEntry,
     volume::waiters::TaskWaiters,
 };
+use std::sync::Arc;
 
 /// An engine whose map has a checkpoint.
 pub(crate) trait CheckpointEngine: Engine {
@@ -19,6 +20,9 @@ pub(crate) trait CheckpointEngine: Engine {
     type State: CheckpointSource;
 
     fn lock_map_state(&self) -> LockedState<'_, Self::State>;
+
+    /// Called when pages of the journal were written, or could not be.
+    fn journal_written(self: &Arc<Self>) {}
 }
 
 /// The state of such an engine.
