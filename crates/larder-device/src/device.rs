@@ -87,3 +87,54 @@ impl dyn Device {
         pending
     }
 }
+
+/// Implements the methods of [`Device`] other than `submit` by those of a field of `self`.
+///
+/// For a device around another one, which changes some transfers:
+///
+/// ```
+/// use larder_device::{Device, MemoryDevice, Transfer, delegate_device};
+///
+/// struct ReadOnly {
+///     inner: MemoryDevice,
+/// }
+///
+/// impl Device for ReadOnly {
+///     fn submit(&self, transfer: Transfer) {
+///         match transfer {
+///             Transfer::Write { completion, .. } => {
+///                 completion.complete(Err(std::io::ErrorKind::ReadOnlyFilesystem.into()));
+///             }
+///             other => self.inner.submit(other),
+///         }
+///     }
+///
+///     delegate_device!(inner);
+/// }
+///
+/// assert_eq!(ReadOnly { inner: MemoryDevice::new(4096) }.len_bytes(), 4096);
+/// ```
+#[macro_export]
+macro_rules! delegate_device {
+    ($inner:tt) => {
+        fn len_bytes(&self) -> u64 {
+            self.$inner.len_bytes()
+        }
+
+        fn alignment_bytes(&self) -> u32 {
+            self.$inner.alignment_bytes()
+        }
+
+        fn name(&self) -> &'static str {
+            self.$inner.name()
+        }
+
+        fn attach_thread(&self) -> Option<$crate::ThreadDriver> {
+            self.$inner.attach_thread()
+        }
+
+        fn release(&self) {
+            self.$inner.release();
+        }
+    };
+}

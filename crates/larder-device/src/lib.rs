@@ -14,6 +14,7 @@
 //! | test errors, short transfers, reordering and power losses, by seed | [`FaultyDevice`] with a [`FaultPlan`] |
 //! | test a failed assertion of the caller | [`PanickingDevice`] |
 //! | try a change without writing it | [`OverlayDevice`] |
+//! | put a device of your own around another | [`delegate_device!`] |
 //!
 //! ```
 //! use larder_device::{AlignedBuffer, Device, MemoryDevice, block_on};

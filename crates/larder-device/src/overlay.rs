@@ -72,17 +72,7 @@ impl Device for OverlayDevice {
         }
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.below.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.below.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        self.below.name()
-    }
+    crate::delegate_device!(below);
 }
 
 fn lock(blocks: &Mutex<Blocks>) -> MutexGuard<'_, Blocks> {

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use crate::{Device, ThreadDriver, Transfer};
+use crate::{Device, Transfer};
 
 /// The payload of a panic that a test has planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,23 +61,5 @@ impl Device for PanickingDevice {
         self.inner.submit(transfer);
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn attach_thread(&self) -> Option<ThreadDriver> {
-        self.inner.attach_thread()
-    }
-
-    fn release(&self) {
-        self.inner.release();
-    }
+    crate::delegate_device!(inner);
 }

@@ -506,17 +506,7 @@ mod tests {
             self.memory.submit(transfer);
         }
 
-        fn len_bytes(&self) -> u64 {
-            self.memory.len_bytes()
-        }
-
-        fn alignment_bytes(&self) -> u32 {
-            self.memory.alignment_bytes()
-        }
-
-        fn name(&self) -> &'static str {
-            "silent"
-        }
+        larder_device::delegate_device!(memory);
     }
 
     /// A disk that does not respond must not leave SIGKILL as the only way to end the proxy.

@@ -27,6 +27,9 @@ use crate::{
 use std::{any::Any, future::poll_fn, io, panic::resume_unwind, pin::Pin, sync::atomic::Ordering, task::Poll, thread};
 
 /// A change of a key that is being made. The key stays on the list of changes also if the caller stops waiting.
+///
+/// A new removal has a `RemovalGuard` around this, which hides its key. Commits and new heads must not hide theirs, and
+/// the key of a retried removal is hidden already.
 pub(crate) struct NotedChange<'a> {
     volume: &'a Volume,
     key: &'a [u8],

@@ -12,7 +12,7 @@ use super::{
     failure::FailureMark,
     waiters::{TaskWaiters, wait_for},
 };
-use crate::device::{Completion, Device, Directory, FileWork, ThreadDriver, Transfer};
+use crate::device::{Completion, Device, Directory, FileWork, Transfer};
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -150,25 +150,7 @@ impl Device for WatchedDevice {
         self.inner.submit(watched);
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn attach_thread(&self) -> Option<ThreadDriver> {
-        self.inner.attach_thread()
-    }
-
-    fn release(&self) {
-        self.inner.release();
-    }
+    crate::device::delegate_device!(inner);
 }
 
 /// The files of a volume's engine. It refuses changes once the engine has failed.

@@ -65,17 +65,7 @@ impl Device for Moody {
         }
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "moody"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 /// A row's store on such a device.

@@ -63,17 +63,7 @@ impl Device for Mortal {
         refuse(transfer);
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "mortal"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 /// A store of one or more volumes that can fail.

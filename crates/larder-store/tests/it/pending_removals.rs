@@ -56,17 +56,7 @@ impl Device for Unwritable {
         }
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "unwritable"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 /// A row's store on such a device.

@@ -244,17 +244,7 @@ impl Device for KilledDevice {
         self.inner.submit(transfer);
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "killed"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 /// At stake: a pinned entry that is gone after a kill, because a segment was reclaimed before its pins were restored, or

@@ -74,17 +74,7 @@ impl Device for RefusingDevice {
         }
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "refusing"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 const SHORT: usize = 900;

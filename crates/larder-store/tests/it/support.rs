@@ -76,17 +76,7 @@ impl Device for RecordingDevice {
         self.inner.submit(transfer);
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "recording"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 /// A memory device that can delay reads.
@@ -130,17 +120,7 @@ impl Device for GatedDevice {
         self.inner.submit(transfer);
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "gated"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 /// Returns the cost of `action`.

@@ -41,17 +41,7 @@ impl Device for MortalDevice {
         refuse(transfer);
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "mortal"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 fn devices(count: usize) -> Vec<Arc<MortalDevice>> {
@@ -269,7 +259,8 @@ fn volume_restored_from_an_older_copy_is_emptied() {
     drop(store);
     let older = image(&devices[0]);
     let store = open(&devices);
-    let (removed, replaced) = (0..100, 100..200);
+    let removed = 0..100;
+    let replaced = 100..200;
     removed.clone().for_each(|key| block_on(store.remove(&key_bytes(key))).unwrap());
     replaced.clone().for_each(|key| assert!(insert(&store, key, 2, BODY_BYTES)));
     block_on(store.close()).unwrap();

@@ -79,15 +79,5 @@ impl Device for LateDevice {
         self.queue.changed.notify_one();
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "late"
-    }
+    larder_device::delegate_device!(inner);
 }

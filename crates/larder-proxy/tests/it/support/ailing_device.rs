@@ -147,15 +147,5 @@ impl Device for Ailing {
         }
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.memory.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.memory.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "ailing"
-    }
+    larder_device::delegate_device!(memory);
 }

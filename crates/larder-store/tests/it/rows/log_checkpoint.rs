@@ -90,17 +90,7 @@ impl Device for Journal {
         self.inner.submit(transfer);
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "journal"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 /// An operation on a key, and the number of events that the device had seen by then.

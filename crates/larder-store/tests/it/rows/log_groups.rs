@@ -149,17 +149,7 @@ impl Device for ShortReads {
         }
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.0.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.0.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "short reads"
-    }
+    larder_device::delegate_device!(0);
 }
 
 /// At stake: a sound entry that is lost because of a bad block behind it.

@@ -66,17 +66,7 @@ impl Device for NotingDevice {
         }
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn alignment_bytes(&self) -> u32 {
-        self.inner.alignment_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "noting"
-    }
+    larder_device::delegate_device!(inner);
 }
 
 /// A store of a row on a noting device.
