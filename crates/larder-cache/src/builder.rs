@@ -189,7 +189,8 @@ impl CacheBuilder {
 /// Opens the file of removals that belongs to the store. Without the file, nothing is known about removals, so the
 /// store is emptied.
 fn open_removals(store: &Store, directory: &Path) -> Result<TagRemovals> {
-    let (path, key) = (directory.join("removed-tags"), TagKey::of_store(store));
+    let path = directory.join("removed-tags");
+    let key = TagKey::of_store(store);
     let is_of_store = |file: &TagFile| store.labels().all(|label| label == file.label);
     if let Some(file) = read_file(&path).filter(is_of_store) {
         return Ok(TagRemovals::new(path, file, key));

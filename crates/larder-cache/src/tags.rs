@@ -298,7 +298,8 @@ mod tests {
 
     #[test]
     fn hash_of_a_tag_depends_on_the_key() {
-        let (one, other) = (TagKey([1; 16]), TagKey([2; 16]));
+        let one = TagKey([1; 16]);
+        let other = TagKey([2; 16]);
         assert_eq!(one.hash("user-7"), one.hash("user-7"));
         assert_ne!(one.hash("user-7"), other.hash("user-7"));
     }

@@ -366,7 +366,8 @@ fn has_living_holder(file: &File) -> bool {
 /// fe:00:1234 0 EOF`, if the lock is on this inode.
 fn flock_holder(line: &str, inode: u64) -> Option<u64> {
     let mut fields = line.split_ascii_whitespace().skip_while(|field| *field != "FLOCK");
-    let (process, place) = (fields.nth(3)?, fields.next()?);
+    let process = fields.nth(3)?;
+    let place = fields.next()?;
     let is_here = place.rsplit(':').next()?.parse() == Ok(inode);
     is_here.then(|| process.parse().unwrap_or(0))
 }

@@ -154,7 +154,8 @@ impl Volume {
 
     fn on(base: Arc<VolumeBase>) -> Self {
         let failure = VolumeFailure::default();
-        let (device, id) = (base.watched_device(failure.mark()), base.superblock().id);
+        let device = base.watched_device(failure.mark());
+        let id = base.superblock().id;
         let options = &base.options;
         let sorts_reads = options.tuning.sorted_reads || base.policy.reads == ReadAxis::SortedBatches;
         let lookup_reads =

@@ -14,7 +14,9 @@ fn key(name: &str) -> Arc<[u8]> {
 #[test]
 fn change_is_seen_by_all_work_that_began_before_it_and_by_no_other() {
     let keys = Arc::new(ActiveKeys::default());
-    let (one, another, other) = (keys.begin(&key("a")), keys.begin(&key("a")), keys.begin(&key("b")));
+    let one = keys.begin(&key("a"));
+    let another = keys.begin(&key("a"));
+    let other = keys.begin(&key("b"));
     for number in 0..20_000_u32 {
         drop(keys.begin(&number.to_le_bytes()[..].into()));
         block_on(keys.mark(&number.to_le_bytes()).ended());
@@ -67,7 +69,9 @@ fn whoever_marked_a_commit_waits_for_its_last_part_and_for_no_later_commit() {
 /// At stake: a value that is found after the removal of an older one was acknowledged.
 #[test]
 fn no_value_of_marked_work_is_found_once_its_commits_have_ended() {
-    let (keys, stored, version) = (Arc::new(ActiveKeys::default()), Mutex::new(None), AtomicU64::new(1));
+    let keys = Arc::new(ActiveKeys::default());
+    let stored = Mutex::new(None);
+    let version = AtomicU64::new(1);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {

@@ -52,7 +52,8 @@ fn a_volume_about_to_be_let_go_is_waited_for() {
     let (_directory, path) = scratch();
     let volume = VolumeFile::create(&path, SIZE_BYTES).unwrap();
     let file = options().open(&path).unwrap();
-    let (mut holder, mut pause_count) = (Some(volume), 0);
+    let mut holder = Some(volume);
+    let mut pause_count = 0;
     let pause = || {
         pause_count += 1;
         if pause_count == LOCK_RETRY_COUNT_MAX - 1 {
@@ -69,7 +70,8 @@ fn volume_of_a_process_that_ends_is_waited_for_longer() {
     let (_directory, path) = scratch();
     let volume = VolumeFile::create(&path, SIZE_BYTES).unwrap();
     let file = options().open(&path).unwrap();
-    let (mut holder, mut pause_count) = (Some(volume), 0);
+    let mut holder = Some(volume);
+    let mut pause_count = 0;
     let pause = || {
         pause_count += 1;
         if pause_count == ENDING_RETRY_COUNT_MAX - 1 {

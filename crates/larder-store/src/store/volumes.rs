@@ -147,7 +147,9 @@ impl EngineVolumes {
 impl VolumeSlot {
     fn new(engine: AnyEngine) -> Self {
         let volume = engine.volume();
-        let (path, hasher, size_bytes) = (volume.options.path.clone(), volume.hasher.clone(), volume.size_bytes());
+        let path = volume.options.path.clone();
+        let hasher = volume.hasher.clone();
+        let size_bytes = volume.size_bytes();
         Self { path, hasher, size_bytes, engine: RwLock::new(engine) }
     }
 

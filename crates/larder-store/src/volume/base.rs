@@ -109,7 +109,8 @@ impl VolumeBase {
 
     /// Returns the device for an engine that fails with `failure`.
     pub(super) fn watched_device(&self, failure: FailureMark) -> Arc<dyn Device> {
-        let (inner, watch) = (Arc::clone(&self.device), Arc::clone(&self.device_watch));
+        let inner = Arc::clone(&self.device);
+        let watch = Arc::clone(&self.device_watch);
         Arc::new(WatchedDevice { inner, watch, failure })
     }
 

@@ -95,7 +95,8 @@ impl SuperblockKeeper {
     /// Writes and syncs the next copy, or ends the change after the last one.
     fn write_next_copy(self: Arc<Self>, mut write: SuperblockWrite) {
         let Some(offset_bytes) = write.copies.next() else { return self.end(write, Ok(())) };
-        let (device, buffer) = (Arc::clone(&self.device), Arc::clone(&write.block));
+        let device = Arc::clone(&self.device);
+        let buffer = Arc::clone(&write.block);
         let written = Completion::callback(move |outcome| match outcome {
             Ok(()) => self.sync_copy(write),
             Err(error) => self.end(write, Err(error)),
@@ -104,7 +105,8 @@ impl SuperblockKeeper {
     }
 
     fn sync_copy(self: Arc<Self>, write: SuperblockWrite) {
-        let (device, watch) = (Arc::clone(&self.device), Arc::clone(&self.watch));
+        let device = Arc::clone(&self.device);
+        let watch = Arc::clone(&self.watch);
         let synced = Completion::callback(move |outcome| match outcome {
             Ok(()) => self.write_next_copy(write),
             Err(error) => self.end(write, Err(error)),
