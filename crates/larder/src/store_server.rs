@@ -3,7 +3,7 @@
 //! Owns: the threads, and the order of a stop: running requests end, then the socket is removed, then the caller closes
 //! the store. `client` serves one client, `protocol` has the messages, `handles` the open values. Invariants: a
 //! client that stops holds up only itself. Connections, handles and memory have limits, whatever clients send, and each
-//! connection has a share of them.
+//! connection has a share of them that no other can take.
 //!
 //! The idea is HashCache's (NSDI 2009): its storage is one for several programs, which open, read, write, seek and
 //! close values like files.

@@ -3,7 +3,10 @@
 //! Owns: the handles, and their limits, per connection and for the whole server. The cache stores the values.
 //! Invariants: a value is visible only after its close succeeded. A value that is written never takes more memory than
 //! a chunk of the cache and a piece. An unfinished value is dropped when the connection ends, or when nothing was
-//! written to it for [`WRITE_PATIENCE`]: its place is one of few that all clients share.
+//! written to it for [`WRITE_PATIENCE`]: its place may be one of few that all clients share.
+//!
+//! Every connection has places of its own, for [`OWN_HANDLES_MAX`] handles and [`OWN_WRITERS_MAX`] unfinished value. Only
+//! further ones take shared places. So whatever the others hold, a client can read and write one value at a time.
 
 use super::protocol::{RequestRefusal, Status};
 use bytes::{Bytes, BytesMut};
@@ -17,14 +20,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of handles of a connection.
 const CONNECTION_HANDLES_MAX: usize = 64;
-/// Maximum number of handles for writing of a connection, so that a few connections cannot take those of all.
+/// Maximum number of handles for writing of a connection.
 const CONNECTION_WRITERS_MAX: usize = 8;
+/// Handles of a connection that take no shared place: one to read, one to write.
+const OWN_HANDLES_MAX: usize = 2;
+/// Handles for writing of a connection that take no shared place.
+const OWN_WRITERS_MAX: usize = 1;
 /// Longest time without a write to an unfinished value.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
-/// Maximum number of handles of all connections. A handle for reading can hold a value of the memory cache.
-const HANDLES_MAX: usize = 1024;
-/// Maximum number of handles for writing of all connections. Each takes at most 1.25 MiB.
-const WRITERS_MAX: usize = 128;
+/// Maximum number of further handles of all connections. A handle for reading can hold a value of the memory cache.
+const SHARED_HANDLES_MAX: usize = 1024;
+/// Maximum number of further handles for writing of all connections. Each takes at most 1.25 MiB.
+const SHARED_WRITERS_MAX: usize = 64;
 /// Bytes of a response that each connection may take.
 const RESPONSE_BYTES: usize = 64 << 10;
 /// Memory for the remaining bytes of responses of all connections together. While it is taken, reads return fewer
@@ -48,8 +55,8 @@ pub(super) struct SharedLimits {
 impl SharedLimits {
     pub(super) fn new(value_bytes_max: u64) -> Self {
         Self {
-            handles: Arc::new(Semaphore::new(HANDLES_MAX)),
-            writers: Arc::new(Semaphore::new(WRITERS_MAX)),
+            handles: Arc::new(Semaphore::new(SHARED_HANDLES_MAX)),
+            writers: Arc::new(Semaphore::new(SHARED_WRITERS_MAX)),
             response_bytes: Arc::new(Semaphore::new(SHARED_RESPONSE_BYTES)),
             value_bytes_max,
         }
@@ -93,7 +100,8 @@ pub(super) struct Handles {
 
 struct OpenHandle {
     kind: HandleKind,
-    _place: OwnedSemaphorePermit,
+    /// `None` for a place of the connection's own.
+    shared_place: Option<OwnedSemaphorePermit>,
 }
 
 enum HandleKind {
@@ -116,7 +124,8 @@ struct UnfinishedValue {
     written_at: Instant,
     /// Set while the cache takes bytes, and for good if it refused some.
     is_broken: bool,
-    _place: OwnedSemaphorePermit,
+    /// `None` for a place of the connection's own.
+    shared_place: Option<OwnedSemaphorePermit>,
 }
 
 impl Handles {
@@ -125,22 +134,18 @@ impl Handles {
     }
 
     pub(super) async fn open_to_read(&mut self, key: &[u8]) -> Result<OpenedValue, RequestRefusal> {
-        let place = self.place()?;
+        let shared_place = self.place()?;
         let value = self.cache.open(key).await?;
         let value = value.ok_or_else(|| RequestRefusal::new(Status::NotFound, "the key has no value"))?;
         let len_bytes = value.len();
-        let handle = self.insert(OpenHandle { kind: HandleKind::Reads(value), _place: place });
+        let handle = self.insert(OpenHandle { kind: HandleKind::Reads(value), shared_place });
         Ok(OpenedValue { handle, len_bytes })
     }
 
     pub(super) fn open_to_write(&mut self, key: &[u8], declared_bytes: Option<u64>) -> Result<u32, RequestRefusal> {
         self.check_length(declared_bytes.unwrap_or_default())?;
-        let place = self.place()?;
-        if self.writers().count() >= CONNECTION_WRITERS_MAX {
-            let text = format!("a connection writes at most {CONNECTION_WRITERS_MAX} values at once: close one first");
-            return Err(RequestRefusal::new(Status::TooMany, text));
-        }
-        let writing = take(&self.limits.writers, "values are being written", WRITERS_MAX)?;
+        let shared_place = self.place()?;
+        let writing = self.writing_place()?;
         let value = UnfinishedValue {
             writer: self.cache.entry(key).writer()?,
             declared_bytes,
@@ -148,9 +153,9 @@ impl Handles {
             piece: BytesMut::new(),
             written_at: Instant::now(),
             is_broken: false,
-            _place: writing,
+            shared_place: writing,
         };
-        Ok(self.insert(OpenHandle { kind: HandleKind::Writes(Box::new(value)), _place: place }))
+        Ok(self.insert(OpenHandle { kind: HandleKind::Writes(Box::new(value)), shared_place }))
     }
 
     /// Returns the bytes of a value from `offset`: `count` of them, or those up to the end.
@@ -212,13 +217,28 @@ impl Handles {
         })
     }
 
-    /// Takes a place among the open handles.
-    fn place(&self) -> Result<OwnedSemaphorePermit, RequestRefusal> {
+    /// Takes a place among the open handles. Returns `None` for one of the connection's own.
+    fn place(&self) -> Result<Option<OwnedSemaphorePermit>, RequestRefusal> {
         if self.open.len() >= CONNECTION_HANDLES_MAX {
             let text = format!("a connection has at most {CONNECTION_HANDLES_MAX} open values: close one first");
             return Err(RequestRefusal::new(Status::TooMany, text));
         }
-        take(&self.limits.handles, "values are open", HANDLES_MAX)
+        if self.open.values().filter(|open| open.shared_place.is_none()).count() < OWN_HANDLES_MAX {
+            return Ok(None);
+        }
+        take(&self.limits.handles, "further values are open", SHARED_HANDLES_MAX).map(Some)
+    }
+
+    /// Takes a place among the values that are being written. Returns `None` for one of the connection's own.
+    fn writing_place(&self) -> Result<Option<OwnedSemaphorePermit>, RequestRefusal> {
+        if self.writers().count() >= CONNECTION_WRITERS_MAX {
+            let text = format!("a connection writes at most {CONNECTION_WRITERS_MAX} values at once: close one first");
+            return Err(RequestRefusal::new(Status::TooMany, text));
+        }
+        if self.writers().filter(|value| value.shared_place.is_none()).count() < OWN_WRITERS_MAX {
+            return Ok(None);
+        }
+        take(&self.limits.writers, "further values are being written", SHARED_WRITERS_MAX).map(Some)
     }
 
     fn insert(&mut self, value: OpenHandle) -> u32 {

@@ -207,14 +207,29 @@ fn a_connection_has_its_share_of_unfinished_values_and_no_more() {
         (0..8).for_each(|_| assert_eq!(begin_value(client), 0));
         assert_eq!(begin_value(client), TOO_MANY);
     }
-    assert_eq!(begin_value(&mut bystander.client), 0);
     for client in &mut clients[2..] {
         while begin_value(client) == 0 {}
     }
-    assert_eq!(begin_value(&mut bystander.client), TOO_MANY, "all places of the server are taken");
+    assert_eq!(begin_value(&mut bystander.client), 0, "the first value of a connection has a place of its own");
+    assert_eq!(begin_value(&mut bystander.client), TOO_MANY, "all shared places are taken");
     drop(clients);
     // The server notices in its own time that they are gone.
     let mut tries = (0..1000).map(|_| begin_value(&mut bystander.client));
     assert!(tries.any(|status| status == 0), "the places of clients that are gone stay taken");
+    bystander.finish();
+}
+
+/// At stake: a few programs that keep values open for reading, so that nobody else can read or write.
+#[test]
+fn a_connection_can_read_and_write_a_value_whatever_the_others_hold_open() {
+    let mut bystander = Bystander::start(&[]);
+    let mut clients: Vec<Client> = (0..17).map(|_| bystander.server.connect()).collect();
+    for client in &mut clients {
+        while client.ask(1, &[b"page"]).status == 0 {}
+    }
+    bystander.client.open("page");
+    assert_eq!(begin_value(&mut bystander.client), 0);
+    assert_eq!(bystander.client.ask(1, &[b"page"]).status, TOO_MANY, "all shared places are taken");
+    drop(clients);
     bystander.finish();
 }
