@@ -4,7 +4,7 @@
 #
 #   tests/real/helm.sh
 #
-# Environment: HELM, the program (default helm in PATH); KUBE, the version of Kubernetes to render for (1.28.0).
+# Environment: HELM, the program (default helm in PATH); KUBE, the version of Kubernetes to render for (1.30.0).
 . "$(dirname "$0")/stage.sh"
 need python3:python3
 HELM=${HELM:-helm}
@@ -19,7 +19,7 @@ export HOME=$stage
 render() {
   local name=$1
   shift
-  "$HELM" template larder "$chart" --kube-version "${KUBE:-1.28.0}" "$@" >"$stage/$name.yaml" 2>"$stage/$name.err" || return 1
+  "$HELM" template larder "$chart" --kube-version "${KUBE:-1.30.0}" "$@" >"$stage/$name.yaml" 2>"$stage/$name.err" || return 1
   python3 - "$stage/$name.yaml" "$stage/$name.toml" "$stage/fleet.secret" <<'P'
 import re, sys
 text = open(sys.argv[1]).read()

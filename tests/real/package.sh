@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The Debian package on a system that was just made: installed, started by systemd with its hardened unit, used, reloaded, restarted, installed
-# again, removed and purged.
+# A system that was just made, first with `larder service`, then with the Debian package: installed, started by systemd with the hardened
+# unit, used, reloaded, restarted, installed again, removed and purged. Its disk has less room than the store's default size.
 #
-#   tests/real/package.sh [PACKAGE]        default: target/package/*.deb (packaging/build.sh makes it)
+#   tests/real/package.sh [PACKAGE]        default: target/dist/*.deb (`cargo xtask dist` makes it)
 #
 # Needs root, a Debian mirror, debootstrap and systemd-container; boots the system with systemd-nspawn. SYSTEM=FOLDER keeps it for the next time.
 . "$(dirname "$0")/stage.sh"
 
 LARDER_BIN=/bin/true need debootstrap:debootstrap systemd-nspawn:systemd-container python3:python3
-package=${1:-$(ls "$root"/target/package/*.deb 2>/dev/null | head -1)}
-[ -f "$package" ] || { echo "no package; make it with packaging/build.sh" >&2; exit 2; }
+package=${1:-$(ls "$root"/target/dist/*.deb 2>/dev/null | head -1)}
+[ -f "$package" ] || { echo "no package; make it with cargo xtask dist" >&2; exit 2; }
 system=${SYSTEM:-$stage/system}
 if [ ! -d "$system/usr" ]; then
   debootstrap --variant=minbase --include=ca-certificates,curl,adduser,logrotate,systemd,systemd-sysv,dbus \
@@ -43,12 +43,35 @@ port=$(free_port)
 pids+=($!)
 rm -f "$system"/root/trial.* "$system"/root/upgraded "$system"/root/during
 cp "$package" "$system/root/larder.deb"
+mkdir -p "$system/opt/larder"
+cp "$stage/unpacked/usr/bin/larder" "$system/opt/larder/"
+cp "$stage/unpacked/usr/bin/larder" "$system/root/"
 cat > "$system/root/trial.sh" <<TRIAL
 page=http://127.0.0.1:$port/page
 ask() { curl -s -o /dev/null -w '%{http_code} %header{cache-status}\n' -x http://127.0.0.1:3128 "\$page"; }
 tell() { printf '%s: ' "\$1"; shift; "\$@" 2>&1 | tr '\n' ' '; echo; }
+mount -t tmpfs -o size=2g none /var/cache
+allow() { sed -i 's#^\[admin\]#[forward]\nallow_targets = ["127.0.0.0/8"]\n\n[admin]#' /etc/larder/larder.toml; }
+larder=/opt/larder/larder
+tell home-install /root/larder service install
+tell own-install \$larder service install
+tell own-again \$larder service install
+allow
+tell own-reload systemctl reload larder
+tell own-user stat -c %U /proc/\$(systemctl show -p MainPID --value larder)
+tell own-status \$larder service status
+tell own-miss ask
+sleep 1
+tell own-hit ask
+tell own-uninstall \$larder service uninstall
+tell own-left ls /etc/systemd/system/larder.service
+rm -r /etc/larder /var/cache/larder /var/lib/larder /var/log/larder
+userdel larder
+tell no-service \$larder service status
 tell installed dpkg -i /root/larder.deb
-sed -i 's#^\[admin\]#[forward]\nallow_targets = ["127.0.0.0/8"]\n\n[admin]#' /etc/larder/larder.toml
+tell smaller journalctl --unit larder --output cat --grep instead
+tell over-package \$larder service install
+allow
 tell state systemctl is-active larder
 tell user stat -c %U /proc/\$(systemctl show -p MainPID --value larder)
 tell checked larder config check /etc/larder/larder.toml
@@ -103,6 +126,17 @@ echo
 verdict "the package has the C client's documents and licences, and the manual page of its server" documented
 verdict "the C client of the package compiles without a warning" compiled
 verdict "it stores and gets a value" shared
+verdict "a program in a home folder is not installed as a service, and the remedy is named" says home-install 'install -m 755 /root/larder'
+verdict "larder service installs the program where it is" says own-install 'started, and starts with the machine'
+verdict "a second time it changes nothing" says own-again 'exists, not changed'
+verdict "that service has a user of its own" says own-user larder
+verdict "its status names unit and process" says own-status 'active (running), starts with the machine.*process'
+verdict "it serves from its cache" says own-hit 'Larder; hit'
+verdict "it is uninstalled, and says what it keeps" says own-uninstall 'kept: the configuration'
+verdict "its unit is gone" says own-left 'cannot access'
+verdict "without a service, the status says how to get one" says no-service 'larder service install'
+verdict "beside the package's service, it installs nothing" says over-package 'a package has installed the service'
+verdict "the package's store takes what the disk has, and says so" says smaller 'instead of the default 10 GB'
 verdict "it is installed, and runs as a user of its own" says user larder
 verdict "the unit is up when systemd says so" says state '^state: active'
 verdict "the configuration that is installed is right" says checked ok

@@ -2,13 +2,15 @@
 //! work, `cargo xtask tidy` the house rules alone, `cargo xtask sim` the engine under faults, `cargo xtask shuttle` its
 //! threads in many interleavings.
 //!
-//! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). It installs nothing and does not
-//! use the network. On request it writes docs/reference/conformance.md and the ratchet, and no other file. Its only
-//! dependency is a crate for regular expressions, so that it builds in seconds.
+//! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). It installs nothing, and only `audit`
+//! uses the network. On request it writes docs/reference/conformance.md and the ratchet; other results are below `target`.
+//! Its only dependency is a crate for regular expressions, so that it builds in seconds.
 
+mod audit;
 mod cargo;
 mod ci;
 mod conformance;
+mod dist;
 mod mutants;
 mod publish;
 mod quick;
@@ -25,6 +27,8 @@ usage: cargo xtask <chore>
 chores:
   ci           fmt, tidy, clippy, rustdoc, tests (2,310 seeds among them) and interleavings, with warnings denied; stops at the first failure
   quick [CRATE..]  fmt, tidy, and clippy and unit tests of these crates, or of those with uncommitted changes
+  audit        vulnerabilities, licences and sources of the dependencies, by cargo-deny
+  dist [TARGET..]  audits, and makes what is released: static program, archive, Debian package, container, components, checksums
   conformance  writes docs/reference/conformance.md from the lists next to the tests of larder-http
   prose [AREA [RULE]]  the places that break a rule whose count may only fall, or the counts; `--record` writes lower counts
   publish      packages the libraries and compiles them as a registry would; nothing is uploaded
@@ -41,6 +45,8 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["ci"] => exit(ci::run(root)),
         ["quick", crates @ ..] => exit(quick::run(root, crates)),
+        ["audit"] => exit(audit::run(root)),
+        ["dist", further @ ..] => exit(dist::run(root, further)),
         ["conformance"] => exit(conformance::run(root)),
         ["publish"] => exit(publish::dry_run(root)),
         ["msrv"] => exit(publish::oldest_toolchain(root)),

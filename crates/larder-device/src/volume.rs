@@ -223,12 +223,23 @@ impl VolumeFile {
 /// `Unavailable` if the system refuses io_uring (only with [`IoChoice::Uring`]) or a thread.
 pub fn open_device(file: VolumeFile, io: IoChoice) -> Result<Arc<dyn Device>> {
     let file = Arc::new(file);
+    if !file.is_direct() {
+        tracing::warn!(
+            path = %file.path.display(),
+            "the file system refuses direct I/O, using the page cache instead, which takes memory in addition"
+        );
+    }
     match io {
         IoChoice::Auto => match uring(&file) {
             Ok(device) => return Ok(device),
             Err(error) => {
                 static SAID: Once = Once::new();
-                SAID.call_once(|| tracing::warn!(reason = %error, "io_uring is refused, using threads instead"));
+                SAID.call_once(|| {
+                    tracing::warn!(
+                        reason = %error,
+                        "io_uring is refused, using threads instead, which take more processor time for each read"
+                    );
+                });
             }
         },
         IoChoice::Uring => {
@@ -389,7 +400,8 @@ fn reserve(file: &File, path: &Path, size_bytes: u64) -> Result<()> {
     // Checked first, so that a volume that is far too large does not use up the disk before it fails.
     if let Ok(space) = rustix::fs::fstatvfs(file) {
         let available_bytes = space.f_bavail.saturating_mul(space.f_frsize);
-        if available_bytes < size_bytes {
+        // A file system without a limit of its own reports no blocks at all.
+        if space.f_blocks > 0 && available_bytes < size_bytes {
             return Err(DeviceError::new(
                 DeviceErrorKind::Full,
                 format!(

@@ -36,7 +36,7 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
             let row = info.policy.map_or("unknown to this version", |policy| policy.name);
             return Ok(Some(format!("auto: {row}, the policy of the existing store")));
         }
-        size_bytes += volumes::said_size(store, index).or(blank_bytes(&content)).unwrap_or(volumes::SIZE_BYTES_DEFAULT);
+        size_bytes += volumes::options_of(&path, &content, store, index).size_bytes;
         first.get_or_insert(path);
     }
     let Some(path) = first else { return Ok(None) };
@@ -62,11 +62,6 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
         "auto: {row}{constants}, about {rate} requests/s from the store, {index} for its index: {} {basis} {}; larder plan --measure measures this one)",
         plan.reason, plan.device
     )))
-}
-
-/// Returns the size of a blank block device.
-fn blank_bytes(content: &PathContent) -> Option<u64> {
-    if let PathContent::Blank(size_bytes) = content { Some(*size_bytes) } else { None }
 }
 
 /// Returns whether the kernel knows the disk under `path` as a rotating one.

@@ -24,6 +24,7 @@ use crate::{
     pin_command::{PinFlags, UnpinFlags},
     purge_command::PurgeFlags,
     reload_command::ReloadFlags,
+    service_command::ServiceCommand,
     settings::RunSettings,
     store_command::StoreCommand,
     tuning::{self, TunedConstant},
@@ -112,6 +113,9 @@ pub(crate) enum CliCommand {
     Unpack(UnpackFlags),
     /// Fetch URLs into the cache of a running proxy.
     Warm(WarmFlags),
+    /// Run this program as a systemd service.
+    #[command(subcommand)]
+    Service(ServiceCommand),
     /// Manage stores that are not in use, or serve one to other programs.
     #[command(subcommand)]
     Store(StoreCommand),

@@ -50,6 +50,7 @@ mod reload_command;
 mod renamed;
 mod report;
 mod serve_command;
+mod service_command;
 mod service_manager;
 mod settings;
 mod signals;

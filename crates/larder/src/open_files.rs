@@ -1,29 +1,42 @@
-//! Raises the limit on open files as far as the system permits, because every connection is an open file.
+//! Raises the limit on open files as far as the system permits, because every connection is an open file, and lowers
+//! the limits on connections where that is not enough.
 //!
-//! Owns: raising the limit, and the check whether it stays too low. The limit on connections is not lowered. If
-//! descriptors run out, connections are refused one by one.
+//! Invariant: clients alone can never use up the descriptors, because every request would then fail that needs a
+//! connection to an origin.
 
+use larder_proxy::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that the process needs in addition to clients' connections: the store, logs, rings, listeners, and some
-/// connections to origins.
+/// Files that the process needs in addition to connections: the store, logs, rings and listeners.
 const OTHERS_COUNT: u64 = 100;
+/// Connections that clients may have with any limit on open files.
+const CONNECTION_COUNT_MIN: u64 = 16;
 
-/// Raises the soft limit to the hard limit. Returns the limit in effect, or `None` if there is none.
-pub(crate) fn raise() -> Option<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current == limit.maximum {
-        return limit.current;
-    }
-    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
+/// Raises the soft limit to the hard limit. Does nothing if the system refuses it.
+pub(crate) fn raise() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // An error leaves the soft limit, which `limit` then returns.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }
 
-/// Returns whether `limit` is too low for `connection_count` clients.
-pub(crate) fn is_low(limit: Option<u64>, connection_count: usize) -> bool {
-    limit.is_some_and(|limit| limit < connection_count as u64 + OTHERS_COUNT)
+/// Returns the limit on open files, or `None` if there is none.
+pub(crate) fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Lowers the limits on connections if `file_count_max` open files are too few for them: half of the descriptors are
+/// then for clients, and half for origins.
+pub(crate) fn fit(limits: &mut Limits, file_count_max: Option<u64>) {
+    let Some(file_count_max) = file_count_max else { return };
+    if limits.connection_count_max as u64 + OTHERS_COUNT <= file_count_max {
+        return;
+    }
+    let half = (file_count_max.saturating_sub(OTHERS_COUNT) / 2).max(CONNECTION_COUNT_MIN);
+    let half = usize::try_from(half).unwrap_or(usize::MAX);
+    limits.connection_count_max = limits.connection_count_max.min(half);
+    limits.origin_connection_count_max = limits.origin_connection_count_max.min(half);
 }
 
 #[cfg(test)]
@@ -32,14 +45,22 @@ mod tests {
 
     #[test]
     fn the_soft_limit_becomes_the_hard_one() {
-        let raised = raise();
-        let limit = getrlimit(Resource::Nofile);
-        assert_eq!((raised, limit.current), (limit.maximum, limit.maximum));
+        raise();
+        assert_eq!(limit(), getrlimit(Resource::Nofile).maximum);
     }
 
     #[test]
-    fn a_limit_is_low_when_connections_and_the_rest_do_not_fit() {
-        assert!(is_low(Some(1000), 1000) && is_low(Some(1099), 1000));
-        assert!(!is_low(Some(1100), 1000) && !is_low(None, 1000));
+    fn connections_are_limited_when_they_do_not_fit_into_the_limit_on_open_files() {
+        let of = |connection_count_max, file_count_max| {
+            let mut limits = Limits { connection_count_max, origin_connection_count_max: 1000, ..Limits::default() };
+            fit(&mut limits, file_count_max);
+            (limits.connection_count_max, limits.origin_connection_count_max)
+        };
+        assert_eq!(of(1000, None), (1000, 1000));
+        assert_eq!(of(1000, Some(1100)), (1000, 1000));
+        assert_eq!(of(1000, Some(1099)), (499, 499));
+        assert_eq!(of(16_384, Some(256)), (78, 78));
+        assert_eq!(of(16_384, Some(64)), (16, 16));
+        assert_eq!(of(10, Some(256)), (10, 1000));
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     memory_plan::{self, TotalMemory},
     mirror_command, missing_command, offline_command,
     output::{self, print_line, tell},
-    pack_command, panics, pin_command, purge_command, reload_command, renamed,
+    pack_command, panics, pin_command, purge_command, reload_command, renamed, service_command,
     settings::RunSettings,
     store_command,
     upgrade::Takeover,
@@ -100,6 +100,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         CliCommand::Manual(flags) => manual_command::write_manual(&flags),
         CliCommand::Mirror(command) => mirror_command::run(command),
         CliCommand::Ca(command) => ca_command::run(command),
+        CliCommand::Service(command) => service_command::run(&command),
         CliCommand::Cluster(command) => cluster_command::run(command),
         CliCommand::Config(ConfigCommand::Check { file }) => {
             let mut settings = read_config(Some(&file))?;

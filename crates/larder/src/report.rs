@@ -31,8 +31,8 @@ pub(crate) struct Report<'a> {
     /// The chosen policy and the reason, if the program chose it.
     pub(crate) automatic: Option<String>,
     pub(crate) memory: &'a FittedMemory,
-    /// Limit on open files, if it is too low.
-    pub(crate) open_files: Option<u64>,
+    /// The configured limit on connections, if the limit on open files is too low for it.
+    pub(crate) connections_wanted: Option<usize>,
 }
 
 /// A store as it was opened.
@@ -122,11 +122,12 @@ impl fmt::Display for Report<'_> {
                 writeln!(f, "  warning  tokens reach the admin listener unencrypted: set `tls = true` in [admin]")?;
             }
         }
-        if let Some(limit) = self.open_files {
+        if let Some(wanted) = self.connections_wanted {
             let connections = self.config.limits.connection_count_max;
             writeln!(
                 f,
-                "  warning  the limit of {limit} open files is too low for {connections} connections (see ulimit -n)"
+                "  warning  {connections} clients may connect instead of {wanted}, because the limit on open files is low \
+                 (see ulimit -n)"
             )?;
         }
         match self.listeners.first() {
@@ -290,7 +291,7 @@ mod tests {
             store: None,
             automatic: None,
             memory: &fitted(),
-            open_files: None,
+            connections_wanted: None,
         }
         .to_string();
         for line in expected {
@@ -394,7 +395,7 @@ mod tests {
                 store,
                 automatic: None,
                 memory: &fitted(),
-                open_files: Some(1024),
+                connections_wanted: Some(20_000),
             }
             .to_string()
         };
@@ -411,7 +412,7 @@ mod tests {
         let bits = "; the index takes 8.0 bits per entry\n";
         assert!(show(&stats).contains(bits), "{}", show(&stats));
         stats.entries = 0;
-        let warning = "warning  the limit of 1024 open files is too low for 16384 connections";
+        let warning = "warning  16384 clients may connect instead of 20000, because the limit on open files is low";
         assert!(show(&stats).contains(warning), "{}", show(&stats));
         (stats.loaded, stats.recovered_segments, stats.counts_all_entries) = (true, 7, true);
         assert!(show(&stats).contains("entries  0 of at most 61,035\n"), "{}", show(&stats));

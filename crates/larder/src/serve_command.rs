@@ -15,7 +15,7 @@ use crate::{
     store_server::{ServerOptions, StoreServer},
     tuning,
     value::BadValue,
-    volumes::SIZE_BYTES_DEFAULT,
+    volumes::{SIZE_BYTES_DEFAULT, fitting_size_bytes},
     wiring::{CLOSE_PATIENCE, EXIT_CUT_SHORT},
 };
 use clap::Args;
@@ -138,7 +138,8 @@ impl OpenedCache {
         let path = flags.directory.join(STORE_NAME);
         let there = existing(&path)?;
         let size_there = there.as_ref().map(|info| info.size_bytes);
-        let size_bytes = flags.size.or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
+        let fitting = || fitting_size_bytes(&path, SIZE_BYTES_DEFAULT);
+        let size_bytes = flags.size.or(size_there).unwrap_or_else(fitting);
         let policy = flags.policy.or(there.and_then(|info| info.policy)).unwrap_or_else(Policy::default_policy);
         let layout = flags.layout.clone();
         let configure = move |options: &mut StoreOptions| {

@@ -11,7 +11,7 @@ use crate::{
     machine,
     memory_plan::TotalMemory,
     mirrors::{self, InterceptedHosts, NamedRegistry, OriginOf},
-    size,
+    open_files, size,
     tuning::PolicyChoice,
     value::BadValue,
     volumes,
@@ -91,7 +91,8 @@ pub(crate) struct StoreSettings {
     /// The places of the store's volumes.
     pub(crate) disks: Vec<DiskSettings>,
     /// The sizes. Empty: the existing size, or the default. One: the size of every disk. Several: one for each disk.
-    pub(crate) sizes: Vec<u64>,
+    /// `None` is `auto`: the existing size, or what the file system has room for.
+    pub(crate) sizes: Vec<Option<u64>>,
     /// Whether new files take disk space only as they fill.
     pub(crate) is_sparse: bool,
     /// The policy. `None`: the existing store's policy, or the default.
@@ -439,7 +440,8 @@ impl RunSettings {
         !self.registry_mirrors.names.is_empty() || !self.proxy.mirrors.is_empty()
     }
 
-    /// Returns the proxy's configuration. If clients are listed, this machine is added to them.
+    /// Returns the proxy's configuration. If clients are listed, this machine is added to them. Its limits on connections
+    /// fit this process's limit on open files.
     pub(crate) fn proxy_config(&self) -> ProxyConfig {
         let mut config = ProxyConfig { forward: self.forwards(), ..self.proxy.clone() };
         self.node_tls.add_to(&mut config);
@@ -468,6 +470,7 @@ impl RunSettings {
                 .map(|(address, width)| ipnet::IpNet::new(address, width).expect("the widths fit the addresses"));
             config.clients.extend(nets);
         }
+        open_files::fit(&mut config.limits, open_files::limit());
         config
     }
 }

@@ -14,6 +14,14 @@ pub(crate) fn parse(text: &str) -> Result<u64, BadValue> {
     size.map(|size| size.0).map_err(|error| BadValue::new(error.to_string(), SizeError::HELP))
 }
 
+/// Reads the size of a store, or `auto`, which is `None`.
+///
+/// # Errors
+/// The text is not a size, or no store can have this size.
+pub(crate) fn parse_of_store_or_auto(text: &str) -> Result<Option<u64>, BadValue> {
+    if text == "auto" { Ok(None) } else { parse_of_store(text).map(Some) }
+}
+
 /// Reads the size of a store.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use crate::{
     serve_command::{self, SERVE_EXAMPLES, ServeFlags},
     size, store_path,
     tuning::{self, TunedConstant},
-    volumes::SIZE_BYTES_DEFAULT,
+    volumes::{SIZE_BYTES_DEFAULT, fitting_size_bytes},
 };
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -257,7 +257,8 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
         PathContent::Blank(size_bytes) | PathContent::OtherDevice { size_bytes, .. } => Some(*size_bytes),
         _ => None,
     };
-    let size_bytes = flags.size.or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
+    let fitting = || fitting_size_bytes(&flags.path, SIZE_BYTES_DEFAULT);
+    let size_bytes = flags.size.or(size_there).unwrap_or_else(fitting);
     let mut options = StoreOptions::new(&flags.path, size_bytes);
     options.policy = flags.policy.unwrap_or_else(Policy::default_policy);
     flags.layout.apply(&mut options);

@@ -9,14 +9,16 @@
 
 mod refusal;
 
-use crate::{failure::Failure, settings::StoreSettings as Settings, store_path};
+use crate::{failure::Failure, output::tell, settings::StoreSettings as Settings, size, store_path};
 use larder_store::{Error, ErrorKind, PathContent, Policy, Result, Store, StoreOptions, glance, inspect};
 pub(crate) use refusal::open_failure;
 use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 
-/// Default size of a new store.
+/// Default size of a new store, if its file system has room for it.
 pub(crate) const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
+/// Largest size of a new store with the size `auto`.
+const AUTO_SIZE_BYTES_MAX: u64 = 10_000_000_000;
 
 /// An open store.
 pub(crate) struct OpenedStore {
@@ -45,6 +47,7 @@ struct DiskPlace {
 /// A failure with advice.
 pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStore>, Failure> {
     let mut places: Vec<DiskPlace> = Vec::new();
+    let mut smaller = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
         let Some(path) = store_path::find(disk, settings.row())? else { continue };
         if let Some(twice) = places.iter().find(|place| is_same(&place.options.path, &path)) {
@@ -53,7 +56,12 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
         let there = inspect(&path);
         // A disk that cannot be examined cannot be opened either. Opening it reports the reason.
         let content = there.as_ref().unwrap_or(&PathContent::Nothing);
-        places.push(DiskPlace { options: options_of(&path, content, settings, index), there });
+        let options = options_of(&path, content, settings, index);
+        let wanted_bytes = said_size(settings, index).unwrap_or_else(|| default_size_bytes(settings));
+        if matches!(there, Ok(PathContent::Nothing)) && options.size_bytes < wanted_bytes {
+            smaller.push((path.clone(), options.size_bytes, wanted_bytes));
+        }
+        places.push(DiskPlace { options, there });
     }
     let is_alone = places.len() == 1;
     let has_store = places.iter().any(|place| matches!(place.there, Ok(PathContent::Store(_))));
@@ -83,6 +91,13 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
         open_failure(&error, culprit.unwrap_or(&options[0]))
     })?;
     let is_open = |path: &Path| store.volumes().any(|volume| volume.path.starts_with(path));
+    for (path, size_bytes, wanted_bytes) in smaller.iter().filter(|(path, ..)| is_open(path)) {
+        let (size, wanted) = (size::show(*size_bytes), size::show(*wanted_bytes));
+        tell!(
+            "the new store takes {size} instead of the default {wanted}: its file system has little free space: {}",
+            path.display()
+        );
+    }
     let unusable = options.iter().filter(|options| !is_open(&options.path));
     missing
         .extend(unusable.map(|options| MissingDisk { path: options.path.clone(), why: "see the error above".into() }));
@@ -157,7 +172,24 @@ fn is_same(first: &Path, second: &Path) -> bool {
 /// Returns the size that was given for the `index`-th disk, if any.
 pub(crate) fn said_size(settings: &Settings, index: usize) -> Option<u64> {
     let one_for_all = if settings.sizes.len() == 1 { settings.sizes.first() } else { None };
-    settings.sizes.get(index).or(one_for_all).copied()
+    settings.sizes.get(index).or(one_for_all).copied().flatten()
+}
+
+/// Returns the size of a new store for which no size was given, if there is room for it.
+fn default_size_bytes(settings: &Settings) -> u64 {
+    if settings.sizes.is_empty() { SIZE_BYTES_DEFAULT } else { AUTO_SIZE_BYTES_MAX }
+}
+
+/// Returns the size of a new store at `path`, if no size was given: `most_bytes`, or four fifths of the free space of
+/// its file system if that is less.
+pub(crate) fn fitting_size_bytes(path: &Path, most_bytes: u64) -> u64 {
+    let folder = path.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    // A file system without a limit of its own reports no blocks at all.
+    let Some(space) = rustix::fs::statvfs(folder).ok().filter(|space| space.f_blocks > 0) else { return most_bytes };
+    let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    // In whole MiB, so that the plan of the memory and the store agree while others write.
+    let fitting_bytes = (free_bytes / 5 * 4) >> 20 << 20;
+    most_bytes.min(fitting_bytes.max(*size::STORE_BYTES.start()))
 }
 
 /// Returns the options for the disk at `path`, which is the `index`-th of the settings and has the content `there`.
@@ -167,7 +199,8 @@ pub(crate) fn options_of(path: &Path, there: &PathContent, settings: &Settings, 
         PathContent::Blank(size_bytes) | PathContent::OtherDevice { size_bytes, .. } => (Some(*size_bytes), None),
         _ => (None, None),
     };
-    let size_bytes = said_size(settings, index).or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
+    let fitting = || fitting_size_bytes(path, default_size_bytes(settings));
+    let size_bytes = said_size(settings, index).or(size_there).unwrap_or_else(fitting);
     let defaults = StoreOptions::new(path, size_bytes);
     StoreOptions {
         is_sparse: settings.is_sparse,
@@ -178,5 +211,33 @@ pub(crate) fn options_of(path: &Path, there: &PathContent, settings: &Settings, 
         dirty_bytes_max: settings.dirty_bytes_max.unwrap_or(defaults.dirty_bytes_max),
         index_bytes_max: defaults.index_bytes_max.min(settings.index_bytes_max.unwrap_or(u64::MAX)),
         ..defaults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At stake: a package whose service does not start on a small machine.
+    #[test]
+    fn new_store_without_a_size_leaves_a_fifth_of_the_free_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("not/there/yet.larder");
+        let space = rustix::fs::statvfs(folder.path()).unwrap();
+        let free_bytes = space.f_bavail * space.f_frsize;
+        let size_bytes = fitting_size_bytes(&path, u64::MAX);
+        assert!(size_bytes < free_bytes || size_bytes == 64 << 20, "{size_bytes} of {free_bytes}");
+        assert_eq!(fitting_size_bytes(&path, 64 << 20), 64 << 20);
+    }
+
+    #[test]
+    fn size_auto_is_larger_than_the_default_and_a_given_size_is_kept() {
+        let of = |sizes: Vec<Option<u64>>| {
+            let settings = Settings { sizes, ..crate::settings::RunSettings::default().store };
+            (said_size(&settings, 0), default_size_bytes(&settings))
+        };
+        assert_eq!(of(vec![]), (None, 1_000_000_000));
+        assert_eq!(of(vec![None]), (None, 10_000_000_000));
+        assert_eq!(of(vec![Some(5)]).0, Some(5));
     }
 }

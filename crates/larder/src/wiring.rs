@@ -88,6 +88,7 @@ fn serve(
     taking: Option<&Takeover>,
     sessions: Option<&OwnSessions<'_>>,
 ) -> Result<(), Failure> {
+    open_files::raise();
     let mut settings = read_settings.clone();
     let automatic = automatic::choose(&mut settings)?;
     let memory = memory_plan::fit(&mut settings, taking.and_then(Takeover::predecessor))?;
@@ -99,14 +100,13 @@ fn serve(
     check_addresses(&config, &sockets)?;
     let runtime = signal_runtime().map_err(system_failure)?;
     let mut signals = runtime.block_on(async { Signals::listen() }).map_err(system_failure)?;
-    let open_files = open_files::raise();
     if let Some(taking) = taking {
         volumes::check_in_use(&settings.store)?;
         if let TakeoverTurn::Cancelled = taking.await_turn()? {
             return Ok(());
         }
     }
-    let plan = StartPlan { read_settings, settings: &settings, read, automatic, memory, open_files, sessions };
+    let plan = StartPlan { read_settings, settings: &settings, read, automatic, memory, sessions };
     let (mut taking, mut connections) = (taking, None);
     loop {
         let started = StartedProxy::start(&runtime, &plan, sockets, taking)?;
@@ -129,7 +129,6 @@ struct StartPlan<'a> {
     read: &'a SettingsReader,
     automatic: Option<String>,
     memory: FittedMemory,
-    open_files: Option<u64>,
     sessions: Option<&'a OwnSessions<'a>>,
 }
 
@@ -177,7 +176,8 @@ impl StartedProxy {
         let about = ControlSummary::of(settings, running.local_addrs());
         let control = ControlServer::new(running.handle(), about, Arc::clone(&reloader), wants, sessions.is_some());
         let commands = listen_for_commands(runtime, &control, sessions)?;
-        let is_low = open_files::is_low(plan.open_files, config.limits.connection_count_max);
+        let wanted_count = settings.proxy.limits.connection_count_max;
+        let is_low = config.limits.connection_count_max < wanted_count;
         let report = Report {
             config: &config,
             listeners: running.local_addrs(),
@@ -185,7 +185,7 @@ impl StartedProxy {
             store: opened.as_ref().map(StoreReport::of),
             automatic: plan.automatic.clone(),
             memory: &plan.memory,
-            open_files: plan.open_files.filter(|_| is_low),
+            connections_wanted: is_low.then_some(wanted_count),
         };
         tell!("{report}");
         drop(report);

@@ -87,7 +87,7 @@ fn flags_lie_over_the_settings() {
     assert_eq!(proxy.targets.allow, ["127.0.0.0/8".parse().unwrap()]);
     assert_eq!(store.disks, [DiskSettings::None]);
     assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
-    assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![2_000_000_000_000], Some(8192)));
+    assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![Some(2_000_000_000_000)], Some(8192)));
     assert_eq!(store.io, IoChoice::Threads);
     assert_eq!(drain, Duration::from_secs(3));
 }

@@ -206,7 +206,10 @@ fn every_key_of_the_documentation_is_read() {
     assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| DiskSettings::At(path.into())));
     assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
     assert_eq!(store.tuning.objective, larder_store::Objective::Bytes);
-    assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![100_000_000_000, 2_000_000_000_000], Some(32 << 10)));
+    assert_eq!(
+        (store.sizes, store.mean_object_size_bytes),
+        (vec![Some(100_000_000_000), Some(2_000_000_000_000)], Some(32 << 10))
+    );
     assert_eq!(store.io, larder_store::IoChoice::Threads);
     assert_eq!((memory_cache, proxy.window_bytes), (Some(1_000_000_000), Some(128_000_000)));
     assert_eq!(forward, Some(true));
@@ -379,7 +382,7 @@ fn a_rule_that_says_nothing_or_what_cannot_be_is_pointed_at() {
 #[test]
 fn one_disk_needs_no_list() {
     let store = parse("[store]\npath = \"a\"\nsize = \"1GB\"").unwrap().store;
-    assert_eq!((store.disks, store.sizes), (vec![DiskSettings::At("a".into())], vec![1_000_000_000]));
+    assert_eq!((store.disks, store.sizes), (vec![DiskSettings::At("a".into())], vec![Some(1_000_000_000)]));
 }
 
 #[test]

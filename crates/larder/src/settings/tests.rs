@@ -79,7 +79,10 @@ fn interception_is_for_forward_proxies() {
 fn disks_and_sizes_go_together() {
     let at = |path: &str| DiskSettings::At(path.into());
     let with = |disks: Vec<DiskSettings>, sizes: Vec<u64>| {
-        move |settings: &mut RunSettings| (settings.store.disks, settings.store.sizes) = (disks, sizes)
+        move |settings: &mut RunSettings| {
+            settings.store.disks = disks;
+            settings.store.sizes = sizes.into_iter().map(Some).collect();
+        }
     };
     check(with(vec![at("a"), at("b")], vec![]), Ok(()));
     let (one, two) = (64 << 20, 128 << 20);

@@ -118,6 +118,7 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
             problem,
             format!("stop the process that uses it (fuser -v {shown} names it); {ELSEWHERE}"),
         ),
+        ErrorKind::Full => Failure::runtime(problem, full_help(options)),
         _ => Failure::runtime(problem, unavailable_help(error, options)),
     }
 }
@@ -129,21 +130,35 @@ const ELSEWHERE: &str = "or choose another --disk path";
 fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
     let shown = options.path.display();
     let cause = error.source().and_then(|source| source.downcast_ref::<Arc<io::Error>>()).map(|error| error.kind());
-    let folder = options.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(options);
     match cause {
-        Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
+        Some(io::ErrorKind::ReadOnlyFilesystem) => {
+            "the file system is read-only: choose a place on another one with --disk PATH, or use --disk none for \
+             memory only"
+                .to_owned()
+        }
+        Some(io::ErrorKind::PermissionDenied) => {
             let user = rustix::process::geteuid().as_raw();
             format!("let the user that runs larder (uid {user}) read and write {shown} and its directory; {ELSEWHERE}")
         }
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge) => {
-            let (size, folder) = (size::show(options.size_bytes), folder.display());
-            format!("make room for {size} (df -h {folder} shows the free space), give a smaller --size; {ELSEWHERE}")
+            full_help(options)
         }
         Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             format!("check that {} is a directory in which files can be created; {ELSEWHERE}", folder.display())
         }
         _ => format!("check the disk of {shown} (dmesg shows its errors); {ELSEWHERE}"),
     }
+}
+
+/// Returns the remedy for a lack of room.
+fn full_help(options: &StoreOptions) -> String {
+    let (size, folder) = (size::show(options.size_bytes), folder_of(options).display());
+    format!("make room for {size} (df -h {folder} shows the free space), give a smaller --size; {ELSEWHERE}")
+}
+
+fn folder_of(options: &StoreOptions) -> &Path {
+    options.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
@@ -156,7 +171,9 @@ mod tests {
         let options = StoreOptions::new("/t/s.larder", 1_000_000_000);
         let of = |kind: io::ErrorKind| Error::io(ErrorKind::Unavailable, "cannot write", kind.into());
         let in_use = Error::new(ErrorKind::InUse, "the volume is busy: x");
+        let full = Error::new(ErrorKind::Full, "no room for the volume");
         for (error, remedy) in [
+            (full, "make room for 1 GB (df -h /t shows"),
             (in_use, "stop the process that uses it (fuser -v /t/s.larder names it)"),
             (of(io::ErrorKind::PermissionDenied), "let the user that runs larder"),
             (of(io::ErrorKind::StorageFull), "make room for 1 GB (df -h /t shows"),

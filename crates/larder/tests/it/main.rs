@@ -23,6 +23,7 @@ mod package;
 mod packs;
 mod pins;
 mod planning;
+mod platform;
 #[path = "../../../larder-proxy/tests/it/support/ports.rs"]
 mod ports;
 mod process;

@@ -55,8 +55,23 @@ impl Larder {
 
     /// As [`Larder::start`], with additional variables in its environment.
     pub(crate) fn start_in(home: &TempDir, environment: &[(&str, &str)], flags: &[&str]) -> Self {
-        let mut child = command(home.path())
-            .envs(environment.iter().copied())
+        let mut larder = command(home.path());
+        larder.envs(environment.iter().copied());
+        Self::start_by(larder, flags)
+    }
+
+    /// As [`Larder::start`], in a process that may open `file_count_max` files.
+    pub(crate) fn start_with_files(home: &TempDir, file_count_max: u32, flags: &[&str]) -> Self {
+        let larder = command(home.path());
+        let mut shell = Command::new("/bin/sh");
+        let variables = larder.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        shell.env_clear().envs(variables).current_dir(home.path());
+        shell.args(["-c", &format!("ulimit -n {file_count_max} && exec \"$0\" \"$@\"")]).arg(larder.get_program());
+        Self::start_by(shell, flags)
+    }
+
+    fn start_by(mut larder: Command, flags: &[&str]) -> Self {
+        let mut child = larder
             .args(["run", "--listen", "127.0.0.1:0"])
             .args(flags)
             .stdout(Stdio::null())
