@@ -1,7 +1,7 @@
 //! Checks the dependencies with cargo-deny: known vulnerabilities, yanked versions, licences and sources (`deny.toml`).
 //!
-//! Owns: where the advisories come from. It is no part of the gate, because it needs a tool and data that the project does
-//! not have. cargo-deny fetches the advisories with git. Git takes them from a snapshot, if there is one.
+//! Owns: the source of the advisories. It is no part of the gate, because it needs a tool and data that the project
+//! does not have. cargo-deny fetches the advisories with git. Git takes them from a snapshot, if there is one.
 
 use std::{
     env,
@@ -32,11 +32,8 @@ pub(crate) fn run(root: &Path) -> bool {
         return false;
     };
     println!("audit: advisories of {date}");
-    let environment = [
-        ("GIT_CONFIG_COUNT", "1"),
-        ("GIT_CONFIG_KEY_0", redirect.as_str()),
-        ("GIT_CONFIG_VALUE_0", ORIGIN),
-    ];
+    let environment =
+        [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", redirect.as_str()), ("GIT_CONFIG_VALUE_0", ORIGIN)];
     cargo::succeeds(root, &["deny", "--locked", "check"], &environment)
 }
 

@@ -1,8 +1,8 @@
-//! Makes what is released, for each target: a static program, an archive, a Debian package, the root of a container and a
-//! list of components; and checksums of all.
+//! Makes the files of a release, for each target: a static program, an archive, a Debian package, the root of a
+//! container and a list of components; and checksums of all.
 //!
-//! Owns: the tools that this needs, and the folder `target/dist`. The dependencies are audited first. Invariant: what is
-//! missing is named before anything is compiled, with the command that installs it.
+//! Owns: the tools for this, and the folder `target/dist`. The dependencies are audited first. Invariant: missing tools
+//! are named before anything is compiled, with the commands that install them.
 
 mod components;
 
@@ -17,10 +17,12 @@ use crate::{audit, cargo};
 
 /// The profile of releases.
 const PROFILE: &str = "release";
-/// Where results are put, below the root of the project.
+/// The folder of the results, below the root of the project.
 const RESULTS: &str = "target/dist";
 /// The certificates of public CAs on the machine that builds. A container from scratch has no others.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// The C compiler for other processors than this machine's.
+const CROSS_COMPILER: &str = "packaging/zig-cc.sh";
 /// The user in the container.
 const USER_ID: &str = "65532";
 /// Files of the archive that are in the project, with their folders there.
@@ -62,8 +64,8 @@ fn make(root: &Path, further: &[&str]) -> Result<(), String> {
         let program = program(root, target);
         // The pages of all targets are the same, and only this machine's program runs here.
         let manual = program.with_file_name("manual");
-        let (own_program, manual_text) = (self::program(root, &own), manual.display().to_string());
-        execute(root, &own_program.display().to_string(), &["manual", &manual_text])?;
+        let own_program = self::program(root, &own).display().to_string();
+        execute(root, &own_program, &["manual", &manual.display().to_string()])?;
         Release { root, results: &results, target, program: &program, manual: &manual }.make()?;
     }
     sum_up(&results)
@@ -129,9 +131,11 @@ impl Release<'_> {
             fs::create_dir_all(folder.join(place))?;
         }
         fs::set_permissions(folder.join("tmp"), fs::Permissions::from_mode(0o1777))?;
-        let (archive, within) = (format!("{name}.tar"), folder.display().to_string());
+        let archive = format!("{name}.tar");
+        let within = folder.display().to_string();
         tar(self.results, &["-cf", &archive, "-C", &within, "--owner=0", "--group=0", "usr", "etc", "tmp"])?;
-        let (owner, group) = (format!("--owner={USER_ID}"), format!("--group={USER_ID}"));
+        let owner = format!("--owner={USER_ID}");
+        let group = format!("--group={USER_ID}");
         let own = ["var/cache/larder", "var/lib/larder", "run/larder"];
         tar(self.results, &[&["-rf", &archive, "-C", &within, &owner, &group][..], &own[..]].concat())?;
         fs::remove_dir_all(folder)
@@ -140,11 +144,14 @@ impl Release<'_> {
 
 /// Builds the program for `target`.
 fn build(root: &Path, target: &str, own: &str) -> Result<(), String> {
-    let linker = format!("CARGO_TARGET_{}_LINKER", target.replace('-', "_").to_uppercase());
+    let underscored = target.replace('-', "_");
+    let linker = format!("CARGO_TARGET_{}_LINKER", underscored.to_uppercase());
+    let compiler = format!("CC_{underscored}");
+    let cross_compiler = root.join(CROSS_COMPILER).display().to_string();
     let mut environment = Vec::new();
-    if target != own && env::var_os(&linker).is_none() {
+    if target != own {
         // The target has its own start files and C library, so that no other linker is needed.
-        environment.push((linker.as_str(), "rust-lld"));
+        environment.extend([(linker.as_str(), "rust-lld"), (compiler.as_str(), cross_compiler.as_str())]);
     }
     if target.starts_with("aarch64") {
         // Kernels for this architecture have pages of 4, 16 or 64 KiB. The allocator does not start if pages are larger
@@ -161,7 +168,7 @@ fn program(root: &Path, target: &str) -> PathBuf {
     folder.join(target).join(PROFILE).join("larder")
 }
 
-/// Names what a target lacks, with the commands that install it.
+/// Names the missing parts of a target's toolchain, with the commands that install them.
 fn missing_for(root: &Path, target: &str, own: &str) -> Vec<String> {
     let mut missing = Vec::new();
     let library =
@@ -170,20 +177,18 @@ fn missing_for(root: &Path, target: &str, own: &str) -> Vec<String> {
     if !Path::new(&library).is_dir() {
         missing.push(format!("Rust's library for {target}: rustup target add {target}"));
     }
-    let compiler = format!("CC_{}", target.replace('-', "_"));
-    if env::var_os(&compiler).is_some() {
-        return missing;
+    if target != own && !has_zig() {
+        missing.push(format!("Zig, which compiles C for {target}: pip install ziglang"));
     }
-    if target != own {
-        let architecture = target.split('-').next().unwrap_or(target);
-        missing.push(format!(
-            "a C compiler for {target} in {compiler}, such as a script with `exec python3 -m ziglang cc -target \
-             {architecture}-linux-musl \"$@\"` (pip install ziglang)"
-        ));
-    } else if !is_command("musl-gcc") {
+    if target == own && !is_command("musl-gcc") {
         missing.push("a C compiler for musl: apt install musl-tools".to_owned());
     }
     missing
+}
+
+fn has_zig() -> bool {
+    let asked = Command::new("python3").args(["-m", "ziglang", "version"]).output();
+    asked.is_ok_and(|output| output.status.success())
 }
 
 fn missing_tools(root: &Path) -> Vec<String> {

@@ -1,8 +1,8 @@
 //! `larder service`: runs this program as a systemd service, without a package.
 //!
 //! Owns: the steps of an installation, and the report of each. The unit is that of the Debian package
-//! (`packaging/larder.service`) with the path of this program. Invariants: a unit or configuration that this command did
-//! not write is never changed. Configuration, store and user outlive an uninstall.
+//! (`packaging/larder.service`) with the path of this program. Invariants: a unit or configuration that this command
+//! did not write is never changed. Configuration, store and user outlive an uninstall.
 
 use crate::{
     failure::Failure,
@@ -45,12 +45,12 @@ pub(crate) enum ServiceCommand {
 /// The machine does not run systemd, the user is not root, or a step fails.
 pub(crate) fn run(command: &ServiceCommand) -> Result<(), Failure> {
     let machine = Machine { root: PathBuf::from("/"), execute: &execute };
+    let program = env::current_exe().map_err(|error| {
+        Failure::runtime(format!("cannot find this program's file: {error}"), "mount /proc, and try again")
+    })?;
+    machine.require_systemd(&program)?;
     match command {
         ServiceCommand::Install => {
-            let program = env::current_exe().map_err(|error| {
-                Failure::runtime(format!("cannot find this program's file: {error}"), "mount /proc, and try again")
-            })?;
-            machine.require_systemd(&program)?;
             require_root("install")?;
             machine.install(&program)
         }
@@ -68,13 +68,15 @@ const PACKAGED_UNIT: &str = include_str!("../../../packaging/larder.service");
 const PACKAGED_CONFIG: &str = include_str!("../../../packaging/larder.toml");
 /// The program's path in [`PACKAGED_UNIT`].
 const PACKAGED_PROGRAM: &str = "/usr/bin/larder ";
+/// A line of [`PACKAGED_UNIT`] about a file that only the package has.
+const PACKAGED_MANUAL: &str = "Documentation=man:larder(1)\n";
 /// The first line of a unit that this command wrote.
 const MARK: &str = "# Written by `larder service install`; `larder service uninstall` removes it.\n";
 
 const SERVICE: &str = "larder.service";
 const USER: &str = "larder";
 const UNIT_PATH: &str = "/etc/systemd/system/larder.service";
-/// Where packages install a unit of the same name.
+/// Paths at which packages install a unit of the same name.
 const PACKAGED_UNIT_PATHS: [&str; 2] = ["/usr/lib/systemd/system/larder.service", "/lib/systemd/system/larder.service"];
 const CONFIG_PATH: &str = "/etc/larder/larder.toml";
 /// The folder that exists while systemd runs the machine (sd_booted(3)).
@@ -105,7 +107,7 @@ impl Machine<'_> {
              {CONFIG_PATH}",
             program.display()
         );
-        Err(Failure::runtime("no service was installed: this machine does not run systemd", help))
+        Err(Failure::runtime("there is no service: systemd does not run this machine", help))
     }
 
     fn install(&self, program: &Path) -> Result<(), Failure> {
@@ -114,7 +116,8 @@ impl Machine<'_> {
             return Err(Failure::runtime(format!("a package has installed the service: {packaged}"), help));
         }
         let unit = unit_for(program)?;
-        let (unit_file, config_file) = (self.path(UNIT_PATH), self.path(CONFIG_PATH));
+        let unit_file = self.path(UNIT_PATH);
+        let config_file = self.path(CONFIG_PATH);
         self.require_own_unit(&unit_file)?;
         if self.succeeds(&["getent", "passwd", USER]) {
             print_line!("user larder: exists")?;
@@ -239,7 +242,8 @@ fn unit_for(program: &Path) -> Result<String, Failure> {
     if !program.ancestors().all(is_open) {
         return refused("the user larder may not execute this program, or not enter its folder");
     }
-    Ok(format!("{MARK}{}", PACKAGED_UNIT.replace(PACKAGED_PROGRAM, &format!("{path} "))))
+    let unit = PACKAGED_UNIT.replace(PACKAGED_MANUAL, "").replace(PACKAGED_PROGRAM, &format!("{path} "));
+    Ok(format!("{MARK}{unit}"))
 }
 
 /// Writes a file that everybody may read, and its folder.

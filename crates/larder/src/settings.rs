@@ -440,8 +440,8 @@ impl RunSettings {
         !self.registry_mirrors.names.is_empty() || !self.proxy.mirrors.is_empty()
     }
 
-    /// Returns the proxy's configuration. If clients are listed, this machine is added to them. Its limits on connections
-    /// fit this process's limit on open files.
+    /// Returns the proxy's configuration. If clients are listed, this machine is added to them. Its limits on
+    /// connections fit this process's limit on open files.
     pub(crate) fn proxy_config(&self) -> ProxyConfig {
         let mut config = ProxyConfig { forward: self.forwards(), ..self.proxy.clone() };
         self.node_tls.add_to(&mut config);

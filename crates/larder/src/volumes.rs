@@ -92,9 +92,10 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
     })?;
     let is_open = |path: &Path| store.volumes().any(|volume| volume.path.starts_with(path));
     for (path, size_bytes, wanted_bytes) in smaller.iter().filter(|(path, ..)| is_open(path)) {
-        let (size, wanted) = (size::show(*size_bytes), size::show(*wanted_bytes));
         tell!(
-            "the new store takes {size} instead of the default {wanted}: its file system has little free space: {}",
+            "the new store takes {} instead of the default {}: its file system has little free space: {}",
+            size::show(*size_bytes),
+            size::show(*wanted_bytes),
             path.display()
         );
     }

@@ -1,6 +1,6 @@
 //! Lists the crates in a release as CycloneDX 1.5 (JSON), from `cargo tree` and `Cargo.lock`.
 //!
-//! Owns: the form of the list. The crates are those that cargo compiles for the target, build scripts included, each with
+//! Owns: the form of the list. The crates are those that cargo compiles for the target, build scripts included. Each has
 //! its licence, its checksum and the crates that it depends on. The same sources give the same bytes.
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 /// A crate's name and version.
 type Identity = (String, String);
 
-/// What `Cargo.lock` says about a crate.
+/// A crate in `Cargo.lock`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LockedCrate {
     checksum: Option<String>,
@@ -40,7 +40,8 @@ fn compiled(tree: &str) -> BTreeMap<Identity, String> {
     let read = |line: &str| {
         let (package, licence) = line.split_once('|')?;
         let mut words = package.split_whitespace();
-        let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
+        let name = words.next()?;
+        let version = words.next()?.strip_prefix('v')?;
         // The form with a slash is older than SPDX expressions.
         Some(((name.to_owned(), version.to_owned()), licence.replace('/', " OR ")))
     };
@@ -63,14 +64,16 @@ fn locked(text: &str) -> BTreeMap<Identity, LockedCrate> {
     found
 }
 
-/// Returns the dependencies of a crate that are among `compiled`. `Cargo.lock` names a version only if there are several.
+/// Returns the dependencies of a crate that are among `compiled`. `Cargo.lock` names a version only if there are
+/// several.
 fn dependencies<'a>(
     package: &'a LockedCrate,
     compiled: &'a BTreeMap<Identity, String>,
 ) -> impl Iterator<Item = &'a Identity> {
     package.dependencies.iter().flat_map(move |dependency| {
         let mut words = dependency.split(' ');
-        let (name, version) = (words.next(), words.next());
+        let name = words.next();
+        let version = words.next();
         compiled.keys().filter(move |(found, has)| {
             Some(found.as_str()) == name && version.is_none_or(|version| version == has.as_str())
         })
@@ -79,7 +82,8 @@ fn dependencies<'a>(
 
 fn write(compiled: &BTreeMap<Identity, String>, locked: &BTreeMap<Identity, LockedCrate>) -> String {
     let program = compiled.keys().find(|(name, _)| name == "larder");
-    let (mut components, mut relations) = (Vec::new(), Vec::new());
+    let mut components = Vec::new();
+    let mut relations = Vec::new();
     let mut own = String::new();
     for (identity, licence) in compiled {
         let is_program = Some(identity) == program;
@@ -105,7 +109,8 @@ fn write(compiled: &BTreeMap<Identity, String>, locked: &BTreeMap<Identity, Lock
 
 fn component((name, version): &Identity, licence: &str, package: Option<&LockedCrate>, kind: &str) -> String {
     let reference = quoted(&reference(&(name.clone(), version.clone())));
-    let (name, version) = (quoted(name), quoted(version));
+    let name = quoted(name);
+    let version = quoted(version);
     let mut text = format!(
         "{{\"type\":\"{kind}\",\"bom-ref\":{reference},\"name\":{name},\"version\":{version},\"purl\":{reference}"
     );

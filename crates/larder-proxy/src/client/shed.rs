@@ -50,8 +50,8 @@ static TELLING: AtomicUsize = AtomicUsize::new(0);
 
 const ANSWER: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nCache-Control: no-store\r\n\
                       Content-Type: text/plain\r\nContent-Length: 35\r\n\r\ntoo many connections, retry in 5 s\n";
-/// Number of refusals in progress at a time. Each is an open file, and the program keeps 100 for all that is no client's
-/// and no origin's connection.
+/// Number of refusals in progress at a time. Each is an open file, and the program keeps 100 files for everything but
+/// the connections of clients and origins.
 const AT_ONCE: usize = 64;
 /// Longest time to send one refusal.
 const PATIENCE: Duration = Duration::from_secs(1);

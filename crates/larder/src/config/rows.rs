@@ -209,8 +209,8 @@ const SETTINGS: &[Setting] = &[
         Size, "64MiB to 16TiB, or auto", Prose("the size of the existing store or block device; `1GB` for a new file, or less on a full disk"), Restart, "[\"100GB\", \"2TB\"]",
         "Hard limit on the size of the volume, 64 MiB to 16 TiB. One value for all disks, or a list with one for \
          each. A store keeps the size it was created with. `auto` makes a new store of 10 GB. With `auto` and without \
-         a size, a new file takes at most four fifths of the free space of its file system; with a given size, Larder \
-         does not start if there is no room for it.",
+         a size, a new file takes at most four fifths of the free space of its file system. If a given size does not \
+         fit, Larder does not start.",
         flag repeated("SIZE", STORE, "Hard limit on the store, one for all disks or one each; auto takes up to 10GB [default: the existing size, or 1GB]")
         => run |s, v| s.store.sizes = v.one_or_each("a size, or auto", size::parse_of_store_or_auto)?),
     row!("store.policy", "--policy",

@@ -49,10 +49,11 @@ fn installed_unit_is_the_packages_with_the_path_of_the_program() {
     let bench = Bench::new(NEW);
     bench.on(|machine| machine.install(Path::new(PROGRAM))).unwrap();
     let unit = bench.read(UNIT_PATH).unwrap();
-    for line in ["ExecStart=/bin/sh run --config /etc/larder/larder.toml", "ExecReload=/bin/sh reload"] {
-        assert!(unit.lines().any(|found| found == line), "{unit}");
+    for line in [format!("ExecStart={PROGRAM} run --config {CONFIG_PATH}"), format!("ExecReload={PROGRAM} reload")] {
+        assert!(unit.lines().any(|found| found == line), "{line}: {unit}");
     }
-    assert!(!unit.contains(PACKAGED_PROGRAM), "{unit}");
+    assert!(!unit.contains(PACKAGED_PROGRAM) && !unit.contains(PACKAGED_MANUAL), "{unit}");
+    assert!(PACKAGED_UNIT.contains(PACKAGED_MANUAL));
     for hardening in ["User=larder", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes"] {
         assert!(unit.lines().any(|found| found == hardening), "{hardening}: {unit}");
     }
@@ -99,10 +100,11 @@ fn uninstall_removes_the_unit_and_keeps_the_configuration() {
 fn program_that_the_service_could_not_run_is_refused_with_the_remedy() {
     let home = TempDir::new().unwrap();
     let hidden = home.path().join("larder");
-    for program in [Path::new("/home/user/larder"), Path::new("/opt/a larder"), Path::new("/opt/100%/larder"), &hidden]
-    {
+    let spaced = Path::new(PROGRAM).join("a larder");
+    let specifier = Path::new(PROGRAM).join("%h");
+    for program in [hidden, Path::new(HIDDEN_PATHS[0]).join("larder"), spaced, specifier] {
         let bench = Bench::new(NEW);
-        let failure = bench.on(|machine| machine.install(program)).unwrap_err();
+        let failure = bench.on(|machine| machine.install(&program)).unwrap_err();
         assert!(failure.told().1.contains("install -m 755"), "{failure:?}");
         assert!(bench.calls.borrow().is_empty() && bench.read(UNIT_PATH).is_none());
     }
@@ -113,7 +115,7 @@ fn machine_without_systemd_is_told_what_to_run_instead() {
     let bench = Bench::new(NEW);
     fs::remove_dir(bench.root.path().join("run/systemd/system")).unwrap();
     let failure = bench.on(|machine| machine.require_systemd(Path::new(PROGRAM))).unwrap_err();
-    assert!(failure.told().1.ends_with("/bin/sh run --config /etc/larder/larder.toml"), "{failure:?}");
+    assert!(failure.told().1.ends_with(&format!("{PROGRAM} run --config {CONFIG_PATH}")), "{failure:?}");
 }
 
 #[test]

@@ -153,7 +153,8 @@ fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
 
 /// Returns the remedy for a lack of room.
 fn full_help(options: &StoreOptions) -> String {
-    let (size, folder) = (size::show(options.size_bytes), folder_of(options).display());
+    let size = size::show(options.size_bytes);
+    let folder = folder_of(options).display();
     format!("make room for {size} (df -h {folder} shows the free space), give a smaller --size; {ELSEWHERE}")
 }
 

@@ -10,7 +10,8 @@ use tempfile::TempDir;
 
 #[test]
 fn clients_leave_descriptors_for_origins_where_few_files_may_be_open() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let url = format!("http://{}", origin.address);
     let larder = Larder::start_with_files(&home, 256, &["--disk", "none", "--origin", &url]);
     let lines = &larder.start_lines;

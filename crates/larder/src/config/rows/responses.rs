@@ -292,7 +292,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.limits.header_count_max = count(v)?),
     row!("limits.connections", "", Count, "1 to 10000000", Toml("16384"), Reload, "4096",
         "Most client connections at once. Further ones get 503 with Retry-After; on TLS listeners they are closed \
-         before the handshake."
+         before the handshake. If the limit on open files (`ulimit -n`) is too low for this number, half of the files \
+         are for clients and half for origins, and a start line says so."
         => run |s, v| s.proxy.limits.connection_count_max = count(v)?),
     row!("limits.waiting", "",
         Count, "1 to 10000000", Prose("a quarter of the machine's memory at 64 KiB each, at least 1024"), Reload, "1000",
