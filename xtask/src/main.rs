@@ -3,8 +3,8 @@
 //! threads in many interleavings.
 //!
 //! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). It installs nothing, and only
-//! `audit` uses the network. On request it writes docs/reference/conformance.md and the ratchet; other results are below
-//! `target`. Its only dependency is a crate for regular expressions, so that it builds in seconds.
+//! `audit` uses the network. On request it writes docs/reference/conformance.md and the ratchet; other results are
+//! below `target`. Its only dependency is a crate for regular expressions, so that it builds in seconds.
 
 mod audit;
 mod cargo;

@@ -1,7 +1,7 @@
 //! Lists the crates in a release as CycloneDX 1.5 (JSON), from `cargo tree` and `Cargo.lock`.
 //!
-//! Owns: the form of the list. The crates are those that cargo compiles for the target, build scripts included. Each has
-//! its licence, its checksum and the crates that it depends on. The same sources give the same bytes.
+//! Owns: the form of the list. The crates are those that cargo compiles for the target, build scripts included. Each
+//! has its licence, its checksum and the crates that it depends on. The same sources give the same bytes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
