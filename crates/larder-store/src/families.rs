@@ -128,7 +128,8 @@ impl AnyEngine {
         }
         self.volume().pending_removals.note_commit(record.key);
         let _noted = NotedChange::new(self.volume(), record.key);
-        each!(self, engine => self.volume().fenced(pin!(engine.commit(record))).await)
+        // Boxed, because it would add kilobytes to every future that may write, and each move of it would copy them.
+        each!(self, engine => self.volume().fenced(Box::pin(engine.commit(record)).as_mut()).await)
     }
 
     pub(crate) fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
