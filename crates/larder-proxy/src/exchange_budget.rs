@@ -172,7 +172,7 @@ impl ExchangePlace {
         self.more_bytes += bytes;
     }
 
-    /// Uses the place of an exchange for the response, whose request is no longer needed. Returns `false` if there is no
+    /// Uses the place of an exchange for the response. Its request is no longer needed. Returns `false` if there is no
     /// memory for it.
     pub(crate) fn begin_streaming(&mut self) -> bool {
         let streaming = self.budget.take_anyway(PlaceUse::Streaming);
@@ -213,8 +213,8 @@ impl Drop for ExchangePlace {
 impl PlaceUse {
     const COUNT: usize = 5;
 
-    /// Returns the part of all places that a use may take. Clients that do nothing leave room for requests, and requests
-    /// that wait leave room for responses, without which they would wait for ever.
+    /// Returns the part of all places that a use may take. Idle clients leave room for requests, and waiting requests
+    /// leave room for responses, so that they can end.
     const fn sixteenths_max(self) -> u64 {
         match self {
             Self::Connection | Self::Http2 => 12,
@@ -232,15 +232,15 @@ impl PlaceUse {
             // The state of both connections, and a little of a body that arrived with its head.
             Self::Exchange => (12 << 10) + SCARCE_HEAD_READ_BYTES as u64,
             // The HTTP library's two buffers, and the least share of a body.
-            Self::Streaming => 24 << 10,
+            Self::Streaming => 26 << 10,
             // The window has the least share of a body, and one piece more.
-            Self::Fetch => 28 << 10,
+            Self::Fetch => 32 << 10,
         }
     }
 }
 
-/// The memory that the HTTP library keeps for each of the most streams that a connection has had at once, as long as the
-/// connection is open.
+/// The memory that the HTTP library keeps for each stream of a connection, counted by the most streams at once, until the
+/// connection closes.
 const HTTP2_STREAM_BYTES: u64 = 2 << 10;
 /// The memory cache is resized whenever this many more bytes are reserved.
 const STEP_BYTES: u64 = 1 << 20;

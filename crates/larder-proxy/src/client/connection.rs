@@ -43,6 +43,7 @@ use crate::{
         peer::{AbandonedRequests, Client, ConnectionPhase},
         peer_user::NearEnds,
         response_body::ResponseBody,
+        shed::{HTTP2_REFUSAL, shed},
         socket::{ClientProtocol, ClientSocket, TunnelledConnection},
         stream::ClientStream,
         waiting::WaitingConnection,
@@ -188,7 +189,10 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
         ClientProtocol::Http1 => None,
         ClientProtocol::Http2 => match worker.shared.cache.places.take(PlaceUse::Http2) {
             Some(place) => Some(Box::new(StreamMemory::new(place))),
-            None => return worker.metrics.connections_refused.add(1),
+            None => {
+                worker.metrics.connections_refused.add(1);
+                return shed(socket, HTTP2_REFUSAL);
+            }
         },
     };
     let client = Arc::new(Client {

@@ -8,13 +8,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Sends an HTTP/1.1 client a response that asks it to retry later, if the time suffices.
-pub(crate) fn shed(mut socket: TcpStream) {
+/// Sends a client a refusal that asks it to retry later, if the time suffices.
+pub(crate) fn shed(mut socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, refusal: &'static [u8]) {
     if TELLING.fetch_add(1, Relaxed) >= AT_ONCE {
         TELLING.fetch_sub(1, Relaxed);
         return;
@@ -22,7 +19,7 @@ pub(crate) fn shed(mut socket: TcpStream) {
     tokio::spawn(async move {
         let _telling = ShedAnswer;
         let tell = async {
-            socket.write_all(ANSWER.as_bytes()).await?;
+            socket.write_all(refusal).await?;
             socket.shutdown().await?;
             // Closing with unread bytes would discard the response.
             let mut rest = [0; 1024];
@@ -48,8 +45,13 @@ impl Drop for ShedAnswer {
 
 static TELLING: AtomicUsize = AtomicUsize::new(0);
 
-const ANSWER: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nCache-Control: no-store\r\n\
+/// The refusal in HTTP/1.1.
+pub(crate) const HTTP1_REFUSAL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nCache-Control: no-store\r\n\
                       Content-Type: text/plain\r\nContent-Length: 35\r\n\r\ntoo many connections, retry in 5 s\n";
+/// The refusal in HTTP/2: SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM before the first stream (RFC 9113 6.8). The client
+/// then knows that it can send its requests again.
+pub(crate) const HTTP2_REFUSAL: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b";
 /// Number of refusals in progress at a time. Each is an open file, and the program keeps 100 files for everything but
 /// the connections of clients and origins.
 const AT_ONCE: usize = 64;

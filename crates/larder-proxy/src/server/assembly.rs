@@ -310,8 +310,7 @@ impl Assembly {
             listings: ListingTable::new(&config.package_indexes),
             stall: config.limits.stall,
         };
-        let settings =
-            |site: &Site| site.cache.as_ref().map(|settings| SitePolicy::new(settings, &config.cache, &lasting.groups));
+        let settings = |site: &Site| Some(SitePolicy::new(site.cache.as_ref()?, &config.cache, &lasting.groups));
         let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
         let shared = Arc::new(ProxyState {
             manners: config.sites.iter().map(settings).collect(),

@@ -31,7 +31,7 @@ use crate::{
         connection::{self, ListenerAccess},
         handed::ClientConnection,
         opening::PeerAddress,
-        shed::shed,
+        shed::{HTTP1_REFUSAL, shed},
         socket::TunnelledConnection,
     },
     config::Listener,
@@ -321,7 +321,7 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
                 if presence.is_beyond_limit(&shared.config.limits) {
                     worker.metrics.connections_refused.add(1);
                     if !door.listener.tls {
-                        shed(socket);
+                        shed(socket, HTTP1_REFUSAL);
                     }
                     continue;
                 }

@@ -68,3 +68,20 @@ fn responses_that_do_not_end_take_memory_but_no_place_in_a_queue() {
     drop(connections);
     eventually("there is memory again", || fixture.get("/another", &[]).status == 200);
 }
+
+#[test]
+fn http2_connection_without_memory_is_told_that_nothing_was_processed() {
+    let fixture = Fixture::without_store_with(
+        |_, _| Reply::ok(&[], "x"),
+        |config| {
+            // Memory for a connection, but not for the state of HTTP/2.
+            config.exchange_bytes = Some((1 << 20) + (16 << 10));
+        },
+    );
+    let mut connection = fixture.connect();
+    connection.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    let settings_and_goaway = connection.read_exact(26);
+    assert_eq!(settings_and_goaway[3], 4);
+    assert_eq!(settings_and_goaway[9..], *b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b");
+    assert!(connection.is_closed());
+}
