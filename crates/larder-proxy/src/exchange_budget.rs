@@ -239,8 +239,8 @@ impl PlaceUse {
     }
 }
 
-/// The memory that the HTTP library keeps for each stream of a connection, counted by the most streams at once, until the
-/// connection closes.
+/// The memory that the HTTP library keeps for each stream of a connection until the connection closes. The most streams
+/// at once count.
 const HTTP2_STREAM_BYTES: u64 = 2 << 10;
 /// The memory cache is resized whenever this many more bytes are reserved.
 const STEP_BYTES: u64 = 1 << 20;

@@ -49,8 +49,8 @@ static TELLING: AtomicUsize = AtomicUsize::new(0);
 pub(crate) const HTTP1_REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nCache-Control: no-store\r\n\
                       Content-Type: text/plain\r\nContent-Length: 35\r\n\r\ntoo many connections, retry in 5 s\n";
-/// The refusal in HTTP/2: SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM before the first stream (RFC 9113 6.8). The client
-/// then knows that it can send its requests again.
+/// The refusal in HTTP/2: SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM before the first stream (RFC 9113 6.8). The
+/// client then knows that it can send its requests again.
 pub(crate) const HTTP2_REFUSAL: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b";
 /// Number of refusals in progress at a time. Each is an open file, and the program keeps 100 files for everything but
 /// the connections of clients and origins.

@@ -1,4 +1,5 @@
-//! Keeps the process within its memory limit: the memory cache shrinks when other parts grow, then requests are refused.
+//! Keeps the process within its memory limit: the memory cache shrinks when other parts grow, then requests are
+//! refused.
 //!
 //! Owns: the current capacities of the memory cache, exchanges and bodies in transfer. The other parts have their own
 //! limits.
