@@ -236,8 +236,12 @@ fn put(file: &Path, folder: &Path) -> io::Result<()> {
 }
 
 fn tar(folder: &Path, arguments: &[&str]) -> io::Result<()> {
-    let status =
-        Command::new("tar").args(["--sort=name", "--numeric-owner"]).args(arguments).current_dir(folder).status()?;
+    let status = Command::new("tar")
+        .env("ZSTD_CLEVEL", "19")
+        .args(["--sort=name", "--numeric-owner"])
+        .args(arguments)
+        .current_dir(folder)
+        .status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other("tar failed")) }
 }
 
