@@ -9,7 +9,7 @@ use std::{fmt, net::IpAddr};
 use http::{HeaderValue, StatusCode};
 use larder_http::{fields::HostError, proxy_status::ProxyError};
 
-use crate::origin::fault::FaultReport;
+use crate::origin::{fault::FaultReport, target::permission};
 
 /// Why an exchange has no response from the cache or the origin. Cheap to clone, because every client that waits for a
 /// flight gets a copy.
@@ -193,11 +193,9 @@ impl fmt::Display for Failure {
             Self::PeerDiffers { .. } => {
                 f.write_str("the clock or the rules of the asking node differ from this node's, or its request is old")
             }
-            Self::TargetDenied { host, address, why } => write!(
-                f,
-                "target not allowed: {host} is at {address}, {why}. The operator can allow its network with the \
-                 option for allowed targets."
-            ),
+            Self::TargetDenied { host, address, why } => {
+                write!(f, "target not allowed: {host} is at {address}, {why}{}", permission(*address, why))
+            }
             Self::PortDenied { port } => write!(
                 f,
                 "target not allowed: tunnels to port {port} are off. The operator can allow it with the option for \

@@ -20,6 +20,8 @@ use crate::{
         peer_user::{self, NearEnds},
     },
     config::HostRules,
+    errors::Failure,
+    origin::target::permission,
     outcome::Outcome,
 };
 
@@ -67,6 +69,10 @@ pub struct SessionStats {
     pub missing_count: u64,
     /// The URLs of these requests, with the method unless it is GET. The list has a limit.
     pub missing: Vec<String>,
+    /// Requests and tunnels whose targets the rules for targets refuse.
+    pub denied_count: u64,
+    /// The targets of these requests, each with the reason and the setting that allows it. The list has a limit.
+    pub denied: Vec<(String, String)>,
 }
 
 /// A session, as its clients' connections use it.
@@ -87,6 +93,8 @@ struct SessionNotes {
     bypassed: Vec<(String, BypassReason)>,
     missing_count: u64,
     missing: Vec<String>,
+    denied_count: u64,
+    denied: Vec<(String, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -121,6 +129,8 @@ impl Session {
             bypassed: notes.bypassed.clone(),
             missing_count: notes.missing_count,
             missing: notes.missing.clone(),
+            denied_count: notes.denied_count,
+            denied: notes.denied.clone(),
         }
     }
 }
@@ -184,11 +194,23 @@ impl SessionState {
         }
     }
 
+    /// Records a failure if the rules for targets are its reason.
+    pub(crate) fn note_failure(&self, failure: &Failure) {
+        let Failure::TargetDenied { host, address, why } = failure else { return };
+        let reason = format!("{address}, {why}{}", permission(*address, why));
+        let mut notes = self.notes();
+        notes.denied_count += 1;
+        let is_known = notes.denied.iter().any(|(known, _)| known == host);
+        if !is_known && notes.denied.len() < NOTE_COUNT_MAX && host.len() + reason.len() <= NOTE_BYTES_MAX {
+            notes.denied.push((host.clone(), reason));
+        }
+    }
+
     fn notes(&self) -> MutexGuard<'_, SessionNotes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Most notes in each list of a session, and longest note. Together the notes fit in one message of a control socket.
-const NOTE_COUNT_MAX: usize = 60;
+const NOTE_COUNT_MAX: usize = 50;
 const NOTE_BYTES_MAX: usize = 400;

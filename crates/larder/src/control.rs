@@ -30,7 +30,14 @@ use std::{
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ControlRequest {
     /// Open a session, which lasts as long as the connection.
-    Open { hosts: Vec<String>, except: Vec<String>, offline: bool },
+    Open {
+        hosts: Vec<String>,
+        except: Vec<String>,
+        offline: bool,
+        /// Networks that the Larder must allow as targets.
+        #[serde(default)]
+        allow_targets: Vec<String>,
+    },
     /// Return the session's figures.
     Figures,
     /// Describe the Larder's own listeners.
@@ -85,6 +92,12 @@ pub(crate) struct SessionFigures {
     /// URLs of these requests.
     #[serde(default)]
     pub(crate) missing: Vec<String>,
+    /// Requests and tunnels whose targets the rules for targets refuse.
+    #[serde(default)]
+    pub(crate) denied_count: u64,
+    /// The targets of these requests, each with the reason and the setting that allows it.
+    #[serde(default)]
+    pub(crate) denied: Vec<(String, String)>,
 }
 
 /// The services on a Larder's own listeners.
@@ -167,7 +180,8 @@ impl ControlPath {
 
     /// Returns the path whose socket this is.
     pub(crate) fn of_socket(socket: &Path) -> Option<Self> {
-        let (folder, name) = (socket.parent()?.to_owned(), socket.file_name()?.to_str()?.to_owned());
+        let folder = socket.parent()?.to_owned();
+        let name = socket.file_name()?.to_str()?.to_owned();
         Some(Self { folder, name })
     }
 

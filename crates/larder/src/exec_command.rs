@@ -18,7 +18,7 @@ use crate::{
     failure::Failure,
     mirrors::InterceptedHosts,
     output::tell,
-    private_larder,
+    private_larder::{self, AllowedTargets},
 };
 use clap::Args;
 use environment::CommandEnvironment;
@@ -33,6 +33,7 @@ Examples:
   larder exec -- npm ci
   larder exec --offline -- cargo build
   larder exec --intercept pypi.org -- make
+  larder exec --allow-target 10.0.0.0/8 -- mvn package
 
 Every https:// host that the command requests is intercepted; --intercept names fewer. The CA is created \
 for this command: only its processes trust it, and it is deleted when they end.
@@ -56,6 +57,9 @@ pub(crate) struct ExecFlags {
     /// Host or package registry that is excluded from these (repeatable)
     #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse)]
     except: Vec<InterceptedHosts>,
+
+    #[command(flatten)]
+    targets: AllowedTargets,
 
     /// Answer only from stored responses, however old, and contact no origin. Where the system permits it, the command
     /// has no network except the cache
@@ -85,7 +89,12 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     let hosts = if named.is_empty() { vec![HostPattern::All] } else { named };
     let shown = |patterns: &[HostPattern]| patterns.iter().map(ToString::to_string).collect();
     let except = flags.except.iter().flat_map(InterceptedHosts::patterns).collect::<Vec<_>>();
-    let ask = ControlRequest::Open { hosts: shown(&hosts), except: shown(&except), offline: flags.offline };
+    let ask = ControlRequest::Open {
+        hosts: shown(&hosts),
+        except: shown(&except),
+        offline: flags.offline,
+        allow_targets: flags.targets.shown(),
+    };
     let (mut control, proxy, certificate) = private_larder::open(&ask, None)?;
     if let Some(before) = proxy_before::find() {
         warn_of(&before, &mut control);

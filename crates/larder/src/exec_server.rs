@@ -8,6 +8,7 @@ use crate::{
     control::{ControlAnswer, ControlPath},
     exec_command::{environment::certificates, proxy_before, trusted},
     failure::Failure,
+    private_larder::AllowedTargets,
     settings::{DiskSettings, RunSettings},
     wiring::{self, OwnSessions},
 };
@@ -35,6 +36,9 @@ pub(crate) struct ExecServerFlags {
     /// The store [default: the one in your cache directory]
     #[arg(long, value_parser = DiskSettings::parse)]
     disk: Option<DiskSettings>,
+
+    #[command(flatten)]
+    targets: AllowedTargets,
 }
 
 /// Serves until the last session ends. The control socket is standard input.
@@ -73,14 +77,10 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     }
 }
 
-/// Returns settings for serving the commands of one user. They reach every target, because they reach it without the
-/// proxy, too, and the proxy's sessions admit no other user ([`SessionOptions::owner_process`]).
-/// Origins are trusted if one of `authorities` has signed their certificates.
-///
-/// [`SessionOptions::owner_process`]: larder_proxy::SessionOptions::owner_process
+/// Returns settings for serving the commands of one user. Targets are refused as by any Larder. Origins are trusted if
+/// one of `authorities` has signed their certificates.
 fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSettings {
     let mut settings = RunSettings::default();
-    let everywhere = ["0.0.0.0/0", "::/0"].map(|network| network.parse().expect("they are networks"));
     let proxy = ProxyConfig {
         listeners: vec!["127.0.0.1:0".parse().expect("it is an address")],
         connect_ports: (1..=u16::MAX).collect(),
@@ -90,7 +90,7 @@ fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSetting
         ..settings.proxy
     };
     settings.proxy = proxy;
-    settings.proxy.targets.allow = everywhere.to_vec();
+    settings.proxy.targets.allow.clone_from(&flags.targets.networks);
     settings.proxy.parents = proxy_before::find().and_then(|before| before.parents).unwrap_or_default();
     if let Some(disk) = &flags.disk {
         settings.store.disks = vec![disk.clone()];

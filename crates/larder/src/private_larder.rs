@@ -8,8 +8,10 @@ use crate::{
     exec_server::EXEC_SERVER,
     failure::Failure,
     output::tell,
-    store_path,
+    store_path, value,
 };
+use clap::Args;
+use ipnet::IpNet;
 use std::{
     env,
     ffi::OsStr,
@@ -20,6 +22,21 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
+
+/// The flag for targets that a private Larder refuses otherwise.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AllowedTargets {
+    /// Loopback, link-local or private network that may be requested, as in larder run (repeatable)
+    #[arg(long = "allow-target", value_name = "NETWORK", value_parser = value::network)]
+    pub(crate) networks: Vec<IpNet>,
+}
+
+impl AllowedTargets {
+    /// Returns the networks as a request of a session has them.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        self.networks.iter().map(ToString::to_string).collect()
+    }
+}
 
 /// Opens a session with the running forward proxy. If none runs, starts one on the store at `disk` or on the default
 /// store. Without a usable default store, it keeps responses in memory only.
@@ -34,7 +51,7 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
             Some(control) => Some(control),
             None => {
                 let is_beside = path.connect().is_some_and(|mut control| control.serves_sites_only());
-                start(&path, disk, is_beside)?
+                start(&path, disk, targets_of(ask), is_beside)?
             }
         };
         let Some(mut control) = control else { continue };
@@ -53,7 +70,12 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
 /// Starts a Larder and connects to it. Returns `None` if another command is starting one at the same time.
 ///
 /// `is_beside` says that a Larder of the user's serves sites only, and has the usual socket.
-fn start(path: &ControlPath, disk: Option<&Path>, is_beside: bool) -> Result<Option<Control>, Failure> {
+fn start(
+    path: &ControlPath,
+    disk: Option<&Path>,
+    targets: &[String],
+    is_beside: bool,
+) -> Result<Option<Control>, Failure> {
     let failed = |error: io::Error| {
         let help = "it needs a directory of yours: set XDG_RUNTIME_DIR or XDG_CACHE_HOME to one that you may write to";
         Failure::runtime(format!("cannot start larder: {error}: {}", path.folder().display()), help)
@@ -74,6 +96,7 @@ fn start(path: &ControlPath, disk: Option<&Path>, is_beside: bool) -> Result<Opt
     Command::new(env::current_exe().map_err(failed)?)
         .arg(EXEC_SERVER)
         .args(disk.iter().flat_map(|disk| [OsStr::new("--disk"), disk]))
+        .args(targets.iter().flat_map(|target| ["--allow-target", target]))
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .stdout(Stdio::null())
         .stderr(Stdio::from(log))
@@ -83,6 +106,11 @@ fn start(path: &ControlPath, disk: Option<&Path>, is_beside: bool) -> Result<Opt
     let control = own.connect();
     drop(lock);
     Ok(control)
+}
+
+/// Returns the networks that a session needs as targets.
+fn targets_of(ask: &ControlRequest) -> &[String] {
+    if let ControlRequest::Open { allow_targets, .. } = ask { allow_targets } else { &[] }
 }
 
 /// Most attempts to find or start a Larder that is not about to end.

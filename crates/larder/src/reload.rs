@@ -9,7 +9,9 @@ use crate::{
     failure::Failure,
     memory_plan::{self, MemoryPlan},
     settings::{self, RunSettings},
+    value,
 };
+use ipnet::IpNet;
 use larder_proxy::{NeedsRestart, ProxyHandle, ReloadOutcome};
 use std::{
     fmt, io,
@@ -65,6 +67,13 @@ impl Reloader {
     /// Returns a summary of the proxy with its current settings. `told` has the listening addresses.
     pub(crate) fn about(&self, told: &ReloadReport) -> ControlSummary {
         ControlSummary::of(&self.in_force(), &told.listeners)
+    }
+
+    /// Returns whether the configuration allows targets in all these networks. It does not allow what is no network.
+    pub(crate) fn allows_targets(&self, networks: &[String]) -> bool {
+        let in_force = self.in_force();
+        let is_allowed = |network: IpNet| in_force.proxy.targets.allow.iter().any(|allowed| allowed.contains(&network));
+        networks.iter().all(|network| value::network(network).is_ok_and(is_allowed))
     }
 
     /// Returns the time for running exchanges after a signal to stop.

@@ -15,7 +15,7 @@ use crate::{
     failure::Failure,
     missing_command,
     output::{print_line, tell},
-    private_larder,
+    private_larder::{self, AllowedTargets},
     progress::ProgressLine,
     size, url_argument, url_list, value,
 };
@@ -73,12 +73,15 @@ pub(crate) struct WarmFlags {
     fields: Vec<String>,
 
     /// Listener of the proxy, without TLS [default: that of your running larder]
-    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address, conflicts_with = "networks")]
     proxy: Option<SocketAddr>,
 
     /// Store to fill if no larder of yours is running, as in its --disk [default: the one in your cache directory]
     #[arg(long, value_name = "PATH", conflicts_with_all = ["proxy", "admin"])]
     disk: Option<PathBuf>,
+
+    #[command(flatten)]
+    targets: AllowedTargets,
 
     /// Print the summary as JSON on standard output
     #[arg(long)]
@@ -140,14 +143,22 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
         let disk = flags.disk.as_deref().map(path::absolute).transpose().map_err(|error| {
             Failure::usage(format!("not a path for a store: {error}"), "give a file, or an existing directory")
         })?;
-        let ask =
-            ControlRequest::Open { hosts: vec![HostPattern::All.to_string()], except: Vec::new(), offline: false };
+        let ask = ControlRequest::Open {
+            hosts: vec![HostPattern::All.to_string()],
+            except: Vec::new(),
+            offline: false,
+            allow_targets: flags.targets.shown(),
+        };
         let (session, proxy, _) = private_larder::open(&ask, disk.as_deref())?;
         return Ok((proxy, Some(session)));
     };
     if flags.disk.is_some() {
         let help = "stop it first, or remove --disk to fill its store";
         return Err(Failure::usage("--disk names a store while a larder of yours is running", help));
+    }
+    if !flags.targets.networks.is_empty() {
+        let help = "give it to that larder (larder run --allow-target), and not to this command";
+        return Err(Failure::usage("--allow-target has no effect on the larder of yours that is running", help));
     }
     match control.ask_or_fail(&ControlRequest::About)? {
         Ok(ControlAnswer::About(ControlSummary { listener: Some(listener), .. })) => Ok((listener, None)),

@@ -124,7 +124,7 @@ impl TargetRules {
         let address = address.to_canonical();
         let within = |networks: &[IpNet]| is_within(networks, address);
         if within(&self.deny) {
-            return Err("an address that the operator has denied");
+            return Err(DENIED);
         }
         match special(address) {
             Some(what) if !within(&self.allow) => Err(what),
@@ -132,6 +132,17 @@ impl TargetRules {
         }
     }
 }
+
+/// Returns how to allow a target at an address that [`TargetRules::check`] refuses, to be appended to the reason.
+pub(crate) fn permission(address: IpAddr, why: &str) -> String {
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    match why {
+        DENIED => String::new(),
+        _ => format!(": --allow-target {address}/{bits}"),
+    }
+}
+
+const DENIED: &str = "an address that the operator has denied";
 
 /// Returns whether an address is in one of the networks. An IPv4 address and the IPv6 address mapped to it are
 /// equivalent, in either notation.

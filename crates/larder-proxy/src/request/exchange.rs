@@ -280,7 +280,7 @@ async fn run_request(
     let served = answered.unwrap_or_else(|failure| {
         // If the client's body broke off, the client is at fault for the origin's reaction.
         let failure = client.fatal_fault().map_or(failure, Failure::BadRequest);
-        ServedResponse::failure(&worker.shared.marks, &failure, form)
+        failed(client, worker, &failure, form)
     });
     client.interim.close();
     let served = disarmed(is_for_build_cache, is_read, served);
@@ -295,6 +295,12 @@ async fn run_request(
         *response.version_mut() = Version::HTTP_10;
     }
     response
+}
+
+/// Creates the response to a request that failed, which a session may record.
+fn failed(client: &Client, worker: &Worker, failure: &Failure, form: RefusalForm) -> ServedResponse {
+    client.session.iter().for_each(|session| session.note_failure(failure));
+    ServedResponse::failure(&worker.shared.marks, failure, form)
 }
 
 /// Prepares the response of a build cache for browsers.
@@ -411,9 +417,7 @@ async fn run_upgrade(
             served.response
         }
         Ok((UpgradeReply::Declined(served), _)) => finish(client, start, served),
-        Err(failure) => {
-            finish(client, start, ServedResponse::failure(&worker.shared.marks, &failure, RefusalForm::Text))
-        }
+        Err(failure) => finish(client, start, failed(client, worker, &failure, RefusalForm::Text)),
     }
 }
 
@@ -464,9 +468,7 @@ async fn run_tunnel(
             }
             served.response
         }
-        Err(failure) => {
-            finish(client, start, ServedResponse::failure(&worker.shared.marks, &failure, RefusalForm::Text))
-        }
+        Err(failure) => finish(client, start, failed(client, worker, &failure, RefusalForm::Text)),
     }
 }
 

@@ -144,7 +144,10 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
                         let target = tunnel::watched(worker, target, pacer);
                         tunnel::copy(worker, stream, target, &mut ticket).await;
                     }
-                    Err(failure) => tracing::debug!(%failure, %origin, "a tunnel ended before it reached its target"),
+                    Err(failure) => {
+                        client.session.iter().for_each(|session| session.note_failure(&failure));
+                        tracing::debug!(%failure, %origin, "a tunnel ended before it reached its target");
+                    }
                 }
             }
             Some(Ok(TunnelOutcome::Nothing)) | None => ticket.note_sent(0, true),

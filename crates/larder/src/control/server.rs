@@ -159,7 +159,10 @@ impl ControlServer {
                 Ok(ControlRequest::Open { .. }) if session.is_some() => {
                     refused("this connection already has a session", "open another")
                 }
-                Ok(ControlRequest::Open { hosts, except, offline }) => {
+                Ok(ControlRequest::Open { allow_targets, .. }) if !self.reloader.allows_targets(&allow_targets) => {
+                    not_allowed(&allow_targets)
+                }
+                Ok(ControlRequest::Open { hosts, except, offline, .. }) => {
                     // The process that asks is the one whose command will use the session.
                     let owner_process = stream.get_ref().peer_cred().ok().and_then(|peer| peer.pid()?.try_into().ok());
                     let options = SessionOptions { offline, owner_process, ..SessionOptions::default() };
@@ -243,6 +246,15 @@ async fn respond(stream: &mut BufReader<UnixStream>, answer: &ControlAnswer) -> 
     stream.get_mut().write_all(&text).await
 }
 
+/// Returns the response to a command that needs targets in these networks.
+fn not_allowed(networks: &[String]) -> ControlAnswer {
+    refused(
+        &format!("the running larder does not allow all of these targets: {}", networks.join(", ")),
+        "give --allow-target to larder run, or set forward.allow_targets; larder exec commands that run at the same \
+         time share one larder, so the first of them must name the targets, too",
+    )
+}
+
 /// The next step after the messages of a conversation.
 enum NextStep {
     End,
@@ -273,6 +285,8 @@ fn figures(session: &Session) -> SessionFigures {
         bypassed,
         missing_count: stats.missing_count,
         missing: stats.missing,
+        denied_count: stats.denied_count,
+        denied: stats.denied,
     }
 }
 

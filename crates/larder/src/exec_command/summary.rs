@@ -33,6 +33,12 @@ fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
         lines.extend(figures.bypassed.iter().take(SHOWN_COUNT_MAX).map(|(target, why)| format!("  {target}: {why}")));
         lines.extend(further(figures.bypassed.len(), "targets"));
     }
+    if figures.denied_count > 0 {
+        let requests = size::show_things(figures.denied_count, "request", "requests");
+        lines.push(format!("larder: {requests} refused, because the target is not allowed:"));
+        lines.extend(figures.denied.iter().take(SHOWN_COUNT_MAX).map(|(target, why)| format!("  {target}: {why}")));
+        lines.extend(further(figures.denied.len(), "targets"));
+    }
     if figures.missing_count > 0 {
         let requests = size::show_things(figures.missing_count, "request", "requests");
         lines.push(format!("larder: offline, {requests} failed because no usable response is stored:"));
@@ -49,20 +55,20 @@ fn further(count: usize, of: &str) -> Option<String> {
 }
 
 fn json(figures: &SessionFigures, seconds: f64) -> serde_json::Value {
-    let bypassed: Vec<_> = figures
-        .bypassed
-        .iter()
-        .map(|(target, reason)| serde_json::json!({ "target": target, "reason": reason }))
-        .collect();
+    let reasons = |targets: &[(String, String)]| -> Vec<_> {
+        targets.iter().map(|(target, reason)| serde_json::json!({ "target": target, "reason": reason })).collect()
+    };
     serde_json::json!({
         "requests": figures.requests,
         "from_cache": figures.from_cache,
         "bytes": figures.bytes,
         "saved_bytes": figures.saved_bytes,
         "bypassed_count": figures.bypassed_count,
-        "bypassed": bypassed,
+        "bypassed": reasons(&figures.bypassed),
         "missing_count": figures.missing_count,
         "missing": figures.missing,
+        "denied_count": figures.denied_count,
+        "denied": reasons(&figures.denied),
         "seconds": (seconds * 1000.0).round() / 1000.0,
     })
 }

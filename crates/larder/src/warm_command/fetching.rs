@@ -127,7 +127,8 @@ impl WarmContext {
                 if said.contains("details=\"offline\"") {
                     return FetchOutcome::NoProxy(OFFLINE.to_owned());
                 }
-                FetchOutcome::Failed(format!("status {status} {said}").trim_end().to_owned())
+                let advice = if said.contains("error=destination_ip_prohibited") { ", see --allow-target" } else { "" };
+                FetchOutcome::Failed(format!("{}{advice}", format!("status {status} {said}").trim_end()))
             }
             // The origin has just confirmed a stored response.
             _ if is_hit(&head.headers) || says(status_line, "fwd-status=304") => FetchOutcome::There,

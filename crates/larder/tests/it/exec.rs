@@ -33,6 +33,9 @@ fn home() -> TempDir {
     home
 }
 
+/// Permits the origins of tests as targets.
+const ALLOWED: [&str; 2] = ["--allow-target", "127.0.0.0/8"];
+
 fn exec(home: &Path, flags: &[&str], script: &str) -> Command {
     let mut command = command(home);
     command.arg("exec").args(flags).args(["--", "/bin/sh", "-c", script]);
@@ -49,7 +52,12 @@ struct Running {
 }
 
 impl Running {
+    /// Starts a command that may request the origins of tests.
     fn start(home: &Path, flags: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        Self::start_with(home, &[flags, &ALLOWED].concat(), change)
+    }
+
+    fn start_with(home: &Path, flags: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let mut command = exec(home, flags, "/usr/bin/env; echo END; read line");
         change(&mut command);
         let mut child = command.spawn().unwrap();
@@ -178,7 +186,8 @@ fn exit_code_and_streams_are_the_commands() {
             "exit 3",
             3,
             concat!(
-                r#"{"bypassed":[],"bypassed_count":0,"bytes":0,"from_cache":0,"missing":[],"missing_count":0,"#,
+                r#"{"bypassed":[],"bypassed_count":0,"bytes":0,"denied":[],"denied_count":0,"from_cache":0,"#,
+                r#""missing":[],"missing_count":0,"#,
                 r#""requests":0,"saved_bytes":0,"seconds":"#
             ),
         ),
@@ -425,7 +434,8 @@ fn check_offline(larder: impl Fn() -> Command) {
     let run = |flags: &[&str], allocator: Option<&str>| {
         let mut command = larder();
         command.envs(allocator.map(|settings| ("_RJEM_MALLOC_CONF", settings)));
-        let output = command.arg("exec").args(flags).args(["--", "/bin/bash", "-c", &script]).output().unwrap();
+        let output =
+            command.arg("exec").args(flags).args(ALLOWED).args(["--", "/bin/bash", "-c", &script]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(7), "{said}{}", errors(&output));
         (said, errors(&output))
@@ -573,7 +583,7 @@ fn listener_serves_no_other_user_but_those_as_whom_the_command_runs() {
         printf \"{}\" >&3; head -n 1 <&3'",
         requests[0]
     );
-    let output = exec(home.path(), &["--quiet"], &script).output().unwrap();
+    let output = exec(home.path(), &[&["--quiet"], &ALLOWED[..]].concat(), &script).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output);
     assert!(told.starts_with("HTTP/1.1 200"), "{told}");
 }
@@ -615,6 +625,61 @@ fn authorities_that_programs_trust_by_their_own_settings_are_trusted_at_origins(
     }
 }
 
+/// At stake: a package from a stranger reaches the metadata of the cloud, or the services of the company, through the
+/// cache of the command.
+#[test]
+fn targets_inside_are_refused_and_the_command_is_told_the_flag() {
+    let home = home();
+    let origin = Origin::start();
+    let (port, authority) = secure_origin(home.path());
+    let trusting = |command: &mut Command| {
+        command.env("SSL_CERT_FILE", &authority);
+    };
+    let running = Running::start_with(home.path(), &[], trusting);
+    for (status, told) in [
+        running.get(origin.address, "/a"),
+        running.get_secure(port, "/x"),
+        running.get("169.254.169.254:80".parse().unwrap(), "/latest/meta-data/"),
+        running.get("10.1.2.3:80".parse().unwrap(), "/"),
+        running.get("[fd00::1]:80".parse().unwrap(), "/"),
+    ] {
+        assert!(status == 403 && told.contains(": --allow-target "), "{status}: {told}");
+    }
+    assert_eq!(origin.count(), 0);
+    let told = running.end();
+    for line in [
+        "larder: 5 requests refused, because the target is not allowed:\n",
+        "  127.0.0.1: 127.0.0.1, a loopback address: --allow-target 127.0.0.1/32\n",
+        "  10.1.2.3: 10.1.2.3, a private address: --allow-target 10.1.2.3/32\n",
+        "  fd00::1: fd00::1, a private address: --allow-target fd00::1/128\n",
+    ] {
+        assert!(told.contains(line), "{told}");
+    }
+    let allowed = Running::start_with(home.path(), &ALLOWED, trusting);
+    assert_eq!(allowed.get(origin.address, "/a").0, 200);
+    assert_eq!(allowed.get_secure(port, "/x").0, 200);
+    assert_eq!(allowed.get("10.1.2.3:80".parse().unwrap(), "/").0, 403);
+    allowed.end();
+}
+
+/// At stake: a command starts, and fails in the middle, because the larder that it goes through has other rules.
+#[test]
+fn command_does_not_start_if_its_larder_refuses_the_targets_that_it_names() {
+    let home = home();
+    let first = Running::start_with(home.path(), &[], |_| {});
+    let refused = exec(home.path(), &ALLOWED, "echo started").output().unwrap();
+    let told = errors(&refused).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(1), &b""[..]), "{told}");
+    assert!(told.contains("does not allow all of these targets: 127.0.0.0/8") && told.contains("help: "), "{told}");
+    first.end();
+    let larder = Larder::start(&home, &["--allow-target", "127.0.0.0/8"]);
+    let inner = exec(home.path(), &["--allow-target", "127.0.0.1", "--quiet"], "exit 0").output().unwrap();
+    assert_eq!(inner.status.code(), Some(0), "a part of an allowed network: {}", errors(&inner));
+    let warm = run(&home, &["warm", "--allow-target", "127.0.0.1", "http://127.0.0.1:1/"]);
+    assert!(errors(&warm).contains("give it to that larder"), "{}", errors(&warm));
+    assert_eq!(larder.stop(), Some(0));
+}
+
 #[test]
 fn yarn_has_the_proxy_in_variables_of_its_own() {
     let home = home();
@@ -629,7 +694,8 @@ fn yarn_has_the_proxy_in_variables_of_its_own() {
 /// At stake: a container whose user has no home, or one that is mounted read-only.
 #[test]
 fn command_without_a_place_for_a_store_has_its_cache_in_memory_and_is_told() {
-    let (scratch, origin) = (TempDir::new().unwrap(), Origin::start());
+    let scratch = TempDir::new().unwrap();
+    let origin = Origin::start();
     let running = Running::start(scratch.path(), &[], |command| {
         command.env("HOME", "/dev/null").env_remove("XDG_CACHE_HOME").env("TMPDIR", scratch.path());
     });
@@ -644,7 +710,8 @@ fn command_without_a_place_for_a_store_has_its_cache_in_memory_and_is_told() {
 
 #[test]
 fn larder_that_serves_sites_only_is_left_alone_and_another_one_serves_commands() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let url = format!("http://{}", origin.address);
     let larder = Larder::start(&home, &["--size", "64MiB", "--origin", &url]);
     let first = Running::start(home.path(), &[], |_| {});

@@ -159,6 +159,7 @@ fn missing_and_warm_work_on_a_store_whose_proxy_does_not_run() {
     let (home, origin) = (TempDir::new().unwrap(), Origin::start());
     let store = home.path().join("other.larder");
     let disk = ["--disk", store.to_str().unwrap()];
+    let allowed = ["--allow-target", "127.0.0.0/8"];
     let urls = ["/a", "/b"].map(|path| format!("http://{}{path}", origin.address));
     for flags in [&[][..], &disk] {
         let larder = Larder::start(
@@ -172,7 +173,9 @@ fn missing_and_warm_work_on_a_store_whose_proxy_does_not_run() {
         assert_eq!(said(&home, &[&["missing"], flags].concat()), format!("     2  {}\n     1  {}\n", urls[0], urls[1]));
         let before = origin.count();
         let fetched = "2 fetched and stored (4 B), 0 already stored, 0 not stored, 0 failed\n";
-        assert_eq!(said(&home, &[&["warm", "--missing"], flags].concat()), fetched);
+        let refused = run(&home, &[&["warm", "--missing"], flags].concat());
+        assert!(errors(&refused).contains("destination_ip_prohibited") && errors(&refused).contains("--allow-target"));
+        assert_eq!(said(&home, &[&["warm", "--missing"], &allowed[..], flags].concat()), fetched);
         assert_eq!(origin.count(), before + 2);
         assert_eq!(said(&home, &[&["missing"], flags].concat()), "", "what was fetched left the list");
         let there = "0 fetched and stored (0 B), 1 already stored, 0 not stored, 0 failed\n";

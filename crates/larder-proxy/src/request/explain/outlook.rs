@@ -17,7 +17,7 @@ use crate::{
     mirrors::MirrorRequest,
     origin::{
         connect,
-        target::{Origin, is_within},
+        target::{Origin, is_within, permission},
     },
     request::{
         intercept::{self, Interception},
@@ -133,8 +133,7 @@ fn told(worker: &Worker, failure: &Failure) -> String {
             format!("{status}, the target is not allowed: forward.deny_targets names {address}")
         }
         Failure::TargetDenied { address, why, .. } => {
-            let bits = if address.is_ipv4() { 32 } else { 128 };
-            format!("{status}, the target is not allowed, {why}: --allow-target {address}/{bits}")
+            format!("{status}, the target is not allowed, {why}{}", permission(*address, why))
         }
         Failure::Blocked { .. } => format!("{status}, the host is blocked"),
         Failure::PortDenied { port } => {
