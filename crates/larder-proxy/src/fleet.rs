@@ -14,7 +14,7 @@
 mod connecting;
 pub(crate) mod keys;
 pub(crate) mod link;
-mod message;
+pub(crate) mod message;
 mod node_log;
 pub(crate) mod peers;
 mod reading;

@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use http::Uri;
 use tokio::task::JoinSet;
 
 use self::{
@@ -34,7 +35,7 @@ pub(crate) use self::{
 use crate::{
     config::{Fleet, FleetName, ProxyConfig},
     digest::short_digest,
-    fleet::secret::FleetSecret,
+    fleet::{message::PATH, secret::FleetSecret},
     origin::{checks, origins::OriginRouter},
 };
 
@@ -157,15 +158,49 @@ pub(crate) fn rules_of(config: &ProxyConfig) -> u64 {
     let mut nodes: Vec<String> =
         config.fleet.nodes.iter().map(|node| format!("{}={}:{}", node.name, node.host, node.port)).collect();
     nodes.sort();
-    let (dns, pieces) = (config.fleet.dns.as_ref(), config.fleet.piece_bytes);
+    let dns = config.fleet.dns.as_ref();
+    let pieces = config.fleet.piece_bytes;
     let dns = dns.map(|name| (&name.host, name.port));
     short_digest(format!("{nodes:?} {dns:?} {pieces:?} {:?}", config.cache.http.key_rules).as_bytes())
 }
 
 /// Starts the tasks that look after the siblings.
 pub(crate) fn look_after(siblings: &Arc<Siblings>, origins: &Arc<OriginRouter>, tasks: &mut JoinSet<()>) {
+    tasks.spawn(greet_all(Arc::clone(siblings), Arc::clone(origins)));
     tasks.spawn(probe_all(Arc::clone(siblings), Arc::clone(origins)));
     tasks.spawn(members::follow_name(Arc::clone(siblings), Arc::clone(origins)));
+}
+
+/// Greets every other node once. A node that is not running now greets this one when it starts.
+async fn greet_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
+    let members = loop {
+        match siblings.members() {
+            Some(members) => break members,
+            None => tokio::time::sleep(PROBE_INTERVAL).await,
+        }
+    };
+    let mut greetings = JoinSet::new();
+    for sibling in members.others() {
+        greetings.spawn(greet(Arc::clone(&siblings), Arc::clone(&origins), Arc::clone(sibling)));
+    }
+    while greetings.join_next().await.is_some() {}
+}
+
+/// Asks a node whether its clock and rules agree with this node's, so that both log a difference at the start, and not
+/// at the first request of a client.
+async fn greet(siblings: Arc<Siblings>, origins: Arc<OriginRouter>, sibling: Arc<SiblingNode>) {
+    let Some(words) = PeerWords::of_greeting() else { return };
+    let target = Uri::from_static(PATH);
+    let make = || {
+        let mut request = checks::request(&sibling.origin, &target);
+        words.put(&siblings, (&sibling.name, None), &target, request.headers_mut());
+        request
+    };
+    let Some(mut response) = checks::answer(&origins, &sibling.origin, make).await else { return };
+    let status = response.status();
+    if let PeerProof::Refused(difference) = words.take_proof(&siblings, status, response.headers_mut()) {
+        siblings.note_difference(&sibling, difference);
+    }
 }
 
 /// Probes the excluded nodes, for as long as the worker runs.

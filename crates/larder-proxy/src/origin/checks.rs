@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{HeaderValue, Request, header::HOST};
+use http::{HeaderValue, Request, Response, Uri, header::HOST};
 
 use crate::origin::{
     group::OriginGroup,
@@ -30,19 +30,30 @@ pub(crate) async fn check_all(group: Arc<OriginGroup>, origins: Arc<OriginRouter
 
 /// Returns whether an origin answers a request for this path without an error.
 pub(crate) async fn is_well(origins: &Arc<OriginRouter>, origin: &Origin, path: &str) -> bool {
-    let (Ok(target), Ok(host)) = (path.parse::<http::Uri>(), HeaderValue::try_from(origin.to_string())) else {
-        return false;
-    };
-    let make = || {
-        let mut request = Request::new(RequestBody::none());
-        *request.uri_mut() = target.clone();
-        request.headers_mut().insert(HOST, host.clone());
-        request
-    };
+    let Ok(target) = path.parse() else { return false };
+    let response = answer(origins, origin, || request(origin, &target)).await;
+    response.is_some_and(|response| response.status().as_u16() < 400)
+}
+
+/// Returns a request for an origin's own path.
+pub(crate) fn request(origin: &Origin, target: &Uri) -> Request<RequestBody> {
+    let mut request = Request::new(RequestBody::none());
+    *request.uri_mut() = target.clone();
+    let host = HeaderValue::try_from(origin.to_string());
+    request.headers_mut().extend(host.ok().map(|host| (HOST, host)));
+    request
+}
+
+/// Sends such a request. Returns the head of the response, if one arrives in time.
+pub(crate) async fn answer(
+    origins: &Arc<OriginRouter>,
+    origin: &Origin,
+    make: impl FnMut() -> Request<RequestBody> + Send,
+) -> Option<Response<()>> {
     let outgoing = ReplayableRequest { origin: origin.clone(), choice: None, key: None, repeat: RetryRule::Safe, make };
     let asking = tokio::time::timeout(CHECK_PATIENCE, outgoing.send(origins));
     // The body is not needed. Dropping it closes the connection.
-    matches!(asking.await, Ok(Ok((response, _))) if response.status().as_u16() < 400)
+    asking.await.ok()?.ok().map(|(response, _)| response.map(|_| ()))
 }
 
 /// Longest time that an origin may take to answer a check.

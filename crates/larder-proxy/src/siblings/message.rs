@@ -16,6 +16,9 @@
 //! `TIME` is the sender's, in seconds, and `RULES` the digest of its list of nodes and rules for keys. `DIFFERENCE` is
 //! `clock` or `rules`: two nodes that differ in one of these do without each other.
 //!
+//! A node greets the others when it starts: its field then stands in a request for their log of purges, and `PURGES` is
+//! `-`. Only the answer of a node that differs has a field.
+//!
 //! `MARK` names the origin in the key, or is `-`. `STATE` is `changed` if a client changed the resource, or `-`.
 //! `PURGES` has the position up to which the sender has applied each log of purges, as `NAME:LOG:NUMBER,...`. If the
 //! fleet has a shared log, only that one is named.
@@ -109,6 +112,13 @@ impl PeerWords {
         secret::nonce().map(|nonce| Self { time, nonce, positions, is_changed })
     }
 
+    /// Returns the words of a greeting, which shows only whether two nodes agree. `None` if the system has no random
+    /// numbers.
+    pub(super) fn of_greeting() -> Option<Self> {
+        let time = secs_of(clock::now()).to_string();
+        secret::nonce().map(|nonce| Self { time, nonce, positions: "-".to_owned(), is_changed: false })
+    }
+
     /// Notes that a node responded, and has therefore dropped any outdated response.
     pub(crate) fn settle(&self, siblings: &Siblings, key: &[u8], node: &str) {
         if self.is_changed {
@@ -118,8 +128,12 @@ impl PeerWords {
 
     /// Adds the field to a request for `url`.
     pub(crate) fn put(&self, siblings: &Siblings, (to, mark): (&str, Option<&str>), url: &Uri, fields: &mut HeaderMap) {
-        let (from, time, rules) = (&*siblings.own_name, &*self.time, &*siblings.rules);
-        let (nonce, mark, positions) = (&*self.nonce, mark.unwrap_or("-"), &*self.positions);
+        let from = &*siblings.own_name;
+        let time = &*self.time;
+        let rules = &*siblings.rules;
+        let nonce = &*self.nonce;
+        let mark = mark.unwrap_or("-");
+        let positions = &*self.positions;
         let state = if self.is_changed { CHANGED } else { "-" };
         let signed = [REQUEST, from, to, time, rules, nonce, mark, state, positions, &url.to_string()];
         let code = siblings.secret.sign(&signed);
@@ -148,8 +162,15 @@ impl PeerRequest {
     pub(crate) fn verify<B>(siblings: &Siblings, request: &Request<B>, now: Timestamp) -> Option<PeerClaim> {
         let mut words = request.headers().get(&PEER_FIELD)?.to_str().ok()?.split(' ');
         let mut next = || words.next();
-        let (from, to, time, rules) = (next()?, next()?, next()?, next()?);
-        let (nonce, mark, state, purges, code) = (next()?, next()?, next()?, next()?, next()?);
+        let from = next()?;
+        let to = next()?;
+        let time = next()?;
+        let rules = next()?;
+        let nonce = next()?;
+        let mark = next()?;
+        let state = next()?;
+        let purges = next()?;
+        let code = next()?;
         let is_plain = words.next().is_none() && matches!(*request.method(), Method::GET | Method::HEAD);
         let url = request.uri().to_string();
         let signed = [REQUEST, from, to, time, rules, nonce, mark, state, purges, &url];
@@ -338,7 +359,8 @@ mod tests {
     /// At stake: a request that somebody has recorded, and sends again whenever they want to know what is stored.
     #[test]
     fn recorded_request_is_refused_after_half_a_minute_and_one_from_the_future_too() {
-        let (from, to) = (siblings("a", 1), siblings("b", 1));
+        let from = siblings("a", 1);
+        let to = siblings("b", 1);
         for (now, expected) in [
             (1000, None),
             (1030, None),
@@ -359,7 +381,8 @@ mod tests {
 
     #[test]
     fn nodes_with_other_rules_do_without_each_other() {
-        let (from, to) = (siblings("a", 1), siblings("b", 2));
+        let from = siblings("a", 1);
+        let to = siblings("b", 2);
         assert_eq!(difference(&words(1000), &from, &to, 1000), Some(PeerDifference::Rules));
         assert_eq!(to.differences.count(PeerDifference::Rules), 1);
         let mut forged = HeaderMap::from_iter([(PEER_FIELD.clone(), HeaderValue::from_static("rules 00"))]);

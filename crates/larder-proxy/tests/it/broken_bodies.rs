@@ -3,7 +3,7 @@
 //! A body is whole only if END_STREAM, the last chunk or the announced length was received, or if HTTP/1 announces
 //! nothing and the connection is closed in an orderly way (RFC 9112 6.3, 8, 9.8).
 
-use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, thread, time::Duration};
 
 use larder_proxy::{BuildCache, Listener, Mirror, OriginUrl, Parent, Proxy, ProxyConfig, RunningProxy};
 use larder_store::{Store, StoreOptions};
@@ -18,6 +18,7 @@ use crate::support::{
     breaking_origin::{BreakingOrigin, BrokenResponse, Ending, Framing},
     certificates::{Made, client_config},
     eventually,
+    gate::PATIENCE,
     http2::Http2,
     nodes::Nodes,
     raw_http2::{Outcome, RawHttp2},
@@ -55,8 +56,6 @@ struct Broken {
     origin: BreakingOrigin,
     protocol: Protocol,
     authority: Option<OriginAuthority>,
-    /// Whether silence is tried, which takes seconds.
-    has_silence: bool,
     _directory: TempDir,
 }
 
@@ -71,7 +70,7 @@ impl Broken {
             config
         });
         let origin = BreakingOrigin::start(tls);
-        Self { origin, protocol, authority, has_silence: false, _directory: directory }
+        Self { origin, protocol, authority, _directory: directory }
     }
 
     fn url(&self) -> OriginUrl {
@@ -91,27 +90,32 @@ impl Broken {
         config.limits.origin_response = PATIENCE_WITH_ORIGINS;
     }
 
-    /// Returns the responses that the protocol permits.
+    /// Returns the responses that end at once and that the protocol permits.
     fn responses(&self) -> Vec<BrokenResponse> {
-        let is_http2 = self.protocol.is_http2();
-        let framings: &[Framing] = match is_http2 {
-            true => &[Framing::Length, Framing::Unstated],
-            false => &[Framing::Length, Framing::Chunked, Framing::Unstated],
-        };
-        let endings: &[Ending] = match is_http2 {
+        let endings: &[Ending] = match self.protocol.is_http2() {
             true => &[
                 Ending::Mark,
                 Ending::Close,
                 Ending::Cut,
                 Ending::Reset,
-                Ending::Silence,
                 Ending::StreamReset(0),
                 Ending::StreamReset(2),
                 Ending::StreamReset(8),
                 Ending::GoAway,
                 Ending::GoAwayBefore,
             ],
-            false => &[Ending::Mark, Ending::Close, Ending::Cut, Ending::Reset, Ending::Silence],
+            false => &[Ending::Mark, Ending::Close, Ending::Cut, Ending::Reset],
+        };
+        self.protocol.responses(endings)
+    }
+}
+
+impl Protocol {
+    /// Returns the responses with these endings that the protocol permits.
+    fn responses(self, endings: &[Ending]) -> Vec<BrokenResponse> {
+        let framings: &[Framing] = match self.is_http2() {
+            true => &[Framing::Length, Framing::Unstated],
+            false => &[Framing::Length, Framing::Chunked, Framing::Unstated],
         };
         let mut responses = Vec::new();
         for len in LENGTHS {
@@ -129,16 +133,15 @@ impl Broken {
         responses
     }
 
-    fn is_possible(&self, response: &BrokenResponse) -> bool {
+    fn is_possible(self, response: &BrokenResponse) -> bool {
         let BrokenResponse { framing, len, sent, ending } = *response;
         let is_all = framing == Framing::Length && sent == len;
         match ending {
             // Octets may be lost that were sent before.
             Ending::Reset | Ending::GoAwayBefore => !is_all,
             // What has an end mark is not marked before its end, and what has none cannot be marked.
-            Ending::Mark => sent == len && (self.protocol.is_http2() || framing != Framing::Unstated),
-            Ending::Cut => self.protocol.is_tls(),
-            Ending::Silence => self.has_silence && sent + 1 == len && len < MIB,
+            Ending::Mark => sent == len && (self.is_http2() || framing != Framing::Unstated),
+            Ending::Cut => self.is_tls(),
             _ => true,
         }
     }
@@ -173,9 +176,17 @@ fn http2(address: std::net::SocketAddr) -> impl Way {
 
 /// Requests every response by a way, and then once more by several ways that must not reach the origin.
 fn check(broken: &Broken, prefix: &str, way: &mut dyn Way, later: &mut [&mut dyn Way]) {
-    let responses = broken.responses();
+    check_responses(broken, &broken.responses(), prefix, (way, later));
+}
+
+fn check_responses(
+    broken: &Broken,
+    responses: &[BrokenResponse],
+    prefix: &str,
+    (way, later): (&mut dyn Way, &mut [&mut dyn Way]),
+) {
     let mut faults = Vec::new();
-    for response in &responses {
+    for response in responses {
         broken.origin.set(*response);
         let target = format!("{prefix}{response}");
         let found = way.get(&target, &[]);
@@ -194,7 +205,7 @@ fn check(broken: &Broken, prefix: &str, way: &mut dyn Way, later: &mut [&mut dyn
     }
     let count = responses.len();
     assert!(faults.is_empty(), "{} of {count}:\n{}", faults.len(), faults.join("\n"));
-    for response in &responses {
+    for response in responses {
         let target = format!("{prefix}{response}");
         let is_whole = response.is_whole(broken.protocol.is_http2());
         let sent = &body(response.len)[..response.sent];
@@ -225,8 +236,12 @@ struct Stored {
 
 /// Starts a proxy with a store.
 fn stored(change: impl FnOnce(&mut ProxyConfig, &TempDir)) -> Stored {
+    stored_in(256 << 20, change)
+}
+
+fn stored_in(store_bytes: u64, change: impl FnOnce(&mut ProxyConfig, &TempDir)) -> Stored {
     let home = tempfile::tempdir().unwrap();
-    let store = Store::open(StoreOptions::new(home.path().join("store"), 256 << 20)).unwrap();
+    let store = Store::open(StoreOptions::new(home.path().join("store"), store_bytes)).unwrap();
     eventually("the store has loaded", || store.stats().loaded);
     let mut config = Fixture::config_to(([127, 0, 0, 1], 9).into());
     config.state_base = Some(home.path().join("state"));
@@ -239,10 +254,17 @@ impl Stored {
     fn address(&self) -> std::net::SocketAddr {
         self.proxy.local_addrs()[0]
     }
+
+    /// Returns a figure of the tier.
+    fn metric(&self, name: &str) -> u64 {
+        let text = Connection::open_admin(self.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text();
+        let value = text.lines().find_map(|line| line.strip_prefix(&format!("larder_tier_{name} ")));
+        value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    }
 }
 
 fn check_clients(protocol: Protocol) {
-    let broken = Broken { has_silence: true, ..Broken::start(protocol) };
+    let broken = Broken::start(protocol);
     let proxy = stored(|config, _| broken.configure(config));
     check(&broken, "", &mut http1(proxy.address()), &mut [&mut http1(proxy.address()), &mut http2(proxy.address())]);
     let broken = Broken::start(protocol);
@@ -270,6 +292,30 @@ fn part_from_an_origin_of_http2_over_tls_is_never_the_whole() {
     check_clients(Protocol::TlsHttp2);
 }
 
+/// Silence takes all the patience of a proxy, so each response has a proxy of its own, and many wait at once.
+#[test]
+fn silence_is_never_the_end_of_a_body() {
+    let of = |protocol: Protocol| protocol.responses(&[Ending::Silence]).into_iter().map(move |each| (protocol, each));
+    let all = [Protocol::Http1, Protocol::Http2, Protocol::Tls, Protocol::TlsHttp2];
+    let cases: Vec<_> = all.into_iter().flat_map(of).collect();
+    for some in cases.chunks(SILENT_AT_ONCE) {
+        thread::scope(|scope| {
+            for (number, (protocol, response)) in some.iter().enumerate() {
+                scope.spawn(move || {
+                    let broken = Broken::start(*protocol);
+                    let proxy = stored_in(64 << 20, |config, _| broken.configure(config));
+                    let address = proxy.address();
+                    let mut way: Box<dyn Way> = match number % 2 {
+                        0 => Box::new(http1(address)),
+                        _ => Box::new(http2(address)),
+                    };
+                    check_responses(&broken, &[*response], "", (&mut *way, &mut [&mut http1(address)]));
+                });
+            }
+        });
+    }
+}
+
 #[test]
 fn part_by_a_mirror_is_never_the_whole() {
     for protocol in [Protocol::Http1, Protocol::Http2] {
@@ -287,15 +333,37 @@ fn part_by_a_mirror_is_never_the_whole() {
 fn part_does_not_come_back_from_a_tier() {
     for protocol in [Protocol::Http1, Protocol::Http2] {
         let broken = Broken::start(protocol);
-        let stored = stored(|config, home| {
+        // Too small for the responses, so that most of them are evicted.
+        let stored = stored_in(SMALL_STORE_BYTES, |config, home| {
             broken.configure(config);
             config.hot_bytes = 0;
+            config.admin = Some("127.0.0.1:0".parse().unwrap());
             config.tier.folder = Some(home.path().join("tier"));
             config.tier.admits_all = true;
             config.tier.pack_age = Duration::from_millis(10);
+            config.tier.timeout = PATIENCE;
             fs::create_dir(home.path().join("tier")).unwrap();
         });
-        check(&broken, "", &mut http1(stored.address()), &mut [&mut http1(stored.address())]);
+        let mut way = http1(stored.address());
+        let responses = broken.responses();
+        let whole = BrokenResponse { framing: Framing::Length, len: MIB, sent: MIB, ending: Ending::Mark };
+        for response in &responses {
+            broken.origin.set(*response);
+            way.get(&response.to_string(), &[]);
+            // Evicts, and gives the tier time for what it got.
+            broken.origin.set(whole);
+            assert_eq!(way.get(&format!("/filler{response}"), &[]).body, body(MIB));
+            eventually("the packs are stored", || stored.metric("waiting_entries") == 0);
+        }
+        let entries = stored.metric("entries");
+        assert!(entries > responses.len() as u64 / 2, "{entries} of {} are in the tier", responses.len());
+        for response in &responses {
+            let found = way.get(&response.to_string(), &[("cache-control", "only-if-cached")]);
+            let is_whole = response.is_whole(protocol.is_http2());
+            assert!(found.status == 504 || is_whole, "{response}: {} octets", found.body.len());
+            assert!(found.status == 504 || found.body == body(response.len)[..response.sent], "{response}");
+        }
+        assert!(stored.metric("hits_total") > 0, "some of them come back");
     }
 }
 
@@ -414,8 +482,7 @@ fn upload_that_breaks_off_is_not_stored() {
                 if sent > len || (has_length && sent == len) {
                     continue;
                 }
-                // More octets would have to wait for the server's permission.
-                for ending in ["reset-0", "reset-2", "reset-8", "go-away", "close"].iter().filter(|_| len < MIB) {
+                for ending in ["reset-0", "reset-2", "reset-8", "go-away", "close"] {
                     let target = format!("/c/h2/{len}/{sent}/{has_length}/{ending}");
                     upload_broken(
                         (&cache, &made.der),
@@ -449,3 +516,6 @@ fn upload_that_breaks_off_is_not_stored() {
 }
 
 const PATIENCE_WITH_ORIGINS: Duration = Duration::from_secs(1);
+/// Responses that are silent at the same time, each with a proxy.
+const SILENT_AT_ONCE: usize = 30;
+const SMALL_STORE_BYTES: u64 = 24 << 20;

@@ -194,30 +194,6 @@ fn frozen_node_holds_no_request_for_long_and_is_not_asked_for_a_while() {
     end();
 }
 
-/// At stake: nodes that look for an entry at different nodes, or under different keys, and nobody notices.
-#[test]
-fn nodes_whose_rules_differ_say_so_and_do_without_each_other() {
-    let nodes = Nodes::with(fresh, |config| {
-        if config.fleet.node.as_deref() == Some("b") {
-            config.fleet.piece_bytes = 8 << 20;
-        }
-    });
-    let target = nodes.target_of(1, "differs");
-    for node in [0, 2, 0] {
-        let found = nodes.get(node, &target, &[]);
-        assert_eq!((found.status, Nodes::member(&found, "b")), (200, None), "{node}");
-    }
-    for node in [0, 1, 2] {
-        let figures = nodes.figures(node);
-        let line = figures.lines().find_map(|line| line.strip_prefix("larder_sibling_rule_differences_total "));
-        assert!(line.unwrap().parse::<u64>().unwrap() > 0, "{node}");
-        assert!(figures.contains("larder_sibling_clock_differences_total 0"), "{node}");
-    }
-    // The others still share.
-    let target = nodes.target_of(2, "shared");
-    assert!(Nodes::member(&nodes.get(0, &target, &[]), "c").is_some());
-}
-
 #[test]
 fn answer_of_anybody_else_is_not_taken() {
     let mut nodes = Nodes::new(fresh);

@@ -13,6 +13,7 @@ pub(crate) mod nodes;
 pub(crate) mod origin;
 pub(crate) mod ports;
 pub(crate) mod raw_http2;
+pub(crate) mod relay;
 pub(crate) mod stream_server;
 pub(crate) mod tls_origin;
 

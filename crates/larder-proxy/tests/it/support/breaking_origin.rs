@@ -97,11 +97,14 @@ impl BreakingOrigin {
     pub(crate) fn start(tls: Option<ServerConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (tls, next) = (tls.map(Arc::new), Arc::<Mutex<Option<BrokenResponse>>>::default());
+        let tls = tls.map(Arc::new);
+        let next = Arc::<Mutex<Option<BrokenResponse>>>::default();
         let set = Arc::clone(&next);
         std::thread::spawn(move || {
             for socket in listener.incoming() {
-                let (socket, tls, set) = (socket.unwrap(), tls.clone(), Arc::clone(&set));
+                let socket = socket.unwrap();
+                let tls = tls.clone();
+                let set = Arc::clone(&set);
                 // The proxy may close at any time.
                 std::thread::spawn(move || drop(serve(socket, tls, set)));
             }

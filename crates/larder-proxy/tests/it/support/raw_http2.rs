@@ -12,6 +12,10 @@ use super::{Connection, client::Stream};
 pub(crate) struct RawHttp2<S = TcpStream> {
     connection: Connection<S>,
     last_stream: u32,
+    /// Octets that the server permits on the connection, on the last stream, and on a new stream.
+    window: i64,
+    stream_window: i64,
+    initial_window: i64,
 }
 
 /// How the server answered a request.
@@ -36,7 +40,8 @@ impl<S: Stream> RawHttp2<S> {
         connection.send(PREFACE);
         // No dynamic table, so that every field in a response is written out.
         connection.send(frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]));
-        Self { connection, last_stream: 0 }
+        let window = i64::from(WINDOW_BYTES);
+        Self { connection, last_stream: 0, window, stream_window: window, initial_window: window }
     }
 
     /// Sends a request with these fields, including pseudo-fields, and this body. Waits for the outcome.
@@ -48,6 +53,7 @@ impl<S: Stream> RawHttp2<S> {
         let mut octets = frame(HEADERS, END_HEADERS | ends, stream, &block);
         if !body.is_empty() {
             octets.extend(frame(DATA, END_STREAM, stream, body.as_bytes()));
+            self.window -= body.len() as i64;
         }
         self.connection.send_if_open(&octets);
         self.outcome(stream)
@@ -57,7 +63,6 @@ impl<S: Stream> RawHttp2<S> {
         let mut status = None;
         while let Some((kind, flags, of, payload)) = self.read_frame() {
             match kind {
-                SETTINGS if flags & ACK == 0 => self.connection.send_if_open(&frame(SETTINGS, ACK, 0, &[])),
                 RST_STREAM if of == stream && status.is_none() => {
                     return Outcome::Reset(u32::from_be_bytes(payload.try_into().expect("a reason has four octets")));
                 }
@@ -72,13 +77,24 @@ impl<S: Stream> RawHttp2<S> {
         status.map_or(Outcome::Ended, Outcome::Status)
     }
 
-    /// Begins a request, and sends a part of its body.
+    /// Begins a request, and sends a part of its body, unless the server answers earlier.
     pub(crate) fn begin(&mut self, fields: &[(&str, &str)], body: &[u8]) {
         let stream = if self.last_stream == 0 { 1 } else { self.last_stream + 2 };
         self.last_stream = stream;
         let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
         self.connection.send_if_open(&frame(HEADERS, END_HEADERS, stream, &block));
+        self.stream_window = self.initial_window;
         for piece in body.chunks(FRAME_BYTES) {
+            let len = piece.len() as i64;
+            while self.window < len || self.stream_window < len {
+                match self.read_frame() {
+                    Some((HEADERS | RST_STREAM, _, of, _)) if of == stream => return,
+                    Some(_) => {}
+                    None => return,
+                }
+            }
+            self.window -= len;
+            self.stream_window -= len;
             self.connection.send_if_open(&frame(DATA, 0, stream, piece));
         }
     }
@@ -101,6 +117,20 @@ impl<S: Stream> RawHttp2<S> {
 
     fn read_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
         let (head, payload) = read_frame(&mut self.connection.reader).ok()?;
+        let number =
+            |octets: &[u8]| i64::from(u32::from_be_bytes(octets.try_into().expect("a number has four octets")));
+        match head.kind {
+            SETTINGS if head.flags & ACK == 0 => {
+                for setting in payload.chunks_exact(6).filter(|setting| setting[..2] == [0, INITIAL_WINDOW_SIZE]) {
+                    self.stream_window += number(&setting[2..]) - self.initial_window;
+                    self.initial_window = number(&setting[2..]);
+                }
+                self.connection.send_if_open(&frame(SETTINGS, ACK, 0, &[]));
+            }
+            WINDOW_UPDATE if head.stream == 0 => self.window += number(&payload),
+            WINDOW_UPDATE if head.stream == self.last_stream => self.stream_window += number(&payload),
+            _ => {}
+        }
         Some((head.kind, head.flags, head.stream, payload))
     }
 }
