@@ -95,6 +95,8 @@ pub(crate) struct RequestRules {
     pub(crate) may_never_change: bool,
     /// Whether git's POST requests are answered from the cache.
     pub(crate) caches_git: bool,
+    /// Whether no response may be stored, whatever it says.
+    pub(crate) is_never_stored: bool,
 }
 
 /// The parts of a request by which stored responses are judged, real or hypothetical.
@@ -185,7 +187,8 @@ impl RequestHead {
 
     /// Returns the request as rules compare it.
     fn ruled(&self) -> RuledRequest<'_> {
-        let (scheme, authority) = (self.scheme.as_str(), self.host.to_str().unwrap_or_default());
+        let scheme = self.scheme.as_str();
+        let authority = self.host.to_str().unwrap_or_default();
         RuledRequest { method: &self.method, scheme, authority, path: self.path(), fields: &self.fields }
     }
 

@@ -4,8 +4,8 @@
 //! `flight::carry`.
 //!
 //! Invariant: whatever a listing contains, the result is a digest or none. Cost: one lookup per possible place of the
-//! listing and one pass over it, for each fetch of a file. A hit pays nothing. Memory: [`LISTING_BYTES_MAX`] per fetch,
-//! and the request fields of [`VARIANT_COUNT_MAX`] listings.
+//! listing and one pass over it, for each fetch of a file and once for its ranges. A hit pays nothing. Memory:
+//! [`LISTING_BYTES_MAX`] per fetch, and the request fields of [`VARIANT_COUNT_MAX`] listings.
 
 mod find;
 
@@ -19,9 +19,10 @@ use larder_http::SelectingFields;
 use memchr::memmem;
 use serde::Deserialize;
 
-pub(crate) use find::known_digest;
+pub(crate) use find::{known_digest, knows_digest};
 
 use crate::{
+    cache::key_set::KeySet,
     config::{OriginUrl, PackageIndex},
     digest::{NamedDigest, short_digest},
 };
@@ -55,6 +56,8 @@ pub(crate) struct ListingTable {
     /// The selecting fields of the newest variant of a listing, by a digest of its key. Without them, a listing that
     /// varies could not be found, because a request for a file has other fields than one for a listing.
     variants: Mutex<HashMap<u64, HeaderMap>>,
+    /// The files of which a digest was known, by their keys.
+    known_files: KeySet,
 }
 
 struct KnownIndex {
@@ -72,7 +75,11 @@ impl ListingTable {
     pub(crate) fn new(indexes: &[PackageIndex]) -> Self {
         let known =
             |one: &PackageIndex| KnownIndex { files: ServerUrl::of(&one.files), index: ServerUrl::of(&one.index) };
-        Self { indexes: indexes.iter().map(known).collect(), variants: Mutex::default() }
+        Self {
+            indexes: indexes.iter().map(known).collect(),
+            variants: Mutex::default(),
+            known_files: KeySet::default(),
+        }
     }
 
     /// Remembers by which request fields a stored listing can be found.
@@ -174,7 +181,8 @@ impl ListedFile {
             let at = folder.find(files)?;
             Some(format!("{}{simple}/{project}/", &folder[..at]))
         });
-        let (entry, own) = (ListingEntry::Python(name.to_owned()), own.collect());
+        let entry = ListingEntry::Python(name.to_owned());
+        let own = own.collect();
         Some(Self { entry, at_index: Some(format!("/simple/{project}/")), own })
     }
 

@@ -45,9 +45,20 @@ pub(crate) async fn known_digest(cache: &Arc<Cache>, asked: &RequestHead) -> Opt
     None
 }
 
+/// Returns whether a digest of the file under this key is known, or was at an earlier request. The file never changes.
+pub(crate) async fn knows_digest(cache: &Arc<Cache>, asked: &RequestHead, key: &[u8]) -> bool {
+    let known_files = &cache.shared.listings.known_files;
+    let is_known = known_files.contains(key) || known_digest(cache, asked).await.is_some();
+    if is_known {
+        known_files.insert(key);
+    }
+    is_known
+}
+
 /// Returns the keys under which the listing of a file can be stored.
 fn keys(table: &ListingTable, rules: &KeyRules, asked: &RequestHead, file: &ListedFile) -> Vec<Vec<u8>> {
-    let (scheme, authority) = (asked.scheme.as_str(), asked.host.to_str().unwrap_or_default());
+    let scheme = asked.scheme.as_str();
+    let authority = asked.host.to_str().unwrap_or_default();
     let mark = OriginMark::of_key(asked.key.as_deref().unwrap_or_default());
     let at_index = table.indexes_of(scheme, authority).filter_map(|index| {
         let path = format!("{}{}", index.base, file.at_index.as_ref()?);
@@ -70,7 +81,8 @@ async fn read(cache: &Arc<Cache>, primary: &Arc<[u8]>) -> Option<(Vec<Bytes>, St
         EntryBody::Whole(body) => vec![body.clone()],
         EntryBody::Chunks { len, .. } => {
             let chunks = Arc::new(ChunkedBody::of(cache, primary, &key, &entry)?);
-            let (mut pieces, mut at) = (Vec::new(), 0);
+            let mut pieces = Vec::new();
+            let mut at = 0;
             while at < *len {
                 let read = chunks.read(at / CHUNK_BYTES, at..*len, ReadPatience::Short).await.ok()?;
                 let piece = read.slice(at..read.span().end.min(*len)).filter(|piece| !piece.is_empty())?;

@@ -13,6 +13,7 @@ use http::{
 };
 use hyper::body::Incoming;
 use larder_http::{
+    Ruling,
     cache_control::RequestDirectives,
     fields::{self, BodyLength, check_request, count_down, strip_named, strip_own, via},
     interim::{expects_continue, expects_unknown},
@@ -269,8 +270,9 @@ fn before(
     let method = if may_be_git { &Method::GET } else { method };
     let request = RuledRequest { method, scheme, authority, path, fields };
     let may_never_change = rules.into_iter().flatten().any(|rules| rules.may_never_change(&request));
-    let ruling = rules.into_iter().flatten().find_map(|rules| rules.find_before(&request));
-    let Some(ruling) = ruling else { return RequestRules { may_never_change, ..RequestRules::default() } };
+    let Some(ruling) = ruling_before(rules, &request) else {
+        return RequestRules { may_never_change, ..RequestRules::default() };
+    };
     if ruling.ignores_client() && RequestDirectives::from_fields(fields).no_store {
         RequestDirectives::drop_no_store(fields);
     }
@@ -280,7 +282,13 @@ fn before(
         && (!fields.contains_key(header::COOKIE) || ruling.ignored.cookie);
     let caches_git = may_be_git && ruling.caches_git && is_for_all;
     let checks_authorization = ruling.checks_authorization;
-    RequestRules { checks_authorization, digest, may_never_change, is_anybodys: false, caches_git }
+    let is_never_stored = ruling.is_never_stored;
+    RequestRules { checks_authorization, digest, may_never_change, is_anybodys: false, caches_git, is_never_stored }
+}
+
+/// Returns the overrides of the first rule for a request that apply before there is a response.
+pub(crate) fn ruling_before<'a>(rules: [Option<&'a Rules>; 2], request: &RuledRequest<'_>) -> Option<&'a Ruling> {
+    rules.into_iter().flatten().find_map(|rules| rules.find_before(request))
 }
 
 /// Copies a request's head out of the read buffer, so that the buffer can be used for the next request. Must be called

@@ -27,7 +27,8 @@ use crate::{
     lists::ListVerdict,
     origin::{origins::OriginsShared, target::Origin, uplink::UplinkState},
     request::{
-        route::{self, JudgedResponse, Route, StoredState, UnstoredRoute},
+        admission::ruling_before,
+        route::{self, JudgedResponse, Route, RouteFacts, StoredState, UnstoredRoute},
         serve::{self, LocatedResponse},
     },
     worker::Worker,
@@ -40,7 +41,8 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     let origin = &outlook.origin;
     let line_up = origin.as_ref().map_or(UplinkState::Up, |origin| origins.uplink.line_to(origin));
     let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let (scheme, path) = (uri.scheme_str().unwrap_or("http"), uri.path_and_query().map_or("/", |path| path.as_str()));
+    let scheme = uri.scheme_str().unwrap_or("http");
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let ruled = RuledRequest { method: &Method::GET, scheme, authority, path, fields };
     let asking = RequestTerms::new(ruled, line_up);
     if let Some(origin) = origin {
@@ -101,7 +103,9 @@ async fn tell_key(
             stored = StoredState::Response(judged);
         }
     }
-    let route = route::decide(&serve::facts(cache, asking, primary), stored);
+    let before = ruling_before([Some(&cache.shared.rules), asking.session_rules], &asking.ruled);
+    let is_never_stored = before.is_some_and(|ruling| ruling.is_never_stored);
+    let route = route::decide(&RouteFacts { is_never_stored, ..serve::facts(cache, asking, primary) }, stored);
     let other = other_answer(&route, outlook);
     let goes = match other {
         Some(_) => "",

@@ -59,8 +59,9 @@ pub(crate) async fn from_cache(
     // for an origin would keep their memory.
     let SeenResponse { stored, presence, marker, lost } = Box::pin(see(worker, asked, key)).await;
     let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
-    let knows_digest = is_part && Box::pin(listings::known_digest(&worker.cache, asked)).await.is_some();
-    let facts = RouteFacts { knows_digest, ..facts(&worker.cache, asked.terms(), key) };
+    let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.cache, asked, key)).await;
+    let is_never_stored = asked.before.is_never_stored;
+    let facts = RouteFacts { knows_digest, is_never_stored, ..facts(&worker.cache, asked.terms(), key) };
     let route = route::decide(&facts, stored.as_ref());
     // The origin must grant access before a response fetched with another client's credentials is served, even if the
     // response is fresh.
@@ -130,11 +131,8 @@ async fn permit(
     ControlFlow::Break(served)
 }
 
-/// Collects the facts for a decision.
+/// Collects the facts for a decision that follow from a request's terms.
 pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8]) -> RouteFacts<'a> {
-    let rules = [Some(&cache.shared.rules), terms.session_rules];
-    let before = rules.into_iter().flatten().find_map(|rules| rules.find_before(&terms.ruled));
-    let is_never_stored = before.is_some_and(|ruling| ruling.is_never_stored);
     RouteFacts {
         terms,
         settings: &cache.http,
@@ -142,7 +140,7 @@ pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8
         has_store: cache.shared.store.is_some(),
         knows_digest: false,
         do_tags_differ: cache.shared.tag_changes.are_frequent(primary, Instant::now()),
-        is_never_stored,
+        is_never_stored: false,
     }
 }
 

@@ -5,10 +5,10 @@ use larder_http::{
     Rules, Ruling,
     rules::{MatchTexts, Rule},
 };
-use larder_proxy::{PackageIndex, ProxyConfig};
+use larder_proxy::{Mirror, PackageIndex, ProxyConfig};
 use ring::digest::{SHA256, digest};
 
-use crate::support::{Fixture, Gate, Received, Reply, body};
+use crate::support::{Connection, Fixture, Gate, Origin, Received, Reply, body};
 
 const IMMUTABLE: fn() -> Ruling = || Ruling { name: "kept".into(), immutable: true, ..Ruling::default() };
 
@@ -124,7 +124,8 @@ fn reader_and_fetch_of_a_checked_body_do_not_wait_for_each_other_without_memory(
         let content = body(len);
         let path = format!("/by-hash/SHA256/{}", hex(&content));
         for lines in [FILE, &[FILE, &["Connection: close"]].concat()] {
-            let (sent, lines) = (content.clone(), lines.join("\r\n"));
+            let sent = content.clone();
+            let lines = lines.join("\r\n");
             let is_counted = !lines.contains("close");
             let handle = move |_: &Received, _| {
                 let lines: Vec<&str> = lines.split("\r\n").collect();
@@ -160,6 +161,31 @@ fn range_of_a_file_with_a_known_digest_is_passed_through_until_the_file_is_store
     }
     assert!(fixture.get(&path, &[]).body == content);
     assert_eq!(fixture.get_hit(&path, &["Range: bytes=5-9"]).body, &content[5..10]);
+}
+
+/// At stake: a client that fetches a file in many ranges, for each of which a listing of megabytes is parsed.
+#[test]
+fn listing_is_read_once_for_all_ranges_of_a_file() {
+    let page = format!("<a href=\"/packages/six-1.0-py3-none-any.whl#sha256={}\">six</a>", hex(b"0123456789"));
+    let handle = move |received: &Received, _| match received.field("range") {
+        Some(_) => Reply::status("206 Partial Content", &[FILE, &["Content-Range: bytes 5-9/10"]].concat(), "56789"),
+        None => Reply::ok(&["Content-Type: text/html", "Cache-Control: max-age=60"], &page),
+    };
+    let fixture = Fixture::with(handle, |config| {
+        kept(config);
+        config.admin = Some("127.0.0.1:0".parse().unwrap());
+    });
+    let path = "/packages/six-1.0-py3-none-any.whl";
+    fixture.get("/simple/six/", &[]);
+    fixture.get_hit("/simple/six/", &[]);
+    for _ in 0..2 {
+        fixture.get(path, &["Range: bytes=5-9"]);
+        assert_eq!(fixture.origin.received().pop().unwrap().field("range"), Some("bytes=5-9"));
+        // The next range must not need the listing.
+        let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
+        admin.request("PURGE", "http://site.example/simple/six/", &[]);
+        assert_eq!(fixture.get("/simple/six/", &["Cache-Control: only-if-cached"]).status, 504);
+    }
 }
 
 /// The listing and the path of each kind of package, for these contents.
@@ -215,7 +241,8 @@ fn packages(content: &[u8]) -> [(&'static str, &'static str, &'static str, Strin
 fn file_has_the_digest_that_its_stored_listing_names_or_is_not_stored() {
     let content = body(100 << 10);
     for (listing, kind, accept, text, path) in packages(&content) {
-        let (sent, fixture_kind) = (content.clone(), format!("Content-Type: {kind}"));
+        let sent = content.clone();
+        let fixture_kind = format!("Content-Type: {kind}");
         let handle = move |received: &Received, number| match received.target.as_str() {
             target if target == listing => {
                 Reply::ok(&[&fixture_kind, "Cache-Control: max-age=60", "Vary: Accept"], &text)
@@ -248,8 +275,49 @@ fn file_without_a_listing_is_stored_and_counted_as_unverified() {
     assert_eq!(fixture.proxy.stats().files, [0, 1, 0]);
 }
 
+/// At stake: PyPI, crates.io and Go, whose listings are on another host than their files.
 #[test]
-fn listing_on_another_server_names_digests_too() {
+fn listing_on_another_server_names_the_digests_of_files() {
+    let content = body(100 << 10);
+    let sha256 = hex(&content);
+    // Clients of a forward proxy name both servers, and those of mirrors neither.
+    for is_mirrored in [false, true] {
+        let page = format!("<a href=\"http://files.example/six-1.0-py3-none-any.whl#sha256={sha256}\">six</a>");
+        let index =
+            Origin::start(move |_, _| Reply::ok(&["Content-Type: text/html", "Cache-Control: max-age=60"], &page));
+        let sent = content.clone();
+        let files = Origin::start(move |_, number| match number {
+            0 => Reply::ok(FILE, [&sent[1..], b"x"].concat()),
+            _ => Reply::ok(FILE, &sent),
+        });
+        let [index_url, files_url] = [&index, &files].map(|origin| format!("http://{}", origin.address));
+        let fixture = Fixture::with(
+            |_, _| Reply::status("404 Not Found", &[], ""),
+            |config| {
+                kept(config);
+                config.default_origin = None;
+                config.forward = true;
+                config.package_indexes =
+                    vec![PackageIndex { files: files_url.parse().unwrap(), index: index_url.parse().unwrap() }];
+                let mirrors = [("/pypi", &index_url), ("/files", &files_url)];
+                config.mirrors.extend(mirrors.map(|(path, url)| Mirror::of_files(path, url.parse().unwrap())));
+            },
+        );
+        let base = if is_mirrored { [String::from("/pypi"), String::from("/files")] } else { [index_url, files_url] };
+        let [listing, file] = [format!("{}/simple/six/", base[0]), format!("{}/six-1.0-py3-none-any.whl", base[1])];
+        fixture.get(&listing, &[]);
+        fixture.get_hit(&listing, &[]);
+        let wrong = fixture.get(&file, &[]);
+        assert!(!wrong.complete && wrong.body.len() < content.len(), "mirrored: {is_mirrored}");
+        assert!(fixture.get(&file, &[]).body == content, "mirrored: {is_mirrored}");
+        assert!(fixture.get_hit(&file, &[]).body == content, "mirrored: {is_mirrored}");
+        assert_eq!(fixture.proxy.stats().files, [1, 0, 1], "mirrored: {is_mirrored}");
+        assert_eq!((index.count(), files.count()), (1, 2), "mirrored: {is_mirrored}");
+    }
+}
+
+#[test]
+fn listing_of_a_site_is_not_that_of_the_server_with_its_url() {
     let handle = |received: &Received, _| match received.target.as_str() {
         "/index/simple/six/" => {
             let page = format!("<a href=\"/six-1.0-py3-none-any.whl#sha256={}\">six</a>", hex(b"file"));
@@ -259,7 +327,8 @@ fn listing_on_another_server_names_digests_too() {
     };
     let fixture = Fixture::with(handle, |config| {
         kept(config);
-        let (files, index) = ("http://site.example", "http://site.example/index");
+        let files = "http://site.example";
+        let index = "http://site.example/index";
         config.package_indexes = vec![PackageIndex { files: files.parse().unwrap(), index: index.parse().unwrap() }];
     });
     // The mark of the fixture's origin is in the keys of responses from it, but an index is found under its own name.
@@ -318,7 +387,8 @@ fn clients_of_one_checked_fetch_share_it() {
     let gate = Gate::default();
     let content = body(200 << 10);
     let path = format!("/by-hash/SHA256/{}", hex(&content));
-    let (sent, held) = (content.clone(), gate.clone());
+    let sent = content.clone();
+    let held = gate.clone();
     let handle = move |_: &Received, _| {
         let head = Reply::head("200 OK", &[FILE, &["Content-Length: 204800"]].concat());
         head.send(&sent[..100]).wait(&held).send(&sent[100..])
