@@ -1,7 +1,7 @@
 //! Handles one request from its head to its response: decides its route, and executes it.
 
 pub(crate) mod access;
-mod accounting;
+pub(crate) mod accounting;
 mod admission;
 mod build_cache;
 pub(crate) mod change;

@@ -52,7 +52,7 @@ use crate::{
     exchange_budget::{PlaceUse, StreamMemory},
     metrics::CountGuard,
     origin::target::Origin,
-    request::exchange,
+    request::{accounting, exchange},
     session::SessionState,
     watch::{OrderWatch, WatchOrder, WatchedConnection},
     worker::Worker,
@@ -453,6 +453,9 @@ impl ConnectionTask {
     fn told(&self, ended: hyper::Result<()>) -> Poll<()> {
         if let Err(error) = ended {
             tracing::debug!(%error, peer = %self.client.peer, "client connection ended");
+            if error.is_parse() && !self.client.is_http2() {
+                accounting::note_unreadable(&self.client, &error);
+            }
         }
         Poll::Ready(())
     }

@@ -23,6 +23,7 @@ use crate::{
     exchange_budget::ExchangePlace,
     mirrors::MirrorRequest,
     origin::target::{host_of, path_of},
+    outcome::Outcome,
     popular::PopularitySubject,
     request::served::ServedResponse,
     siblings::PeerRequest,
@@ -57,6 +58,21 @@ pub(super) fn finish(
         served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     served.response.map(|body| body.paced(pacer).with_ticket(ticket))
+}
+
+/// Counts and logs a request whose head the HTTP library could not parse. The library has answered it itself.
+pub(crate) fn note_unreadable(client: &Arc<Client>, error: &hyper::Error) {
+    let is_long = error.is_parse_too_large();
+    let status = if is_long { StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE } else { StatusCode::BAD_REQUEST };
+    // The library keeps method and target to itself.
+    let mut request = Request::new(());
+    *request.method_mut() = Method::from_bytes(b"-").expect("it is a token");
+    let mut response = Response::new(ResponseBody::empty());
+    *response.status_mut() = status;
+    let served = ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None };
+    client.begin();
+    let met = RequestNote { started: Instant::now(), subject: None };
+    drop(finish(client, RequestStart::of_refused(client, &client.worker.latest(), &request, met), served));
 }
 
 /// Attaches a ticket to the response to a health check, which is neither counted nor logged: balancers send them every
@@ -137,12 +153,7 @@ impl RequestStart {
 
     /// Creates the facts for a request that is refused before any lookup. Its target was not checked, and its response
     /// is short.
-    pub(super) fn of_refused(
-        client: &Client,
-        worker: &Arc<Worker>,
-        request: &Request<Incoming>,
-        met: RequestNote,
-    ) -> Self {
+    pub(super) fn of_refused<B>(client: &Client, worker: &Arc<Worker>, request: &Request<B>, met: RequestNote) -> Self {
         Self { met, line: LineStart::new(client, worker, request, met.started), pacer: None, place: None }
     }
 
@@ -183,7 +194,7 @@ struct LineStart {
 
 impl LineStart {
     /// Copies the facts, or returns `None` if there is no access log.
-    fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, started: Instant) -> Option<Box<Self>> {
+    fn new<B>(client: &Client, worker: &Arc<Worker>, request: &Request<B>, started: Instant) -> Option<Box<Self>> {
         worker.shared.access_log.as_ref()?;
         let uri = request.uri();
         let url = if request.method() == Method::CONNECT || uri.scheme().is_some() {

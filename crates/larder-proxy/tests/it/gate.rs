@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use larder_proxy::{Mirror, MirrorLink, OriginUrl, Site};
+use larder_proxy::{AccessLogTarget, Mirror, MirrorLink, OriginUrl, Site};
 
 use crate::support::{
-    Connection, Fixture, Received, Reply,
+    Connection, Fixture, Received, Reply, eventually,
     raw_http2::{Outcome, RawHttp2},
     request_text,
 };
@@ -42,6 +42,44 @@ fn request_by_a_mirrors_path_has_one_well_formed_host() {
     assert_eq!(status(&fixture, "CONNECT 127.0.0.1:443 HTTP/1.1\r\nHost: a\r\nHost: b"), 400);
     assert_eq!(fixture.origin.count(), 0);
     assert_eq!(status(&fixture, "GET /m/a HTTP/1.1\r\nHost: a"), 200);
+}
+
+/// At stake: an operator who sees clients fail and finds no request in the log.
+#[test]
+fn no_request_is_refused_without_a_line_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    let target = AccessLogTarget::File(log.clone());
+    let fixture = Fixture::with(|_, _| Reply::ok(&[], "x"), |config| config.access_log = Some(target));
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(1 << 20));
+    let cases = [
+        // Larder finds these faults, and says in Proxy-Status that it has.
+        ("GET / HTTP/1.1", 400, true),
+        ("GET / HTTP/1.1\r\nHost: a b", 400, true),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b", 400, true),
+        ("GET /a#b HTTP/1.1\r\nHost: a", 400, true),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked", 400, true),
+        ("GET * HTTP/1.1\r\nHost: a", 400, true),
+        ("GET ftp://a/ HTTP/1.1\r\nHost: a", 400, true),
+        // The HTTP library answers these by itself.
+        ("G@T / HTTP/1.1\r\nHost: a", 400, false),
+        ("GET / HTTP/1.1\r\nHost: a\r\nX y: z", 400, false),
+        ("GET / HTTP/1.1\r\nHost: a\r\nX: \u{1}", 400, false),
+        ("GET / HTTP/x\r\nHost: a", 400, false),
+        (&long, 431, false),
+    ];
+    for (number, (head, status, is_ours)) in cases.into_iter().enumerate() {
+        let mut connection = fixture.connect();
+        connection.send_if_open(format!("{head}\r\n\r\n").as_bytes());
+        let found = connection.try_read_head_or_end().unwrap();
+        assert_eq!((found.status, found.field("proxy-status").is_some()), (status, is_ours), "{head:.60}");
+        let ended = format!("/{status} ");
+        eventually(&format!("{head:.60} is logged"), || {
+            let lines = std::fs::read_to_string(&log).unwrap();
+            lines.lines().count() == number + 1 && lines.lines().last().unwrap().contains(&ended)
+        });
+    }
+    assert_eq!(fixture.origin.count(), 0);
 }
 
 /// At stake: a link that runs a script in a page of the mirror.
