@@ -7,17 +7,29 @@
 //! Invariant: without debug assertions nothing is counted, and the calls cost nothing. Fuzzing turns these assertions
 //! on. Steps inside other crates are not seen; each octet that they get counts once.
 
-use std::cell::Cell;
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
+/// The steps on all threads.
+static TOTAL: AtomicU64 = AtomicU64::new(0);
+
 /// Counts the steps of the parser that runs on this thread.
 pub fn take(count: usize) {
     if cfg!(debug_assertions) {
         COUNT.set(COUNT.get().wrapping_add(count as u64));
+        TOTAL.fetch_add(count as u64, Relaxed);
     }
+}
+
+/// Returns the steps of this process so far, for a parser whose work is on several threads.
+pub fn total() -> u64 {
+    TOTAL.load(Relaxed)
 }
 
 /// Runs a parser on an input of this many octets.

@@ -6,7 +6,7 @@
 //! mutated samples with the stable toolchain. Compiled for tests and fuzzing only.
 //!
 //! The parsers that need no connection are in [`parsers`], with a bound on their steps. Exchanges run on the threads of
-//! the proxy, where no steps are counted.
+//! the proxy: their steps are bounded where nothing else runs in the process, as in the fuzz target.
 //!
 //! Properties: there is no panic; no client waits forever; a body that a client accepts as complete, from the origin or
 //! from the cache, is the one that the origin framed, or a range of it.
@@ -24,6 +24,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use larder_http::steps;
 
 use crate::{
     Proxy, ProxyConfig, RunningProxy,
@@ -50,6 +51,19 @@ pub const SAMPLES: [&[u8]; 9] = [
     b"Content-Length: 2\r\n\r\nab\0HTTP/1.1 200 OK\r\nCache-Control: s-maxage=9, private=\"x\"\r\nX: 1\r\nContent-Length: 0\r\n\r\n",
     b"Connection: x-hop\r\nX-Hop: 1\r\n\0HTTP/1.1 304 Same\r\nContent-Length: 7\r\n\r\n",
 ];
+
+/// As [`run`], in a process that does nothing else.
+///
+/// # Panics
+/// If one of the module's properties is violated, or if the exchange takes more than [`PER_OCTET_MAX`] steps for each
+/// octet.
+pub fn run_alone(bytes: &[u8]) {
+    let before = steps::total();
+    run(bytes);
+    let count = steps::total() - before;
+    let most = (bytes.len() as u64 + FREE_OCTETS) * PER_OCTET_MAX;
+    assert!(count <= most, "{count} steps for an exchange of {} octets, at most {most}", bytes.len());
+}
 
 /// Performs one exchange with these bytes, and then requests the same resource from the cache alone.
 ///
@@ -360,6 +374,10 @@ fn is_within(whole: &[u8], part: &[u8]) -> bool {
     part.is_empty() || whole.windows(part.len()).any(|window| window == part)
 }
 
+/// Most steps for each octet of an exchange: it is parsed, checked, stored, and served again from the cache.
+pub const PER_OCTET_MAX: u64 = 256;
+/// Octets of an exchange that are not the input: the other fields of both messages.
+const FREE_OCTETS: u64 = 4096;
 /// Longest time without progress within a message, in these tests.
 const SHORT: Duration = Duration::from_millis(200);
 /// Longest time that a client waits. Anything slower counts as a hang.
