@@ -2,18 +2,22 @@
 
 use crate::{
     cases::{self, CaseOrigin, Reply},
+    raw_http2::{BODY, ENDS, StreamEnd, serve_frames},
     support::{cache, serve},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, header::AUTHORIZATION};
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response, header::AUTHORIZATION};
 use larder_http::Settings;
 use larder_reqwest::{Cache, CacheMiddleware, HttpCache};
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest::Body;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
 use std::{
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -24,6 +28,67 @@ const PATIENCE: Duration = Duration::from_mins(1);
 fn client(cache: HttpCache) -> ClientWithMiddleware {
     let client = reqwest::Client::builder().pool_max_idle_per_host(0).no_proxy().build().unwrap();
     ClientBuilder::new(client).with(CacheMiddleware::from_http_cache(cache)).build()
+}
+
+/// Hides the end of bodies, as reqwest does if it is built to decompress.
+struct Hiding;
+
+/// A body that does not report its end.
+struct HiddenEnd(Body);
+
+impl http_body::Body for HiddenEnd {
+    type Data = Bytes;
+    type Error = reqwest::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, reqwest::Error>>> {
+        Pin::new(&mut self.0).poll_frame(context)
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.0.size_hint()
+    }
+}
+
+#[async_trait::async_trait]
+impl Middleware for Hiding {
+    async fn handle(
+        &self,
+        request: reqwest::Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> reqwest_middleware::Result<reqwest::Response> {
+        let response = http::Response::<Body>::from(next.run(request, extensions).await?);
+        Ok(response.map(|body| Body::wrap(HiddenEnd(body))).into())
+    }
+}
+
+/// At stake: what a client stores over HTTP/2, by how its bodies end and by whether they tell.
+#[tokio::test]
+async fn body_of_a_stream_is_stored_only_if_its_end_or_its_length_is_known() {
+    for (has_length, end, is_whole) in ENDS {
+        for is_hidden in [false, true] {
+            let (_directory, cache) = cache();
+            let address = serve_frames(has_length, end);
+            let client = reqwest::Client::builder()
+                .http2_prior_knowledge()
+                .pool_max_idle_per_host(0)
+                .no_proxy()
+                .build()
+                .unwrap();
+            let builder = ClientBuilder::new(client).with(CacheMiddleware::new(cache));
+            let client = if is_hidden { builder.with(Hiding).build() } else { builder.build() };
+            let get = async || client.get(format!("http://{address}/")).send().await.unwrap();
+            let read = get().await.bytes().await;
+            assert!(!is_whole || read.unwrap() == BODY, "{has_length} {end:?} {is_hidden}");
+            let again = get().await;
+            let status = again.headers()["cache-status"].to_str().unwrap();
+            let is_known = has_length || end == StreamEnd::Trailers || !is_hidden;
+            assert_eq!(status.contains("hit"), is_whole && is_known, "{has_length} {end:?} {is_hidden}: {status}");
+        }
+    }
 }
 
 async fn send(client: &ClientWithMiddleware, request: Request<Bytes>) -> Reply {

@@ -4,5 +4,7 @@
 #[path = "../../../larder-tower/tests/it/cases.rs"]
 mod cases;
 mod client;
+#[path = "../../../larder-tower/tests/it/raw_http2.rs"]
+mod raw_http2;
 #[path = "../../../larder-tower/tests/it/support.rs"]
 mod support;

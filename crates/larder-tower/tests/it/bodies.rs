@@ -1,6 +1,9 @@
 //! Bodies of any length, from a server on the loopback interface and to a client of it.
 
-use crate::support::{cache, serve};
+use crate::{
+    raw_http2::{BODY, ENDS, serve_frames},
+    support::{cache, serve},
+};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{
@@ -10,10 +13,10 @@ use http::{
 use http_body_util::{BodyExt, Empty, Full, StreamBody, combinators::BoxBody};
 use hyper::{
     body::{Body, Frame, Incoming},
-    client::conn::http1,
+    client::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use larder_tower::{BodyError, CacheBody, CacheLayer, HttpCache, Origin};
 use std::{
     convert::Infallible,
@@ -194,6 +197,41 @@ async fn body_that_ends_quietly_is_stored_only_if_it_is_complete() {
         assert_eq!(read.is_err(), is_error, "{number}");
         let again = cache.respond(request(), &mut origin).await.unwrap();
         assert_eq!(status_of(&again).contains("hit"), is_stored, "{number}: {}", status_of(&again));
+    }
+}
+
+/// A client of HTTP/2 that opens a connection for each request.
+struct Http2Client(SocketAddr);
+
+impl Origin<()> for Http2Client {
+    type Body = Incoming;
+    type Error = io::Error;
+
+    async fn send(&mut self, request: Request<()>) -> io::Result<Response<Incoming>> {
+        let stream = TokioIo::new(TcpStream::connect(self.0).await?);
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), stream).await.map_err(io::Error::other)?;
+        tokio::spawn(connection);
+        sender.send_request(request.map(|()| Empty::<Bytes>::new())).await.map_err(io::Error::other)
+    }
+}
+
+#[tokio::test]
+async fn body_of_a_stream_is_stored_only_if_its_end_or_its_length_was_received() {
+    for (has_length, end, is_whole) in ENDS {
+        let (_directory, cache) = cache();
+        let cache = HttpCache::private(cache);
+        let address = serve_frames(has_length, end);
+        let request = || {
+            let mut request = Request::new(());
+            *request.uri_mut() = format!("http://{address}/").parse().unwrap();
+            request
+        };
+        let response = cache.respond(request(), &mut Http2Client(address)).await.unwrap();
+        let read = response.into_body().collect().await.map(|body| body.to_bytes());
+        assert!(!is_whole || read.unwrap() == BODY, "{has_length} {end:?}");
+        let again = cache.respond(request(), &mut Http2Client(address)).await.unwrap();
+        assert_eq!(status_of(&again).contains("hit"), is_whole, "{has_length} {end:?}: {}", status_of(&again));
     }
 }
 

@@ -4,5 +4,6 @@
 mod bodies;
 mod cases;
 mod layer;
+mod raw_http2;
 mod sharing;
 mod support;
