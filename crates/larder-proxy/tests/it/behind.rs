@@ -1,8 +1,10 @@
 //! Behind a load balancer and in front of origins: who the client is, and which clients are admitted.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use larder_proxy::{AccessLogTarget, ClientField, Fleet, Listener, ProxyConfig};
+
+use tempfile::TempDir;
 
 use crate::support::{Connection, Fixture, Received, Reply, eventually};
 
@@ -29,16 +31,37 @@ fn ask(address: SocketAddr, header: &str) -> Option<String> {
     Some(format!("{} {}", response.status, response.text()))
 }
 
+/// A proxy that logs its requests into a file.
+struct Logged {
+    fixture: Fixture,
+    log: PathBuf,
+    _directory: TempDir,
+}
+
+impl Logged {
+    fn start(change: impl FnOnce(&mut ProxyConfig)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("access.log");
+        let target = AccessLogTarget::File(log.clone());
+        let fixture = Fixture::with(echo, |config| {
+            config.access_log = Some(target);
+            change(config);
+        });
+        Self { fixture, log, _directory: directory }
+    }
+
+    fn lines(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+}
+
 #[test]
 fn client_named_by_a_load_balancer_is_the_client_everywhere() {
-    let directory = tempfile::tempdir().unwrap();
-    let log = directory.path().join("access.log");
-    let target = AccessLogTarget::File(log.clone());
-    let fixture = Fixture::with(echo, |config| {
+    let logged = Logged::start(|config| {
         proxied(config);
-        config.access_log = Some(target);
         config.clients = vec!["192.0.2.0/24".parse().unwrap()];
     });
+    let fixture = &logged.fixture;
     let address = fixture.proxy.local_addrs()[0];
     let told = ask(address, "PROXY TCP4 192.0.2.9 198.51.100.1 1000 80\r\n").unwrap();
     assert_eq!(
@@ -49,7 +72,7 @@ fn client_named_by_a_load_balancer_is_the_client_everywhere() {
     assert!(ask(address, "PROXY TCP4 192.0.3.9 198.51.100.1 1000 80\r\n").unwrap().starts_with("403"));
     // Without a header there is no response, because its client is unknown.
     assert_eq!(ask(address, ""), None);
-    eventually("the log names the client", || std::fs::read_to_string(&log).unwrap().contains(" 192.0.2.9 "));
+    eventually("the log names the client", || logged.lines().contains(" 192.0.2.9 "));
 }
 
 #[test]
@@ -153,13 +176,8 @@ fn trusting(config: &mut ProxyConfig) {
 
 #[test]
 fn client_that_a_trusted_proxy_names_is_the_client_everywhere() {
-    let directory = tempfile::tempdir().unwrap();
-    let log = directory.path().join("access.log");
-    let target = AccessLogTarget::File(log.clone());
-    let fixture = Fixture::with(echo, |config| {
-        trusting(config);
-        config.access_log = Some(target);
-    });
+    let logged = Logged::start(trusting);
+    let fixture = &logged.fixture;
     let told = fixture.get("/a", &["X-Forwarded-For: 203.0.113.9, 192.0.2.9", "X-Forwarded-Proto: https"]);
     assert_eq!(
         told.text(),
@@ -168,8 +186,8 @@ fn client_that_a_trusted_proxy_names_is_the_client_everywhere() {
     );
     // The allow list applies to the client, also for responses in memory.
     assert_eq!(fixture.get("/b", &["X-Forwarded-For: 192.0.2.9, 203.0.113.9"]).status, 403);
-    eventually("the log names the client", || std::fs::read_to_string(&log).unwrap().contains(" 192.0.2.9 "));
-    eventually("and the one that was refused", || std::fs::read_to_string(&log).unwrap().contains(" 203.0.113.9 "));
+    eventually("the log names the client", || logged.lines().contains(" 192.0.2.9 "));
+    eventually("and the one that was refused", || logged.lines().contains(" 203.0.113.9 "));
     // A PROXY header is optional here, and takes precedence over the field.
     let address = fixture.proxy.local_addrs()[0];
     for header in ["PROXY TCP4 192.0.2.7 198.51.100.1 1000 80\r\n", "PROXY UNKNOWN\r\n", ""] {
@@ -181,22 +199,15 @@ fn client_that_a_trusted_proxy_names_is_the_client_everywhere() {
 /// At stake: a client that is not permitted, and sends an octet that nobody can read, so that it counts as its balancer.
 #[test]
 fn client_that_is_named_unreadably_has_the_rights_of_nobody() {
-    let directory = tempfile::tempdir().unwrap();
-    let log = directory.path().join("access.log");
-    let target = AccessLogTarget::File(log.clone());
-    let fixture = Fixture::with(echo, |config| {
-        trusting(config);
-        config.access_log = Some(target);
-    });
+    let logged = Logged::start(trusting);
     for value in [&b"203.0.113.9"[..], b"\xff203.0.113.9", b"203.0.113.9\xff", b"203.0.113.9, \xff", b"unknown"] {
-        let mut connection = fixture.connect();
+        let mut connection = logged.fixture.connect();
         connection.send([b"GET /a HTTP/1.1\r\nHost: site.example\r\nX-Forwarded-For: ", value, b"\r\n\r\n"].concat());
         assert_eq!(connection.read_response("GET").status, 403, "{}", value.escape_ascii());
     }
-    let lines = || std::fs::read_to_string(&log).unwrap();
-    eventually("each is logged", || lines().lines().count() == 5);
-    assert!(!lines().contains("127.0.0.1"), "{}", lines());
-    assert!(lines().contains(" 0.0.0.0 "), "{}", lines());
+    eventually("each is logged", || logged.lines().lines().count() == 5);
+    assert!(!logged.lines().contains("127.0.0.1"), "{}", logged.lines());
+    assert!(logged.lines().contains(" 0.0.0.0 "), "{}", logged.lines());
 }
 
 #[test]

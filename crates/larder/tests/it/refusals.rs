@@ -95,3 +95,37 @@ fn interception_says_what_is_wrong_with_its_authority() {
     refused(home.path(), &[], &run, (1, "Address already in use"));
     refused(home.path(), &[], &["env"], (1, "no larder of yours is running"));
 }
+
+/// At stake: every user of the machine reads the password for a company's proxy.
+#[test]
+fn password_of_a_parent_in_a_file_that_all_may_read_is_refused() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("larder.toml");
+    let path = file.to_str().unwrap();
+    let set = |text: &str, mode: u32| {
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let url = "http://user:secret@proxy.example:3128";
+    for text in [
+        format!("parent = \"{url}\"\n"),
+        format!("[parents]\nmembers = [{{ url = \"http://a.example:3128\" }}, {{ url = \"{url}\" }}]\n"),
+        format!("[[site]]\nhosts = [\"a.example\"]\norigin = \"http://b.example\"\nparent = \"{url}\"\n"),
+    ] {
+        for mode in [0o644, 0o604] {
+            set(&text, mode);
+            for arguments in [&["config", "check", path][..], &["run", "--disk", "none", "--config", path]] {
+                let told = (2, "contains a parent's password, and all users may read it");
+                refused(home.path(), &[], arguments, told);
+                let output = command(home.path()).args(arguments).output().unwrap();
+                assert!(!errors(&output).contains("secret"), "{}", errors(&output));
+            }
+        }
+        set(&text, 0o640);
+        let output = command(home.path()).args(["config", "check", path]).output().unwrap();
+        assert!(output.status.success(), "{text}: {}", errors(&output));
+    }
+    set("parent = \"http://proxy.example:3128\"\n", 0o644);
+    let output = command(home.path()).args(["config", "check", path]).output().unwrap();
+    assert!(output.status.success(), "without a password: {}", errors(&output));
+}
