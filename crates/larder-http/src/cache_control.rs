@@ -214,7 +214,8 @@ impl RequestDirectives {
     /// A client that says `no-store` as well wants nothing stored, so it does not ask for a repair of the stored
     /// response. Maven says both with every request.
     pub(crate) fn reload_alone(&self) -> Self {
-        let (no_cache, pragma_no_cache) = (self.no_cache && !self.no_store, self.pragma_no_cache);
+        let no_cache = self.no_cache && !self.no_store;
+        let pragma_no_cache = self.pragma_no_cache;
         Self { no_cache, pragma_no_cache, ..Self::default() }
     }
 

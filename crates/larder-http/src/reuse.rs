@@ -77,9 +77,11 @@ impl Reuse {
     /// not even in place of an error. The origin's response replaces it, or confirms it for the request.
     pub fn replaced(stored: &StoredHead, now: Timestamp, settings: &Settings, reason: Reason) -> Self {
         let freshness = stored.freshness();
-        let (age_millis, left_millis) = (freshness.age_millis(now), freshness.left_millis(now, settings));
+        let age_millis = freshness.age_millis(now);
+        let left_millis = freshness.left_millis(now, settings);
         let situation = ReuseSituation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: None };
-        let (age, has_validator) = (situation.age(), stored.has_validator());
+        let age = situation.age();
+        let has_validator = stored.has_validator();
         Self::MustValidate { age, may_serve_on_error: false, has_validator, reason }
     }
 

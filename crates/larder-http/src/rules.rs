@@ -553,7 +553,8 @@ mod tests {
             let found = rules.find(&request, StatusCode::from_u16(status).unwrap(), &fields)?;
             Some((found.immutable, found.contradicts_url))
         };
-        let (kept, refused) = (Some((true, false)), Some((false, true)));
+        let kept = Some((true, false));
+        let refused = Some((false, true));
         for (types, status, content_type, expected) in [
             (&[][..], 200, "application/vnd.debian.binary-package", kept),
             (&[], 200, "text/html", refused),

@@ -266,7 +266,8 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
 impl RegistryServer {
     fn rules(&self, registry: &Registry, origin: &OriginUrl) -> Vec<Rule> {
         let (immutable, fresh, follows) = (self.immutable, Some(self.fresh), self.follows);
-        let (varies, packages) = (registry.varies(), Some(registry));
+        let varies = registry.varies();
+        let packages = Some(registry);
         let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: false, varies, packages };
         said.rules(registry.name, origin)
     }
@@ -415,6 +416,7 @@ fn the_rest(name: &str, fresh: Option<Duration>, stands_in: bool) -> Ruling {
 mod tests {
     use super::*;
     use larder_http::rules::RuledRequest;
+    use std::sync::LazyLock;
 
     #[test]
     fn every_row_makes_a_configuration_that_starts() {
@@ -430,15 +432,33 @@ mod tests {
         assert_eq!(paths.len(), proxy.mirrors.len());
     }
 
+    /// Returns a GET without fields.
+    fn get<'a>(scheme: &'a str, authority: &'a str, path: &'a str) -> RuledRequest<'a> {
+        static NONE: LazyLock<http::HeaderMap> = LazyLock::new(http::HeaderMap::new);
+        RuledRequest { method: &http::Method::GET, scheme, authority, path, fields: &NONE }
+    }
+
+    /// Returns the rules for files that never change, and for no others.
+    fn for_files(name: &str, immutable: &[&str], origin: &OriginUrl) -> Vec<Rule> {
+        let said = FileRules {
+            immutable,
+            fresh: None,
+            stands_in: false,
+            follows: false,
+            at_any_port: false,
+            varies: &[],
+            packages: None,
+        };
+        said.rules(name, origin)
+    }
+
     /// Returns the name of the rule for a file of a registry.
     fn rule_of(registry: &str, authority: &str, path: &str) -> String {
         let mut proxy = ProxyConfig::default();
         let registry = named(registry).unwrap();
         registry.add_to(&mut proxy, None);
         let scheme = registry.servers[0].url.split(':').next().unwrap();
-        let request =
-            RuledRequest { method: &http::Method::GET, scheme, authority, path, fields: &http::HeaderMap::new() };
-        let found = proxy.rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new());
+        let found = proxy.rules.find(&get(scheme, authority, path), http::StatusCode::OK, &http::HeaderMap::new());
         found.map_or_else(String::new, |ruling| ruling.name.clone())
     }
 
@@ -514,14 +534,7 @@ mod tests {
             assert_eq!(known(url, "application/octet-stream", "*/*"), expected, "{url}");
         }
         let rules = larder_http::Rules::new(rules_for_all());
-        let path = "/a/b/info/refs?service=git-upload-pack";
-        let request = RuledRequest {
-            method: &http::Method::GET,
-            scheme: "https",
-            authority: "github.com",
-            path,
-            fields: &http::HeaderMap::new(),
-        };
+        let request = get("https", "github.com", "/a/b/info/refs?service=git-upload-pack");
         assert!(rules.find_before(&request).unwrap().caches_git, "a server of packages has repositories, too");
     }
 
@@ -585,15 +598,12 @@ mod tests {
         }
         proxy.rules.extend(rules_for_all());
         let find = |authority, path, status: u16| {
-            let request = RuledRequest {
-                method: &http::Method::GET,
-                scheme: "https",
-                authority,
-                path,
-                fields: &http::HeaderMap::new(),
-            };
             let status = http::StatusCode::from_u16(status).unwrap();
-            proxy.rules.find(&request, status, &http::HeaderMap::new()).cloned().unwrap_or_default()
+            proxy
+                .rules
+                .find(&get("https", authority, path), status, &http::HeaderMap::new())
+                .cloned()
+                .unwrap_or_default()
         };
         for (authority, path) in [
             ("repo.maven.apache.org", "/maven2/a/b/1/b-1.jar"),
@@ -616,29 +626,13 @@ mod tests {
     #[test]
     fn rules_of_two_mirrors_on_one_host_go_by_the_port() {
         let of = |name: &str, port: u16, immutable: &[&str]| {
-            let origin = format!("http://127.0.0.1:{port}").parse().unwrap();
-            FileRules {
-                immutable,
-                fresh: None,
-                stands_in: false,
-                follows: false,
-                at_any_port: false,
-                varies: &[],
-                packages: None,
-            }
-            .rules(name, &origin)
+            for_files(name, immutable, &format!("http://127.0.0.1:{port}").parse().unwrap())
         };
         let mut rules = of("one", 8081, &["/**"]);
         rules.extend(of("two", 8082, &["/**/*.jar"]));
         let rules = larder_http::Rules::new(rules);
         let find = |authority, path| {
-            let request = RuledRequest {
-                method: &http::Method::GET,
-                scheme: "http",
-                authority,
-                path,
-                fields: &http::HeaderMap::new(),
-            };
+            let request = get("http", authority, path);
             rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).map(|ruling| ruling.name.clone())
         };
         assert_eq!(find("127.0.0.1:8081", "/a").as_deref(), Some("one: never changes"));
@@ -662,9 +656,7 @@ mod tests {
         let mut proxy = ProxyConfig::default();
         named("cargo").unwrap().add_to(&mut proxy, Some(&"https://crates.company.example".parse().unwrap()));
         let find = |path, content_type: &'static str| {
-            let authority = "crates.company.example";
-            let none = http::HeaderMap::new();
-            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, fields: &none };
+            let request = get("https", "crates.company.example", path);
             let fields = [(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type))];
             let found = proxy.rules.find(&request, http::StatusCode::OK, &fields.into_iter().collect()).unwrap();
             (found.immutable, found.contradicts_url)
@@ -689,8 +681,7 @@ mod tests {
             ("http", "deb.debian.org", "/debian/dists/bookworm/InRelease", BY_CODING),
             ("https", "registry.npmjs.org", "/six/-/six-1.0.0.tgz", &[]),
         ] {
-            let none = http::HeaderMap::new();
-            let request = RuledRequest { method: &http::Method::GET, scheme, authority, path, fields: &none };
+            let request = get(scheme, authority, path);
             let found = proxy.rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).unwrap();
             assert_eq!(found.varies, expected, "{authority}");
         }
@@ -712,24 +703,9 @@ mod tests {
     #[test]
     fn base_path_of_a_server_is_no_pattern() {
         let origin: OriginUrl = "https://a.example/}releases[1]*".parse().unwrap();
-        let said = FileRules {
-            immutable: &["/**/*.jar"],
-            fresh: None,
-            stands_in: false,
-            follows: false,
-            at_any_port: false,
-            varies: &[],
-            packages: None,
-        };
-        let rules = larder_http::Rules::new(said.rules("a", &origin));
+        let rules = larder_http::Rules::new(for_files("a", &["/**/*.jar"], &origin));
         let find = |path| {
-            let request = RuledRequest {
-                method: &http::Method::GET,
-                scheme: "https",
-                authority: "a.example",
-                path,
-                fields: &http::HeaderMap::new(),
-            };
+            let request = get("https", "a.example", path);
             rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).is_some()
         };
         assert!(find("/}releases[1]*/b/c.jar") && !find("/}releases1x/b/c.jar"));

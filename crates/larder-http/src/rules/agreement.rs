@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn response_answers_only_requests_that_its_rule_applies_to() {
-        let (none, ann) = (HeaderMap::new(), fields(&[("cookie", "session=ann")]));
+        let none = HeaderMap::new();
+        let ann = fields(&[("cookie", "session=ann")]);
         let plain = Rules::new(vec![rule(&[], lasting())]);
         let lax = Rules::new(vec![rule(&[], {
             let mut ruling = lasting();

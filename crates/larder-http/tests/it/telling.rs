@@ -56,7 +56,8 @@ fn user_that_a_proxy_names_gets_no_response_that_was_made_for_others() {
     for identity in IDENTITY_FIELDS {
         for name in [identity.name.replace('*', "user"), identity.name.replace('*', "user").replace('-', "_")] {
             assert!(is_identity(&name.parse().unwrap()), "{name}");
-            let (request, other) = (fields(&format!("{name}: ann")), fields(&format!("{name}: bob")));
+            let request = fields(&format!("{name}: ann"));
+            let other = fields(&format!("{name}: bob"));
             assert!(!anybodys.matches(&request, &settings), "{name}");
             let selecting = VaryRule::for_exchange(&request, &HeaderMap::new()).select(&request, &settings).unwrap();
             assert!(selecting.matches(&request, &settings) && selecting.cover_what_is_told(&request), "{name}");

@@ -91,7 +91,8 @@ impl ChunkedBody {
     /// Creates the body of `head`. The body need not be complete.
     pub(crate) fn new(cache: &Arc<Cache>, place: BodyKeys, head: &StoredHead, len: Option<u64>) -> Self {
         let validator = partial::validator(head.fields(), head.response_time()).cloned();
-        let (cache, is_divisible) = (Arc::clone(cache), is_divisible(head.fields()));
+        let cache = Arc::clone(cache);
+        let is_divisible = is_divisible(head.fields());
         Self { cache, place, len, validator, is_divisible, kept: Mutex::default() }
     }
 
@@ -161,7 +162,8 @@ impl ChunkedBody {
         place: PiecePlace,
         waiting: ReadPatience,
     ) -> impl Future<Output = Result<Bytes, AbsenceReason>> + Send + use<> {
-        let (body, bodies) = (Arc::clone(self), Arc::clone(&self.cache.shared.bodies));
+        let body = Arc::clone(self);
+        let bodies = Arc::clone(&self.cache.shared.bodies);
         let len = place.end - place.start;
         // Counted before the task runs, so that the reads that begin together see each other. If memory is short, the
         // read first waits for others.

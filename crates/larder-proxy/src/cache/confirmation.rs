@@ -71,11 +71,13 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
 /// Replaces the head of a confirmed response in the store. The head in memory is already replaced.
 async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, commit: KeyCommit) {
     if let Some(store) = &cache.shared.store {
-        let (mut hints, head) = (hints(cache, place, &entry.head), entry.head.encode().into());
+        let mut hints = hints(cache, place, &entry.head);
+        let head = entry.head.encode().into();
         if store.is_pinned(&place.key) {
             hints.expires_at = 0;
         }
-        let (store, key) = (store.clone(), Arc::clone(&place.key));
+        let store = store.clone();
+        let key = Arc::clone(&place.key);
         if cache.shared.patience.admits() {
             let change = tiered::change(cache, &key).await;
             let commit = commit.clone();

@@ -125,7 +125,8 @@ pub(crate) fn url_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
 /// Returns the purge scopes for the URLs of the same origin as `uri` whose paths begin with `path`: unchanged, and as
 /// the key rules rewrite it.
 pub(crate) fn prefix_scopes(cache: &Cache, uri: &Uri, path: &str) -> Option<Vec<PurgeScope>> {
-    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?.as_str());
+    let scheme = uri.scheme_str()?;
+    let authority = uri.authority()?.as_str();
     let keys = [primary_key(scheme, authority, path), cache.http.key_rules.key(scheme, authority, path)];
     let mut scopes = Vec::new();
     for key in keys {

@@ -149,7 +149,8 @@ impl SharedRead {
     /// Begins the task.
     fn begin(self: &Arc<Self>, reading: impl Future<Output = PieceResult> + Send + 'static) {
         // Boxed, because it takes kilobytes, and the runtime moves a spawned future.
-        let (outcome, reading) = (ReadOutcome(Arc::downgrade(self)), Box::pin(reading));
+        let outcome = ReadOutcome(Arc::downgrade(self));
+        let reading = Box::pin(reading);
         let task = tokio::spawn(async move { outcome.announce(reading.await) });
         // A read is begun once.
         let _ = self.task.set(task.abort_handle());

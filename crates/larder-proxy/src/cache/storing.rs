@@ -207,7 +207,8 @@ async fn commit_somewhere(
         (is_whole && place.admission == StoreAdmission::Open, is_whole && place.admission == StoreAdmission::Refused);
     let hints = hints(cache, place, head);
     let encoded = Bytes::from(head.encode());
-    let (key, copy) = (&place.key, (encoded.clone(), body.clone()));
+    let key = &place.key;
+    let copy = (encoded.clone(), body.clone());
     let entry = UnwrittenEntry { key, is_offer, head: copy.0, body: copy.1, hints, commit: Some(&commit) };
     if is_refused || !write(cache, store, entry).await {
         if is_whole && !commit.is_outdated() {
@@ -226,7 +227,8 @@ async fn commit_somewhere(
     if let Some((marker, true)) = &place.marker {
         let (head, body) = (marker.rules.encode().into(), vec![marker.encode_rest()]);
         let hints = Hints { expires_at: 0, ..hints };
-        let (key, commit) = (&place.primary, Some(&commit));
+        let key = &place.primary;
+        let commit = Some(&commit);
         if !write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints, commit }).await {
             return CommitOutcome::Nowhere;
         }

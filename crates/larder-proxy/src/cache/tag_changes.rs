@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn tag_that_changes_to_and_fro_is_known_for_a_while_and_a_new_version_is_not() {
-        let (changes, start) = (TagChanges::default(), Instant::now());
+        let changes = TagChanges::default();
+        let start = Instant::now();
         changes.note(b"a", start);
         assert!(!changes.are_frequent(b"a", start));
         changes.note(b"a", start + 2 * REPEAT_MAX);
@@ -81,7 +82,8 @@ mod tests {
 
     #[test]
     fn number_of_resources_is_bounded() {
-        let (changes, now) = (TagChanges::default(), Instant::now());
+        let changes = TagChanges::default();
+        let now = Instant::now();
         (0..10 * RESOURCE_COUNT_MAX).for_each(|number| changes.note(&number.to_le_bytes(), now));
         assert!(changes.by_hash.len() <= RESOURCE_COUNT_MAX);
     }

@@ -161,7 +161,8 @@ fn listed_user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
 
 fn owner_on_line(line: &str, peer: &str, local: &str) -> Option<u32> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let (user, inode) = (words.get(7)?, words.get(9)?);
+    let user = words.get(7)?;
+    let inode = words.get(9)?;
     (words[1] == peer && words[2] == local && *inode != "0").then(|| user.parse().ok())?
 }
 
@@ -222,7 +223,8 @@ mod tests {
         let own = Some(rustix::process::geteuid().as_raw());
         for (listen, connect) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "[::1]"), ("127.0.0.1", "[::ffff:127.0.0.1]")] {
             let (client, server) = connected(listen, connect);
-            let (peer, local) = (server.peer_addr().unwrap(), server.local_addr().unwrap());
+            let peer = server.peer_addr().unwrap();
+            let local = server.local_addr().unwrap();
             assert_eq!(user_of(peer, local), own, "{connect}");
             assert_eq!(listed_user(peer, local), own, "{connect}");
             let elsewhere = SocketAddr::new(local.ip(), local.port() ^ 1);

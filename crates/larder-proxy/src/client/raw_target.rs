@@ -117,7 +117,8 @@ mod tests {
 
     /// Returns the line that the library gets and the target that its request gets back.
     fn passed(line: &str, piece_len: usize) -> (String, Option<String>) {
-        let (mut octets, mut target) = (line.as_bytes().to_vec(), TargetOctets::default());
+        let mut octets = line.as_bytes().to_vec();
+        let mut target = TargetOctets::default();
         for start in (0..line.len()).step_by(piece_len) {
             let end = (start + piece_len).min(line.len());
             target.follow(&line.as_bytes()[..start], &line.as_bytes()[start..end], |at| octets[start + at] = b'-');

@@ -134,7 +134,8 @@ impl Fetch {
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let FoundResponse { entry, key, marker, .. } = found;
         let own = HeaderMap::new();
-        let (source, audience) = (PartSource::Cache, Audience::Shared);
+        let source = PartSource::Cache;
+        let audience = Audience::Shared;
         usable.then(|| KeptPart { entry, key, marker, own, audience, alone: None, source, arrived: None })
     }
 

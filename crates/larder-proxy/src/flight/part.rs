@@ -176,7 +176,8 @@ impl Fetch {
     /// Shares a longer part, and stores its whole chunks while they arrive.
     async fn share_long(&self, fetched: FetchedPart, body: OriginBody) {
         let FetchedPart { part, place, head, .. } = &fetched;
-        let (cache, is_behind) = (self.cache(), self.cache().shared.patience.is_behind());
+        let cache = self.cache();
+        let is_behind = self.cache().shared.patience.is_behind();
         // The head is stored before its chunks, so that requests that arrive meanwhile find this fetch by it. The
         // chunks that a response needs are verified each time.
         let is_stored = place.admission != StoreAdmission::Refused

@@ -68,7 +68,8 @@ pub(super) fn board_part(source: &Arc<BodySource>, part: LongPart) -> FlightRead
         Arc::new(Flight::continuing(work, Arc::clone(source), span.clone()))
     };
     let (reader, _) = rests.join_or_begin(source.chunks.place.representation, span.start, span.clone(), begin);
-    let (source, flight) = (Arc::clone(source), Arc::clone(reader.flight()));
+    let source = Arc::clone(source);
+    let flight = Arc::clone(reader.flight());
     flight.set_stage(FetchStage::Continued(ContinuedBody { status: StatusCode::PARTIAL_CONTENT, is_stored }));
     let rest = TailFetch { source, flight, start: span.start, last: None, end: span.end };
     tokio::spawn(rest.run_from(body, is_stored));

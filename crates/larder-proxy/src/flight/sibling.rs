@@ -77,7 +77,8 @@ impl FetchContext {
             }
             PeerProof::Missing => {
                 sibling.note(SiblingOutcome::Failed("it cannot answer for a resource that it owns"));
-                let (node, status) = (&*sibling.name, head.status.as_u16());
+                let node = &*sibling.name;
+                let status = head.status.as_u16();
                 tracing::debug!(node, status, "a node of the fleet cannot answer for a resource that it owns");
                 return None;
             }
@@ -155,7 +156,8 @@ fn may_be_shared(asked: &RequestHead) -> bool {
 
 /// Notes interim responses, which show that the sibling is alive. Those of the origin are forwarded to the client.
 fn listen(asked: &RequestHead, signs: &Arc<SiblingSigns>, request: &mut Request<RequestBody>) {
-    let (signs, sink) = (Arc::clone(signs), asked.interim.clone());
+    let signs = Arc::clone(signs);
+    let sink = asked.interim.clone();
     let listener = InterimListener(Arc::new(move |status, fields| {
         signs.note();
         if let Some(sink) = sink.as_ref().filter(|_| status != http::StatusCode::PROCESSING) {

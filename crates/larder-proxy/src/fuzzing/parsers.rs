@@ -133,7 +133,8 @@ fn contents() -> Vec<Vec<u8>> {
 }
 
 fn read_hello(bytes: &[u8]) {
-    let (mut stream, mut read) = (bytes, BytesMut::new());
+    let mut stream = bytes;
+    let mut read = BytesMut::new();
     let _ = at_once(hello::listen(&mut stream, &mut read, None));
     assert!(bytes.starts_with(&read), "bytes that were read are lost or changed");
     assert_eq!(read.len() + stream.len(), bytes.len(), "bytes are read twice or lost");

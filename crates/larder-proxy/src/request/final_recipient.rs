@@ -26,7 +26,8 @@ pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
 /// Answers an `OPTIONS *` for which no origin is the server: its host has sites by path only, or mirrors, or Larder is
 /// only a forward proxy. Returns `None` for other requests.
 pub(crate) fn answer_for_server<B>(client: &Client, worker: &Worker, request: &Request<B>) -> Option<ServedResponse> {
-    let (shared, uri) = (&worker.shared, request.uri());
+    let shared = &worker.shared;
+    let uri = request.uri();
     let is_about_server = path_of(uri) == "*" || request.extensions().get::<AboutServer>().is_some();
     if *request.method() != Method::OPTIONS || !is_about_server || client.inside.is_some() {
         return None;

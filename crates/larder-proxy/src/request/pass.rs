@@ -66,7 +66,8 @@ pub(crate) async fn pass_head(
     found: &FoundResponse,
     status: CacheStatus,
 ) -> Result<ServedResponse, Failure> {
-    let (work, request_time) = (worker.cache.shared.begin(primary), clock::now());
+    let work = worker.cache.shared.begin(primary);
+    let request_time = clock::now();
     let (head, body) = ask(worker, asked, None).await?;
     let settings = &worker.cache.http;
     let answer = Exchange {

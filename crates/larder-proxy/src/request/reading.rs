@@ -117,7 +117,8 @@ impl FlightReading<'_> {
     /// # Errors
     /// The client may not read it, or it is another variant.
     fn judge(self, offered: &OfferedResponse<'_>) -> Result<Reuse, UnusedReason> {
-        let (asked, cache) = (self.asked, &self.worker.cache);
+        let asked = self.asked;
+        let cache = &self.worker.cache;
         let OfferedResponse { head, body_len, marker, is_own } = *offered;
         require(is_own || self.may_read(head, body_len), UnusedReason::NotForUs)?;
         if !head.matches(&asked.fields, &cache.http) {

@@ -465,7 +465,8 @@ mod tests {
     fn ranges_are_forwarded_while_parts_do_not_fit_together_and_whole_responses_are_shared() {
         use AvailableExtent::{Lacking, Whole};
         for (lines, unstored) in [(&["range: bytes=0-9"][..], "pass"), (&[], "fly")] {
-            let (fields, settings) = (fields(lines), Settings::default());
+            let fields = fields(lines);
+            let settings = Settings::default();
             let terms = terms(&Method::GET, &fields, UplinkState::Up);
             let facts = RouteFacts { do_tags_differ: true, ..facts_of(terms, &settings, false, true) };
             let ways = [StoredState::Nothing, stored(FRESH, Lacking), stored(FRESH, Whole), stored(EXPIRED, Whole)];
@@ -495,7 +496,8 @@ mod tests {
     /// At stake: a part that nothing can check, kept as a part of a file that never changes.
     #[test]
     fn range_of_a_file_with_a_known_digest_is_passed_through_until_the_file_is_stored() {
-        let (fields, settings) = (fields(&["range: bytes=0-9"]), Settings::default());
+        let fields = fields(&["range: bytes=0-9"]);
+        let settings = Settings::default();
         let terms = terms(&Method::GET, &fields, UplinkState::Up);
         let facts = RouteFacts { knows_digest: true, ..facts_of(terms, &settings, false, true) };
         assert_eq!(way(&facts, StoredState::Nothing), "pass uri-miss");

@@ -88,7 +88,8 @@ fn range_over_borders_is_requested_at_once() {
         ("-3000000", LEN - 3_000_000..LEN, "bytes=-3000000", Some("bytes=3145728-4194303")),
     ];
     for (number, (range, span, first, second)) in cases.into_iter().enumerate() {
-        let (target, field) = (format!("/{number}"), format!("Range: bytes={range}"));
+        let target = format!("/{number}");
+        let field = format!("Range: bytes={range}");
         let count = fixture.origin.count();
         check(&fixture.get(&target, &[&field]), span.clone(), LEN, range);
         assert_eq!(asked(&fixture)[count..], [first], "{range}");

@@ -69,7 +69,8 @@ fn fields_with_underscores_are_not_for_the_origin() {
     for (number, name) in
         ["X_Forwarded_Host", "x-forwarded_host", "Content_Length", "transfer_encoding", "_", "a_"].iter().enumerate()
     {
-        let (target, second) = (format!("/{number}"), format!("/{number}/2"));
+        let target = format!("/{number}");
+        let second = format!("/{number}/2");
         let plain = format!("GET {target} host=site.example 0");
         assert_eq!(fixture.get(&target, &[&format!("{name}: evil")]).text(), plain, "{name}");
         assert_eq!(fixture.get_hit(&target, &[]).text(), plain, "{name}");
@@ -82,7 +83,8 @@ fn fields_with_underscores_are_not_for_the_origin() {
 fn fields_with_underscores_that_are_kept_change_nothing_for_others() {
     let fixture = Fixture::with(echo, |config| config.keep_underscores = true);
     for (number, name) in ["X_Forwarded_Host", "x_http-method_override"].iter().enumerate() {
-        let (target, field) = (format!("/{number}"), format!("{name}: evil"));
+        let target = format!("/{number}");
+        let field = format!("{name}: evil");
         assert!(fixture.get(&target, &[&field]).text().contains(&name_of(&field)), "the origin is told");
         assert_eq!(fixture.get(&target, &[]).text(), format!("GET {target} host=site.example 0"), "{name}");
     }
@@ -110,8 +112,10 @@ fn fields_that_name_the_user_are_believed_of_trusted_proxies_alone() {
     let address = fixture.proxy.local_addrs()[0];
     let mut proxy = Connection::open_from("127.0.0.2".parse().unwrap(), address);
     for name in USERS {
-        let (target, told) = (format!("/{name}"), |who: &str| format!("{}={who}", name.to_lowercase()));
-        let (ann, bob) = (format!("{name}: ann"), format!("{name}: bob"));
+        let target = format!("/{name}");
+        let told = |who: &str| format!("{}={who}", name.to_lowercase());
+        let ann = format!("{name}: ann");
+        let bob = format!("{name}: bob");
         let plain = format!("GET {target} host=site.example 0");
         assert_eq!(fixture.get(&target, &[&ann]).text(), plain, "{name}");
         assert_eq!(fixture.get_hit(&target, &[&ann]).text(), plain, "{name}");

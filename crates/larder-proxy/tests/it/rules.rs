@@ -346,7 +346,9 @@ fn origin_gets_the_host_that_it_is_to_get() {
 /// Returns a rule with a lifetime for requests that meet these conditions.
 fn visitors(cookies: &[&str], fields: &[&str], queries: &[&str]) -> Rule {
     let owned = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
-    let (cookies, fields, queries) = (owned(cookies), owned(fields), owned(queries));
+    let cookies = owned(cookies);
+    let fields = owned(fields);
+    let queries = owned(queries);
     let ruling = Ruling { name: "visitors".into(), fresh: Some(Duration::from_mins(10)), ..Ruling::default() };
     Rule::new(&MatchTexts { cookies, fields, queries, ..MatchTexts::default() }, ruling).unwrap()
 }

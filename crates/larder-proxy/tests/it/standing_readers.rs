@@ -26,7 +26,8 @@ fn stored(targets: &[&str], len: usize, window_bytes: Option<u64>) -> Fixture {
 
 /// Waits until the proxy sends no more, because its clients do not read.
 fn stand_still(fixture: &Fixture) {
-    let (mut before, mut unchanged) = (0, 0);
+    let mut before = 0;
+    let mut unchanged = 0;
     eventually("the clients stand still", || {
         let held = fixture.proxy.stats().window_bytes;
         unchanged = if held == before && held > 0 { unchanged + 1 } else { 0 };

@@ -192,7 +192,8 @@ fn forge(pack: &mut [u8]) -> usize {
     const FIXED_BYTES: usize = 48;
     const DIGESTS_BYTES: [usize; 2] = [32, 16];
     let sha256 = |parts: &[&[u8]]| digest(&SHA256, &parts.concat());
-    let (mut at, mut count) = (0, 0);
+    let mut at = 0;
+    let mut count = 0;
     while at < pack.len() {
         let length = |field: usize| u32::from_le_bytes(pack[at + field..at + field + 4].try_into().unwrap()) as usize;
         let content = at + FIXED_BYTES..at + FIXED_BYTES + length(4) + length(8) + length(12);
@@ -236,7 +237,8 @@ fn entries_under_another_secret_are_misses_and_those_under_the_same_one_are_not(
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         path
     };
-    let (first, other) = (secret("first"), secret("other"));
+    let first = secret("first");
+    let other = secret("other");
     let tiered = Tiered::start(|config| config.tier.secret = Some(first.clone()));
     tiered.fill();
     let tiered = tiered.restart(|config| config.tier.secret = Some(first.clone()));

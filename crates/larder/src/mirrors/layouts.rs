@@ -99,7 +99,9 @@ mod tests {
 
     fn is(test: fn(&RuledRequest<'_>) -> bool, path: &str) -> bool {
         let fields = http::HeaderMap::new();
-        let (method, scheme, authority) = (&http::Method::GET, "https", "a.example");
+        let method = &http::Method::GET;
+        let scheme = "https";
+        let authority = "a.example";
         test(&RuledRequest { method, scheme, authority, path, fields: &fields })
     }
 

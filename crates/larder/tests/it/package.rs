@@ -14,7 +14,8 @@ use tempfile::TempDir;
 /// `larder upgrade`. Returns its output, and the commands that it ran.
 fn configure(upgrade_code: i32) -> (Output, String) {
     let home = TempDir::new().unwrap();
-    let (commands, calls) = (home.path().join("bin"), home.path().join("calls"));
+    let commands = home.path().join("bin");
+    let calls = home.path().join("calls");
     fs::create_dir(&commands).unwrap();
     for (name, code) in [
         ("adduser", 0),

@@ -97,7 +97,8 @@ fn health_checks_fail_before_connections_are_refused() {
 /// At stake: an origin's own resource, which Larder would answer for.
 #[test]
 fn path_of_health_checks_is_the_origins_unless_the_operator_names_it() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = Larder::start(&home, &["--disk", "none", "--origin", &format!("http://{}", origin.address)]);
     assert_eq!(larder.get("/-/ready").body, "/-/ready", "the origin answers with the path");
     assert_eq!(larder.stop(), Some(0));

@@ -113,7 +113,8 @@ impl RedisStream {
     /// attempt to read the entry.
     async fn reply(&mut self) -> Result<RedisReply, String> {
         let mut open: Vec<OpenList> = Vec::new();
-        let (mut part_count, mut skipped_count) = (0, 0_usize);
+        let mut part_count = 0;
+        let mut skipped_count = 0_usize;
         loop {
             let is_kept = open.iter().all(OpenList::is_kept);
             *(if is_kept { &mut part_count } else { &mut skipped_count }) += 1;

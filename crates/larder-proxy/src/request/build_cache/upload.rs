@@ -152,7 +152,8 @@ impl Upload {
             return Err(UploadRefusal::TooLong { max_bytes });
         }
         let digest = asked.before.digest.as_ref();
-        let (work, representation) = (cache.shared.begin(primary), random());
+        let work = cache.shared.begin(primary);
+        let representation = random();
         let head = head_of(&cache, &asked.fields, digest.is_some(), representation);
         Ok(Self {
             cache,

@@ -12,7 +12,8 @@ fn name(number: u32, salt: u64) -> PackName {
 
 fn with_pack(hashes: &[u64]) -> TierIndex {
     let mut index = TierIndex::new();
-    let (pack, moment) = (index.begin_pack(), index.begin_look());
+    let pack = index.begin_pack();
+    let moment = index.begin_look();
     assert!(hashes.iter().all(|hash| index.await_pack(*hash, (pack, 0), moment)));
     let entries: Vec<_> = hashes.iter().map(|hash| entry(*hash, 0, 100)).collect();
     assert!(index.add_pack(name(pack, 5), 100, &entries));
@@ -31,14 +32,16 @@ fn entry_that_changes_on_its_way_is_not_added() {
     index.end_change(1);
     assert!(!index.await_pack(1, (1, 0), moment), "after the change");
     // The key is removed while its pack is being stored.
-    let (pack, moment) = (index.begin_pack(), index.begin_look());
+    let pack = index.begin_pack();
+    let moment = index.begin_look();
     assert!(index.await_pack(1, (pack, 0), moment) && index.await_pack(2, (pack, 50), moment));
     index.begin_change(1);
     index.end_change(1);
     assert!(index.add_pack(name(pack, 5), 100, &[entry(1, 0, 50), entry(2, 50, 50)]));
     assert_eq!((index.find(1), index.find(2).is_some()), (None, true));
     // A new version in the same pack is another record.
-    let (pack, moment) = (index.begin_pack(), index.begin_look());
+    let pack = index.begin_pack();
+    let moment = index.begin_look();
     assert!(index.await_pack(7, (pack, 0), moment));
     index.begin_change(7);
     index.end_change(7);
@@ -79,7 +82,8 @@ fn journal_of_all_changes_gives_the_same_index() {
     let mut index = with_pack(&[1, 2, 3]);
     assert!(index.begin_change(2));
     index.end_change(2);
-    let (pack, moment) = (index.begin_pack(), index.begin_look());
+    let pack = index.begin_pack();
+    let moment = index.begin_look();
     assert!(index.await_pack(4, (pack, 0), moment));
     assert!(index.add_pack(name(pack, 6), 70, &[entry(4, 0, 70)]));
     let lines = index.take_lines();
