@@ -127,8 +127,10 @@ impl WarmContext {
                 if said.contains("details=\"offline\"") {
                     return FetchOutcome::NoProxy(OFFLINE.to_owned());
                 }
-                let advice = if said.contains("error=destination_ip_prohibited") { ", see --allow-target" } else { "" };
-                FetchOutcome::Failed(format!("{}{advice}", format!("status {status} {said}").trim_end()))
+                let shown = format!("status {status} {said}");
+                let is_denied = said.contains("error=destination_ip_prohibited");
+                let advice = if is_denied { ", see --allow-target" } else { "" };
+                FetchOutcome::Failed(format!("{}{advice}", shown.trim_end()))
             }
             // The origin has just confirmed a stored response.
             _ if is_hit(&head.headers) || says(status_line, "fwd-status=304") => FetchOutcome::There,
