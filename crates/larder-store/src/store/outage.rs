@@ -171,8 +171,11 @@ impl EngineVolumes {
 
     /// Records durably on the volumes in use that `lost` is excluded. The caller must hold the membership pass.
     async fn record(&self, lost: &Volume) {
-        if lost.superblock().is_doubtful {
-            lost.health.set_recorded(true);
+        let is_doubtful = lost.superblock().is_doubtful;
+        if is_doubtful {
+            // The change that ends the doubt may have failed after one copy of the superblock had it.
+            let is_durable = !lost.superblocks.is_unsure() || superblocks::doubt(lost).await.is_ok();
+            lost.health.set_recorded(is_durable);
         }
         if self.is_lone() {
             return;

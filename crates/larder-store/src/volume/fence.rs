@@ -159,7 +159,7 @@ impl Volume {
         if !self.failure.is_set() || self.health.is_safe() {
             return Ok(());
         }
-        let written = superblocks::change(self, |superblock| superblock.is_doubtful = true).await;
+        let written = superblocks::doubt(self).await;
         self.health.set_recorded(written.is_ok());
         written.map_err(|source| {
             Error::io(ErrorKind::Unavailable, "cannot note on a volume that its engine failed", source)

@@ -16,7 +16,10 @@ use std::{
     array,
     collections::VecDeque,
     io, mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// The entries that [`crate::Store::invalidate`] removes.
@@ -36,6 +39,8 @@ pub(crate) struct SuperblockKeeper {
     watch: Arc<SyncWatch>,
     present: RwLock<Superblock>,
     changes: Mutex<ChangeQueue>,
+    /// Whether the last change failed. One copy may have it, and would count at the next start.
+    is_unsure: AtomicBool,
 }
 
 #[derive(Default)]
@@ -61,12 +66,23 @@ struct SuperblockWrite {
 
 impl SuperblockKeeper {
     pub(crate) fn new(device: Arc<dyn Device>, watch: Arc<SyncWatch>, superblock: Superblock) -> Arc<Self> {
-        Arc::new(Self { device, watch, present: RwLock::new(superblock), changes: Mutex::default() })
+        Arc::new(Self {
+            device,
+            watch,
+            present: RwLock::new(superblock),
+            changes: Mutex::default(),
+            is_unsure: AtomicBool::new(false),
+        })
     }
 
     /// Returns the present superblock.
     pub(crate) fn present(&self) -> RwLockReadGuard<'_, Superblock> {
         self.present.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the next start may find a change that failed instead of the present superblock.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.is_unsure.load(Ordering::SeqCst)
     }
 
     /// Changes the superblock after all earlier changes, and completes `done` when that is durable and in effect.
@@ -116,6 +132,7 @@ impl SuperblockKeeper {
 
     /// Ends a change, which takes effect if it is durable, and begins the next one.
     fn end(self: Arc<Self>, write: SuperblockWrite, outcome: io::Result<()>) {
+        self.is_unsure.store(outcome.is_err(), Ordering::SeqCst);
         if outcome.is_ok() {
             let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
             assert_eq!(present.generation + 1, write.superblock.generation, "changes are written one after the other");

@@ -102,6 +102,14 @@ pub(crate) async fn probe(volume: &Volume, is_doubtful: bool, is_emptied: bool) 
     .await
 }
 
+/// Notes that a start must not believe the volume.
+///
+/// # Errors
+/// That is not durable.
+pub(crate) fn doubt(volume: &Volume) -> PendingTransfer<()> {
+    change(volume, |superblock| superblock.is_doubtful = true)
+}
+
 /// Notes that a start may believe the volume again.
 ///
 /// # Errors
