@@ -142,6 +142,7 @@ impl ResponseBody {
     ///
     /// # Errors
     /// The body cannot be encoded; it is returned unchanged.
+    #[expect(clippy::result_large_err, reason = "the body is returned unchanged, and is taken at once")]
     pub(crate) fn encoded(self, encoder: Encoder) -> Result<Self, Self> {
         if let Source::Whole(bytes) = &self.source
             && bytes.len() <= TURN_BYTES_MAX
