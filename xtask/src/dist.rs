@@ -17,6 +17,8 @@ use crate::{audit, cargo};
 
 /// The profile of releases.
 const PROFILE: &str = "dist";
+/// The features of releases, in addition to the default ones.
+const FEATURES: &str = "lab";
 /// The folder of the results, below the root of the project.
 const RESULTS: &str = "target/dist";
 /// The certificates of public CAs on the machine that builds. A container from scratch has no others.
@@ -158,7 +160,8 @@ fn build(root: &Path, target: &str, own: &str) -> Result<(), String> {
         // than it was built for.
         environment.push(("JEMALLOC_SYS_WITH_LG_PAGE", "16"));
     }
-    let arguments = ["build", "--locked", "-p", "larder", "--features", "lab", "--profile", PROFILE, "--target", target];
+    let arguments =
+        ["build", "--locked", "-p", "larder", "--features", FEATURES, "--profile", PROFILE, "--target", target];
     if cargo::succeeds(root, &arguments, &environment) { Ok(()) } else { Err(format!("cannot build for {target}")) }
 }
 

@@ -3,6 +3,7 @@
 //! Owns: the form of the list. The crates are those that cargo compiles for the target, build scripts included. Each
 //! has its licence, its checksum and the crates that it depends on. The same sources give the same bytes.
 
+use super::FEATURES;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
@@ -24,7 +25,7 @@ struct LockedCrate {
 /// Returns the list for `target`.
 pub(super) fn list(root: &Path, target: &str) -> Result<String, String> {
     let lock = fs::read_to_string(root.join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
-    let what = ["tree", "--locked", "-p", "larder", "--target", target, "-e", "normal,build"];
+    let what = ["tree", "--locked", "-p", "larder", "--features", FEATURES, "--target", target, "-e", "normal,build"];
     let how = ["--prefix", "none", "--no-dedupe", "-f", "{p}|{l}"];
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let tree = Command::new(cargo).args(what).args(how).current_dir(root).output();
