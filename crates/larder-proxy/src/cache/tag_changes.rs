@@ -8,6 +8,7 @@
 
 use std::{
     hash::{BuildHasher as _, RandomState},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -17,6 +18,7 @@ use quick_cache::sync::Cache;
 pub(crate) struct TagChanges {
     by_hash: Cache<u64, TagChange>,
     hasher: RandomState,
+    are_known: AtomicBool,
 }
 
 /// The last change of a resource's entity tag.
@@ -34,6 +36,12 @@ impl TagChanges {
         let hash = self.hasher.hash_one(primary);
         let is_repeated = self.by_hash.get(&hash).is_some_and(|change| change.is_within(REPEAT_MAX, now));
         self.by_hash.insert(hash, TagChange { last: now, is_repeated });
+        self.are_known.store(true, Relaxed);
+    }
+
+    /// Returns whether any change was recorded since the start, so that most requests need no search.
+    pub(crate) fn are_known(&self) -> bool {
+        self.are_known.load(Relaxed)
     }
 
     /// Returns whether parts of the resource `primary` are unlikely to fit together.
@@ -45,7 +53,7 @@ impl TagChanges {
 
 impl Default for TagChanges {
     fn default() -> Self {
-        Self { by_hash: Cache::new(RESOURCE_COUNT_MAX), hasher: RandomState::new() }
+        Self { by_hash: Cache::new(RESOURCE_COUNT_MAX), hasher: RandomState::new(), are_known: AtomicBool::new(false) }
     }
 }
 

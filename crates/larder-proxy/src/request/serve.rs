@@ -133,13 +133,14 @@ async fn permit(
 
 /// Collects the facts for a decision that follow from a request's terms.
 pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8]) -> RouteFacts<'a> {
+    let tags = &cache.shared.tag_changes;
     RouteFacts {
         terms,
         settings: &cache.http,
         is_uncollapsible: cache.shared.uncollapsible.contains(primary),
         has_store: cache.shared.store.is_some(),
         knows_digest: false,
-        do_tags_differ: cache.shared.tag_changes.are_frequent(primary, Instant::now()),
+        do_tags_differ: tags.are_known() && tags.are_frequent(primary, Instant::now()),
         is_never_stored: false,
     }
 }
