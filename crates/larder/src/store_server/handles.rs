@@ -5,8 +5,8 @@
 //! a chunk of the cache and a piece. An unfinished value is dropped when the connection ends, or when nothing was
 //! written to it for [`WRITE_PATIENCE`]: its place may be one of few that all clients share.
 //!
-//! Every connection has places of its own, for [`OWN_HANDLES_MAX`] handles and [`OWN_WRITERS_MAX`] unfinished value. Only
-//! further ones take shared places. So whatever the others hold, a client can read and write one value at a time.
+//! Every connection has places of its own, for [`OWN_HANDLES_MAX`] handles and [`OWN_WRITERS_MAX`] unfinished value.
+//! Only further ones take shared places. So whatever the others hold, a client can read and write one value at a time.
 
 use super::protocol::{RequestRefusal, Status};
 use bytes::{Bytes, BytesMut};

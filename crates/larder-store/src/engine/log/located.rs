@@ -533,8 +533,8 @@ mod tests {
         assert!(found(&index, 256).is_empty(), "a removal without a record drops whatever may be its own");
     }
 
-    /// At stake: a removed key that returns by the entry of a key with its tag. The record of the removed key moves from
-    /// where that entry moves to.
+    /// At stake: a removed key that returns by the entry of a key with its tag. The record of the removed key moves
+    /// from the place to which that entry moves.
     #[test]
     fn an_entry_does_not_follow_the_record_whose_place_it_took() {
         let (index, _) = index(LOG_N, 8);

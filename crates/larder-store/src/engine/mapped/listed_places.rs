@@ -9,10 +9,7 @@
 //! to room that was just freed. Layouts in files need none of this: a listed entry whose slot has another is recognized
 //! by that one's head, because both begin at the same place.
 
-use super::{
-    action::MapTransfer, layout::RecordPlace, map::MapEntry, schedule::packets::PacketTransfer, state::MappedState,
-};
-use crate::units::SECTOR_BYTES;
+use super::schedule::packets::PacketTransfer;
 use std::{collections::BTreeMap, ops::Range};
 
 /// The places that the journal still lists, and the writes that wait for them.
@@ -30,49 +27,43 @@ struct RemovedPlace {
 }
 
 impl ListedPlaces {
+    /// Notes the place of an entry whose removal is the journal's change of the number `noted`.
+    pub(super) fn note(&mut self, place: Range<u64>, noted: u64) {
+        debug_assert!(place.start < place.end, "an entry takes room: {place:?}");
+        self.removed.insert(place.start, RemovedPlace { end_bytes: place.end, noted });
+    }
+
+    /// Returns whether no place is listed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.removed.is_empty()
+    }
+
+    /// Returns whether writes wait for the journal.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Keeps a write if its place is listed, and returns it otherwise.
+    pub(super) fn keep(&mut self, packet: PacketTransfer) -> Option<PacketTransfer> {
+        if self.overlaps(packet.bytes()) {
+            self.waiting.push(packet);
+            return None;
+        }
+        Some(packet)
+    }
+
+    /// Forgets the places whose removals `is_written` says to be in the journal, and returns all waiting writes. Those
+    /// whose places are still listed will be kept again.
+    pub(super) fn forget(&mut self, is_written: impl Fn(u64) -> bool) -> Vec<PacketTransfer> {
+        self.removed.retain(|_, place| !is_written(place.noted));
+        let waiting = std::mem::take(&mut self.waiting);
+        debug_assert!(!self.has_waiting(), "every write gets its turn");
+        waiting
+    }
+
     fn overlaps(&self, bytes: Range<u64>) -> bool {
         // Listed places do not overlap, so the last one that begins in time is the one that ends last.
         let before = self.removed.range(..bytes.end).next_back();
         before.is_some_and(|(_, place)| place.end_bytes > bytes.start)
-    }
-}
-
-impl MappedState {
-    /// Notes that an entry was removed, and that its removal is the last change of the journal.
-    pub(super) fn note_listed(&mut self, entry: &MapEntry) {
-        let journal = &self.checkpoint.journal;
-        let noted = journal.noted();
-        let spot = self.space.spot(entry.place, entry.sectors.into(), entry.sequence);
-        if let (RecordPlace::Volume(start_bytes), false) = (spot, journal.is_written_until(noted)) {
-            let end_bytes = start_bytes + u64::from(entry.sectors) * SECTOR_BYTES;
-            self.listed.removed.insert(start_bytes, RemovedPlace { end_bytes, noted });
-        }
-    }
-
-    /// Takes the transfers to submit now. Others wait for the journal.
-    pub(super) fn take_due(&mut self) -> Vec<MapTransfer> {
-        if self.listed.removed.is_empty() || self.checkpoint.journal.is_stalled() {
-            return std::mem::take(&mut self.outbox);
-        }
-        let mut due = Vec::with_capacity(self.outbox.len());
-        for transfer in std::mem::take(&mut self.outbox) {
-            match transfer {
-                MapTransfer::Write(packet) if self.listed.overlaps(packet.bytes()) => self.listed.waiting.push(packet),
-                transfer => due.push(transfer),
-            }
-        }
-        if !self.listed.waiting.is_empty() {
-            let pointer = self.space.pointer();
-            self.checkpoint.journal.seal(pointer);
-        }
-        due
-    }
-
-    /// Lets the writes go whose places are no longer listed; after a failed write of the journal, all.
-    pub(super) fn release_unlisted(&mut self) {
-        let journal = &self.checkpoint.journal;
-        let is_stalled = journal.is_stalled();
-        self.listed.removed.retain(|_, place| !is_stalled && !journal.is_written_until(place.noted));
-        self.outbox.extend(self.listed.waiting.drain(..).map(MapTransfer::Write));
     }
 }

@@ -21,7 +21,7 @@ pub(crate) trait CheckpointEngine: Engine {
 
     fn lock_map_state(&self) -> LockedState<'_, Self::State>;
 
-    /// Called when pages of the journal were written, or could not be.
+    /// Continues what waited for pages of the journal, which were written or could not be.
     fn journal_written(self: &Arc<Self>) {}
 }
 
