@@ -110,12 +110,15 @@ pub(crate) fn doubt(volume: &Volume) -> PendingTransfer<()> {
     change(volume, |superblock| superblock.is_doubtful = true)
 }
 
-/// Notes that a start may believe the volume again.
+/// Notes that a start may believe the volume again, unless its engine has failed in the meantime.
 ///
 /// # Errors
 /// `Unavailable` if it is not durable.
 pub(crate) async fn believe(volume: &Volume) -> Result<()> {
-    change(volume, |superblock| superblock.is_doubtful = false).await.map_err(cannot_write)
+    // A failure sets the mark before it queues its doubt. So either this change finds the mark, or it is followed by
+    // that doubt, but it never ends one.
+    let failure = volume.failure.mark();
+    change(volume, move |superblock| superblock.is_doubtful &= failure.is_set()).await.map_err(cannot_write)
 }
 
 /// Empties a volume that must not be believed, before a start uses it.
@@ -171,6 +174,20 @@ mod tests {
         assert_eq!((after.label, after.generation), (2, before.generation + 3));
         assert_eq!(after.epochs.current, before.epochs.current + 1);
         assert!(third.now_or_never().expect("it is done").is_ok());
+    }
+
+    /// At stake: removals that were acknowledged because the next start empties the volume.
+    #[test]
+    fn doubt_of_an_engine_that_has_failed_is_not_ended() {
+        let (_device, store) = store_on_faulty_device();
+        let volume = Arc::clone(store.first_engine().volume());
+        block_on(doubt(&volume)).unwrap();
+        block_on(believe(&volume)).unwrap();
+        assert!(!volume.superblock().is_doubtful);
+        block_on(doubt(&volume)).unwrap();
+        volume.failure.set();
+        block_on(believe(&volume)).unwrap();
+        assert!(volume.superblock().is_doubtful);
     }
 
     #[test]
