@@ -210,12 +210,15 @@ impl AnyEngine {
         each!(self, engine => self.run_fenced(pin!(engine.maintain())).await);
         self.retry_pending(false).await;
         let volume = self.volume();
-        if volume.wakeup.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
-            // A flush with nothing to write tells which changes the sync covers.
-            if volume.changed_keys.wants_flush(volume.clock.now()) || self.gauges().dirty_bytes == 0 {
-                // A failure has been reported, and the changes stay on their list.
-                let _ = self.flush().await;
-            }
+        let interval = volume.options.sync_interval;
+        // A flush with nothing to write tells which changes the sync covers.
+        if volume.wakeup.sync_is_due(volume.clock.now(), interval)
+            && (volume.changed_keys.wants_flush(volume.clock.now()) || self.gauges().dirty_bytes == 0)
+        {
+            // A failure has been reported, and the changes stay on their list.
+            let _ = self.flush().await;
+        }
+        if volume.wakeup.begin_sync(volume.clock.now(), interval) {
             submit_sync(volume);
         }
     }

@@ -21,6 +21,13 @@ fn changes_of_an_excluded_volume_last_although_a_sync_failed_when_it_was_taken_b
     expect_lawful("syncs", &seeds);
 }
 
+/// At stake: the sync that is due. A task that was about to submit it was not polled, and the other tasks took it for
+/// submitted.
+#[test]
+fn due_sync_does_not_wait_for_a_task_that_nobody_polls() {
+    expect_lawful("slow", &[("hashcache-log-lru", 830_000_196)]);
+}
+
 /// Runs the schedules of these policies and seeds.
 fn expect_lawful(faults: &str, schedules: &[(&str, u64)]) {
     let faults = faults::named(faults).unwrap();

@@ -31,6 +31,12 @@ struct WakeupState {
     last_sync: Duration,
 }
 
+impl WakeupState {
+    fn sync_is_due(&self, now: Duration, interval: Duration) -> bool {
+        self.unsynced && !self.sync_in_flight && now >= self.last_sync + interval
+    }
+}
+
 impl MaintenanceWakeup {
     /// Calls the maintenance thread.
     pub(crate) fn wake(&self) {
@@ -59,14 +65,20 @@ impl MaintenanceWakeup {
         self.lock().stop
     }
 
-    /// Returns whether a sync is due now. If so, it counts as started.
+    /// Returns whether a sync is due now.
     pub(crate) fn sync_is_due(&self, now: Duration, interval: Duration) -> bool {
+        self.lock().sync_is_due(now, interval)
+    }
+
+    /// Returns whether a sync is due now. If so, it counts as started: the caller must submit it before it waits for
+    /// anything, because it may be dropped while it waits.
+    pub(crate) fn begin_sync(&self, now: Duration, interval: Duration) -> bool {
         let mut state = self.lock();
-        if !state.unsynced || state.sync_in_flight || now < state.last_sync + interval {
-            return false;
+        let is_due = state.sync_is_due(now, interval);
+        if is_due {
+            *state = WakeupState { unsynced: false, sync_in_flight: true, last_sync: now, ..*state };
         }
-        *state = WakeupState { unsynced: false, sync_in_flight: true, last_sync: now, ..*state };
-        true
+        is_due
     }
 
     pub(crate) fn synced(&self, ok: bool) {

@@ -2,9 +2,10 @@
 //! acknowledged before, and entries that are stored later.
 
 use crate::support::{SIZE_BYTES, block_on, insert, key_bytes, options, version_of};
+use futures_util::FutureExt;
 use larder_device::{Device, FaultPlan, FaultyDevice, MemoryDirectory};
 use larder_store::{Clock, Policy, Store, StoreOptions};
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, pin::pin, sync::Arc, time::Duration};
 
 const REPLACED: Range<u64> = 0..10;
 const PURGED: Range<u64> = 10..20;
@@ -169,6 +170,24 @@ fn volume_returns_although_many_changes_may_be_lost() {
         let stats = subject.store.stats();
         assert_eq!((stats.volumes_out, stats.removals_waiting), (0, 0), "{name}");
     }
+}
+
+/// At stake: every later sync. A task that was dropped while it flushed counted as the one that syncs.
+#[test]
+fn sync_stays_due_when_the_task_that_was_to_do_it_is_dropped() {
+    let subject = Subject::new(Policy::default_policy(), "log".to_owned());
+    subject.put(UNTOUCHED, 1);
+    block_on(subject.store.flush()).unwrap();
+    subject.put(LATER, 1);
+    subject.device.set_plan(FaultPlan { slow_transfers_ppm: 1_000_000, ..FaultPlan::default() });
+    subject.options.clock.advance(Duration::from_secs(30));
+    assert!(subject.store.maintain().now_or_never().is_none(), "the flush waits for the device");
+    while subject.device.turn() {}
+    let mut work = pin!(subject.store.maintain());
+    while (&mut work).now_or_never().is_none() {
+        assert!(subject.device.turn(), "the work waits for the device");
+    }
+    assert_eq!(subject.device.waiting_count(), 1, "the sync is on its way");
 }
 
 /// At stake: a store that is emptied by a sync that fails when there is nothing to lose, as on a disk that is away for a
