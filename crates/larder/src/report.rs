@@ -427,7 +427,7 @@ mod tests {
             |_| {},
             &[
                 "store    none: cached responses are lost when larder stops",
-                "memory   64 MB in all: 15.2 MB program, 8 MB bodies in transfer, 4 MB connections, 36.8 MB memory cache",
+                "memory   64 MB in all: 22.5 MB program, 8 MB bodies in transfer, 4 MB connections, 29.5 MB memory cache",
             ],
         );
         check(

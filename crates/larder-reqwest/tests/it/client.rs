@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response, header::AUTHORIZATION};
 use larder_http::Settings;
 use larder_reqwest::{Cache, CacheMiddleware, HttpCache};
-use reqwest::Body;
+use reqwest::{Body, ResponseBuilderExt as _};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
 use std::{
     pin::Pin,
@@ -60,8 +60,14 @@ impl Middleware for Hiding {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> reqwest_middleware::Result<reqwest::Response> {
-        let response = http::Response::<Body>::from(next.run(request, extensions).await?);
-        Ok(response.map(|body| Body::wrap(HiddenEnd(body))).into())
+        let response = next.run(request, extensions).await?;
+        // The conversion forgets the URL, by which the cache recognizes redirects.
+        let builder = http::Response::builder().status(response.status()).version(response.version());
+        let builder = builder.url(response.url().clone());
+        let (parts, body) = http::Response::<Body>::from(response).into_parts();
+        let mut hidden = builder.body(Body::wrap(HiddenEnd(body))).unwrap();
+        *hidden.headers_mut() = parts.headers;
+        Ok(hidden.into())
     }
 }
 

@@ -346,18 +346,18 @@ mod tests {
         let limits = SharedLimits::new(1 << 20);
         let mut handles = Handles::new(&cache, &limits);
         // The first has the connection's own place.
-        let [own, idle, busy] = ["own", "idle", "busy"].map(|key| handles.open_to_write(key.as_bytes(), None).unwrap());
+        let [idle, busy] = ["idle", "busy"].map(|key| handles.open_to_write(key.as_bytes(), None).unwrap());
         let first_expiry = handles.next_expiry().unwrap();
         handles.expire(first_expiry - Duration::from_secs(1));
-        assert_eq!(limits.writers.available_permits(), SHARED_WRITERS_MAX - 2);
-        block_on(handles.write(own, b"x")).unwrap();
+        assert_eq!(limits.writers.available_permits(), SHARED_WRITERS_MAX - 1);
         block_on(handles.write(busy, b"x")).unwrap();
         handles.expire(first_expiry);
+        let next = handles.open_to_write(b"next", None).unwrap();
         assert_eq!(limits.writers.available_permits(), SHARED_WRITERS_MAX - 1);
         for outcome in [block_on(handles.write(idle, b"x")), block_on(handles.close(idle))] {
             assert_eq!(outcome.unwrap_err().status, Status::Failed);
         }
-        block_on(handles.close(own)).unwrap();
+        block_on(handles.close(next)).unwrap();
         block_on(handles.close(busy)).unwrap();
         assert_eq!(limits.writers.available_permits(), SHARED_WRITERS_MAX);
         assert_eq!(handles.next_expiry(), None);
