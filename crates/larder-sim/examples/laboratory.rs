@@ -37,10 +37,20 @@ server's 2.5 s.
 A ratio is the simulated value divided by the paper's. Of a printed range or bound the nearer end counts, and a value
 within it has the ratio 1. Gains are compared as gains: 5% is not 30%, although 1.05 is close to 1.3.
 
-The paper's value is *printed*, *derived* from printed ones, or *external* (by other authors). The line is *fitted* if a
-constant was chosen so that the value comes out. It is *repeated* if it follows from another line, or compares the same
-simulation with a second printing. It is *predicted* if all constants come from elsewhere: data sheets, other papers, or
-lines that are marked as fitted.
+The paper's value is *printed*, *derived* from printed ones, or *external* (by other authors). The line is one of these:
+
+- *fitted*: a constant was chosen so that this value comes out, or a rule was added after its effect was known.
+- *repeated*: another line compares the same simulated value with another printing.
+- *derived*: it follows from other lines and from inputs by arithmetic.
+- *conditional*: no constant was chosen by it, but it depends on assumed constants (`[D]` and `[M]` in the machines, and
+  the beds of the reports), and other assumptions may give another value.
+- *predicted*: as before, and it holds over the whole range of each assumed constant.
+
+The account is by claims. A claim is one finding of a paper; its rows are the places where the paper prints it, 288 in
+all. [`papers/`](../crates/larder-sim/papers/README.md) has each row with its quote, and the lines that reproduce it or
+the reason why none does. A row is met within 25% of a printed value, and within a range or bound as it is printed. A
+claim is compared if each row is compared or cannot be, and met if all compared rows are. Where a text permits several
+readings, the row names the one that is taken.
 
 ## Traces, workloads, sweeps
 
@@ -153,8 +163,8 @@ fn simulated(
     Ok((text, report))
 }
 
-/// Returns a paper's section of the page, and its comparisons with the values that are printed there. Their digits are
-/// enough to tell which values are met.
+/// Returns a paper's section of the page with its comparisons rendered again, and these, with the simulated values that
+/// are printed there. Their digits are enough to tell which values are met.
 fn kept(
     paper: &Paper,
     options: &PaperOptions<'_>,
@@ -172,7 +182,11 @@ fn kept(
         let value = printed_value(&section, &comparison.what);
         comparison.simulated = value.ok_or_else(|| missing(&format!("line `{}`", comparison.what)))?;
     }
-    Ok((section, report))
+    let fresh = Report { comparisons: report.comparisons.clone(), ..Report::default() }.to_text();
+    let fresh = fresh.trim_start_matches("## \n\n").trim_end();
+    let start = section.find("\n|").ok_or_else(|| missing("table"))? + 1;
+    let end = start + section[start..].find("|\n\n").ok_or_else(|| missing("table"))? + 1;
+    Ok((format!("{}{fresh}{}", &section[..start], &section[end..]), report))
 }
 
 /// Returns the simulated value in the line of `what`, the first table of `section`.

@@ -1,8 +1,9 @@
 //! The papers' tables and figures, simulated with the shipping policies and compared with the published values.
 //!
 //! Owns: the list of papers. Each result is computed in its own module. The catalogue has the published values, and the
-//! reasons why some are not reproduced. Invariant: compared values were computed in the same run.
+//! reasons why some are not compared; the account counts both. Invariant: compared values were computed in the same run.
 
+mod account;
 mod catalogue;
 mod esp;
 mod guide;
@@ -149,9 +150,9 @@ impl Paper {
         self.simulate(&options).expect("a dry run opens no store").comparisons
     }
 
-    /// Returns a summary of `reports`: how many of the papers' printed results they compare, meet and predict, and
-    /// which results cannot be compared.
+    /// Returns the account of the reports of all papers: how many of the printed claims they compare, meet and predict,
+    /// and why the others are not compared.
     pub fn account(reports: &[Report]) -> Report {
-        catalogue::account(reports)
+        account::account(reports)
     }
 }

@@ -8,7 +8,7 @@ use super::queue::{
     serve,
 };
 use crate::{
-    Comparison, ComparisonBasis, Model, Report, Table, ValueKind,
+    Comparison, Model, Report, Table, ValueKind,
     figure::{Figure, FigureContent, FigureLine, Hue, Scale},
     paper::PaperOptions,
 };
@@ -125,9 +125,7 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     }
     let rise = points[points.len() - 1].1 / points[0].1;
     let what = "rise of the time of hits from 200 to 450/s";
-    report
-        .comparisons
-        .push(Comparison::new(what, "times", ValueKind::Derived, 18.0, rise).on(ComparisonBasis::Repeated));
+    report.comparisons.push(Comparison::new(what, "times", ValueKind::Derived, 18.0, rise));
     report.tables.extend(options.varied(|| sensitivity(options, &model))?);
     report.remarks = remarks(&demands, peaks[3]);
     report.figures = figures(&report, points);

@@ -157,7 +157,7 @@ struct PolicyList(Vec<&'static Policy>);
 #[derive(Debug, Args)]
 pub(crate) struct PaperFlags {
     /// Names of tables and figures, or `all`. `count` is `all` without the tables that vary an assumption: the shortest
-    /// way to the account of all printed results. See `larder sim papers`
+    /// way to the account of all printed claims. See `larder sim papers`
     #[arg(required = true, value_parser = parse_paper)]
     names: Vec<String>,
 
@@ -357,7 +357,7 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
         show(&report, &flags.output)?;
         reports.push(report);
     }
-    if reports.len() > 1 { show(&Paper::account(&reports), &flags.output) } else { Ok(()) }
+    if reports.len() == PAPERS.len() { show(&Paper::account(&reports), &flags.output) } else { Ok(()) }
 }
 
 fn show(report: &Report, flags: &OutputFlags) -> Result<(), Failure> {

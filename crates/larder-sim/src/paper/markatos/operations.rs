@@ -28,7 +28,6 @@ pub(crate) fn figure_3(options: &PaperOptions<'_>) -> Result<Report, Error> {
         printed("create, 10 KB: close to", of_10_kb.create_ms),
         printed("create and remove, 4 KB: close to", of_4_kb.create_ms + of_4_kb.remove_ms),
         printed("remove, 10 KB", of_10_kb.remove_ms),
-        printed("remove, 10 KB, in the text", of_10_kb.remove_ms),
     ];
     report.tables.push(table);
     report.remarks.push(

@@ -2,7 +2,7 @@
 
 use super::{MACHINE, MEMORY_BYTES, MarkatosRun};
 use crate::{
-    Comparison, ComparisonBasis, OperationCounts, Pipeline, Report, ValueKind,
+    Comparison, OperationCounts, Pipeline, Report, ValueKind,
     figure::{Figure, FigureContent},
     paper::{PaperOptions, row},
 };
@@ -44,14 +44,11 @@ pub(crate) fn table_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
     for (over, under) in [(3, 1), (4, 3), (5, 4), (6, 5), (7, 6)] {
         let what = format!("{} over {}", TABLE_2[over].0, TABLE_2[under].0);
         let ratio = simulated[over] / simulated[under];
-        let line = Comparison::new(what, "times", ValueKind::Derived, rates[over] / rates[under], ratio);
-        report.comparisons.push(line.on(ComparisonBasis::Repeated));
+        report.comparisons.push(Comparison::new(what, "times", ValueKind::Derived, rates[over] / rates[under], ratio));
     }
     let (buddy, lazy) = (&outcomes[3], &outcomes[6]);
     report.comparisons.extend([
         printed("LAZY-READS-LOC over SQUID", simulated[7] / simulated[1]),
-        printed("SQUID, in the text", simulated[1]),
-        printed("LAZY-READS-LOC, in the abstract", simulated[7]),
         printed("BUDDY: time of an operation", buddy.passed.as_secs_f64() * 1e3 / buddy.counts.operations() as f64),
         printed("LAZY-READS: disk reads", lazy.counts.reads as f64 / lazy.passed.as_secs_f64()),
     ]);
@@ -96,7 +93,7 @@ pub(crate) fn footnote_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let OperationCounts { gets, memory_hits, reads, writes, deletes } = counts[0];
     let mut report = Report::new("Markatos et al., footnote 2: the operations of the workload");
     let printed = |what: &str, simulated: f64| Comparison::published("markatos-footnote2", what, simulated);
-    let count = |what: &str, count: u64| printed(what, count as f64).scaled(options.share);
+    let count = |what: &str, count: u64| printed(what, count as f64 / options.share);
     let share = |what: &str, count: u64| printed(what, count as f64 / gets as f64 * 100.0);
     report.comparisons = vec![
         count("gets for a million operations", gets),
@@ -130,7 +127,7 @@ pub(crate) fn table_1(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let printed = |what: &str, simulated: f64| Comparison::published("markatos-table1", what, simulated);
     let seconds: Vec<f64> = outcomes.iter().map(|outcome| outcome.passed.as_secs_f64()).collect();
     for ((what, ..), seconds) in TABLE_1.iter().zip(&seconds) {
-        report.comparisons.push(printed(what, *seconds).scaled(options.share));
+        report.comparisons.push(printed(what, *seconds / options.share));
     }
     for at in 1..TABLE_1.len() {
         let gain = (seconds[0] / seconds[at] - 1.0) * 100.0;
