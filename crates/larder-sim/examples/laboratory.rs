@@ -61,8 +61,10 @@ defaults, and fails if their hit ratios differ by more than half a point.
 oracleGeneral and Larder's own format. The file may be plain, gzip or zstd, or standard input (`-`). The first bytes
 determine the format, or `--format` names it. Columns are separated by commas, semicolons, tabs or spaces. A first
 line may name them, in any order: `key`, `id`, `obj_id`, `url`; `size`, `obj_size`, `bytes`; `time`, `timestamp`,
-`ts`. Otherwise they are time, key and size, or key and size. Damaged lines are left out and counted, and the first
-one is reported. A site is a URL's host, a group the objects that a workload requests together.
+`ts`. Otherwise they are time, key and size, or key and size; more columns without names are refused. The collections of
+Twitter (OSDI 2020), IBM (HotStorage 2020), Wikimedia (2019) and MSR Cambridge (FAST 2008) are recognized, and their
+reads count. Damaged lines are left out and counted, and the first one is reported. A site is a URL's host, a group the
+objects that a workload requests together.
 
 `--workload` is `zipf`, `zipf-0.8`, `zipf-1.0`, `small-objects`, `markatos`, `polymix-3` or `polymix-4`. A seed gives
 the same requests on every machine. `larder sim convert` writes a trace or a workload in Larder's own format, with 14

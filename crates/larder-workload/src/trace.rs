@@ -6,6 +6,7 @@
 
 mod binary;
 mod fields;
+mod published;
 mod text;
 
 use crate::Request;
@@ -44,7 +45,7 @@ pub enum Format {
     /// The common or combined log format of web servers.
     Common,
     /// Columns time, key and size (by name in a first line, otherwise in this order), separated by commas, tabs or
-    /// spaces.
+    /// spaces; or a published collection whose columns are known.
     Csv,
     /// libCacheSim's oracleGeneral: records of 24 bytes.
     Oracle,

@@ -66,9 +66,44 @@ fn columns_are_found_by_name_or_by_order() {
         assert_eq!((requests.len(), progress.damaged, progress.left_out), (2, 0, 0));
         assert!(requests[0].key == requests[1].key && requests[1].size_bytes == 500 && requests[1].time_ms == 2000);
     }
+    let wide = read_bytes(b"1,2,3,4\n5,6,7,8\n", None);
+    assert_eq!((wide.0.len(), wide.1.damaged), (0, 2));
+    assert_eq!(wide.1.first_damage, Some((1, "there are more than three columns, and no first line names them")));
     let strange = read_bytes(b"when,what,how_much\n1,2,3\n", None);
     assert_eq!(strange.1.first_damage, Some((1, "the first line names no column of keys")));
     assert_eq!(strange.0[0].key, 2);
+}
+
+/// At stake: a key's size, an operation or a disk's number in the place of the size or of the key. Two files of each
+/// published collection, made from its description.
+#[test]
+fn published_collections_are_read_by_their_columns() {
+    let twitter: [&[u8]; 2] = [
+        b"0,nz:u:eeW511W3dcH3de3d15ec,22,304,8,get,0\n1,nz:u:eeW511W3dcH3de3d15ec,22,304,9,gets,0\n2,nz:k,4,5,8,set,60\n",
+        b"7,a,1,9,1,set,0\n8,nz:x,26,300,8,get,0\n9,nz:x,26,300,8,gets,0\n",
+    ];
+    let ibm: [&[u8]; 2] = [
+        b"1 REST.GET.OBJECT 8d4fcda3d675bac9 326 0 325\n1001 REST.GET.OBJECT 8d4fcda3d675bac9 326 0 99\n1002 REST.PUT.OBJECT 8d4fcda3d675bac9 1056\n",
+        b"0 REST.HEAD.OBJECT 39d177fb735ac5df\n7 REST.GET.OBJECT 39d177fb735ac5df 326\n1007 REST.GET.OBJECT 39d177fb735ac5df 326\n",
+    ];
+    let wikimedia: [&[u8]; 3] = [
+        b"relative_unix\thashed_path_query\timage_type\tresponse_size\ttime_firstbyte\n0\t-81\tjpeg\t326\t0.0001\n1\t-81\tjpeg\t326\t0.0001\n",
+        b"0\t-81\tjpeg\t326\t0.0001\n1\t-81\tjpeg\t326\t0.0001\n",
+        b"0\t81\t326\t0.0001\n1\t81\t326\t0.0001\n",
+    ];
+    let cambridge: [&[u8]; 2] = [
+        b"128166372003061629,hm,1,Read,383496192,326,413\n128166372013061629,hm,1,Read,383496192,326,41\n128166372016382155,hm,1,Write,2822144,4096,8327\n",
+        b"128166372003061629,src2,0,Write,0,512,413\n128166372003061700,src2,0,Read,512,326,9\n128166372013061700,src2,0,Read,512,326,9\n",
+    ];
+    let files = twitter.iter().map(|file| (*file, 1)).chain(ibm.iter().map(|file| (*file, 1)));
+    let files = files.chain(wikimedia.iter().map(|file| (*file, 0))).chain(cambridge.iter().map(|file| (*file, 1)));
+    for (file, left_out) in files {
+        let (requests, progress) = read_bytes(file, None);
+        let text = String::from_utf8_lossy(file);
+        assert_eq!((requests.len(), progress.left_out, progress.damaged), (2, left_out, 0), "{text}: {progress:?}");
+        assert_eq!((requests[0].key, requests[0].size_bytes), (requests[1].key, 326), "{text}");
+        assert_eq!(requests[1].time_ms - requests[0].time_ms, 1000, "{text}");
+    }
 }
 
 #[test]

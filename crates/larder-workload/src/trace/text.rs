@@ -6,6 +6,7 @@
 use super::{
     Step,
     fields::{hashed, host, log_date, milliseconds, number, words},
+    published::Published,
 };
 use crate::Request;
 
@@ -87,6 +88,7 @@ impl Line for CommonLog {
 #[derive(Default)]
 pub(super) struct Csv {
     columns: Option<Columns>,
+    published: Option<Published>,
     separator: u8,
     /// Whether lines consist of a key alone, without a first line that says so. Such keys are single words, because
     /// otherwise every text would be a trace.
@@ -101,9 +103,10 @@ struct Columns {
 }
 
 const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b' '];
-const KEY_NAMES: [&str; 7] = ["key", "id", "obj_id", "object_id", "obj", "object", "url"];
-const SIZE_NAMES: [&str; 6] = ["size", "obj_size", "object_size", "size_bytes", "bytes", "length"];
-const TIME_NAMES: [&str; 5] = ["time", "timestamp", "ts", "clock_time", "time_s"];
+const KEY_NAMES: [&str; 9] =
+    ["key", "id", "obj_id", "object_id", "obj", "object", "url", "hashed_path_query", "hashed_host_path_query"];
+const SIZE_NAMES: [&str; 7] = ["size", "obj_size", "object_size", "size_bytes", "bytes", "length", "response_size"];
+const TIME_NAMES: [&str; 6] = ["time", "timestamp", "ts", "clock_time", "time_s", "relative_unix"];
 
 impl Columns {
     /// Parses the names in a first line. Returns `None` if it does not name the column of keys.
@@ -114,11 +117,14 @@ impl Columns {
         Some(Self { time: at(&TIME_NAMES), key: at(&KEY_NAMES)?, size: at(&SIZE_NAMES) })
     }
 
-    fn unnamed(count: usize) -> Self {
+    /// Returns the order of so many columns. More than three have none: any other column would be taken for the key or
+    /// the size.
+    fn unnamed(count: usize) -> Option<Self> {
         match count {
-            0 | 1 => Self { time: None, key: 0, size: None },
-            2 => Self { time: None, key: 0, size: Some(1) },
-            _ => Self { time: Some(0), key: 1, size: Some(2) },
+            0 | 1 => Some(Self { time: None, key: 0, size: None }),
+            2 => Some(Self { time: None, key: 0, size: Some(1) }),
+            3 => Some(Self { time: Some(0), key: 1, size: Some(2) }),
+            _ => None,
         }
     }
 }
@@ -133,6 +139,12 @@ impl Line for Csv {
             self.separator = *outside_quotes(line).find(|byte| SEPARATORS.contains(byte)).unwrap_or(&b',');
         }
         let fields = split(line, self.separator);
+        if self.columns.is_none() {
+            self.published = self.published.or_else(|| Published::of(&fields, self.separator));
+        }
+        if let Some(published) = self.published {
+            return published.step(&fields);
+        }
         let columns = match self.columns {
             Some(columns) => columns,
             None => {
@@ -140,7 +152,10 @@ impl Line for Csv {
                     self.columns = Some(named);
                     return Step::Nothing;
                 }
-                let columns = *self.columns.insert(Columns::unnamed(fields.len()));
+                let Some(unnamed) = Columns::unnamed(fields.len()) else {
+                    return Step::Damaged("there are more than three columns, and no first line names them");
+                };
+                let columns = *self.columns.insert(unnamed);
                 self.has_words = columns.size.is_none();
                 if columns.time.is_some() && !fields.iter().any(|field| milliseconds(field).is_some()) {
                     return Step::Damaged("the first line names no column of keys");
