@@ -15,6 +15,7 @@ mod squid;
 
 use crate::{Comparison, Report};
 use larder_store::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use markatos::{KnownRuns, MarkatosOutcome, MarkatosRun};
 pub use options::PaperOptions;
@@ -137,22 +138,67 @@ impl Paper {
 
     /// Returns the comparisons of a simulation without simulating. Their simulated values are meaningless.
     pub fn lines(&self) -> Vec<Comparison> {
+        self.run_dry(false, &|_| {}).comparisons
+    }
+
+    /// Returns the number of simulations, which is what the calls of [`PaperOptions::progress`] add up to.
+    pub fn simulation_count(&self, varies_assumptions: bool) -> u64 {
+        let count = AtomicU64::new(0);
+        self.run_dry(varies_assumptions, &|more| {
+            count.fetch_add(more, Ordering::Relaxed);
+        });
+        count.into_inner()
+    }
+
+    fn run_dry(&self, varies_assumptions: bool, progress: &(dyn Fn(u64) + Sync)) -> Report {
         let options = PaperOptions {
             seed: 1,
             jobs: 1,
             share: 1.0,
             model: None,
-            varies_assumptions: false,
+            varies_assumptions,
             known: &KnownRuns::default(),
-            progress: &|_| {},
+            progress,
             dry_run: true,
         };
-        self.simulate(&options).expect("a dry run opens no store").comparisons
+        self.simulate(&options).expect("a dry run opens no store")
     }
 
     /// Returns the account of the reports of all papers: how many of the printed claims they compare, meet and predict,
     /// and why the others are not compared.
     pub fn account(reports: &[Report]) -> Report {
         account::account(reports)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At stake: a progress above 100%. A paper may simulate in several steps, each with a number of its own.
+    #[test]
+    fn progress_comes_to_the_number_of_simulations() {
+        for name in ["markatos-figure3", "hashcache-formulas"] {
+            let done = AtomicU64::new(0);
+            let progress = |more| {
+                done.fetch_add(more, Ordering::Relaxed);
+            };
+            let paper = Paper::named(name).unwrap();
+            let known = KnownRuns::default();
+            let options = PaperOptions {
+                seed: 1,
+                jobs: 2,
+                share: 1.0,
+                model: None,
+                varies_assumptions: false,
+                known: &known,
+                progress: &progress,
+                dry_run: false,
+            };
+            paper.simulate(&options).unwrap();
+            assert_eq!(done.load(Ordering::Relaxed), paper.simulation_count(false), "{name}");
+        }
+        assert_eq!(Paper::named("esp-squid").unwrap().simulation_count(false), 2 + 4 * 3);
+        assert!(PAPERS.iter().all(|paper| paper.simulation_count(true) >= paper.simulation_count(false)));
     }
 }

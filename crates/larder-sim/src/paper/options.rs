@@ -18,7 +18,7 @@ pub struct PaperOptions<'a> {
     pub varies_assumptions: bool,
     /// Runs that other reports have made already.
     pub known: &'a KnownRuns,
-    /// Called after each simulation with the number of simulations done.
+    /// Called after each simulation with 1. A dry run calls it with the number of simulations that it leaves out.
     pub progress: &'a (dyn Fn(u64) + Sync),
     /// Builds the report without simulating. All its lines are present, but their values are meaningless.
     pub dry_run: bool,
@@ -32,11 +32,12 @@ impl PaperOptions<'_> {
         run: impl Fn(&T) -> Result<R, Error> + Sync,
     ) -> Result<Vec<R>, Error> {
         if self.dry_run {
+            (self.progress)(items.len() as u64);
             return Ok(items.iter().map(|_| R::default()).collect());
         }
         let outcomes = parallel::map(items, self.jobs, |item| {
             let outcome = run(item);
-            (self.progress)(items.len() as u64);
+            (self.progress)(1);
             outcome
         });
         outcomes.into_iter().collect()

@@ -334,10 +334,13 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
         |paper: &&Paper| is_counting || flags.names.iter().any(|name| name == "all" || name == paper.name);
     let model = flags.model.as_deref().map(model).transpose()?;
     let known = KnownRuns::default();
+    let papers: Vec<_> = PAPERS.iter().filter(is_requested).collect();
+    let simulation_count = papers.iter().map(|paper| paper.simulation_count(!is_counting)).sum();
+    let shown = Progress::new("simulating");
+    shown.advance(0, simulation_count);
+    let progress = |count: u64| shown.advance(count, simulation_count);
     let mut reports = Vec::new();
-    for paper in PAPERS.iter().filter(is_requested) {
-        let shown = Progress::new(paper.name);
-        let progress = |count: u64| shown.advance(1, count);
+    for paper in papers {
         let jobs = flags.output.jobs();
         let options = PaperOptions {
             seed: flags.seed,
@@ -349,14 +352,13 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
             progress: &progress,
             dry_run: false,
         };
-        let simulated = paper.simulate(&options);
-        shown.finish();
-        let report = simulated.map_err(|error| {
+        let report = paper.simulate(&options).map_err(|error| {
             Failure::runtime(format!("cannot simulate {}: {error}", paper.name), "remove --model and --share")
         })?;
-        show(&report, &flags.output)?;
+        shown.beside(|| show(&report, &flags.output))?;
         reports.push(report);
     }
+    shown.finish();
     if reports.len() == PAPERS.len() { show(&Paper::account(&reports), &flags.output) } else { Ok(()) }
 }
 
