@@ -33,7 +33,7 @@ pub use model::{
     Arm, Disk, DiskOperation, DiskParameters, DiskWork, FileParameters, Flash, MODELS, Model, ModelDevice,
     ModelDirectory, ModelError, Note, PieceReads, SystemParameters,
 };
-pub use paper::{KnownRuns, MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
+pub use paper::{KnownRuns, MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions, bed_notes};
 pub use parallel::jobs_default;
 pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
 pub use reference::{NextUses, Reference};

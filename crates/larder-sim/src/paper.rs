@@ -4,6 +4,7 @@
 //! reasons why some are not compared; the account counts both. Invariant: compared values were computed in the same run.
 
 mod account;
+mod beds;
 mod catalogue;
 mod esp;
 mod guide;
@@ -17,9 +18,11 @@ use crate::{Comparison, Report};
 use larder_store::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use beds::bed_notes;
 pub use markatos::{KnownRuns, MarkatosOutcome, MarkatosRun};
 pub use options::PaperOptions;
 pub(crate) use options::{paper_tuning, row};
+use beds::{constant, whole};
 
 /// A table or figure of a paper.
 pub struct Paper {

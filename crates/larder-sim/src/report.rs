@@ -170,7 +170,7 @@ fn push_wrapped(text: &mut String, remark: &str) {
 const COLUMNS: usize = 120;
 
 /// Formats a published value, or the range or bound that a paper prints.
-fn range_text(least: f64, most: f64) -> String {
+pub(crate) fn range_text(least: f64, most: f64) -> String {
     if least == 0.0 && most > 0.0 {
         format!("up to {}", number(most))
     } else if most == f64::INFINITY {

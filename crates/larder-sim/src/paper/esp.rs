@@ -3,19 +3,14 @@
 //! Invariant: all comparisons are of the disk's time for the same requests, by shipping policies on one disk. The
 //! papers' own traces are lost; the workload is the benchmark they used (ESP) or the Markatos trace (UCFS).
 
-use super::queue::{
-    CHANGES, Demands, ONE_AT_A_TIME, Origin, Proxy, SAMPLE as QUEUE_SAMPLE, SQUID_READS, THREADS, peak,
-};
+use super::queue::{CHANGES, Demands, ONE_AT_A_TIME, Origin, Proxy, THREADS, peak, sample, squid_reads};
 use crate::{
     Comparison, Experiment, Model, Outcome, PieceReads, Report, Table,
     figure::{Figure, FigureContent, FigureLine, Scale},
-    paper::{PaperOptions, row},
+    paper::{PaperOptions, constant, row, whole},
 };
 use larder_store::{Error, TuningValue};
 use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, Workload};
-
-const SAMPLE: u64 = 16;
-const OBJECT_BYTES: u64 = 11 << 10;
 
 /// One policy on one machine.
 struct EspCase {
@@ -34,14 +29,15 @@ impl EspCase {
         if let Some(load_per_s) = self.load_per_s {
             model.system.request_us = 1e6 / load_per_s;
         }
-        let mut experiment = Experiment::new(row(self.row), model, self.disk_bytes, 256 << 20);
-        experiment.mean_entry_bytes = Some(OBJECT_BYTES / 2);
+        let mut experiment = Experiment::new(row(self.row), model, self.disk_bytes, whole("esp.memory_bytes"));
+        let object_bytes = whole("esp.object_bytes");
+        experiment.mean_entry_bytes = Some(object_bytes / 2);
         experiment.tuning = super::paper_tuning();
         for (name, value) in &self.tuned {
             experiment.tuning.set(name, *value)?;
         }
-        let mut experiment = experiment.sampled(SAMPLE);
-        let objects = (experiment.disk_bytes / OBJECT_BYTES) as f64;
+        let mut experiment = experiment.sampled(whole("esp.sample"));
+        let objects = (experiment.disk_bytes / object_bytes) as f64;
         // Even a partial run begins with a full store.
         (experiment.warm_up, experiment.requests) = ((4.0 * objects) as u64, (objects * options.share) as u64);
         let (memory, disk) = (experiment.memory_bytes, experiment.disk_bytes);
@@ -57,20 +53,21 @@ fn demands_of(row: &'static str, model: &Model, seed: u64) -> Result<Demands, Er
         row,
         model,
         is_raw: false,
-        reads: SQUID_READS,
+        reads: squid_reads(),
         version: PolyMixVersion::Three,
-        requests_per_s: ESP_REQUESTS_PER_S,
-        disk_count: ESP_DISK_COUNT,
-        disk_bytes: ESP_DISK_BYTES,
-        memory_bytes: 256 << 20,
+        requests_per_s: constant("esp.requests_per_s"),
+        disk_count: whole("esp.disk_count") as usize,
+        disk_bytes: whole("esp.disk_bytes"),
+        memory_bytes: whole("esp.memory_bytes"),
         seed,
-        sample: QUEUE_SAMPLE,
+        sample: sample(),
     }
     .demands()
 }
 
 fn esp_proxy(waits: bool, cpu_s: f64) -> Proxy {
-    Proxy { waits, cpu_s, disk_count: ESP_DISK_COUNT, disk_depth: if waits { ONE_AT_A_TIME } else { THREADS } }
+    let disk_count = whole("esp.disk_count") as usize;
+    Proxy { waits, cpu_s, disk_count, disk_depth: if waits { ONE_AT_A_TIME } else { THREADS } }
 }
 
 /// Creates a table of the gain of ESP over Squid at the first of [`RESPONSES_S`], on machines that differ in one
@@ -110,10 +107,6 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
 
 /// Loads below the disk's limit, at which ESP evicts as many entries per second as are stored.
 const ESP_LOADS_PER_S: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 60.0];
-/// Requests per second of the robots, between those of Squid and those of ESP. The paper's axis is lost.
-const ESP_REQUESTS_PER_S: f64 = 100.0;
-const ESP_DISK_COUNT: usize = 2;
-const ESP_DISK_BYTES: u64 = 10_000_000_000;
 
 pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let model = options.machine("esp-ide");
@@ -182,9 +175,9 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
             row: "esp",
             machine: "esp-ide",
             workload: "polymix-3",
-            disk_bytes: ESP_DISK_BYTES,
+            disk_bytes: whole("esp.disk_bytes"),
             // The disk is scaled down by this factor, and so are its free runs.
-            tuned: vec![("esp_threshold_bytes", TuningValue::Number(kilobytes * 1024 / SAMPLE))],
+            tuned: vec![("esp_threshold_bytes", TuningValue::Number(kilobytes * 1024 / whole("esp.sample")))],
             load_per_s,
         })
     };
@@ -264,38 +257,36 @@ struct UcfsCase {
 
 impl UcfsCase {
     fn run(&self, options: &PaperOptions<'_>) -> Result<Outcome, Error> {
+        let model = options.machine(self.machine);
+        let object_bytes = whole("ucfs.object_bytes");
         let mut experiment =
-            Experiment::new(row(self.row), options.machine(self.machine), UCFS_DISK_BYTES, UCFS_MEMORY_BYTES);
-        experiment.mean_entry_bytes = Some(OBJECT_BYTES / 2);
+            Experiment::new(row(self.row), model, whole("ucfs.disk_bytes"), whole("ucfs.memory_bytes"));
+        experiment.mean_entry_bytes = Some(object_bytes / 2);
         experiment.tuning = super::paper_tuning();
         for (name, value) in self.tuned {
             experiment.tuning.set(name, *value)?;
         }
         (experiment.reads, experiment.is_timed) = (self.reads, true);
-        let mut experiment = experiment.sampled(UCFS_SAMPLE);
-        let objects = (experiment.disk_bytes / OBJECT_BYTES) as f64;
+        let sample = whole("ucfs.sample");
+        let mut experiment = experiment.sampled(sample);
+        let objects = (experiment.disk_bytes / object_bytes) as f64;
         (experiment.warm_up, experiment.requests) = ((6.0 * objects) as u64, (objects * options.share) as u64);
-        let mut load = PolyMixLoad::of_peak(PolyMixVersion::Three, UCFS_REQUESTS_PER_S);
-        load.working_set_bytes /= UCFS_SAMPLE;
+        let mut load = PolyMixLoad::of_peak(PolyMixVersion::Three, constant("ucfs.requests_per_s"));
+        load.working_set_bytes /= sample;
         experiment.run(PolyMixRobots::new(load, options.seed))
     }
 }
 
-const UCFS_DISK_BYTES: u64 = 8 << 30;
-const UCFS_MEMORY_BYTES: u64 = 256 << 20;
-/// The printed peak of a Squid of that time. The rates of the paper's traces are not known.
-const UCFS_REQUESTS_PER_S: f64 = 60.0;
-const UCFS_SAMPLE: u64 = 4;
 /// SQUIDML of Maltzahn et al. (1999): entries under 8 KB in slots, the file of a longer one in a directory of its site.
 const SQUIDML: [(&str, TuningValue); 2] =
     [("buddy_threshold_bytes", TuningValue::Number(8 << 10)), ("buddy_long_by_site", TuningValue::Switch(true))];
 
 pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let case = |label, row, machine, reads| UcfsCase { label, row, machine, reads, tuned: &[] };
-    let squidml = |label, machine| UcfsCase { tuned: &SQUIDML, ..case(label, "buddy", machine, SQUID_READS) };
+    let squidml = |label, machine| UcfsCase { tuned: &SQUIDML, ..case(label, "buddy", machine, squid_reads()) };
     let cases = [
-        case("Squid on FFS", "squid", "atlas-10k-ufs", SQUID_READS),
-        case("Squid on asynchronous FFS", "squid", "atlas-10k-async", SQUID_READS),
+        case("Squid on FFS", "squid", "atlas-10k-ufs", squid_reads()),
+        case("Squid on asynchronous FFS", "squid", "atlas-10k-async", squid_reads()),
         case("UCFS", "ucfs", "atlas-10k-ufs", PieceReads::default()),
         squidml("SQUIDML on FFS", "atlas-10k-ufs"),
         squidml("SQUIDML on asynchronous FFS", "atlas-10k-async"),
@@ -322,7 +313,8 @@ pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
     );
     report.remarks.push(format!(
         "Squid reads in pieces of 4 KB, and FFS in blocks of 8 KB. UCFS reads a cluster at once. Robots send \
-         {UCFS_REQUESTS_PER_S} requests/s, the printed peak of a Squid of that time (squid-peak)."
+         {} requests/s, the printed peak of a Squid of that time (squid-peak).",
+        constant("ucfs.requests_per_s")
     ));
     report.remarks.push(
         "SQUIDML is Maltzahn's Squid (1999): entries under 8 KB in one mapped file, the others in a directory per \

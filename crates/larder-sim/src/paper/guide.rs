@@ -4,11 +4,11 @@
 //! Owns: the schemes and their published values. Queueing is in [`queue`](super::queue). Invariant: no constant was
 //! chosen for a single scheme. The processor time of a request is the time that the book measured without a cache.
 
-use super::queue::{ONE_AT_A_TIME, Origin, Proxy, SAMPLE, SQUID_READS, THREADS, gather, peak};
+use super::queue::{ONE_AT_A_TIME, Origin, Proxy, THREADS, gather, peak, sample, squid_reads};
 use crate::{
     Comparison, ComparisonBasis, Model, PieceReads, Report, Table, ValueKind,
     figure::{Figure, FigureContent},
-    paper::PaperOptions,
+    paper::{PaperOptions, constant, whole},
 };
 use larder_store::Error;
 use larder_workload::PolyMixVersion;
@@ -37,13 +37,6 @@ const SCHEMES: [Scheme; 8] = [
     scheme("aufs on ext2, noatime", ("squid", "guide-ext2"), (true, false, THREADS), 168.5),
     scheme("coss (one file)", ("large-file", "guide-ffs"), (false, false, THREADS), 330.7),
 ];
-const GUIDE_DISK_COUNT: usize = 3;
-/// The part of each disk in use: 7,500 MB.
-const GUIDE_DISK_BYTES: u64 = 7_500_000_000;
-/// cache_mem's default.
-const GUIDE_MEMORY_BYTES: u64 = 8 << 20;
-/// The printed response times are 1.45 to 1.59 s.
-const GUIDE_ACCEPTED_S: f64 = 1.6;
 
 const fn scheme(
     name: &'static str,
@@ -68,25 +61,26 @@ impl Scheme {
         if self.is_relaxed {
             relax(&mut model);
         }
+        let disk_count = whole("guide.disk_count") as usize;
         let origin = Origin {
             row: self.row,
             model: &model,
             is_raw: true,
             // COSS reads an object at once (storeCossRead of Squid 2.5).
-            reads: if self.row == "squid" { SQUID_READS } else { PieceReads::default() },
+            reads: if self.row == "squid" { squid_reads() } else { PieceReads::default() },
             version: PolyMixVersion::Four,
             requests_per_s: self.printed,
-            disk_count: GUIDE_DISK_COUNT,
-            disk_bytes: GUIDE_DISK_BYTES,
-            memory_bytes: GUIDE_MEMORY_BYTES / GUIDE_DISK_COUNT as u64,
+            disk_count,
+            disk_bytes: whole("guide.disk_bytes"),
+            memory_bytes: whole("guide.memory_bytes") / disk_count as u64,
             seed,
             sample,
         };
         let demands = origin.demands()?;
         let cpu_s = model.system.request_us / 1e6;
         let Self { waits, disk_depth, .. } = *self;
-        let proxy = Proxy { waits, cpu_s, disk_count: GUIDE_DISK_COUNT, disk_depth };
-        let peak_per_s = peak(&demands, &proxy, GUIDE_ACCEPTED_S, seed);
+        let proxy = Proxy { waits, cpu_s, disk_count, disk_depth };
+        let peak_per_s = peak(&demands, &proxy, constant("guide.accepted_s"), seed);
         Ok(SchemeOutcome { peak_per_s, disk_ms: demands.disk_ms(), hits_percent: demands.hits_percent() })
     }
 }
@@ -94,7 +88,7 @@ impl Scheme {
 /// Creates a table of the peaks with other samples and another seed.
 fn spread(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let seed = options.seed;
-    let cases = [(SAMPLE * 2, seed), (SAMPLE / 2, seed), (SAMPLE, seed + 1)];
+    let cases = [(sample() * 2, seed), (sample() / 2, seed), (sample(), seed + 1)];
     let runs: Vec<_> = SCHEMES.iter().flat_map(|scheme| cases.map(|case| (scheme, case))).collect();
     let outcomes = options.each(&runs, |(scheme, (sample, seed))| scheme.run(options, *sample, *seed))?;
     let columns = ["requests/s", "disks half as large", "disks twice as large", "another seed"];
@@ -106,7 +100,7 @@ fn spread(options: &PaperOptions<'_>) -> Result<Table, Error> {
 }
 
 pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
-    let outcomes = options.each(&SCHEMES, |scheme| scheme.run(options, SAMPLE, options.seed))?;
+    let outcomes = options.each(&SCHEMES, |scheme| scheme.run(options, sample(), options.seed))?;
     let mut report = Report::new("Squid: The Definitive Guide, appendix D: storage schemes on three SCSI disks");
     let mut table = Table::new("", &["scheme", "disk, ms a request", "hits, %"]);
     let mut bars = Vec::new();

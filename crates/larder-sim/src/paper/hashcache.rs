@@ -4,24 +4,16 @@
 //! formulas are derived from the descriptions of the policies, not from the paper's own Table 4, which was not
 //! available.
 
-use super::queue::SQUID_READS;
+use super::queue::squid_reads;
 use crate::{
     Comparison, DiskParameters, Experiment, Model, Outcome, PieceReads, Report, SimStore, SimStoreOptions, Table,
     ValueKind,
     figure::{Figure, FigureContent},
-    paper::{PaperOptions, row},
+    paper::{PaperOptions, constant, row, whole},
 };
 use larder_store::{Error, Tuning, TuningValue};
 use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, WorkloadRequest, mix};
 use std::{collections::HashSet, time::Duration};
-
-/// Size to which a disk is sampled. From 4 GiB, the log's segments are as long as on the whole disk.
-const SAMPLED_BYTES: u64 = 5_000_000_000;
-/// Time for which a page's entries are collected. A page and its images wait for the servers for 2.5 s each, up to four
-/// images at a time.
-const GROUP_WINDOW: Duration = Duration::from_secs(10);
-/// Size of an object: a bin of 8 KiB, which is the paper's unit.
-const OBJECT_BYTES: u64 = 8 << 10;
 
 /// The policies whose memory is compared.
 const MEMORY: [&str; 7] = [
@@ -33,22 +25,13 @@ const MEMORY: [&str; 7] = [
     "hashcache-log",
     "hashcache-log-lru",
 ];
-/// Bits for a group's length. An entry of `hashcache-log-lru` has them while its position is in memory, which is true
-/// for half of the entries.
-const GROUP_BITS_LOG_LRU: f64 = 4.0;
-/// Bits per object of the smallest index that the paper describes.
-const LEANEST_BITS: f64 = 256.0;
-/// The disks of the test bed whose memory is printed: two of 1 TB.
-const LARGE_BYTES: f64 = 2e12;
-/// Share of the sets that `hashcache-setmem-lru` keeps in memory.
-const RESIDENT_SHARE: f64 = 0.4;
 
 pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
-    const SIZE_BYTES: u64 = 4 << 30;
+    let size_bytes = whole("hashcache.indexed_bytes");
     let model = options.machine("hashcache-sata");
     let found = options.each(&MEMORY, |name| {
-        let mut bed = SimStoreOptions::new(row(name), SIZE_BYTES);
-        bed.mean_entry_bytes = Some(OBJECT_BYTES);
+        let mut bed = SimStoreOptions::new(row(name), size_bytes);
+        bed.mean_entry_bytes = Some(whole("hashcache.object_bytes"));
         bed.tuning = super::paper_tuning();
         let stats = SimStore::new(&model, &bed)?.stats();
         Ok((stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64, stats.entries_max))
@@ -64,8 +47,9 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
         [("memory of hashcache-log", "hashcache-log"), ("memory of hashcache-setmem", "hashcache-setmem")]
     {
         let entries = found[MEMORY.iter().position(|known| *known == name).expect("it is one of them")].1;
-        let bytes = bits(name) / 8.0 * entries as f64 * (LARGE_BYTES / SIZE_BYTES as f64);
-        report.comparisons.push(Comparison::published("hashcache-memory", what, bytes / (2_u64 << 30) as f64 * 100.0));
+        let bytes = bits(name) / 8.0 * entries as f64 * (constant("hashcache.large_bytes") / size_bytes as f64);
+        let share = bytes / constant("hashcache.large_memory_bytes");
+        report.comparisons.push(Comparison::published("hashcache-memory", what, share * 100.0));
     }
     let bars = report.comparisons.iter().filter(|line| MEMORY.contains(&line.what.as_str()) && line.paper > 0.0);
     let bars: Vec<_> = bars
@@ -99,9 +83,12 @@ fn memory_lines(bits: &dyn Fn(&str) -> f64) -> Vec<Comparison> {
     let derived =
         |what: &str, paper: f64| Comparison::new(what, "bits an object", ValueKind::Derived, paper, bits(what));
     let same = |what: &str| printed(what, bits(what));
-    let (setmem, resident) = (bits("hashcache-setmem"), bits("hashcache-setmem-lru") / RESIDENT_SHARE);
-    let log_lru = bits("hashcache-log-lru") - GROUP_BITS_LOG_LRU;
-    let log = LEANEST_BITS / bits("hashcache-log-n");
+    let (setmem, resident) =
+        (bits("hashcache-setmem"), bits("hashcache-setmem-lru") / constant("hashcache.resident_share"));
+    // An entry has the bits of a group while its position is in memory.
+    let log_lru = bits("hashcache-log-lru") - constant("hashcache.group_bits");
+    let leanest = constant("hashcache.leanest_bits");
+    let log = leanest / bits("hashcache-log-n");
     vec![
         same("hashcache-basic"),
         same("hashcache-set"),
@@ -113,7 +100,7 @@ fn memory_lines(bits: &dyn Fn(&str) -> f64) -> Vec<Comparison> {
         same("hashcache-log-lru"),
         printed("resident sets at which setmem-lru takes as much as setmem", setmem / resident * 100.0),
         printed("less memory than others, log", log),
-        printed("less memory than others, log-lru", LEANEST_BITS / log_lru),
+        printed("less memory than others, log-lru", leanest / log_lru),
     ]
 }
 
@@ -137,14 +124,9 @@ struct BedRun {
 struct TestBed {
     title: &'static str,
     name: &'static str,
-    /// Size of a disk.
-    disk_bytes: u64,
-    /// The part of a disk that Squid had.
-    squid_bytes: u64,
-    /// Bytes that are requested repeatedly, on each disk of a run.
-    working_set_bytes: u64,
-    /// Memory for hits, for all disks of a run together.
-    memory_bytes: u64,
+    /// The section of its constants: the size of a disk, the part of it that Squid had, the bytes that are requested
+    /// repeatedly on each disk of a run, and the memory for hits of all disks of a run together.
+    section: &'static str,
     /// The lines of the report.
     lines: &'static [BedLine],
     remark: &'static str,
@@ -165,10 +147,7 @@ const USB: &str = "hashcache-usb";
 const LOW_END: TestBed = TestBed {
     title: "HashCache, low end: one or two 60 GB SATA disks of 7200 rpm, 256 MB",
     name: "hashcache-low-end",
-    disk_bytes: 60_000_000_000,
-    squid_bytes: 18_000_000_000,
-    working_set_bytes: 14_400_000_000,
-    memory_bytes: 64 << 20,
+    section: "hashcache_low",
     lines: &[
         bed_line("hashcache-basic", ("hashcache-basic", SATA), (1, 45.0)),
         bed_line("hashcache-set", ("hashcache-set", SATA), (1, 45.0)),
@@ -184,10 +163,7 @@ const LOW_END: TestBed = TestBed {
 const HIGH_END: TestBed = TestBed {
     title: "HashCache, high end: five 18 GB SCSI disks of 10,000 rpm",
     name: "hashcache-high-end",
-    disk_bytes: 18_000_000_000,
-    squid_bytes: 18_000_000_000,
-    working_set_bytes: 14_400_000_000,
-    memory_bytes: 2000 << 20,
+    section: "hashcache_high",
     lines: &[
         bed_line("hashcache-log", ("hashcache-log", SCSI), (5, 2250.0)),
         bed_line("squid", ("squid", SCSI), (5, 400.0)),
@@ -199,10 +175,7 @@ const HIGH_END: TestBed = TestBed {
 const LARGE: TestBed = TestBed {
     title: "HashCache, large disks: one or two USB disks of 1 TB",
     name: "hashcache-large",
-    disk_bytes: 1_000_000_000_000,
-    squid_bytes: 1_000_000_000_000,
-    working_set_bytes: 800_000_000_000,
-    memory_bytes: 1024 << 20,
+    section: "hashcache_large",
     lines: &[
         bed_line("hashcache-log on two disks", ("hashcache-log", USB), (2, 600.0)),
         bed_line("hashcache-log-lru on two disks", ("hashcache-log-lru", USB), (2, 600.0)),
@@ -339,7 +312,7 @@ impl TestBed {
             self.remark.to_owned(),
         ];
         let squid = self.lines.iter().find(|line| line.run.policy == "squid");
-        report.remarks.extend(squid.map(|line| squid_reads(outcome(&line.run))));
+        report.remarks.extend(squid.map(|line| reads_of_squid(outcome(&line.run))));
         Ok(report)
     }
 
@@ -354,28 +327,34 @@ impl TestBed {
         runs
     }
 
+    /// Returns a constant of this bed.
+    fn whole(&self, name: &str) -> u64 {
+        whole(&format!("{}.{name}", self.section))
+    }
+
     /// Returns the sampling factor.
     fn sample(&self) -> u64 {
-        (self.disk_bytes / SAMPLED_BYTES).max(1)
+        (self.whole("disk_bytes") / whole("hashcache.sampled_bytes")).max(1)
     }
 
     /// Simulates one disk of a run. Also returns the share of its requests that a cache of unlimited size would hit.
     fn run(&self, run: BedRun, disk: u64, options: &PaperOptions<'_>) -> Result<DiskOutcome, Error> {
         let BedRun { policy, disk_count, requests_per_s, model } = run;
         let is_squid = policy == "squid";
-        let disk_bytes = if is_squid { self.squid_bytes } else { self.disk_bytes };
-        let mut experiment =
-            Experiment::new(row(policy), options.machine(model), disk_bytes, self.memory_bytes / disk_count);
-        experiment.mean_entry_bytes = Some(OBJECT_BYTES);
+        let disk_bytes = self.whole(if is_squid { "squid_bytes" } else { "disk_bytes" });
+        let memory_bytes = self.whole("memory_bytes") / disk_count;
+        let object_bytes = whole("hashcache.object_bytes");
+        let mut experiment = Experiment::new(row(policy), options.machine(model), disk_bytes, memory_bytes);
+        experiment.mean_entry_bytes = Some(object_bytes);
         experiment.tuning = super::paper_tuning();
-        experiment.reads = if is_squid { SQUID_READS } else { PieceReads::default() };
+        experiment.reads = if is_squid { squid_reads() } else { PieceReads::default() };
         experiment.is_timed = true;
         set_constants(policy, &mut experiment.tuning)?;
         let mut experiment = experiment.sampled(self.sample());
-        let objects = experiment.disk_bytes / OBJECT_BYTES;
+        let objects = experiment.disk_bytes / object_bytes;
         // A shortened run also begins with a full store.
         (experiment.warm_up, experiment.requests) = (4 * objects, (objects as f64 * options.share) as u64);
-        let working_set_bytes = self.working_set_bytes * disk_count / self.sample();
+        let working_set_bytes = self.whole("working_set_bytes") * disk_count / self.sample();
         let load = PolyMixLoad { version: PolyMixVersion::Four, working_set_bytes, requests_per_s };
         let mut offered = OfferedHits::default();
         let requests = PolyMixRobots::new(load, options.seed)
@@ -388,7 +367,7 @@ impl TestBed {
 }
 
 /// Returns the cost of Squid's files.
-fn squid_reads(outcome: &BedOutcome) -> String {
+fn reads_of_squid(outcome: &BedOutcome) -> String {
     let reads = outcome.per_request(|disk| disk.served.reads);
     let hits = outcome.per_request(|disk| disk.disk_hits);
     format!(
@@ -398,9 +377,9 @@ fn squid_reads(outcome: &BedOutcome) -> String {
 }
 
 fn set_constants(name: &str, tuning: &mut Tuning) -> Result<(), Error> {
-    tuning.hashcache_group_window = GROUP_WINDOW;
+    tuning.hashcache_group_window = Duration::from_secs(whole("hashcache.group_window_s"));
     if name == "hashcache-log-lru" {
-        tuning.set("hashcache_positions", TuningValue::Number(6))?;
+        tuning.set("hashcache_positions", TuningValue::Number(whole("hashcache.positions")))?;
     }
     Ok(())
 }
@@ -408,7 +387,12 @@ fn set_constants(name: &str, tuning: &mut Tuning) -> Result<(), Error> {
 /// Requests per second of one disk, derived from what each policy reads and writes, with the shares of PolyMix.
 fn formula(name: &str, model: &Model) -> f64 {
     let DiskParameters::Spinning(arm) = &model.disk else { return f64::NAN };
-    let (t, h, c, q, f, r) = (arm.random_reads_per_s(OBJECT_BYTES as f64), 0.60, 0.80, 0.25, 0.031, 2.14);
+    let t = arm.random_reads_per_s(constant("hashcache.object_bytes"));
+    let h = constant("hashcache.hits_share");
+    let c = constant("hashcache.storable_share");
+    let q = constant("hashcache.long_share");
+    let f = constant("hashcache.collision_share");
+    let r = constant("hashcache.group_objects");
     match name {
         "hashcache-basic" | "hashcache-set" => t / (1.0 + h * q + (1.0 - h) * c),
         "hashcache-setmem" => t / (h * (1.0 + q) + (1.0 - h) * (f + c)),

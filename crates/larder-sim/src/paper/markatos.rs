@@ -9,6 +9,7 @@ mod operations;
 mod sensitivity;
 mod tables;
 
+use super::{constant, whole};
 use crate::{
     DiskWork, Model, Operation, OperationCounts, Pipeline, PipelineAssumptions, SimStore, SimStoreOptions, StoreEvents,
 };
@@ -25,14 +26,8 @@ pub(super) use tables::{footnote_2, table_1, table_2};
 
 /// The machine.
 const MACHINE: &str = "st15150wc-ufs";
-/// Size of the first level, the memory cache.
-const MEMORY_BYTES: u64 = 512 << 20;
-/// Room for policies with many files; they take what their documents need.
-const FILES_BYTES: u64 = 4 << 30;
 /// A time-out long enough that the engine never ends a wait that the paper allowed.
 const LONG: Duration = Duration::from_secs(24 * 3600);
-/// Entry size for which the index is sized, so that it has room for all documents.
-const ENTRY_BYTES: u64 = 2048;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -102,14 +97,13 @@ impl MarkatosRun {
     /// Returns the run of Table 2 for a policy: 300,000 operations on 1 GB for policies with many files, a million on 2
     /// GB for others.
     pub fn table_2(policy: &'static Policy, seed: u64) -> Self {
-        let (operations, disk_bytes) =
-            if policy.layout.keeps_files() { (300_000, 1 << 30) } else { (1_000_000, 2 << 30) };
+        let is_small = policy.layout.keeps_files();
         Self {
             policy,
             seed,
-            operations,
-            disk_bytes,
-            utilization_percent: 71.0,
+            operations: whole(if is_small { "markatos.small_operations" } else { "markatos.operations" }),
+            disk_bytes: whole(if is_small { "markatos.small_disk_bytes" } else { "markatos.disk_bytes" }),
+            utilization_percent: constant("markatos.utilization_percent"),
             assumed: PipelineAssumptions::default(),
             warm_up: 0,
             tuned: Vec::new(),
@@ -122,7 +116,8 @@ impl MarkatosRun {
     /// If the store refuses its options.
     pub fn run(&self, model: &Model) -> Result<MarkatosOutcome, Error> {
         let mut bed = SimStore::new(model, &self.bed_options()?)?;
-        let mut pipeline = Pipeline::new(self.seed, MEMORY_BYTES, self.disk_bytes).assuming(self.assumed);
+        let mut pipeline =
+            Pipeline::new(self.seed, whole("markatos.memory_bytes"), self.disk_bytes).assuming(self.assumed);
         let mut gets = 0;
         let mut before = (bed.passed(), bed.served(), pipeline.counts());
         while pipeline.counts().operations() < self.warm_up + self.operations {
@@ -151,7 +146,7 @@ impl MarkatosRun {
 
     fn bed_options(&self) -> Result<SimStoreOptions, Error> {
         let size_bytes = match self.policy.layout.keeps_files() {
-            true => FILES_BYTES,
+            true => whole("markatos.room_bytes"),
             false => (self.disk_bytes as f64 * 100.0 / self.utilization_percent) as u64 / 4096 * 4096,
         };
         let mut tuning = super::paper_tuning();
@@ -165,7 +160,7 @@ impl MarkatosRun {
         }
         debug_assert!(self.policy.layout != LayoutAxis::Segments, "the paper has no segments");
         let mut options = SimStoreOptions::new(self.policy, size_bytes);
-        options.mean_entry_bytes = Some(ENTRY_BYTES);
+        options.mean_entry_bytes = Some(whole("markatos.index_entry_bytes"));
         options.is_raw = false;
         options.tuning = tuning;
         options.flush_interval = LONG;

@@ -8,31 +8,27 @@ mod network;
 mod service;
 
 use crate::{
-    Arm, DiskOperation, DiskParameters, Model, PieceReads, SimStore, SimStoreOptions, paper::row, pipeline::Lru,
+    Arm, DiskOperation, DiskParameters, Model, PieceReads, SimStore, SimStoreOptions,
+    paper::{constant, row, whole},
+    pipeline::Lru,
 };
 use larder_store::Error;
 use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, Random, WorkloadRequest, mix};
 pub(super) use service::{Service, serve};
 use std::time::Duration;
 
-/// Factor by which disk, caches and working set are smaller than in the papers. The number of robots is not reduced.
-pub(super) const SAMPLE: u64 = 8;
-/// The longest read of Squid (`SM_PAGE_SIZE`): it reads a stored object piece by piece, whatever the storage scheme,
-/// except COSS.
-pub(super) const SQUID_READS: PieceReads = PieceReads { piece_bytes: Some(4096) };
-/// Requests of one disk whose demands are measured.
-const REQUESTS: usize = 60_000;
-/// Number of times that these requests are served in a run. A shorter run would end before an overload shows.
-const ROUNDS: usize = 2;
-/// Warm-up requests per entry of the store, enough to fill it.
-const FILLS: f64 = 6.0;
-/// Mean bytes of an entry.
-const ENTRY_BYTES: u64 = 11 << 10;
-/// Share of requests that ask for the server's response (`Reload` in the workload files of PolyMix-3 and PolyMix-4).
-/// Polygraph draws the kind of each request alone, whether the object was requested before or not. Its reports count
-/// hits and misses of plain requests, and response times of all.
-const RELOADS: f64 = 0.05;
 const RELOAD_SALT: u64 = 0x7265_6c6f_6164;
+
+/// Returns the factor by which disk, caches and working set are smaller than in the papers. The number of robots is not
+/// reduced.
+pub(super) fn sample() -> u64 {
+    whole("queue.sample")
+}
+
+/// Returns how Squid reads a stored object, whatever the storage scheme, except COSS: piece by piece.
+pub(super) fn squid_reads() -> PieceReads {
+    PieceReads { piece_bytes: Some(whole("queue.read_bytes")) }
+}
 
 /// The demand of one request on the machine.
 #[derive(Clone, Default)]
@@ -192,19 +188,24 @@ impl Origin<'_> {
         let DiskParameters::Spinning(arm) = &model.disk else { return Ok(Demands::default()) };
         let disk_bytes = (self.disk_bytes / self.sample).next_multiple_of(1 << 20);
         let mut options = SimStoreOptions::new(row(self.row), disk_bytes);
-        options.mean_entry_bytes = Some(8 << 10);
+        options.mean_entry_bytes = Some(whole("queue.index_entry_bytes"));
         options.tuning = super::paper_tuning();
         (options.is_raw, options.reads) = (self.is_raw, self.reads);
         let mut bed = SimStore::new(&model, &options)?;
         let mut memory = Lru::new(self.memory_bytes / self.sample);
-        let warm_up = (FILLS * (disk_bytes / ENTRY_BYTES) as f64) as usize;
-        let mut requests = Vec::with_capacity(REQUESTS);
+        let entries = disk_bytes / whole("queue.entry_bytes");
+        let warm_up = (constant("queue.fills") * entries as f64) as usize;
+        let count = whole("queue.requests") as usize;
+        let mut requests = Vec::with_capacity(count);
+        // Polygraph draws the kind of each request alone, whether the object was requested before or not. Its reports
+        // count hits and misses of plain requests, and response times of all.
         let mut kinds = Random::new(self.seed ^ RELOAD_SALT);
-        for (number, asked) in self.requests().take(warm_up + REQUESTS).enumerate() {
+        let reloads_share = constant("queue.reloads_share");
+        for (number, asked) in self.requests().take(warm_up + count).enumerate() {
             if number == warm_up {
                 bed.record_operations();
             }
-            let demand = demand_of(&mut bed, &mut memory, asked, kinds.happens(RELOADS));
+            let demand = demand_of(&mut bed, &mut memory, asked, kinds.happens(reloads_share));
             if number >= warm_up {
                 requests.push(demand);
             }
@@ -229,7 +230,7 @@ fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest, is_re
     bed.wait_until(Duration::from_millis(request.time_ms));
     bed.handle_requests(1);
     if is_storable {
-        let len_bytes = request.size_bytes.min(1_000_000);
+        let len_bytes = request.size_bytes.min(whole("queue.longest_bytes"));
         let in_memory = memory.touch(request.key);
         demand.is_hit = !is_reload && (in_memory || bed.look_up(request.key).unwrap_or(true));
         (demand.late, demand.reads) = bed.take_operations().into_iter().partition(|operation| operation.is_late);

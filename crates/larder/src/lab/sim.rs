@@ -20,7 +20,8 @@ use crate::{
 };
 use clap::{Args, Subcommand, ValueEnum};
 use larder_sim::{
-    Evictions, KnownRuns, MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default,
+    Evictions, KnownRuns, MODELS, Model, Note, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError,
+    bed_notes, jobs_default,
 };
 use larder_store::{Policy, Tuning};
 use source::{SourceFlags, SourcesFlags, parse_count};
@@ -236,15 +237,20 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
             }
             Ok(())
         }
+        SimCommand::Models { name: Some(name) } if name == BEDS => print_notes(&bed_notes()),
         SimCommand::Models { name: Some(name) } => {
             let model = model(&name)?;
             print_line!("{}", model.about)?;
-            for note in model.notes {
-                print_line!("  {:36} {:>16}  {}", note.name, note.value, note.source)?;
-            }
-            Ok(())
+            print_notes(&model.notes)
         }
     }
+}
+
+/// The name of the beds in `larder sim models`: they are no machine.
+const BEDS: &str = "beds";
+
+fn print_notes(notes: &[Note]) -> Result<(), Failure> {
+    notes.iter().try_for_each(|note| print_line!("  {:36} {:>16}  {}", note.name, note.value, note.source))
 }
 
 fn run_sweep(flags: SimRunFlags) -> Result<(), Failure> {

@@ -1,11 +1,11 @@
 //! Figures 2 and 4 to 8 of Markatos et al. The curves are not available as numbers, so results are compared with the
 //! values in the text.
 
-use super::{MACHINE, MEMORY_BYTES, MarkatosRun, sensitivity};
+use super::{MACHINE, MarkatosRun, sensitivity};
 use crate::{
     Comparison, ComparisonBasis, Pipeline, Report, Table, ValueKind,
     figure::{Figure, FigureContent, FigureLine, Scale},
-    paper::{PaperOptions, row},
+    paper::{PaperOptions, constant, row, whole},
 };
 use larder_store::{Error, TuningValue};
 
@@ -13,10 +13,11 @@ const UTILIZATIONS: [f64; 8] = [60.0, 66.0, 71.0, 76.0, 80.0, 85.0, 90.0, 95.0];
 
 pub(crate) fn figure_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
     const SIZES_GB: [f64; 7] = [0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
-    let gets = (5e6 * options.share) as u64;
+    let gets = (constant("markatos.traffic_gets") * options.share) as u64;
+    let memory_bytes = whole("markatos.memory_bytes");
     let counts = options.each(&SIZES_GB, |size_gb| {
         let disk_bytes = (size_gb * (1_u64 << 30) as f64) as u64;
-        let mut pipeline = Pipeline::of_workload(options.seed, MEMORY_BYTES, disk_bytes, 2 << 30);
+        let mut pipeline = Pipeline::of_workload(options.seed, memory_bytes, disk_bytes, whole("markatos.disk_bytes"));
         while pipeline.counts().gets < gets && pipeline.next().is_some() {}
         Ok(pipeline.counts())
     })?;
@@ -68,8 +69,6 @@ pub(crate) fn figure_4(options: &PaperOptions<'_>) -> Result<Report, Error> {
         ("MULTIPLE-DIRS", "multiple-dirs", 23.0),
         ("BUDDY", "buddy", 133.0),
     ];
-    // A parameter of the paper's run, and no result.
-    const GETS: f64 = 398_034.0;
     let model = options.machine(MACHINE);
     let outcomes = options.each(&ROWS, |(_, name, _)| {
         let run = MarkatosRun::table_2(row(name), options.seed);
@@ -79,11 +78,12 @@ pub(crate) fn figure_4(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let mut report =
         Report::new("Markatos et al., Figure 4: 300,000 operations on 1 GB by the policies with many files");
     let mut bars = Vec::new();
+    let gets_paper = constant("markatos.small_gets");
     let gets = outcomes[0].counts.gets as f64 / options.share;
-    let gets = Comparison::new("gets for 300,000 operations", "gets", ValueKind::Derived, GETS, gets);
+    let gets = Comparison::new("gets for 300,000 operations", "gets", ValueKind::Derived, gets_paper, gets);
     report.comparisons.push(gets.on(ComparisonBasis::Conditional));
     for ((what, _, rate), outcome) in ROWS.iter().zip(&outcomes) {
-        let paper = GETS / rate;
+        let paper = gets_paper / rate;
         let simulated = outcome.passed.as_secs_f64() / options.share;
         report.comparisons.push(Comparison::new(*what, "s", ValueKind::Derived, paper, simulated));
         bars.push(((*what).to_owned(), vec![paper / 3600.0, simulated / 3600.0]));
@@ -109,7 +109,7 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let model = options.machine(MACHINE);
     let outcomes = options.each(&THRESHOLDS, |blocks| {
         let mut run = MarkatosRun::table_2(row("buddy"), options.seed);
-        run.operations = (400_000.0 * options.share) as u64;
+        run.operations = (constant("markatos.threshold_operations") * options.share) as u64;
         run.tuned.push(("buddy_threshold_bytes", TuningValue::Number(blocks * 512)));
         options.known.run(&run, &model)
     })?;
@@ -187,7 +187,8 @@ fn against_utilization(options: &PaperOptions<'_>, curves: &[Curve]) -> Result<V
     let pairs: Vec<_> = curves.iter().flat_map(|curve| UTILIZATIONS.map(|percent| (curve, percent))).collect();
     let seconds = options.each(&pairs, |(curve, percent)| {
         let mut run = MarkatosRun::table_2(row(curve.row), options.seed);
-        (run.operations, run.disk_bytes) = ((1e6 * options.share) as u64, 2 << 30);
+        run.operations = (constant("markatos.operations") * options.share) as u64;
+        run.disk_bytes = whole("markatos.disk_bytes");
         run.utilization_percent = *percent;
         run.tuned.clone_from(&curve.tuned);
         options.known.run(&run, &model).map(|outcome| outcome.passed.as_secs_f64())

@@ -4,13 +4,14 @@
 //! constant of the machine was fitted to it, so it independently checks the cost of files in all other tables.
 
 use super::MACHINE;
-use crate::{Comparison, ModelDirectory, Report, Table, bed::finished, paper::PaperOptions};
+use crate::{
+    Comparison, ModelDirectory, Report, Table,
+    bed::finished,
+    paper::{PaperOptions, whole},
+};
 use larder_device::{AlignedBuffer, Directory, FileName};
 use larder_store::Error;
 use std::sync::Arc;
-
-/// Number of files that `latfs` creates.
-const FILE_COUNT: u64 = 64;
 
 pub(crate) fn figure_3(options: &PaperOptions<'_>) -> Result<Report, Error> {
     const SIZES: [u64; 4] = [0, 1 << 10, 4 << 10, 10 << 10];
@@ -48,8 +49,9 @@ struct Times {
 
 impl Times {
     fn of(directory: &ModelDirectory, len_bytes: u64) -> Self {
-        let names = || (0..FILE_COUNT).map(|number| FileName::new(format!("{number:08X}")).expect("a name"));
-        let mean_ms = |since_ns: u64| (directory.passed_ns() - since_ns) as f64 / FILE_COUNT as f64 / 1e6;
+        let file_count = whole("markatos.file_count");
+        let names = || (0..file_count).map(|number| FileName::new(format!("{number:08X}")).expect("a name"));
+        let mean_ms = |since_ns: u64| (directory.passed_ns() - since_ns) as f64 / file_count as f64 / 1e6;
         let files: &dyn Directory = directory;
         let begun_ns = directory.passed_ns();
         for file in names() {

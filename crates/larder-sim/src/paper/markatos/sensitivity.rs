@@ -3,15 +3,14 @@
 //!
 //! Invariant: no assumption is specific to a policy or a utilization; each case is one change for all runs of its line.
 
-use super::{MACHINE, MEMORY_BYTES, MarkatosRun};
+use super::{MACHINE, MarkatosRun};
 use crate::{
     Model, PipelineAssumptions, Table, Victims,
-    paper::{PaperOptions, row},
+    paper::{PaperOptions, constant, row, whole},
 };
 use larder_store::{Error, TuningValue};
 use larder_workload::Markatos;
 
-const DISK_BYTES: u64 = 2 << 30;
 /// Bytes of a record in addition to its body: head, number and one checksum, see docs/reference/format.md.
 const RECORD_BYTES: u64 = 76;
 const SLOT_BYTES: u64 = 512;
@@ -39,7 +38,8 @@ impl SensitivityCase {
 
     fn run(&self, options: &PaperOptions<'_>, subject: Subject) -> Result<f64, Error> {
         let mut run = MarkatosRun::table_2(row(subject.row), options.seed);
-        (run.operations, run.disk_bytes) = ((1e6 * options.share) as u64, DISK_BYTES);
+        run.operations = (constant("markatos.operations") * options.share) as u64;
+        run.disk_bytes = whole("markatos.disk_bytes");
         run.warm_up = if self.begins_full { run.operations } else { 0 };
         run.utilization_percent = subject.utilization_percent;
         if self.counts_slots {
@@ -70,7 +70,8 @@ struct Subject {
 
 /// Returns the bytes of slots per byte of documents.
 fn slots_share(seed: u64) -> f64 {
-    let documents = Markatos::new(seed, MEMORY_BYTES, DISK_BYTES).take(DOCUMENTS_SAMPLED);
+    let documents =
+        Markatos::new(seed, whole("markatos.memory_bytes"), whole("markatos.disk_bytes")).take(DOCUMENTS_SAMPLED);
     let (bytes, slots) = documents.fold((0, 0), |(bytes, slots), document| {
         (bytes + document.size_bytes, slots + (document.size_bytes + RECORD_BYTES).div_ceil(SLOT_BYTES))
     });

@@ -1,10 +1,10 @@
 //! Tables 1 and 2 of Markatos et al.: requests per second of the eight policies, and the gain of each idea.
 
-use super::{MACHINE, MEMORY_BYTES, MarkatosRun};
+use super::{MACHINE, MarkatosRun};
 use crate::{
     Comparison, OperationCounts, Pipeline, Report, ValueKind,
     figure::{Figure, FigureContent},
-    paper::{PaperOptions, row},
+    paper::{PaperOptions, constant, row, whole},
 };
 use larder_store::{Error, TuningValue};
 
@@ -85,8 +85,8 @@ pub(crate) fn table_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
 /// Compares the synthetic workload with the counts of the paper's trace.
 pub(crate) fn footnote_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let counts = options.each(&[()], |()| {
-        let mut pipeline = Pipeline::new(options.seed, MEMORY_BYTES, 2 << 30);
-        let operations = (1e6 * options.share) as u64;
+        let mut pipeline = Pipeline::new(options.seed, whole("markatos.memory_bytes"), whole("markatos.disk_bytes"));
+        let operations = (constant("markatos.operations") * options.share) as u64;
         while pipeline.counts().operations() < operations && pipeline.next().is_some() {}
         Ok(pipeline.counts())
     })?;

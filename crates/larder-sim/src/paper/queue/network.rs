@@ -6,33 +6,26 @@
 //! Lost packets (0.05%), the bandwidth and the time of closing a connection are left out, so the result is a lower
 //! bound.
 
-/// Time of a packet from the server to the proxy and back: 40 ms each way.
-const ROUND_TRIP_S: f64 = 0.080;
-/// Bytes of a full packet on an Ethernet.
-const SEGMENT_BYTES: u64 = 1460;
-/// Packets that a server sends before the first acknowledgement: the most that TCP allowed then (RFC 2581, 1999). The
-/// number doubles with each round trip.
-const FIRST_PACKETS: u64 = 2;
-/// A server's connection takes up to this many requests, by Zipf's law.
-const CONNECTION_REQUESTS: u64 = 16;
+use crate::paper::{constant, whole};
 
 /// Returns the time that packets take for a response of `len_bytes`: the connection, if there is none yet, and the
 /// round trips of the response.
 pub(super) fn origin_s(len_bytes: u64) -> f64 {
-    ROUND_TRIP_S * (new_connections() + f64::from(round_trips(len_bytes)))
+    constant("queue.round_trip_s") * (new_connections() + f64::from(round_trips(len_bytes)))
 }
 
 /// Returns the number of round trips from the request to the end of the response.
 fn round_trips(len_bytes: u64) -> u32 {
-    let packets = len_bytes.div_ceil(SEGMENT_BYTES).max(1);
-    // After n round trips, FIRST_PACKETS * (2^n - 1) packets have been sent.
-    (packets.div_ceil(FIRST_PACKETS) + 1).next_power_of_two().ilog2()
+    let packets = len_bytes.div_ceil(whole("queue.segment_bytes")).max(1);
+    // The first packets double with each round trip: after n of them, first * (2^n - 1) packets have been sent.
+    (packets.div_ceil(whole("queue.first_packets")) + 1).next_power_of_two().ilog2()
 }
 
 /// Returns the share of requests that open a connection: one in the mean of Zipf's law.
 fn new_connections() -> f64 {
-    let harmonic: f64 = (1..=CONNECTION_REQUESTS).map(|count| 1.0 / count as f64).sum();
-    harmonic / CONNECTION_REQUESTS as f64
+    let most = whole("queue.connection_requests");
+    let harmonic: f64 = (1..=most).map(|count| 1.0 / count as f64).sum();
+    harmonic / most as f64
 }
 
 #[cfg(test)]
@@ -43,10 +36,11 @@ mod tests {
     #[test]
     fn windows_double_with_each_round_trip() {
         let packets = [(0, 1), (1, 1), (2, 1), (3, 2), (6, 2), (7, 3), (14, 3), (15, 4), (30, 4), (31, 5)];
+        let segment_bytes = whole("queue.segment_bytes");
         for (count, expected) in packets {
-            assert_eq!(round_trips(count * SEGMENT_BYTES), expected, "{count} packets");
+            assert_eq!(round_trips(count * segment_bytes), expected, "{count} packets");
         }
-        assert_eq!(round_trips(2 * SEGMENT_BYTES + 1), 2);
+        assert_eq!(round_trips(2 * segment_bytes + 1), 2);
     }
 
     #[test]

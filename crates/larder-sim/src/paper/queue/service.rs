@@ -9,16 +9,16 @@
 //! Invariant: time never goes back, and everything follows from the seed. Cost: a few events for each operation of a
 //! disk.
 
-use super::{Demand, Demands, Proxy, ROUNDS};
-use crate::{Arm, DiskOperation};
+use super::{Demand, Demands, Proxy};
+use crate::{
+    Arm, DiskOperation,
+    paper::{constant, whole},
+};
 use larder_workload::Random;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, VecDeque},
 };
-
-/// Time that a miss waits for the origin, and its standard deviation (PolyMix).
-const THINK_S: (f64, f64) = (2.5, 1.0);
 
 /// The service at a rate of requests: mean times of hits, of misses and of all requests, and the rate of responses.
 /// Reloads are neither hits nor misses, as in Polygraph's reports.
@@ -64,6 +64,7 @@ fn machine<'a>(demands: &'a Demands, proxy: &'a Proxy, rate: f64, seed: u64) -> 
         later: VecDeque::new(),
         serving: None,
     };
+    let served_count = count * whole("queue.rounds") as usize;
     let mut machine = ServingMachine {
         demands: &demands.requests,
         arm,
@@ -72,8 +73,8 @@ fn machine<'a>(demands: &'a Demands, proxy: &'a Proxy, rate: f64, seed: u64) -> 
         random: Random::new(seed ^ 0x0071_7565),
         events: BinaryHeap::new(),
         event_count: 0,
-        requests: Vec::with_capacity(count * ROUNDS),
-        arrivals_left: count * ROUNDS,
+        requests: Vec::with_capacity(served_count),
+        arrivals_left: served_count,
         queue: VecDeque::new(),
         visiting: None,
         disks: (0..proxy.disk_count).map(disk).collect(),
@@ -324,7 +325,7 @@ impl ServiceTotals {
             (self.hit_s, self.hits) = (self.hit_s + service_s, self.hits + 1);
             return;
         }
-        let think_s = (THINK_S.0 + THINK_S.1 * random.normal()).max(0.0);
+        let think_s = (constant("queue.think_s") + constant("queue.think_deviation_s") * random.normal()).max(0.0);
         let (sum_s, count) = if demand.is_reload {
             (&mut self.reload_s, &mut self.reloads)
         } else {
