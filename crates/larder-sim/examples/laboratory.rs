@@ -132,7 +132,7 @@ fn machines(share: f64) -> Result<String, Box<dyn Error + Send + Sync>> {
     for (name, _) in MODELS {
         writeln!(text, "- `{name}`: {}", Model::open(name)?.about)?;
     }
-    text.push_str("\n`larder sim models NAME` prints all parameters with their sources.\n\n");
+    text.push_str("\n`larder sim models NAME` prints all parameters with their sources, and\n`larder sim models beds` the constants of the reports' beds.\n\n");
     if share < 1.0 {
         writeln!(
             text,

@@ -9,6 +9,7 @@ mod catalogue;
 mod esp;
 mod guide;
 mod hashcache;
+mod history;
 mod markatos;
 mod options;
 mod queue;

@@ -4,8 +4,15 @@
 //! a reason not to be, and at least one is. It is met if all compared rows are. It is predicted if it is met and all
 //! these rows are predictions.
 
-use super::catalogue::{CatalogueRow, Entry, Exclusion, rows};
-use crate::{Comparison, ComparisonBasis, MODELS, Model, Report, Table};
+use super::{
+    beds::{self, BedConstant},
+    catalogue::{CatalogueRow, Entry, Exclusion, rows},
+    history,
+};
+use crate::{
+    Comparison, ComparisonBasis, MODELS, Model, Report, Table,
+    report::{number, range_text},
+};
 
 /// The papers, by their short names in the catalogue.
 const PAPER_NAMES: [(&str, &str); 5] = [
@@ -41,10 +48,13 @@ pub(super) fn account(reports: &[Report]) -> Report {
         by_claim("Claims that are not compared", claims.iter().filter(|claim| !claim.is_compared())),
         by_paper(&claims),
         by_basis(&claims),
+        history::table(),
     ];
     account.remarks = vec![incomplete(&claims)];
     account.remarks.extend(reasons());
     account.remarks.extend(calibrated());
+    account.remarks.extend(assumed());
+    account.remarks.push(format!("The machines and beds have the hash {:016x}.", history::models_hash()));
     account
 }
 
@@ -193,6 +203,23 @@ fn calibrated() -> impl Iterator<Item = String> {
         let constants: Vec<_> = model.notes.iter().filter(is_calibrated).map(|note| note.name.as_str()).collect();
         (!constants.is_empty()).then(|| format!("Calibrated on {name}: {}.", constants.join(", ")))
     })
+}
+
+/// Returns a remark for each bed that has uncertain constants, with the range in which each may lie.
+fn assumed() -> Vec<String> {
+    let mut remarks: Vec<(&str, Vec<String>)> = Vec::new();
+    for (name, BedConstant { value, range, .. }) in beds::constants() {
+        let (Some((section, name)), Some((least, most))) = (name.split_once('.'), range) else { continue };
+        let constant = format!("{name} {} ({})", number(*value), range_text(*least, *most));
+        match remarks.last_mut().filter(|(known, _)| *known == section) {
+            Some((_, constants)) => constants.push(constant),
+            None => remarks.push((section, vec![constant])),
+        }
+    }
+    let remark = |(section, constants): (&str, Vec<String>)| {
+        format!("Uncertain in the bed {section}, with the range that is possible: {}.", constants.join("; "))
+    };
+    remarks.into_iter().map(remark).collect()
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ const VERSIONS: [Version; 4] = [
 ];
 
 /// The rates of Table 6.6, requests per second.
-const RATES: [f64; 11] = [200.0, 240.0, 280.0, 300.0, 320.0, 340.0, 360.0, 380.0, 400.0, 420.0, 450.0];
+const RATES: [f64; 13] = [200.0, 220.0, 240.0, 260.0, 280.0, 300.0, 320.0, 340.0, 360.0, 380.0, 400.0, 420.0, 450.0];
 /// Machines of the versions: the policy, whether metadata are batched, and the requests per second.
 const MACHINES: [(&str, bool, f64); 3] = [("squid", false, 60.0), ("squid", true, 140.0), ("large-file", false, 400.0)];
 
