@@ -1,7 +1,7 @@
 //! The papers' tables and figures, simulated with the shipping policies and compared with the published values.
 //!
 //! Owns: the list of papers. Each result is computed in its own module. The catalogue has the published values, and the
-//! reasons why some are not compared; the account counts both. Invariant: compared values were computed in the same run.
+//! reasons why some are not compared; the account counts both. Invariant: compared values were computed in one run.
 
 mod account;
 mod beds;
@@ -23,7 +23,6 @@ pub use beds::bed_notes;
 pub use markatos::{KnownRuns, MarkatosOutcome, MarkatosRun};
 pub use options::PaperOptions;
 pub(crate) use options::{paper_tuning, row};
-use beds::{constant, whole};
 
 /// A table or figure of a paper.
 pub struct Paper {

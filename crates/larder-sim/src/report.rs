@@ -132,8 +132,8 @@ impl Comparison {
         if self.simulated == nearest { 1.0 } else { self.simulated / nearest }
     }
 
-    /// Returns whether the simulated value agrees with the paper's: within 25% of a value, and within a range or bound as
-    /// it is printed.
+    /// Returns whether the simulated value agrees with the paper's: within 25% of a value, and within a range or bound
+    /// as it is printed.
     pub fn is_met(&self) -> bool {
         let within = if self.paper == self.paper_most { MET_WITHIN } else { 0.0 };
         (self.ratio() - 1.0).abs() <= within

@@ -205,21 +205,12 @@ fn calibrated() -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns a remark for each bed that has uncertain constants, with the range in which each may lie.
-fn assumed() -> Vec<String> {
-    let mut remarks: Vec<(&str, Vec<String>)> = Vec::new();
-    for (name, BedConstant { value, range, .. }) in beds::constants() {
-        let (Some((section, name)), Some((least, most))) = (name.split_once('.'), range) else { continue };
-        let constant = format!("{name} {} ({})", number(*value), range_text(*least, *most));
-        match remarks.last_mut().filter(|(known, _)| *known == section) {
-            Some((_, constants)) => constants.push(constant),
-            None => remarks.push((section, vec![constant])),
-        }
-    }
-    let remark = |(section, constants): (&str, Vec<String>)| {
-        format!("Uncertain in the bed {section}, with the range that is possible: {}.", constants.join("; "))
-    };
-    remarks.into_iter().map(remark).collect()
+/// Returns a remark for each uncertain constant of a bed, with the range in which it may lie.
+fn assumed() -> impl Iterator<Item = String> {
+    beds::constants().iter().filter_map(|(name, BedConstant { value, range, .. })| {
+        let (least, most) = (*range)?;
+        Some(format!("Uncertain: {name} is {}; the range is {}.", number(*value), range_text(least, most)))
+    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The catalogue: every number that the five papers print, and how the laboratory accounts for it.
 //!
-//! Owns: `papers/printed.tsv` with the numbers, and `papers/account.tsv`, which has for each number the lines of a report
-//! that reproduce it, or the reason why none does. Reports take published values from here ([`Comparison::published`]),
-//! so each value is written once. Invariant: both files have the same rows in the same order, and each line that they
-//! name exists; a test checks this without running a simulation.
+//! Owns: `papers/printed.tsv` with the numbers, and `papers/account.tsv`, which has for each number the lines of a
+//! report that reproduce it, or the reason why none does. Reports take published values from here
+//! ([`Comparison::published`]), so each value is written once. Invariant: both files have the same rows in the same
+//! order, and each line that they name exists; a test checks this without running a simulation.
 
 use crate::{Comparison, ComparisonBasis, ValueKind, report::MET_WITHIN};
 use std::{iter, sync::LazyLock};
@@ -23,12 +23,12 @@ pub(super) struct CatalogueRow {
     pub(super) unit: &'static str,
     /// The number as printed, which may be a word.
     value: &'static str,
-    /// How the paper relates the value to the quantity, such as `=` or `less than`.
+    /// The relation of the quantity to the value, such as `=` or `less than`.
     relation: &'static str,
     pub(super) entry: Entry,
 }
 
-/// How the laboratory accounts for a printed number.
+/// The laboratory's account of a printed number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
     /// Compared with lines of a report.

@@ -7,7 +7,11 @@ use super::queue::{CHANGES, Demands, ONE_AT_A_TIME, Origin, Proxy, THREADS, peak
 use crate::{
     Comparison, Experiment, Model, Outcome, PieceReads, Report, Table,
     figure::{Figure, FigureContent, FigureLine, Scale},
-    paper::{PaperOptions, constant, row, whole},
+    paper::{
+        PaperOptions,
+        beds::{constant, whole},
+        row,
+    },
 };
 use larder_store::{Error, TuningValue};
 use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, Workload};

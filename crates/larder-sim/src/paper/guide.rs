@@ -8,7 +8,10 @@ use super::queue::{ONE_AT_A_TIME, Origin, Proxy, THREADS, gather, peak, sample, 
 use crate::{
     Comparison, ComparisonBasis, Model, PieceReads, Report, Table, ValueKind,
     figure::{Figure, FigureContent},
-    paper::{PaperOptions, constant, whole},
+    paper::{
+        PaperOptions,
+        beds::{constant, whole},
+    },
 };
 use larder_store::Error;
 use larder_workload::PolyMixVersion;

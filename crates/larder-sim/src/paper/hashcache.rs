@@ -9,7 +9,11 @@ use crate::{
     Comparison, DiskParameters, Experiment, Model, Outcome, PieceReads, Report, SimStore, SimStoreOptions, Table,
     ValueKind,
     figure::{Figure, FigureContent},
-    paper::{PaperOptions, constant, row, whole},
+    paper::{
+        PaperOptions,
+        beds::{constant, whole},
+        row,
+    },
 };
 use larder_store::{Error, Tuning, TuningValue};
 use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, WorkloadRequest, mix};

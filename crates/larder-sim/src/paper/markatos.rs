@@ -9,7 +9,7 @@ mod operations;
 mod sensitivity;
 mod tables;
 
-use super::{constant, whole};
+use super::beds::{constant, whole};
 use crate::{
     DiskWork, Model, Operation, OperationCounts, Pipeline, PipelineAssumptions, SimStore, SimStoreOptions, StoreEvents,
 };

@@ -9,7 +9,10 @@ mod service;
 
 use crate::{
     Arm, DiskOperation, DiskParameters, Model, PieceReads, SimStore, SimStoreOptions,
-    paper::{constant, row, whole},
+    paper::{
+        beds::{constant, whole},
+        row,
+    },
     pipeline::Lru,
 };
 use larder_store::Error;

@@ -10,7 +10,10 @@ use super::queue::{
 use crate::{
     Comparison, Model, Report, Table, ValueKind,
     figure::{Figure, FigureContent, FigureLine, Hue, Scale},
-    paper::{PaperOptions, constant, whole},
+    paper::{
+        PaperOptions,
+        beds::{constant, whole},
+    },
 };
 use larder_store::Error;
 use larder_workload::PolyMixVersion;

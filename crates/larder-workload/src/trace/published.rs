@@ -11,7 +11,7 @@ use crate::Request;
 
 /// A published collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Published {
+pub(super) enum Collection {
     /// `time,key,key size,value size,client,operation,TTL`, the time in seconds.
     Twitter,
     /// `time operation key size begin end`, the time in milliseconds; the last three may be missing.
@@ -22,18 +22,18 @@ pub(super) enum Published {
     Cambridge,
 }
 
-/// The reads of [`Published::Twitter`].
+/// The reads of [`Collection::Twitter`].
 const TWITTER_READS: [&[u8]; 2] = [b"get", b"gets"];
 /// The other operations.
 const TWITTER_WRITES: [&[u8]; 9] =
     [b"set", b"add", b"replace", b"cas", b"append", b"prepend", b"delete", b"incr", b"decr"];
-/// The read of [`Published::Ibm`], and the beginning of all operations.
+/// The read of [`Collection::Ibm`], and the beginning of all operations.
 const IBM_READ: &[u8] = b"REST.GET.OBJECT";
 const IBM_OPERATION: &[u8] = b"REST.";
-/// Units of [`Published::Cambridge`] in a millisecond.
+/// Units of [`Collection::Cambridge`] in a millisecond.
 const CAMBRIDGE_TICKS_PER_MS: u64 = 10_000;
 
-impl Published {
+impl Collection {
     /// Returns the collection that a line with these fields comes from.
     pub(super) fn of(fields: &[&[u8]], separator: u8) -> Option<Self> {
         match (fields, separator) {

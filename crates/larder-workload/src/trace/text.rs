@@ -6,7 +6,7 @@
 use super::{
     Step,
     fields::{hashed, host, log_date, milliseconds, number, words},
-    published::Published,
+    published::Collection,
 };
 use crate::Request;
 
@@ -88,7 +88,7 @@ impl Line for CommonLog {
 #[derive(Default)]
 pub(super) struct Csv {
     columns: Option<Columns>,
-    published: Option<Published>,
+    published: Option<Collection>,
     separator: u8,
     /// Whether lines consist of a key alone, without a first line that says so. Such keys are single words, because
     /// otherwise every text would be a trace.
@@ -117,8 +117,8 @@ impl Columns {
         Some(Self { time: at(&TIME_NAMES), key: at(&KEY_NAMES)?, size: at(&SIZE_NAMES) })
     }
 
-    /// Returns the order of so many columns. More than three have none: any other column would be taken for the key or
-    /// the size.
+    /// Returns the order of `count` columns without names. More than three have none: any other column would be taken
+    /// for the key or the size.
     fn unnamed(count: usize) -> Option<Self> {
         match count {
             0 | 1 => Some(Self { time: None, key: 0, size: None }),
@@ -140,7 +140,7 @@ impl Line for Csv {
         }
         let fields = split(line, self.separator);
         if self.columns.is_none() {
-            self.published = self.published.or_else(|| Published::of(&fields, self.separator));
+            self.published = self.published.or_else(|| Collection::of(&fields, self.separator));
         }
         if let Some(published) = self.published {
             return published.step(&fields);

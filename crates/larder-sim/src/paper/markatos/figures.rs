@@ -5,7 +5,11 @@ use super::{MACHINE, MarkatosRun, sensitivity};
 use crate::{
     Comparison, ComparisonBasis, Pipeline, Report, Table, ValueKind,
     figure::{Figure, FigureContent, FigureLine, Scale},
-    paper::{PaperOptions, constant, row, whole},
+    paper::{
+        PaperOptions,
+        beds::{constant, whole},
+        row,
+    },
 };
 use larder_store::{Error, TuningValue};
 

@@ -7,7 +7,7 @@ use super::MACHINE;
 use crate::{
     Comparison, ModelDirectory, Report, Table,
     bed::finished,
-    paper::{PaperOptions, whole},
+    paper::{PaperOptions, beds::whole},
 };
 use larder_device::{AlignedBuffer, Directory, FileName};
 use larder_store::Error;

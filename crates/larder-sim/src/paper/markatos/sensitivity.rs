@@ -6,7 +6,11 @@
 use super::{MACHINE, MarkatosRun};
 use crate::{
     Model, PipelineAssumptions, Table, Victims,
-    paper::{PaperOptions, constant, row, whole},
+    paper::{
+        PaperOptions,
+        beds::{constant, whole},
+        row,
+    },
 };
 use larder_store::{Error, TuningValue};
 use larder_workload::Markatos;

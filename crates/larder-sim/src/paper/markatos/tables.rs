@@ -4,7 +4,11 @@ use super::{MACHINE, MarkatosRun};
 use crate::{
     Comparison, OperationCounts, Pipeline, Report, ValueKind,
     figure::{Figure, FigureContent},
-    paper::{PaperOptions, constant, row, whole},
+    paper::{
+        PaperOptions,
+        beds::{constant, whole},
+        row,
+    },
 };
 use larder_store::{Error, TuningValue};
 

@@ -6,7 +6,7 @@
 //! Lost packets (0.05%), the bandwidth and the time of closing a connection are left out, so the result is a lower
 //! bound.
 
-use crate::paper::{constant, whole};
+use crate::paper::beds::{constant, whole};
 
 /// Returns the time that packets take for a response of `len_bytes`: the connection, if there is none yet, and the
 /// round trips of the response.

@@ -12,7 +12,7 @@
 use super::{Demand, Demands, Proxy};
 use crate::{
     Arm, DiskOperation,
-    paper::{constant, whole},
+    paper::beds::{constant, whole},
 };
 use larder_workload::Random;
 use std::{
