@@ -1,8 +1,8 @@
 //! Writes that wait until the journal no longer lists the entries at their places.
 //!
 //! A removed entry's room is free at once, but its removal is in the journal only half a second later. If the room was
-//! written before that, a kill would leave a listed entry with bytes of another. It is a miss, but nothing could tell it
-//! from damage later. So such a write waits for the journal's next page, which is then written at once.
+//! written before that, a kill would leave a listed entry with bytes of another. It is a miss, but nothing could tell
+//! it from damage later. So such a write waits for the journal's next page, which is then written at once.
 //!
 //! Owns: the listed places of removed entries, and the waiting writes. Invariant: a write waits at most until the
 //! journal's next page is written, or its write fails. Cost: a search in a tree per write, and a page more for a write
