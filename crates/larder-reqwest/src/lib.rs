@@ -30,8 +30,8 @@
 //! Requests at the same time for one response are one request of the server. The others wait until it is stored, unless
 //! it may not be.
 //!
-//! A response over HTTP/2 without a length is stored only if its body reports that END_STREAM was received: a
-//! stream that a server resets with NO_ERROR ends like a whole one otherwise. If reqwest is built with one
+//! A response over HTTP/2 without a length is stored only if its body reports that END_STREAM was received, or has
+//! trailers: a stream that a server resets with NO_ERROR ends like a whole one otherwise. If reqwest is built with one
 //! of its features `gzip`, `brotli`, `zstd` and `deflate`, no body reports it, decompressed or not. To cache such
 //! responses, build reqwest without these features and decode in the program, or use HTTP/1.1
 //! ([`reqwest::ClientBuilder::http1_only`]), where the end of the chunks or of the connection suffices.
