@@ -22,7 +22,6 @@ mod check;
 mod commit;
 mod dirty;
 pub(crate) mod layout;
-mod listed_places;
 pub(crate) mod map;
 pub(crate) mod pace;
 mod read;

@@ -176,7 +176,6 @@ fn handle_written<E: CheckpointEngine>(engine: &Arc<E>, outcome: &io::Result<()>
         engine.volume().journal.note_written(journal.written_until());
         state.as_mut().take()
     };
-    engine.journal_written();
     send(engine);
     woken.wake();
 }

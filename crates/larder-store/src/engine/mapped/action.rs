@@ -2,17 +2,10 @@
 //!
 //! Invariant: every action ends in one change of the state.
 
-use super::{
-    MappedEngine,
-    layout::RecordPlace,
-    map::{MapEntry, MapPlace},
-    schedule::packets::PacketTransfer,
-    state::MappedState,
-};
+use super::{MappedEngine, map::MapPlace, schedule::packets::PacketTransfer, state::MappedState};
 use crate::{
     device::{AlignedBuffer, FileName, FileWork},
     engine::kit::{effects::completion_for, map_checkpoint},
-    units::SECTOR_BYTES,
 };
 use std::{
     io,
@@ -36,56 +29,12 @@ pub(super) enum MapTransfer {
     },
 }
 
-impl MappedState {
-    /// Notes that an entry was removed, and that its removal is the last change of the journal.
-    pub(super) fn note_listed(&mut self, entry: &MapEntry) {
-        debug_assert!(entry.sectors > 0, "an entry takes room");
-        let journal = &self.checkpoint.journal;
-        let noted = journal.noted();
-        let spot = self.space.spot(entry.place, entry.sectors.into(), entry.sequence);
-        if let (RecordPlace::Volume(start_bytes), false) = (spot, journal.is_written_until(noted)) {
-            let end_bytes = start_bytes + u64::from(entry.sectors) * SECTOR_BYTES;
-            self.listed.note(start_bytes..end_bytes, noted);
-        }
-    }
-
-    /// Takes the transfers to submit now. Others wait for the journal.
-    fn take_due(&mut self) -> Vec<MapTransfer> {
-        debug_assert!(!self.listed.has_waiting() || !self.listed.is_empty(), "a write waits only for a listed place");
-        let mut due = std::mem::take(&mut self.outbox);
-        if self.listed.is_empty() || self.checkpoint.journal.is_stalled() {
-            return due;
-        }
-        due = due
-            .into_iter()
-            .filter_map(|transfer| match transfer {
-                MapTransfer::Write(packet) => self.listed.keep(packet).map(MapTransfer::Write),
-                transfer => Some(transfer),
-            })
-            .collect();
-        if self.listed.has_waiting() {
-            let pointer = self.space.pointer();
-            self.checkpoint.journal.seal(pointer);
-        }
-        due
-    }
-
-    /// Lets the writes go whose places are no longer listed; after a failed write of the journal, all.
-    pub(super) fn release_unlisted(&mut self) {
-        let journal = &self.checkpoint.journal;
-        let is_stalled = journal.is_stalled();
-        let released = self.listed.forget(|noted| is_stalled || journal.is_written_until(noted));
-        debug_assert!(!is_stalled || self.listed.is_empty(), "nothing waits for a journal that is not written");
-        self.outbox.extend(released.into_iter().map(MapTransfer::Write));
-    }
-}
-
 impl MappedEngine {
     /// Changes the state, and submits the I/O that follows.
     pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut MappedState) -> T) -> T {
         let mut state = self.lock();
         let answer = change(&mut state);
-        let actions = state.take_due();
+        let actions = std::mem::take(&mut state.outbox);
         let has_changes = state.checkpoint.journal.has_sealed();
         drop(state);
         actions.into_iter().for_each(|action| self.perform(action));

@@ -59,10 +59,6 @@ impl CheckpointEngine for MappedEngine {
     fn lock_map_state(&self) -> LockedState<'_, MappedState> {
         self.lock()
     }
-
-    fn journal_written(self: &Arc<Self>) {
-        self.update(MappedState::release_unlisted);
-    }
 }
 
 impl CheckpointSource for MappedState {
@@ -118,7 +114,6 @@ impl MappedState {
         assert!(entry.sectors > 0, "a record has bytes");
         let change = MapChange { listing: entry.listing(key_hash), is_gone: true };
         self.checkpoint.journal.note(change, self.volume.clock.now(), self.space.pointer());
-        self.note_listed(entry);
     }
 
     /// Notes that a write is done. Its entry is its key's entry from now on. If the entry was dropped in the meantime,

@@ -8,7 +8,6 @@ use super::{
     commit::PendingWrite,
     dirty::DirtyEntries,
     layout::Allocator,
-    listed_places::ListedPlaces,
     map::{EntryMap, MapEntry, MapPlace},
     pace::{EvictionPace, EvictionPacer, RunFound, VolumeDemand},
     read::FoundOnMap,
@@ -65,8 +64,6 @@ pub(crate) struct MappedState {
     pub(super) failed_writes: u64,
     /// The snapshot and journal with which the map survives a kill.
     pub(super) checkpoint: MapCheckpoint,
-    /// Writes that wait for the journal.
-    pub(super) listed: ListedPlaces,
     /// The demand since eviction was last paced.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
@@ -129,7 +126,6 @@ impl MappedState {
             numbers: RunNumbers::new(0, NUMBERS_PER_BATCH),
             failed_writes: 0,
             checkpoint: MapCheckpoint::new(volume),
-            listed: ListedPlaces::default(),
             unknown_files: None,
             demand: VolumeDemand::default(),
             waiting: TaskWaiters::default(),

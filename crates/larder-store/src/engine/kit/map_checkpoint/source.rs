@@ -12,7 +12,6 @@ use crate::{
     format::snapshot::SnapshotEntry,
     volume::waiters::TaskWaiters,
 };
-use std::sync::Arc;
 
 /// An engine whose map has a checkpoint.
 pub(crate) trait CheckpointEngine: Engine {
@@ -20,9 +19,6 @@ pub(crate) trait CheckpointEngine: Engine {
     type State: CheckpointSource;
 
     fn lock_map_state(&self) -> LockedState<'_, Self::State>;
-
-    /// Continues what waited for pages of the journal, which were written or could not be.
-    fn journal_written(self: &Arc<Self>) {}
 }
 
 /// The state of such an engine.

@@ -12,7 +12,7 @@
 //! Cost: one copy of each byte. Idea: STREAM-PACKETIZER, Markatos et al., USITS'99.
 
 use crate::device::AlignedBuffer;
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// A write to be submitted.
 pub(crate) struct PacketTransfer {
@@ -20,13 +20,6 @@ pub(crate) struct PacketTransfer {
     pub(crate) buffer: Arc<AlignedBuffer>,
     /// The writes with a piece in it, by their sequence.
     pub(crate) writes: Vec<u32>,
-}
-
-impl PacketTransfer {
-    /// Returns the bytes of the volume that it writes.
-    pub(crate) fn bytes(&self) -> Range<u64> {
-        self.offset_bytes..self.offset_bytes + self.buffer.len() as u64
-    }
 }
 
 /// The open page.
