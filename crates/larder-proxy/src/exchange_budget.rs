@@ -59,9 +59,14 @@ pub(crate) struct ExchangePlace {
 impl ExchangeBudget {
     /// Creates an unused budget of `max_bytes` for places and `hot` together.
     pub(crate) fn new(max_bytes: u64, hot: Arc<MemoryCache<HotItem>>) -> Self {
-        let (held_bytes, used_bytes, freed) = (AtomicU64::new(0), Default::default(), Notify::new());
-        let (max_bytes, excess_bytes) = (AtomicU64::new(max_bytes), AtomicU64::new(0));
-        Self { held_bytes, used_bytes, max_bytes, excess_bytes, hot, freed }
+        Self {
+            held_bytes: AtomicU64::new(0),
+            used_bytes: Default::default(),
+            max_bytes: AtomicU64::new(max_bytes),
+            excess_bytes: AtomicU64::new(0),
+            hot,
+            freed: Notify::new(),
+        }
     }
 
     /// Changes the limit.
