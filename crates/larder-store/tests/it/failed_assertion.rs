@@ -25,7 +25,8 @@ struct Subject {
 
 impl Subject {
     fn new(policy: &'static Policy) -> Self {
-        let options = StoreOptions { policy, ..options() };
+        // With this seed, 30 keys go to each volume. `esp` evicts by time, and finds only those of the other volume.
+        let options = StoreOptions { policy, identity_seed: Some(1), ..options() };
         let memory = || Arc::new(MemoryDevice::new(SIZE_BYTES)) as Arc<dyn Device>;
         let panicking = Arc::new(PanickingDevice::new(memory(), contains_panics));
         let devices = vec![Arc::clone(&panicking) as Arc<dyn Device>, memory()];
