@@ -62,7 +62,8 @@ struct Count {
 
 fn page(tree: &Tree) -> (String, Vec<Finding>) {
     let known = test_names::of(tree);
-    let (mut body, mut findings) = (String::new(), Vec::new());
+    let mut body = String::new();
+    let mut findings = Vec::new();
     let mut counts = [("R", Count::default()), ("O", Count::default()), ("C", Count::default())];
     for (position, line) in tree.text(REQUIREMENTS).unwrap_or_default().lines().enumerate() {
         let mut add = |problem: String| findings.push(Finding::new(REQUIREMENTS, position + 1, problem));
@@ -106,7 +107,10 @@ fn page(tree: &Tree) -> (String, Vec<Finding>) {
 impl<'a> Requirement<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let mut parts = line.split(" | ");
-        let (level, clause, does, tests) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let level = parts.next()?;
+        let clause = parts.next()?;
+        let does = parts.next()?;
+        let tests = parts.next()?;
         let tests = if tests == "-" { Vec::new() } else { tests.split(", ").collect() };
         parts.next().is_none().then_some(Self { level, clause, does, tests })
     }

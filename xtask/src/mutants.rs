@@ -81,7 +81,9 @@ fn run_chosen(root: &Path, seeds: u64, names: &[&str]) -> io::Result<bool> {
     }
     workshop.patience = start.elapsed() * HANG_FACTOR;
     println!("none ({} s): passes, as the engine without mutants must", start.elapsed().as_secs());
-    let (mut killed, mut explained, mut bad) = (0, 0, 0);
+    let mut killed = 0;
+    let mut explained = 0;
+    let mut bad = 0;
     for mutant in mutants.iter().filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str())) {
         let start = Instant::now();
         let fate = workshop.try_mutant(mutant)?;
@@ -204,7 +206,8 @@ fn copy_sources(root: &Path, tree: &Path) -> io::Result<()> {
     let listed = Command::new("git").current_dir(root).args(["ls-files", "-z"]).output()?;
     let names = String::from_utf8_lossy(&listed.stdout).into_owned();
     for name in names.split_terminator('\0') {
-        let (from, to) = (root.join(name), tree.join(name));
+        let from = root.join(name);
+        let to = tree.join(name);
         let Ok(bytes) = fs::read(&from) else { continue };
         if fs::read(&to).is_ok_and(|copied| copied == bytes) {
             continue;
@@ -243,7 +246,8 @@ pub(crate) fn parse(list: &str) -> Result<Vec<Mutant>, String> {
             return Err(format!("{name}: no line <<<< after its effect"));
         }
         let mut until = |end: &str| lines.by_ref().take_while(|line| *line != end).collect::<Vec<_>>().join("\n");
-        let (old, new) = (until("===="), until(">>>>"));
+        let old = until("====");
+        let new = until(">>>>");
         mutants.push(Mutant { name: name.to_owned(), file: file.to_owned(), effect, old, new, survivor: None });
     }
     Ok(mutants)

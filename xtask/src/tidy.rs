@@ -74,7 +74,9 @@ pub(crate) fn run(root: &Path) -> bool {
     for finding in &findings {
         eprintln!("{finding}");
     }
-    let (sources, manifests, documents) = (tree.sources.len(), tree.manifests.len(), tree.documents.len());
+    let sources = tree.sources.len();
+    let manifests = tree.manifests.len();
+    let documents = tree.documents.len();
     let largest = rings::largest(&tree.sources).into_iter().max_by_key(|(_, ring)| ring.len());
     if let Some((name, ring)) = largest {
         println!("tidy: the largest ring is in {name}, {} modules: {}", ring.len(), ring.join(", "));

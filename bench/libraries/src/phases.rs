@@ -142,7 +142,8 @@ async fn find(name: &str, settings: &Settings) -> Outcome<()> {
     let subject = Subject::open(name, &settings.folder_of(name), settings.fill_limits).await?;
     let opened = started.elapsed().as_secs_f64();
     let mut random = SplitMix64::new(7);
-    let (mut found, mut wrong) = (0, 0);
+    let mut found = 0;
+    let mut wrong = 0;
     let started = Instant::now();
     for _ in 0..SAMPLE {
         let number = random.below(settings.values);
@@ -162,8 +163,10 @@ async fn trace(name: &str, settings: &Settings) -> Outcome<()> {
     let subject = Subject::open(name, &settings.folder_of(name), settings.trace_limits).await?;
     let weights = cumulative_weights();
     let mut random = SplitMix64::new(11);
-    let (mut hits, mut requested_bytes) = (0, 0);
-    let (started, cpu_before) = (Instant::now(), cpu_seconds()?);
+    let mut hits = 0;
+    let mut requested_bytes = 0;
+    let started = Instant::now();
+    let cpu_before = cpu_seconds()?;
     for _ in 0..settings.requests {
         let drawn = random.share();
         let number = weights.partition_point(|weight| *weight < drawn) as u64;
@@ -206,7 +209,8 @@ fn value_of(number: u64, bytes: usize) -> Bytes {
 /// Returns the length of an object, by a lognormal distribution.
 fn object_bytes(number: u64) -> usize {
     let mut random = SplitMix64::new(number ^ 0x5eed);
-    let (radius, angle) = ((-2.0 * (1.0 - random.share()).ln()).sqrt(), std::f64::consts::TAU * random.share());
+    let radius = (-2.0 * (1.0 - random.share()).ln()).sqrt();
+    let angle = std::f64::consts::TAU * random.share();
     let bytes = (LOG_MEAN + LOG_SPREAD * radius * angle.cos()).exp();
     (bytes as usize).clamp(100, OBJECT_BYTES_MAX)
 }

@@ -160,7 +160,8 @@ impl BenchResult {
 
     /// Returns the kernel's counts from first to last.
     pub fn kernel_total(&self) -> Option<KernelCounts> {
-        let (first, last) = (self.kernel.first()?, self.kernel.iter().rfind(|sample| sample.is_known)?);
+        let first = self.kernel.first()?;
+        let last = self.kernel.iter().rfind(|sample| sample.is_known)?;
         Some(KernelCounts {
             at_s: last.at_s - first.at_s,
             cpu_s: last.cpu_s - first.cpu_s,

@@ -108,7 +108,8 @@ impl ObjectNature {
     /// Fills `bytes` with the content of version `number` from `offset_bytes` on.
     pub(crate) fn fill(&self, number: u64, offset_bytes: u64, bytes: &mut [u8]) {
         let key = mix(self.seed ^ number);
-        let (mut word, skip) = (offset_bytes / 8, (offset_bytes % 8) as usize);
+        let mut word = offset_bytes / 8;
+        let skip = (offset_bytes % 8) as usize;
         let first = bytes.len().min((8 - skip) % 8);
         let (head, rest) = bytes.split_at_mut(first);
         if first > 0 {
@@ -125,7 +126,8 @@ impl ObjectNature {
     pub(crate) fn first_wrong(&self, number: u64, offset_bytes: u64, bytes: &[u8]) -> Option<usize> {
         let mut expected = [0; CHECK_BYTES];
         bytes.chunks(CHECK_BYTES).enumerate().find_map(|(position, piece)| {
-            let (expected, begin) = (&mut expected[..piece.len()], position * CHECK_BYTES);
+            let expected = &mut expected[..piece.len()];
+            let begin = position * CHECK_BYTES;
             self.fill(number, offset_bytes + begin as u64, expected);
             // Compared as a whole first, which is what happens and is fast.
             let is_wrong = expected != piece;

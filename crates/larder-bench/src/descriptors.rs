@@ -145,7 +145,8 @@ fn serve_by_poll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<Ser
     let mut entries: Vec<_> = idle.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
     entries.extend(active.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
     let begun = cpu::of_thread();
-    let (mut requests, mut calls) = (0, 0);
+    let mut requests = 0;
+    let mut calls = 0;
     loop {
         poll(&mut entries, None)?;
         calls += 1;
@@ -170,7 +171,8 @@ fn serve_by_epoll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<Se
         epoll::add(&set, socket, EventData::new_u64(number), EventFlags::IN)?;
     }
     let begun = cpu::of_thread();
-    let (mut requests, mut calls) = (0, 0);
+    let mut requests = 0;
+    let mut calls = 0;
     let mut events = Vec::with_capacity(EVENTS_MAX);
     loop {
         events.clear();

@@ -186,7 +186,8 @@ impl MeasureSteps<'_> {
                 let mut pump = Pump::new(device, PumpWork::RandomWrite, write_bytes, depth);
                 let what = format!("random writes of {} KiB, {depth} in flight", write_bytes >> 10);
                 let outcome = self.run(&what, 1, &mut pump)?;
-                let (per_second, cpu_us) = (outcome.per_second, outcome.cpu_us);
+                let per_second = outcome.per_second;
+                let cpu_us = outcome.cpu_us;
                 figures.push(WriteFigure { write_bytes, depth, per_second, cpu_us });
             }
         }

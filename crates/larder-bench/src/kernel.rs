@@ -60,7 +60,8 @@ impl WatchedProcesses {
     /// Returns the kernel's name of the disk that contains `path`.
     pub fn disk_of(path: &Path) -> Option<String> {
         let number = fs::metadata(path).ok()?.dev();
-        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let major = rustix::fs::major(number);
+        let minor = rustix::fs::minor(number);
         let place = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
         Some(place.file_name()?.to_str()?.to_owned())
     }

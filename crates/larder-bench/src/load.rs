@@ -17,13 +17,14 @@ use crate::{
 };
 pub use client::Target;
 use client::{Clients, FetchFault, FetchOutcome, FetchResult};
+use larder_device::IgnorePoison;
 use larder_workload::{Random, Request};
 pub use record::{Complaint, PhaseFigures, RequestCounts, SecondFigures};
 use record::{DueTime, Recorder};
 use std::{
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -116,12 +117,14 @@ impl Load {
             is_over: AtomicBool::new(false),
             early,
         });
-        let (own, all) = (cpu::of_thread(), cpu::own());
+        let own_before = cpu::of_thread();
+        let all_before = cpu::own();
         match self.loop_kind {
             Loop::Open(rate) => self.open(&shared, requests, rate, progress).await?,
             Loop::Closed(users) => self.closed(&shared, requests, users, progress).await?,
         }
-        let (own, all) = ((cpu::of_thread() - own).as_secs_f64(), (cpu::own() - all).as_secs_f64());
+        let own = (cpu::of_thread() - own_before).as_secs_f64();
+        let all = (cpu::own() - all_before).as_secs_f64();
         let lasted_s = shared.begun.elapsed().as_secs_f64();
         let mut recorder = shared.lock();
         let recorder = std::mem::replace(&mut *recorder, Recorder::new());
@@ -155,7 +158,8 @@ impl Load {
                     break;
                 }
                 let wanted = rate * Phase::at(phase.load, share);
-                let (recurrence, specials) = (Phase::at(phase.recurrence, share), Phase::at(phase.specials, share));
+                let recurrence = Phase::at(phase.recurrence, share);
+                let specials = Phase::at(phase.specials, share);
                 let Some(arrival) = requests.lock().arrival(recurrence, specials) else { break };
                 filled += fills(&arrival);
                 // The more requests an arrival brings along, the later the next one is due, so that the total rate is
@@ -191,7 +195,8 @@ impl Load {
         let time = self.time();
         let mut tasks = JoinSet::new();
         for _ in 0..users.clamp(1, Load::UNDER_WAY_MAX) {
-            let (shared, requests) = (Arc::clone(shared), requests.clone());
+            let shared = Arc::clone(shared);
+            let requests = requests.clone();
             tasks.spawn(async move {
                 while !shared.is_over.load(Ordering::Relaxed) {
                     let Some(arrival) = requests.lock().arrival(1.0, 1.0) else {
@@ -235,7 +240,7 @@ impl Requests {
     }
 
     fn lock(&self) -> MutexGuard<'_, RequestSource> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 
@@ -251,7 +256,7 @@ struct RunState {
 
 impl RunState {
     fn lock(&self) -> MutexGuard<'_, Recorder> {
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recorder.lock().ignore_poison()
     }
 
     /// Starts the requests that are due now.
@@ -351,7 +356,8 @@ async fn warm_up(
         );
         let mut tasks = JoinSet::new();
         for asked in some {
-            let (clients, asked) = (Arc::clone(clients), asked.clone());
+            let clients = Arc::clone(clients);
+            let asked = asked.clone();
             tasks.spawn(async move { clients.fetch(&asked).await });
         }
         while let Some(fetched) = tasks.join_next().await {

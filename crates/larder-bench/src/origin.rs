@@ -161,7 +161,8 @@ async fn connection(stream: TcpStream, shared: Arc<OriginState>) {
     let most = shared.options.closes_connections.then(|| shared.uses.draw(&mut Random::new(mix(number))) + 1);
     let left = AtomicU64::new(most.unwrap_or(u64::MAX));
     let service = service_fn(|request: Request<Incoming>| {
-        let (shared, is_last) = (Arc::clone(&shared), left.fetch_sub(1, Ordering::Relaxed) == 1);
+        let shared = Arc::clone(&shared);
+        let is_last = left.fetch_sub(1, Ordering::Relaxed) == 1;
         async move { Ok::<_, Infallible>(respond(request, &shared, is_last).await) }
     });
     // A client that closes the connection is not an error.

@@ -212,14 +212,16 @@ fn peak_plot(results: &[BenchResult]) -> Figure {
     });
     let rates = || results.iter().flat_map(|result| &result.peak).map(|step| step.rate);
     let limit = results.iter().map(|result| result.peak_limit_us).max().unwrap_or_default() as f64 / 1000.0;
-    let (low, high) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
+    let low = rates().fold(f64::INFINITY, f64::min);
+    let high = rates().fold(0.0, f64::max);
     let points = vec![(low, limit), (high, limit)];
     lines.push(FigureLine { points, hue: Hue::Grey, is_dashed: true, ..FigureLine::default() });
     figure("requests per second", "99% take at most, milliseconds", Scale::Logarithmic, lines)
 }
 
 fn figure(x_label: &str, y_label: &str, scale: Scale, lines: Vec<FigureLine>) -> Figure {
-    let (x_label, y_label) = (x_label.to_owned(), y_label.to_owned());
+    let x_label = x_label.to_owned();
+    let y_label = y_label.to_owned();
     Figure { x_label, y_label, scale, content: FigureContent::Lines(lines), ..Figure::default() }
 }
 

@@ -218,13 +218,15 @@ async fn measure(
     let kept = (job.size_bytes as f64 * KEPT_SHARE / job.mean_bytes as f64) as u64;
     let mut random = Random::new(0);
     let before = run.store.stats();
-    let (mut time, mut cpu) = (Duration::ZERO, Duration::ZERO);
+    let mut time = Duration::ZERO;
+    let mut cpu = Duration::ZERO;
     let mut is_over = false;
     while !is_over {
         progress("asking", time.as_secs_f64() / job.time.as_secs_f64());
         forget_files(place);
         let round = Arc::new(RecentRound::new(run.next.load(Ordering::Relaxed), kept, &mut random));
-        let (begun, cpu_begun) = (Instant::now(), cpu::own());
+        let begun = Instant::now();
+        let cpu_begun = cpu::own();
         let end = begun + job.time.saturating_sub(time);
         ask(run, job, &round, end, &mut random).await?;
         is_over = Instant::now() >= end;
@@ -259,7 +261,9 @@ async fn ask(
 ) -> Result<(), Error> {
     let mut tasks = JoinSet::new();
     for _ in 0..job.depth.max(1) {
-        let (run, round, job) = (Arc::clone(run), Arc::clone(round), job.clone());
+        let run = Arc::clone(run);
+        let round = Arc::clone(round);
+        let job = job.clone();
         let mut random = Random::new(random.bits());
         tasks.spawn(async move {
             while Instant::now() < end && !round.is_over() {

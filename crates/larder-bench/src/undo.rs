@@ -5,6 +5,7 @@
 //! process exits as if the signal had ended it. While an [`EndsEarly`] exists, the first signal only requests an early
 //! end, so that the results so far are not lost; a second signal ends the process. SIGKILL cannot be handled.
 
+use larder_device::IgnorePoison;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::{
     fs,
@@ -12,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
     process::{self, Child, Command},
     sync::{
-        Mutex, MutexGuard, Once, PoisonError,
+        Mutex, MutexGuard, Once,
         atomic::{AtomicI32, AtomicUsize, Ordering},
         mpsc,
     },
@@ -121,7 +122,7 @@ fn watch() {
 }
 
 fn lock() -> MutexGuard<'static, Vec<(u64, Work)>> {
-    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+    PENDING.lock().ignore_poison()
 }
 
 fn wait_for_signals(watching: &mpsc::Sender<()>) {
@@ -173,7 +174,8 @@ mod tests {
     #[test]
     fn what_was_made_is_gone_when_its_undo_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, inner) = (folder.path().join("file"), folder.path().join("folder"));
+        let file = folder.path().join("file");
+        let inner = folder.path().join("folder");
         fs::write(&file, "x").unwrap();
         fs::create_dir(&inner).unwrap();
         fs::write(inner.join("file"), "x").unwrap();

@@ -6,10 +6,11 @@
 use crate::Value;
 use futures_channel::oneshot;
 use futures_util::{FutureExt, future::Shared};
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     error,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 /// The error of a fetch, for each caller.
@@ -77,7 +78,7 @@ impl Fetches {
     }
 
     fn lock(&self) -> MutexGuard<'_, RunningFetches> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().ignore_poison()
     }
 }
 

@@ -59,6 +59,8 @@ pub use cache::Cache;
 pub use counters::{CacheEvent, CacheStats};
 pub use entry::EntryRequest;
 pub use error::{Error, Result};
+#[doc(hidden)] // for larder-tower and larder-reqwest
+pub use larder_device::IgnorePoison;
 pub use larder_store;
 pub use memory::{ChangeMoment, MemoryCache, Weigh};
 pub use size::{ByteSize, SizeError};

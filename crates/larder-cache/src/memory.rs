@@ -7,13 +7,14 @@
 //! group of keys. A change of one key keeps values of its group that are being read from entering memory, which costs
 //! no more than a copy. The replacement policy (Clock-PRO with ghosts, from the library) resists scans.
 
+use larder_device::IgnorePoison;
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     marker::PhantomData,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{
             AtomicU64,
             Ordering::{AcqRel, Acquire, Relaxed},
@@ -245,7 +246,7 @@ impl<V: Weigh + Clone> fmt::Debug for MemoryCache<V> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 /// Weighs values by their memory in bytes.

@@ -19,6 +19,7 @@ mod writing;
 
 use file::TagRecord;
 pub(crate) use file::{TagFile, read_file};
+use larder_device::IgnorePoison;
 use larder_store::Store;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::{
@@ -27,7 +28,7 @@ use std::{
     hash::Hasher,
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 use writing::TagWriter;
 
@@ -163,7 +164,7 @@ impl TagRemovals {
     /// tags and nobody is about that. [`TagRemovals::end_forgetting`] must follow.
     pub(crate) fn begin_forgetting(&self) -> Option<Generation> {
         let removed = self.read();
-        let mut state = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.forgetting.lock().ignore_poison();
         if state.is_running || removed.by_tag.len() <= state.due_at {
             return None;
         }
@@ -179,7 +180,7 @@ impl TagRemovals {
             removed.forget(up_to);
         }
         let due_at = TAG_COUNT_USUAL.max(2 * removed.by_tag.len());
-        *self.forgetting.lock().unwrap_or_else(PoisonError::into_inner) = ForgettingState { is_running: false, due_at };
+        *self.forgetting.lock().ignore_poison() = ForgettingState { is_running: false, due_at };
     }
 
     /// Returns whether a value with these tags, begun in `generation`, is removed.
@@ -201,15 +202,15 @@ impl TagRemovals {
     }
 
     fn lock_begun(&self) -> MutexGuard<'_, BTreeMap<Generation, usize>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begun.lock().ignore_poison()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, RemovedTags> {
-        self.removed.read().unwrap_or_else(PoisonError::into_inner)
+        self.removed.read().ignore_poison()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, RemovedTags> {
-        self.removed.write().unwrap_or_else(PoisonError::into_inner)
+        self.removed.write().ignore_poison()
     }
 }
 

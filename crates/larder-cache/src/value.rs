@@ -248,7 +248,8 @@ impl ValueReader {
             return Poll::Ready(Ok(None));
         }
         let step = self.step.get_or_insert_with(|| {
-            let (value, range) = (self.value.clone(), piece(&(self.position..self.end)));
+            let value = self.value.clone();
+            let range = piece(&(self.position..self.end));
             Box::pin(async move { value.read(range).await })
         });
         let outcome = ready!(step.as_mut().poll(context));

@@ -9,12 +9,13 @@
 //! one shard when work begins and when the last work on a key ends, a load to look for a mark, and a short lock of the
 //! key for a commit. Memory: about 200 bytes for each key with work in progress.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     fmt,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{
             AtomicU64, AtomicUsize,
             Ordering::{AcqRel, Acquire, Release},
@@ -324,7 +325,7 @@ impl fmt::Debug for MarkedCommits {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 /// Larger than the number of threads that begin and end work at once.

@@ -131,7 +131,8 @@ impl ValueWriter {
         }
         let new = self.complete().await?;
         let NewValue { head, pieces } = &new;
-        let (len_bytes, lifetime) = (head.len_bytes, head.lifetime);
+        let len_bytes = head.len_bytes;
+        let lifetime = head.lifetime;
         let body = match head.chunks {
             Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(self.cache.store(), key, id, len_bytes))),
             None => ValueBody::Memory(pieces.concat().into()),

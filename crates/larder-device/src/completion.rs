@@ -3,11 +3,12 @@
 //! Invariant: every operation completes exactly once, with an error if its device is dropped. Cost: one allocation per
 //! awaited operation.
 
+use crate::ignore_poison::IgnorePoison;
 use std::{
     future::Future,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
 };
 
@@ -49,7 +50,7 @@ impl<T> Completion<T> {
     fn deliver(&mut self, result: io::Result<T>) {
         match self.0.take() {
             Some(CompletionTarget::Future(slot)) => {
-                let mut state = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = slot.0.lock().ignore_poison();
                 let before = std::mem::replace(&mut *state, SlotState::Done(result));
                 drop(state);
                 if let SlotState::Waiting(Some(waker)) = before {
@@ -79,7 +80,7 @@ impl<T> Future for PendingTransfer<T> {
     type Output = io::Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.0.lock().ignore_poison();
         match std::mem::replace(&mut *state, SlotState::Taken) {
             SlotState::Done(result) => Poll::Ready(result),
             SlotState::Waiting(_) => {

@@ -10,11 +10,12 @@
 
 mod plan;
 
+use crate::ignore_poison::IgnorePoison;
 use std::{
     collections::VecDeque,
     io, mem,
     ops::ControlFlow,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use rustix::io::Errno;
@@ -265,7 +266,7 @@ impl FaultyDevice {
     }
 
     fn lock(&self) -> MutexGuard<'_, FaultyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -13,6 +13,7 @@
 //! | test without a disk | [`MemoryDevice`], [`MemoryDirectory`] |
 //! | test errors, short transfers, reordering and power losses, by seed | [`FaultyDevice`] with a [`FaultPlan`] |
 //! | test a failed assertion of the caller | [`PanickingDevice`] |
+//! | lock a mutex whose holder may have panicked | [`IgnorePoison`] |
 //! | try a change without writing it | [`OverlayDevice`] |
 //! | put a device of your own around another | [`delegate_device!`] |
 //!
@@ -44,6 +45,7 @@ mod device;
 mod directory;
 mod error;
 mod faulty;
+mod ignore_poison;
 mod in_flight;
 mod memory;
 mod overlay;
@@ -65,6 +67,7 @@ pub use device::{Device, Transfer};
 pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirectory};
 pub use error::{DeviceError, DeviceErrorKind, Result};
 pub use faulty::{FaultPlan, FaultStats, FaultyDevice};
+pub use ignore_poison::IgnorePoison;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use panicking::{PanickingDevice, PlannedPanic};

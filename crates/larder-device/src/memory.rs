@@ -3,9 +3,10 @@
 //! Owns: pages that are created by their first write; an absent page reads as zeros. Nothing is durable. Invariant:
 //! every operation completes inside `submit`. Cost: one copy; a snapshot shares all pages until one side writes them.
 
+use crate::ignore_poison::IgnorePoison;
 use std::{
     io,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
 };
 
 use crate::{
@@ -76,7 +77,7 @@ impl MemoryDevice {
             let (index, start) = place(offset_bytes + done_bytes as u64);
             let end = (done_bytes + PAGE_SIZE_BYTES - start).min(from.len());
             let part = &from[done_bytes..end];
-            let mut page = self.pages[index].write().unwrap_or_else(PoisonError::into_inner);
+            let mut page = self.pages[index].write().ignore_poison();
             let page = page.get_or_insert_with(|| Arc::new(vec![0; PAGE_SIZE_BYTES]));
             Arc::make_mut(page)[start..start + part.len()].copy_from_slice(part);
             done_bytes = end;
@@ -118,7 +119,7 @@ fn place(offset_bytes: u64) -> (usize, usize) {
 }
 
 fn read_lock(page: &RwLock<Page>) -> std::sync::RwLockReadGuard<'_, Page> {
-    page.read().unwrap_or_else(PoisonError::into_inner)
+    page.read().ignore_poison()
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 //! Owns: the written blocks. Their number is not limited, because an inspection writes little. Invariant: the device
 //! below is only read. Cost: a copy per write; a read also searches the table of written blocks.
 
+use crate::ignore_poison::IgnorePoison;
 use std::{
     collections::BTreeMap,
     io,
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use crate::{AlignedBuffer, Completion, Device, Transfer, in_flight::TransferBounds};
@@ -76,5 +77,5 @@ impl Device for OverlayDevice {
 }
 
 fn lock(blocks: &Mutex<Blocks>) -> MutexGuard<'_, Blocks> {
-    blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    blocks.lock().ignore_poison()
 }

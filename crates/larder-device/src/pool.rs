@@ -31,7 +31,8 @@ impl<T: Send + 'static> ThreadPool<T> {
         // Filled in place, so that the threads already started end when a later one is refused.
         let mut pool = Self { queue: Arc::default(), threads: Vec::with_capacity(thread_count.get()) };
         for index in 0..thread_count.get() {
-            let (queue, work) = (Arc::clone(&pool.queue), Arc::clone(&work));
+            let queue = Arc::clone(&pool.queue);
+            let work = Arc::clone(&work);
             let thread = thread::Builder::new().name(format!("{name}-{index}")).spawn(move || {
                 while let Some(piece) = queue.pop() {
                     work(piece);

@@ -3,10 +3,11 @@
 //! Owns: a bounded queue that never blocks its producers. The work is done elsewhere. Invariant: a pushed item is taken
 //! by exactly one taker, or returned to the caller. Cost: one short lock per push.
 
+use crate::ignore_poison::IgnorePoison;
 use std::{
     collections::VecDeque,
     io,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard},
 };
 
 /// Most items in a queue. Beyond, work fails, and requests bypass the cache.
@@ -47,10 +48,8 @@ impl<T> TransferQueue<T> {
     /// Takes the oldest item, waiting for one. Returns `None` once the queue is closed and empty.
     pub(super) fn pop(&self) -> Option<T> {
         let state = self.lock();
-        let mut state = self
-            .filled
-            .wait_while(state, |state| state.waiting.is_empty() && !state.is_closed)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state =
+            self.filled.wait_while(state, |state| state.waiting.is_empty() && !state.is_closed).ignore_poison();
         state.waiting.pop_front()
     }
 
@@ -70,7 +69,7 @@ impl<T> TransferQueue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

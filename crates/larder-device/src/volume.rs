@@ -139,7 +139,8 @@ impl VolumeFile {
     /// # Errors
     /// As [`VolumeFile::read_exact_at`].
     pub fn foreign_content(&self) -> Result<Option<&'static str>> {
-        let (head, tail) = (self.read_end(0)?, self.read_end(self.len_bytes().saturating_sub(foreign::ENDS_BYTES))?);
+        let head = self.read_end(0)?;
+        let tail = self.read_end(self.len_bytes().saturating_sub(foreign::ENDS_BYTES))?;
         let ends = foreign::DeviceEnds { len_bytes: self.len_bytes(), head: head.as_slice(), tail: tail.as_slice() };
         Ok(foreign::find(&ends))
     }

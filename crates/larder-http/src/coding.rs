@@ -104,7 +104,8 @@ impl Default for Compression {
 impl CodingWish {
     /// Returns a request's wish. `None` if the response to such a request is never encoded.
     pub fn of<T>(request: &Request<T>) -> Option<Self> {
-        let (method, fields) = (request.method(), request.headers());
+        let method = request.method();
+        let fields = request.headers();
         if method != Method::GET && method != Method::HEAD {
             return None;
         }

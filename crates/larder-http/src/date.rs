@@ -33,9 +33,13 @@ pub fn format_http_date(moment: Timestamp) -> HeaderValue {
 /// Formats a moment as `1994-11-06T08:49:37.000Z` (RFC 3339). A moment outside 1970 to 9999 is clamped to that range.
 pub fn format_instant(moment: Timestamp) -> String {
     let moment = moment.as_millis().clamp(0, LAST_SECOND * 1000);
-    let (secs, millis) = (moment / 1000, moment % 1000);
-    let ((year, month, day), second) = (civil_from_days(secs / DAY_SECS), secs % DAY_SECS);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let secs = moment / 1000;
+    let millis = moment % 1000;
+    let (year, month, day) = civil_from_days(secs / DAY_SECS);
+    let second = secs % DAY_SECS;
+    let hour = second / 3600;
+    let minute = second / 60 % 60;
+    let second = second % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
@@ -44,7 +48,9 @@ pub fn parse_instant(text: &str) -> Option<Timestamp> {
     let (whole, fraction) = text.strip_suffix('Z')?.split_at_checked(19)?;
     let &[_, _, _, _, b'-', _, _, b'-', _, _, b'T', ..] = whole.as_bytes() else { return None };
     let digits = whole.as_bytes();
-    let (year, month, day) = (number(&digits[..4])?, number(&digits[5..7])?, number(&digits[8..10])?);
+    let year = number(&digits[..4])?;
+    let month = number(&digits[5..7])?;
+    let day = number(&digits[8..10])?;
     if !(1..=12).contains(&month) {
         return None;
     }
@@ -80,7 +86,8 @@ fn parse_rfc850(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     literals.iter().all(|(at, byte)| rest[*at] == *byte).then_some(())?;
     is_gmt(&rest[21..]).then_some(())?;
     let in_century = number(&rest[9..11])?;
-    let (month, day) = (month(&rest[5..8])?, number(&rest[2..4])?);
+    let month = month(&rest[5..8])?;
+    let day = number(&rest[2..4])?;
     let (year_now, _, _) = civil_from_days(now.as_secs().div_euclid(DAY_SECS));
     let mut year = year_now - year_now.rem_euclid(100) + in_century;
     // The year lies between 50 years before and 50 years after now.
@@ -105,7 +112,9 @@ fn parse_asctime(value: &[u8]) -> Option<Timestamp> {
 /// Returns the moment of a date and a time of the form `hh:mm:ss`, which may be a leap second.
 fn moment(year: i64, month: i64, day: i64, time: &[u8]) -> Option<Timestamp> {
     let &[_, _, b':', _, _, b':', _, _] = time else { return None };
-    let (hour, minute, second) = (number(&time[..2])?, number(&time[3..5])?, number(&time[6..])?);
+    let hour = number(&time[..2])?;
+    let minute = number(&time[3..5])?;
+    let second = number(&time[6..])?;
     if hour > 23 || minute > 59 || second > 60 || day < 1 || day > days_in_month(year, month) {
         return None;
     }

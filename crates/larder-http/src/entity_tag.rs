@@ -51,7 +51,8 @@ impl<'a> EntityTag<'a> {
         let end = inner.iter().position(|byte| *byte == b'"');
         steps::take(end.unwrap_or(inner.len()));
         let end = end?;
-        let (opaque, rest) = (&inner[..end], &inner[end + 1..]);
+        let opaque = &inner[..end];
+        let rest = &inner[end + 1..];
         let valid = opaque.iter().all(|byte| matches!(byte, 0x21 | 0x23..=0x7e | 0x80..));
         valid.then_some((Self { weak, opaque }, rest))
     }

@@ -102,15 +102,16 @@ fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
 fn cache_control(bytes: &[u8]) {
     assert!(directives(bytes).count() <= bytes.len(), "a directive has an octet at least");
     let both = fields(&[(header::CACHE_CONTROL, bytes), (header::AGE, bytes)]);
-    let (response, request) =
-        (ResponseDirectives::from_fields(&both, &TargetList::default()), RequestDirectives::from_fields(&both));
+    let response = ResponseDirectives::from_fields(&both, &TargetList::default());
+    let request = RequestDirectives::from_fields(&both);
     assert!(!response.targeted && !request.pragma_no_cache, "nothing came from another field");
     let _ = received_age(&both);
 }
 
 fn vary(bytes: &[u8]) {
     let (names, value) = halves(bytes);
-    let (response, settings) = (fields(&[(header::VARY, names)]), Settings::default());
+    let response = fields(&[(header::VARY, names)]);
+    let settings = Settings::default();
     let request = fields(&[
         (HeaderName::from_static("foo"), value),
         (HeaderName::from_static("foo"), names),

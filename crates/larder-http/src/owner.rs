@@ -301,7 +301,8 @@ mod tests {
     fn order_of_the_list_makes_no_difference() {
         let listed = nodes(&[1, 2, 1]);
         let turned: Vec<OwnerNode> = listed.iter().rev().cloned().collect();
-        let (one, other) = (OwnerTable::new(&listed).unwrap(), OwnerTable::new(&turned).unwrap());
+        let one = OwnerTable::new(&listed).unwrap();
+        let other = OwnerTable::new(&turned).unwrap();
         assert!((0..SLOT_COUNT).all(|slot| listed[one.owner(slot)] == turned[other.owner(slot)]));
     }
 

@@ -66,7 +66,8 @@ pub fn parse_content_range(value: &[u8]) -> Option<ContentRange> {
         return None;
     }
     let slash = rest.iter().position(|byte| *byte == b'/')?;
-    let (range, total) = (&rest[..slash], &rest[slash + 1..]);
+    let range = &rest[..slash];
+    let total = &rest[slash + 1..];
     let total_len = if total == b"*" { None } else { Some(exact_u64(total)?) };
     if range == b"*" {
         return total_len.map(|total_len| ContentRange::Unsatisfied { total_len });

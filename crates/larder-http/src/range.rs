@@ -178,7 +178,8 @@ pub fn content_range_unsatisfied(total_len: u64) -> HeaderValue {
 
 fn parse_value(value: &[u8]) -> RangeRequest {
     let Some(equals) = value.iter().position(|byte| *byte == b'=') else { return RangeRequest::Absent };
-    let (unit, set) = (&value[..equals], &value[equals + 1..]);
+    let unit = &value[..equals];
+    let set = &value[equals + 1..];
     if !unit.eq_ignore_ascii_case(b"bytes") {
         return RangeRequest::Absent;
     }
@@ -238,7 +239,8 @@ fn joined(spans: &[Span]) -> Vec<Span> {
 
 fn parse_range(element: &[u8]) -> Option<ByteRange> {
     let dash = element.iter().position(|byte| *byte == b'-')?;
-    let (first, last) = (&element[..dash], &element[dash + 1..]);
+    let first = &element[..dash];
+    let last = &element[dash + 1..];
     if first.is_empty() {
         return Some(ByteRange::Suffix { len: parse_u64(last)? });
     }

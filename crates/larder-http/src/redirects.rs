@@ -133,7 +133,8 @@ mod tests {
     }
 
     fn chain(status: u16, lines: &[(&'static str, &'static str)]) -> Chain {
-        let (request_fields, response_fields) = (HeaderMap::new(), fields(lines));
+        let request_fields = HeaderMap::new();
+        let response_fields = fields(lines);
         let now = Timestamp::from_millis(1_000_000_000_000);
         let exchange = Exchange {
             method: &Method::GET,
@@ -171,7 +172,8 @@ mod tests {
 
     #[test]
     fn https_is_left_only_if_it_is_said() {
-        let (secure, plain) = (uri("https://a/"), uri("http://a/"));
+        let secure = uri("https://a/");
+        let plain = uri("http://a/");
         for (from, to, following, may) in [
             (&secure, &secure, RedirectPolicy::None, false),
             (&secure, &secure, RedirectPolicy::Safe, true),

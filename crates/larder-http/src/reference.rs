@@ -14,7 +14,8 @@ pub(crate) fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
     {
         return reference.parse().ok();
     }
-    let (scheme, authority) = (base.scheme_str()?, base.authority()?.as_str());
+    let scheme = base.scheme_str()?;
+    let authority = base.authority()?.as_str();
     if let Some(rest) = reference.strip_prefix("//") {
         return format!("{scheme}://{rest}").parse().ok();
     }

@@ -53,7 +53,8 @@ pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
         return false;
     }
     if let Some(value) = not_modified_fields.get(ETAG) {
-        let (tag, stored_tag) = (EntityTag::parse(value.as_bytes()), stored.entity_tag());
+        let tag = EntityTag::parse(value.as_bytes());
+        let stored_tag = stored.entity_tag();
         return match (tag, stored_tag) {
             (Some(tag), Some(stored_tag)) if tag.weak => tag.matches_weakly(&stored_tag),
             (Some(tag), Some(stored_tag)) => tag.matches_strongly(&stored_tag),
@@ -135,7 +136,8 @@ pub fn is_described(
 /// If the 304 names more fields in Vary, the selecting fields are taken from its request. If no request can match,
 /// [`crate::storable::decide_updated`] refuses the response.
 pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) -> StoredHead {
-    let (request_time, response_time) = (answer.request_time, answer.response_time);
+    let request_time = answer.request_time;
+    let response_time = answer.response_time;
     let mut updates = answer.response_fields.clone();
     strip_hop_by_hop(&mut updates);
     updates.remove(CONTENT_LENGTH);

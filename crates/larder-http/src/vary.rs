@@ -303,7 +303,9 @@ fn languages(fields: &HeaderMap) -> Vec<u8> {
 /// Appends a line with one space after each comma outside quotes and no other white space around it.
 fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
     let line_start = joined.len();
-    let (mut quoted, mut escaped, mut after_comma) = (false, false, true);
+    let mut quoted = false;
+    let mut escaped = false;
+    let mut after_comma = true;
     for byte in line {
         match byte {
             b' ' | b'\t' if after_comma => continue,

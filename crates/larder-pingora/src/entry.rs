@@ -36,7 +36,8 @@ const TAG_END: char = '\n';
 
 impl Entry {
     pub(crate) fn encode(&self) -> Bytes {
-        let (internal, header) = (&self.meta.0[..], &self.meta.1[..]);
+        let internal = &self.meta.0[..];
+        let header = &self.meta.1[..];
         let (number, len_bytes, inline) = match &self.body {
             EntryBody::Inline(bytes) => (0, bytes.len() as u64, bytes.as_ref()),
             EntryBody::Separate { number, len_bytes } => (*number, *len_bytes, &[][..]),
@@ -65,7 +66,8 @@ impl Entry {
         if front[0] != FORMAT_VERSION {
             return None;
         }
-        let (number, len_bytes) = (long(1), long(9));
+        let number = long(1);
+        let len_bytes = long(9);
         let internal_end = FRONT_BYTES.checked_add(short(17))?;
         let header_end = internal_end.checked_add(short(21))?;
         let tags_end = header_end.checked_add(short(25)).filter(|end| *end <= bytes.len())?;

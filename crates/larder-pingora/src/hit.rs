@@ -3,7 +3,7 @@
 use crate::storage::{storage_error, unusable};
 use async_trait::async_trait;
 use bytes::Bytes;
-use larder_cache::{Value, ValueReader};
+use larder_cache::{IgnorePoison, Value, ValueReader};
 use pingora_cache::{
     CacheKey,
     storage::{HandleHit, Storage},
@@ -12,7 +12,7 @@ use pingora_cache::{
 use pingora_error::Result;
 use std::{
     any::Any,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 /// A body being read.
@@ -52,7 +52,7 @@ impl HandleHit for LarderHit {
         match self {
             Self::Inline { left, .. } => Ok(left.take()),
             Self::Separate { reader, .. } => {
-                let reader = reader.get_mut().unwrap_or_else(PoisonError::into_inner);
+                let reader = reader.get_mut().ignore_poison();
                 reader.next().await.map_err(storage_error)
             }
         }

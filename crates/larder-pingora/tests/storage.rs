@@ -54,7 +54,8 @@ fn pattern(len: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn responses_of_every_length_survive_a_restart() {
-    let (directory, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
     let lengths = [0, 1, 32 << 10, (32 << 10) + 1, (1 << 20) + 5, 5 << 20];
     let key = |len: usize| CacheKey::new(format!("length {len}"), "");
     let (storage, cache) = open(directory.path());

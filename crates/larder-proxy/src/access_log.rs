@@ -5,12 +5,13 @@
 //! the buffers when the proxy stops are written. Cost: an exchange appends one line to its worker's buffer. A buffer
 //! goes to the writer when it is full, or once a second.
 
+use larder_device::IgnorePoison;
 use std::{
     fs::File,
     io::{self, Write},
     net::IpAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread::JoinHandle,
@@ -113,7 +114,7 @@ impl Drop for AccessLog {
 impl LineBuffer {
     /// Adds a line, and hands the buffer to the writer when it is full. Returns the number of lines that were dropped.
     pub(crate) fn push(&self, log: &AccessLog, format: &LogFormat, line: &OpenLogLine, sent: SentResponse) -> u64 {
-        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = self.0.lock().ignore_poison();
         // Writing to memory cannot fail.
         let _ = format.write(&mut *buffer, line, sent);
         if buffer.len() < BATCH_BYTES { 0 } else { log.offer(std::mem::take(&mut *buffer)) }
@@ -121,13 +122,13 @@ impl LineBuffer {
 
     /// Hands the buffered lines to the writer.
     pub(crate) fn flush(&self, log: &AccessLog) -> u64 {
-        let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let batch = std::mem::take(&mut *self.0.lock().ignore_poison());
         if batch.is_empty() { 0 } else { log.offer(batch) }
     }
 
     /// Hands the last lines to the writer. No more follow.
     pub(crate) fn flush_last(&self, log: &AccessLog) {
-        let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let batch = std::mem::take(&mut *self.0.lock().ignore_poison());
         if let Some(sender) = log.sender.as_ref().filter(|_| !batch.is_empty()) {
             // The writer outlives its senders, unless it panicked, which it has reported.
             let _ = sender.send(LogJob::Write(batch));
@@ -208,7 +209,8 @@ mod tests {
     #[test]
     fn file_that_was_moved_away_is_made_anew_and_no_line_is_lost() {
         let directory = tempfile::tempdir().unwrap();
-        let (path, moved) = (directory.path().join("access.log"), directory.path().join("access.log.1"));
+        let path = directory.path().join("access.log");
+        let moved = directory.path().join("access.log.1");
         let log = AccessLog::open(&AccessLogTarget::File(path.clone())).unwrap();
         let buffer = LineBuffer::default();
         push(&buffer, &log);
@@ -226,7 +228,8 @@ mod tests {
     #[test]
     fn file_that_cannot_be_opened_again_is_written_on() {
         let directory = tempfile::tempdir().unwrap();
-        let (folder, moved) = (directory.path().join("log"), directory.path().join("moved"));
+        let folder = directory.path().join("log");
+        let moved = directory.path().join("moved");
         std::fs::create_dir(&folder).unwrap();
         let log = AccessLog::open(&AccessLogTarget::File(folder.join("access.log"))).unwrap();
         std::fs::rename(&folder, &moved).unwrap();

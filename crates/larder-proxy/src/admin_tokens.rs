@@ -96,8 +96,9 @@ mod tests {
     #[test]
     fn each_token_is_good_for_its_role_and_less() {
         let tokens = AdminTokens(TokenRoles::parse(FILE, ROLES).unwrap());
-        let (reader, purger, operator) =
-            (Some("Bearer 0123456789abcdef"), Some("bearer fedcba9876543210"), Some("Bearer 00112233445566778899"));
+        let reader = Some("Bearer 0123456789abcdef");
+        let purger = Some("bearer fedcba9876543210");
+        let operator = Some("Bearer 00112233445566778899");
         for (method, target, least) in [
             ("GET", "/metrics", 0),
             ("HEAD", "/", 0),

@@ -263,7 +263,8 @@ impl RequestHead {
         if self.origin.sends_proxy_header {
             request.extensions_mut().insert(self.ends);
         }
-        let (sink, expectation) = (self.interim.clone(), self.expectation.clone());
+        let sink = self.interim.clone();
+        let expectation = self.expectation.clone();
         if sink.is_some() || expectation.is_some() {
             let listener = InterimListener(Arc::new(move |status, fields| {
                 if let Some(expectation) = expectation.as_ref().filter(|_| status == StatusCode::CONTINUE) {

@@ -219,7 +219,9 @@ fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
         return None;
     }
     let mut permitted = Vec::new();
-    let (mut has_v4, mut has_v6, mut has_name) = (false, false, false);
+    let mut has_v4 = false;
+    let mut has_v6 = false;
+    let mut has_name = false;
     for host in hosts {
         let (HostPattern::Host(name) | HostPattern::Below(name)) = host else { continue };
         permitted.push(match name.parse::<IpAddr>() {

@@ -4,12 +4,13 @@
 //! from them before they send. Invariant: bytes that were sent are deducted from every bucket concerned. Cost: nothing
 //! without delay rules. Otherwise one lock and lookup per rule and piece, and 64 bytes for each recently served client.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     io,
     net::{IpAddr, Ipv6Addr},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll, ready},
     time::Instant,
 };
@@ -124,7 +125,7 @@ fn share_of(delay: &Delay, client: IpAddr) -> Option<RateShare> {
 impl DelayRow {
     /// Takes bytes from a bucket. Returns the time at which they may be sent.
     fn take(&self, share: RateShare, now: Instant, bytes: usize) -> Instant {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock().ignore_poison();
         let turn = buckets.by_share.entry(share).or_default().take(&self.pace, now, bytes as u64);
         if buckets.by_share.len() > buckets.sweep_at.max(SWEEP_MIN) {
             buckets.by_share.retain(|_, bucket| !bucket.is_full(now));
@@ -139,7 +140,8 @@ impl Pacer {
     pub(crate) fn poll_take(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<usize> {
         debug_assert!(wanted > 0, "nothing needs no leave");
         if self.granted == 0 {
-            let (now, bytes) = (Instant::now(), wanted.min(self.piece_bytes_max));
+            let now = Instant::now();
+            let bytes = wanted.min(self.piece_bytes_max);
             let turn = self.turns.iter().map(|(row, share)| row.take(*share, now, bytes)).max();
             self.granted = bytes;
             self.timer = turn.filter(|turn| *turn > now).map(|turn| Box::pin(sleep_until(turn.into())));
@@ -253,7 +255,8 @@ mod tests {
     #[test]
     fn buckets_that_are_full_are_forgotten() {
         let delays = DelayTable::new(&[delay(&[], RateSharing::Client)]);
-        let (row, start) = (&delays.rows[0], Instant::now());
+        let row = &delays.rows[0];
+        let start = Instant::now();
         for client in 0..u32::try_from(5 * SWEEP_MIN).unwrap() {
             let now = start + std::time::Duration::from_secs(u64::from(client));
             row.take(RateShare::Client(IpAddr::V4(client.into())), now, 100);

@@ -137,7 +137,9 @@ pub(crate) fn hex(octets: &[u8]) -> String {
 
 /// Decodes base32 (RFC 4648 6).
 fn octets_of_32(digits: &str) -> Option<Vec<u8>> {
-    let (mut octets, mut bits, mut bit_count) = (Vec::new(), 0_u32, 0);
+    let mut octets = Vec::new();
+    let mut bits = 0_u32;
+    let mut bit_count = 0;
     for digit in digits.trim_end_matches('=').bytes() {
         let value = match digit.to_ascii_uppercase() {
             letter @ b'A'..=b'Z' => letter - b'A',

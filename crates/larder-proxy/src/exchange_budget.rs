@@ -6,10 +6,11 @@
 //! them. Each use has a share of its own. Cost: two atomic additions per place; the memory cache is resized once per
 //! [`STEP_BYTES`].
 
+use larder_device::IgnorePoison;
 use std::{
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -202,7 +203,7 @@ impl StreamMemory {
     pub(crate) fn note(&self, count: u32) {
         let before = self.count_max.fetch_max(count, Relaxed);
         if count > before {
-            let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut place = self.place.lock().ignore_poison();
             place.grow(u64::from(count - before) * HTTP2_STREAM_BYTES);
         }
     }

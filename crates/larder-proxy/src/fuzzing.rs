@@ -11,11 +11,12 @@
 //! Properties: there is no panic; no client waits forever; a body that a client accepts as complete, from the origin or
 //! from the cache, is the one that the origin framed, or a range of it.
 
+use larder_device::IgnorePoison;
 use std::{
     io::{self, Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, LazyLock, Mutex, PoisonError,
+        Arc, LazyLock, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -71,9 +72,10 @@ pub fn run_alone(bytes: &[u8]) {
 /// If one of the module's properties is violated.
 pub fn run(bytes: &[u8]) {
     let at = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    let (asked, answer) = (&bytes[..at], bytes.get(at + 1..).unwrap_or_default());
+    let asked = &bytes[..at];
+    let answer = bytes.get(at + 1..).unwrap_or_default();
     let bench = &*BENCH;
-    *bench.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer.to_vec();
+    *bench.answer.lock().ignore_poison() = answer.to_vec();
     let target = format!("/{}", bench.count.fetch_add(1, Relaxed));
     let framed = framed_by(answer);
     for extra in [asked, b"Cache-Control: only-if-cached\r\n"] {
@@ -211,7 +213,7 @@ impl Bench {
         let answered = Arc::clone(&answer);
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
-                let answer = answered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let answer = answered.lock().ignore_poison().clone();
                 // The error is ignored, because the test is about the proxy's handling of a broken connection.
                 thread::spawn(move || drop(serve(socket, &answer)));
             }
@@ -250,7 +252,8 @@ impl Bench {
 /// Reads a request's head and sends the response.
 fn serve(mut socket: TcpStream, answer: &[u8]) -> io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))?;
-    let (mut head, mut piece) = (Vec::new(), [0; 4096]);
+    let mut head = Vec::new();
+    let mut piece = [0; 4096];
     while !head.windows(4).any(|window| window == b"\r\n\r\n") {
         match socket.read(&mut piece)? {
             0 => return Ok(()),
@@ -283,7 +286,8 @@ enum FramedAnswer {
 fn framed_by(answer: &[u8]) -> FramedAnswer {
     let Some(FuzzedResponse { version, fields, body, .. }) = read_final(answer) else { return FramedAnswer::Unclear };
     let count = |wanted: &str| fields.iter().filter(|(name, _)| name == wanted).count();
-    let (lengths, encodings) = (count("content-length"), count("transfer-encoding"));
+    let lengths = count("content-length");
+    let encodings = count("transfer-encoding");
     match body {
         _ if encodings > 0 && (lengths > 0 || encodings > 1 || version == b'0') => FramedAnswer::Broken,
         _ if lengths > 1 => FramedAnswer::Unclear,
@@ -314,13 +318,15 @@ fn read_final(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
 /// Reads a response in the plainest form, or returns `None` if its head has another form.
 fn read_response(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let (head, after) = (std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 4..]);
+    let head = std::str::from_utf8(&bytes[..end]).ok()?;
+    let after = &bytes[end + 4..];
     if head.replace("\r\n", "").contains(['\r', '\n']) {
         return None;
     }
     let mut lines = head.split("\r\n");
     let line = lines.next()?.strip_prefix("HTTP/1.")?;
-    let (version, rest) = (line.as_bytes().first().filter(|digit| b"01".contains(digit))?, line.get(1..)?);
+    let version = line.as_bytes().first().filter(|digit| b"01".contains(digit))?;
+    let rest = line.get(1..)?;
     let code = rest.strip_prefix(' ')?.get(..3)?;
     let status = code.bytes().all(|digit| digit.is_ascii_digit()).then(|| code.parse().ok())??;
     let mut fields = Vec::new();
@@ -415,7 +421,8 @@ pub(crate) mod tests {
             (state >> 16) as usize
         };
         for round in 0..rounds {
-            let (mut bytes, other) = (samples[round % samples.len()].to_vec(), samples[next() % samples.len()]);
+            let mut bytes = samples[round % samples.len()].to_vec();
+            let other = samples[next() % samples.len()];
             for _ in 0..=next() % 3 {
                 let at = next() % (bytes.len() + 1);
                 match next() % 6 {

@@ -102,7 +102,8 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitReq
         _ => return None,
     };
     note(if wanted == GitRequest::Pack { b"fetch" } else { b"ls-refs" });
-    let (mut has_delimiter, mut wants) = (false, 0);
+    let mut has_delimiter = false;
+    let mut wants = 0;
     loop {
         let packet = take_packet(&mut bytes)?;
         match packet {

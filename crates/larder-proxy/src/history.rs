@@ -10,11 +10,12 @@ mod series;
 mod sums;
 mod timed;
 
+use larder_device::IgnorePoison;
 use std::{
     io,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -160,7 +161,7 @@ impl History {
     }
 
     fn book(&self) -> MutexGuard<'_, CounterBook> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock().ignore_poison()
     }
 }
 

@@ -9,10 +9,8 @@
 
 mod find;
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use larder_device::IgnorePoison;
+use std::{collections::HashMap, sync::Mutex};
 
 use http::{HeaderMap, HeaderValue};
 use larder_http::SelectingFields;
@@ -87,7 +85,7 @@ impl ListingTable {
         let value = |octets: &bytes::Bytes| HeaderValue::from_bytes(octets).ok();
         let fields: HeaderMap =
             selecting.iter().filter_map(|(name, octets)| Some((name.clone(), octets.and_then(value)?))).collect();
-        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut variants = self.variants.lock().ignore_poison();
         if variants.len() >= VARIANT_COUNT_MAX {
             variants.clear();
         }
@@ -96,7 +94,7 @@ impl ListingTable {
 
     /// Returns the request fields by which the newest variant of a listing is found.
     fn fields_of(&self, primary: &[u8]) -> HeaderMap {
-        let variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        let variants = self.variants.lock().ignore_poison();
         variants.get(&short_digest(primary)).cloned().unwrap_or_default()
     }
 

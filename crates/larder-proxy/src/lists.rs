@@ -7,13 +7,14 @@
 //! mistaken for one of them is a million in 2^64. A trie or a set of strings would take 40 to 100 bytes per name. Cost:
 //! one binary search for each label of a host.
 
+use larder_device::IgnorePoison;
 use std::{
     fs::File,
     hash::{BuildHasher as _, RandomState},
     io::{BufRead as _, BufReader, Read as _},
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
-    sync::{PoisonError, RwLock},
+    sync::RwLock,
 };
 
 use crate::{
@@ -106,7 +107,7 @@ impl ActiveLists {
     /// The same as for [`ActiveLists::load`].
     pub(crate) fn reload(&self) -> Result<(), String> {
         let sets = HostSets::load(&self.config)?;
-        *self.sets.write().unwrap_or_else(PoisonError::into_inner) = sets;
+        *self.sets.write().ignore_poison() = sets;
         Ok(())
     }
 
@@ -123,7 +124,7 @@ impl ActiveLists {
     /// Returns the verdict of the lists on a host, which is a name or an address, with or without brackets.
     pub(crate) fn listed(&self, host: &str) -> ListVerdict {
         let host = canonical(host);
-        let sets = self.sets.read().unwrap_or_else(PoisonError::into_inner);
+        let sets = self.sets.read().ignore_poison();
         let is_blocked = sets.block.contains(&host);
         match (is_blocked || self.config.default_deny, sets.allow.contains(&host)) {
             (true, true) => ListVerdict::Allowed,
@@ -167,7 +168,9 @@ impl NameSet {
         let shown = path.display();
         let file = File::open(path).map_err(|error| format!("cannot read a list of hosts: {error}: {shown}"))?;
         let mut reader = BufReader::new(file);
-        let (mut text, mut number, mut bad) = (Vec::new(), 0, Vec::new());
+        let mut text = Vec::new();
+        let mut number = 0;
+        let mut bad = Vec::new();
         loop {
             text.clear();
             let read = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut text);

@@ -63,7 +63,8 @@ impl MachineMemory {
     /// Returns the figures from the files below `root`, in place of the system's.
     pub fn below(root: &Path) -> Self {
         let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
-        let (mounts, own) = (read("proc/self/mountinfo"), read("proc/self/cgroup"));
+        let mounts = read("proc/self/mountinfo");
+        let own = read("proc/self/cgroup");
         let groups = group_folders(&mounts, &own).into_iter().map(|(folder, files)| {
             let folder = root.join(folder.strip_prefix("/").unwrap_or(&folder));
             MemoryGroup { folder, files }
@@ -141,10 +142,12 @@ fn group_folders(mounts: &str, own: &str) -> Vec<(PathBuf, &'static GroupFiles)>
     let mut folders = Vec::new();
     for line in mounts.lines() {
         let Some((place, kind)) = line.split_once(" - ") else { continue };
-        let (mut place, mut kind) = (place.split(' ').skip(3), kind.split(' '));
+        let mut place = place.split(' ').skip(3);
+        let mut kind = kind.split(' ');
         let (Some(mount_root), Some(mount_point)) = (place.next(), place.next()) else { continue };
-        let (kind, options) = (kind.next(), kind.nth(1).unwrap_or_default());
-        let (files, controller) = match kind {
+        let group_version = kind.next();
+        let options = kind.nth(1).unwrap_or_default();
+        let (files, controller) = match group_version {
             Some("cgroup2") => (&VERSION_2, ""),
             Some("cgroup") if options.split(',').any(|option| option == "memory") => (&VERSION_1, "memory"),
             _ => continue,

@@ -80,9 +80,12 @@ impl MirrorTable {
         let known = |mirror: &Mirror| {
             let origin = Origin::of_mirror(&mirror.origin);
             let scheme = if origin.https { "https" } else { "http" };
-            let (authority, name) = (mirror.origin.authority(), origin.name_of_another(&mirror.origin));
-            let (path, prefix) = (mirror.path.clone(), mirror.origin.prefix.clone());
-            let (documents, links) = (mirror.documents.clone(), mirror.links.clone());
+            let authority = mirror.origin.authority();
+            let name = origin.name_of_another(&mirror.origin);
+            let path = mirror.path.clone();
+            let prefix = mirror.origin.prefix.clone();
+            let documents = mirror.documents.clone();
+            let links = mirror.links.clone();
             let registry = mirror.is_registry.then(Registry::default);
             Arc::new(KnownMirror { path, origin, scheme, authority, name, prefix, documents, links, registry })
         };

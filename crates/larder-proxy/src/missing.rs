@@ -6,13 +6,14 @@
 //! credentials is not listed, because nobody else could fetch it. If the file cannot be read or written, this is
 //! logged, and only the list is lost. Cost: one lock per 504.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     fs,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -110,7 +111,7 @@ impl MissingList {
     }
 
     fn list(&self) -> MutexGuard<'_, MissingEntries> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock().ignore_poison()
     }
 }
 

@@ -61,7 +61,8 @@ mod tests {
     #[test]
     fn pieces_come_at_their_rate_and_a_pause_earns_no_more_than_a_burst() {
         let pace = Pace::new(NonZeroU64::new(1000).unwrap(), 500);
-        let (mut bucket, start) = (Bucket::default(), Instant::now());
+        let mut bucket = Bucket::default();
+        let start = Instant::now();
         let millis = |bucket: &mut Bucket, now: u64, bytes| {
             let turn = bucket.take(&pace, start + Duration::from_millis(now), bytes);
             u64::try_from(turn.saturating_duration_since(start).as_millis()).unwrap()

@@ -10,11 +10,12 @@
 //! Cost: for each request two hashes and two scans of 8 slots. A name is copied when its slot is new, and when it is
 //! seen again. Memory: 120 KiB plus the names, less than half a megabyte per worker.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::{HashMap, hash_map::Entry},
     hash::{BuildHasher as _, Hasher as _},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -56,7 +57,8 @@ impl PopularityCounter {
     /// Finds the slots for a request's subject: its authority and, if it can be cached, its scheme and path.
     pub(crate) fn see(&self, labels: &SiteFigures, authority: &str, object: Option<(&str, &str)>) -> PopularitySubject {
         let hash = self.hash(&[authority]);
-        let (site, label) = (self.sites.claim(hash, |name| push(name, authority)), labels.label(hash));
+        let site = self.sites.claim(hash, |name| push(name, authority));
+        let label = labels.label(hash);
         let object = object.map(|(scheme, target)| {
             // URLs with a query are rarely requested twice, and the query may be private.
             let (path, query) = match memchr::memchr(b'?', target.as_bytes()) {
@@ -256,7 +258,7 @@ impl Bank {
     }
 
     fn names(&self) -> MutexGuard<'_, Box<[(u64, String)]>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock().ignore_poison()
     }
 }
 

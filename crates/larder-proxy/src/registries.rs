@@ -8,9 +8,10 @@
 //! that the registry names, and are never kept. A token issued without credentials gives no more access than every
 //! client has. Digests are kept of such tokens only.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -161,7 +162,8 @@ pub(crate) fn bearer(fields: &HeaderMap) -> Option<&str> {
 fn parameter<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = line;
     while let Some(at) = rest.find('=') {
-        let (before, after) = (&rest[..at], &rest[at + 1..]);
+        let before = &rest[..at];
+        let after = &rest[at + 1..];
         let found = before.rsplit([' ', ',']).next().unwrap_or_default();
         let (value, next) = match after.strip_prefix('"') {
             Some(quoted) => quoted.split_once('"')?,
@@ -176,7 +178,7 @@ fn parameter<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 /// Path below `/v2/` at which clients get their tokens.
@@ -245,7 +247,8 @@ mod tests {
 
     #[test]
     fn tokens_of_nobody_are_known_and_become_what_the_registry_wants() {
-        let (tokens, registry) = (OpenTokens::default(), Registry::default());
+        let tokens = OpenTokens::default();
+        let registry = Registry::default();
         tokens.insert("abc", Duration::from_mins(5));
         tokens.insert("old", Duration::ZERO);
         let covers = |line| tokens.covers(&fields(AUTHORIZATION, line));

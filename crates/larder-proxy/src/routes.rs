@@ -183,7 +183,8 @@ impl SiteRoutes {
         own_scheme: &'a str,
         request: &'a Request<impl Sized>,
     ) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
-        let (uri, version) = (request.uri(), request.version());
+        let uri = request.uri();
+        let version = request.version();
         let authority = accepted_authority(uri, request.headers())?;
         if let Some(route) = self.route(host_of(authority), path_of(uri)) {
             return Some((own_scheme, authority, route.mark()));
@@ -324,7 +325,8 @@ fn by_host(config: &ProxyConfig, sites: &[SiteRoute]) -> (HashMap<Box<str>, Vec<
 impl TableRoute {
     fn new(group: Arc<OriginGroup>, origins: &Arc<Origins>) -> Self {
         let url = &origins.members[0].0;
-        let (origin, origins) = (Origin::of_site(url), Arc::clone(origins));
+        let origin = Origin::of_site(url);
+        let origins = Arc::clone(origins);
         Self { authority: origin.to_string(), group, origins, prefix: url.prefix.clone(), name: origin.name(url) }
     }
 
@@ -334,7 +336,8 @@ impl TableRoute {
 
     /// Returns this route as a destination. An HTTP/1.0 request without a host is for this origin.
     fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>) -> Destination<'a> {
-        let (origin, group) = (self.group.first().clone(), Some(&self.group));
+        let origin = self.group.first().clone();
+        let group = Some(&self.group);
         let authority = Cow::Borrowed(authority.unwrap_or(&self.authority));
         Destination { scheme, authority, origin, group, prefix: &self.prefix, mark: self.mark() }
     }

@@ -3,10 +3,11 @@
 //! Owns: these rules, and the session's metrics. `server::sessions` opens the listener. Invariant: the CA of a session
 //! exists in memory only and ends with it, so no other clients ever trust it.
 
+use larder_device::IgnorePoison;
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -207,7 +208,7 @@ impl SessionState {
     }
 
     fn notes(&self) -> MutexGuard<'_, SessionNotes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock().ignore_poison()
     }
 }
 

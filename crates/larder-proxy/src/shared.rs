@@ -3,8 +3,9 @@
 //! Owns: only the list of that state. A reload creates a new one and takes over what must survive: see
 //! `server::reload`.
 
+use larder_device::IgnorePoison;
 use std::sync::{
-    Arc, Mutex, PoisonError, Weak,
+    Arc, Mutex, Weak,
     atomic::{AtomicBool, AtomicU64, AtomicUsize},
 };
 
@@ -81,12 +82,12 @@ impl InForce {
 
     /// Returns the current state. `None` once the proxy has stopped.
     pub(crate) fn get(&self) -> Option<Arc<ProxyState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+        self.0.lock().ignore_poison().upgrade()
     }
 
     /// Replaces the current state.
     pub(crate) fn set(&self, shared: &Arc<ProxyState>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(shared);
+        *self.0.lock().ignore_poison() = Arc::downgrade(shared);
     }
 }
 

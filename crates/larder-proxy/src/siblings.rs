@@ -13,9 +13,10 @@ mod members;
 mod message;
 mod pieces;
 
+use larder_device::IgnorePoison;
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
     time::Duration,
 };
 
@@ -144,11 +145,11 @@ impl Siblings {
     }
 
     fn members(&self) -> Option<Arc<SiblingMembers>> {
-        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.members.read().ignore_poison().clone()
     }
 
     fn set_members(&self, members: SiblingMembers) {
-        *self.members.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(members));
+        *self.members.write().ignore_poison() = Some(Arc::new(members));
     }
 }
 

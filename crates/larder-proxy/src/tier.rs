@@ -24,12 +24,13 @@ pub(crate) mod record;
 mod signing;
 mod storage;
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     io,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -147,7 +148,8 @@ impl Tier {
         let key = TierKey::load(config.secret.as_deref(), store)?;
         let FormerTier { index, title, outdated } = FormerTier::read(path, store.generation(), key.mark());
         let journal = TierJournal::create(path, title, &index.snapshot())?;
-        let (known, next_pack) = (index.packs(), index.next_pack());
+        let known = index.packs();
+        let next_pack = index.next_pack();
         let (sealed, packs) = mpsc::channel(PACKS_WAITING_MAX);
         let (writer, orders) = JournalWriter::new();
         let end = Arc::new(Notify::new());
@@ -221,7 +223,8 @@ impl Tier {
         let is_up = !self.is_out_of_use.load(Relaxed) && !self.lock_rest().is_resting();
         let state = self.lock();
         let index = &state.index;
-        let (entries, packs) = (index.entry_count() as u64, index.pack_count() as u64);
+        let entries = index.entry_count() as u64;
+        let packs = index.pack_count() as u64;
         TierGauges { entries, packs, bytes: index.bytes(), waiting: index.waiting_count() as u64, is_up }
     }
 
@@ -244,11 +247,11 @@ impl Tier {
     }
 
     fn lock(&self) -> MutexGuard<'_, TierState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn lock_rest(&self) -> MutexGuard<'_, FailureRest> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rest.lock().ignore_poison()
     }
 }
 
@@ -298,7 +301,8 @@ fn start_thread(end: &Arc<Notify>) -> io::Result<Handle> {
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_name("larder-tier")
         .build()?;
-    let (handle, end) = (runtime.handle().clone(), Arc::clone(end));
+    let handle = runtime.handle().clone();
+    let end = Arc::clone(end);
     thread::Builder::new().name("larder-tier".to_owned()).spawn(move || {
         runtime.block_on(end.notified());
         // Threads that wait for a dead disk are left behind.

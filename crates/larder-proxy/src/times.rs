@@ -80,7 +80,8 @@ impl TimeCounts {
     /// durations.
     pub(crate) fn quantile_s(&self, share: f64) -> Option<f64> {
         let wanted = share * self.count() as f64;
-        let (mut below, mut counted) = (0.0, 0.0);
+        let mut below = 0.0;
+        let mut counted = 0.0;
         for (bound, count) in self.buckets() {
             let count = count as f64;
             if count > 0.0 && counted + count >= wanted {

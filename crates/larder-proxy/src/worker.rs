@@ -4,8 +4,9 @@
 //! worker. Invariant: a request sees one configuration from beginning to end. Cost: on a hit, workers share nothing
 //! except the memory cache's shard.
 
+use larder_device::IgnorePoison;
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    Arc, Mutex, MutexGuard, Weak,
     atomic::{
         AtomicBool,
         Ordering::{AcqRel, Acquire, Release},
@@ -64,7 +65,8 @@ impl Worker {
     pub(crate) fn new(thread: &Arc<WorkerThread>, shared: Arc<ProxyState>) -> Arc<Self> {
         let WorkerThread { index, metrics, watches, unfinished, .. } = &**thread;
         let origins = Arc::new(OriginRouter::new(*index, &shared.origins, metrics, watches));
-        let (is_superseded, log_buffer) = (Arc::default(), Arc::default());
+        let is_superseded = Arc::default();
+        let log_buffer = Arc::default();
         let full_connections_max = full_connections_max(&shared.config);
         let in_manner = |manner: &SitePolicy, manners| {
             let cache = Arc::new(Cache {
@@ -176,7 +178,8 @@ impl Drop for Worker {
 impl WorkerThread {
     /// Creates the state of the worker with this number. It has no configuration yet.
     pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<TunnelledConnection>) -> Self {
-        let (watches, unfinished) = (Arc::default(), Arc::default());
+        let watches = Arc::default();
+        let unfinished = Arc::default();
         Self { index, metrics, watches, unfinished, inside, workers: Mutex::default() }
     }
 
@@ -200,7 +203,7 @@ impl WorkerThread {
     }
 
     fn workers(&self) -> MutexGuard<'_, Vec<Weak<Worker>>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.workers.lock().ignore_poison()
     }
 }
 
@@ -214,7 +217,8 @@ pub(crate) struct ConnectionPresence {
 impl ConnectionPresence {
     /// Counts a connection, or a task that outlives its connection.
     pub(crate) fn of(worker: &Worker) -> Self {
-        let (thread, counts) = (Arc::clone(&worker.thread), Arc::clone(&worker.shared.counts));
+        let thread = Arc::clone(&worker.thread);
+        let counts = Arc::clone(&worker.shared.counts);
         counts.connections.fetch_add(1, AcqRel);
         thread.metrics.connections_open.add(1);
         let place = worker.shared.cache.places.take_anyway(PlaceUse::Connection);

@@ -59,7 +59,8 @@ async fn main() -> Result<(), Failure> {
     }
     reporting.abort();
     println!("{}", counts.line(asked.load(Relaxed)));
-    let (requests, bytes) = (counts.requests.load(Relaxed), counts.bytes.load(Relaxed));
+    let requests = counts.requests.load(Relaxed);
+    let bytes = counts.bytes.load(Relaxed);
     let secs = start.elapsed().as_secs_f64();
     println!(
         "{:.0} requests/s, {:.0} MB/s, every body as its ETag says",

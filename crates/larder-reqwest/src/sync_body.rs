@@ -3,9 +3,10 @@
 //! A body is read through a unique reference only, so the lock is never contended.
 
 use http_body::{Body, Frame, SizeHint};
+use larder_cache::IgnorePoison;
 use std::{
     pin::Pin,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     task::{Context, Poll},
 };
 
@@ -28,14 +29,14 @@ impl<B: Body + Unpin> Body for SyncBody<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(self.body.get_mut().unwrap_or_else(PoisonError::into_inner)).poll_frame(context)
+        Pin::new(self.body.get_mut().ignore_poison()).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.lock().unwrap_or_else(PoisonError::into_inner).is_end_stream()
+        self.body.lock().ignore_poison().is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.lock().unwrap_or_else(PoisonError::into_inner).size_hint()
+        self.body.lock().ignore_poison().size_hint()
     }
 }

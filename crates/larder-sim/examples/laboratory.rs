@@ -109,7 +109,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         progress: &|_| {},
         dry_run: false,
     };
-    let (mut text, mut reports) = (String::new(), Vec::new());
+    let mut text = String::new();
+    let mut reports = Vec::new();
     for paper in PAPERS {
         let is_simulated = names.is_empty() || names.iter().any(|name| name == paper.name);
         let (section, report) =

@@ -7,6 +7,7 @@
 
 use crate::model::{DiskOperation, DiskWork, Model, ModelDevice, ModelDirectory, PieceReads};
 use bytes::Bytes;
+use larder_device::IgnorePoison;
 use larder_device::{Device, MemoryDevice};
 use larder_store::{Clock, Hints, NeighbourSink, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer};
 use std::{
@@ -14,7 +15,7 @@ use std::{
     future::Future,
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -150,7 +151,11 @@ impl SimStore {
         store.set_neighbours(Arc::new(move || sink(&kept)));
         let request_ns = (model.system.request_us * 1e3) as u64;
         let zeros = Bytes::from(vec![0; Writer::BODY_MAX_BYTES as usize]);
-        let (cpu_ns, told_ms, maintained_ns, waiting, happened) = (0, 0, 0, Vec::new(), StoreEvents::default());
+        let cpu_ns = 0;
+        let told_ms = 0;
+        let maintained_ns = 0;
+        let waiting = Vec::new();
+        let happened = StoreEvents::default();
         let mut bed = Self {
             store,
             clock,
@@ -243,7 +248,7 @@ impl SimStore {
 
     /// Returns the entries that were read together with others since the last call, as key and length.
     pub fn take_neighbours(&self) -> Vec<(u64, u64)> {
-        std::mem::take(&mut *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.neighbours.lock().ignore_poison())
     }
 
     /// Counts a hit of an entry that a memory cache served.
@@ -376,7 +381,7 @@ fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighbourSink {
     Box::new(move |neighbour| {
         if let Ok(key) = neighbour.key.as_ref().try_into() {
             let neighbour = (u64::from_le_bytes(key), neighbour.reader.len());
-            kept.lock().unwrap_or_else(PoisonError::into_inner).push(neighbour);
+            kept.lock().ignore_poison().push(neighbour);
         }
     })
 }

@@ -185,7 +185,8 @@ fn movement(
     let after = OwnerTable::new(&list)?;
     let mut moved = Movement { own: 0, other: 0 };
     for slot in 0..SLOT_COUNT {
-        let (from, to) = (before.owner(slot), names[after.owner(slot)]);
+        let from = before.owner(slot);
+        let to = names[after.owner(slot)];
         let keys = u64::from(loads.0[slot as usize].keys);
         if from == changed || to == changed {
             moved.own += keys;
@@ -299,10 +300,8 @@ mod tests {
             let found = found.requests;
             assert!((found - expected).abs() <= 1e-4 * expected, "{slot}: {found} {expected}");
         }
-        let (found, expected) = (
-            loads.0.iter().map(|load| load.requests).sum::<f64>(),
-            (1..=300_000).map(|r| f64::from(r).powf(-0.9)).sum::<f64>(),
-        );
+        let found = loads.0.iter().map(|load| load.requests).sum::<f64>();
+        let expected = (1..=300_000).map(|r| f64::from(r).powf(-0.9)).sum::<f64>();
         assert!((found / expected - 1.0).abs() < 1e-8, "{found} {expected}");
     }
 

@@ -80,7 +80,9 @@ impl Conversion {
         write: impl FnOnce(&mut dyn Iterator<Item = Request>) -> io::Result<()>,
     ) -> Result<(ConversionSummary, io::Result<()>), SweepError> {
         let mut trace = file.open()?;
-        let (mut count, mut told_bytes, mut failure) = (0, 0, None);
+        let mut count = 0;
+        let mut told_bytes = 0;
+        let mut failure = None;
         let outcome = write(&mut std::iter::from_fn(|| {
             if count == self.requests {
                 return None;
@@ -117,7 +119,8 @@ impl Conversion {
         progress: &dyn Fn(u64, u64),
         write: impl FnOnce(&mut dyn Iterator<Item = Request>) -> io::Result<()>,
     ) -> (ConversionSummary, io::Result<()>) {
-        let (mut count, mut left_out) = (0, 0);
+        let mut count = 0;
+        let mut left_out = 0;
         let mut drawn = workload.inspect(|asked| left_out += u64::from(!asked.is_storable));
         let outcome = write(&mut std::iter::from_fn(|| {
             if count == self.requests {
@@ -187,7 +190,8 @@ mod tests {
     #[test]
     fn what_was_written_is_read_again_and_what_fails_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let (plain, packed) = (folder.path().join("plain"), folder.path().join("packed.zst"));
+        let plain = folder.path().join("plain");
+        let packed = folder.path().join("packed.zst");
         let drawn = convert(RequestSource::Workload("polymix-4".to_owned(), 1), &plain).unwrap();
         assert!(drawn.requests == 20_000 && drawn.left_out > 2000, "{drawn:?}");
         let converted = convert(trace(plain.clone()), &packed).unwrap();

@@ -195,8 +195,8 @@ impl Evictions {
         let what = if self.tuning.objective == Objective::Bytes { "bytes hit, %" } else { "hits, %" };
         let contenders = self.contenders();
         let first = contenders[0].name();
-        let (blind, sized) =
-            (format!("{first} over the best of {}", BLIND.join(", ")), format!("{first} over {}", SIZED.join(", ")));
+        let blind = format!("{first} over the best of {}", BLIND.join(", "));
+        let sized = format!("{first} over {}", SIZED.join(", "));
         let names = contenders.iter().map(|one| one.name());
         let columns: Vec<_> = ["requests", "footprint, %"].into_iter().chain(names).chain([&*blind, &*sized]).collect();
         Table::new(format!("All, {what}"), &columns)
@@ -233,7 +233,8 @@ impl Evictions {
         let mut sizes = HashMap::new();
         all.iter_mut().for_each(|(key, size_bytes)| *size_bytes = *sizes.entry(*key).or_insert(*size_bytes));
         let footprint_bytes: u64 = sizes.values().sum();
-        let (warm_up, mean_bytes) = (all.len() / warm_up_divisor, footprint_bytes / sizes.len().max(1) as u64);
+        let warm_up = all.len() / warm_up_divisor;
+        let mean_bytes = footprint_bytes / sizes.len().max(1) as u64;
         Ok(RequestList { all, warm_up, footprint_bytes, mean_bytes: mean_bytes.max(1) })
     }
 }
@@ -299,7 +300,8 @@ impl RequestList {
 
     fn on_set_groups(&self, bytes: u64) -> ContenderCounts {
         let mut cache = SetGroups::new(bytes);
-        let (mut written_before, mut admitted_before) = (0, 0);
+        let mut written_before = 0;
+        let mut admitted_before = 0;
         let mut counts = self.count(|number, key, size_bytes| {
             if number == self.warm_up {
                 (written_before, admitted_before) = (cache.written_bytes, cache.admitted_bytes);
@@ -325,7 +327,8 @@ impl RequestList {
         options.mean_entry_bytes = mean_entry_bytes;
         options.tuning = tuning.clone();
         let mut bed = SimStore::new(&model, &options).map_err(refused)?;
-        let (mut written_before, mut admitted_bytes) = (0, 0);
+        let mut written_before = 0;
+        let mut admitted_bytes = 0;
         let mut counts = self.count(|number, key, size_bytes| {
             if number == self.warm_up {
                 (written_before, admitted_bytes) = (bed.stats().written_bytes, 0);
@@ -383,7 +386,8 @@ mod tests {
             let row = report.tables[0].rows.iter().find(|(row, _)| row == name);
             row.unwrap_or_else(|| panic!("{name} is not in the table")).1.clone()
         };
-        let (log, clock) = (of("log"), of("log-clock"));
+        let log = of("log");
+        let clock = of("log-clock");
         let together = &report.tables[1].rows[0].1;
         assert_eq!(together[..4], [20.0, log[1], clock[1], of("lru")[1]]);
         let best = BLIND.iter().map(|name| of(name)[1]).fold(0.0, f64::max);
@@ -409,7 +413,8 @@ mod tests {
         };
         let report = compared.run(&|_, _| {}).unwrap();
         let of = |name: &str| &report.tables[0].rows.iter().find(|(row, _)| row == name).unwrap().1;
-        let (tiny, kangaroo) = (of("tiny"), of("kangaroo"));
+        let tiny = of("tiny");
+        let kangaroo = of("kangaroo");
         assert!(tiny[1] + 0.2 >= kangaroo[1], "hits: tiny {tiny:?}, Kangaroo {kangaroo:?}");
         assert!(tiny[3] <= kangaroo[3] && tiny[3] <= 9.0, "bits: tiny {tiny:?}, Kangaroo {kangaroo:?}");
         assert!(tiny[5] <= kangaroo[5] * 1.3, "bytes written: tiny {tiny:?}, Kangaroo {kangaroo:?}");

@@ -127,7 +127,8 @@ impl Experiment {
             }
             self.ask(&mut bed, &mut memory, asked, &mut counted);
         }
-        let (stats, served) = (bed.stats(), bed.served());
+        let stats = bed.stats();
+        let served = bed.served();
         let sample = self.sample as f64;
         Ok(Outcome {
             refused: bed.happened().refused - before.refused,
@@ -265,7 +266,8 @@ struct CountsBefore {
 
 impl CountsBefore {
     fn of(bed: &SimStore) -> Self {
-        let (cpu_s, served) = (bed.cpu().as_secs_f64(), bed.served());
+        let cpu_s = bed.cpu().as_secs_f64();
+        let served = bed.served();
         Self { cpu_s, served, admitted_bytes: bed.stats().admitted_bytes, refused: bed.happened().refused }
     }
 }

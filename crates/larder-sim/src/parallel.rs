@@ -2,10 +2,11 @@
 //!
 //! Invariant: the number of threads affects only the time. Cost: one thread per job, for the duration of the call.
 
+use larder_device::IgnorePoison;
 use std::{
     num::NonZeroUsize,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -21,12 +22,12 @@ pub(crate) fn map<T: Sync, R: Send>(items: &[T], jobs: usize, work: impl Fn(&T) 
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(at) else { return };
-                    *answers[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(work(item));
+                    *answers[at].lock().ignore_poison() = Some(work(item));
                 }
             });
         }
     });
-    let answers = answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let answers = answers.into_iter().map(|answer| answer.into_inner().ignore_poison());
     answers.map(|answer| answer.expect("every item was worked on")).collect()
 }
 

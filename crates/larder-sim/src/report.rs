@@ -239,10 +239,14 @@ impl Report {
     pub fn to_json(&self) -> String {
         let comparison = |comparison: &Comparison| {
             let Comparison { what, unit, kind, basis, paper, paper_most, simulated } = comparison;
-            let (what, unit, kind) = (quoted(what), quoted(unit), quoted(kind.name()));
+            let what = quoted(what);
+            let unit = quoted(unit);
+            let kind = quoted(kind.name());
             let basis = quoted(basis.name());
-            let (paper, paper_most) = (json_number(*paper), json_number(*paper_most));
-            let (simulated, ratio) = (json_number(*simulated), json_number(comparison.ratio()));
+            let paper = json_number(*paper);
+            let paper_most = json_number(*paper_most);
+            let simulated = json_number(*simulated);
+            let ratio = json_number(comparison.ratio());
             format!(
                 "{{\"what\":{what},\"unit\":{unit},\"kind\":{kind},\"basis\":{basis},\"paper\":{paper},\"paper_most\":{paper_most},\
                  \"simulated\":{simulated},\"ratio\":{ratio}}}"
@@ -281,7 +285,10 @@ impl Report {
             let mut part = "what,unit,kind,basis,paper,paper_most,simulated,ratio\n".to_owned();
             for comparison in &self.comparisons {
                 let Comparison { what, unit, kind, basis, paper, paper_most, simulated } = comparison;
-                let (what, unit, kind, ratio) = (csv_text(what), csv_text(unit), kind.name(), comparison.ratio());
+                let what = csv_text(what);
+                let unit = csv_text(unit);
+                let kind = kind.name();
+                let ratio = comparison.ratio();
                 let basis = basis.name();
                 let _ = writeln!(part, "{what},{unit},{kind},{basis},{paper},{paper_most},{simulated},{ratio}");
             }

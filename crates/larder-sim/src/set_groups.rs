@@ -112,7 +112,8 @@ impl SetGroups {
     fn write_group(&mut self) {
         let set_count = (self.log_bytes * 100 / FILL_PERCENT / SET_BYTES).max(1);
         let mut used_bytes = vec![0; set_count as usize];
-        let (mut group, mut left_over) = (Vec::with_capacity(self.log.len()), Vec::new());
+        let mut group = Vec::with_capacity(self.log.len());
+        let mut left_over = Vec::new();
         for key in std::mem::take(&mut self.log) {
             let stored_bytes = OBJECT_HEAD_BYTES + self.objects[&key].size_bytes;
             let used = &mut used_bytes[(mix(key) % set_count) as usize];

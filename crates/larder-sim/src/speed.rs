@@ -57,8 +57,11 @@ impl SpeedTest {
 
     /// Measures an LRU with requests that are read or generated as they are needed.
     fn stream(&self) -> Result<Table, SweepError> {
-        let (mut cache, begun_s) = (reference("lru", self.cache_bytes), cpu_s());
-        let (mut asked, mut hits, mut batch) = (0_u64, 0_u64, Vec::with_capacity(BATCH));
+        let mut cache = reference("lru", self.cache_bytes);
+        let begun_s = cpu_s();
+        let mut asked = 0_u64;
+        let mut hits = 0_u64;
+        let mut batch = Vec::with_capacity(BATCH);
         let mut requests = self.requests()?.take(self.streamed as usize);
         loop {
             batch.clear();
@@ -90,7 +93,8 @@ impl SpeedTest {
         let mut time = |name: &str, mut cache: Reference| {
             let begun_s = cpu_s();
             let hits = cache.request_all(&kept);
-            let (count, per_s) = (kept.len() as u64, kept.len() as f64 / (cpu_s() - begun_s));
+            let count = kept.len() as u64;
+            let per_s = kept.len() as f64 / (cpu_s() - begun_s);
             table.push(name, vec![count as f64, per_s.round(), 1e9 / per_s, share(hits, count)]);
             progress();
         };

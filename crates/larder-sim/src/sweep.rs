@@ -147,7 +147,8 @@ impl Sweep {
             RequestSource::Trace(file) => Ok(Box::new(file.open()?.map_while(Result::ok).map(WorkloadRequest::from))),
             RequestSource::Workload(name, seed) => {
                 let set = self.working_set_bytes.unwrap_or_else(|| largest_bytes(&self.points()));
-                let (memory, set) = (self.memory_bytes / sample, set / sample);
+                let memory = self.memory_bytes / sample;
+                let set = set / sample;
                 let workload = Workload::named(name, *seed, memory.max(1 << 20), set.max(16 << 20));
                 let workload = workload.ok_or_else(|| SweepError::Workload(name.clone()))?;
                 Ok(Box::new(workload))
@@ -165,7 +166,8 @@ impl Sweep {
             return Ok(Survey { requests: self.requests.unwrap_or(wanted), mean_bytes, ..Survey::default() });
         };
         let mut trace = file.open()?;
-        let (mut count, mut bytes) = (0_u64, 0_u64);
+        let mut count = 0_u64;
+        let mut bytes = 0_u64;
         for request in trace.by_ref() {
             let request = request.map_err(SweepError::Trace)?;
             (count, bytes) = (count + 1, bytes.saturating_add(request.size_bytes));
@@ -274,7 +276,8 @@ impl Sweep {
         };
         let (x_label, scale) = self.steps.axis();
         let values = || outcomes.iter().map(value);
-        let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+        let least = values().fold(f64::INFINITY, f64::min);
+        let most = values().fold(0.0, f64::max);
         let is_far = is_by_ratios && most > FAR * least;
         Figure {
             name: format!("sim-{name}"),
@@ -320,7 +323,8 @@ impl Sweep {
                 }
             };
             let warm_up = self.warm_up(survey.requests);
-            let (mut asked, mut hits) = (0_u64, 0_u64);
+            let mut asked = 0_u64;
+            let mut hits = 0_u64;
             for (number, WorkloadRequest { request, is_storable, .. }) in (0..).zip(told(requests()?, tell)) {
                 let is_hit = is_storable && cache.request(request.key, request.size_bytes);
                 asked += u64::from(number >= warm_up);

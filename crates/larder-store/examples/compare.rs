@@ -89,7 +89,10 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
     let head = Bytes::from(vec![b'h'; HEAD_BYTES]);
     let trace = Zipf::new(keys, settings.alpha);
     let mut random = SplitMix64::new(settings.seed);
-    let (mut misses, mut hit_reads, mut miss_reads, mut counted) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let mut misses = 0_u64;
+    let mut hit_reads = 0_u64;
+    let mut miss_reads = 0_u64;
+    let mut counted = 0_u64;
     let mut before = store.stats();
     for request in 0..settings.requests {
         if request == settings.requests / 2 {
@@ -121,7 +124,8 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
         }
     }
     let after = store.stats();
-    let (hits, written) = (counted - misses, after.written_bytes - before.written_bytes);
+    let hits = counted - misses;
+    let written = after.written_bytes - before.written_bytes;
     println!(
         "{:<18} {:>8.2} {:>12.1} {:>13.3} {:>9.3} {:>10.3} {:>9} {:>9.2}",
         policy.name,
@@ -139,7 +143,8 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
 /// Returns the length of a key's body: lognormal, and always the same for the same key.
 fn size_of(rank: u64, mean_bytes: u64) -> usize {
     let mut random = SplitMix64::new(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
-    let (first, second) = (random.share().max(1e-12), random.share());
+    let first = random.share().max(1e-12);
+    let second = random.share();
     let normal = (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos();
     let median = mean_bytes as f64 * (-SIGMA * SIGMA / 2.0).exp();
     ((median * (SIGMA * normal).exp()) as usize).clamp(1, BODY_BYTES_MAX)

@@ -19,13 +19,14 @@ fn main() {
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use larder_device::IgnorePoison;
     use std::{
         env,
         error::Error,
         fs,
         path::{Path, PathBuf},
         sync::{
-            Arc, Mutex, MutexGuard, PoisonError,
+            Arc, Mutex, MutexGuard,
             atomic::{AtomicU64, Ordering},
         },
         thread::{self, Thread},
@@ -59,7 +60,8 @@ usage: device_reads DIRECTORY [SIZE_MIB [READ_COUNT [DEPTH]]]
         };
         let mut number = |default: u64| arguments.next().map_or(Ok(default), |text| text.parse::<u64>());
         let size_bytes = number(2048)?.max(1) << 20;
-        let (read_count, depth) = (number(300_000)?.max(1), number(64)?.max(1));
+        let read_count = number(300_000)?.max(1);
+        let depth = number(64)?.max(1);
 
         let scratch = Scratch::fill(Path::new(&directory).join("device_reads.scratch"), size_bytes)?;
         println!("{read_count} reads of {READ_BYTES} bytes, {depth} in flight, file of {size_bytes} bytes");
@@ -73,9 +75,11 @@ usage: device_reads DIRECTORY [SIZE_MIB [READ_COUNT [DEPTH]]]
             let mut load = Load::new(device, depth);
             let mut event_loop = is_attached.then(|| EventLoop::new(load.device.attach_thread())).transpose()?;
             load.run(read_count / 10, &mut event_loop)?;
-            let (begun, cpu_begun) = (Instant::now(), cpu_seconds()?);
+            let begun = Instant::now();
+            let cpu_begun = cpu_seconds()?;
             load.run(read_count, &mut event_loop)?;
-            let (seconds, cpu_seconds) = (begun.elapsed().as_secs_f64(), cpu_seconds()? - cpu_begun);
+            let seconds = begun.elapsed().as_secs_f64();
+            let cpu_seconds = cpu_seconds()? - cpu_begun;
             println!(
                 "{name:<24} {:>12.0} {:>12.2} {:>12.1}",
                 read_count as f64 / seconds,
@@ -142,7 +146,7 @@ usage: device_reads DIRECTORY [SIZE_MIB [READ_COUNT [DEPTH]]]
 
     impl Progress {
         fn spare(&self) -> MutexGuard<'_, Vec<AlignedBuffer>> {
-            self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+            self.spare.lock().ignore_poison()
         }
     }
 

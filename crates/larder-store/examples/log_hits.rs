@@ -63,7 +63,9 @@ fn run(trace: &[u32], row: &str, reinsertion: bool) -> larder_store::Result<Outc
     options.policy = Policy::named(row).expect("both rows are in the table");
     let store = Store::open_on(Arc::new(MemoryDevice::new(VOLUME_BYTES)), &options)?;
     let pool = Bytes::from(vec![7; 32 << 10]);
-    let (mut before, mut missed, mut asked_bytes) = (Stats::default(), 0, 0);
+    let mut before = Stats::default();
+    let mut missed = 0;
+    let mut asked_bytes = 0;
     for (at, &key) in trace.iter().enumerate() {
         if at == trace.len() / 2 {
             (before, missed, asked_bytes) = (store.stats(), 0, 0);
@@ -92,8 +94,10 @@ fn run(trace: &[u32], row: &str, reinsertion: bool) -> larder_store::Result<Outc
 
 /// Returns the miss ratio of an LRU with as many bytes, in the second half of the trace.
 fn lru(trace: &[u32]) -> f64 {
-    let (mut used_at, mut by_use) = (HashMap::new(), BTreeMap::new());
-    let (mut used_bytes, mut missed) = (0, 0);
+    let mut used_at = HashMap::new();
+    let mut by_use = BTreeMap::new();
+    let mut used_bytes = 0;
+    let mut missed = 0;
     for (at, &key) in trace.iter().enumerate() {
         match used_at.insert(key, at) {
             Some(before) => _ = by_use.remove(&before),

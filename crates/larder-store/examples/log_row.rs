@@ -90,7 +90,8 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
                 .flat_map(|word| SplitMix64::new(word).next_u64().to_le_bytes())
                 .collect::<Vec<_>>()
                 .into();
-            let (begun, before) = (Instant::now(), resident_bytes()?);
+            let begun = Instant::now();
+            let before = resident_bytes()?;
             let store = Store::open(self.options())?;
             for number in 0..self.entries {
                 let mut writer = store.insert(key(number).as_bytes(), head(number), Hints::default())?;
@@ -99,7 +100,8 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
                 block_on(writer.commit())?;
             }
             block_on(store.sync())?;
-            let (seconds, growth) = (begun.elapsed().as_secs_f64(), resident_bytes()? - before);
+            let seconds = begun.elapsed().as_secs_f64();
+            let growth = resident_bytes()? - before;
             let Stats { entries, written_bytes, admitted_bytes, displaced, index_bytes, .. } = store.stats();
             println!("filled in {seconds:.1} s, {:.0} MB/s", written_bytes as f64 / seconds / 1e6);
             println!("entries {entries}, lost for their address or bucket {displaced}");
@@ -173,10 +175,12 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
             let mut event_loop = EventLoop::new(store.attach_thread().pop())?;
             for (name, numbers) in [("hits", 0..self.entries), ("misses", self.entries..self.entries * 2)] {
                 let before = store.stats();
-                let (begun, cpu_begun) = (Instant::now(), cpu_seconds()?);
+                let begun = Instant::now();
+                let cpu_begun = cpu_seconds()?;
                 let span = numbers.end - numbers.start;
                 let gets = stream::iter(0..count).map(|at| {
-                    let (store, number) = (&store, numbers.start + SplitMix64::new(at ^ 0x5eed).next_u64() % span);
+                    let store = &store;
+                    let number = numbers.start + SplitMix64::new(at ^ 0x5eed).next_u64() % span;
                     async move {
                         let Ok(Some(reader)) = store.get(key(number).as_bytes()).await else { return 0 };
                         let body = reader.read(0..reader.len()).await;
@@ -185,9 +189,11 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
                 });
                 let found: u64 =
                     run(&mut event_loop, gets.buffer_unordered(depth).fold(0, async |sum, one| sum + one))?;
-                let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds()? - cpu_begun);
+                let seconds = begun.elapsed().as_secs_f64();
+                let cpu = cpu_seconds()? - cpu_begun;
                 let after = store.stats();
-                let (reads, bytes) = (after.reads - before.reads, after.read_bytes - before.read_bytes);
+                let reads = after.reads - before.reads;
+                let bytes = after.read_bytes - before.read_bytes;
                 println!(
                     "{name}: {count} in {seconds:.2} s, {:.0}/s, {:.2} us of processor each; found {found}; {:.4} reads each, {:.0} bytes a read",
                     count as f64 / seconds,

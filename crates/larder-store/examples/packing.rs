@@ -113,7 +113,8 @@ fn fill(volume_bytes: u64, sizes: Sizes) -> larder_store::Result<Row> {
     let pool = Bytes::from(vec![7; MIB as usize]);
     let mut random = SplitMix64::new(1);
     let mut lengths = Vec::new();
-    let (mut stored_bytes, mut unmaintained_bytes) = (0, 0);
+    let mut stored_bytes = 0;
+    let mut unmaintained_bytes = 0;
     while (stored_bytes as f64) < volume_bytes as f64 * ROUNDS {
         let bytes = sizes.draw(&mut random);
         let key = key_of(lengths.len());
@@ -129,7 +130,9 @@ fn fill(volume_bytes: u64, sizes: Sizes) -> larder_store::Result<Row> {
             block_on(store.maintain());
         }
     }
-    let (mut content, mut records, mut found) = (0, 0, 0);
+    let mut content = 0;
+    let mut records = 0;
+    let mut found = 0;
     for (n, &bytes) in lengths.iter().enumerate() {
         let key = key_of(n);
         if store.may_contain(key.as_bytes()) {
@@ -141,7 +144,8 @@ fn fill(volume_bytes: u64, sizes: Sizes) -> larder_store::Result<Row> {
     let stats = store.stats();
     // The index mistakes some keys that are gone for others.
     let there = |bytes: u64| (bytes as f64 * stats.entries as f64 / found as f64) as u64;
-    let (content, records) = (there(content), there(records));
+    let content = there(content);
+    let records = there(records);
     let percent = |bytes: u64| bytes as f64 * 100.0 / volume_bytes as f64;
     let segment_bytes = segment_bytes_default(volume_bytes);
     Ok(Row {

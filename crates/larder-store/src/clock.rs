@@ -51,7 +51,8 @@ static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 impl Clock {
     /// Creates a clock that stands still until [`Clock::advance`]. Its clones share it.
     pub fn manual(since_epoch: Duration) -> Self {
-        let (passed, time_of_day) = (AtomicU64::new(0), AtomicI64::new(since_epoch.as_millis() as i64));
+        let passed = AtomicU64::new(0);
+        let time_of_day = AtomicI64::new(since_epoch.as_millis() as i64);
         Self(ClockSource::Manual(Arc::new(ManualClock { passed, time_of_day })))
     }
 

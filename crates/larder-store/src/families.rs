@@ -286,7 +286,8 @@ fn submit_sync(volume: &Arc<Volume>) {
 
 /// Starts a sync of the device, which makes the changes before the position `covered` durable.
 fn submit_device_sync(volume: &Arc<Volume>, covered: u64) {
-    let (weak, until) = (Arc::downgrade(volume), volume.journal.written_until());
+    let weak = Arc::downgrade(volume);
+    let until = volume.journal.written_until();
     let done = move |outcome: std::io::Result<()>| {
         let Some(volume) = weak.upgrade() else { return };
         if outcome.is_ok() {

@@ -133,7 +133,9 @@ fn superblock_samples() -> Vec<Vec<u8>> {
         form: LogForm::Plain,
     };
     let sample = |shape, epochs: &RuleEpochs| {
-        let (id, hash_key, epochs) = (VOLUME, [4; 16], epochs.clone());
+        let id = VOLUME;
+        let hash_key = [4; 16];
+        let epochs = epochs.clone();
         let superblock = Superblock {
             id,
             hash_key,
@@ -247,7 +249,10 @@ fn record(bytes: &[u8]) -> bool {
         let number = |at: usize, len: usize| {
             bytes.get(at..at + len).map(|field| field.iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte)))
         };
-        let (head, body, key, kind) = (number(48, 4)?, number(52, 4)?, number(56, 2)?, number(58, 1)?);
+        let head = number(48, 4)?;
+        let body = number(52, 4)?;
+        let key = number(56, 2)?;
+        let kind = number(58, 1)?;
         let parts = if kind == 4 { number(59, 1)? } else { 0 };
         let elsewhere = if kind == 3 { 16 } else { parts * 16 };
         Some(64 + key + elsewhere + checksum_count(body as u64, parts) * 4 + head)
@@ -266,7 +271,8 @@ fn record(bytes: &[u8]) -> bool {
                 assert!(decoded.key.end <= bytes.len() && decoded.head.end <= bytes.len());
                 assert_eq!(decoded.head.end, decoded.body_start);
                 let checksums = decoded.checksums(bytes);
-                let (body_bytes, parts) = (decoded.meta.body_bytes, decoded.parts(bytes));
+                let body_bytes = decoded.meta.body_bytes;
+                let parts = decoded.parts(bytes);
                 assert_eq!(checksums.len(), checksum_count(body_bytes, parts.len()));
                 let stretches = decoded.stretches(bytes, 1 << 20);
                 assert!(stretches.windows(2).all(|pair| pair[0].range.end == pair[1].range.start), "they follow");
@@ -303,7 +309,8 @@ fn record_samples() -> Vec<Vec<u8>> {
             place: BodyElsewhere { offset_bytes: n << 20, sequence: n as u32 },
             len_bytes,
         };
-        let (parts, rest) = ([part(1, 66_000), part(2, 4_000)], [Bytes::from(vec![7; 5])]);
+        let parts = [part(1, 66_000), part(2, 4_000)];
+        let rest = [Bytes::from(vec![7; 5])];
         let mut checksums = vec![1, 2, 3];
         checksums.extend(body_checksums(&rest));
         checksums.resize(checksum_count(70_005, 2), 0);

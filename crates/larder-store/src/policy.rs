@@ -247,8 +247,11 @@ static POLICIES: &[Policy] = &[
 impl Policy {
     const fn new(code: u32, name: &'static str, engine: EngineRow, words: PolicyWords) -> Self {
         let PolicyWords { about, source } = words;
-        let (index, layout) = (engine.index(), engine.layout());
-        let (writes, reads, eviction) = (engine.writes(), engine.reads(), engine.eviction());
+        let index = engine.index();
+        let layout = engine.layout();
+        let writes = engine.writes();
+        let reads = engine.reads();
+        let eviction = engine.eviction();
         Self { name, about, source, engine, index, layout, writes, reads, eviction, code }
     }
 

@@ -182,7 +182,8 @@ impl Reader {
         range: &Range<u64>,
     ) -> Result<Option<Bytes>> {
         let of = &stretch.range;
-        let (start, end) = (range.start.max(of.start) - of.start, range.end.min(of.end) - of.start);
+        let start = range.start.max(of.start) - of.start;
+        let end = range.end.min(of.end) - of.start;
         let blocks = start / BODY_BLOCK_BYTES..end.div_ceil(BODY_BLOCK_BYTES);
         let whole = blocks.start * BODY_BLOCK_BYTES..(blocks.end * BODY_BLOCK_BYTES).min(of.end - of.start);
         let behind_front = self.decoded.body_start as u64;
@@ -208,7 +209,8 @@ impl Reader {
             return None;
         }
         let start = self.decoded.body_start as u64;
-        let (from, to) = (start + range.start, start + range.end);
+        let from = start + range.start;
+        let to = start + range.end;
         (to <= self.record.len() as u64).then(|| self.record.slice(from as usize..to as usize))
     }
 

@@ -72,7 +72,8 @@ macro_rules! stats {
             }
 
             pub(crate) fn of(engine: &AnyEngine) -> Self {
-                let (volume, gauges) = (engine.volume(), engine.gauges());
+                let volume = engine.volume();
+                let gauges = engine.gauges();
                 Self {
                     entries: gauges.entries,
                     counts_all_entries: gauges.counts_all,

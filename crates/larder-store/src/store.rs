@@ -367,7 +367,8 @@ impl Store {
     /// be pinned, or if the policy cannot pin.
     pub fn pin(&self, key: &[u8], len_bytes: u64) -> bool {
         let engine = self.volumes.of(key);
-        let (volume, key_bytes) = (engine.volume(), key.len() as u64);
+        let volume = engine.volume();
+        let key_bytes = key.len() as u64;
         let key_hash = volume.hash(key).0;
         let is_pinned = volume.pins.insert(key_hash, key_bytes + len_bytes + record::AROUND_BYTES);
         if is_pinned {

@@ -10,4 +10,4 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 
-pub(crate) use std::sync::PoisonError;
+pub(crate) use larder_device::IgnorePoison;

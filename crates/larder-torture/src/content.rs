@@ -25,7 +25,8 @@ pub fn head(key: u64, version: u64) -> Bytes {
 /// Parses the key and version in a head.
 pub fn parse_head(head: &[u8]) -> Option<(u64, u64)> {
     let mut fields = str::from_utf8(head).ok()?.splitn(3, ' ');
-    let (key, version) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let key = fields.next()?.parse().ok()?;
+    let version = fields.next()?.parse().ok()?;
     (self::head(key, version) == head).then_some((key, version))
 }
 

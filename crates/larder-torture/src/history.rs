@@ -85,7 +85,9 @@ impl History {
 
     /// Notes at `now` that replacing the head of the present entry by one of `version` begins.
     pub fn begin_head(&mut self, version: u64, expires_at: u32, now: u64) {
-        let (mut bodies, mut since_all, mut are_whole) = (Vec::new(), now, true);
+        let mut bodies = Vec::new();
+        let mut since_all = now;
+        let mut are_whole = true;
         for event in self.events.iter().filter(|event| !is_superseded(event, &self.events, now)) {
             let HistoryChange::Version(before) = event.change else { continue };
             are_whole &= event.begun != 0 || self.is_kept;

@@ -4,6 +4,7 @@
 //! one broke it, 2 for wrong usage.
 
 use clap::Parser;
+use larder_device::IgnorePoison;
 use larder_store::{EngineRow, Policy};
 use larder_torture::{
     Tally, faults,
@@ -14,7 +15,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -159,11 +160,12 @@ impl SeedRun {
             // schedule.
             let row = (seed % self.rows.len() as u64) as usize;
             let kind = (seed / self.rows.len() as u64 % self.kinds.len() as u64) as usize;
-            let (policy, faults) = (self.rows[row], &self.kinds[kind]);
+            let policy = self.rows[row];
+            let faults = &self.kinds[kind];
             let tell: Option<fn(&str)> = self.arguments.tell.then_some(|what| println!("{what}"));
             let plan = SchedulePlan { tell, ..SchedulePlan::of_seed(seed, policy, faults, self.arguments.operations) };
             let outcome = catch_unwind(AssertUnwindSafe(|| schedule::run(&plan)));
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock().ignore_poison();
             let told = state.failures.len();
             match outcome {
                 Ok(Ok(end)) => state.tallies[row][kind] += end.tally,
@@ -180,7 +182,9 @@ impl SeedRun {
     }
 
     fn failure(&self, seed: u64, policy: &Policy, faults: &Faults, why: &str) -> String {
-        let (policy, faults, operations) = (policy.name, faults.name, self.arguments.operations);
+        let policy = policy.name;
+        let faults = faults.name;
+        let operations = self.arguments.operations;
         format!(
             "seed {seed}, row {policy}, faults {faults}: {why}\nrepeat: cargo xtask sim --seed {seed} --seeds 1 \
              --policy {policy} --faults {faults} --operations {operations}"
@@ -188,7 +192,7 @@ impl SeedRun {
     }
 
     fn show_progress(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         state.shown += 1;
         if state.shown.is_multiple_of(PRINTED_EVERY) {
             eprintln!("{}, {} broken laws", self.summary(&state), state.failures.len());
@@ -201,7 +205,8 @@ impl SeedRun {
             total
         });
         let seconds = self.started.elapsed().as_secs_f64().max(0.001);
-        let (done, seeds) = (self.done.load(Ordering::Relaxed), self.arguments.seeds);
+        let done = self.done.load(Ordering::Relaxed);
+        let seeds = self.arguments.seeds;
         format!(
             "{done} of {seeds} seeds in {seconds:.0} s, {:.0} operations/s: {total}",
             total.operations as f64 / seconds
@@ -209,7 +214,7 @@ impl SeedRun {
     }
 
     fn report(&self) -> ExitCode {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock().ignore_poison();
         for (row, tallies) in self.rows.iter().zip(&state.tallies) {
             for (kind, tally) in self.kinds.iter().zip(tallies) {
                 println!("{:18} {:12} {tally}", row.name, kind.name);

@@ -79,7 +79,8 @@ impl<'a> CachedRequest<'a> {
         method: Method,
         may_wait: bool,
     ) -> CacheAnswer<'a, R> {
-        let (mut may_wait, mut failure_count) = (may_wait, 0);
+        let mut may_wait = may_wait;
+        let mut failure_count = 0;
         let mut waited: Option<CacheStatus> = None;
         let mut ended_before = cache.fetches().ended_count();
         let lookup = Lookup::new(cache.cache(), cache.settings(), &target).await;
@@ -179,7 +180,9 @@ impl<'a> CachedRequest<'a> {
         R: Body<Error: Into<BodyError>> + Send + 'static,
     {
         let Answer { head, body } = answer;
-        let (cache, is_head, lead) = (self.cache, self.method == Method::HEAD, self.lead.take());
+        let cache = self.cache;
+        let is_head = self.method == Method::HEAD;
+        let lead = self.lead.take();
         let write = match head.may_be_stored() {
             true if is_head => {
                 self.accept_head(&head).await;

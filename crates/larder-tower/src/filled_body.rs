@@ -14,13 +14,14 @@ use crate::{
 };
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use larder_cache::IgnorePoison;
 use larder_cache::ValueReader;
 use larder_http::framing::{BodyMeter, CompletedBody, EndMark};
 use std::{
     collections::VecDeque,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, Wake, Waker, ready},
 };
 
@@ -109,7 +110,7 @@ impl<B: Body> SharedFill<B> {
 
 impl<B> SharedFill<B> {
     fn lock(&self) -> MutexGuard<'_, FillProgress<B>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock().ignore_poison()
     }
 }
 
@@ -235,7 +236,8 @@ impl<B: Body<Error: Into<BodyError>>> FilledBody<B> {
             return SizeHint::default();
         }
         let last_bytes = progress.last.as_ref().map_or(0, len_of);
-        let (left, held_bytes) = (progress.body.size_hint(), progress.queued_bytes + last_bytes);
+        let left = progress.body.size_hint();
+        let held_bytes = progress.queued_bytes + last_bytes;
         let mut hint = SizeHint::new();
         if let Some(upper) = left.upper() {
             hint.set_upper(upper + held_bytes);
@@ -290,7 +292,8 @@ impl<B> FillProgress<B> {
     /// Returns the opening of the part that the client gets from the cache.
     fn remainder(&mut self) -> Option<OpeningFuture> {
         let from_bytes = self.spilled_from?;
-        let (long, len_bytes) = (self.long.take(), self.meter.received());
+        let long = self.long.take();
+        let len_bytes = self.meter.received();
         Some(Box::pin(async move {
             let gone = || io::Error::other("the cache lost the part of the body that its client had not read yet");
             let value = match long {
@@ -402,12 +405,12 @@ impl Wake for FillWakers {
 }
 
 fn set(slot: &Mutex<Option<Waker>>, waker: &Waker) {
-    slot.lock().unwrap_or_else(PoisonError::into_inner).replace(waker.clone());
+    slot.lock().ignore_poison().replace(waker.clone());
 }
 
 /// Wakes the task in a slot, which is empty afterwards.
 fn wake(slot: &Mutex<Option<Waker>>) {
-    let waker = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let waker = slot.lock().ignore_poison().take();
     waker.into_iter().for_each(Waker::wake);
 }
 

@@ -12,6 +12,7 @@ use crate::{
 };
 use http::{Method, Request, Response, Uri};
 use larder_cache::Cache;
+use larder_cache::IgnorePoison;
 use larder_http::{
     CacheStatus, Settings, Timestamp,
     cache_status::Forward,
@@ -22,7 +23,7 @@ use std::{
     collections::HashSet,
     fmt,
     hash::RandomState,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 /// An HTTP cache. Cheap to clone; all clones are one cache.
@@ -61,7 +62,9 @@ impl HttpCache {
     }
 
     pub(crate) fn from_builder(options: HttpCacheBuilder) -> Self {
-        let (validated, fetches, fetch_hasher) = (Mutex::default(), Arc::default(), RandomState::new());
+        let validated = Mutex::default();
+        let fetches = Arc::default();
+        let fetch_hasher = RandomState::new();
         Self { parts: Arc::new(HttpCacheParts { options, validated, fetches, fetch_hasher }) }
     }
 
@@ -160,7 +163,7 @@ impl HttpCache {
     }
 
     pub(crate) fn validated(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
-        self.parts.validated.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts.validated.lock().ignore_poison()
     }
 }
 

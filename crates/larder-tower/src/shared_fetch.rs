@@ -7,12 +7,13 @@
 //! vain, because it looks its response up afterwards.
 
 use crate::unshared_keys::UnsharedKeys;
+use larder_cache::IgnorePoison;
 use larder_http::StoredHead;
 use std::{
     collections::HashMap,
     future::poll_fn,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
@@ -169,7 +170,7 @@ impl SharedFetches {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<SharedFetch>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().ignore_poison()
     }
 }
 
@@ -208,7 +209,7 @@ impl SharedFetch {
     }
 
     fn lock(&self) -> MutexGuard<'_, FetchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

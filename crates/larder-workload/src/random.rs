@@ -161,7 +161,8 @@ mod tests {
     #[test]
     fn ranks_follow_the_law() {
         for exponent in [0.8, 1.0, 1.3] {
-            let (zipf, mut random) = (Zipf::new(1000, exponent), Random::new(3));
+            let zipf = Zipf::new(1000, exponent);
+            let mut random = Random::new(3);
             let mut counts = vec![0_u32; 1000];
             (0..1_000_000).for_each(|_| counts[zipf.draw(&mut random) as usize] += 1);
             for rank in [1_usize, 9, 99] {

@@ -287,14 +287,16 @@ impl TraceError {
 
     /// Creates the error for a valid trace without a usable request.
     pub fn no_request(name: &str, progress: &Progress) -> Self {
-        let (Progress { left_out, damaged, .. }, first) = (progress, progress.first_shown());
+        let Progress { left_out, damaged, .. } = progress;
+        let first = progress.first_shown();
         let what = format!("no request can be used, {damaged} are damaged{first}, {left_out} left out, of the trace");
         Self::new(&what, Path::new(name), None)
     }
 
     /// Creates the error for a file that is no trace.
     fn no_trace(path: &Path, progress: &Progress) -> Self {
-        let (Progress { requests, left_out, damaged, .. }, first) = (progress, progress.first_shown());
+        let Progress { requests, left_out, damaged, .. } = progress;
+        let first = progress.first_shown();
         let formats = Format::ALL.map(|(name, _)| name).join(", ");
         let count = requests + left_out + damaged;
         let what =

@@ -94,7 +94,8 @@ pub(crate) fn converse(
     let AdminConnection { stream: mut connection, place } = connect(admin)?;
     let broken = |error: io::Error| broken(&place, "the proxy's response broke off", &error);
     // HTTP/1.0, so that the response's body ends with the connection.
-    let (length, credentials) = (sent.len_bytes, credentials(admin)?);
+    let length = sent.len_bytes;
+    let credentials = credentials(admin)?;
     let head = format!("{request} HTTP/1.0\r\nHost: localhost\r\n{credentials}Content-Length: {length}\r\n\r\n");
     connection.write_all(head.as_bytes()).map_err(broken)?;
     // The proxy closes the connection once it has read enough. Its response is read below.

@@ -61,7 +61,8 @@ impl AuthorityFiles {
     /// # Errors
     /// The CA does not exist, other users may read its key, it was not created by Larder, or it has expired.
     pub(crate) fn load(&self) -> Result<Authority, Failure> {
-        let (certificate, path) = (self.certificate_pem()?, self.key());
+        let certificate = self.certificate_pem()?;
+        let path = self.key();
         self.check_key()?;
         let key = fs::read_to_string(&path).map_err(|error| self.unreadable(&path, &error))?;
         let authority = Authority::from_pem(&certificate, &key).map_err(|error| {

@@ -55,7 +55,8 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
     };
     store.policy = Some(PolicyChoice::Row(row));
     store.tuning = chosen.tuning.clone();
-    let (rate, index) = (report::rate(chosen.requests_per_second), size::show(chosen.index_bytes as u64));
+    let rate = report::rate(chosen.requests_per_second);
+    let index = size::show(chosen.index_bytes as u64);
     let basis = "(figures of";
     let constants: String = chosen.constants.iter().map(|constant| format!(", {constant}")).collect();
     Ok(Some(format!(
@@ -69,7 +70,8 @@ pub(crate) fn spins(path: &Path) -> bool {
     let existing = path.ancestors().find_map(|place| fs::metadata(place).ok()).or_else(|| fs::metadata(".").ok());
     let Some(metadata) = existing else { return false };
     let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let major = rustix::fs::major(number);
+    let minor = rustix::fs::minor(number);
     // A partition has no queue of its own, but its disk, which is the folder above, has one.
     ["queue", "../queue"].iter().any(|queue| {
         let said = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/rotational"));

@@ -202,7 +202,8 @@ impl ControlPath {
                 Failure::runtime(format!("no larder listens at {CHOICE}: {}", chosen.display()), help)
             });
         }
-        let (mut found, mut refused) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        let mut refused = Vec::new();
         for socket in sockets() {
             match connect_to(&socket) {
                 Ok(Some(control)) => found.push(control.impatient()),

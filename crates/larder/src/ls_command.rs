@@ -70,7 +70,9 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     if let Some(what) = &flags.what {
         text = format!("{text}\n{}", url_list::pattern(&whole(what))?);
     }
-    let (shown, mut before, mut listed_count) = (ProgressLine::new("reading the store"), 0, 0);
+    let shown = ProgressLine::new("reading the store");
+    let mut before = 0;
+    let mut listed_count = 0;
     let mut tell = |told: ProgressEvent<'_>| {
         match told {
             ProgressEvent::Progress { done, of } => {
@@ -88,7 +90,8 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     let sent = SentBody { len_bytes: text.len() as u64, reader: &mut text.as_bytes() };
     let done = admin_client::converse(flags.admin, "LIST /", sent, &mut tell)?;
     shown.finish();
-    let (count, bytes) = (number(&done["responses"]), number(&done["body_bytes"]));
+    let count = number(&done["responses"]);
+    let bytes = number(&done["body_bytes"]);
     if listed_count < count {
         let more = match flags.limit {
             0 => "--sort orders at most that many; list a site or a prefix to see the others",

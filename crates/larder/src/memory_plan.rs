@@ -169,7 +169,8 @@ fn automatic_total(levels: &[MemoryLevel], own: u64, store_bytes: Option<u64>) -
     let free = least.available_bytes.saturating_add(own);
     // A memory cache larger than the store could not be filled.
     let useful = store_bytes.map_or(u64::MAX, |bytes| bytes.max(AUTOMATIC_BYTES_MIN));
-    let (free_shown, name) = (size::show(free / 1_000_000 * 1_000_000), &least.name);
+    let free_shown = size::show(free / 1_000_000 * 1_000_000);
+    let name = &least.name;
     let basis = if free / AUTOMATIC_SHARE > useful {
         format!("auto: enough for this store; {name} has {free_shown} free")
     } else {
@@ -180,7 +181,8 @@ fn automatic_total(levels: &[MemoryLevel], own: u64, store_bytes: Option<u64>) -
 
 /// Returns the number of volumes, and the memory that all their indexes take.
 fn index_of(settings: &RunSettings, total: u64) -> Result<(u64, u64), Failure> {
-    let (mut count, mut index) = (0, 0);
+    let mut count = 0;
+    let mut index = 0;
     for options in volumes::wanted(&settings.store)? {
         let mut wishes = PlanWishes::new(options.size_bytes, total);
         wishes.sizes = Sizes::Mean(options.mean_entry_bytes as f64);

@@ -161,7 +161,8 @@ impl Registry {
         let documents: Vec<String> = self.documents.iter().map(|document| (*document).to_owned()).collect();
         let mut rules = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
-            let (origin, path) = (url(index, server), links[index].path.clone());
+            let origin = url(index, server);
+            let path = links[index].path.clone();
             rules.extend(server.rules(self, &origin));
             let (documents, links) = if index == 0 && !documents.is_empty() {
                 (documents.clone(), links.clone())
@@ -265,7 +266,9 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
 
 impl RegistryServer {
     fn rules(&self, registry: &Registry, origin: &OriginUrl) -> Vec<Rule> {
-        let (immutable, fresh, follows) = (self.immutable, Some(self.fresh), self.follows);
+        let immutable = self.immutable;
+        let fresh = Some(self.fresh);
+        let follows = self.follows;
         let varies = registry.varies();
         let packages = Some(registry);
         let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: false, varies, packages };
@@ -277,7 +280,8 @@ impl RegistryServer {
     fn rules_for_all(&self, registry: &Registry) -> Vec<Rule> {
         let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
         let rules = urls.flat_map(|url| {
-            let (immutable, follows) = (self.immutable, self.follows);
+            let immutable = self.immutable;
+            let follows = self.follows;
             let fresh = self.is_dedicated.then_some(self.fresh);
             let varies = if registry.negotiates { registry.varies() } else { &[] };
             let packages = self.is_dedicated.then_some(registry);
@@ -370,7 +374,9 @@ impl RegistryLayout {
         let name = registry.name;
         let rule = |statuses: &[&str], types: &[&str], ruling: Ruling| {
             let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
-            let (paths, statuses, types) = (texts(self.paths), texts(statuses), texts(types));
+            let paths = texts(self.paths);
+            let statuses = texts(statuses);
+            let types = texts(types);
             let texts = MatchTexts { hosts: hosts.to_vec(), paths, statuses, types, ..MatchTexts::default() };
             let rule = Rule::new(&texts, ruling).expect("patterns are tried where they are read");
             self.test.map_or(rule.clone(), |test| rule.only_if(test))
@@ -541,11 +547,10 @@ mod tests {
     /// A company's Artifactory or Nexus has a host that no table can list.
     #[test]
     fn registries_are_recognized_on_any_host_by_path_and_type() {
-        let (packument, simple) = (
-            "application/vnd.npm.install-v1+json; q=1.0, application/json; q=0.8",
-            "application/vnd.pypi.simple.v1+json",
-        );
-        let (never_changes, listing) = (Some((true, None)), Some((false, Some(5))));
+        let packument = "application/vnd.npm.install-v1+json; q=1.0, application/json; q=0.8";
+        let simple = "application/vnd.pypi.simple.v1+json";
+        let never_changes = Some((true, None));
+        let listing = Some((false, Some(5)));
         for (url, content_type, accept, expected) in [
             ("a.example/artifactory/api/pypi/pypi/simple/six/", "text/html; charset=utf-8", "*/*", listing),
             ("a.example/index/six/", "application/vnd.pypi.simple.v1+json", simple, listing),

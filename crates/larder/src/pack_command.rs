@@ -118,7 +118,8 @@ pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = NamedTempFile::new_in(folder).map_err(cannot)?;
-    let (shown, mut before) = (ProgressLine::new("packing"), 0);
+    let shown = ProgressLine::new("packing");
+    let mut before = 0;
     let sent = SentBody { len_bytes: request.len() as u64, reader: &mut request.as_bytes() };
     let done = admin_client::converse(flags.admin, "PACK /", sent, &mut |told| {
         match told {
@@ -192,7 +193,8 @@ fn unpack_one(path: &Path, admin: AdminFlags) -> Result<Value, Failure> {
     if !data.is_file() {
         return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
     }
-    let (shown, of) = (ProgressLine::new("unpacking"), data.len());
+    let shown = ProgressLine::new("unpacking");
+    let of = data.len();
     let mut counted = CountedFile { file: &mut file, shown: &shown, of };
     let sent = SentBody { len_bytes: of, reader: &mut counted };
     let done = admin_client::converse(admin, "UNPACK /", sent, &mut |told| {

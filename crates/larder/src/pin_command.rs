@@ -92,7 +92,8 @@ pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
         return check_recorded(&done);
     }
     let all = share(&done["all"]);
-    let (count, bytes) = (number(&done["responses"]), number(&done["bytes"]));
+    let count = number(&done["responses"]);
+    let bytes = number(&done["bytes"]);
     match (patterns.is_empty(), count) {
         (true, _) => print_line!("{all}"),
         (false, 0) => print_line!("pinned, but no stored response matches yet; {all}"),
@@ -174,14 +175,16 @@ fn print_pattern(line: &Value, is_json: bool) -> Result<(), Failure> {
     if is_json {
         return print_line!("{line}");
     }
-    let (count, bytes) = (number(&line["responses"]), number(&line["bytes"]));
+    let count = number(&line["responses"]);
+    let bytes = number(&line["bytes"]);
     let pattern = line["pattern"].as_str().unwrap_or_default();
     print_line!("{:>9}  {:>9}  {pattern}", size::show_count(count), size::show(bytes))
 }
 
 /// Returns the pinned share of the limit.
 fn share(all: &Value) -> String {
-    let (bytes, bytes_max) = (number(&all["bytes"]), number(&all["bytes_max"]));
+    let bytes = number(&all["bytes"]);
+    let bytes_max = number(&all["bytes_max"]);
     format!("{} of at most {} are pinned", size::show(bytes), size::show(bytes_max))
 }
 

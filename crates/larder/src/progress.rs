@@ -33,7 +33,8 @@ impl ProgressLine {
     pub(crate) fn advance(&self, count: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.inc(count);
-        let (passed_s, told_s) = (self.bar.elapsed().as_secs(), self.told_s.load(Ordering::Relaxed));
+        let passed_s = self.bar.elapsed().as_secs();
+        let told_s = self.told_s.load(Ordering::Relaxed);
         let is_due = !self.is_terminal && passed_s >= told_s + LINE_EVERY_S;
         // If several threads find a line due, only one of them prints it.
         if is_due && self.told_s.compare_exchange(told_s, passed_s, Ordering::Relaxed, Ordering::Relaxed).is_ok() {

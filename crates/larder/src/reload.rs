@@ -12,11 +12,12 @@ use crate::{
     value,
 };
 use ipnet::IpNet;
+use larder_device::IgnorePoison;
 use larder_proxy::{NeedsRestart, ProxyHandle, ReloadOutcome};
 use std::{
     fmt, io,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -87,7 +88,7 @@ impl Reloader {
     }
 
     fn in_force(&self) -> MutexGuard<'_, RunSettings> {
-        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_force.lock().ignore_poison()
     }
 }
 

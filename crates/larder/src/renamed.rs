@@ -61,7 +61,8 @@ const fn renamed(place: RenamedPlace, old: &'static str, new: &'static str) -> R
 /// Replaces old names of keys and values in a configuration. Returns a warning for each. `text` is the configuration's
 /// text.
 pub(crate) fn in_file<'a>(text: &str, top: DeTable<'a>) -> (DeTable<'a>, Vec<String>) {
-    let (mut top, mut warnings) = (top, Vec::new());
+    let mut top = top;
+    let mut warnings = Vec::new();
     for item in RENAMED {
         let (section, key) = match item.place {
             Key(section) => (section, None),

@@ -93,7 +93,8 @@ impl fmt::Display for Report<'_> {
         if let Some(intercept) = &self.config.intercept {
             let shown = |hosts: &[HostPattern]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let except = if intercept.hosts.except.is_empty() { "" } else { " except " };
-            let (hosts, others) = (shown(&intercept.hosts.hosts), shown(&intercept.hosts.except));
+            let hosts = shown(&intercept.hosts.hosts);
+            let others = shown(&intercept.hosts.except);
             writeln!(
                 f,
                 "  https    cached for {hosts}{except}{others}, with the CA {}",
@@ -112,8 +113,10 @@ impl fmt::Display for Report<'_> {
         }
         self.write_store(f)?;
         let limits = &self.config.limits;
-        let (waiting, connections) = (limits.waiting_count_max as u64, limits.origin_connection_count_max as u64);
-        let (waiting, connections) = (size::show_count(waiting), size::show_count(connections));
+        let waiting = limits.waiting_count_max as u64;
+        let connections = limits.origin_connection_count_max as u64;
+        let waiting = size::show_count(waiting);
+        let connections = size::show_count(connections);
         writeln!(f, "  limits   {waiting} requests may wait, {connections} connections to one origin")?;
         if let Some(admin) = self.admin {
             let scheme = if self.config.admin_tls { "https" } else { "http" };
@@ -212,7 +215,8 @@ impl Report<'_> {
         let covered = || self.config.identities.first()?.host_names().ok()?.into_iter().next();
         match named.or_else(|| covered().filter(|_| tls)).map(|host| host.replace('*', "www")) {
             Some(host) if tls => {
-                let (port, ip) = (address.port(), SocketAddr::new(address.ip(), 0).to_string());
+                let port = address.port();
+                let ip = SocketAddr::new(address.ip(), 0).to_string();
                 let ip = ip.strip_suffix(":0").unwrap_or(&ip);
                 format!("curl -k --resolve {host}:{port}:{ip} https://{host}:{port}/")
             }
@@ -245,7 +249,8 @@ fn about(site: &larder_proxy::Site) -> String {
 
 /// Describes the number of entries, as far as it is known, and the largest possible number.
 pub(crate) fn entries(stats: &Stats) -> String {
-    let (known, most) = (size::show_count(stats.entries), size::show_count(stats.entries_max));
+    let known = size::show_count(stats.entries);
+    let most = size::show_count(stats.entries_max);
     match stats.recoverable_segments.saturating_sub(stats.recovered_segments) {
         _ if stats.loaded && stats.counts_all_entries => format!("{known} of at most {most}"),
         _ if stats.loaded => format!("at least {known} of at most {most}: not all of them are known in memory"),

@@ -28,7 +28,8 @@ pub(crate) fn sockets() -> Result<Vec<ListeningSocket>, Failure> {
 pub(crate) fn tell_ready(handle: &ProxyHandle) {
     notify(&[NotifyState::Ready]);
     let Some(interval) = sd_notify::watchdog_enabled() else { return };
-    let (handle, pause) = (handle.clone(), interval / 3);
+    let handle = handle.clone();
+    let pause = interval / 3;
     let watching = thread::Builder::new().name("larder-watchdog".to_owned());
     let watching = watching.spawn(move || {
         loop {

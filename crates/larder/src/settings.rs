@@ -164,7 +164,8 @@ impl StoreSettings {
     fn check_sizes(&self, index: usize) -> Result<(), Failure> {
         let options = volumes::options_of(Path::new(""), &PathContent::Nothing, self, index);
         let Err(error) = options.check() else { return Ok(()) };
-        let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_bytes));
+        let mean = size::show(options.mean_entry_bytes);
+        let size = size::show(options.size_bytes);
         let help = format!(
             "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B (tiny: \
              64B) to 1MiB"

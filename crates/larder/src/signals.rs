@@ -103,7 +103,8 @@ mod tests {
     /// A supervisor that signals twice must not cut responses short, and a user who insists must not wait for long.
     #[test]
     fn signals_within_a_second_are_one() {
-        let (mut bursts, begin) = (SignalBursts::default(), Instant::now());
+        let mut bursts = SignalBursts::default();
+        let begin = Instant::now();
         let news = [0, 1, 500, 999, 1000, 1500, 2100].map(|ms| bursts.is_new(begin + Duration::from_millis(ms)));
         assert_eq!(news, [true, false, false, false, true, false, true]);
     }

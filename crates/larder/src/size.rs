@@ -81,7 +81,8 @@ pub(crate) fn show(bytes: u64) -> String {
         unit += 1;
     }
     let shown = rounded(thousandths);
-    let (whole, part) = (shown / 1000, format!("{:03}", shown % 1000));
+    let whole = shown / 1000;
+    let part = format!("{:03}", shown % 1000);
     let part = part.trim_end_matches('0');
     let point = if part.is_empty() { "" } else { "." };
     format!("{whole}{point}{part} {}", NAMES[unit])

@@ -156,7 +156,8 @@ fn info(path: &Path) -> Result<(), Failure> {
         lines.insert(3, ("device", size::show(info.volume_bytes)));
     }
     if let Some(all) = info.size_bytes.checked_div(info.segment_size_bytes) {
-        let (used, each) = (stats.segments_in_use, size::show(info.segment_size_bytes));
+        let used = stats.segments_in_use;
+        let each = size::show(info.segment_size_bytes);
         lines.insert(3, ("segments", format!("{used} of about {all} in use, {each} each")));
     }
     print_line!("{}", path.display())?;

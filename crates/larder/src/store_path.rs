@@ -95,7 +95,8 @@ pub(crate) fn state_base(path: &Path) -> Option<PathBuf> {
     if !path.starts_with("/dev") {
         return Some(path.to_owned());
     }
-    let (folder, name) = (user_folder().ok()?, path.file_name()?);
+    let folder = user_folder().ok()?;
+    let name = path.file_name()?;
     make_private(&folder).ok()?;
     Some(folder.join(name))
 }
@@ -137,7 +138,8 @@ pub(crate) fn default_store() -> Result<PathBuf, Failure> {
 }
 
 fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
-    let (folder, help) = (user_folder()?, USER_CACHE_HELP);
+    let folder = user_folder()?;
+    let help = USER_CACHE_HELP;
     make_private(&folder)
         .map_err(|error| Failure::runtime(format!("cannot create directory {}: {error}", folder.display()), help))?;
     Ok(folder.join(default_name(keeps_files)))

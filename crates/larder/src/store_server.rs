@@ -128,7 +128,8 @@ impl Drop for StoreServer {
 
 /// Accepts clients and serves them until the server stops.
 async fn serve(listener: UnixListener, parts: SharedParts) {
-    let (mut clients, mut stop) = (JoinSet::new(), parts.stop.clone());
+    let mut clients = JoinSet::new();
+    let mut stop = parts.stop.clone();
     loop {
         tokio::select! {
             _ = stop.wait_for(|stops| *stops) => break,

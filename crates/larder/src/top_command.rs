@@ -67,7 +67,8 @@ pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
     if flags.once || !io::stdout().is_terminal() {
         return output::print(format_args!("{}", once(&shown)));
     }
-    let (admin, every) = (flags.admin, flags.every.max(PAUSE_MIN));
+    let admin = flags.admin;
+    let every = flags.every.max(PAUSE_MIN);
     let (sender, looks) = channel();
     // The thread ends with the process, or when its results have no receiver.
     thread::spawn(move || {

@@ -65,7 +65,8 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
     }
     let is_alone = places.len() == 1;
     let has_store = places.iter().any(|place| matches!(place.there, Ok(PathContent::Store(_))));
-    let (mut options, mut missing) = (Vec::new(), Vec::new());
+    let mut options = Vec::new();
+    let mut missing = Vec::new();
     for DiskPlace { options: wanted, there } in places {
         match there {
             Ok(PathContent::Nothing) if has_store => missing.push(refusal::missing(wanted.path)),

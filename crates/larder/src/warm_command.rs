@@ -208,7 +208,9 @@ async fn fetch_all(
     targets: Vec<FetchTarget>,
     shown: &ProgressLine,
 ) -> Result<WarmSummary, Failure> {
-    let (count, mut sum, mut running) = (targets.len() as u64, WarmSummary::default(), JoinSet::new());
+    let count = targets.len() as u64;
+    let mut sum = WarmSummary::default();
+    let mut running = JoinSet::new();
     let mut waiting = targets.into_iter();
     loop {
         while running.len() < usize::from(flags.jobs)
@@ -242,18 +244,16 @@ async fn fetch_all(
 
 impl WarmSummary {
     fn note(&mut self, target: &FetchTarget, outcome: &FetchOutcome) {
-        let (url, counted) = (
-            &target.url,
-            match outcome {
-                FetchOutcome::There => &mut self.there,
-                FetchOutcome::Stored { bytes } => {
-                    self.bytes += bytes;
-                    &mut self.fetched
-                }
-                FetchOutcome::NotStored { .. } => &mut self.not_stored,
-                FetchOutcome::Gone { .. } | FetchOutcome::Failed(_) | FetchOutcome::NoProxy(_) => &mut self.failed,
-            },
-        );
+        let url = &target.url;
+        let counted = match outcome {
+            FetchOutcome::There => &mut self.there,
+            FetchOutcome::Stored { bytes } => {
+                self.bytes += bytes;
+                &mut self.fetched
+            }
+            FetchOutcome::NotStored { .. } => &mut self.not_stored,
+            FetchOutcome::Gone { .. } | FetchOutcome::Failed(_) | FetchOutcome::NoProxy(_) => &mut self.failed,
+        };
         *counted += 1;
         match outcome {
             FetchOutcome::There | FetchOutcome::Stored { .. } => {}

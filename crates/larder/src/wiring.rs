@@ -107,7 +107,8 @@ fn serve(
         }
     }
     let plan = StartPlan { read_settings, settings: &settings, read, automatic, memory, sessions };
-    let (mut taking, mut connections) = (taking, None);
+    let mut taking = taking;
+    let mut connections = None;
     loop {
         let started = StartedProxy::start(&runtime, &plan, sockets, taking)?;
         taking.take().inspect(|taking| taking.tell_serving());
@@ -170,7 +171,8 @@ impl StartedProxy {
             await_loading(runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
         }
         // Started before the proxy reports that it runs, so that waiting clients find it.
-        let (read, read_settings) = (Arc::clone(plan.read), plan.read_settings.clone());
+        let read = Arc::clone(plan.read);
+        let read_settings = plan.read_settings.clone();
         let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.memory.plan));
         let (wants, upgrades) = mpsc::unbounded_channel();
         let about = ControlSummary::of(settings, running.local_addrs());
@@ -281,7 +283,8 @@ impl StartedProxy {
         let handle = running.handle();
         sessions.iter().for_each(|sessions| (sessions.remove)());
         commands.remove();
-        let (notice, drain) = (reloader.drain_notice(), reloader.drain());
+        let notice = reloader.drain_notice();
+        let drain = reloader.drain();
         if !notice.is_zero() {
             handle.announce_stop();
             tell!("health checks fail from now on; in {} s no more connections are accepted", notice.as_secs_f32());
@@ -355,10 +358,12 @@ async fn await_end(
 fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
     let is_loaded = runtime.block_on(async { time::timeout(patience, store.ready()).await.is_ok() });
     if !is_loaded {
-        let (store, begun) = (store.clone(), Instant::now());
+        let store = store.clone();
+        let begun = Instant::now();
         runtime.spawn(async move {
             store.ready().await;
-            let (entries, passed_s) = (size::show_count(store.stats().entries), begun.elapsed().as_secs_f64());
+            let entries = size::show_count(store.stats().entries);
+            let passed_s = begun.elapsed().as_secs_f64();
             tell!("the store is loaded: {entries} entries, after {passed_s:.1} s");
         });
     }

@@ -62,7 +62,8 @@ fn count(source: &Source) -> Count {
 fn changes(parameters: &str) -> bool {
     let callbacks = ["Fn(", "FnMut(", "FnOnce("];
     parameters.match_indices("&mut ").any(|(at, found)| {
-        let (before, after) = (&parameters[..at], &parameters[at + found.len()..]);
+        let before = &parameters[..at];
+        let after = &parameters[at + found.len()..];
         !after.starts_with("dyn Fn") && !callbacks.iter().any(|callback| before.ends_with(callback))
     })
 }

@@ -6,6 +6,9 @@ use super::{Finding, source::Source};
 /// The only file that may contain `unsafe`.
 const UNSAFE_FILE: &str = "crates/larder-device/src/uring.rs";
 
+/// The only file that says what happens to locks after a panic.
+const POISON_FILE: &str = "crates/larder-device/src/ignore_poison.rs";
+
 /// Marks of unfinished work in code or comments. They are written in pieces, so that this file passes its own rule.
 const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
@@ -45,6 +48,12 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
                 add(format!("`{word}` in a name: the glossary's word is `{better}`"));
             }
         }
+        if is_packed(&line.code) {
+            add("one `let` names several values: give each a statement of its own".to_owned());
+        }
+        if source.path != POISON_FILE && words().any(|word| word == "PoisonError") {
+            add(format!("call `ignore_poison()` of {POISON_FILE}"));
+        }
         if line.code.contains("#[ignore") {
             add("an ignored test checks nothing: make it pass or delete it".to_owned());
         }
@@ -61,6 +70,20 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
 /// Returns the identifiers of `code`.
 pub(super) fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// Returns whether `code` is `let (a, b) = (x, y)`. Patterns that may fail to match are not counted.
+fn is_packed(code: &str) -> bool {
+    let Some(rest) = code.trim_start().strip_prefix("let (") else { return false };
+    let Some((names, value)) = rest.split_once(") = ") else { return false };
+    names.contains(',') && (value.is_empty() || value.starts_with('(')) && !names.contains('(') && {
+        let mut depth = 0;
+        let closes = value.char_indices().find(|&(_, c)| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            depth == 0
+        });
+        closes.is_none_or(|(at, _)| value[at + 1..].starts_with(';'))
+    }
 }
 
 /// Returns whether `name` occurs in `code` as a whole word or at the end of a path.
@@ -116,6 +139,17 @@ mod tests {
             assert_eq!(check_one("crates/a/src/b.rs", &format!("{name}()")).len(), 1);
             assert_eq!(check_one("crates/a/src/b.rs", &format!("a_{name}()")).len(), 0);
         }
+    }
+
+    #[test]
+    fn several_values_in_one_let_are_found() {
+        for packed in ["let (a, b) = (c, d);", "    let (mut a, b) = (c(e), d);", "let (a, b) = (c(", "let (a, b) = "] {
+            assert_eq!(check_one("crates/a/src/b.rs", packed).len(), 1, "{packed}");
+        }
+        for one in ["let (a, b) = c(d);", "let (a, b) = (c + d).of(e);", "let (Some(a), b) = (c, d) else { e };"] {
+            assert_eq!(check_one("crates/a/src/b.rs", one).len(), 0, "{one}");
+        }
+        assert_eq!(check_one("crates/a/src/b.rs", "use std::sync::PoisonError;").len(), 1);
     }
 
     #[test]

@@ -63,7 +63,8 @@ fn targets(tree: &Tree, page: &str) -> BTreeSet<Place> {
 
 /// Returns the text of a section with its subsections, or the whole text if `section` is empty.
 fn section_of(text: &str, section: &str) -> String {
-    let (mut level, mut is_code) = (None, false);
+    let mut level = None;
+    let mut is_code = false;
     let mut found = Vec::new();
     for line in text.lines() {
         is_code ^= line.starts_with("```");

@@ -93,7 +93,9 @@ fn code_of(source: &Source) -> String {
 
 /// Returns code without its re-exports, and the re-exports.
 fn without_reexports(code: &str) -> (String, Vec<String>) {
-    let (mut rest, mut statements, mut left) = (String::new(), Vec::new(), code);
+    let mut rest = String::new();
+    let mut statements = Vec::new();
+    let mut left = code;
     loop {
         let starts = ["pub use ", "pub(crate) use ", "pub(super) use "].map(|start| left.find(start));
         let Some(at) = starts.into_iter().flatten().min() else { break };
@@ -231,7 +233,8 @@ fn rings(imports: &Imports) -> Vec<Vec<&str>> {
 }
 
 fn reach<'a>(imports: &'a Imports, module: &str) -> BTreeSet<&'a str> {
-    let (mut reached, mut open) = (BTreeSet::new(), vec![module]);
+    let mut reached = BTreeSet::new();
+    let mut open = vec![module];
     while let Some(module) = open.pop() {
         for next in imports.get(module).into_iter().flatten() {
             if reached.insert(&**next) {

@@ -64,7 +64,8 @@ impl PeakSearch {
             filling.run(requests, progress)?;
         }
         let mut search = Bisection { low: 0.0, high: None, next: self.first, bits: self.bits, refused: false };
-        let (mut best, mut steps) = (LoadFigures::default(), Vec::new());
+        let mut best = LoadFigures::default();
+        let mut steps = Vec::new();
         while let Some(rate) = search.rate().filter(|_| !early.is_asked()) {
             let at_rate =
                 Load { phases: vec![self.phase()], loop_kind: Loop::Open(rate), fill_bytes: None, ..load.clone() };

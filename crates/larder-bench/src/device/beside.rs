@@ -25,7 +25,8 @@ pub(super) struct MixedRates {
 impl MixedRates {
     /// Returns the time that remains for the write of a group or a pair after subtracting its reads.
     pub(super) fn beside_reads(&self) -> BesideReads {
-        let (read_seconds, write_seconds) = (1.0 / self.reads, 1.0 / self.writes);
+        let read_seconds = 1.0 / self.reads;
+        let write_seconds = 1.0 / self.writes;
         let left_seconds = 1.0 / self.groups - self.reads_per_group * read_seconds;
         let group_seconds = left_seconds.max(self.group_bytes / self.sequential_write);
         let random_seconds = (1.0 / self.pairs - read_seconds).max(write_seconds);

@@ -48,7 +48,8 @@ fn run(files: &dyn Directory, place: &Path, time: Duration) -> io::Result<FileFi
     noise(buffer.as_mut_slice());
     let buffer = Arc::new(buffer);
     let make = |number, done| {
-        let (buffer, completion) = (Arc::clone(&buffer), Completion::callback(done));
+        let buffer = Arc::clone(&buffer);
+        let completion = Completion::callback(done);
         files.submit(FileWork::Write { file: name(number), offset_bytes: 0, buffer, completion });
     };
     let sync = || wait(|completion| files.submit(FileWork::Sync { completion }));
@@ -67,7 +68,8 @@ fn run(files: &dyn Directory, place: &Path, time: Duration) -> io::Result<FileFi
     let begun = Instant::now();
     sync()?;
     replaced.time += begun.elapsed();
-    let (removed_count, made_count) = (replaced.count / 2, replaced.count.div_ceil(2));
+    let removed_count = replaced.count / 2;
+    let made_count = replaced.count.div_ceil(2);
     let there = || (0..kept).chain(kept + removed_count..made + made_count);
     for number in there() {
         let file = File::open(place.join(FilesDirectory::FOLDER_NAME).join(name(number).as_str()))?;
@@ -119,9 +121,11 @@ type Tell = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Starts operations, [`DEPTH`] at a time, until there are `count_max` or the time is over.
 fn in_flight(count_max: u64, time: Duration, mut begin: impl FnMut(u64, Tell)) -> io::Result<TimedCount> {
-    let (begun, cpu_begun) = (Instant::now(), cpu::own());
+    let begun = Instant::now();
+    let cpu_begun = cpu::own();
     let (sender, done) = mpsc::channel();
-    let (mut submitted, mut count) = (0, 0);
+    let mut submitted = 0;
+    let mut count = 0;
     while count < submitted || (submitted < count_max && begun.elapsed() < time) {
         while submitted - count < u64::from(DEPTH) && submitted < count_max && begun.elapsed() < time {
             let sender = sender.clone();

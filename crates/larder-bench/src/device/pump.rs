@@ -7,11 +7,12 @@
 use super::{SEQUENTIAL_BYTES, scratch::noise};
 use crate::cpu;
 use hdrhistogram::Histogram;
+use larder_device::IgnorePoison;
 use larder_device::{AlignedBuffer, Completion, Device, Transfer};
 use larder_workload::Random;
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -85,7 +86,7 @@ struct FinishedTransfer {
 
 impl ReturnedTransfers {
     fn lock(&self) -> MutexGuard<'_, Vec<FinishedTransfer>> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+        self.done.lock().ignore_poison()
     }
 
     fn put(&self, begun: Instant, outcome: io::Result<Option<AlignedBuffer>>) {
@@ -99,7 +100,7 @@ impl ReturnedTransfers {
     fn take(&self) -> Vec<FinishedTransfer> {
         let mut done = self.lock();
         while done.is_empty() {
-            done = self.some.wait(done).unwrap_or_else(PoisonError::into_inner);
+            done = self.some.wait(done).ignore_poison();
         }
         std::mem::take(&mut done)
     }
@@ -127,9 +128,11 @@ impl Pump {
     pub(super) fn run(&mut self, time: Duration) -> io::Result<PumpFigures> {
         let mut times =
             Histogram::<u64>::new_with_bounds(1, TIME_MAX_NS, 3).expect("the bounds and digits are allowed");
-        let (begun, cpu_begun) = (Instant::now(), cpu::own());
+        let begun = Instant::now();
+        let cpu_begun = cpu::own();
         let mut spare: Vec<AlignedBuffer> = Vec::new();
-        let (mut in_flight, mut count) = (0, 0_u64);
+        let mut in_flight = 0;
+        let mut count = 0_u64;
         while in_flight > 0 || begun.elapsed() < time {
             while in_flight < self.depth && begun.elapsed() < time {
                 self.submit(spare.pop());

@@ -54,7 +54,8 @@ impl ScratchSpace {
         let is_direct = file.is_direct();
         let device = open_device(file, io).map_err(|error| DeviceError::of("cannot use", path, error))?;
         let undo = made.unwrap_or_else(|| {
-            let (device, path) = (Arc::clone(&device), path.to_owned());
+            let device = Arc::clone(&device);
+            let path = path.to_owned();
             Undo::by(move || blank(device, &path))
         });
         fill(&*device).map_err(|error| DeviceError::of("cannot fill", path, error))?;

@@ -19,6 +19,7 @@ use hyper::{
     header,
 };
 use hyper_util::rt::TokioIo;
+use larder_device::IgnorePoison;
 use larder_workload::{Random, Zipf};
 use std::{
     collections::BTreeSet,
@@ -28,7 +29,7 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -302,7 +303,7 @@ impl Clients {
 }
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+    what.lock().ignore_poison()
 }
 
 /// The expected body of a response.
@@ -318,7 +319,8 @@ impl ExpectedBody {
     /// Derives the expected body from the head of the response. Returns an outcome if the head does not fit the
     /// request.
     fn of(asked: &BenchRequest, response: &Response<Incoming>) -> Result<Self, FetchOutcome> {
-        let (status, headers) = (response.status(), response.headers());
+        let status = response.status();
+        let headers = response.headers();
         let refused = |what: String| FetchOutcome::Failed(FetchFault::new(what, asked.object.path()));
         let nature = asked.object.nature();
         let bodiless = Self { object: asked.object, version: 0, first: 0, len_bytes: 0, is_outdated: false };

@@ -65,12 +65,14 @@ impl ResponseTimes {
         let ms = |us: u64| us as f64 / 1000.0;
         let mut count = 0;
         for step in histogram.iter_quantiles(TICKS_PER_HALF_DISTANCE) {
-            let (value, share) = (ms(step.value_iterated_to()), step.quantile());
+            let value = ms(step.value_iterated_to());
+            let share = step.quantile();
             count += step.count_since_last_iteration();
             let _ = write!(table, "{value:>12.3} {share:>14.12} {count:>10}");
             let _ = if share < 1.0 { writeln!(table, " {:>14.2}", 1.0 / (1.0 - share)) } else { writeln!(table) };
         }
-        let (mean, deviation) = (histogram.mean() / 1000.0, histogram.stdev() / 1000.0);
+        let mean = histogram.mean() / 1000.0;
+        let deviation = histogram.stdev() / 1000.0;
         let _ = writeln!(table, "#[Mean    = {mean:>12.3}, StdDeviation   = {deviation:>12.3}]");
         let _ = writeln!(table, "#[Max     = {:>12.3}, Total count    = {:>12}]", ms(histogram.max()), histogram.len());
         let _ = writeln!(table, "#[Buckets = {:>12}, SubBuckets     = {:>12}]", histogram.buckets(), SUB_BUCKETS);
@@ -136,7 +138,8 @@ mod tests {
 
     #[test]
     fn several_together_are_as_if_recorded_in_one() {
-        let (fast, slow) = (times((1..=1000).map(|n| n * 3)), times((1..=500).map(|n| n * 7919)));
+        let fast = times((1..=1000).map(|n| n * 3));
+        let slow = times((1..=500).map(|n| n * 7919));
         let both = times((1..=1000).map(|n| n * 3).chain((1..=500).map(|n| n * 7919)));
         assert_eq!(ResponseTimes::merged([&fast, &slow]), both);
         assert_eq!(ResponseTimes::merged([]), ResponseTimes::default());

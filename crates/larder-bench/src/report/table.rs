@@ -17,7 +17,8 @@ pub(super) fn summary(results: &[BenchResult]) -> String {
     }
     heads.extend(["hits, ms<br>50% / 99%", "misses, ms<br>50% / 99%", "failed", "wrong"]);
     let rows = results.iter().enumerate().map(|(number, result)| {
-        let (counts, totals) = (result.results(), result.totals());
+        let counts = result.results();
+        let totals = result.totals();
         let phases = result.result_phases();
         let seconds: f64 = phases.iter().map(|phase| phase.lasted_s).sum();
         let answers: f64 = phases.iter().map(|phase| phase.per_second * phase.lasted_s).sum();

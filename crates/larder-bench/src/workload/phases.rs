@@ -30,7 +30,8 @@ impl Phase {
     /// Returns the phases of a run of `workload` that takes `time`.
     pub fn of(workload: Workload, time: Duration) -> Vec<Self> {
         let Some(version) = workload.polymix() else {
-            let (load, recurrence) = ((1.0, 1.0), (1.0, 1.0));
+            let load = (1.0, 1.0);
+            let recurrence = (1.0, 1.0);
             let specials = recurrence;
             return vec![Self { name: "run", time, load, recurrence, specials, counts: true, fills: false }];
         };

@@ -58,7 +58,8 @@ fn polymix_3_differs_from_polymix_4_as_published() {
         mean(&again) / mean(&new)
     };
     let four = arrivals(Workload::PolyMix(PolyMixVersion::Four), 60_000);
-    let (three, four) = (ratio(&asked), ratio(&four));
+    let three = ratio(&asked);
+    let four = ratio(&four);
     assert!((three - 1.0).abs() < 0.1 && four < 0.85, "{three} and {four}");
 }
 

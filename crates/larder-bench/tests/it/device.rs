@@ -9,7 +9,8 @@ use std::{fs, path::Path, time::Duration};
 use tempfile::TempDir;
 
 fn job(path: &Path) -> DeviceJob {
-    let (span_bytes, time) = (16 << 20, Duration::from_millis(400));
+    let span_bytes = 16 << 20;
+    let time = Duration::from_millis(400);
     DeviceJob { path: path.to_owned(), span_bytes, time, io: IoChoice::Auto }
 }
 

@@ -58,8 +58,10 @@ fn damaging_proxy(origin: SocketAddr) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for client in listener.incoming() {
-            let (mut client, mut server) = (client.unwrap(), TcpStream::connect(origin).unwrap());
-            let (mut asking, mut asked) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let mut client = client.unwrap();
+            let mut server = TcpStream::connect(origin).unwrap();
+            let mut asking = client.try_clone().unwrap();
+            let mut asked = server.try_clone().unwrap();
             thread::spawn(move || std::io::copy(&mut asking, &mut asked));
             thread::spawn(move || {
                 let mut piece = [0; 4096];
@@ -107,7 +109,8 @@ fn greedy_proxy(origin: SocketAddr) -> SocketAddr {
                 let Some((path, request)) = whole_request(&mut reader) else { return };
                 let known = kept.lock().unwrap().get(&path).cloned();
                 let answer = known.unwrap_or_else(|| {
-                    let (mut server, mut answer) = (TcpStream::connect(origin).unwrap(), Vec::new());
+                    let mut server = TcpStream::connect(origin).unwrap();
+                    let mut answer = Vec::new();
                     server.write_all(&request).unwrap();
                     server.read_to_end(&mut answer).unwrap();
                     answer
@@ -169,8 +172,10 @@ fn pausing_proxy(origin: SocketAddr, pieces: usize, pause: Duration) -> SocketAd
     let passed = Arc::new(Mutex::new(0));
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let (mut client, mut server) = (client, TcpStream::connect(origin).unwrap());
-            let (mut asking, mut asked) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let mut client = client;
+            let mut server = TcpStream::connect(origin).unwrap();
+            let mut asking = client.try_clone().unwrap();
+            let mut asked = server.try_clone().unwrap();
             thread::spawn(move || std::io::copy(&mut asking, &mut asked));
             let passed = Arc::clone(&passed);
             thread::spawn(move || {
@@ -270,12 +275,15 @@ fn a_proxy_that_goes_away_fails_requests_until_the_time_is_over() {
     let origin = Origin::start(OriginOptions::default()).unwrap();
     for loop_kind in [Loop::Open(200.0), Loop::Closed(50)] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, server) = (listener.local_addr().unwrap(), origin.address());
+        let address = listener.local_addr().unwrap();
+        let server = origin.address();
         // It serves a single connection.
         let proxy = thread::spawn(move || {
-            let (client, server) = (listener.accept().unwrap().0, TcpStream::connect(server).unwrap());
+            let client = listener.accept().unwrap().0;
+            let server = TcpStream::connect(server).unwrap();
             drop(listener);
-            let (mut asking, mut asked) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let mut asking = client.try_clone().unwrap();
+            let mut asked = server.try_clone().unwrap();
             thread::spawn(move || {
                 std::io::copy(&mut asking, &mut asked).unwrap_or_default();
                 asked.shutdown(Shutdown::Write).unwrap_or_default();

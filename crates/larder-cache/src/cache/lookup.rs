@@ -35,7 +35,8 @@ impl Cache {
             let moment = self.parts.memory.moment();
             let Some((reader, head)) = self.read_entry(key).await? else { return Ok(None) };
             let Some(freshness) = self.freshness(&head, now_ms) else { return Ok(None) };
-            let (len_bytes, lifetime) = (head.len_bytes, head.lifetime);
+            let len_bytes = head.len_bytes;
+            let lifetime = head.lifetime;
             let body = match head.chunks {
                 Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(&self.parts.store, key, id, len_bytes))),
                 None if self.parts.memory.can_keep(len_bytes) => {

@@ -52,7 +52,9 @@ fn value_that_was_read_before_a_removal_is_not_kept_after_it() {
 
 #[test]
 fn no_lookup_sees_a_value_older_than_the_last_removal() {
-    let (memory, version, is_over) = (MemoryCache::new(1 << 20), AtomicU64::new(1), AtomicBool::new(false));
+    let memory = MemoryCache::new(1 << 20);
+    let version = AtomicU64::new(1);
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {

@@ -2,12 +2,13 @@
 
 use super::file::{TagRecord, replace_file};
 use futures_channel::oneshot;
+use larder_device::IgnorePoison;
 use std::{
     fs::{File, OpenOptions},
     io::{self, Seek, SeekFrom, Write},
     path::PathBuf,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc,
     },
@@ -74,10 +75,12 @@ impl TagWriter {
     }
 
     fn send_job(&self, job: WriteJob) -> io::Result<()> {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.jobs.lock().ignore_poison();
         if jobs.is_none() {
             let (sender, receiver) = mpsc::channel();
-            let (path, label, len_bytes) = (self.path.clone(), self.label, self.len_bytes.load(Relaxed));
+            let path = self.path.clone();
+            let label = self.label;
+            let len_bytes = self.len_bytes.load(Relaxed);
             thread::Builder::new()
                 .name("larder-tags".to_owned())
                 .spawn(move || TagFileWriter { path, label, len_bytes, file: None }.run(&receiver))?;

@@ -33,7 +33,10 @@ fn lookup_never_returns_what_was_replaced_or_removed_before_it_began() {
     let is_over = AtomicBool::new(false);
     let found_count = AtomicU64::new(0);
     thread::scope(|scope| {
-        let (test, keys, is_over, found_count) = (&test, &keys, &is_over, &found_count);
+        let test = &test;
+        let keys = &keys;
+        let is_over = &is_over;
+        let found_count = &found_count;
         let writers: Vec<_> = (0..2)
             .map(|writer| {
                 scope.spawn(move || {

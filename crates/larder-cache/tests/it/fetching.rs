@@ -46,7 +46,8 @@ pub(crate) fn is_waiting(future: impl Future) -> bool {
 fn hundred_callers_share_one_fetch() {
     block_on(async {
         let test = TestCache::new();
-        let (gate, fetch_count) = (Gate::default(), AtomicUsize::new(0));
+        let gate = Gate::default();
+        let fetch_count = AtomicUsize::new(0);
         let call = |_| {
             test.cache.get_or_fetch("key", || {
                 fetch_count.fetch_add(1, Relaxed);

@@ -15,7 +15,8 @@ use std::{
 
 /// Reads to the end through the trait, in pieces that fit no boundary.
 async fn read_through(mut reader: ValueReader) -> Vec<u8> {
-    let (mut read, mut piece) = (Vec::new(), [0; 10_007]);
+    let mut read = Vec::new();
+    let mut piece = [0; 10_007];
     loop {
         let count = poll_fn(|context| Pin::new(&mut reader).poll_read(context, &mut piece)).await.unwrap();
         read.extend_from_slice(&piece[..count]);
@@ -64,7 +65,8 @@ fn ranges_and_readers_give_the_bytes_of_the_value() {
                 }
             }
             assert!(read_through(value.reader()).await == expected, "{len}");
-            let (mut reader, mut pieces) = (value.reader(), Vec::new());
+            let mut reader = value.reader();
+            let mut pieces = Vec::new();
             while let Some(piece) = reader.next().await.unwrap() {
                 pieces.push(piece);
             }

@@ -29,7 +29,9 @@ async fn written(mut writer: ValueWriter, value: &Bytes) -> Result<ValueWriter> 
 fn callers_share_one_fetch_of_a_value_of_any_length() {
     for len in [0, 1000, 1 << 20, LONG_BYTES] {
         block_on(async {
-            let (test, value, fetch_count) = (TestCache::new(), content(7, len), AtomicUsize::new(0));
+            let test = TestCache::new();
+            let value = content(7, len);
+            let fetch_count = AtomicUsize::new(0);
             let (open, gate) = oneshot::channel::<()>();
             let first = test.cache.open_or_fetch("key", async |writer| {
                 fetch_count.fetch_add(1, Relaxed);
@@ -55,7 +57,8 @@ fn callers_share_one_fetch_of_a_value_of_any_length() {
 #[test]
 fn caller_of_get_or_fetch_waits_for_a_value_that_is_written_in_pieces() {
     block_on(async {
-        let (test, value) = (TestCache::new(), content(7, LONG_BYTES));
+        let test = TestCache::new();
+        let value = content(7, LONG_BYTES);
         let (open, gate) = oneshot::channel::<()>();
         let first = test.cache.open_or_fetch("key", async |writer| {
             gate.await.unwrap();
@@ -73,7 +76,8 @@ fn caller_of_get_or_fetch_waits_for_a_value_that_is_written_in_pieces() {
 #[test]
 fn fetch_that_fails_or_is_dropped_stores_nothing() {
     block_on(async {
-        let (test, value) = (TestCache::new(), content(7, LONG_BYTES));
+        let test = TestCache::new();
+        let value = content(7, LONG_BYTES);
         let broken = test.cache.open_or_fetch("key", async |writer| {
             written(writer, &value).await.unwrap();
             Err::<ValueWriter, _>("the source broke off")
@@ -126,7 +130,8 @@ fn stale_value_of_any_length_is_used_if_the_fetch_fails() {
 fn value_that_is_removed_during_its_fetch_is_returned_and_not_stored() {
     for len in [1000, LONG_BYTES] {
         block_on(async {
-            let (test, value) = (TestCache::new(), content(7, len));
+            let test = TestCache::new();
+            let value = content(7, len);
             let found = test.cache.open_or_fetch("key", async |writer| {
                 test.cache.remove("key").await?;
                 written(writer, &value).await
@@ -142,7 +147,8 @@ fn value_that_is_removed_during_its_fetch_is_returned_and_not_stored() {
 fn value_may_take_half_of_the_disk_and_no_longer_one_is_stored() {
     block_on(async {
         let test = TestCache::new();
-        let (longest, too_long) = (content(7, 32_000_000), content(7, 32_000_001));
+        let longest = content(7, 32_000_000);
+        let too_long = content(7, 32_000_001);
         for number in 0..100 {
             test.cache.insert(format!("other {number}"), content(number, 1 << 20)).await.unwrap();
         }

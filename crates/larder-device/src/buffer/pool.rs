@@ -6,9 +6,10 @@
 //! time per read (fio, 8 KiB, with and without `fixedbufs`).
 
 use super::Block;
+use crate::ignore_poison::IgnorePoison;
 use std::{
     cell::RefCell,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 /// The lengths of buffers, and the number of buffers of each length.
@@ -90,7 +91,7 @@ impl BufferPool {
 }
 
 fn lock(free: &Mutex<Vec<PooledBuffer>>) -> std::sync::MutexGuard<'_, Vec<PooledBuffer>> {
-    free.lock().unwrap_or_else(PoisonError::into_inner)
+    free.lock().ignore_poison()
 }
 
 #[cfg(test)]

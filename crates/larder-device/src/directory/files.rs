@@ -5,13 +5,14 @@
 //! others. A directory that holds anything but a store is refused, so foreign files are never removed. Cost: two
 //! context switches, an open and a close per operation.
 
+use crate::ignore_poison::IgnorePoison;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io,
     num::NonZeroUsize,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use rustix::fs::{FlockOperation, OFlags};
@@ -240,7 +241,7 @@ impl LockedFolder {
     }
 
     fn lock_folders(&self) -> MutexGuard<'_, ()> {
-        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+        self.folders.lock().ignore_poison()
     }
 
     fn place(&self, file: &FileName) -> PathBuf {

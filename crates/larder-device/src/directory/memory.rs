@@ -3,10 +3,11 @@
 //! Owns: the files' bytes, and a limit on them. Nothing is durable. Invariant: all work completes inside `submit`.
 //! Cost: one copy.
 
+use crate::ignore_poison::IgnorePoison;
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use super::{Directory, FileName, FileWork};
@@ -56,7 +57,8 @@ impl MemoryDirectory {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let bytes = files.entry(file).or_default();
-        let (start, end) = (offset_bytes as usize, end as usize);
+        let start = offset_bytes as usize;
+        let end = end as usize;
         if bytes.len() < end {
             bytes.resize(end, 0);
         }
@@ -65,7 +67,7 @@ impl MemoryDirectory {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FileName, Vec<u8>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock().ignore_poison()
     }
 }
 

@@ -37,7 +37,8 @@ impl BackgroundRing {
         let shared = Arc::new(BackgroundState { queue: TransferQueue::default(), wake });
         let (report, started) = mpsc::channel();
         let thread = thread::Builder::new().name("larder-uring".to_owned()).spawn({
-            let (shared, file) = (Arc::clone(&shared), Arc::clone(file));
+            let shared = Arc::clone(&shared);
+            let file = Arc::clone(file);
             // The kernel ties a ring to the thread that creates it.
             move || match UringRing::new(file) {
                 Ok(ring) => {

@@ -44,7 +44,8 @@ fn alignment_bytes(file: &File, is_block_device: bool) -> Option<u32> {
     let asked = StatxFlags::DIOALIGN;
     match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, asked) {
         Ok(answer) if answer.stx_mask & asked.bits() != 0 => {
-            let (offset, memory) = (answer.stx_dio_offset_align, answer.stx_dio_mem_align);
+            let offset = answer.stx_dio_offset_align;
+            let memory = answer.stx_dio_mem_align;
             let is_possible = offset.is_power_of_two()
                 && memory.is_power_of_two()
                 && offset.max(memory) as usize <= BUFFER_ALIGNMENT_BYTES;

@@ -171,7 +171,8 @@ mod tests {
 
     fn found(device: &[u8]) -> Option<&'static str> {
         let ends = (ENDS_BYTES as usize).min(device.len());
-        let (head, tail) = (&device[..ends], &device[device.len() - ends..]);
+        let head = &device[..ends];
+        let tail = &device[device.len() - ends..];
         find(&DeviceEnds { len_bytes: device.len() as u64, head, tail })
     }
 

@@ -117,7 +117,8 @@ impl StoredHead {
         let field_count = reader.count(FIELD_COUNT_MAX)?;
         let mut fields = HeaderMap::with_capacity(field_count);
         for _ in 0..field_count {
-            let (name, value) = (reader.name()?, reader.value()?);
+            let name = reader.name()?;
+            let value = reader.value()?;
             fields.try_append(name, value).map_err(|_| DecodeError::Bound)?;
         }
         let answered_cookie = selecting.answered_cookie();
@@ -149,7 +150,9 @@ fn decode_selecting(reader: &mut CodecReader) -> Result<SelectingFields, DecodeE
     let count = reader.count(SELECTING_COUNT_MAX + 1)?;
     let mut parts = Vec::with_capacity(count);
     for _ in 0..count {
-        let (name, present, value) = (reader.name()?, reader.byte()?, reader.bytes()?);
+        let name = reader.name()?;
+        let present = reader.byte()?;
+        let value = reader.bytes()?;
         parts.push((name, (present != 0).then_some(value)));
     }
     Ok(SelectingFields::from_parts(parts))

@@ -115,7 +115,8 @@ proptest! {
         let selecting = VaryRule::from_fields(&response).select(&request, &settings).unwrap_or_default();
         let received = ReceivedHead { status, fields: response.clone(), request_time: RECEIVED, response_time: RECEIVED };
         let head = StoredHead::new(received, BodyPlace::Whole { len: total_len }, selecting, &TargetList::default());
-        let (earlier, now) = (RECEIVED, Timestamp::from_millis(after));
+        let earlier = RECEIVED;
+        let now = Timestamp::from_millis(after);
         let reused = reuse::decide(&Method::GET, &later, &head, now, &settings);
         if let (Storability::Store { .. }, Reuse::Fresh { .. }) = (&decided, reused) {
             prop_assert!(!head.freshness().no_cache);

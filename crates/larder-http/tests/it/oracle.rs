@@ -16,7 +16,8 @@ use proptest::prelude::*;
 const LISTED: &str = include_str!("../differences.txt");
 
 fn check(case: &Case) {
-    let (ours, theirs) = (case.ours(), translated(case).theirs());
+    let ours = case.ours();
+    let theirs = translated(case).theirs();
     assert_eq!(ours, theirs, "Larder left, oracle right\n{case:#?}\ntranslated {:#?}", translated(case));
 }
 

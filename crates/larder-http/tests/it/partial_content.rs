@@ -27,7 +27,8 @@ fn stored(lines: &str) -> StoredHead {
 }
 
 fn decide_part(lines: &str, request: &str) -> Storability {
-    let (response_fields, request_fields) = (Response::new(lines).fields, fields(request));
+    let response_fields = Response::new(lines).fields;
+    let request_fields = fields(request);
     let exchange = Exchange {
         method: &Method::GET,
         request_fields: &request_fields,
@@ -215,7 +216,8 @@ fn parts_are_combined_by_the_same_strong_validator_only() {
 fn combined_response_has_the_newest_fields_and_its_own_framing() {
     let head = stored("ETag: \"a\"\nX-A: old\nX-B: kept\nContent-Length: 100\nCache-Control: max-age=1");
     let update = "ETag: \"a\"\nX-A: new\nContent-Range: bytes 10-19/100\nContent-Length: 10\nCache-Control: max-age=60";
-    let (request, update) = (HeaderMap::new(), fields(update));
+    let request = HeaderMap::new();
+    let update = fields(update);
     let answer = later_answer(&request, StatusCode::PARTIAL_CONTENT, &update);
     let head = combined(&head, &answer, &Settings::default());
     assert_eq!((&head.fields()["x-a"], &head.fields()["x-b"]), (&"new".parse().unwrap(), &"kept".parse().unwrap()));
@@ -240,7 +242,8 @@ proptest! {
 
     #[test]
     fn written_content_ranges_read_back(first in 0..u64::MAX / 2, more in 0..u64::MAX / 4, rest in 1..u64::MAX / 4) {
-        let (last, total_len) = (first + more, first + more + rest);
+        let last = first + more;
+        let total_len = first + more + rest;
         let expected = ContentRange::Part { span: Span { first, last }, total_len: Some(total_len) };
         prop_assert_eq!(parse_content_range(content_range(first, last, total_len).as_bytes()), Some(expected));
         let unsatisfied = ContentRange::Unsatisfied { total_len };

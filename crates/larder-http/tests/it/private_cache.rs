@@ -70,7 +70,8 @@ fn response_to_credentials_is_reused_for_the_same_credentials_alone() {
     assert!(without.matches(&HeaderMap::new(), &settings));
     assert!(!without.matches(&fields("Authorization: Basic one"), &settings));
     // A validation keeps them apart.
-    let (request, answer) = (fields("Authorization: Basic one"), fields("Cache-Control: max-age=60"));
+    let request = fields("Authorization: Basic one");
+    let answer = fields("Cache-Control: max-age=60");
     let renewed = validate::freshen(&head, &later_answer(&request, http::StatusCode::NOT_MODIFIED, &answer), &settings);
     assert!(renewed.matches(&request, &settings) && !renewed.matches(&HeaderMap::new(), &settings));
 }

@@ -132,7 +132,8 @@ fn stale_if_error_of_the_request_counts_where_the_response_is_silent() {
 
 /// Returns the decision about a response `after_secs` after its receipt while its origin cannot be reached.
 fn disconnected(lines: &str, after_secs: i64, allowed: StaleAllowed) -> Reuse {
-    let (response, now) = (Response::new(lines), RECEIVED.plus_secs(after_secs));
+    let response = Response::new(lines);
+    let now = RECEIVED.plus_secs(after_secs);
     reuse::decide_disconnected(&Method::GET, &response.head(), now, &response.settings, allowed)
 }
 
@@ -141,7 +142,8 @@ fn disconnected(lines: &str, after_secs: i64, allowed: StaleAllowed) -> Reuse {
 #[test]
 fn what_is_stale_is_served_while_disconnected_as_far_as_response_settings_and_operator_allow() {
     use StaleAllowed::{AsOnError, EvenForbidden, HoweverOld};
-    let (fresh, stale) = (Some(Reason::ExplicitLifetime), Some(Reason::Offline));
+    let fresh = Some(Reason::ExplicitLifetime);
+    let stale = Some(Reason::Offline);
     for (lines, after_secs, on_error, however_old, even_forbidden) in [
         ("Cache-Control: max-age=10", 5, fresh, fresh, fresh),
         ("Cache-Control: max-age=10", 10, stale, stale, stale),

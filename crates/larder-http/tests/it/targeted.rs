@@ -38,7 +38,8 @@ fn first_valid_field_of_the_target_list_rules() {
         let settings = Settings { targets: TargetList::new(names), ..Settings::default() };
         Response { settings, ..Response::new(lines) }.is_reused(3)
     };
-    let (own, cdn) = (&["Own-Cache-Control", "CDN-Cache-Control"][..], &["CDN-Cache-Control"][..]);
+    let own = &["Own-Cache-Control", "CDN-Cache-Control"][..];
+    let cdn = &["CDN-Cache-Control"][..];
     for (list, lines, expected) in [
         (own, "Own-Cache-Control: max-age=60\nCDN-Cache-Control: no-store\nCache-Control: no-store", true),
         (own, "CDN-Cache-Control: max-age=60\nOwn-Cache-Control: no-store", false),

@@ -15,7 +15,8 @@ fn freshened(stored: &str, not_modified: &str) -> StoredHead {
 
 /// As [`freshened`], for a 304 to a request with these fields.
 fn freshened_for(stored: &Response, request: &str, not_modified: &str) -> StoredHead {
-    let (request, not_modified) = (fields(request), fields(not_modified));
+    let request = fields(request);
+    let not_modified = fields(not_modified);
     let answer = later_answer(&request, StatusCode::NOT_MODIFIED, &not_modified);
     freshen(&stored.head(), &answer, &Settings::default())
 }
@@ -226,7 +227,8 @@ fn update_that_forbids_storing_is_noticed() {
 
 fn by_head(stored: &str, status: u16, answer: &str) -> HeadVerdict {
     let status = StatusCode::from_u16(status).expect("a test's status is a status");
-    let (request, answer) = (HeaderMap::new(), fields(answer));
+    let request = HeaderMap::new();
+    let answer = fields(answer);
     judge_head(&Response::new(stored).head(), &later_answer(&request, status, &answer), &Settings::default())
 }
 

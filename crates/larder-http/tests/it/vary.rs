@@ -17,7 +17,8 @@ fn is_same_variant(vary: &str, first: &str, second: &str) -> bool {
 
 fn is_same_variant_with(settings: &Settings, vary: &str, first: &str, second: &str) -> bool {
     let rule = VaryRule::from_fields(&fields(vary));
-    let (first, second) = (fields(first), fields(second));
+    let first = fields(first);
+    let second = fields(second);
     let selecting = rule.select(&first, settings).expect("the rule is not *");
     let key = |request: &HeaderMap| variant_key(b"P", &rule, request, settings).expect("the request is short");
     let matches = selecting.matches(&second, settings);

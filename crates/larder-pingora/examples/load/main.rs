@@ -39,7 +39,8 @@ async fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [listen, proxy, secs] = &arguments[..] else { return Err("usage: load LISTEN PROXY SECONDS".into()) };
     let (_, asked) = origin(listen).await?;
-    let (proxy, counts) = (proxy.parse()?, Arc::new(Counts::default()));
+    let proxy = proxy.parse()?;
+    let counts = Arc::new(Counts::default());
     let end = Instant::now() + Duration::from_secs(secs.parse()?);
     let tasks: Vec<_> = (0..TASK_COUNT).map(|task| tokio::spawn(load(proxy, task, end, Arc::clone(&counts)))).collect();
     for task in tasks {

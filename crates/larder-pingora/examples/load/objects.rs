@@ -82,7 +82,8 @@ pub(crate) async fn get(proxy: SocketAddr, object: u64, fields: &str) -> io::Res
     let mut stream = BufReader::new(TcpStream::connect(proxy).await?);
     let request = format!("GET /{object} HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n{fields}\r\n");
     stream.write_all(request.as_bytes()).await?;
-    let (mut head, mut body) = (String::new(), Vec::new());
+    let mut head = String::new();
+    let mut body = Vec::new();
     while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).await? > 0 {}
     stream.read_to_end(&mut body).await?;
     let field = |name: &str| {

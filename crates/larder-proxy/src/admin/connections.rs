@@ -33,7 +33,8 @@ use crate::{client::response_body::ResponseBody, config::Limits, worker::WorkerT
 
 /// Serves the pages until aborted.
 pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: AdminPages) {
-    let (mut open, mut reserve) = (OpenConnections::new(CONNECTION_COUNT_MAX), OpenConnections::new(RESERVE_COUNT_MAX));
+    let mut open = OpenConnections::new(CONNECTION_COUNT_MAX);
+    let mut reserve = OpenConnections::new(RESERVE_COUNT_MAX);
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -178,7 +179,9 @@ pub(crate) async fn serve_operator(
     socket: impl AsyncRead + AsyncWrite + Unpin + Send,
     pages: AdminPages,
 ) {
-    let (comes_by, scope, exchanges) = (ComesBy::Operator, PageScope::All, OpenExchanges::default());
+    let comes_by = ComesBy::Operator;
+    let scope = PageScope::All;
+    let exchanges = OpenExchanges::default();
     PageServer { thread, pages, comes_by, scope, exchanges, patience: HEAD_PATIENCE }.serve(socket).await;
 }
 

@@ -56,7 +56,8 @@ fn unauthorized() -> Response<ResponseBody> {
 fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
     let Some(host) = request.headers.get(header::HOST) else { return true };
     let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
-    let (shared, name) = (&worker.shared, host_of(authority.as_str()));
+    let shared = &worker.shared;
+    let name = host_of(authority.as_str());
     if let Ok(address) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
         let own = shared.config.admin.map(|admin| admin.ip());
         return address.to_canonical().is_loopback() || own == Some(address);

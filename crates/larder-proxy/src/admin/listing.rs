@@ -49,7 +49,8 @@ enum SortOrder {
 
 /// Lists the responses that the body requests.
 pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseBody> {
-    let (cache, body) = (Arc::clone(&worker.cache), body.clone());
+    let cache = Arc::clone(&worker.cache);
+    let body = body.clone();
     progress::answer(move |teller| {
         let store = pinning::store_of(&cache)?;
         let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));
@@ -69,7 +70,9 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
         }
         let limit = if wanted.limit == 0 { usize::MAX } else { wanted.limit };
         let mut first = TopEntries { sort: wanted.sort, limit: limit.min(SORTED_COUNT_MAX), heap: BinaryHeap::new() };
-        let (mut count, mut body_bytes, mut told_count) = (0_u64, 0_u64, 0);
+        let mut count = 0_u64;
+        let mut body_bytes = 0_u64;
+        let mut told_count = 0;
         let walked = responses::each(&cache, &store, &UrlPatterns::new(patterns), &mut |met| match met {
             WalkStep::Passed { bytes, of } => teller.progress(bytes, of),
             WalkStep::Response(response) => {
@@ -148,7 +151,8 @@ impl Ord for RankedEntry {
 
 fn describe(cache: &Cache, response: &Response<'_>) -> Value {
     let Response { url, key, head, .. } = response;
-    let (freshness, now) = (head.freshness(), clock::now());
+    let freshness = head.freshness();
+    let now = clock::now();
     let variant: Vec<String> = head
         .selecting()
         .iter()

@@ -144,7 +144,8 @@ fn told(status: &LineStatus) -> String {
         }
         (Offline::Auto, None) => "auto: the uplink is up, origins are contacted\n".to_owned(),
         (Offline::Auto, Some(time)) => {
-            let (seconds, failing) = (time.as_secs(), failing.join(", "));
+            let seconds = time.as_secs();
+            let failing = failing.join(", ");
             format!("auto: the uplink has been down for {seconds} s; no response from {failing}\n")
         }
     }

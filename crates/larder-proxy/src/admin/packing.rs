@@ -40,7 +40,8 @@ struct PackRequest {
 
 /// Packs the responses that the body requests.
 pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody> {
-    let (cache, body) = (Arc::clone(&worker.cache), body.clone());
+    let cache = Arc::clone(&worker.cache);
+    let body = body.clone();
     progress::answer(move |teller| {
         let store = pinning::store_of(&cache)?;
         let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));

@@ -25,7 +25,8 @@ use crate::{
 pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     progress::answer(move |teller| {
-        let (store, patterns) = (store_of(&cache)?, parse(&body)?);
+        let store = store_of(&cache)?;
+        let patterns = parse(&body)?;
         if patterns.is_empty() {
             return Ok(list(&cache, &store, teller));
         }
@@ -33,7 +34,8 @@ pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
         let mut progress = |done, of| teller.progress(done, of);
         let outcome = cache.shared.pins.add(&store, targets, patterns, &mut progress);
         let PinChange { result: pinned, unrecorded } = outcome.map_err(|why| failed(&why, &store))?;
-        let (responses, bytes) = (pinned.responses, pinned.bytes);
+        let responses = pinned.responses;
+        let bytes = pinned.bytes;
         Ok(json!({ "responses": responses, "bytes": bytes, "unrecorded": unrecorded, "all": figures(&store) }))
     })
 }
@@ -42,7 +44,8 @@ pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
 pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     progress::answer(move |_| {
-        let (store, patterns) = (store_of(&cache)?, parse(&body)?);
+        let store = store_of(&cache)?;
+        let patterns = parse(&body)?;
         let removed = (!is_all).then_some(&patterns[..]);
         let outcome = cache.shared.pins.remove(&store, &cache.http.targets, removed);
         let PinChange { result: unknown, unrecorded } = outcome.map_err(|why| failed(&why, &store))?;

@@ -38,7 +38,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
         Ok(asked) => asked,
         Err(text) => return page(StatusCode::BAD_REQUEST, Bytes::from(text)),
     };
-    let (cache, uri) = (&worker.cache, &request.uri);
+    let cache = &worker.cache;
+    let uri = &request.uri;
     // Other nodes read the log of purges only, so every purge must be in it. Requests to parents are limited by the
     // purges in it, too.
     let is_logged = worker.shared.fleet.is_some() || worker.shared.config.has_parents();

@@ -4,9 +4,10 @@
 //! process hides the head, and requests share the fetch instead. Cost: one lock for a stored response in chunks that is
 //! not in memory.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 /// The representations whose bodies are still arriving.
@@ -31,7 +32,7 @@ impl Arrivals {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

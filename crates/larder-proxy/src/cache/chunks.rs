@@ -11,11 +11,12 @@
 //! Cost: one device read per chunk, shared by concurrent readers, or two for a part of a chunk. A missing chunk costs
 //! one more lookup, for its fragment.
 
+use larder_device::IgnorePoison;
 use std::{
     future::poll_fn,
     ops::Range,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::Poll,
 };
 
@@ -145,7 +146,8 @@ impl ChunkedBody {
     /// there is memory for it, otherwise one block of it.
     fn piece_at(&self, span: &Range<u64>, position: u64, waiting: ReadPatience) -> PiecePlace {
         let shared = &self.cache.shared;
-        let (representation, is_patient) = (self.place.representation, waiting == ReadPatience::Long);
+        let representation = self.place.representation;
+        let is_patient = waiting == ReadPatience::Long;
         let whole = PiecePlace { representation, start: span.start, end: span.end, is_patient };
         let len = span.end - span.start;
         if len <= BLOCK_BYTES || shared.bodies.share_bytes() >= len || shared.reads.find(&whole).is_some() {
@@ -210,7 +212,8 @@ impl ChunkedBody {
     async fn read_from_tier(&self, key: &[u8], span: &Range<u64>, place: PiecePlace) -> Option<Bytes> {
         let (_, body) = tiered::find(&self.cache, key).await?;
         let within = |at: u64| usize::try_from(at - span.start).ok();
-        let (start, end) = (within(place.start)?, within(place.end)?);
+        let start = within(place.start)?;
+        let end = within(place.end)?;
         (body.len() as u64 == span.end - span.start).then(|| body.slice(start..end))
     }
 
@@ -220,7 +223,7 @@ impl ChunkedBody {
     /// little if it stands still.
     fn share_of(&self, piece: SharedPiece, place: PiecePlace, position: u64) -> PlacedBytes {
         let shared = &self.cache.shared;
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().ignore_poison();
         let is_kept = kept.as_ref().is_some_and(|kept| kept.is_of(&piece));
         let bytes = piece.as_ref();
         if bytes.len() as u64 > BLOCK_BYTES || !shared.bodies.is_scarce() || piece.is_shared(is_kept) {

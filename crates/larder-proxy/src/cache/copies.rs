@@ -12,8 +12,9 @@
 //! Cost: 512 KiB once another node has responded, and one load and store per response of another node. A popular one
 //! also takes a lock and reads the store's counters.
 
+use larder_device::IgnorePoison;
 use std::sync::{
-    Mutex, OnceLock, PoisonError,
+    Mutex, OnceLock,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -76,7 +77,7 @@ impl SiblingCopies {
     /// Takes room for a copy of `len` bytes. Returns `false` if there is too little.
     pub(crate) fn take(&self, store: &Store, len: u64) -> bool {
         let Stats { size_bytes, admitted_bytes, .. } = store.stats();
-        self.credit.lock().unwrap_or_else(PoisonError::into_inner).take(len, admitted_bytes, size_bytes)
+        self.credit.lock().ignore_poison().take(len, admitted_bytes, size_bytes)
     }
 }
 
@@ -152,7 +153,8 @@ mod tests {
         let mut credit = CopyCredit::default();
         assert!(!credit.take(1, 19, SIZE) && credit.take(1, 20, SIZE) && !credit.take(1, 20, SIZE));
         // Many turns without copies.
-        let (mut written, mut copied) = (100 * SIZE, 0);
+        let mut written = 100 * SIZE;
+        let mut copied = 0;
         let end = written + SIZE;
         while written < end {
             while credit.take(1 << 16, written, SIZE) {

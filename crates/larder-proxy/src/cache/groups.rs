@@ -9,11 +9,12 @@
 //! Cost: 106 KB; one hash and one short lock per fetch with a Referer, three for a document. Idea: HashCache (NSDI'09):
 //! same client, small time window, same Referer.
 
+use larder_device::IgnorePoison;
 use std::{
     hash::{BuildHasher, RandomState},
     net::IpAddr,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
@@ -114,7 +115,7 @@ impl PageGroups {
     }
 
     fn lock(&self, hash: u64) -> std::sync::MutexGuard<'_, [PageView; WAY_COUNT]> {
-        self.sets[hash as usize % SET_COUNT].lock().unwrap_or_else(PoisonError::into_inner)
+        self.sets[hash as usize % SET_COUNT].lock().ignore_poison()
     }
 }
 

@@ -88,7 +88,8 @@ pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -
 
 /// Returns whether the store itself can record the purge of this URI's host without removing anything else.
 pub(crate) fn has_room(cache: &Cache, host_of: &Uri) -> bool {
-    let (store, primary) = (cache.shared.store.as_ref(), primary_of(cache, host_of));
+    let store = cache.shared.store.as_ref();
+    let primary = primary_of(cache, host_of);
     store.zip(primary).is_none_or(|(store, primary)| store.has_room_to_invalidate(site_of(&primary)))
 }
 

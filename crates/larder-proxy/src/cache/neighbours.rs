@@ -23,13 +23,16 @@ use crate::cache::{hot::HotItem, lookup};
 
 /// Makes the store put neighbours into `hot` for as long as `hot` lives. `targets` is used to read their heads.
 pub(crate) fn connect(store: &Store, hot: &Arc<MemoryCache<HotItem>>, targets: &TargetList) {
-    let (hot, targets) = (Arc::downgrade(hot), targets.clone());
+    let hot = Arc::downgrade(hot);
+    let targets = targets.clone();
     store.set_neighbours(Arc::new(move || begin(&hot, &targets)));
 }
 
 /// Creates a sink for the neighbours of one read.
 fn begin(hot: &Weak<MemoryCache<HotItem>>, targets: &TargetList) -> NeighbourSink {
-    let (moment, hot, targets) = (hot.upgrade().map(|hot| hot.moment()), Weak::clone(hot), targets.clone());
+    let moment = hot.upgrade().map(|hot| hot.moment());
+    let hot = Weak::clone(hot);
+    let targets = targets.clone();
     Box::new(move |neighbour| {
         if let (Some(hot), Some(moment)) = (hot.upgrade(), moment)
             && hot.can_keep(neighbour.reader.head().len() as u64 + neighbour.reader.len())
@@ -70,7 +73,8 @@ mod tests {
     #[test]
     fn neighbours_are_found_as_hits_would_find_them() {
         let bench = Bench::new();
-        let (page, chunk) = (primary("/"), key::chunk_key(&primary("/long"), 7, 0));
+        let page = primary("/");
+        let chunk = key::chunk_key(&primary("/long"), 7, 0);
         bench.commit(&page, response(4), b"body");
         bench.commit(&chunk, Vec::new(), b"part");
         let sink = bench.sink();
@@ -85,7 +89,8 @@ mod tests {
     fn neighbour_that_was_replaced_or_removed_since_the_read_is_not_kept() {
         let bench = Bench::new();
         bench.commit(&primary("/"), response(3), b"old");
-        let (sink, neighbour) = (bench.sink(), bench.neighbour(&primary("/")));
+        let sink = bench.sink();
+        let neighbour = bench.neighbour(&primary("/"));
         bench.hot.remove(&primary("/"));
         sink(neighbour);
         assert!(bench.hot.get(&primary("/")).is_none());
@@ -108,7 +113,8 @@ mod tests {
     fn sink_does_not_keep_the_tier_alive() {
         let bench = Bench::new();
         bench.commit(&primary("/"), response(4), b"body");
-        let (sink, neighbour) = (bench.sink(), bench.neighbour(&primary("/")));
+        let sink = bench.sink();
+        let neighbour = bench.neighbour(&primary("/"));
         let left = Arc::downgrade(&bench.hot);
         drop(bench);
         sink(neighbour);
@@ -153,7 +159,8 @@ mod tests {
 
     fn response(len: u64) -> Vec<u8> {
         let now = Timestamp::from_secs(0);
-        let (status, fields) = (http::StatusCode::OK, http::HeaderMap::new());
+        let status = http::StatusCode::OK;
+        let fields = http::HeaderMap::new();
         let received = ReceivedHead { status, fields, request_time: now, response_time: now };
         StoredHead::new(received, BodyPlace::Whole { len }, SelectingFields::default(), &TargetList::default()).encode()
     }

@@ -7,11 +7,12 @@
 //!
 //! Cost: a timer for each operation that is not complete at its first poll.
 
+use larder_device::IgnorePoison;
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     task::Poll,
@@ -75,12 +76,12 @@ impl StorePatience {
     /// Records that the store could not keep up with a response. For a while, longer each time, no long response is
     /// stored.
     pub(crate) fn note_behind(&self) {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner).begin(Instant::now(), self.limit);
+        self.behind.lock().ignore_poison().begin(Instant::now(), self.limit);
     }
 
     /// Returns whether the store is too far behind for long responses.
     pub(crate) fn is_behind(&self) -> bool {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner).holds(Instant::now())
+        self.behind.lock().ignore_poison().holds(Instant::now())
     }
 
     /// Records an operation that took too long.
@@ -109,7 +110,7 @@ impl StorePatience {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, StorePause> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rest.lock().ignore_poison()
     }
 }
 
@@ -294,7 +295,9 @@ mod tests {
 
     #[test]
     fn store_that_falls_behind_again_is_spared_for_longer() {
-        let (start, mut rest, mut spared) = (Instant::now(), StorePause::default(), Vec::new());
+        let start = Instant::now();
+        let mut rest = StorePause::default();
+        let mut spared = Vec::new();
         let mut now = start;
         for _ in 0..8 {
             rest.begin(now, LIMIT);

@@ -10,12 +10,13 @@
 
 mod record;
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashSet,
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        Arc, Mutex, MutexGuard, RwLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -109,12 +110,12 @@ impl Pins {
 
     /// Returns the patterns.
     pub(crate) fn patterns(&self) -> Arc<UrlPatterns> {
-        Arc::clone(&self.patterns.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.patterns.read().ignore_poison())
     }
 
     /// Returns whether a pattern matches the entry under `key`.
     pub(crate) fn name(&self, key: &[u8]) -> bool {
-        let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
+        let patterns = self.patterns.read().ignore_poison();
         !patterns.is_empty() && is_named(&patterns, key)
     }
 
@@ -177,7 +178,10 @@ impl Pins {
         added: &UrlPatterns,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> std::result::Result<PinTotals, NotPinned> {
-        let (mut sum, mut has_room, mut goes_on, mut seen) = (PinTotals::default(), true, true, HashSet::new());
+        let mut sum = PinTotals::default();
+        let mut has_room = true;
+        let mut goes_on = true;
+        let mut seen = HashSet::new();
         let scanned = store.scan(&mut |scanned| {
             match scanned {
                 ScanSummary::Passed { bytes, of } => goes_on = progress(bytes, of),
@@ -225,7 +229,8 @@ impl Pins {
     pub(crate) fn figures(&self, store: &Store) -> (Vec<(UrlPattern, PinTotals)>, PinTotals) {
         let patterns = self.patterns();
         let mut by_pattern = vec![PinTotals::default(); patterns.all().len()];
-        let (mut sum, mut seen) = (PinTotals::default(), HashSet::new());
+        let mut sum = PinTotals::default();
+        let mut seen = HashSet::new();
         self.record_now().each(&mut |line| {
             if store.is_pinned(&line.key) && seen.insert(fingerprint(&line.key)) {
                 sum.note(&line.key, line.len_bytes);
@@ -304,7 +309,7 @@ impl Pins {
     }
 
     fn record(&self) -> MutexGuard<'_, PinRecord> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record.lock().ignore_poison()
     }
 
     fn set_patterns(&self, patterns: UrlPatterns) {
@@ -312,7 +317,7 @@ impl Pins {
     }
 
     fn set_patterns_shared(&self, patterns: Arc<UrlPatterns>) {
-        *self.patterns.write().unwrap_or_else(PoisonError::into_inner) = patterns;
+        *self.patterns.write().ignore_poison() = patterns;
     }
 
     fn save_patterns(&self) -> io::Result<()> {
@@ -331,7 +336,9 @@ pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_byt
     if !store.can_pin() {
         return false;
     }
-    let (owner, own_store, key) = (Arc::clone(cache), store.clone(), Box::<[u8]>::from(key));
+    let owner = Arc::clone(cache);
+    let own_store = store.clone();
+    let key = Box::<[u8]>::from(key);
     // The key is recorded before the entry is stored. This writes to a file, so it runs on a blocking thread.
     let pinned = spawn_blocking(move || owner.shared.pins.pin(&own_store, &key, len_bytes)).await;
     let is_pinned = pinned.unwrap_or(false);

@@ -22,11 +22,12 @@ mod journal;
 mod log;
 mod record;
 
+use larder_device::IgnorePoison;
 use std::{
     mem,
     path::PathBuf,
     sync::{
-        Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{
             AtomicU64,
             Ordering::{Acquire, Release},
@@ -106,7 +107,8 @@ impl Purges {
     pub(crate) fn open(path: Option<PathBuf>, store: Option<&Store>, peers: &[Box<str>]) -> Self {
         let mut known = PurgeCheck::default();
         known.log.set_kept(!peers.is_empty(), 0);
-        let (mut log_id, mut record) = (random().max(1), PurgeRecordPlace::NotNeeded);
+        let mut log_id = random().max(1);
+        let mut record = PurgeRecordPlace::NotNeeded;
         match (store, path.map(PurgeJournal::new)) {
             (None, _) => {}
             (Some(store), None) => {
@@ -126,9 +128,11 @@ impl Purges {
                 record = PurgeRecordPlace::Beside(beside);
             }
         }
-        let (number, log_end) = (known.index.last_number(), watch::Sender::new(known.log.end()));
+        let number = known.index.last_number();
+        let log_end = watch::Sender::new(known.log.end());
         let log_sent = watch::Sender::new(known.log.sent());
-        let (latest, recorded) = (AtomicU64::new(number), AtomicU64::new(number));
+        let latest = AtomicU64::new(number);
+        let recorded = AtomicU64::new(number);
         Self { latest, recorded, known: RwLock::new(known), record: Mutex::new(record), log_id, log_end, log_sent }
     }
 
@@ -325,7 +329,7 @@ impl Purges {
     /// The purges could not be recorded, with the reason for the operator.
     pub(crate) fn save(&self) -> Result<(), String> {
         // Tasks that wait for this lock find their purges recorded by the task before them, so one sync serves all.
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = self.record.lock().ignore_poison();
         let beside = match &mut *record {
             PurgeRecordPlace::NotNeeded => {
                 let mut known = self.known_mut();
@@ -370,7 +374,7 @@ impl Purges {
 
     /// Leaves the record to another process. Waits for a write in progress. What is purged later cannot be recorded.
     pub(crate) fn hand_over(&self) {
-        *self.record.lock().unwrap_or_else(PoisonError::into_inner) = PurgeRecordPlace::HandedOver;
+        *self.record.lock().ignore_poison() = PurgeRecordPlace::HandedOver;
     }
 
     fn note_recorded(&self, number: u64) {
@@ -384,18 +388,19 @@ impl Purges {
     }
 
     fn known(&self) -> RwLockReadGuard<'_, PurgeCheck> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+        self.known.read().ignore_poison()
     }
 
     fn known_mut(&self) -> RwLockWriteGuard<'_, PurgeCheck> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
+        self.known.write().ignore_poison()
     }
 }
 
 impl PurgeCheck {
     /// Loads the lines of a record.
     fn load(&mut self, lines: Vec<RecordLine>) {
-        let (mut start, mut logged) = (0, Vec::new());
+        let mut start = 0;
+        let mut logged = Vec::new();
         for line in lines {
             match line {
                 RecordLine::Made(purge) => {

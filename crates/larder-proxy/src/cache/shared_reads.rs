@@ -8,9 +8,10 @@
 //! a piece, never one of its readers: a client that stands still does not poll its futures, and would hold up all
 //! others. The task ends with the last reader. Cost: a short lock, two allocations and a task per piece.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, Weak},
 };
 
 use bytes::Bytes;
@@ -117,11 +118,11 @@ impl SharedReads {
     }
 
     fn lock(&self) -> MutexGuard<'_, PieceTable> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pieces.lock().ignore_poison()
     }
 
     fn lock_kept(&self) -> MutexGuard<'_, KeptPieces> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().ignore_poison()
     }
 }
 

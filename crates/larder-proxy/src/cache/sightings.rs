@@ -10,7 +10,8 @@
 //! time. With them, the hit costs 1,000 lookups in memory. A location is known once a chunk was stored or probed since
 //! the start. Memory: 24 bytes per chunk, for at most [`CHUNK_COUNT_MAX`] chunks: 3 MiB for 128 GiB of long bodies.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use larder_device::IgnorePoison;
+use std::sync::{Arc, Mutex};
 
 use larder_store::LocatedEntry;
 use quick_cache::{Weighter, sync::Cache};
@@ -56,13 +57,13 @@ impl Default for ChunkSightings {
 impl BodySightings {
     /// Returns the last known state of chunk `number`.
     pub(crate) fn known(&self, number: u64) -> ChunkSighting {
-        let chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = self.0.lock().ignore_poison();
         usize::try_from(number).ok().and_then(|number| chunks.get(number).copied()).unwrap_or(ChunkSighting::Nothing)
     }
 
     /// Records the state of chunk `number`.
     pub(crate) fn note(&self, number: u64, known: ChunkSighting) {
-        let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = self.0.lock().ignore_poison();
         if let Some(place) = usize::try_from(number).ok().and_then(|number| chunks.get_mut(number)) {
             *place = known;
         }
@@ -74,7 +75,7 @@ struct ChunkCount;
 
 impl Weighter<u64, Arc<BodySightings>> for ChunkCount {
     fn weight(&self, _: &u64, chunks: &Arc<BodySightings>) -> u64 {
-        chunks.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
+        chunks.0.lock().ignore_poison().len() as u64
     }
 }
 

@@ -120,7 +120,8 @@ impl StorePlace {
         settings: &Settings,
     ) -> Option<Self> {
         if before.entry.head.selecting().cover(&head.selecting().rule()) {
-            let (primary, key) = (Arc::clone(primary), Arc::clone(&before.key));
+            let primary = Arc::clone(primary);
+            let key = Arc::clone(&before.key);
             return Some(Self { primary, key, marker: None, group: 0, admission: StoreAdmission::Open });
         }
         let EntryBody::Whole(_) = before.entry.body else { return None };
@@ -203,8 +204,8 @@ async fn commit_somewhere(
     // The chunks of a body were all admitted, so their head is stored unconditionally. Without a head, the chunks would
     // never be found.
     let is_whole = matches!(head.body(), BodyPlace::Whole { .. });
-    let (is_offer, is_refused) =
-        (is_whole && place.admission == StoreAdmission::Open, is_whole && place.admission == StoreAdmission::Refused);
+    let is_offer = is_whole && place.admission == StoreAdmission::Open;
+    let is_refused = is_whole && place.admission == StoreAdmission::Refused;
     let hints = hints(cache, place, head);
     let encoded = Bytes::from(head.encode());
     let key = &place.key;
@@ -225,7 +226,8 @@ async fn commit_somewhere(
     // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
     // but never a marker without its variant.
     if let Some((marker, true)) = &place.marker {
-        let (head, body) = (marker.rules.encode().into(), vec![marker.encode_rest()]);
+        let head = marker.rules.encode().into();
+        let body = vec![marker.encode_rest()];
         let hints = Hints { expires_at: 0, ..hints };
         let key = &place.primary;
         let commit = Some(&commit);
@@ -259,7 +261,8 @@ pub(crate) async fn commit_fragment(cache: &Arc<Cache>, primary: &[u8], key: &[u
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
         Some(store) => {
-            let (head, body) = (Bytes::copy_from_slice(&start.to_le_bytes()), vec![bytes]);
+            let head = Bytes::copy_from_slice(&start.to_le_bytes());
+            let body = vec![bytes];
             write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints, commit: None }).await
         }
         None => false,

@@ -18,7 +18,8 @@ pub(super) async fn find(cache: &Cache, key: &[u8]) -> Option<(Bytes, Bytes)> {
     let tier = cache.shared.tier.as_ref().filter(|tier| tier.has(key))?;
     // Boxed, because it takes kilobytes in every lookup otherwise.
     let entry = Box::pin(tier.find(key)).await?;
-    let (head, body) = (entry.head.clone(), entry.body.clone());
+    let head = entry.head.clone();
+    let body = entry.body.clone();
     put_back(cache, key, entry);
     Some((head, body))
 }
@@ -53,7 +54,8 @@ pub(super) async fn offer(cache: &Cache, key: &[u8], (head, body): (Bytes, Vec<B
     drop(tier.change(key).await);
     let look = tier.begin_look();
     if !store.may_contain(key) {
-        let (key, body) = (Bytes::copy_from_slice(key), body.concat().into());
+        let key = Bytes::copy_from_slice(key);
+        let body = body.concat().into();
         look.take(&EvictedEntry { key, head, body, hints });
     }
 }

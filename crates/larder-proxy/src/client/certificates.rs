@@ -4,12 +4,13 @@
 //! replacement has been read, so a broken file never takes a listener down. Open connections are not affected. Cost: a
 //! handshake takes one lock and one lookup by name. The watcher reads the files' times once a second.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     fmt,
     net::IpAddr,
     path::Path,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
 };
 
 use rustls::{
@@ -52,7 +53,7 @@ impl CertificateSet {
     ///
     /// Requests to `host` on that connection require this (RFC 9110 7.4).
     pub(crate) fn speak_for(&self, name: Option<&str>, host: &str) -> bool {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().ignore_poison();
         table.covers(table.choose(name), host)
     }
 
@@ -62,13 +63,13 @@ impl CertificateSet {
     /// A file is invalid; the error says which and why. The current certificates stay in use.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let table = CertificateNames::load(&self.identities)?;
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        *self.table.write().ignore_poison() = table;
         Ok(())
     }
 
     /// Returns the name of each certificate, and its expiry in seconds of Unix time.
     pub(crate) fn expiries(&self) -> Vec<(String, i64)> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().ignore_poison();
         let named = table.by_name.iter().flat_map(|(name, keys)| keys.iter().map(move |key| (name, key)));
         let ends = named.filter_map(|(name, key)| {
             let certificate = Certificate::from_der(key.cert.first()?).ok()?;
@@ -86,7 +87,7 @@ impl CertificateSet {
 
 impl ResolvesServerCert for CertificateSet {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().ignore_poison();
         Some(Arc::clone(table.choose(hello.server_name())))
     }
 }

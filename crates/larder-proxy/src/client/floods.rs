@@ -5,7 +5,8 @@
 //! frames along with requests and received data, so both raise the limit. Invariant: the counts cover the last
 //! [`STRETCH_TICKS`]. Cost: one short lock per read or write.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use larder_device::IgnorePoison;
+use std::sync::{Mutex, MutexGuard};
 
 use crate::{
     client::{raw_frames::RawFrames, raw_head::HeadFault},
@@ -60,7 +61,7 @@ impl FloodGuard {
     }
 
     fn lock(&self) -> MutexGuard<'_, FloodState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -4,9 +4,10 @@
 //! yet, even the response's head. So a body delays its error until the earlier output is written. Owns: the count, and
 //! the wakers. Cost: one plain addition and load per flush.
 
+use larder_device::IgnorePoison;
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     task::{Context, Waker},
@@ -64,6 +65,6 @@ impl FlushCounter {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wakers.lock().ignore_poison()
     }
 }

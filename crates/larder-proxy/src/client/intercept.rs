@@ -56,7 +56,8 @@ impl Interceptor {
     pub(crate) fn new(rules: HostRules, authority: Authority) -> io::Result<Self> {
         // Clients resume with tickets that they keep themselves, on any worker.
         let ticketer = rustls::crypto::ring::Ticketer::new().map_err(io::Error::other)?;
-        let (shown, refusals) = (Cache::new(SHOWN_COUNT_MAX), ClientRefusals::default());
+        let shown = Cache::new(SHOWN_COUNT_MAX);
+        let refusals = ClientRefusals::default();
         Ok(Self { rules, authority: Arc::new(authority), shown, refusals, ticketer })
     }
 
@@ -66,7 +67,8 @@ impl Interceptor {
     /// `InvalidInput`, with the fault in its files or the host for which it may not sign.
     pub(crate) fn open(config: &Intercept) -> io::Result<Self> {
         let refused = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
-        let (certificate, key) = (&config.authority.certificate, &config.authority.key);
+        let certificate = &config.authority.certificate;
+        let key = &config.authority.key;
         let read = |path: &std::path::Path| {
             fs::read_to_string(path)
                 .map_err(|error| refused(format!("cannot read the CA: {error}: {}", path.display())))
@@ -116,7 +118,8 @@ impl Interceptor {
         {
             return Ok(shown.config);
         }
-        let (this, name) = (Arc::clone(self), host.to_owned());
+        let this = Arc::clone(self);
+        let name = host.to_owned();
         let making = tokio::task::spawn_blocking(move || this.make(&name));
         let shown = making.await.map_err(io::Error::other)??;
         self.shown.insert(host.into(), shown.clone());

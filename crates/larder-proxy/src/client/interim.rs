@@ -6,11 +6,12 @@
 //! inside or after a final response. Memory: [`WAITING_BYTES_MAX`] per connection. Cost: one plain load per write and
 //! flush while the queue is empty.
 
+use larder_device::IgnorePoison;
 use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
@@ -83,7 +84,7 @@ impl InterimQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, InterimState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -5,12 +5,13 @@
 //! [`KNOWN_FOR`] by a keyed hash. A slow hash is never computed on a worker's thread, and at most [`AT_ONCE`] at a
 //! time.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::{HashMap, hash_map::RandomState},
     fs,
     hash::BuildHasher as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -58,7 +59,7 @@ impl PasswordList {
     /// Returns whether a request's credentials were verified recently.
     pub(crate) fn knows(&self, fields: &HeaderMap) -> bool {
         let Some((user, _, credentials)) = self.credentials(fields) else { return false };
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock().ignore_poison();
         known.get(&user).is_some_and(|known| known.credentials == credentials && Instant::now() < known.until)
     }
 
@@ -69,11 +70,12 @@ impl PasswordList {
         }
         let Some((user, password, credentials)) = self.credentials(fields) else { return false };
         let Ok(_turn) = self.turns.acquire().await else { return false };
-        let (this, name) = (Arc::clone(self), user.clone());
+        let this = Arc::clone(self);
+        let name = user.clone();
         let checking = tokio::task::spawn_blocking(move || this.current().is_right(&name, &password));
         let right = checking.await.unwrap_or(false);
         if right {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.lock().ignore_poison();
             known.insert(user, KnownUser { credentials, until: Instant::now() + KNOWN_FOR });
         }
         right
@@ -99,7 +101,7 @@ impl PasswordList {
 
     /// Returns the file's content. If the file is invalid now, returns its last valid content.
     fn current(&self) -> Arc<PasswordFile> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock().ignore_poison();
         if modified(&self.path) != file.modified {
             match PasswordFile::read(&self.path) {
                 Ok(newer) => *file = Arc::new(newer),

@@ -4,10 +4,11 @@
 //! Owns: the phase and its deadline. `connection` drives the connection. Invariant: every phase of a connection has a
 //! deadline, except the wait for an origin, which has its own deadlines. Cost: no timers and no allocation per request.
 
+use larder_device::IgnorePoison;
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
@@ -190,7 +191,7 @@ impl Client {
     }
 
     fn held(&self) -> MutexGuard<'_, HeldState> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().ignore_poison()
     }
 
     /// Ends an exchange. `abandoned` says that the client gave it up before the response was complete.
@@ -466,7 +467,7 @@ impl Client {
     }
 
     fn raw(&self) -> MutexGuard<'_, RawRequests> {
-        self.raw.lock().unwrap_or_else(PoisonError::into_inner)
+        self.raw.lock().ignore_poison()
     }
 }
 

@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn frames_that_ask_for_nothing_are_counted_and_requests_are_not() {
         let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
-        let (ping, update) = (frame(6, 0, 0, &[0; 8]), frame(8, 0, 1, &[0, 0, 0, 1]));
+        let ping = frame(6, 0, 0, &[0; 8]);
+        let update = frame(8, 0, 1, &[0, 0, 0, 1]);
         let priority = frame(2, 0, 1, &[0; 5]);
         assert_eq!(counted(&[settings, ping, update, priority]), (FrameCounts { idle: 4, opened: 0 }, false));
         let request = [frame(HEADERS, END_HEADERS, 1, b"fields"), frame(DATA, 0, 1, b"body"), frame(DATA, 1, 1, b"")];

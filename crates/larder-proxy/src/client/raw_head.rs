@@ -64,7 +64,8 @@ impl RawHead {
             return Ok(None);
         }
         let name_end = memchr(b':', line).ok_or("a line of its head is not a field")?;
-        let (name, value) = (&line[..name_end], line[name_end + 1..].trim_ascii());
+        let name = &line[..name_end];
+        let value = line[name_end + 1..].trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
             self.take_length(value)?;
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {

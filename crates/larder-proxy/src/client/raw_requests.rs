@@ -175,7 +175,8 @@ impl RawRequests {
             }
             return &[];
         };
-        let (line, rest) = (&octets[..line_end], &octets[line_end + 1..]);
+        let line = &octets[..line_end];
+        let rest = &octets[line_end + 1..];
         // If the line came in pieces, part of it has already been passed on and cannot be rewritten.
         if self.partial.is_empty() && self.head.is_http10() && asks_proxy_to_stay(line) {
             self.rewrites.push((start, CONNECTION));
@@ -282,7 +283,8 @@ mod tests {
                     GET / HTTP/1.0\r\n\r\nGET / HTTP/2.0\r\n\r\n";
         let expected = text.replacen("1.2", "1.1", 1).replacen("1.9", "1.1", 1);
         for piece_len in 1..=text.len() {
-            let (mut requests, mut bytes) = (RawRequests::default(), text.as_bytes().to_vec());
+            let mut requests = RawRequests::default();
+            let mut bytes = text.as_bytes().to_vec();
             for piece in bytes.chunks_mut(piece_len) {
                 requests.push(piece, 1 << 16);
             }
@@ -355,7 +357,8 @@ mod tests {
         for line in
             ["INVALID CONNECTION PREFACE", "\r\nINVALID CONNECTION PREFACE", "a b c", "a b c d", "PRI X HTTQ/2.0"]
         {
-            let (text, mut requests) = (format!("{line}\r\n\r\n"), RawRequests::default());
+            let text = format!("{line}\r\n\r\n");
+            let mut requests = RawRequests::default();
             assert_eq!(push(&mut requests, &text), 0, "{line:?}");
             assert!(requests.fatal_fault().is_some(), "{line:?}");
             let mut slow = RawRequests::default();
@@ -375,7 +378,8 @@ mod tests {
             "CONNECT a:443 XTTP/1.1",
             "",
         ] {
-            let (text, mut requests) = (format!("{line}\r\n\r\n"), RawRequests::default());
+            let text = format!("{line}\r\n\r\n");
+            let mut requests = RawRequests::default();
             assert_eq!(push(&mut requests, &text), text.len(), "{line:?}");
             assert_eq!(requests.fatal_fault(), None, "{line:?}");
         }

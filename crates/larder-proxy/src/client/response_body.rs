@@ -149,7 +149,8 @@ impl ResponseBody {
         {
             return encoder.encode(bytes).map(Self::full).map_err(|_| self);
         }
-        let (encoder, piece) = (Some(encoder), Bytes::new());
+        let encoder = Some(encoder);
+        let piece = Bytes::new();
         let body = EncodedBody { inner: self.source, piece, encoder, is_holding: false, turn_bytes: 0 };
         Ok(Self::of(Source::Encoded(Box::new(body))))
     }

@@ -95,7 +95,8 @@ impl Ticket {
         let ExchangeContext { started, first_byte_us, subject, outcome, status } = about;
         metrics.settle(&ExchangeSummary { outcome, status, subject, sent_bytes: self.sent_bytes });
         if outcome != Outcome::Tunnel {
-            let (kind, whole) = (outcome.kind() as usize, TimeBucket::of(started.elapsed()));
+            let kind = outcome.kind() as usize;
+            let whole = TimeBucket::of(started.elapsed());
             // A body in memory is handed over in one piece.
             let first_byte = first_byte_us.map_or(whole, |micros| TimeBucket::of(Duration::from_micros(micros.into())));
             metrics.first_bytes[kind].note_in(first_byte);

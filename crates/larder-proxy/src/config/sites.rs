@@ -78,7 +78,8 @@ impl Site {
 impl CacheSettings {
     /// Returns the error in these settings, if there is one.
     pub(super) fn fault(&self) -> Option<String> {
-        let (window, max) = (self.group_window, GROUP_WINDOW_MAX.as_secs());
+        let window = self.group_window;
+        let max = GROUP_WINDOW_MAX.as_secs();
         (window > GROUP_WINDOW_MAX).then(|| format!("group window must be at most {max} s: {} s", window.as_secs_f64()))
     }
 }

@@ -3,9 +3,10 @@
 //! Owns: the choice of sites with a label. A site that had many requests at the time of a check gets a label
 //! permanently. Invariant: the number of labels is bounded, whatever clients request, and no counter ever decreases.
 
+use larder_device::IgnorePoison;
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use prometheus_client::{
@@ -27,7 +28,7 @@ pub(super) struct SiteLabels(Mutex<Vec<String>>);
 impl SiteLabels {
     /// Encodes the metrics of all sites.
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerMetrics>]) -> fmt::Result {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.0.lock().ignore_poison();
         name_sites(&mut names, workers);
         let labels = names.iter().map(String::as_str).zip(0..).chain([(OTHER_NAME, OTHER_LABEL)]);
         let sites: Vec<(&str, SiteSums)> = labels.map(|(name, label)| (name, sums(workers, label))).collect();

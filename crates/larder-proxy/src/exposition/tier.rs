@@ -9,7 +9,8 @@ use crate::shared::ProxyState;
 /// Encodes the metrics. A proxy without a second tier has none of them.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
     let Some(tier) = &shared.cache.tier else { return Ok(()) };
-    let (figures, gauges) = (tier.figures(), tier.gauges());
+    let figures = tier.figures();
+    let gauges = tier.gauges();
     for (name, help, counter) in [
         ("tier_hits", "Entries found in the second tier", &figures.hits),
         ("tier_failed", "Operations of the second tier that failed or took too long", &figures.failed),

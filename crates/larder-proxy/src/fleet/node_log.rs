@@ -147,7 +147,8 @@ async fn drive(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> 
 
 /// Reads a whole body, which must be short text.
 async fn whole(mut body: Incoming) -> Result<String, String> {
-    let (mut octets, begun) = (Vec::new(), Instant::now());
+    let mut octets = Vec::new();
+    let begun = Instant::now();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let Ok(data) = frame.map_err(|error| error.to_string())?.into_data() else { continue };
         if octets.len() + data.len() > BODY_BYTES_MAX {

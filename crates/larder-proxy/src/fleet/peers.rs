@@ -2,9 +2,10 @@
 //!
 //! Owns: whether purges made elsewhere may be unknown here, and whether they are being read.
 
+use larder_device::IgnorePoison;
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -120,7 +121,7 @@ impl FleetPeers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<PeerState>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().ignore_poison()
     }
 }
 

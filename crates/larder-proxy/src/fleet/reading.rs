@@ -53,7 +53,8 @@ impl LogReader {
         let position = self.purges.position(&self.name);
         let wait = if self.has_read { WAIT_MAX.min(self.link.timeout / 3) } else { Duration::ZERO };
         let slice = self.slice(position, wait).await?;
-        let (position, end) = (slice.position, slice.end);
+        let position = slice.position;
+        let end = slice.end;
         self.apply(move |purges, log| purges.follow(log, slice, clock::now())).await?;
         self.has_read = true;
         self.link.peers.note_read(&self.name, position, end);
@@ -80,7 +81,8 @@ impl LogReader {
         &self,
         change: impl FnOnce(&Purges, &str) -> Result<(), String> + Send + 'static,
     ) -> Result<(), String> {
-        let (purges, name) = (Arc::clone(&self.purges), self.name.clone());
+        let purges = Arc::clone(&self.purges);
+        let name = self.name.clone();
         let changing = tokio::task::spawn_blocking(move || change(&purges, &name));
         let changed = changing.await.map_err(|error| error.to_string()).flatten();
         changed.map_err(|why| format!("its purges cannot be recorded here: {why}"))
@@ -146,7 +148,8 @@ mod tests {
         };
         let node = FleetNode { name: "b".to_owned(), host: "127.0.0.1".to_owned(), port };
         let purges = Arc::clone(purges);
-        let (source, link) = (LogSource::Node(NodeLog::new(node)), Arc::new(link));
+        let source = LogSource::Node(NodeLog::new(node));
+        let link = Arc::new(link);
         let mut reader = LogReader { source, name: "b".into(), link, purges, has_read: false };
         let outcome = reader.step().await;
         reader.disconnect();
@@ -174,7 +177,9 @@ mod tests {
         assert_eq!(read(&purges, right(message::encode(&slice(&[4, 5], 5, 9)))).await, (Ok(()), at(5)));
         let latest = purges.latest();
         let good = message::encode(&slice(&[6], 6, 9));
-        let (body, other, old) = (good.clone(), good.clone(), good.clone());
+        let body = good.clone();
+        let other = good.clone();
+        let old = good.clone();
         type Answer = Box<dyn FnOnce(&str) -> Vec<u8> + Send>;
         let strange: Vec<(&str, Answer)> = vec![
             ("does not prove", Box::new(move |nonce| signed(nonce, "another secret!!", &body))),

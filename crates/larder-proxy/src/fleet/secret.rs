@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn code_is_that_of_these_parts_and_this_secret_only() {
-        let (secret, other) = (FleetSecret::new("0123456789abcdef"), FleetSecret::new("0123456789abcdeX"));
+        let secret = FleetSecret::new("0123456789abcdef");
+        let other = FleetSecret::new("0123456789abcdeX");
         let code = secret.sign(&["a", "bc"]);
         assert!(secret.verify(&["a", "bc"], &code) && secret.verify(&["a", "bc"], &code.to_uppercase()));
         for parts in [&["ab", "c"][..], &["a", "bc", ""], &["abc"], &[]] {

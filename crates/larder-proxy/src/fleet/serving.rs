@@ -58,7 +58,10 @@ impl<'a> FleetCredentials<'a> {
     fn verify(fields: &'a HeaderMap, secret: &secret::FleetSecret, target: &str) -> Option<Self> {
         let mut words = fields.get(header::AUTHORIZATION)?.to_str().ok()?.split(' ');
         let scheme = words.next()?;
-        let (from, to, nonce, code) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let from = words.next()?;
+        let to = words.next()?;
+        let nonce = words.next()?;
+        let code = words.next()?;
         let found = Self { from, to, nonce };
         let is_right = scheme.eq_ignore_ascii_case(SCHEME)
             && words.next().is_none()

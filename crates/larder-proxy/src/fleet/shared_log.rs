@@ -125,7 +125,8 @@ impl SharedLogClient {
                 self.append(link, purges, sent, EntryContent::Start).await?;
                 continue;
             };
-            let (log, position) = (last.mark(), last.number);
+            let log = last.mark();
+            let position = last.number;
             return Ok(LogSlice { log, is_reset: true, purges: Vec::new(), position, end: position, sent });
         }
     }
@@ -220,7 +221,8 @@ impl SharedLogClient {
 
 impl StreamClient {
     async fn connect(link: &SharedLogLink) -> Result<Self, String> {
-        let (log, credentials) = (&link.log, link.credentials.as_ref());
+        let log = &link.log;
+        let credentials = link.credentials.as_ref();
         Ok(match log.system {
             LogSystem::Redis => Self::Redis(Box::new(RedisStream::connect(log, credentials).await?)),
             LogSystem::Nats => Self::Nats(Box::new(NatsStream::connect(log, credentials, STREAM_COUNT_MAX).await?)),

@@ -6,9 +6,10 @@
 //!
 //! Cost: one handshake per connection. Nodes keep their connections.
 
+use larder_device::IgnorePoison;
 use std::{
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -62,7 +63,8 @@ impl FleetTls {
         let identity = certificates::read(&tls.identity)?.0;
         let mut roots = RootCertStore::empty();
         load_ca_file(&tls.ca_file, &mut roots)?;
-        let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
+        let roots = Arc::new(roots);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let failed = |error: &dyn std::fmt::Display| format!("TLS between nodes: {error}: {}", tls.ca_file.display());
         let chains = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
             .build()
@@ -106,7 +108,7 @@ impl NodeVerifier {
 
     /// Logs a refusal, at most one per minute, because anybody can cause them.
     fn log(&self, error: &rustls::Error) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock().ignore_poison();
         if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             *logged = Some(Instant::now());
             let why = reason(error);

@@ -99,7 +99,8 @@ pub(super) struct AskedBy<'a> {
 impl BodyCarrier {
     /// Creates a carrier of the bytes from `start` on. Those before the first border of chunks are not stored.
     pub(super) fn new(cache: &Arc<Cache>, flight: &Arc<Flight>, storage: BodyStorage, start: u64) -> Self {
-        let (cache, flight) = (Arc::clone(cache), Arc::clone(flight));
+        let cache = Arc::clone(cache);
+        let flight = Arc::clone(flight);
         Self {
             cache,
             flight,

@@ -209,7 +209,8 @@ impl<'a> ResponseCarrier<'a> {
         }
         if is_wrong || contradicts_itself {
             self.fetch.cache().metrics.files[FileCheck::Mismatched as usize].add(1);
-            let (origin, path) = (&self.fetch.asked.origin, self.fetch.asked.path());
+            let origin = &self.fetch.asked.origin;
+            let path = self.fetch.asked.path();
             let named_by = if is_wrong { "its URL or a stored listing" } else { "its Repr-Digest" };
             tracing::warn!(%origin, path, named_by, "a response is not stored: its body does not have the named digest");
         }
@@ -233,7 +234,8 @@ impl<'a> ResponseCarrier<'a> {
 
     /// Switches to storing in chunks, or stops storing, if the body's length requires it.
     fn choose_storage(&mut self, len: u64) {
-        let (cache, flights) = (self.fetch.cache(), &self.fetch.flights);
+        let cache = self.fetch.cache();
+        let flights = &self.fetch.flights;
         if len > self.size_max {
             self.carrier.storage = BodyStorage::Off;
         }
@@ -251,7 +253,8 @@ impl<'a> ResponseCarrier<'a> {
             self.carrier.storage = BodyStorage::Off;
             return;
         }
-        let (primary, key) = (Arc::clone(&self.place.primary), Arc::clone(&self.place.key));
+        let primary = Arc::clone(&self.place.primary);
+        let key = Arc::clone(&self.place.key);
         let place = BodyKeys { primary, key, representation: random() };
         let chunks = ChunkedBody::new(cache, place, &self.open.head, self.open.total_len);
         let chunks = Arc::new(if self.checks.are_any() { chunks.without_rest() } else { chunks });
@@ -292,7 +295,8 @@ impl<'a> ResponseCarrier<'a> {
         let BodyStorage::Chunks(chunks) = &self.carrier.storage else { return };
         let is_long = |len: u64| len.saturating_sub(self.carrier.produced) >= CHUNK_BYTES;
         let Some(len) = chunks.len.filter(|&len| chunks.can_go_on() && is_long(len)) else { return };
-        let (chunks, representation) = (Arc::clone(chunks), chunks.place.representation);
+        let representation = chunks.place.representation;
+        let chunks = Arc::clone(chunks);
         let arrival = self.fetch.cache().shared.arrivals.begin(representation);
         self.arrival = Some((arrival, chunks));
         let head = self.open.head.clone().with_body(BodyPlace::Chunks { len, representation });

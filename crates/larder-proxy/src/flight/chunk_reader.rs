@@ -72,7 +72,9 @@ impl ChunkReader {
     pub(crate) fn new(source: Arc<BodySource>, span: Range<u64>) -> Self {
         let next = span.start / CHUNK_BYTES;
         let is_alone = !source.chunks.can_go_on();
-        let (ahead, held, rest) = (VecDeque::new(), VecDeque::new(), OriginTail::Nothing);
+        let ahead = VecDeque::new();
+        let held = VecDeque::new();
+        let rest = OriginTail::Nothing;
         Self { source, span, next, ahead, held, held_end: next, rest, looked_again: None, trouble_count: 0, is_alone }
     }
 
@@ -175,7 +177,8 @@ impl ChunkReader {
         if self.is_alone {
             return false;
         }
-        let (start, end) = (self.span.start, self.span.end);
+        let start = self.span.start;
+        let end = self.span.end;
         self.ahead.clear();
         if let Some(reader) = self.source.take_rest(start) {
             self.rest = OriginTail::Comes(start, Box::new(reader));

@@ -122,7 +122,8 @@ impl Fetch {
 
     /// Returns a response that another flight stored after this flight's lookup and before its entry into the table.
     async fn stored_meanwhile(&self) -> Option<KeptPart> {
-        let (cache, store) = (self.cache(), self.cache().shared.store.as_ref()?);
+        let cache = self.cache();
+        let store = self.cache().shared.store.as_ref()?;
         if self.before.is_some() || self.table_key.is_none() || !store.may_contain(&self.primary) {
             return None;
         }

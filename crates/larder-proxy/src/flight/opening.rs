@@ -58,7 +58,8 @@ impl Fetch {
         }
         place.group = self.group_of(&answer.head.headers);
         let OriginAnswer { mut head, body, request_time, response_time } = answer;
-        let (cache, settings) = (self.cache(), &self.cache().http);
+        let cache = self.cache();
+        let settings = &self.cache().http;
         let digest = Box::pin(self.digest_of(status, &head.headers)).await;
         if digest.is_some() {
             put_verified(&mut head.headers);
@@ -130,10 +131,12 @@ impl Fetch {
             let failure = Failure::Broken { host: self.asked.origin.to_string(), why };
             return self.flight.set_stage(FetchStage::Failed(failure));
         };
-        let (status, arrived) = (head.status(), PlacedBytes { start: 0, bytes });
+        let status = head.status();
+        let arrived = PlacedBytes { start: 0, bytes };
         let head = head.with_body(BodyPlace::Chunks { len, representation: random() });
         let is_stored = self.keep_part(&place, &head, &arrived, None).await;
-        let (entry, source) = (Arc::new(entry_of(head, &arrived)), PartSource::Arrived { status, is_stored });
+        let entry = Arc::new(entry_of(head, &arrived));
+        let source = PartSource::Arrived { status, is_stored };
         let marker = place.marker.map(|(marker, _)| marker);
         let key = place.key;
         let audience = Audience::Shared;

@@ -235,7 +235,8 @@ impl Fetch {
                 CommittedBody::Whole(completed, vec![arrived.bytes.clone()])
             }
             BodyPlace::Chunks { len, representation } if is_admitted => {
-                let (primary, key) = (Arc::clone(&place.primary), Arc::clone(&place.key));
+                let primary = Arc::clone(&place.primary);
+                let key = Arc::clone(&place.key);
                 let keys = BodyKeys { primary, key, representation };
                 ChunkedBody::new(cache, keys, head, Some(len)).keep(arrived).await;
                 CommittedBody::Part

@@ -88,6 +88,7 @@ impl PartsReader {
 }
 
 fn slice(body: &Bytes, span: &Span) -> Option<Bytes> {
-    let (first, last) = (usize::try_from(span.first).ok()?, usize::try_from(span.last).ok()?);
+    let first = usize::try_from(span.first).ok()?;
+    let last = usize::try_from(span.last).ok()?;
     (last < body.len()).then(|| body.slice(first..=last))
 }

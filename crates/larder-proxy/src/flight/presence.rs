@@ -305,7 +305,8 @@ async fn look_at(
     known: &Arc<BodySightings>,
     numbers: Vec<u64>,
 ) -> Result<Vec<u64>, StoreTrouble> {
-    let (mut missing, mut looks) = (Vec::new(), JoinSet::new());
+    let mut missing = Vec::new();
+    let mut looks = JoinSet::new();
     let mut numbers = numbers.into_iter();
     loop {
         while looks.len() < LOOKS_AT_ONCE_MAX
@@ -313,7 +314,8 @@ async fn look_at(
         {
             let key = body.chunk_key(number);
             if store.may_contain(&key) {
-                let (cache, store) = (Arc::clone(&body.cache), store.clone());
+                let cache = Arc::clone(&body.cache);
+                let store = store.clone();
                 looks
                     .spawn(async move { (number, lookup::ask(&cache, ReadPatience::Short, store.locate(&key)).await) });
             } else {

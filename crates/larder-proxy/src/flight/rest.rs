@@ -8,10 +8,11 @@
 //! confirmed that one: a response may rely on the bytes that a confirmed fetch will bring. Cost: one request; memory: a
 //! flight's window.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use bytes::Bytes;
@@ -91,7 +92,8 @@ pub(crate) fn gap_end(body: &ChunkedBody, start: u64, wanted_end: u64) -> u64 {
 /// Returns a reader of the remainder of `source` from `position` on. It reads a running fetch, or a new one up to
 /// `end`.
 pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> FlightReader {
-    let (rests, body) = (&source.means.rests, &source.chunks);
+    let rests = &source.means.rests;
+    let body = &source.chunks;
     if let Some(reader) = rests.join(body.place.representation, position) {
         return reader;
     }
@@ -100,7 +102,8 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
     let first = position / CHUNK_BYTES;
     // Each piece of a divided body is requested from its own owner.
     let end = source.piece_end(position).map_or(end, |piece_end| piece_end.min(end));
-    let (chunk, end) = (body.span(first), end.max(position + 1));
+    let chunk = body.span(first);
+    let end = end.max(position + 1);
     let last = end.div_ceil(CHUNK_BYTES) - 1;
     let end = body.span(last).end;
     let mut fragment = body.read_fragment(first).await;
@@ -184,7 +187,7 @@ impl TailFetches {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Arc<Flight>>>> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bodies.lock().ignore_poison()
     }
 }
 
@@ -234,7 +237,8 @@ impl TailFetch {
     /// Returns the missing range, if it can be requested from the origin.
     fn missing(&self) -> Option<MissingRange<'_>> {
         let chunks = &self.source.chunks;
-        let (validator, len) = (chunks.validator.as_ref()?, chunks.len?);
+        let validator = chunks.validator.as_ref()?;
+        let len = chunks.len?;
         Some(MissingRange { validator, len, end: self.end, is_divisible: chunks.is_divisible })
     }
 

@@ -7,10 +7,11 @@
 //! only after the origin's response has ended. Memory: a window of at most the body's share of the budget. Readers that
 //! fall behind the window read from the store. Cost: one short lock per piece and reader.
 
+use larder_device::IgnorePoison;
 use std::{
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     task::{Context, Poll, Waker},
@@ -416,7 +417,7 @@ impl Flight {
     }
 
     fn lock(&self) -> MutexGuard<'_, FlightState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -60,7 +60,8 @@ impl FetchContext {
             listen(asked, &signs, &mut request);
             request
         };
-        let (origin, repeat) = (sibling.origin.clone(), RetryRule::Safe);
+        let origin = sibling.origin.clone();
+        let repeat = RetryRule::Safe;
         let outgoing = ReplayableRequest { origin, choice: None, key: None, repeat, make };
         let asking = self.origins.ask_sibling(outgoing, &PEER_FIELD);
         let answered = tokio::select! {

@@ -3,9 +3,10 @@
 //! Owns: the reads and fetches that were started before the response. `chunk_reader` streams the body, `rest` fetches
 //! the remainder.
 
+use larder_device::IgnorePoison;
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use crate::{
@@ -133,6 +134,6 @@ impl BodySource {
     }
 
     fn lock(&self) -> MutexGuard<'_, BegunRead> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begun.lock().ignore_poison()
     }
 }

@@ -4,10 +4,11 @@
 //! has failed. So a second request always finds either the flight or the stored response. Cost: one short lock of one
 //! shard per miss, shared by all workers.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use crate::flight::{reader::FlightReader, shared::Flight};
@@ -41,7 +42,7 @@ impl FlightTable {
         is_current: impl Fn(&Flight) -> bool,
         begin: impl FnOnce() -> Flight,
     ) -> JoinedFlight {
-        let mut flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flights = self.shard(key).lock().ignore_poison();
         let present = flights.get(key).filter(|flight| is_current(flight));
         if let Some(reader) = present.filter(|flight| !is_reload || !flight.has_left()).and_then(FlightReader::join) {
             return JoinedFlight { reader, is_first: false, after: None };
@@ -54,13 +55,13 @@ impl FlightTable {
 
     /// Returns whether this flight is the one in the table for its key.
     pub(crate) fn has(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) -> bool {
-        let flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        let flights = self.shard(key).lock().ignore_poison();
         flights.get(key).is_some_and(|present| Arc::ptr_eq(present, flight))
     }
 
     /// Removes a flight from the table, unless another has replaced it.
     pub(crate) fn remove(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) {
-        let mut flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flights = self.shard(key).lock().ignore_poison();
         if flights.get(key).is_some_and(|present| Arc::ptr_eq(present, flight)) {
             flights.remove(key);
         }

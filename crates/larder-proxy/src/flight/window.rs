@@ -92,7 +92,8 @@ impl Window {
 
     /// Returns `len` bytes from `position` on, or fewer if the window ends before that.
     pub(super) fn copy_out(&self, position: u64, len: u64) -> Vec<Bytes> {
-        let (mut position, end) = (position, position + len);
+        let end = position + len;
+        let mut position = position;
         let mut pieces = Vec::new();
         while position < end {
             let Some(mut piece) = self.at(position) else { break };

@@ -51,7 +51,8 @@ impl TimeSeries {
 
     /// Adds to the interval that contains this second.
     pub(crate) fn add(&mut self, added: &SeriesPoint, unix_s: i64) {
-        let (step, count) = (unix_s.div_euclid(self.step_s), self.points.len());
+        let step = unix_s.div_euclid(self.step_s);
+        let count = self.points.len();
         let passed = step.saturating_sub(self.last_step);
         // If the clock was set back a little, the last interval becomes longer.
         let is_other_time = passed.unsigned_abs() >= count as u64;

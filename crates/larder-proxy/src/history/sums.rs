@@ -76,7 +76,8 @@ impl ExchangeSums {
 
     /// Returns the sums as a point of a series.
     pub(crate) fn point(&self) -> SeriesPoint {
-        let (hits, misses) = (self.hits(), self.misses());
+        let hits = self.hits();
+        let misses = self.misses();
         SeriesPoint {
             hits,
             misses,

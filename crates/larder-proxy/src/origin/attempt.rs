@@ -85,7 +85,8 @@ pub(super) async fn attempt(
                 Some(Ok(response)) => (library::received(response, is_head), PooledConnection::Shared(stream)),
                 Some(Err(refused)) => {
                     let failure = library::failure_of(origin, &refused.error, fate.as_ref());
-                    let (unsent, unprocessed) = (refused.unsent.map(Box::new), refused.unprocessed);
+                    let unsent = refused.unsent.map(Box::new);
+                    let unprocessed = refused.unprocessed;
                     return Err(SendFailure { failure, unsent, unprocessed, answered: false });
                 }
                 None => {

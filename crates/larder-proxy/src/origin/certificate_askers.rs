@@ -2,12 +2,13 @@
 //!
 //! Owns: the table of them. Invariant: it is bounded; when it is full, the oldest entry is dropped.
 
+use larder_device::IgnorePoison;
 use std::{
     cell::Cell,
     collections::{HashSet, VecDeque},
     future::Future,
     pin::pin,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
 };
 
 use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
@@ -21,13 +22,13 @@ pub(crate) struct CertificateAskers(RwLock<(HashSet<Origin>, VecDeque<Origin>)>)
 impl CertificateAskers {
     /// Returns whether an origin requested a certificate, over TLS.
     pub(crate) fn contain(&self, origin: &Origin) -> bool {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.read().ignore_poison();
         !table.0.is_empty() && table.0.contains(&identity(origin))
     }
 
     pub(crate) fn insert(&self, origin: &Origin) {
         let origin = identity(origin);
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.write().ignore_poison();
         let (known, order) = &mut *table;
         if !known.insert(origin.clone()) {
             return;

@@ -4,9 +4,10 @@
 //! Invariants: the same fault of the same origin is logged at most once in [`TELL_EVERY`]. At most [`TOLD_COUNT_MAX`]
 //! faults are logged in that time, whatever clients request. Cost: one lock per failure, none for a success.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -62,7 +63,7 @@ impl ComplaintLog {
 
     /// Returns how often a fault has occurred since it was last logged, or `None` if the rate limit forbids logging it.
     fn admit(&self, fault: OriginFault, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock().ignore_poison();
         let is_recent = |told: &ComplaintCount| now.saturating_duration_since(told.at) < TELL_EVERY;
         if let Some(known) = told.get_mut(&fault) {
             if is_recent(known) {
@@ -100,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_fault_is_told_once_a_minute_with_how_often_it_was_met() {
-        let (complaints, start) = (ComplaintLog::default(), Instant::now());
+        let complaints = ComplaintLog::default();
+        let start = Instant::now();
         assert_eq!(complaints.admit(fault(1), start), Some(0));
         assert_eq!(complaints.admit(fault(2), start), Some(0));
         assert_eq!(complaints.admit(OriginFault { error: ProxyError::DnsError, ..fault(1) }, start), Some(0));
@@ -113,7 +115,8 @@ mod tests {
 
     #[test]
     fn clients_that_ask_for_ever_new_origins_do_not_fill_the_log() {
-        let (complaints, start) = (ComplaintLog::default(), Instant::now());
+        let complaints = ComplaintLog::default();
+        let start = Instant::now();
         let told = |from, now| (from..from + 1000).filter(|host| complaints.admit(fault(*host), now).is_some()).count();
         assert_eq!(told(0, start), TOLD_COUNT_MAX);
         assert_eq!(told(1000, start + Duration::from_secs(30)), 0);

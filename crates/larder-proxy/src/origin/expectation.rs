@@ -4,8 +4,9 @@
 //! without asking for the body, the body is never read, and none of it is sent. The connection to that origin still
 //! lacks a body, so it is closed after the response. Cost: one lock each time the body is polled while it waits.
 
+use larder_device::IgnorePoison;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Waker},
 };
 
@@ -73,7 +74,7 @@ impl Expectation {
     }
 
     fn lock(&self) -> MutexGuard<'_, ExpectationState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

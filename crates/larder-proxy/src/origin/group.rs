@@ -4,9 +4,10 @@
 //! only when all are excluded. No origin gets a request twice. With `consistent_hash`, requests of one key go to the
 //! same origin from every Larder with the same origins (`larder_http::owner`). Cost: a choice takes a few loads.
 
+use larder_device::IgnorePoison;
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -168,7 +169,7 @@ impl GroupMember {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.out_until.lock().unwrap_or_else(PoisonError::into_inner)
+        self.out_until.lock().ignore_poison()
     }
 }
 

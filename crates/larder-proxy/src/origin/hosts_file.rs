@@ -3,10 +3,11 @@
 //! Owns: the content of the file, and when it is looked at. A server that is replaced gets another address there while
 //! Larder runs. Cost: a look at the file's metadata, at most once a second.
 
+use larder_device::IgnorePoison;
 use std::{
     fs, mem,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -35,7 +36,7 @@ impl HostsFile {
 
     /// Returns the present content.
     pub(crate) fn hosts(&self) -> Arc<Hosts> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         if state.looked_at.elapsed() >= LOOK_INTERVAL {
             state.looked_at = Instant::now();
             let version = version_of(&self.path);

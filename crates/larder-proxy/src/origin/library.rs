@@ -101,7 +101,8 @@ async fn take_over(origins: &OriginRouter, origin: &Origin, own: &mut OwnConnect
         }
     };
     let (sender, connection) = handshake(origins, origin, connection.into_stream()).await?;
-    let (watched, place) = (Arc::clone(&own.watched), Some(place));
+    let watched = Arc::clone(&own.watched);
+    let place = Some(place);
     tokio::spawn(PooledTask { connection, watched, started: false, _place: place });
     own.speaker = Http1Speaker::Library(sender);
     Ok(())

@@ -75,7 +75,9 @@ impl OriginRouter {
         metrics: &Arc<WorkerMetrics>,
         watches: &Arc<WorkerDeadlines>,
     ) -> Self {
-        let (shared, metrics, watches) = (Arc::clone(shared), Arc::clone(metrics), Arc::clone(watches));
+        let shared = Arc::clone(shared);
+        let metrics = Arc::clone(metrics);
+        let watches = Arc::clone(watches);
         Self { shared, worker, pool: ConnectionPool::default(), dns: DnsResolver::default(), watches, metrics }
     }
 }

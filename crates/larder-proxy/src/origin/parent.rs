@@ -91,7 +91,8 @@ async fn read_status(stream: &mut TcpStream, parent: &Parent) -> Result<StatusCo
     let broken = |error: std::io::Error| unusable(parent, FaultReport::of_socket(&error));
     let odd =
         || unusable(parent, FaultReport::new(ProxyError::HttpProtocolError, "the parent did not respond with HTTP"));
-    let (mut head, mut piece) = (Vec::new(), [0; 1024]);
+    let mut head = Vec::new();
+    let mut piece = [0; 1024];
     loop {
         let seen = stream.peek(&mut piece).await.map_err(broken)?;
         if seen == 0 {

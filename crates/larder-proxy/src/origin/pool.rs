@@ -4,9 +4,10 @@
 //! one retry. Invariant: a request reaches the origin once. It is sent again, without a body, only if the origin did
 //! not process it (RFC 9113 8.7), or if it is safe to repeat and its kept connection died before the response.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::Context,
 };
 
@@ -174,7 +175,7 @@ impl ConnectionPool {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, IdleConnections> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock().ignore_poison()
     }
 }
 

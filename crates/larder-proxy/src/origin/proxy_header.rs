@@ -32,7 +32,8 @@ impl ClientEnds {
     /// wildcard listener of IPv6, both are of IPv4, because origins compare the client with lists of such addresses.
     fn in_one_family(self) -> Addresses {
         let Self { source, destination } = self;
-        let (from, to) = (source.ip().to_canonical(), destination.ip().to_canonical());
+        let from = source.ip().to_canonical();
+        let to = destination.ip().to_canonical();
         let ends = match (from, to) {
             (IpAddr::V4(_), IpAddr::V6(to)) if to.is_unspecified() => (from, IpAddr::from([0, 0, 0, 0])),
             (IpAddr::V6(_), IpAddr::V4(to)) if to.is_unspecified() => (from, IpAddr::from([0; 16])),

@@ -6,10 +6,11 @@
 //! bounded queue. Cost: one short lock for each new connection; returning a connection costs one load while nothing
 //! waits.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -101,7 +102,7 @@ impl<C> OriginRooms<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Arc<OriginRoom<C>>>> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rooms.lock().ignore_poison()
     }
 }
 
@@ -148,7 +149,7 @@ impl<C> OriginRoom<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, RoomState<C>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 
@@ -194,14 +195,16 @@ mod tests {
     fn place_that_becomes_free_is_the_next_ones_who_still_waits() {
         let room = room(1);
         let RoomEntry::Now(place) = room.enter(0) else { panic!("there is room") };
-        let (gone, mut next) = (wait(&room, 0), wait(&room, 1));
+        let gone = wait(&room, 0);
+        let mut next = wait(&room, 1);
         assert!(matches!(room.enter(0), RoomEntry::Full));
         drop(gone);
         drop(place);
         let Ok(RoomTurn::Open(place)) = next.try_recv() else { panic!("it is its turn") };
         assert_eq!(room.lock().place_count, 1);
         // A turn that its receiver never read is passed on too.
-        let (unread, mut last) = (wait(&room, 0), wait(&room, 0));
+        let unread = wait(&room, 0);
+        let mut last = wait(&room, 0);
         drop(place);
         drop(unread);
         assert!(matches!(last.try_recv(), Ok(RoomTurn::Open(_))));

@@ -8,9 +8,10 @@
 mod answers;
 mod judge;
 
+use larder_device::IgnorePoison;
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -163,7 +164,7 @@ impl Uplink {
     }
 
     fn judge(&self) -> MutexGuard<'_, SilenceJudge> {
-        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+        self.judge.lock().ignore_poison()
     }
 }
 

@@ -16,7 +16,8 @@ use crate::{
 
 impl Overview {
     pub(crate) fn of(shared: &ProxyState) -> Self {
-        let (moment, history) = (ClockMoment::now(), &shared.history);
+        let moment = ClockMoment::now();
+        let history = &shared.history;
         let CounterBook { kept, seconds, .. } = history.book_at(moment);
         let stats = ProxyStats::gather(history.workers(), Some(shared));
         let workers = || history.workers().iter();
@@ -128,7 +129,8 @@ fn volumes(store: &Store) -> Vec<VolumeFigures> {
 
 fn line(shared: &ProxyState) -> LineState {
     let uplink = &shared.origins.uplink;
-    let (mode, missing) = (uplink.mode().to_string(), shared.missing.count() as u64);
+    let mode = uplink.mode().to_string();
+    let missing = shared.missing.count() as u64;
     LineState { mode, offline: uplink.is_offline(), missing }
 }
 

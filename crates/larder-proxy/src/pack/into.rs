@@ -309,7 +309,8 @@ impl Unpacker<'_> {
         let RecordResponse { place, head, body_bytes, mut check } = response;
         let cache = self.cache;
         let work = cache.shared.begin(&place.primary);
-        let (mut left, mut pieces) = (body_bytes, Vec::new());
+        let mut left = body_bytes;
+        let mut pieces = Vec::new();
         let representation = random();
         let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
         let chunks = (body_bytes > CHUNK_BYTES).then(|| ChunkedBody::new(cache, keys, &head, Some(body_bytes)));
@@ -351,7 +352,8 @@ impl Unpacker<'_> {
 
 /// Returns whether a request and a response belong to one exchange.
 fn belong_together(request: &RecordRequest, response: &WarcRecord) -> bool {
-    let (id, of) = (response.field("WARC-Record-ID"), response.field("WARC-Concurrent-To"));
+    let id = response.field("WARC-Record-ID");
+    let of = response.field("WARC-Concurrent-To");
     let [request_id, request_of] = &request.ids;
     let is_named = (of.is_some() && of == request_id.as_deref()) || (id.is_some() && id == request_of.as_deref());
     is_named && Some(&*request.url) == response.url()

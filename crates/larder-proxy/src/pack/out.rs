@@ -146,7 +146,8 @@ impl Packer<'_> {
 
     fn response(&mut self, response: &PackedResponse<'_>) -> bool {
         let PackedResponse { url, head, message_head, .. } = response;
-        let (mut block, mut payload) = (Context::new(&SHA256), Context::new(&SHA256));
+        let mut block = Context::new(&SHA256);
+        let mut payload = Context::new(&SHA256);
         block.update(message_head);
         let hashed = self.each_piece(response, &mut |piece| {
             block.update(piece);
@@ -156,8 +157,10 @@ impl Packer<'_> {
         if hashed.is_err() {
             return self.leave_out(url, "part of its body is missing");
         }
-        let (id, request_id) = (new_id(), new_id());
-        let (block_digest, payload_digest) = (label(block), label(payload));
+        let id = new_id();
+        let request_id = new_id();
+        let block_digest = label(block);
+        let payload_digest = label(payload);
         let request = request_block(url, head);
         let request_head = warc::WarcHead {
             kind: "request",
@@ -326,7 +329,10 @@ fn label(context: Context) -> String {
 
 /// Returns a unique name for a record.
 fn new_id() -> String {
-    let (high, low) = (random(), random());
-    let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xfff);
+    let high = random();
+    let low = random();
+    let a = high >> 32;
+    let b = high >> 16 & 0xffff;
+    let c = high & 0xfff;
     format!("<urn:uuid:{a:08x}-{b:04x}-4{c:03x}-{:04x}-{:012x}>", 0x8000 | (low >> 48 & 0x3fff), low & 0xffff_ffff_ffff)
 }

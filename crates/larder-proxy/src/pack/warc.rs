@@ -152,7 +152,8 @@ mod tests {
     use super::*;
 
     fn told(bytes: &[u8]) -> Vec<String> {
-        let (mut reader, mut told) = (WarcReader::new(bytes), Vec::new());
+        let mut reader = WarcReader::new(bytes);
+        let mut told = Vec::new();
         loop {
             match reader.next() {
                 Ok(WarcItem::Record(record)) => {

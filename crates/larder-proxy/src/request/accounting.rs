@@ -172,7 +172,8 @@ impl RequestStart {
     /// than the head.
     pub(super) fn ticket(self, client: &Arc<Client>, served: &ServedResponse, takes_time: bool) -> Ticket {
         let RequestNote { started, subject } = self.met;
-        let (outcome, status) = (served.outcome, served.response.status());
+        let outcome = served.outcome;
+        let status = served.response.status();
         let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
         let about = ExchangeContext { started, first_byte_us, subject, outcome, status };
         let line = self.line.map(|line| line.end(served));
@@ -212,14 +213,18 @@ impl LineStart {
             Some(if is_url { without_query(&value) } else { value })
         });
         let user = worker.shared.passwords.as_ref().and_then(|passwords| passwords.user(fields));
-        let (method, version, fields) = (request.method().clone(), request.version(), wanted.collect());
-        let (worker, client) = (Arc::clone(worker), client.address_of(request));
+        let method = request.method().clone();
+        let version = request.version();
+        let fields = wanted.collect();
+        let worker = Arc::clone(worker);
+        let client = client.address_of(request);
         Some(Box::new(Self { worker, started, client, method, url, version, user, fields }))
     }
 
     fn end(self, served: &ServedResponse) -> Box<LogLine> {
         let Self { worker, started, client, method, url, version, user, fields: request_fields } = self;
-        let (fields, wanted) = (served.response.headers(), &worker.shared.config.log_format.response_fields);
+        let fields = served.response.headers();
+        let wanted = &worker.shared.config.log_format.response_fields;
         let head_bytes = STATUS_LINE_BYTES
             + fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LINE_BYTES).sum::<usize>();
         let line = OpenLogLine {

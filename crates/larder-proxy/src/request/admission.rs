@@ -135,17 +135,16 @@ pub(crate) fn take_apart(
         target(prefix, &path, way.rest(path.as_str())).ok_or(Failure::BadRequest("the target is not a URI"))?;
     let normal = key::normal_authority(scheme.as_str(), &authority);
     let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;
-    let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
-    let host = match same {
-        Some(host) => host.clone(),
-        None => HeaderValue::try_from(&*authority).map_err(|_| Failure::BadRequest("the host is not a name"))?,
-    };
-    let (method, version) = (request.method().clone(), request.version());
+    let host = host_field(&fields, &authority)?;
+    let method = request.method().clone();
+    let version = request.version();
     let goes_on = count_down(&method, &mut fields);
     let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
-    let (line, key) = (way.line(client, &origin), key.map(Arc::from));
+    let line = way.line(client, &origin);
+    let key = key.map(Arc::from);
     let ends = ClientEnds { source: client.named_peer(request), destination: client.listener };
-    let (peer, client) = (client.peer.ip(), client.address_of(request));
+    let peer = client.peer.ip();
+    let client = client.address_of(request);
     // A client of HTTP/1.0 cannot wait for a 100.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let named = host.to_str().unwrap_or_default();
@@ -153,7 +152,8 @@ pub(crate) fn take_apart(
     let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
     let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
     let before = RequestRules { is_anybodys, digest: way.digest(path.as_str())?.or(before.digest), ..before };
-    let (interim, expectation) = (None, expects.then(Arc::default));
+    let interim = None;
+    let expectation = expects.then(Arc::default);
     let is_by_sibling = way.peer.is_some();
     // Parsed once, after the rules have removed what they ignore.
     let directives = RequestDirectives::from_fields(&fields);
@@ -181,6 +181,15 @@ pub(crate) fn take_apart(
         is_by_sibling,
         question: None,
     })
+}
+
+/// Returns the Host field that names `authority`: the client's own where it is the same.
+fn host_field(fields: &HeaderMap, authority: &str) -> Result<HeaderValue, Failure> {
+    let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
+    match same {
+        Some(host) => Ok(host.clone()),
+        None => HeaderValue::try_from(authority).map_err(|_| Failure::BadRequest("the host is not a name")),
+    }
 }
 
 /// The node, mirror or build cache that a request came through, if any.

@@ -194,7 +194,8 @@ async fn properties(worker: &Arc<Worker>, asked: &RequestHead) -> ServedResponse
         let len = format!("<D:getcontentlength>{}</D:getcontentlength>", found.entry.body_len());
         ("", format_http_date(found.entry.head.response_time()), len)
     };
-    let (path, modified) = (path.replace('&', "&amp;"), modified.to_str().unwrap_or_default());
+    let path = path.replace('&', "&amp;");
+    let modified = modified.to_str().unwrap_or_default();
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\"><D:response>\
          <D:href>{path}</D:href><D:propstat><D:prop><D:resourcetype>{kind}</D:resourcetype>\

@@ -54,7 +54,8 @@ pub(crate) async fn change(
     let work = asked.key.as_ref().map(|primary| worker.cache.shared.begin(primary));
     let request_time = clock::now();
     let (head, body) = pass::ask(worker, asked, Some(body)).await?;
-    let (status, fields) = (head.status, head.headers);
+    let status = head.status;
+    let fields = head.headers;
     let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
     let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
     let moved = target.as_ref().and_then(|uri| MoveDestination::of(&asked.method, uri, &asked.fields));

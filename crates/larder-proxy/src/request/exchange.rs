@@ -188,7 +188,8 @@ fn subject_of(
 /// The path leads out of the build cache or the mirror.
 fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> Result<(), Failure> {
     let shared = &worker.shared;
-    let (version, host) = (request.version(), request.headers().get(header::HOST).cloned());
+    let version = request.version();
+    let host = request.headers().get(header::HOST).cloned();
     let host = host.as_ref().and_then(|host| host.to_str().ok());
     let is_ours = |uri: &http::Uri| {
         let authority = uri.authority().map(http::uri::Authority::as_str).or(host);
@@ -204,7 +205,8 @@ fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> 
 fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<Incoming>) -> &'a Arc<Worker> {
     let routes = &worker.shared.routes;
     if routes.has_manners() {
-        let (named, path) = (name_of(client, worker, request), path_of(request.uri()));
+        let named = name_of(client, worker, request);
+        let path = path_of(request.uri());
         worker.for_site(named.and_then(|(_, authority, _)| routes.site(authority, path, Some(client.listener))))
     } else {
         worker
@@ -263,7 +265,8 @@ async fn run_request(
     // Counted from here on, so that a proxy that hands over waits for the invalidation.
     let is_change = !invalidate::is_safe(request.method());
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
-    let (mirrored, form) = (MirrorRequest::of(&request).cloned(), RefusalForm::for_request(&request));
+    let mirrored = MirrorRequest::of(&request).cloned();
+    let form = RefusalForm::for_request(&request);
     let peer = PeerRequest::of(&request).cloned();
     let cache = BuildCacheRequest::of(&request).cloned();
     let is_for_build_cache = cache.is_some();

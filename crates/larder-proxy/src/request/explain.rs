@@ -37,7 +37,8 @@ use crate::{
 /// Explains how a GET of `uri` with these fields would be answered. Returns `None` if the URI has no key.
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
-    let (outlook, origins) = (RequestOutlook::of(worker, uri).await, &worker.shared.origins);
+    let outlook = RequestOutlook::of(worker, uri).await;
+    let origins = &worker.shared.origins;
     let origin = &outlook.origin;
     let line_up = origin.as_ref().map_or(UplinkState::Up, |origin| origins.uplink.line_to(origin));
     let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -94,7 +95,8 @@ async fn tell_key(
     asking: RequestTerms<'_>,
     outlook: &RequestOutlook,
 ) {
-    let (cache, fields) = (&worker.cache, asking.fields);
+    let cache = &worker.cache;
+    let fields = asking.fields;
     let LocatedResponse { found, variants: marker } = serve::locate(cache, primary, fields).await;
     let mut stored = if marker.is_some() { StoredState::OtherVariants } else { StoredState::Nothing };
     if let Some(found) = &found {
@@ -175,7 +177,8 @@ fn tell_refusal(text: &mut String, route: Route<&FoundResponse>) {
 
 /// Describes the route of a request with a stored response, and the reason for it.
 fn tell_route(text: &mut String, judged: &JudgedResponse<&FoundResponse>, route: Route<&FoundResponse>) {
-    let (decision, extent) = (judged.decision, judged.extent);
+    let decision = judged.decision;
+    let extent = judged.extent;
     let reason = match decision {
         Reuse::Fresh { reason, .. }
         | Reuse::Stale { reason, .. }
@@ -259,7 +262,8 @@ fn tell_found(text: &mut String, worker: &Worker, found: &FoundResponse) {
 }
 
 fn tell_age(text: &mut String, worker: &Worker, head: &StoredHead) {
-    let (freshness, settings) = (head.freshness(), &worker.cache.http);
+    let freshness = head.freshness();
+    let settings = &worker.cache.http;
     let Age { age_secs, ttl_secs } = serve::age_of(worker, head);
     let source = match freshness.lifetime {
         Lifetime::Absent => "none",

@@ -22,7 +22,9 @@ pub(crate) fn dress(failure: &Failure, fields: &mut HeaderMap) -> String {
     let said = fields.get("proxy-status").and_then(|said| said.to_str().ok()).unwrap_or_default();
     let (title, todo) = words(failure);
     let status = failure.status();
-    let (title, what, said) = (escaped(title), escaped(&sentence(&failure.to_string())), escaped(said));
+    let title = escaped(title);
+    let what = escaped(&sentence(&failure.to_string()));
+    let said = escaped(said);
     let todo: String = todo.iter().map(|line| format!("<li>{}</li>\n", escaped(line))).collect();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -66,7 +66,8 @@ fn check_target<B>(client: &Client, request: &mut Request<B>) -> Result<(), Fail
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(Failure::BadRequest("only http and https targets are served"));
     }
-    let (is_options, is_whole) = (*request.method() == Method::OPTIONS, uri.scheme().is_some());
+    let is_options = *request.method() == Method::OPTIONS;
+    let is_whole = uri.scheme().is_some();
     match path_of(uri) {
         "*" if !is_options => Err(Failure::BadRequest("the target * is valid for OPTIONS only")),
         "*" if is_whole => mark_about_server(request),
@@ -106,7 +107,8 @@ fn is_misdirected<B>(client: &Client, worker: &Worker, request: &Request<B>) -> 
     if !client.shows_certificate() {
         return false;
     }
-    let (uri, version) = (request.uri(), request.version());
+    let uri = request.uri();
+    let version = request.version();
     let Some(authority) = accepted_authority(uri, request.headers()) else { return false };
     let is_for_us =
         client.is_server_for(version, uri) || worker.shared.routes.is_for_us(client.scheme(), uri, version, authority);

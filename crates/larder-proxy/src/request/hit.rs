@@ -192,7 +192,8 @@ fn body_of(entry: &Arc<CachedEntry>, portion: BodyPortion, chunked: Chunked) -> 
     match &entry.body {
         EntryBody::Whole(bytes) => Some(match portion {
             BodyPortion::Span(span) => {
-                let (first, end) = (usize::try_from(span.start).ok()?, usize::try_from(span.end).ok()?);
+                let first = usize::try_from(span.start).ok()?;
+                let end = usize::try_from(span.end).ok()?;
                 ResponseBody::full(bytes.slice(first..end))
             }
             BodyPortion::Parts(multipart) => {

@@ -114,7 +114,8 @@ pub(crate) struct TunnelOpening {
 /// Serves a tunnel once the client has been told that it is open. `ticket` accounts for it at the end.
 pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: TunnelOpening, mut ticket: Ticket) {
     let TunnelOpening { client_side, origin, peer, interceptor } = opening;
-    let (client, worker) = (Arc::clone(client), Arc::clone(worker));
+    let client = Arc::clone(client);
+    let worker = Arc::clone(worker);
     let presence = ConnectionPresence::of(&worker);
     tokio::spawn(async move {
         let worker = &worker;
@@ -126,7 +127,8 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
         match opened {
             Some(Ok(TunnelOutcome::Http(stream))) => {
                 ticket.note_sent(0, true);
-                let (listener, session) = (client.listener, client.session.clone());
+                let listener = client.listener;
+                let session = client.session.clone();
                 let kept = Box::new((ticket, presence));
                 worker.serve_inside(TunnelledConnection { stream, peer, listener, origin, session, kept });
             }

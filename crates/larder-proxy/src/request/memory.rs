@@ -35,7 +35,8 @@ pub(super) fn answer(
     name: Option<(&str, &str, OriginMark<'_>)>,
 ) -> Option<ServedResponse> {
     let (scheme, authority, mark) = name.filter(|(_, authority, _)| is_simple(client, worker, request, authority))?;
-    let (cache, path) = (&worker.cache, path_of(request.uri()));
+    let cache = &worker.cache;
+    let path = path_of(request.uri());
     let key = mark.on(cache.http.key_rules.key(scheme, authority, path).ok()?);
     let (entry, variant) = lookup::find_hot(cache, &key, request.headers()).filter(|(entry, _)| {
         matches!(entry.body, EntryBody::Whole(_)) && !entry.head.freshness().checks_authorization
@@ -58,7 +59,9 @@ pub(super) fn answer(
 
 /// Returns whether nothing but the response in memory decides about a request.
 fn is_simple(client: &Client, worker: &Worker, request: &Request<Incoming>, authority: &str) -> bool {
-    let (shared, peer, mirrored) = (&worker.shared, PeerRequest::of(request), MirrorRequest::of(request));
+    let shared = &worker.shared;
+    let peer = PeerRequest::of(request);
+    let mirrored = MirrorRequest::of(request);
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream();
     let passwords = shared.passwords.as_ref().filter(|_| !client.is_admitted() && peer.is_none());
     let lists = shared.origins.lists.as_ref().filter(|_| mirrored.is_none());

@@ -20,7 +20,8 @@ use crate::{
 
 /// Returns whether a request is a health check: for the path of these, and addressed to this proxy itself.
 pub(super) fn is_health_check<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
-    let (path, uri) = (worker.shared.config.fleet.ready_path.as_deref(), request.uri());
+    let path = worker.shared.config.fleet.ready_path.as_deref();
+    let uri = request.uri();
     path == Some(uri.path())
         && matches!(*request.method(), Method::GET | Method::HEAD)
         && client.is_server_for(request.version(), uri)

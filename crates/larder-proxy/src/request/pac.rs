@@ -18,7 +18,8 @@ use crate::{
 
 /// Answers a request for the script. Returns `None` for other requests.
 pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<ServedResponse> {
-    let (shared, uri) = (&worker.shared, request.uri());
+    let shared = &worker.shared;
+    let uri = request.uri();
     let is_script = matches!(path_of(uri), "/proxy.pac" | "/wpad.dat")
         && !client.is_denied(worker, request)
         && client.inside.is_none();
@@ -60,7 +61,8 @@ fn own_address(authority: &Authority, scheme: &str) -> Option<String> {
 }
 
 fn script(hosts: &HostRules, proxy: &str) -> String {
-    let (listed, except) = (names(&hosts.hosts), names(&hosts.except));
+    let listed = names(&hosts.hosts);
+    let except = names(&hosts.except);
     format!(
         "// Which hosts go through the cache; everything else is asked for directly.\n\
          var listed = [{listed}];\n\

@@ -138,7 +138,8 @@ impl FlightReading<'_> {
 
     /// Answers from the stored response that the origin has confirmed.
     async fn take_confirmed(self, found: &ConfirmedEntry, is_first: bool) -> FlightAnswer {
-        let (head, body_len) = (&found.entry.head, Some(found.entry.body_len()));
+        let head = &found.entry.head;
+        let body_len = Some(found.entry.body_len());
         // The origin itself has judged the first reader's credentials. The other readers are judged here.
         let offered = OfferedResponse { head, body_len, marker: found.marker.as_ref(), is_own: is_first };
         let decision = self.judge(&offered)?;
@@ -148,7 +149,8 @@ impl FlightReading<'_> {
 
     /// Checks that a reader other than the first may use a response that is arriving, or is being stored.
     fn check_open(self, open: &OpenHead, ended_before: bool) -> Result<(), UnusedReason> {
-        let (head, marker) = (&open.head, open.marker.as_ref());
+        let head = &open.head;
+        let marker = open.marker.as_ref();
         let offered = OfferedResponse { head, body_len: open.total_len, marker, is_own: false };
         let decision = self.judge(&offered)?;
         require(!self.is_too_old(&decision), UnusedReason::TooOld)?;
@@ -186,9 +188,11 @@ impl FlightReading<'_> {
     /// client's own request.
     async fn take_part(self, kept: &KeptPart, is_first: bool, run: Option<Arc<Flight>>) -> FlightAnswer {
         let Self { worker, asked, sharing } = self;
-        let (entry, marker) = (&kept.entry, kept.marker.as_ref());
+        let entry = &kept.entry;
+        let marker = kept.marker.as_ref();
         let from_origin = kept.source != PartSource::Cache;
-        let (body_len, is_own) = (Some(entry.body_len()), is_first && from_origin);
+        let body_len = Some(entry.body_len());
+        let is_own = is_first && from_origin;
         let decision = self.judge(&OfferedResponse { head: &entry.head, body_len, marker, is_own })?;
         let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
         let is_new = sharing.is_reload && from_origin;
@@ -226,7 +230,8 @@ impl FlightReading<'_> {
         age_secs: Option<u64>,
         cache_status: CacheStatus,
     ) -> Option<Response<ResponseBody>> {
-        let (marks, request_fields) = (&self.worker.shared.marks, &self.asked.fields);
+        let marks = &self.worker.shared.marks;
+        let request_fields = &self.asked.fields;
         match conditional::evaluate(request_fields, &open.head) {
             Precondition::Pass => {
                 let mut fields = outgoing_fields(open.head.fields(), marks);
@@ -317,7 +322,8 @@ impl FlightReading<'_> {
         let head = is_conditional.then(|| {
             let now = clock::now();
             let received = ReceivedHead { status, fields: fields.clone(), request_time: now, response_time: now };
-            let (body, targets) = (BodyPlace::Whole { len: 0 }, &worker.cache.http.targets);
+            let body = BodyPlace::Whole { len: 0 };
+            let targets = &worker.cache.http.targets;
             StoredHead::new(received, body, SelectingFields::default(), targets)
         })?;
         let is_met = conditional::evaluate(&asked.fields, &head) == Precondition::NotModified;

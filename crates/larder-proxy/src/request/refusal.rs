@@ -17,7 +17,8 @@ use crate::{
 pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Response<ResponseBody> {
     let mut response = text_response(failure.status(), Bytes::new());
     let fields = response.headers_mut();
-    let (next_hop, details) = (failure.next_hop(), failure.details());
+    let next_hop = failure.next_hop();
+    let details = failure.details();
     let status = ProxyStatus { next_hop, details, ..ProxyStatus::failed(failure.proxy_error()) };
     fields.insert(HeaderName::from_static("proxy-status"), status.to_value(node));
     match failure {

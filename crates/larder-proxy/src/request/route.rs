@@ -190,7 +190,9 @@ impl<S> StoredState<S> {
     pub(crate) fn as_ref(&self) -> StoredState<&S> {
         match self {
             Self::Response(JudgedResponse { response, decision, extent, covers_what_is_told }) => {
-                let (decision, extent, covers_what_is_told) = (*decision, *extent, *covers_what_is_told);
+                let decision = *decision;
+                let extent = *extent;
+                let covers_what_is_told = *covers_what_is_told;
                 StoredState::Response(JudgedResponse { response, decision, extent, covers_what_is_told })
             }
             Self::OtherVariants => StoredState::OtherVariants,
@@ -277,7 +279,8 @@ mod tests {
     const EXPIRED: Reuse = stale(false, true);
 
     const fn stale(may_serve_meanwhile: bool, may_serve_on_error: bool) -> Reuse {
-        let (has_validator, reason) = (true, Reason::Expired);
+        let has_validator = true;
+        let reason = Reason::Expired;
         Reuse::Stale { age: AGE, may_serve_meanwhile, may_serve_on_error, has_validator, reason }
     }
 
@@ -350,12 +353,14 @@ mod tests {
     fn ways_by_stored() -> [(StoredState<()>, [String; 8]); 15] {
         use AvailableExtent::{Gone, Lacking, Whole};
         let miss = |why: &str| {
-            let (fly, pass) = (format!("fly {why}"), format!("pass {why}"));
+            let fly = format!("fly {why}");
+            let pass = format!("pass {why}");
             [&*fly, &*pass, "refuse", &*pass, &*pass, "part", "far", "part"].map(str::to_owned)
         };
         let passed = |mark: &str, why: &str| {
-            let (fly, pass, head) =
-                (format!("fly+{mark} {why}"), format!("pass{mark} {why}"), format!("head{mark} {why}"));
+            let fly = format!("fly+{mark} {why}");
+            let pass = format!("pass{mark} {why}");
+            let head = format!("head{mark} {why}");
             [&*fly, &*head, "refuse", &*pass, &*pass, &*fly, &*fly, &*fly].map(str::to_owned)
         };
         let always = |way: &str| [(); 8].map(|()| way.to_owned());
@@ -408,7 +413,8 @@ mod tests {
                     let fields = fields(lines);
                     let terms = terms(method, &fields, UplinkState::Up);
                     let facts = facts_of(terms, &settings, is_uncollapsible, has_store);
-                    let (fly, pass) = (ways[0].clone(), ways[1].clone());
+                    let fly = ways[0].clone();
+                    let pass = ways[1].clone();
                     let expected = match way_expected.as_str() {
                         "part" => {
                             if is_uncollapsible {
@@ -452,7 +458,8 @@ mod tests {
                 continue;
             }
             for lines in asked {
-                let (fields, settings) = (fields(lines), Settings::default());
+                let fields = fields(lines);
+                let settings = Settings::default();
                 let line = UplinkState::Down(larder_http::reuse::StaleAllowed::AsOnError);
                 let terms = terms(&Method::GET, &fields, line);
                 let facts = facts_of(terms, &settings, true, true);
@@ -485,7 +492,8 @@ mod tests {
             extent: AvailableExtent::Whole,
             covers_what_is_told: false,
         };
-        let (fields, settings) = (HeaderMap::new(), Settings::default());
+        let fields = HeaderMap::new();
+        let settings = Settings::default();
         let terms = terms(&Method::GET, &fields, UplinkState::Up);
         let facts = facts_of(terms, &settings, false, true);
         assert_eq!(way(&facts, StoredState::Response(judged)), "fly+! stale");

@@ -102,7 +102,8 @@ pub(crate) async fn from_cache(
         }
         UnstoredRoute::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
             // Only a response that the fetch validates may be confirmed by a 304.
-            let (primary, before) = (Arc::clone(key), validates.cloned());
+            let primary = Arc::clone(key);
+            let before = validates.cloned();
             let sharing = FetchPlan { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
             share::fly(worker, asked, sharing).await
         }
@@ -291,7 +292,8 @@ async fn meanwhile(
     found: FoundResponse,
     served: Option<Result<ServedResponse, Failure>>,
 ) -> Result<ServedResponse, Failure> {
-    let (marker, forward) = (found.marker.clone(), CacheStatus::forwarded(Forward::Stale));
+    let marker = found.marker.clone();
+    let forward = CacheStatus::forwarded(Forward::Stale);
     let primary = Arc::clone(key);
     let before = Some(found);
     let sharing =

@@ -38,8 +38,8 @@ pub(crate) async fn show(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) ->
         };
         if let Some(marker) = marker {
             for (language, accepted) in &marker.languages {
-                let (language, accepted) =
-                    (String::from_utf8_lossy(language), String::from_utf8_lossy(accepted.as_bytes()));
+                let language = String::from_utf8_lossy(language);
+                let accepted = String::from_utf8_lossy(accepted.as_bytes());
                 line(&mut text, "language", format_args!("{language}, for Accept-Language: {accepted}"));
             }
         }

@@ -51,7 +51,8 @@ pub(crate) fn target<B>(worker: &Worker, request: &Request<B>) -> Result<Origin,
         return Err(malformed);
     }
     let authority = request.uri().authority().ok_or(malformed.clone())?;
-    let (host, port) = (authority.host(), authority.port_u16().ok_or(malformed.clone())?);
+    let host = authority.host();
+    let port = authority.port_u16().ok_or(malformed.clone())?;
     if host.is_empty() || authority.as_str().contains('@') {
         return Err(malformed);
     }
@@ -81,7 +82,8 @@ pub(crate) fn carry(
     target: TunnelTarget<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     mut ticket: Ticket,
 ) {
-    let (presence, worker) = (ConnectionPresence::of(worker), Arc::clone(worker));
+    let presence = ConnectionPresence::of(worker);
+    let worker = Arc::clone(worker);
     tokio::spawn(async move {
         match client_side.await {
             Ok(client) => copy(&worker, TokioIo::new(client), target, &mut ticket).await,

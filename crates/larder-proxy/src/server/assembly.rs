@@ -210,7 +210,8 @@ impl Persistent {
             }
             (target, _) => target.as_ref().map(AccessLog::open).transpose()?.map(Arc::new),
         };
-        let (cache, origins) = (&before.cache, &before.origins);
+        let cache = &before.cache;
+        let origins = &before.origins;
         let groups = match config.cache.group_window == before.config.cache.group_window {
             true => Arc::clone(&before.manner.groups),
             false => Arc::new(PageGroups::new(config.cache.group_window)),
@@ -433,7 +434,8 @@ fn open_certificates(
     }
     let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
     let certificates = Arc::new(CertificateSet::load(&config.identities).map_err(refused)?);
-    let (watched, reloaded) = (Arc::clone(&certificates), Arc::clone(&certificates));
+    let watched = Arc::clone(&certificates);
+    let reloaded = Arc::clone(&certificates);
     file_watchers.push(FileWatcher::start("certificates", move || watched.stamps(), move || reloaded.reload())?);
     Ok(Some(certificates))
 }
@@ -445,7 +447,8 @@ fn open_lists(config: &ProxyConfig, file_watchers: &mut Vec<FileWatcher>) -> io:
     }
     let lists = ActiveLists::load(&config.lists).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     let lists = Arc::new(lists);
-    let (watched, reloaded) = (Arc::clone(&lists), Arc::clone(&lists));
+    let watched = Arc::clone(&lists);
+    let reloaded = Arc::clone(&lists);
     file_watchers.push(FileWatcher::start("lists of hosts", move || watched.stamps(), move || reloaded.reload())?);
     Ok(Some(lists))
 }

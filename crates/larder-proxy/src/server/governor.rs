@@ -58,7 +58,8 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     let alarm = Arc::new(Notify::new());
     // Aborted with this task.
     let _alarms = source.map(|source| watch_alarms(source, &alarm));
-    let (mut governor, mut yielding) = (Governor::default(), YieldingLimit::new(limit_max));
+    let mut governor = Governor::default();
+    let mut yielding = YieldingLimit::new(limit_max);
     let mut interval = time::interval(if source.is_some() { YIELDING_INTERVAL } else { INTERVAL });
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -67,7 +68,8 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
             () = alarm.notified() => {}
         }
         let Some(resident) = exposition::resident_bytes() else { continue };
-        let (hot, now) = (&shared.cache.hot, Instant::now());
+        let hot = &shared.cache.hot;
+        let now = Instant::now();
         let cached = hot.bytes();
         let limit = source
             .map_or(limit_max, |source| yielding.next_limit(source.levels(), ProcessMemory { resident, cached }, now));

@@ -169,7 +169,8 @@ impl Handover {
 
     fn save(&self) {
         if let Some(shared) = self.proxy.handle.in_force.get() {
-            let (missing, history) = (Arc::clone(&shared.missing), Arc::clone(&shared.history));
+            let missing = Arc::clone(&shared.missing);
+            let history = Arc::clone(&shared.history);
             // The successor reads the record at its start, so nothing may be added to it from here on.
             shared.cache.purges.hand_over();
             if let Some(tier) = &shared.cache.tier {

@@ -85,7 +85,8 @@ impl YieldingLimit {
 
 /// Returns the bytes that are missing in `level`, if memory is short there or will be before the next check.
 fn shortage(level: &MemoryLevel, before: &MemoryLevel) -> Option<u64> {
-    let (reserve, available) = (reserve_bytes(level), level.available_bytes);
+    let reserve = reserve_bytes(level);
+    let available = level.available_bytes;
     let stalled_us = level.stalled_us.saturating_sub(before.stalled_us);
     let is_strained = stalled_us >= STALL_US_MIN || level.reached_count > before.reached_count;
     // Without swap, a group that reaches its limit has no time left, so a fast fall counts before that.
@@ -131,13 +132,15 @@ mod tests {
 
     /// Returns a group of 1000 MiB, of which `available` MiB are free.
     fn level(available: u64, stalled_us: u64, reached_count: u64) -> Vec<MemoryLevel> {
-        let (total_bytes, available_bytes) = (1000 * MIB, available * MIB);
+        let total_bytes = 1000 * MIB;
+        let available_bytes = available * MIB;
         vec![MemoryLevel { name: "group".into(), total_bytes, available_bytes, stalled_us, reached_count }]
     }
 
     #[test]
     fn half_of_the_cache_goes_at_once_when_threads_wait_for_memory() {
-        let (mut limit, now) = (YieldingLimit::new(200 * MIB), Instant::now());
+        let mut limit = YieldingLimit::new(200 * MIB);
+        let now = Instant::now();
         assert_eq!(limit.next_limit(level(200, 1_000_000, 7), BUSY, now), 200 * MIB, "the past does not count");
         assert_eq!(limit.next_limit(level(200, 1_060_000, 7), BUSY, now), 70 * MIB);
         let mut limit = YieldingLimit::new(200 * MIB);
@@ -156,14 +159,16 @@ mod tests {
 
     #[test]
     fn waiting_of_others_does_not_count_while_there_is_memory() {
-        let (mut limit, now) = (YieldingLimit::new(200 * MIB), Instant::now());
+        let mut limit = YieldingLimit::new(200 * MIB);
+        let now = Instant::now();
         limit.next_limit(level(600, 0, 0), BUSY, now);
         assert_eq!(limit.next_limit(level(600, 900_000, 5), BUSY, now), 200 * MIB);
     }
 
     #[test]
     fn memory_that_others_take_fast_is_given_back_before_it_is_gone() {
-        let (mut limit, now) = (YieldingLimit::new(200 * MIB), Instant::now());
+        let mut limit = YieldingLimit::new(200 * MIB);
+        let now = Instant::now();
         limit.next_limit(level(300, 0, 0), BUSY, now);
         assert_eq!(limit.next_limit(level(160, 0, 0), BUSY, now), 40 * MIB, "in a second nothing would be left");
         let mut limit = YieldingLimit::new(200 * MIB);
@@ -173,7 +178,8 @@ mod tests {
 
     #[test]
     fn limit_does_not_fall_again_before_the_memory_is_back() {
-        let (mut limit, mut now) = (YieldingLimit::new(200 * MIB), Instant::now());
+        let mut limit = YieldingLimit::new(200 * MIB);
+        let mut now = Instant::now();
         let first = limit.next_limit(level(49, 0, 0), BUSY, now);
         assert_eq!(limit.next_limit(level(49, 0, 0), BUSY, now + SETTLING / 2), first);
         now += SETTLING;
@@ -183,7 +189,8 @@ mod tests {
 
     #[test]
     fn limit_rises_slowly_once_there_was_no_shortage_for_a_while() {
-        let (mut limit, mut now) = (YieldingLimit::new(64 * MIB), Instant::now());
+        let mut limit = YieldingLimit::new(64 * MIB);
+        let mut now = Instant::now();
         let few = ProcessMemory { resident: 50 * MIB, cached: 30 * MIB };
         let fallen = limit.next_limit(level(0, 0, 0), few, now);
         assert_eq!(fallen, 20 * MIB);

@@ -4,12 +4,8 @@
 //! are read elsewhere. Invariants: an unusable configuration changes nothing. No connection is closed, and each request
 //! sees one configuration from beginning to end. The cache is kept.
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use larder_device::IgnorePoison;
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use crate::{
     config::ProxyConfig,
@@ -99,7 +95,7 @@ impl ProxyHandle {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         config.check()?;
         // The lock makes reloads run one after the other.
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut served = self.served.lock().ignore_poison();
         let before = self.in_force.get().ok_or_else(stopped)?;
         let (config, unchanged) = changeable(config, &before.config);
         config.check()?;

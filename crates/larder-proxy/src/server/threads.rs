@@ -105,7 +105,7 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
                 WorkerMessage::Goodbye(says) => thread.watches.say_goodbye(says),
                 WorkerMessage::HandOver(successor) => thread.watches.lead_to(Some(successor)),
                 WorkerMessage::Connection(connection) => doors.adopt(connection),
-                WorkerMessage::Operator(stream) => open_operator(&mut accepting, &thread, stream, &pages),
+                WorkerMessage::Operator(stream) => open_operator(&mut accepting, &thread, stream, pages.clone()),
             },
         }
         while accepting.try_join_next().is_some() {}
@@ -157,8 +157,8 @@ impl OpenListeners {
         sockets: WorkerSockets,
     ) -> io::Result<Self> {
         let worker = Worker::new(thread, shared);
-        let (thread, looking_after) = (Arc::clone(thread), JoinSet::new());
-        let mut doors = Self { thread, is_first, worker, open: Vec::new(), looking_after };
+        let thread = Arc::clone(thread);
+        let mut doors = Self { thread, is_first, worker, open: Vec::new(), looking_after: JoinSet::new() };
         let listeners = doors.worker.shared.config.listeners.clone();
         for (listener, sockets) in listeners.into_iter().zip(sockets) {
             doors.open.push(doors.open_door(listener, sockets)?);
@@ -293,9 +293,9 @@ fn open_operator(
     accepting: &mut JoinSet<()>,
     thread: &Arc<WorkerThread>,
     stream: std::os::unix::net::UnixStream,
-    pages: &admin::AdminPages,
+    pages: admin::AdminPages,
 ) {
-    let (thread, pages) = (Arc::clone(thread), pages.clone());
+    let thread = Arc::clone(thread);
     match stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)) {
         Ok(stream) => drop(accepting.spawn(async move { admin::serve_operator(thread, stream, pages).await })),
         Err(error) => tracing::error!(%error, "an operator's connection cannot be used"),
@@ -317,8 +317,8 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
         let Some(worker) = thread.latest() else { return };
         match accepted {
             Ok((socket, peer)) => {
-                let (presence, shared) = (ConnectionPresence::of(&worker), &worker.shared);
-                if presence.is_beyond_limit(&shared.config.limits) {
+                let presence = ConnectionPresence::of(&worker);
+                if presence.is_beyond_limit(&worker.shared.config.limits) {
                     worker.metrics.connections_refused.add(1);
                     if !door.listener.tls {
                         shed(socket, HTTP1_REFUSAL);
@@ -328,8 +328,7 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
                 serve(&worker, presence, (socket, PeerAddress::Accepted(peer)), Arc::clone(&door));
             }
             Err(error) => {
-                // The process is out of descriptors or memory. It waits for connections to end instead of retrying at
-                // once.
+                // The process is out of descriptors or memory. A retry at once would fail, too.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -405,14 +404,17 @@ async fn keep_pins(cache: Arc<Cache>) {
     store.ready().await;
     // Dropped when this task is aborted, which stops the thread, too.
     let alive = Arc::new(());
-    let (mut interval, mut is_tidy) = (tokio::time::interval(KEEP_INTERVAL), false);
+    let mut interval = tokio::time::interval(KEEP_INTERVAL);
+    let mut is_tidy = false;
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
         if cache.shared.pins.patterns().is_empty() {
             continue;
         }
-        let (owner, store, alive) = (Arc::clone(&cache), store.clone(), Arc::downgrade(&alive));
+        let owner = Arc::clone(&cache);
+        let store = store.clone();
+        let alive = Arc::downgrade(&alive);
         let keep = move || {
             let has_grown = owner.shared.pins.sync();
             if has_grown || !is_tidy {

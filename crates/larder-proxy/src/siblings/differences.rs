@@ -2,10 +2,11 @@
 //!
 //! Owns: their counts, and that each is logged once until it agrees again.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashSet,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -24,7 +25,7 @@ impl PeerDifferences {
     /// Counts a request that was refused because of a difference, here or by the other node. Logs the first one.
     pub(super) fn note(&self, node: &str, difference: PeerDifference) {
         self.counter(difference).fetch_add(1, Relaxed);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().ignore_poison();
         if known.len() < KNOWN_COUNT_MAX && known.insert((node.into(), difference)) {
             let why = match difference {
                 PeerDifference::Clock => {
@@ -38,7 +39,7 @@ impl PeerDifferences {
 
     /// Notes that a node answered a request, and so agrees.
     pub(super) fn settle(&self, node: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().ignore_poison();
         if !known.is_empty() {
             known.retain(|(name, _)| **name != *node);
         }

@@ -5,10 +5,11 @@
 //!
 //! A name is resolved again every few seconds. If it cannot be resolved, the last list stays.
 
+use larder_device::IgnorePoison;
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -126,7 +127,8 @@ impl SiblingNode {
     fn new(node: &FleetNode, https: bool) -> Self {
         let way = OriginWay::Sibling;
         let origin = Origin { https, trusted: true, way, ..Origin::of_client(&node.host, node.port) };
-        let (failure_count, is_out) = (AtomicU32::new(0), AtomicBool::new(false));
+        let failure_count = AtomicU32::new(0);
+        let is_out = AtomicBool::new(false);
         Self { name: node.name.as_str().into(), origin, failure_count, is_out, times: Mutex::default() }
     }
 
@@ -179,7 +181,7 @@ impl SiblingNode {
     }
 
     fn times(&self) -> MutexGuard<'_, SiblingTimes> {
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+        self.times.lock().ignore_poison()
     }
 
     /// Notes that a probe of the node succeeded.

@@ -107,7 +107,8 @@ impl PeerWords {
     /// Returns the words of a request for the resource with this key. `None` if other nodes cannot know all purges made
     /// here yet, or if the system has no random numbers.
     pub(crate) fn new(siblings: &Siblings, key: &[u8], purges: &Purges) -> Option<Self> {
-        let (positions, is_changed) = (positions(siblings, purges)?, siblings.changed.contains(key));
+        let positions = positions(siblings, purges)?;
+        let is_changed = siblings.changed.contains(key);
         let time = secs_of(clock::now()).to_string();
         secret::nonce().map(|nonce| Self { time, nonce, positions, is_changed })
     }

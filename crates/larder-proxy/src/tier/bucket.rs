@@ -62,7 +62,8 @@ impl PackBucket {
     /// # Errors
     /// `NotFound` if the pack does not exist.
     pub(super) async fn read(&self, place: RecordPlace) -> io::Result<Bytes> {
-        let (start, len) = (u64::from(place.offset), place.len as usize);
+        let start = u64::from(place.offset);
+        let len = place.len as usize;
         let range = Some(GetRange::Bounded(start..start + u64::from(place.len)));
         let options = GetOptions { range, ..GetOptions::default() };
         let response = self.bucket.get_opts(&self.path(place.pack), options).await.map_err(failed)?;

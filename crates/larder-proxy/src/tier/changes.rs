@@ -112,7 +112,8 @@ impl Drop for TierClearing {
         self.tier.lock().index.end_clearing();
         // Not awaited. Until it is written, the store's generation is not the file's, which is then not used.
         self.tier.journal.begin_again();
-        let (tier, packs) = (Arc::clone(&self.tier), std::mem::take(&mut self.packs));
+        let tier = Arc::clone(&self.tier);
+        let packs = std::mem::take(&mut self.packs);
         self.tier.tasks.spawn(async move { tier.remove_packs(packs).await });
     }
 }

@@ -50,7 +50,8 @@ impl PackFolder {
     /// # Errors
     /// `NotFound` if the pack does not exist. Any other kind if the folder cannot be read, or is not there.
     pub(super) async fn read(&self, place: RecordPlace) -> io::Result<Bytes> {
-        let (path, folder) = (self.path(place.pack), Arc::clone(&self.0));
+        let path = self.path(place.pack);
+        let folder = Arc::clone(&self.0);
         run(move || {
             let file = File::open(path).map_err(|error| unless_away(error, &folder))?;
             let mut bytes = vec![0; place.len as usize];

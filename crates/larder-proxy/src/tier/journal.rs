@@ -134,7 +134,9 @@ impl JournalLine {
         if word(6) != checksum(&bytes[..24]) as u32 {
             return None;
         }
-        let (pack, second, third) = (word(1), word(2), word(3));
+        let pack = word(1);
+        let second = word(2);
+        let third = word(3);
         match word(0) {
             1 => {
                 let name = PackName { number: pack, salt: long };

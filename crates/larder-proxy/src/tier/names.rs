@@ -17,6 +17,7 @@ pub(super) fn parse(file: &str) -> Option<PackName> {
     let (number, rest) = file.split_once('-')?;
     let (salt, kind) = rest.split_once('.')?;
     let is_pack = (number.len(), salt.len()) == (8, 16) && matches!(kind, "pack" | "pack.new");
-    let (number, salt) = (u32::from_str_radix(number, 16).ok()?, u64::from_str_radix(salt, 16).ok()?);
+    let number = u32::from_str_radix(number, 16).ok()?;
+    let salt = u64::from_str_radix(salt, 16).ok()?;
     is_pack.then_some(PackName { number, salt })
 }

@@ -79,7 +79,9 @@ impl Tier {
 
     /// Passes a full pack on to the task that stores it, or drops it if too much is waiting for that.
     fn send(&self, state: &mut TierState, pack: SealedPack) {
-        let (len, name, count) = (pack.bytes.len(), pack.name, pack.entries.len() as u64);
+        let len = pack.bytes.len();
+        let name = pack.name;
+        let count = pack.entries.len() as u64;
         if state.has_room_for(len) && self.sealed.try_send(pack).is_ok() {
             state.waiting_bytes += len;
             state.spend(len);
@@ -100,7 +102,8 @@ impl Tier {
             }
             let Ok(Some(reader)) = self.store.get(&key).await else { continue };
             let Ok(Some(body)) = reader.read(0..reader.len()).await else { continue };
-            let (key, head) = (Bytes::from(key), reader.head());
+            let key = Bytes::from(key);
+            let head = reader.head();
             // With the site, by which all entries of a site become invalid at once.
             let hints = Hints { site, ..Hints::default() };
             look.take(&EvictedEntry { key, head, body, hints });
@@ -109,7 +112,8 @@ impl Tier {
 
     pub(super) async fn store_pack(&self, pack: SealedPack) {
         let SealedPack { name, bytes, entries } = pack;
-        let (len, count) = (bytes.len() as u64, entries.len() as u64);
+        let len = bytes.len() as u64;
+        let count = entries.len() as u64;
         match self.put(name, bytes).await {
             Ok(()) => {
                 self.figures.packs.fetch_add(1, Relaxed);
@@ -209,7 +213,9 @@ impl Drop for TierLook {
 
 /// Returns the receiver of the entries that the store evicts.
 pub(super) fn receiver(tier: &Weak<Tier>) -> EvictionReceiver {
-    let (wanting, beginning, finishing) = (tier.clone(), tier.clone(), tier.clone());
+    let wanting = tier.clone();
+    let beginning = tier.clone();
+    let finishing = tier.clone();
     let wants = move |hits: u8, len: u64| wanting.upgrade().is_some_and(|tier| tier.wants(hits, len));
     let begin = move || {
         let look = beginning.upgrade().map(|tier| tier.begin_look());

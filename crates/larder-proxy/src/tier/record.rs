@@ -175,7 +175,8 @@ mod tests {
         let mut pack = b"before".to_vec();
         let (offset, len) = appended(&mut pack);
         assert_eq!((offset, len as usize, pack.len()), (6, len_of(&entry()), 6 + len as usize));
-        let (bytes, place) = (Bytes::from(pack[6..].to_vec()), at(offset, len, 77));
+        let bytes = Bytes::from(pack[6..].to_vec());
+        let place = at(offset, len, 77);
         let found = decode(&bytes, place, b"key", &key()).unwrap();
         let EvictedEntry { head, body, hints, .. } = entry();
         assert_eq!(format!("{found:?}"), format!("{:?}", TierEntry { head, body, hints, place }));

@@ -71,7 +71,8 @@ fn without_a_token_there_is_health_and_nothing_else() {
     let fixture = guarded(&directory);
     let url = "http://site.example/a";
     fixture.get("/a", &[]);
-    let (reader, purger) = ("0123456789abcdef", "fedcba9876543210");
+    let reader = "0123456789abcdef";
+    let purger = "fedcba9876543210";
     for (method, target, token, expected) in [
         ("GET", "/healthz", "", 200),
         ("GET", "/", "", 401),

@@ -117,7 +117,8 @@ fn forward_requests_and_tunnels_need_a_password_and_sites_do_not() {
     );
     let url = format!("http://{}/x", fixture.origin.address);
     // `ann:secret`, and `ann:wrong`.
-    let (right, wrong) = ("Proxy-Authorization: Basic YW5uOnNlY3JldA==", "Proxy-Authorization: Basic YW5uOndyb25n");
+    let right = "Proxy-Authorization: Basic YW5uOnNlY3JldA==";
+    let wrong = "Proxy-Authorization: Basic YW5uOndyb25n";
     let refused = fixture.get(&url, &[]);
     assert_eq!(refused.status, 407);
     assert!(refused.field("proxy-authenticate").is_some_and(|challenge| challenge.starts_with("Basic ")));
@@ -245,8 +246,10 @@ fn balancers_that_send_origin_form_reach_forward_mode_where_told() {
         connection.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         connection.read_response("GET")
     };
-    let (taking, usual) = (forward(true), forward(false));
-    let (origin, other) = (taking.origin.address.to_string(), usual.origin.address.to_string());
+    let taking = forward(true);
+    let usual = forward(false);
+    let origin = taking.origin.address.to_string();
+    let other = usual.origin.address.to_string();
     let told = request(&taking, "/x?y", &origin);
     assert_eq!(told.status, 200);
     assert!(told.text().ends_with(&format!("x-forwarded-host: {origin}")), "{}", told.text());
@@ -312,7 +315,8 @@ fn name_of_the_node_is_in_what_operators_read_and_in_messages_only_where_told() 
             },
         );
         let response = fixture.get_hit("/", &[]);
-        let (status, via) = (response.field("cache-status").unwrap(), response.field("via").unwrap());
+        let status = response.field("cache-status").unwrap();
+        let via = response.field("via").unwrap();
         assert_eq!((status.starts_with("node-7; hit"), via.contains("node-7")), (shows_node, shows_node));
         let metrics = Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]);
         assert!(metrics.text().contains("larder_node_info{node=\"node-7\"} 1"), "{}", metrics.text());

@@ -106,7 +106,8 @@ fn streams_beyond_the_limit_are_refused_one_by_one() {
     for number in 0..300 {
         raw.ask(2 * number + 1, &format!("/{number}"));
     }
-    let (mut refused, mut answered) = (0, 0);
+    let mut refused = 0;
+    let mut answered = 0;
     while refused + answered < 300 {
         match raw.next().expect("the connection goes on") {
             (RST_STREAM, _, _, why) => {
@@ -147,7 +148,8 @@ fn responses_that_nobody_reads_share_one_budget_and_arrive_once_they_are_read() 
     assert!(held <= (1 << 20) + u64::from(COUNT) * (128 << 10), "{held}");
     raw.send(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());
     (0..COUNT).for_each(|number| raw.send(WINDOW_UPDATE, 0, 2 * number + 1, &(1_u32 << 24).to_be_bytes()));
-    let (mut ended, mut received) = (0, 0);
+    let mut ended = 0;
+    let mut received = 0;
     while ended < COUNT {
         let (kind, flags, _, payload) = raw.next().expect("the connection goes on");
         assert!(kind != RST_STREAM && kind != GOAWAY, "{payload:?}");

@@ -54,7 +54,9 @@ fn answers() -> Vec<BrokenAnswer> {
 
 fn reply(received: &Received, _: usize) -> Reply {
     let mut words = received.target.split('/').skip(3);
-    let (framing, tag, len) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+    let framing = words.next().unwrap();
+    let tag = words.next().unwrap();
+    let len = words.next().unwrap();
     let octets = body(len.parse().unwrap());
     let mut fields = vec!["Cache-Control: max-age=600"];
     if tag == "true" {
@@ -87,7 +89,8 @@ fn part_from_a_sibling_that_breaks_off_is_never_the_whole() {
     let mut targets = Vec::new();
     for answer in answers() {
         let target = (0..).map(|number| format!("/cut/{number}/{answer}")).find(|target| nodes.owner_of(target) == 1);
-        let (target, whole) = (target.unwrap(), body(answer.len));
+        let target = target.unwrap();
+        let whole = body(answer.len);
         let found = nodes.get(0, &target, &[]);
         let is_wrong = !whole.starts_with(&found.body) || (found.complete && found.body != whole);
         if found.status == 200 && is_wrong {

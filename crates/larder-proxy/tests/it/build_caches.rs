@@ -65,7 +65,8 @@ fn sha256(body: &[u8]) -> String {
 fn what_was_put_is_there_for_everybody_until_it_is_deleted() {
     let fixture = built();
     for (number, len) in [0, 1, 70_000, 1 << 20, (1 << 20) + 1, 3_500_000].into_iter().enumerate() {
-        let (target, sent) = (format!("/c/a/{number}"), body(len));
+        let target = format!("/c/a/{number}");
+        let sent = body(len);
         assert_eq!(get(&fixture, &target, &[]).status, 404, "{len}");
         let stored = put(&fixture, &target, &["Content-Type: a/b"], &sent);
         assert_eq!((stored.status, stored.text().as_str()), (201, ""), "{len}");
@@ -156,7 +157,8 @@ fn upload_that_breaks_off_leaves_what_was_there_before() {
         }
     }
     eventually("the uploads have ended", || fixture.proxy.stats().connections_open == 0);
-    let (old, new) = (get(&fixture, "/c/old", &[]), get(&fixture, "/c/new", &[]));
+    let old = get(&fixture, "/c/old", &[]);
+    let new = get(&fixture, "/c/new", &[]);
     assert_eq!((old.text().as_str(), new.status), ("old", 404));
 }
 

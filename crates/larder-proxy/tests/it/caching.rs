@@ -116,7 +116,9 @@ fn unsafe_method_invalidates_what_it_names() {
         "POST" => Reply::status("201 Created", &["Location: /list"], ""),
         _ => Reply::ok(&["Cache-Control: max-age=600"], number.to_string()),
     });
-    let (item, list, other) = (fixture.get("/item", &[]), fixture.get("/list", &[]), fixture.get("/other", &[]));
+    let item = fixture.get("/item", &[]);
+    let list = fixture.get("/list", &[]);
+    let other = fixture.get("/other", &[]);
     for (target, first) in [("/item", &item), ("/list", &list), ("/other", &other)] {
         assert_eq!(fixture.get_hit(target, &[]).body, first.body);
     }
@@ -185,8 +187,10 @@ fn failed_unsafe_method_invalidates_nothing() {
 
 #[test]
 fn fetch_that_began_before_an_invalidation_is_not_stored_after_it() {
-    let (begun, finish) = (Gate::default(), Gate::default());
-    let (tell, held) = (begun.clone(), finish.clone());
+    let begun = Gate::default();
+    let finish = Gate::default();
+    let tell = begun.clone();
+    let held = finish.clone();
     let fixture = Fixture::new(move |received, number| match received.method.as_str() {
         "PUT" => Reply::status("204 No Content", &[], ""),
         _ if number == 0 => {
@@ -321,7 +325,8 @@ fn cache_status_says_stored_only_of_what_the_store_took() {
     };
     let fixture = Fixture::with_options(limited, handle, |config| config.hot_bytes = 0);
     let store = fixture.store.clone().unwrap();
-    let (mut connection, mut counts) = (fixture.connect(), [0, 0]);
+    let mut connection = fixture.connect();
+    let mut counts = [0, 0];
     for number in 0..60 {
         let len = if number % 2 == 0 { 20 << 10 } else { 900 << 10 };
         let target = format!("/{number}/{len}");

@@ -27,7 +27,8 @@ fn four_readers_of_different_speed_share_one_fetch() {
     let expected = body(LEN);
     std::thread::scope(|scope| {
         for step in [1 << 20, 64 << 10, 8 << 10, 3 << 20] {
-            let (fixture, expected) = (&fixture, &expected);
+            let fixture = &fixture;
+            let expected = &expected;
             scope.spawn(move || {
                 let mut connection = fixture.connect();
                 connection.send("GET /long HTTP/1.1\r\nHost: site.example\r\n\r\n");

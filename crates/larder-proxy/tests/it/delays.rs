@@ -15,7 +15,8 @@ const BURST: u64 = 4_000;
 
 fn delay(host: &str, shared: RateSharing) -> Delay {
     let hosts: Vec<HostPattern> = vec![host.parse().unwrap()];
-    let (clients, rate) = (vec!["127.0.0.0/8".parse().unwrap()], NonZeroU64::new(RATE).unwrap());
+    let clients = vec!["127.0.0.0/8".parse().unwrap()];
+    let rate = NonZeroU64::new(RATE).unwrap();
     Delay { name: "slow".to_owned(), clients, hosts, rate, burst_bytes: Some(BURST), shared }
 }
 

@@ -99,8 +99,10 @@ fn origin_that_closes_before_a_head_is_an_error_for_all() {
 
 #[test]
 fn private_response_goes_to_one_asker_and_the_others_ask_themselves_at_once() {
-    let (first, others) = (Gate::default(), Gate::default());
-    let (held_first, held_others) = (first.clone(), others.clone());
+    let first = Gate::default();
+    let others = Gate::default();
+    let held_first = first.clone();
+    let held_others = others.clone();
     let waiting = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&waiting);
     let fixture = Fixture::new(move |_, number| {
@@ -235,7 +237,8 @@ fn connections_to_the_origin_are_kept() {
 
 #[test]
 fn askers_who_wait_for_anothers_condition_share_the_next_fetch() {
-    let (first, second) = (Gate::default(), Gate::default());
+    let first = Gate::default();
+    let second = Gate::default();
     let held = [first.clone(), second.clone()];
     let fixture = Fixture::new(move |received, number| match received.field("if-none-match") {
         Some(_) => Reply::default().wait(&held[0]).send("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n"),

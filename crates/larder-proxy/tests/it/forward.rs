@@ -18,7 +18,8 @@ fn trace_and_options_that_go_no_further_are_answered_here() {
     for method in ["TRACE", "OPTIONS"] {
         assert_eq!(connection.request(method, "/a", &["Max-Forwards: 2"]).text(), "1");
     }
-    let (secret, other) = ("Authorization: Basic eDp5", "X-Other: 1");
+    let secret = "Authorization: Basic eDp5";
+    let other = "X-Other: 1";
     let traced = connection.request("TRACE", "/a?b", &["Max-Forwards: 0", secret, "Cookie: a=b", other]);
     assert_eq!((traced.status, traced.field("content-type")), (200, Some("message/http")));
     assert!(traced.text().starts_with("TRACE /a?b HTTP/1.1\r\nhost: site.example\r\n"), "{}", traced.text());

@@ -127,7 +127,8 @@ fn an_answer_that_is_an_error_or_not_whole_is_passed_on_and_never_kept() {
         "<html>try again later</html>".to_owned(),
     ];
     for answer in broken {
-        let (sent, whole) = (answer.clone(), whole.clone());
+        let sent = answer.clone();
+        let whole = whole.clone();
         let fixture = Fixture::with(
             move |_, number| Reply::ok(&FIELDS, if number == 0 { sent.clone() } else { whole.clone() }),
             with_git,

@@ -9,7 +9,8 @@ use crate::support::{Connection, Fixture, Received, Reply, eventually};
 #[test]
 fn page_and_what_it_brings_in_are_one_group_of_one_client() {
     let fixture = fixture(Duration::from_secs(60));
-    let (one, other) = (view(&fixture, "/one", client(1)), view(&fixture, "/other", client(2)));
+    let one = view(&fixture, "/one", client(1));
+    let other = view(&fixture, "/other", client(2));
     assert_ne!(one, other);
     // Another view of the same page by the same client, within the window.
     let again = fetch(&fixture, "/one/late.png", client(1), "/one/page.html");

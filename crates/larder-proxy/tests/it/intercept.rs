@@ -234,7 +234,8 @@ fn client_hello(alpn: &[&str]) -> Vec<u8> {
 /// At stake: other protocols and unlisted hosts, which must be neither broken nor inspected.
 #[test]
 fn what_is_not_listed_or_not_tls_is_tunnelled_byte_for_byte() {
-    let (ours, imap) = (client_hello(&["h2", "http/1.1"]), client_hello(&["imap"]));
+    let ours = client_hello(&["h2", "http/1.1"]);
+    let imap = client_hello(&["imap"]);
     let odd = [&[0x16, 3, 1, 0, 5][..], b"no hello at all"].concat();
     for (hosts, sent) in [
         (["*.localhost"], &ours[..]),
@@ -416,7 +417,8 @@ fn session_has_rules_an_authority_and_figures_of_its_own() {
     let open = |offline| {
         handle.open_session(SessionOptions { hosts: rules(&["all"]), offline, ..SessionOptions::default() }).unwrap()
     };
-    let (session, offline) = (open(false), open(true));
+    let session = open(false);
+    let offline = open(true);
     assert_ne!(session.certificate_pem(), offline.certificate_pem());
     let get = |session: &larder_proxy::Session, target: &str, fields: &str| {
         let authority = stage.origin.authority();
@@ -433,7 +435,8 @@ fn session_has_rules_an_authority_and_figures_of_its_own() {
         assert_eq!(get(&session, target, "").text(), target);
     }
     eventually("it is stored", || get(&session, "/x", "").is_hit());
-    let (from_origin, connections) = (stage.origin.heads().len(), stage.origin.connections());
+    let from_origin = stage.origin.heads().len();
+    let connections = stage.origin.connections();
     let mut other = tunnel(offline.address(), &stage.origin.authority());
     other.write_all(b"SSH-2.0-x\r\n").unwrap();
     assert_eq!(other.read(&mut [0]).unwrap_or(0), 0, "what would have to be asked for is closed");
@@ -464,7 +467,9 @@ fn nodes_of_a_fleet_share_the_entries_of_an_intercepted_host() {
     let theirs = OriginAuthority::new(directory.path(), "theirs.pem");
     let origin = TlsOrigin::start(theirs.sign(|_| {}));
     let authority = Authority::generate(&rules(&["localhost"]).hosts, Duration::from_hours(1)).unwrap();
-    let (identity, port, ca) = (write(directory.path(), &authority), origin.address.port(), theirs.file.clone());
+    let identity = write(directory.path(), &authority);
+    let port = origin.address.port();
+    let ca = theirs.file.clone();
     let nodes = Nodes::with(
         |_, _| Reply::ok(&[], "another origin"),
         move |config| {

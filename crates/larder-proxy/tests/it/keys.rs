@@ -25,7 +25,9 @@ struct Stage {
 
 impl Stage {
     fn new(forward: bool) -> Self {
-        let (by_path, by_host, mirrors) = (telling("by-path"), telling("by-host"), [telling("m0"), telling("m1")]);
+        let by_path = telling("by-path");
+        let by_host = telling("by-host");
+        let mirrors = [telling("m0"), telling("m1")];
         let fixture = Fixture::with(
             |received, _| Reply::ok(&["Cache-Control: max-age=600"], format!("default {}", received.target)),
             |config| {
@@ -81,7 +83,8 @@ impl Stage {
 
 /// Requests a few paths under many names in random order. Returns the wrong responses and the number of hits.
 fn ask(stage: &Stage, forward: bool, count: usize, seed: u64) -> (Vec<String>, usize) {
-    let (mut state, hosts) = (seed, stage.hosts());
+    let mut state = seed;
+    let hosts = stage.hosts();
     let paths = ["/a", "/app/a", "/m0/a", "/m0/app/a", "/m1/a", "/m1/app/a", "/b?c=d"];
     // SplitMix64.
     let mut pick = |count: usize| {
@@ -90,9 +93,12 @@ fn ask(stage: &Stage, forward: bool, count: usize, seed: u64) -> (Vec<String>, u
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) as usize % count
     };
-    let (mut connection, mut wrong, mut hits) = (stage.fixture.connect(), Vec::new(), 0);
+    let mut connection = stage.fixture.connect();
+    let mut wrong = Vec::new();
+    let mut hits = 0;
     for _ in 0..count {
-        let (host, path) = (&hosts[pick(hosts.len())], paths[pick(paths.len())]);
+        let host = &hosts[pick(hosts.len())];
+        let path = paths[pick(paths.len())];
         let is_through = forward && pick(2) == 0 && host.parse::<std::net::SocketAddr>().is_ok();
         let mut text = String::new();
         let (target, expected) = match is_through {

@@ -140,7 +140,8 @@ fn store_that_dies_behind_a_slow_client_breaks_no_download() {
     connection.send(request_text("GET", "/long", &[]));
     assert_eq!(connection.read_head().status, 200);
     let store = fixture.store.as_ref().unwrap();
-    let (mut commits, mut unchanged) = (0, 0);
+    let mut commits = 0;
+    let mut unchanged = 0;
     eventually("the fetch is as far ahead of its client as it may be", || {
         let now = store.stats().commits;
         unchanged = if now == commits { unchanged + 1 } else { 0 };

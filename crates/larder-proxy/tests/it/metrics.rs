@@ -64,7 +64,8 @@ fn every_metric_is_documented_and_every_one_that_is_documented_is_served() {
 
 #[test]
 fn every_metric_has_the_help_of_its_documentation() {
-    let (document, metrics) = (text("docs/reference/metrics.md"), metrics(&fixture()));
+    let document = text("docs/reference/metrics.md");
+    let metrics = metrics(&fixture());
     let meanings: BTreeSet<(&str, &str)> = document.lines().filter_map(documented_meaning).collect();
     assert!(meanings.len() > 50, "the page has tables: {}", meanings.len());
     let helps: Vec<(&str, &str)> = metrics

@@ -13,7 +13,8 @@ fn first_hit_of_a_page_costs_a_read_and_the_rest_of_the_page_none() {
     for policy in policies_with_groups() {
         let fixture = viewed(policy);
         let store = fixture.store.as_ref().unwrap();
-        let (reads, asked) = (store.stats().reads, fixture.origin.count());
+        let reads = store.stats().reads;
+        let asked = fixture.origin.count();
         assert_eq!(fixture.proxy.stats().hot_entries, 0, "{policy}: nothing was read yet");
         check(&fixture, PAGE);
         let mates = MATE_COUNT as u64;

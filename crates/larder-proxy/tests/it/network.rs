@@ -43,7 +43,8 @@ fn browsers_get_a_page_when_something_fails_and_programs_a_line() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let fixture =
         Fixture::with(|_, _| Reply::default(), |config| (config.default_origin, config.forward) = (None, true));
-    let (target, host) = (format!("http://{nobody}/%3Cscript%3E"), format!("Host: {nobody}\r\n"));
+    let target = format!("http://{nobody}/%3Cscript%3E");
+    let host = format!("Host: {nobody}\r\n");
     let page = get(&fixture, &target, &format!("{host}Accept: text/html,*/*;q=0.8\r\n"));
     assert_eq!((page.status, page.field("content-type")), (502, Some("text/html; charset=utf-8")));
     assert_eq!(page.field("cache-control"), Some("no-store"));

@@ -81,7 +81,8 @@ impl TlsNodes {
 fn identity(directory: &Path, name: &str, signer: &OriginAuthority) -> TlsIdentity {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key_file) = (directory.join(format!("{name}.pem")), directory.join(format!("{name}.key")));
+    let certificate = directory.join(format!("{name}.pem"));
+    let key_file = directory.join(format!("{name}.key"));
     std::fs::write(&certificate, signer.sign_pem(params, &key)).unwrap();
     std::fs::write(&key_file, key.serialize_pem()).unwrap();
     TlsIdentity { certificate, key: key_file }

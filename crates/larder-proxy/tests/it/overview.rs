@@ -104,10 +104,12 @@ fn only_the_dashboard_itself_may_purge_by_post() {
         admin.send(format!("POST /purge HTTP/1.1\r\nContent-Length: 0\r\n{lines}\r\n"));
         admin.read_response("POST").status
     };
-    let (host, operator, url) =
-        (format!("Host: {address}"), "Larder-Operator: dashboard", "Purge-Url: http://site.example/a");
+    let host = format!("Host: {address}");
+    let operator = "Larder-Operator: dashboard";
+    let url = "Purge-Url: http://site.example/a";
     fixture.get_hit("/a", &[]);
-    let (own, other) = (format!("Origin: http://{address}"), "Origin: http://evil.example");
+    let own = format!("Origin: http://{address}");
+    let other = "Origin: http://evil.example";
     for (fields, status) in [
         (vec![&*host, url], 403),
         (vec![&*host, operator, url, other], 403),

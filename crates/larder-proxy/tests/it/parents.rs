@@ -90,7 +90,8 @@ fn what_the_parent_says_of_us_is_not_said_to_clients() {
 
 #[test]
 fn some_hosts_and_sites_are_asked_directly() {
-    let (over, direct) = (Origin::start(parent), Origin::start(|received, _| Reply::ok(&[], received.target.clone())));
+    let over = Origin::start(parent);
+    let direct = Origin::start(|received, _| Reply::ok(&[], received.target.clone()));
     let address = direct.address;
     let proxy =
         below(&over, "me:secret@", |config| config.default_origin = Some(format!("http://{address}").parse().unwrap()));
@@ -238,7 +239,8 @@ fn origins_are_contacted_directly_only_where_that_is_allowed_and_no_parent_is_th
 
 #[test]
 fn credentials_of_a_parent_that_failed_go_to_no_other() {
-    let (broken, well) = (Origin::start(|_, _| Reply::default().close()), open_parent());
+    let broken = Origin::start(|_, _| Reply::default().close());
+    let well = open_parent();
     let proxy = below_all(&[broken.address, well.address], |config| {
         config.parents.members[0].0 = format!("http://me:secret@{}", broken.address).parse().unwrap();
     });

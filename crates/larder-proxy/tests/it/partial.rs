@@ -45,8 +45,10 @@ type Sent = Arc<Mutex<Vec<Range<usize>>>>;
 
 /// Starts a proxy in front of a body whose version can be changed.
 fn fixture_of(len: usize) -> (Fixture, Sent, Arc<AtomicUsize>) {
-    let (sent, version) = (Sent::default(), Arc::new(AtomicUsize::new(1)));
-    let (keeping, now) = (Arc::clone(&sent), Arc::clone(&version));
+    let sent = Sent::default();
+    let version = Arc::new(AtomicUsize::new(1));
+    let keeping = Arc::clone(&sent);
+    let now = Arc::clone(&version);
     let fixture = Fixture::new(move |received, _| ranges(received, len, now.load(Ordering::SeqCst), &keeping));
     (fixture, sent, version)
 }
@@ -177,7 +179,8 @@ fn part_without_a_strong_validator_answers_what_is_in_it_and_is_never_put_togeth
 #[test]
 fn only_if_cached_gets_what_is_stored_of_a_part_and_nothing_else() {
     let (fixture, ..) = fixture_of(4 * CHUNK);
-    let (stored, beyond) = (format!("Range: bytes=0-{}", CHUNK - 1), format!("Range: bytes={CHUNK}-{}", CHUNK + 9));
+    let stored = format!("Range: bytes=0-{}", CHUNK - 1);
+    let beyond = format!("Range: bytes={CHUNK}-{}", CHUNK + 9);
     fixture.get("/", &[&stored]);
     fixture.get_hit("/", &[&stored]);
     let count = fixture.origin.count();

@@ -171,7 +171,8 @@ fn host_and_scheme_in_forwarded_change_nothing_for_others() {
     let told =
         ["for=192.0.2.1;host=evil.example", "for=a, for=b;PROTO=nothttps", "host=\"evil.example", "for=x;Host = y"];
     for (number, told) in told.iter().enumerate() {
-        let (target, field) = (format!("/{number}"), format!("Forwarded: {told}"));
+        let target = format!("/{number}");
+        let field = format!("Forwarded: {told}");
         assert!(fixture.get(&target, &[&field]).text().contains("forwarded="), "the origin is told");
         let plain = format!("GET {target} host=site.example 0");
         assert_eq!(fixture.get(&target, &[]).text(), plain, "{field}");

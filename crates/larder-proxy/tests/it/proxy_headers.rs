@@ -28,11 +28,13 @@ type Named = Option<(SocketAddr, SocketAddr)>;
 impl Receiver {
     fn start(origin: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, named) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<Named>>>::default());
+        let address = listener.local_addr().unwrap();
+        let named = Arc::<Mutex<Vec<Named>>>::default();
         let seen = Arc::clone(&named);
         std::thread::spawn(move || {
             for socket in listener.incoming() {
-                let (mut socket, seen) = (socket.unwrap(), Arc::clone(&seen));
+                let mut socket = socket.unwrap();
+                let seen = Arc::clone(&seen);
                 std::thread::spawn(move || {
                     let header = read_header(&mut socket).expect("each connection begins with a header");
                     seen.lock().unwrap().push(header);
@@ -74,13 +76,15 @@ fn read_header(socket: &mut TcpStream) -> io::Result<Named> {
 }
 
 fn relay(socket: TcpStream, origin: TcpStream) {
-    let (mut from, mut to) = (socket.try_clone().unwrap(), origin.try_clone().unwrap());
+    let mut from = socket.try_clone().unwrap();
+    let mut to = origin.try_clone().unwrap();
     std::thread::spawn(move || {
         // Either end may break off.
         drop(io::copy(&mut from, &mut to));
         drop(to.shutdown(std::net::Shutdown::Write));
     });
-    let (mut from, mut to) = (origin, socket);
+    let mut from = origin;
+    let mut to = socket;
     drop(io::copy(&mut from, &mut to));
     drop(to.shutdown(std::net::Shutdown::Both));
 }

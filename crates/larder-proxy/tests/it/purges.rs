@@ -24,7 +24,8 @@ const STORED: [(&str, &str); 7] = [
 
 /// Answers for the origin. The last part of the path selects the kind of response.
 fn answer(received: &Received, number: usize) -> Reply {
-    let (path, kind) = (received.target.as_str(), received.target.rsplit('/').next().unwrap());
+    let path = received.target.as_str();
+    let kind = received.target.rsplit('/').next().unwrap();
     let tags = if path.starts_with("/a/") { "Surrogate-Key: a all-of-it" } else { "Cache-Tag: B, all-of-it" };
     let vary = if kind == "varies" { "Vary: X-Kind" } else { "X-Other: 1" };
     let fields = ["Cache-Control: max-age=600", "ETag: \"1\"", tags, vary];
@@ -66,8 +67,9 @@ fn store_all(fixture: &Fixture) {
 
 /// Returns purges, each with the responses in [`STORED`] that it affects.
 fn purges() -> Vec<(String, Vec<&'static str>, [bool; 7])> {
-    let (a, b, all) =
-        ([true, true, true, true, false, false, false], [false, false, false, false, true, true, true], [true; 7]);
+    let a = [true, true, true, true, false, false, false];
+    let b = [false, false, false, false, true, true, true];
+    let all = [true; 7];
     let one = |place: usize| std::array::from_fn(|at| at == place);
     let url = |path: &str| format!("{URL}{path}");
     vec![

@@ -52,10 +52,13 @@ fn connection_that_is_open_meets_another_configuration_with_its_next_request() {
 #[test]
 fn changes_under_load_break_no_request_and_no_connection() {
     let fixture = Fixture::with(named, |config| config.worker_count = 2);
-    let (is_over, count) = (AtomicBool::new(false), AtomicU32::new(0));
+    let is_over = AtomicBool::new(false);
+    let count = AtomicU32::new(0);
     thread::scope(|scope| {
         for client in 0..4 {
-            let (fixture, is_over, count) = (&fixture, &is_over, &count);
+            let fixture = &fixture;
+            let is_over = &is_over;
+            let count = &count;
             scope.spawn(move || {
                 let mut connection = fixture.connect();
                 for number in 0.. {

@@ -17,7 +17,8 @@ fn held(gates: [(usize, &Gate); 2], fields: &'static str) -> Fixture {
 #[test]
 fn reload_does_not_join_a_fetch_that_began_before_it() {
     for field in ["Cache-Control: no-cache", "Cache-Control: max-age=0", "Pragma: no-cache"] {
-        let (first, none) = (Gate::default(), Gate::default());
+        let first = Gate::default();
+        let none = Gate::default();
         let fixture = held([(0, &first), (usize::MAX, &none)], "Cache-Control: max-age=60");
         std::thread::scope(|scope| {
             let plain = scope.spawn(|| fixture.get("/", &[]).text());
@@ -32,7 +33,8 @@ fn reload_does_not_join_a_fetch_that_began_before_it() {
 
 #[test]
 fn reloads_that_wait_share_one_request_that_began_after_them() {
-    let (first, second) = (Gate::default(), Gate::default());
+    let first = Gate::default();
+    let second = Gate::default();
     let fixture = held([(0, &first), (1, &second)], "Cache-Control: max-age=60\r\nETag: \"a\"");
     std::thread::scope(|scope| {
         let reload = || fixture.get("/", &["Cache-Control: no-cache"]).text();
@@ -54,7 +56,8 @@ fn reloads_that_wait_share_one_request_that_began_after_them() {
 
 #[test]
 fn who_bounds_the_age_is_not_answered_by_what_comes_older() {
-    let (first, none) = (Gate::default(), Gate::default());
+    let first = Gate::default();
+    let none = Gate::default();
     let fixture = held([(0, &first), (usize::MAX, &none)], "Cache-Control: max-age=600\r\nAge: 100");
     std::thread::scope(|scope| {
         let plain = scope.spawn(|| fixture.get("/", &[]).text());

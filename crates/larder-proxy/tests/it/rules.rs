@@ -48,8 +48,8 @@ fn reload_is_answered_from_the_cache_where_a_rule_ignores_it() {
 /// At stake: Maven 3.9, which sends `no-cache, no-store` with every request and would get nothing from the cache.
 #[test]
 fn clients_no_store_keeps_nothing_out_that_a_rule_gives_to_all() {
-    let (asks, origin_saw) =
-        (["Cache-Control: no-cache, No-Store, max-age=0", "Pragma: no-cache"], Reply::ok(&[], "x"));
+    let asks = ["Cache-Control: no-cache, No-Store, max-age=0", "Pragma: no-cache"];
+    let origin_saw = Reply::ok(&[], "x");
     let fixture = with_rules(origin_saw, vec![rule("a", "/a", &["client no-cache"])]);
     for path in ["/a", "/b"] {
         fixture.get(path, &asks);

@@ -237,7 +237,8 @@ fn credentials_are_sent_and_wrong_ones_are_reported() {
             let server = StreamServer::with_password(system, Some("right horse"));
             fs::write(&file, text).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-            let (url, path) = (server.url(), file.clone());
+            let url = server.url();
+            let path = file.clone();
             let change = move |config: &mut larder_proxy::ProxyConfig| {
                 config.fleet.log = Some(url.parse().unwrap());
                 config.fleet.log_credentials_file = Some(path.clone());

@@ -63,10 +63,13 @@ fn each_node_fetches_and_stores_its_pieces_of_a_long_body() {
 fn clients_of_all_nodes_at_once_cost_the_origin_a_long_body_once() {
     let sent = body(LEN);
     let nodes = nodes_with_pieces(move |received, _| part_of(&sent, received, DIVISIBLE));
-    let (target, whole) = (nodes.target_of(1, "long"), body(LEN));
+    let target = nodes.target_of(1, "long");
+    let whole = body(LEN);
     thread::scope(|scope| {
         for number in 0..6 {
-            let (address, target, whole) = (nodes.addresses[number % 3], &target, &whole);
+            let address = nodes.addresses[number % 3];
+            let target = &target;
+            let whole = &whole;
             let client = move || Connection::open_from([127, 0, 0, 2].into(), address);
             scope.spawn(move || assert!(client().request("GET", target, &[]).body == *whole, "{number}"));
         }
@@ -102,7 +105,8 @@ fn node_that_fails_within_a_long_body_costs_no_client_its_response() {
 fn origin_that_ignores_ranges_sends_a_long_body_a_few_times_at_most() {
     let sent = body(LEN);
     let nodes = nodes_with_pieces(move |_, _| Reply::ok(DIVISIBLE, &sent));
-    let (target, whole) = (nodes.target_of(1, "long"), body(LEN));
+    let target = nodes.target_of(1, "long");
+    let whole = body(LEN);
     for node in [0, 1, 2, 0, 1, 2] {
         assert!(nodes.get(node, &target, &[]).body == whole, "{node}");
     }

@@ -54,9 +54,11 @@ fn misses_of_all_nodes_at_once_are_one_fetch_however_slow_the_origin() {
         head.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 4\r\n\r\nslow")
     });
     let target = nodes.target_of(1, "slow");
-    let (addresses, started) = (nodes.addresses.clone(), Instant::now());
+    let addresses = nodes.addresses.clone();
+    let started = Instant::now();
     let asking = (0..9).map(|number| {
-        let (address, target) = (addresses[number % 3], target.clone());
+        let address = addresses[number % 3];
+        let target = target.clone();
         thread::spawn(move || Connection::open(address).request("GET", &target, &[]))
     });
     let asking: Vec<_> = asking.collect();

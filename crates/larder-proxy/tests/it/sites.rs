@@ -33,7 +33,9 @@ fn old(_: &Received, _: usize) -> Reply {
 
 #[test]
 fn requests_go_to_the_origin_of_the_first_site_that_names_them() {
-    let (app, below, whole) = (telling("app"), telling("below"), telling("whole"));
+    let app = telling("app");
+    let below = telling("below");
+    let whole = telling("whole");
     let fixture = Fixture::with(
         |received, _| Reply::ok(&[], format!("default {}", received.target)),
         |config| {

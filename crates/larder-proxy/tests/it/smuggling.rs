@@ -43,7 +43,8 @@ fn check_request(case: &Case, stage: &Stage, origin: &Recording) -> Result<(), S
     if case.ends {
         connection.end_sending();
     }
-    let (mut expected, mut ended) = (Vec::new(), false);
+    let mut expected = Vec::new();
+    let mut ended = false;
     for outcome in case.outcomes_by(stage.way.name()) {
         let words: Vec<&str> = outcome.words.splitn(3, ' ').collect();
         match words[..] {

@@ -64,7 +64,8 @@ impl Tiered {
 
     fn start_at(home: TempDir, origin: Origin, change: impl Fn(&mut ProxyConfig)) -> Self {
         // A link, which a test can replace in one step.
-        let (real, folder) = (home.path().join("real"), home.path().join("tier"));
+        let real = home.path().join("real");
+        let folder = home.path().join("tier");
         fs::create_dir_all(&real).unwrap();
         if !folder.exists() {
             symlink(&real, &folder).unwrap();
@@ -131,7 +132,8 @@ impl Tiered {
     /// Requests all targets once. Those that the store has evicted are in the tier then.
     fn fill(&self) {
         self.get_all();
-        let (entries, dropped) = (self.metric("entries"), self.metric("dropped_total"));
+        let entries = self.metric("entries");
+        let dropped = self.metric("dropped_total");
         assert!(entries >= COUNT as u64 / 2, "{entries} entries, {dropped} dropped");
     }
 
@@ -150,7 +152,8 @@ fn what_the_store_evicts_is_found_again_also_after_a_restart() {
     tiered.fill();
     let hits = tiered.get_all();
     assert!(hits >= COUNT * 95 / 100, "{hits} hits");
-    let (fetched, hits) = (tiered.origin.count(), tiered.metric("hits_total"));
+    let fetched = tiered.origin.count();
+    let hits = tiered.metric("hits_total");
     assert!(hits > 0 && tiered.metric("corrupt_total") == 0);
     let tiered = tiered.restart(|_| {});
     let hits = tiered.get_all();
@@ -176,7 +179,8 @@ fn long_bodies_come_back_with_their_heads_and_ranges() {
     assert_eq!(get_all(), 0);
     let entries = tiered.metric("entries");
     assert!(entries >= 20, "{entries} evicted chunks and heads are in the tier");
-    let (hits, fetched) = (get_all(), tiered.origin.count());
+    let hits = get_all();
+    let fetched = tiered.origin.count();
     assert!(hits >= 6, "{hits} of 8 bodies are found");
     assert!(tiered.metric("hits_total") > 0);
     for target in &targets {
@@ -286,7 +290,8 @@ fn packs_that_are_swapped_or_cut_short_cost_hits_only() {
 fn tier_that_is_down_costs_hits_only_and_is_used_again_when_it_returns() {
     let tiered = Tiered::start(|_| {});
     tiered.fill();
-    let (folder, real) = (tiered.home.path().join("tier"), tiered.home.path().join("real"));
+    let folder = tiered.home.path().join("tier");
+    let real = tiered.home.path().join("real");
     let replace_by = |target: &Path| {
         let new = tiered.home.path().join("new");
         symlink(target, &new).unwrap();
@@ -327,7 +332,8 @@ fn tier_that_does_not_answer_holds_nobody_up() {
     let failed = tiered.metric("failed_total");
     let mut client = Connection::open(tiered.address());
     (0..COUNT).for_each(|number| _ = tiered.get_short(&mut client, number));
-    let (failed, bypassed) = (tiered.metric("failed_total") - failed, tiered.metric("bypassed_total"));
+    let failed = tiered.metric("failed_total") - failed;
+    let bypassed = tiered.metric("bypassed_total");
     // Without the pauses after failures, each of 300 lookups would wait.
     assert!(failed >= 3 && bypassed > failed, "{failed} failed, {bypassed} were skipped");
     // So that the threads that wait can end with the test.

@@ -67,7 +67,8 @@ fn stale_response_is_confirmed_and_takes_the_new_fields() {
 #[test]
 fn stale_response_is_replaced_by_a_new_one() {
     let fixture = Fixture::new(|_, number| {
-        let (tag, age) = (format!("ETag: \"v{number}\""), if number == 0 { STALE } else { "Age: 0" });
+        let tag = format!("ETag: \"v{number}\"");
+        let age = if number == 0 { STALE } else { "Age: 0" };
         Reply::ok(&["Cache-Control: max-age=10", age, &tag], number.to_string())
     });
     assert_eq!(fixture.get("/", &[]).text(), "0");

@@ -30,7 +30,8 @@ fn tells_late(first_vary: &'static str, body: impl Fn(&str) -> String + Send + S
 fn vary_that_a_304_or_an_answer_to_head_brings_is_obeyed() {
     for (vary, method) in [("Vary: A", "GET"), ("Vary: A", "HEAD"), ("X: no vary", "GET"), ("X: no vary", "HEAD")] {
         let fixture = tells_late(vary, str::to_owned);
-        let (alice, bob) = (["A: 1", "Cookie: alice"], ["A: 1", "Cookie: bob"]);
+        let alice = ["A: 1", "Cookie: alice"];
+        let bob = ["A: 1", "Cookie: bob"];
         assert_eq!(fixture.get("/", &alice).text(), "alice");
         assert_eq!(fixture.connect().request(method, "/", &alice).status, 200);
         let bobs = fixture.get("/", &bob);
@@ -47,7 +48,8 @@ fn vary_that_a_304_or_an_answer_to_head_brings_is_obeyed() {
 #[test]
 fn long_page_that_varies_on_more_than_was_known_is_not_kept_as_it_was() {
     let fixture = tells_late("Vary: A", |who| who.repeat(400_000));
-    let (alice, bob) = (["Cookie: alice"], ["Cookie: bobby"]);
+    let alice = ["Cookie: alice"];
+    let bob = ["Cookie: bobby"];
     fixture.get("/", &alice);
     assert!(fixture.get("/", &alice).text().starts_with("alice"), "it was confirmed for her");
     assert!(fixture.get("/", &bob).text().starts_with("bobby"));
@@ -72,8 +74,8 @@ fn one_who_waits_for_a_confirmation_that_is_not_for_him_gets_his_own() {
     fixture.get("/", &["Cookie: alice"]);
     fixture.get_hit("/", &["Cookie: alice"]);
     // Neither requires a response newer than the fetch in progress.
-    let (alice, bob) =
-        (["Cookie: alice", "Cache-Control: min-fresh=99"], ["Cookie: bob", "Cache-Control: min-fresh=99"]);
+    let alice = ["Cookie: alice", "Cache-Control: min-fresh=99"];
+    let bob = ["Cookie: bob", "Cache-Control: min-fresh=99"];
     std::thread::scope(|scope| {
         let alice = scope.spawn(|| fixture.get("/", &alice).text());
         eventually("hers is with the origin", || fixture.origin.count() == 2);

@@ -97,7 +97,8 @@ fn request_that_waits_is_abandoned_when_its_client_leaves() {
 
 #[test]
 fn interim_response_reaches_a_client_that_waits() {
-    let (early, late) = (Gate::default(), Gate::default());
+    let early = Gate::default();
+    let late = Gate::default();
     let gates = (early.clone(), late.clone());
     let fixture = Fixture::without_store(move |_, _| {
         let hints = Reply::default().wait(&gates.0).send("HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n");

@@ -100,14 +100,16 @@ async fn body_of_a_stream_is_stored_only_if_its_end_or_its_length_is_known() {
 async fn send(client: &ClientWithMiddleware, request: Request<Bytes>) -> Reply {
     let request = request.try_into().map_err(|error: reqwest::Error| error.to_string())?;
     let response = client.execute(request).await.map_err(|error| error.to_string())?;
-    let (status, headers) = (response.status(), response.headers().clone());
+    let status = response.status();
+    let headers = response.headers().clone();
     Ok((status, headers, response.bytes().await.map_err(|error| error.to_string())?))
 }
 
 async fn check(kind: &str, settings: Settings) {
     let (_directory, cache) = cache();
     let origin = Arc::new(CaseOrigin::default());
-    let (clock, server) = (Arc::clone(&origin), Arc::clone(&origin));
+    let clock = Arc::clone(&origin);
+    let server = Arc::clone(&origin);
     let address = serve(move |request| server.answer(request.method(), request.headers())).await;
     let client = client(HttpCache::builder(cache.clone()).settings(settings).time(move || clock.now()).build());
     let sent = async |request| send(&client, request).await;
@@ -194,8 +196,10 @@ async fn hundred_requests_at_once_reach_the_server_once() {
     const REQUESTS: usize = 100;
     let (_directory, cache) = cache();
     let client = client(HttpCache::private(cache));
-    let (begun, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (all_begun, counted) = (Arc::clone(&begun), Arc::clone(&count));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = Arc::new(AtomicUsize::new(0));
+    let all_begun = Arc::clone(&begun);
+    let counted = Arc::clone(&count);
     let address = serve(move |_| {
         counted.fetch_add(1, SeqCst);
         // No response before all requests have begun, because later ones would be hits.
@@ -211,7 +215,8 @@ async fn hundred_requests_at_once_reach_the_server_once() {
     })
     .await;
     let requests = (0..REQUESTS).map(|_| {
-        let (client, begun) = (client.clone(), Arc::clone(&begun));
+        let client = client.clone();
+        let begun = Arc::clone(&begun);
         tokio::spawn(async move {
             begun.fetch_add(1, SeqCst);
             let response = client.get(format!("http://{address}/page")).send().await.unwrap();

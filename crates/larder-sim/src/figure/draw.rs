@@ -69,7 +69,8 @@ impl Figure {
     /// If a file cannot be written.
     pub fn draw(&self, folder: &Path) -> Result<Vec<PathBuf>, DrawError> {
         fs::create_dir_all(folder)?;
-        let (svg, png) = (folder.join(&self.name).with_extension("svg"), folder.join(&self.name).with_extension("png"));
+        let svg = folder.join(&self.name).with_extension("svg");
+        let png = folder.join(&self.name).with_extension("png");
         fs::write(&svg, self.to_svg()?)?;
         let size = (SIZE.0 * PNG_FACTOR, SIZE.1 * PNG_FACTOR);
         let area = BitMapBackend::new(&png, size).into_drawing_area();
@@ -128,7 +129,8 @@ impl Figure {
             ($chart:expr) => {{
                 let mut chart = $chart;
                 let mut mesh = chart.configure_mesh();
-                let (are_across, are_upwards) = (ticks.are_across(), ticks.are_upwards());
+                let are_across = ticks.are_across();
+                let are_upwards = ticks.are_upwards();
                 let across = |x: &f64| if are_across { String::new() } else { short(*x) };
                 let upwards = |y: &f64| if are_upwards { String::new() } else { short(*y) };
                 axes!(mesh, self, factor).x_labels(X_LABELS_MAX).x_label_formatter(&across).y_label_formatter(&upwards);
@@ -206,7 +208,8 @@ impl Figure {
         match self.scale {
             Scale::Even | Scale::LogarithmicX => 0.0..y.end / (0.95 - NAME_HIGH_SHARE * inside as f64),
             Scale::LogarithmicY | Scale::Logarithmic => {
-                let (low, high) = (y.start / 1.3, y.end * 1.3);
+                let low = y.start / 1.3;
+                let high = y.end * 1.3;
                 let share = NAME_HIGH_SHARE * inside as f64;
                 low..high * (high / low).powf(share / (1.0 - share))
             }
@@ -243,8 +246,10 @@ impl Figure {
             .draw()?;
         // Bars are drawn in pixels, because the axis of names has no positions between the names.
         let pixels = chart.plotting_area().get_pixel_range();
-        let (left, wide) = (f64::from(pixels.0.start), f64::from(pixels.0.end - pixels.0.start) / groups.len() as f64);
-        let (bottom, high) = (f64::from(pixels.1.end), f64::from(pixels.1.end - pixels.1.start) / (most * HEADROOM));
+        let left = f64::from(pixels.0.start);
+        let wide = f64::from(pixels.0.end - pixels.0.start) / groups.len() as f64;
+        let bottom = f64::from(pixels.1.end);
+        let high = f64::from(pixels.1.end - pixels.1.start) / (most * HEADROOM);
         let bar_wide = wide * 0.76 / names.len().max(1) as f64;
         for (group, (name, values)) in groups.iter().enumerate() {
             let middle = left + wide * (group as f64 + 0.5);
@@ -288,7 +293,8 @@ pub fn colour_of(place: usize) -> String {
 fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[FigureLine], factor: u32) -> DrawResult<B> {
     let one = factor as i32;
     for (row, (place, line)) in lines.iter().enumerate().filter(|(_, line)| !line.label.is_empty()).enumerate() {
-        let (middle, colour) = ((54 + 21 * row as i32) * one, line.hue.colour(place));
+        let middle = (54 + 21 * row as i32) * one;
+        let colour = line.hue.colour(place);
         let style = colour.stroke_width(2 * factor);
         area.draw(&PathElement::new([(4 * one, middle), (26 * one, middle)], style))?;
         let at = (15 * one, middle);
@@ -334,7 +340,9 @@ fn name_of_bars<B: DrawingBackend>(
 /// Draws the names of bars with their colours, next to each other above the bars.
 fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], factor: u32) -> DrawResult<B> {
     let one = factor as i32;
-    let (mut left, top, side) = (118 * one, 54 * one, 13 * one);
+    let mut left = 118 * one;
+    let top = 54 * one;
+    let side = 13 * one;
     for (bar, name) in names.iter().enumerate() {
         area.draw(&Rectangle::new([(left, top), (left + side, top + side)], bar_colour(bar, names.len()).filled()))?;
         let style = (FONT, 15 * factor).into_font().color(&BLACK);

@@ -32,7 +32,8 @@ impl Table {
 
     /// Removes a number that is present under this key.
     pub(super) fn remove(&mut self, key: u64, number: u32) {
-        let (tag, mask) = (tag(key), self.slots.len() - 1);
+        let tag = tag(key);
+        let mask = self.slots.len() - 1;
         let sought = u64::from(tag) << 32 | u64::from(number + 1);
         let mut gap = self.home(tag);
         while self.slots[gap] != sought {
@@ -59,7 +60,8 @@ impl Table {
 
     /// Returns the number of a key. `is_it` distinguishes it from others with the same tag.
     pub(super) fn find(&self, key: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let (tag, mask) = (tag(key), self.slots.len() - 1);
+        let tag = tag(key);
+        let mask = self.slots.len() - 1;
         let mut at = self.home(tag);
         loop {
             let slot = self.slots[at];
@@ -110,7 +112,9 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0_u64..80), 1..600),
             spread in prop_oneof![Just(1_u64), Just(1 << 32), Just(0x0001_0000_0001_0000)],
         ) {
-            let (mut table, mut map, mut keys) = (Table::new(), HashMap::new(), Vec::new());
+            let mut table = Table::new();
+            let mut map = HashMap::new();
+            let mut keys = Vec::new();
             for (is_removal, key) in steps {
                 let key = key.wrapping_mul(spread);
                 let found = table.find(key, |number| keys[number as usize] == key);

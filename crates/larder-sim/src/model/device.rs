@@ -9,10 +9,11 @@ use super::{
     parameters::Model,
     sparse::SparseBytes,
 };
+use larder_device::IgnorePoison;
 use larder_device::{Device, Transfer};
 use std::{
     io,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 const ALIGNMENT_BYTES: u32 = 512;
@@ -88,7 +89,7 @@ impl ModelDevice {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -11,11 +11,12 @@ use super::{
     sparse::{SECTOR_BYTES, SparseBytes},
     tree::{Inode, Tree},
 };
+use larder_device::IgnorePoison;
 use larder_device::{Directory, FileName, FileWork};
 use std::{
     collections::HashMap,
     io,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 /// A directory on a modelled disk.
@@ -92,7 +93,7 @@ impl ModelDirectory {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -253,7 +253,8 @@ impl Arm {
 impl Flash {
     /// Returns the write amplification inside the disk for short scattered writes.
     pub fn amplified(&self, used_share: f64) -> f64 {
-        let (mut from, mut factor_from) = (0.0, 1.0);
+        let mut from = 0.0;
+        let mut factor_from = 1.0;
         for &(share, factor) in &self.amplification {
             if used_share <= share {
                 return factor_from + (factor - factor_from) * (used_share - from) / (share - from);
@@ -324,7 +325,8 @@ mod tests {
             let ns = reads.perform(&mut disk, (1 << 30, 12 << 10), others, Disk::read);
             (ns, disk.served().reads)
         };
-        let ((whole_ns, one), (pieces_ns, three)) = (time(None), time(Some(4096)));
+        let (whole_ns, one) = time(None);
+        let (pieces_ns, three) = time(Some(4096));
         assert_eq!((one, three), (2, 4));
         assert!(pieces_ns > whole_ns * 2 && pieces_ns < whole_ns * 3, "{pieces_ns} for {whole_ns}");
         assert_eq!(PieceReads { piece_bytes: Some(4096) }.of_at_least(8192).piece_bytes, Some(8192));
@@ -338,7 +340,8 @@ mod tests {
         assert!((arm.mean_seek_ms() - 9.0).abs() < 0.01, "{}", arm.mean_seek_ms());
         let full = arm.seek_ms(arm.capacity_bytes);
         assert!((full - 19.0).abs() < 0.01, "{full}");
-        let (mut disk, mut random) = (Disk::new(&DiskParameters::Spinning(arm.clone())), Random::new(7));
+        let mut disk = Disk::new(&DiskParameters::Spinning(arm.clone()));
+        let mut random = Random::new(7);
         let reads = 20_000;
         for _ in 0..reads {
             disk.read(random.below(arm.capacity_bytes as u64 / 8192) * 8192, 8192);

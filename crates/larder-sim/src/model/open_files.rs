@@ -92,7 +92,9 @@ impl OpenFiles {
     fn place(&mut self, file: u32, page: u64) -> u64 {
         let offset_bytes = page * self.page_bytes;
         let run = offset_bytes / self.run_bytes;
-        let (random, places, run_bytes) = (&mut self.random, self.run_places, self.run_bytes);
+        let random = &mut self.random;
+        let places = self.run_places;
+        let run_bytes = self.run_bytes;
         let start = self.runs.entry((file, run)).or_insert_with(|| random.below(places) * run_bytes);
         *start + offset_bytes % run_bytes
     }

@@ -314,7 +314,8 @@ impl<'a> Section<'a> {
         let bounds = bounds::of(field);
         let number = as_number(value).filter(|number| bounds.contains(number));
         number.ok_or_else(|| {
-            let (least, most) = (crate::report::number(*bounds.start()), crate::report::number(*bounds.end()));
+            let least = crate::report::number(*bounds.start());
+            let most = crate::report::number(*bounds.end());
             ModelError(format!("{}.{field} is no number from {least} to {most}: {value}", self.name))
         })
     }
@@ -342,7 +343,8 @@ impl<'a> Section<'a> {
         let value = entry.get("value").ok_or_else(|| missing("has no value"))?;
         let source = entry.get("source").and_then(Value::as_str).ok_or_else(|| missing("names no source"))?;
         self.taken.push(field);
-        let (name, source) = (format!("{}.{field}", self.name), source.to_owned());
+        let name = format!("{}.{field}", self.name);
+        let source = source.to_owned();
         self.notes.push(Note { name, value: value.to_string(), source });
         Ok(value)
     }
@@ -394,7 +396,8 @@ mod tests {
     #[test]
     fn a_machine_that_is_accepted_can_be_simulated() {
         let rows = ["log", "squid", "buddy", "multiple-dirs"].map(|name| Policy::named(name).expect("a row"));
-        let (mut accepted, mut refused) = (0, 0);
+        let mut accepted = 0;
+        let mut refused = 0;
         for (name, text) in MODELS.into_iter().filter(|(name, _)| ["hdd-7200", "ssd-sata"].contains(name)) {
             for (number, line) in text.lines().enumerate() {
                 let Some((field, rest)) = line.split_once(" = { value = ") else { continue };

@@ -89,9 +89,12 @@ impl Chunk {
 
     /// Replaces the kept bytes of `sectors` with `fresh`.
     fn replace(&mut self, sectors: Range<u16>, fresh: &Self) {
-        let (from, to) = (self.first_from(sectors.start), self.first_from(sectors.end));
-        let (start, end) = (self.start_of(from), self.start_of(to));
-        let (fresh_end, behind) = (start + fresh.bytes.len(), self.bytes.len() - end);
+        let from = self.first_from(sectors.start);
+        let to = self.first_from(sectors.end);
+        let start = self.start_of(from);
+        let end = self.start_of(to);
+        let fresh_end = start + fresh.bytes.len();
+        let behind = self.bytes.len() - end;
         self.bytes.resize(self.bytes.len().max(fresh_end + behind), 0);
         self.bytes.copy_within(end..end + behind, fresh_end);
         self.bytes[start..fresh_end].copy_from_slice(&fresh.bytes);

@@ -182,7 +182,8 @@ impl Tree {
     /// Searches a directory for a name. A name that exists is found after half of the entries on average. Returns the
     /// time taken.
     fn search(&mut self, disk: &mut Disk, directory: DirectoryId, is_there: bool) -> u64 {
-        let (block_bytes, own) = (self.parameters.block_bytes as u64, self.own_block(directory));
+        let block_bytes = self.parameters.block_bytes as u64;
+        let own = self.own_block(directory);
         let mut ns = if self.inodes.uses(own, 1) { 0 } else { disk.read(own, block_bytes) };
         let names = self.by_id[directory as usize].names as f64;
         let passed = if is_there { names / 2.0 } else { names };
@@ -278,8 +279,10 @@ impl Tree {
     }
 
     fn directory_block(&mut self, group: usize) -> u64 {
-        let (start, block_bytes) = (self.group_start(group), self.parameters.block_bytes as u64);
-        let (inodes, room) = (self.parameters.group_inode_bytes as u64, self.parameters.group_directory_bytes as u64);
+        let start = self.group_start(group);
+        let block_bytes = self.parameters.block_bytes as u64;
+        let inodes = self.parameters.group_inode_bytes as u64;
+        let room = self.parameters.group_directory_bytes as u64;
         let next = &mut self.groups[group].directory_next;
         let block = start + inodes + *next % room;
         *next += block_bytes;

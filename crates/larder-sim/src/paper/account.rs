@@ -35,7 +35,9 @@ struct Claim {
 pub(super) fn account(reports: &[Report]) -> Report {
     let claims = claims(reports);
     let count = |is_counted: fn(&Claim) -> bool| claims.iter().filter(|claim| is_counted(claim)).count();
-    let (compared, met, predicted) = (count(Claim::is_compared), count(Claim::is_met), count(Claim::is_predicted));
+    let compared = count(Claim::is_compared);
+    let met = count(Claim::is_met);
+    let predicted = count(Claim::is_predicted);
     let mut account = Report::new(format!(
         "{compared} of {} claims compared, {met} within 25% in all their rows, {predicted} predicted",
         claims.len()

@@ -44,7 +44,8 @@ impl EspCase {
         let objects = (experiment.disk_bytes / object_bytes) as f64;
         // Even a partial run begins with a full store.
         (experiment.warm_up, experiment.requests) = ((4.0 * objects) as u64, (objects * options.share) as u64);
-        let (memory, disk) = (experiment.memory_bytes, experiment.disk_bytes);
+        let memory = experiment.memory_bytes;
+        let disk = experiment.disk_bytes;
         let requests = Workload::named(self.workload, options.seed, memory, disk);
         experiment.run(requests.expect("papers name workloads there are"))
     }

@@ -87,8 +87,8 @@ fn memory_lines(bits: &dyn Fn(&str) -> f64) -> Vec<Comparison> {
     let derived =
         |what: &str, paper: f64| Comparison::new(what, "bits an object", ValueKind::Derived, paper, bits(what));
     let same = |what: &str| printed(what, bits(what));
-    let (setmem, resident) =
-        (bits("hashcache-setmem"), bits("hashcache-setmem-lru") / constant("hashcache.resident_share"));
+    let setmem = bits("hashcache-setmem");
+    let resident = bits("hashcache-setmem-lru") / constant("hashcache.resident_share");
     // An entry has the bits of a group while its position is in memory.
     let log_lru = bits("hashcache-log-lru") - constant("hashcache.group_bits");
     let leanest = constant("hashcache.leanest_bits");

@@ -13,12 +13,9 @@ use super::beds::{constant, whole};
 use crate::{
     DiskWork, Model, Operation, OperationCounts, Pipeline, PipelineAssumptions, SimStore, SimStoreOptions, StoreEvents,
 };
+use larder_device::IgnorePoison;
 use larder_store::{Error, LayoutAxis, Policy, TuningValue};
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 pub(super) use figures::{figure_2, figure_4, figure_5, figure_6, figure_7, figure_8};
 pub(super) use operations::figure_3;
@@ -76,7 +73,7 @@ impl KnownRuns {
             key.utilization_percent = 0.0;
         }
         let key = format!("{key:?} {model:?}");
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.0.lock().ignore_poison();
         if let Some(known) = lock().get(&key) {
             return Ok(*known);
         }

@@ -256,7 +256,8 @@ fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest, is_re
 
 /// Returns the greatest rate with a mean response time up to `accepted_s`, to half a percent.
 pub(super) fn peak(demands: &Demands, proxy: &Proxy, accepted_s: f64, seed: u64) -> f64 {
-    let (mut low, mut high) = (1.0, 4000.0);
+    let mut low = 1.0;
+    let mut high = 4000.0;
     while high / low > 1.005 {
         let rate = f64::sqrt(low * high);
         if service::is_accepted(demands, proxy, rate, (accepted_s, seed)) { low = rate } else { high = rate }

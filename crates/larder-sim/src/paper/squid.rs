@@ -249,7 +249,8 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
             let proxy = Proxy { waits, cpu_s, disk_count: disk_count(), disk_depth };
             peak(&demands, &proxy, constant("squid.accepted_s"), options.seed)
         };
-        let (waiting, not_waiting) = (peak(true, ONE_AT_A_TIME), peak(false, THREADS));
+        let waiting = peak(true, ONE_AT_A_TIME);
+        let not_waiting = peak(false, THREADS);
         Ok(vec![waiting, not_waiting, not_waiting / waiting, demands.disk_ms()])
     })?;
     CHANGES.iter().zip(lines).for_each(|(change, values)| table.push(change.label, values));

@@ -163,7 +163,9 @@ impl Class {
     }
 
     fn learn(&mut self) {
-        let (mut hits, mut events, mut lifetime) = (0.0, 0.0, 0.0);
+        let mut hits = 0.0;
+        let mut events = 0.0;
+        let mut lifetime = 0.0;
         for age in (0..AGES).rev() {
             hits += self.hits[age];
             events += self.hits[age] + self.evictions[age];
@@ -183,7 +185,8 @@ impl Class {
 /// Returns the class of objects that were hit again after a similar time. The soonest is last.
 fn class_of(history: &History) -> usize {
     let age = u64::from(history.last_hit_age) + u64::from(history.hit_age_before);
-    let (mut age, mut class) = (age.max(1), 0);
+    let mut age = age.max(1);
+    let mut class = 0;
     while age < AGES as u64 && class < CLASSES - 1 {
         age *= 2;
         class += 1;

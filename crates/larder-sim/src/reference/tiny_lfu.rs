@@ -32,7 +32,8 @@ impl TinyLfu {
         let window_bytes = ((size_bytes as f64 * WINDOW_SHARE) as u64).max(1);
         let main_bytes = size_bytes.saturating_sub(window_bytes);
         let protected_bytes = (main_bytes as f64 * PROTECTED_SHARE) as u64;
-        let (lists, counts) = (Lists::new(), HashMap::new());
+        let lists = Lists::new();
+        let counts = HashMap::new();
         Self { lists, window_bytes, main_bytes, protected_bytes, counts, counted: 0, objects: 0 }
     }
 

@@ -78,13 +78,15 @@ fn a_store_larger_than_the_disk_is_told() {
 
 #[test]
 fn progress_comes_to_what_there_is_to_do() {
-    let (done, all) = (AtomicU64::new(0), AtomicU64::new(0));
+    let done = AtomicU64::new(0);
+    let all = AtomicU64::new(0);
     let progress = |count, of| {
         done.fetch_add(count, Ordering::Relaxed);
         all.store(of, Ordering::Relaxed);
     };
     sweep(RequestSource::Workload("zipf".to_owned(), 1)).run(&progress).unwrap();
-    let (done, all) = (done.into_inner(), all.into_inner());
+    let done = done.into_inner();
+    let all = all.into_inner();
     assert_eq!(all, (4 + 2 * (Reference::NAMES.len() as u64 + 1)) * 40_000);
     assert!(done <= all && done + 20 * TOLD_EVERY > all, "{done} of {all}");
 }

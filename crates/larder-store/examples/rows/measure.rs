@@ -6,13 +6,14 @@
 use crate::trace::{Object, page, popular_page};
 use futures_executor::block_on;
 use futures_util::future::join_all;
+use larder_device::IgnorePoison;
 use larder_store::{ErrorKind, Policy, SplitMix64, Store, StoreOptions};
 use std::{
     collections::{HashSet, VecDeque},
     error::Error,
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -108,7 +109,9 @@ pub(crate) fn trace(policy: &'static Policy, directory: &Path) -> Result<Measure
     let near = Near::default();
     let store = open(&options, &near)?;
     wait_until_loaded(&store)?;
-    let (mut reads, mut hits, mut random) = (0, 0, SplitMix64::new(12));
+    let mut reads = 0;
+    let mut hits = 0;
+    let mut random = SplitMix64::new(12);
     for _ in 0..HIT_VIEWS {
         let objects: Vec<_> = page(popular_page(&mut random, TRACE_PAGES)).collect();
         let before = store.stats();
@@ -165,7 +168,8 @@ pub(crate) fn growth(policy: &'static Policy, directory: &Path, entries: u64) ->
     let table_entries = if policy.index_assumes_mean() { stats.entries_max } else { stats.entries };
     measured.table_bits = stats.index_bytes as f64 * 8.0 / table_entries.max(1) as f64;
     let mut random = SplitMix64::new(13);
-    let (sample, at_once) = (5000, 50);
+    let sample = 5000;
+    let at_once = 50;
     let mut found = 0;
     for _ in 0..sample / at_once {
         let objects: Vec<_> = (0..at_once)
@@ -231,7 +235,7 @@ struct NearState {
 
 impl Near {
     fn put(&self, key: Vec<u8>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().ignore_poison();
         if state.keys.insert(key.clone()) {
             state.order.push_back(key);
         }
@@ -244,7 +248,7 @@ impl Near {
 
     /// Takes those of `objects` that are here.
     fn take(&self, objects: &[Object]) -> HashSet<Vec<u8>> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().ignore_poison();
         let found: HashSet<_> =
             objects.iter().map(|object| object.key()).filter(|key| state.keys.contains(key)).collect();
         state.served += found.len() as u64;
@@ -252,7 +256,7 @@ impl Near {
     }
 
     fn served(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).served
+        self.0.lock().ignore_poison().served
     }
 }
 

@@ -106,7 +106,9 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShap
         return invalid(format!("segment size is not whole blocks of 4 KiB, from 64 KiB to 64 MiB: {segment_bytes}"));
     }
     let parameters = [0; PARAMETER_COUNT];
-    let (row_code, index_bytes, journal_pages) = (options.policy.code, 0, 0);
+    let row_code = options.policy.code;
+    let index_bytes = 0;
+    let journal_pages = 0;
     let mut shape =
         VolumeShape { row: row_code, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };
     let without = shape.geometry();
@@ -140,7 +142,8 @@ fn located_sets(
     segments: &Arc<SegmentTable>,
     geometry: SegmentGeometry,
 ) -> LocatedSets {
-    let (options, tuning) = (&volume.options, &volume.options.tuning);
+    let options = &volume.options;
+    let tuning = &volume.options.tuning;
     let sectors = geometry.size_bytes / SECTOR_BYTES;
     let shape = sets::SetShape {
         ways: tuning.hashcache_ways,
@@ -219,7 +222,8 @@ impl LogEngine {
             log.keep_probation();
         }
         let checkpoints = LogCheckpoints::new(&volume, &geometry, &index);
-        let (reported_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
+        let reported_failures = AtomicU64::new(0);
+        let reclaiming = AtomicBool::new(false);
         let objective = volume.options.tuning.objective;
         let (gate, worth) = match row {
             LogRow::Packed(LogEviction::Worth) => {
@@ -255,7 +259,8 @@ impl LogEngine {
     fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
         let mut actions = Vec::new();
         let mut log = self.lock_log();
-        let (options, tuning) = (&self.volume.options, &self.volume.options.tuning);
+        let options = &self.volume.options;
+        let tuning = &self.volume.options.tuning;
         let interval = if self.reads_groups() {
             tuning.hashcache_group_window.max(options.flush_interval)
         } else {
@@ -293,7 +298,9 @@ impl LogEngine {
     }
 
     async fn vouch_for(&self, traces: &SequenceTraces) -> Result<()> {
-        let (id, before, absent) = (self.volume.id, traces.before, traces.absent.clone());
+        let id = self.volume.id;
+        let before = traces.before;
+        let absent = traces.absent.clone();
         let changed = superblocks::change(&self.volume, move |superblock| {
             // A volume that starts over has another identity and none of these sequences.
             if superblock.id == id {

@@ -61,7 +61,8 @@ const LONGEST_RECORD_COUNT_MIN: u64 = 2;
 /// Returns the shape of a new volume of this family.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
-    let (low, high) = (options.tuning.esp_low_percent, options.tuning.esp_high_percent);
+    let low = options.tuning.esp_low_percent;
+    let high = options.tuning.esp_high_percent;
     if low > high {
         return invalid(format!("esp_low_percent is greater than esp_high_percent ({high}): {low}"));
     }
@@ -200,7 +201,8 @@ impl Engine for MappedEngine {
     fn gauges(&self) -> EngineGauges {
         let state = self.lock();
         let index_bytes = state.map.memory_bytes() + state.space_memory_bytes();
-        let (entries, entries_max) = (state.map.entry_count(), state.map.entries_max());
+        let entries = state.map.entry_count();
+        let entries_max = state.map.entries_max();
         let dirty_bytes = state.dirty.len_bytes();
         EngineGauges { entries, counts_all: true, entries_max, index_bytes, dirty_bytes, segments_in_use: 0 }
     }

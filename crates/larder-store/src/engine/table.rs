@@ -328,7 +328,8 @@ impl Engine for TableEngine {
     }
 
     fn may_contain(&self, key_hash: KeyHash) -> bool {
-        let (state, set) = (self.lock(), self.set_of(key_hash));
+        let state = self.lock();
+        let set = self.set_of(key_hash);
         let known = state.memory.shape().zip(state.memory.peek(set));
         !state.suspects.contains(set)
             && known.is_none_or(|(shape, contents)| contents.find(shape.tag(key_hash)).is_some())

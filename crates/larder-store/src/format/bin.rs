@@ -66,7 +66,9 @@ impl BinHeader {
         if fields.array()? != MAGIC || fields.u32()? != volume.checksum(&[&header[8..]]) {
             return None;
         }
-        let (hash, sequence, rest_at) = (FullHash(fields.u128()?), fields.u64()?, fields.u64()?);
+        let hash = FullHash(fields.u128()?);
+        let sequence = fields.u64()?;
+        let rest_at = fields.u64()?;
         let record_bytes = fields.u32()?;
         let bounded = u64::from(record_bytes) <= RECORD_SECTORS_MAX * SECTOR_BYTES;
         let in_place = fields.u64()? == offset_bytes;
@@ -86,7 +88,8 @@ mod tests {
     #[test]
     fn a_header_is_read_back_and_every_flipped_bit_of_it_noticed() {
         let volume = VolumeId([5; 16]);
-        let (hash, offset_bytes) = (FullHash(u128::MAX / 3), 9 << 33);
+        let hash = FullHash(u128::MAX / 3);
+        let offset_bytes = 9 << 33;
         let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes };
         let decode = |volume, bin: &[u8]| BinHeader::decode(volume, bin, offset_bytes);
         let mut bin = vec![9; 100];

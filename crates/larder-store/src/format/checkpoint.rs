@@ -119,7 +119,8 @@ impl CheckpointRoot {
         {
             return None;
         }
-        let (stamp, bits) = (fields.u32()?, (fields.u32()?, fields.u32()?));
+        let stamp = fields.u32()?;
+        let bits = (fields.u32()?, fields.u32()?);
         if (fields.u32()?, fields.u32()?) != (partition_count, segment_count) {
             return None;
         }
@@ -127,8 +128,10 @@ impl CheckpointRoot {
         let mut seen = vec![false; segment_count as usize];
         let mut segments = Vec::with_capacity(seen.len());
         for _ in 0..segment_count {
-            let (number, sequence) = (fields.u32()?, fields.u32()?);
-            let (segment, is_probation) = (SegmentId(number & !PROBATION_BIT), number & PROBATION_BIT != 0);
+            let number = fields.u32()?;
+            let sequence = fields.u32()?;
+            let segment = SegmentId(number & !PROBATION_BIT);
+            let is_probation = number & PROBATION_BIT != 0;
             if std::mem::replace(seen.get_mut(segment.index())?, true) {
                 return None;
             }

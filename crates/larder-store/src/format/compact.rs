@@ -123,7 +123,9 @@ impl CompactListing {
     /// Returns the content in `set`, or `None` if it is damaged.
     pub(crate) fn content<'a>(&self, volume: VolumeId, set: &'a [u8]) -> Option<CompactContent<'a>> {
         let part = |range: &Range<usize>| set.get(range.clone());
-        let (key, head, body) = (part(&self.key)?, part(&self.head)?, part(&self.body)?);
+        let key = part(&self.key)?;
+        let head = part(&self.head)?;
+        let body = part(&self.body)?;
         if volume.checksum(&[key, head, body]) != self.checksum {
             return None;
         }
@@ -182,7 +184,8 @@ pub(crate) fn decode(
     }
     let checksum = fields.u32()?;
     let header = CompactHeader { offset_bytes: fields.u64()?, version: fields.u32()?, len_bytes: fields.u32()? };
-    let (count, directory_bytes) = (fields.u32()?, fields.u32()? as usize);
+    let count = fields.u32()?;
+    let directory_bytes = fields.u32()? as usize;
     let is_sound = header.offset_bytes == offset_bytes && header.len_bytes <= SET_BYTES_MAX;
     if !is_sound || directory_bytes < HEADER_BYTES || header.len_bytes as usize > bytes.len() {
         return None;
@@ -291,7 +294,8 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_small_entries_take_few_bytes() {
-        let (key, body) = ([1; 8], [2; 150]);
+        let key = [1; 8];
+        let body = [2; 150];
         let small = CompactEntry {
             fields: fields(6, 1, 0, 0, 0),
             content: CompactContent::Record { key: &key, head: &[], body: &body },

@@ -73,8 +73,12 @@ pub(crate) fn decode_page(volume: VolumeId, page: &[u8]) -> Option<(PageHeader, 
         None => Some(mended_block(volume, MAGIC, page)?),
     };
     let mut fields = opened(volume, mended.as_deref().unwrap_or(page), MAGIC)?;
-    let (number, run, durable, pointer) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
-    let (count, epoch) = (u64::from(fields.u32()?), fields.u32()?);
+    let number = fields.u64()?;
+    let run = fields.u64()?;
+    let durable = fields.u64()?;
+    let pointer = fields.u64()?;
+    let count = u64::from(fields.u32()?);
+    let epoch = fields.u32()?;
     let header = PageHeader { number, run, durable, pointer, epoch };
     if count > PAGE_CHANGE_COUNT {
         return None;

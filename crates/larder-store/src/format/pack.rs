@@ -107,7 +107,8 @@ pub(crate) fn encode(volume: VolumeId, header: PackHeader, listings: &[PackedRec
         .put(&(listings.len() as u32).to_le_bytes())
         .put(&header.oldest_sequence.to_le_bytes());
     for listing in listings {
-        let (at, len) = (u64::from(listing.at), u64::from(listing.len));
+        let at = u64::from(listing.at);
+        let len = u64::from(listing.len);
         assert!(at % GRANULE_BYTES == 0 && len % GRANULE_BYTES == 0, "records stand at whole granules");
         assert!(at >= end as u64, "records stand behind the directory");
         assert!(at + len <= u64::from(header.len_bytes), "records stand within the pack");
@@ -192,8 +193,11 @@ fn decode_fixed(fixed: &[u8]) -> Option<(PackHeader, u32, usize)> {
         return None;
     }
     let checksum = fields.u32()?;
-    let (offset_bytes, sequence, len_bytes) = (fields.u64()?, fields.u32()?, fields.u32()?);
-    let (count, oldest_sequence) = (fields.u32()? as usize, fields.u32()?);
+    let offset_bytes = fields.u64()?;
+    let sequence = fields.u32()?;
+    let len_bytes = fields.u32()?;
+    let count = fields.u32()? as usize;
+    let oldest_sequence = fields.u32()?;
     Some((PackHeader { offset_bytes, sequence, len_bytes, oldest_sequence }, checksum, count))
 }
 
@@ -202,7 +206,8 @@ fn decode_listing(bytes: &[u8]) -> Option<PackedRecord> {
     let key_hash = KeyHash(fields.u64()?);
     let at = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
     let len = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
-    let (expires_at, sequence) = (fields.u32()?, fields.u32()?);
+    let expires_at = fields.u32()?;
+    let sequence = fields.u32()?;
     let kind = match fields.u8()? {
         KIND_ENTRY => PackedKind::Entry,
         KIND_TOMBSTONE => PackedKind::Tombstone,

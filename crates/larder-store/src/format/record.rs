@@ -361,8 +361,11 @@ impl RecordLengths {
         let checksum = fields.u32()?;
         let meta =
             (FullHash(fields.u128()?), fields.u32()?, fields.u32()?, fields.u64()?, fields.u32()?, fields.u32()?);
-        let (head, body) = (fields.u32()? as usize, u64::from(fields.u32()?));
-        let (key, kind, parts) = (usize::from(fields.u16()?), fields.u8()?, fields.u8()?);
+        let head = fields.u32()? as usize;
+        let body = u64::from(fields.u32()?);
+        let key = usize::from(fields.u16()?);
+        let kind = fields.u8()?;
+        let parts = fields.u8()?;
         let parts = if kind == KIND_IN_PARTS { parts } else { 0 };
         let place = fields.u32()?;
         let bounded = key <= KEY_BYTES_MAX && head <= HEAD_BYTES_MAX && body <= BODY_BYTES_MAX;
@@ -423,7 +426,8 @@ pub(crate) fn body_checksums(parts: &[Bytes]) -> Vec<u32> {
     }
     let mut checksums = Vec::with_capacity(total.div_ceil(BODY_BLOCK_BYTES as usize));
     let new = || crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    let (mut digest, mut room) = (new(), BODY_BLOCK_BYTES as usize);
+    let mut digest = new();
+    let mut room = BODY_BLOCK_BYTES as usize;
     for part in parts {
         let mut part = &part[..];
         while !part.is_empty() {
@@ -474,7 +478,8 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([9; 16]);
 
     fn meta(kind: RecordKind, body_bytes: u64) -> RecordMeta {
-        let (hash, place) = (FullHash(77), 9);
+        let hash = FullHash(77);
+        let place = 9;
         RecordMeta { kind, hash, sequence: 3, place, epoch: 1, site: Site(2), group: 5, expires_at: 6, body_bytes }
     }
 

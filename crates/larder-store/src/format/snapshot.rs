@@ -113,8 +113,11 @@ impl SnapshotHeader {
 
     pub(crate) fn decode(volume: VolumeId, block: &[u8]) -> Option<Self> {
         let mut fields = opened(volume, block, HEADER_MAGIC)?;
-        let (generation, listing_count, pointer) = (fields.u64()?, fields.u64()?, fields.u64()?);
-        let (next_write, whole) = (fields.u32()?, fields.u32()? == 1);
+        let generation = fields.u64()?;
+        let listing_count = fields.u64()?;
+        let pointer = fields.u64()?;
+        let next_write = fields.u32()?;
+        let whole = fields.u32()? == 1;
         let count = fields.u32()? as usize;
         if count > SLOT_COUNTS_MAX {
             return None;
@@ -128,8 +131,11 @@ impl SnapshotHeader {
 impl MapRecovery {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = FieldReader::new(bytes);
-        let (is_there, place) = (fields.u32()? == 1, fields.u32()?);
-        let (generation, journal_from, run) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let is_there = fields.u32()? == 1;
+        let place = fields.u32()?;
+        let generation = fields.u64()?;
+        let journal_from = fields.u64()?;
+        let run = fields.u64()?;
         let epoch = fields.u32()?;
         (is_there && place < PLACE_COUNT).then_some(Self { generation, place, journal_from, run, epoch })
     }
@@ -184,9 +190,12 @@ impl SnapshotEntry {
 
     /// Decodes the next listing and its 16 bits.
     pub(super) fn decode(fields: &mut FieldReader<'_>) -> Option<(Self, u16)> {
-        let (key_hash, packed, sequence, expires_at) =
-            (KeyHash(fields.u64()?), fields.u64()?, fields.u32()?, fields.u32()?);
-        let (place, flags) = (packed & ((1 << PLACE_BITS) - 1), (packed >> FLAGS_AT) as u16);
+        let key_hash = KeyHash(fields.u64()?);
+        let packed = fields.u64()?;
+        let sequence = fields.u32()?;
+        let expires_at = fields.u32()?;
+        let place = packed & ((1 << PLACE_BITS) - 1);
+        let flags = (packed >> FLAGS_AT) as u16;
         let sectors = packed >> PLACE_BITS & ((1 << (FLAGS_AT - PLACE_BITS)) - 1);
         let sound = (1..=RECORD_SECTORS_MAX).contains(&sectors);
         sound.then_some((Self { key_hash, place, sectors: sectors as u32, sequence, expires_at }, flags))
@@ -237,7 +246,8 @@ mod tests {
             recovery: Some(MapRecovery { generation: 2, place: 1, journal_from: 77, run: 2, epoch: 1 }),
         };
         let listings: Vec<_> = (0..PAGE_LISTING_COUNT).map(listing).collect();
-        let (mut head, mut page) = (vec![1; BLOCK_BYTES as usize], vec![1; BLOCK_BYTES as usize]);
+        let mut head = vec![1; BLOCK_BYTES as usize];
+        let mut page = vec![1; BLOCK_BYTES as usize];
         header.encode(VOLUME, &mut head);
         encode_page(VOLUME, 3, 8, &listings, &mut page);
         assert_eq!(SnapshotHeader::decode(VOLUME, &head), Some(header));

@@ -305,7 +305,8 @@ impl Superblock {
     fn decode_fields(fields: &mut FieldReader<'_>, shape_fields: &mut FieldReader<'_>, form: LogForm) -> Option<Self> {
         let id = VolumeId(fields.array()?);
         let hash_key = fields.array()?;
-        let (size_bytes, segment_bytes) = (fields.u64()?, fields.u64()?);
+        let size_bytes = fields.u64()?;
+        let segment_bytes = fields.u64()?;
         let generation = fields.u64()?;
         let row = fields.u32()?;
         let index_bytes = shape_fields.u64()?;
@@ -314,13 +315,17 @@ impl Superblock {
             *parameter = shape_fields.u64()?;
         }
         let membership = VolumeMembership::take(shape_fields)?;
-        let (sequence_floor, journal_pages) = (shape_fields.u32()?, shape_fields.u64()?);
+        let sequence_floor = shape_fields.u32()?;
+        let journal_pages = shape_fields.u64()?;
         let shape = VolumeShape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };
-        let (label, written) = (shape_fields.u64()?, WrittenSequences::take(shape_fields)?);
+        let label = shape_fields.u64()?;
+        let written = WrittenSequences::take(shape_fields)?;
         if !shape.is_sound() {
             return None;
         }
-        let (current, all_before, rule_count) = (fields.u32()?, fields.u32()?, fields.u32()? as usize);
+        let current = fields.u32()?;
+        let all_before = fields.u32()?;
+        let rule_count = fields.u32()? as usize;
         if rule_count > SITE_RULE_COUNT_MAX {
             return None;
         }
@@ -467,7 +472,8 @@ mod tests {
             assert!(epochs.has_room_for(Site(site)) && !epochs.invalidate_site(Site(site)));
         }
         assert!(epochs.has_room_for(Site(5)) && !epochs.invalidate_site(Site(5)), "a site has one rule");
-        let (oldest, other) = (epochs.site_before[0].before, Site(1_000_000));
+        let oldest = epochs.site_before[0].before;
+        let other = Site(1_000_000);
         assert!(epochs.admits(other, 0) && !epochs.has_room_for(other));
         assert!(epochs.invalidate_site(other));
         assert_eq!(epochs.site_before.len(), SITE_RULE_COUNT_MAX);

@@ -141,7 +141,8 @@ impl<'a> ListWriter<'a> {
     }
 
     fn add_long(&mut self, listing: &TrailerRecord) {
-        let (sector, sectors) = (u64::from(listing.start_bytes) / SECTOR_BYTES, listing.sectors());
+        let sector = u64::from(listing.start_bytes) / SECTOR_BYTES;
+        let sectors = listing.sectors();
         self.list.extend_from_slice(&listing.key_hash.0.to_le_bytes());
         self.list.extend_from_slice(&(sector as u32).to_le_bytes());
         self.list.extend_from_slice(&(sectors as u16).to_le_bytes());
@@ -224,8 +225,11 @@ impl TrailerFooter {
         {
             return None;
         }
-        let (segment_named, sequence) = (SegmentId(fields.u32()?), fields.u32()?);
-        let (listing_count, listings_checksum, anchor) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let segment_named = SegmentId(fields.u32()?);
+        let sequence = fields.u32()?;
+        let listing_count = fields.u32()?;
+        let listings_checksum = fields.u32()?;
+        let anchor = fields.u32()?;
         let list_bytes =
             if geometry.is_packed() { fields.u32()? } else { listing_count.checked_mul(LISTING_BYTES as u32)? };
         let footer = Self { segment: segment_named, sequence, anchor, listing_count, list_bytes, listings_checksum };
@@ -300,7 +304,9 @@ impl TrailerRecord {
     }
 
     fn decode_long(fields: &mut FieldReader<'_>) -> Option<Self> {
-        let (key_hash, sector, sectors) = (KeyHash(fields.u64()?), fields.u32()?, fields.u16()?);
+        let key_hash = KeyHash(fields.u64()?);
+        let sector = fields.u32()?;
+        let sectors = fields.u16()?;
         let [flags, run_blocks] = fields.array()?;
         let expires_at = fields.u32()?;
         let start_bytes = sector.checked_mul(SECTOR_BYTES as u32)?;
@@ -344,7 +350,8 @@ mod tests {
 
     #[test]
     fn a_trailer_is_read_back_and_every_flipped_bit_in_use_noticed() {
-        let (volume, segment) = (VolumeId([1; 16]), SegmentId(2));
+        let volume = VolumeId([1; 16]);
+        let segment = SegmentId(2);
         let plain = SegmentGeometry::new(64 << 20, 0, 1 << 20).unwrap();
         for (geometry, run_blocks) in [(plain, 12), (plain.packed(), 0)] {
             let step = geometry.step_bytes as u32;

@@ -100,7 +100,9 @@ impl WrittenSequences {
 
     /// Decodes the ranges, or returns `None` if they are not in order.
     pub(crate) fn take(fields: &mut FieldReader<'_>) -> Option<Self> {
-        let (void_through, from, before) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let void_through = fields.u32()?;
+        let from = fields.u32()?;
+        let before = fields.u32()?;
         let gap_count = fields.u32()? as usize;
         if gap_count > GAP_COUNT_MAX || from > before {
             return None;

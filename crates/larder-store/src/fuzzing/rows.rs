@@ -48,7 +48,8 @@ fn bin(bytes: &[u8]) -> bool {
 }
 
 fn bin_samples() -> Vec<Vec<u8>> {
-    let (hash, offset_bytes) = (FullHash(u128::MAX / 3), BIN_AT);
+    let hash = FullHash(u128::MAX / 3);
+    let offset_bytes = BIN_AT;
     let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes };
     let mut bytes = vec![0; 512];
     header.encode(VOLUME, &mut bytes);

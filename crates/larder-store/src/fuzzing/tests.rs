@@ -36,7 +36,8 @@ fn no_decoder_panics_on_its_corpus_or_on_mutated_samples() {
             target.run_bounded(&fs::read(entry.unwrap().path()).unwrap());
         }
         let mut random = SplitMix64::new(seed);
-        let (samples, mut refused) = ((target.samples)(), 0);
+        let samples = (target.samples)();
+        let mut refused = 0;
         for round in 0..MUTATIONS {
             let mut bytes = samples[round as usize % samples.len()].clone();
             mutate(&mut random, &mut bytes);

@@ -88,7 +88,8 @@ impl Policy {
 /// Returns how many entries fit in the store, and how many bits the index takes for each.
 fn memory(policy: &Policy, assumed: &CostAssumptions<'_>) -> (f64, f64) {
     let CostAssumptions { size_bytes, mean_entry_bytes, tuning, .. } = *assumed;
-    let (size, mean) = (size_bytes as f64, mean_entry_bytes as f64);
+    let size = size_bytes as f64;
+    let mean = mean_entry_bytes as f64;
     let entries = size / mean;
     let set_bits = f64::from(tuning.hashcache_tag_bits + tuning.hashcache_ways.ilog2());
     let bins = size * (1.0 - tuning.hashcache_ring_share) / tuning.hashcache_bin_bytes as f64;
@@ -193,7 +194,8 @@ fn useful_entries(policy: &Policy, assumed: &CostAssumptions<'_>) -> f64 {
 fn hit(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let CostAssumptions { tuning, share_longer_than, .. } = *assumed;
     let group_size = useful_entries(policy, assumed);
-    let (record, bin) = (record_bytes(assumed), tuning.hashcache_bin_bytes as f64);
+    let record = record_bytes(assumed);
+    let bin = tuning.hashcache_bin_bytes as f64;
     match policy.layout {
         LayoutAxis::OneDirectory
         | LayoutAxis::RoundRobinDirectories

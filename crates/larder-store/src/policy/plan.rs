@@ -166,8 +166,8 @@ fn planned(policy: &'static Policy, wishes: &PlanWishes, tuning: &Tuning, figure
     });
     let request = request_work(&costs, wishes);
     let sorts = tuning.sorted_reads || policy.reads == ReadAxis::SortedBatches;
-    let (seconds, cpu_seconds) =
-        (device_seconds(&request, figures, wishes, sorts), cpu_seconds(&request, &costs, figures, wishes));
+    let seconds = device_seconds(&request, figures, wishes, sorts);
+    let cpu_seconds = cpu_seconds(&request, &costs, figures, wishes);
     let by_disk = 1.0 / seconds;
     let by_processors = wishes.processor_count / (wishes.request_cpu.as_secs_f64() + cpu_seconds);
     PlannedRow {
@@ -250,7 +250,8 @@ fn recommend(rows: &[PlannedRow], wishes: &PlanWishes) -> (Option<&'static str>,
     let Some(chosen) = fast.iter().find(|row| row.hits_of_lru >= most_hits - AS_GOOD) else {
         return (None, format!("no policy's index fits {room}, three quarters of the memory"));
     };
-    let (count, bound) = (candidates.len(), chosen.bound);
+    let count = candidates.len();
+    let bound = chosen.bound;
     let choice = if fast.len() == 1 {
         "the fastest for hits"
     } else {

@@ -34,7 +34,8 @@ impl BodyStream {
     }
 
     fn next_step(&self) -> Step {
-        let (reader, start) = (self.reader.clone(), self.position);
+        let reader = self.reader.clone();
+        let start = self.position;
         let end = reader.len().min(start + STEP_BYTES);
         Box::pin(async move { reader.read(start..end).await })
     }

@@ -118,7 +118,8 @@ pub(super) fn look(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)
         return look_into_directory(path);
     }
     let mut file = VolumeFile::open(path)?;
-    let (is_block_device, volume_bytes) = (file.is_block_device(), file.len_bytes());
+    let is_block_device = file.is_block_device();
+    let volume_bytes = file.len_bytes();
     let holds = if is_block_device { file.foreign_content()? } else { None };
     if let Some(size_bytes) = open::first_superblock(&file).map(|superblock| superblock.shape.size_bytes) {
         file.shorten_to(size_bytes);
@@ -174,7 +175,8 @@ impl StoreOptions {
 
 impl StoreInfo {
     fn of(superblock: &Superblock, volume_bytes: u64, is_block_device: bool) -> Self {
-        let (policy, shape) = (Policy::of_code(superblock.shape.row), &superblock.shape);
+        let policy = Policy::of_code(superblock.shape.row);
+        let shape = &superblock.shape;
         let keeps_files = policy.is_some_and(|policy| policy.layout.keeps_files());
         Self {
             policy,

@@ -4,11 +4,9 @@
 //! do the same work in virtual time.
 
 use super::EngineVolumes;
+use crate::sync::IgnorePoison;
 use crate::{Error, ErrorKind, Result, device::block_on};
-use std::{
-    sync::{Mutex, PoisonError},
-    thread,
-};
+use std::{sync::Mutex, thread};
 
 /// The running thread. Stopping or dropping it writes what is dirty and joins the thread.
 pub(super) struct MaintenanceThread {
@@ -35,7 +33,7 @@ impl MaintenanceThread {
     /// Stops the thread and waits until it has ended. Blocks.
     pub(super) fn stop(&self) {
         self.volumes.at(self.index).volume().wakeup.stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().ignore_poison().take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the store's thread panicked");
         }

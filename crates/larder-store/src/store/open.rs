@@ -336,7 +336,8 @@ pub(super) fn refused(refusal: ReadRefusal, path: &Path) -> Error {
 
 /// Writes the superblocks of a new volume.
 fn format(device: &Arc<dyn Device>, shape: VolumeShape, identity_seed: Option<u64>) -> Result<Superblock> {
-    let (mut id, mut hash_key) = ([0; 16], [0; 16]);
+    let mut id = [0; 16];
+    let mut hash_key = [0; 16];
     let mut random = identity_seed.map(SplitMix64::new);
     for secret in [&mut id, &mut hash_key] {
         match &mut random {

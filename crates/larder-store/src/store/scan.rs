@@ -52,7 +52,9 @@ impl Store {
             return Err(Error::new(ErrorKind::Invalid, "a store of this policy cannot tell its keys while it is open"));
         }
         let of = self.volumes.sound().map(|engine| engine.volume().size_bytes()).sum();
-        let (goes_on, panic, mut passed_bytes) = (Cell::new(true), Cell::new(None), 0);
+        let goes_on = Cell::new(true);
+        let panic = Cell::new(None);
+        let mut passed_bytes = 0;
         let mut meet_item = |item: WalkItem<'_>| {
             let Some(summary) = summary_of(item, &mut passed_bytes, of).filter(|_| goes_on.get()) else { return };
             // A panic of the caller's code is no failure of the engine.

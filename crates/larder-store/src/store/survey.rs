@@ -105,7 +105,8 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckFin
         findings.damages.push(StoreDamage { offset_bytes, what: "a superblock" });
     }
     let volume = open::existing(device, &options(path, &info)?)?;
-    let (total_bytes, mut passed_bytes) = (volume.size_bytes(), 0);
+    let total_bytes = volume.size_bytes();
+    let mut passed_bytes = 0;
     families::walk(&volume, &|| true, &mut |met| {
         findings.meet(&met, &volume);
         if let WalkItem::Passed(bytes) = met {

@@ -5,13 +5,14 @@
 //! another volume in use. A volume that missed a change is updated or emptied before it is trusted again. Cost: one
 //! hash per volume and lookup. Source: Thaler and Ravishankar, rendezvous hashing (1998), weighted by -w / ln(h).
 
+use crate::sync::IgnorePoison;
 use crate::{
     Error, ErrorKind, Result, engine::ReadExtent, families::AnyEngine, hash::KeyHasher,
     volume::membership::MembershipGate,
 };
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock, Weak, atomic::Ordering},
+    sync::{Arc, RwLock, Weak, atomic::Ordering},
 };
 
 /// A store's volumes with their engines.
@@ -76,7 +77,7 @@ impl EngineVolumes {
 
     /// Replaces the engine of the volume with this index, which has failed.
     pub(super) fn replace(&self, index: usize, engine: AnyEngine) {
-        let mut present = self.0.slots[index].engine.write().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self.0.slots[index].engine.write().ignore_poison();
         assert!(present.volume().failure.is_set(), "only a failed engine is replaced");
         *present = engine;
     }
@@ -154,7 +155,7 @@ impl VolumeSlot {
     }
 
     fn engine(&self) -> AnyEngine {
-        self.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.engine.read().ignore_poison().clone()
     }
 
     /// Returns the score of the volume for `key`; the volume with the highest score holds the key. The score uses the

@@ -9,9 +9,10 @@
 //! Cost: a copy of the key and a lock for each change.
 
 use crate::format::record;
+use crate::sync::IgnorePoison;
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -119,7 +120,7 @@ impl ChangedKeys {
     }
 
     fn lock(&self) -> MutexGuard<'_, ChangeLog> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

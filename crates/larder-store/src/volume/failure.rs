@@ -3,13 +3,14 @@
 //! Owns: the mark, the waiting calls, and the count of fences around a thread's code. What a failure does is in
 //! [`super::fence`]. Invariant: a mark is never taken back. Cost: a lock when a call begins to wait and when it ends.
 
+use crate::sync::IgnorePoison;
 use slab::Slab;
 use std::{
     any::Any,
     cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     task::Waker,
@@ -91,7 +92,7 @@ impl VolumeFailure {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Slab<Waker>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().ignore_poison()
     }
 }
 

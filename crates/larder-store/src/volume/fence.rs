@@ -110,7 +110,8 @@ impl Volume {
     fn fail_assertion(&self, panic: &(dyn Any + Send)) -> Error {
         if self.failure.set() {
             add(&self.counters.failed_assertions, 1);
-            let (volume, cause) = (self.options.path.display(), message_of(panic));
+            let volume = self.options.path.display();
+            let cause = message_of(panic);
             tracing::error!(
                 %volume, cause,
                 "an assertion of the storage engine failed: the volume is opened again; please report this as a bug"

@@ -7,11 +7,12 @@
 //! failure, because its entries can be read. Cost: one load per successful operation.
 
 use super::turn::TaskTurn;
+use crate::sync::IgnorePoison;
 use crate::sync::atomic::AtomicBool as TurnFlag;
 use std::{
     io,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU32, Ordering, fence},
     },
     time::Duration,
@@ -90,7 +91,7 @@ impl VolumeHealth {
 
     /// Counts a failure. Returns the number of failures in a row, and since when they last without a long gap.
     fn note_failure(&self, now: Duration) -> (u32, Duration) {
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failing = self.failing.lock().ignore_poison();
         let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let goes_on = |time: &FailingTime| failures > 1 && now <= time.until + FAILURE_GAP_MAX;
         let since = failing.filter(goes_on).map_or(now, |time| time.since);
@@ -183,7 +184,7 @@ impl VolumeHealth {
     }
 
     fn probes(&self) -> MutexGuard<'_, ProbeSchedule> {
-        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.probes.lock().ignore_poison()
     }
 }
 

@@ -4,8 +4,9 @@
 //! and no task waits after that.
 
 use super::waiters::{TaskWaiters, wait_for};
+use crate::sync::IgnorePoison;
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Mutex, MutexGuard,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -31,6 +32,6 @@ impl LoadWaiters {
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskWaiters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }

@@ -15,6 +15,7 @@ use super::{
     Volume, superblocks,
     waiters::{TaskWaiters, wait_for},
 };
+use crate::sync::IgnorePoison;
 use crate::{
     Error, ErrorKind, Result,
     device::block_on,
@@ -28,7 +29,7 @@ use siphasher::sip::SipHasher13;
 use std::{
     hash::Hasher,
     io, mem,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 /// Admits one change of the membership at a time, including its I/O.
@@ -55,7 +56,7 @@ impl MembershipGate {
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

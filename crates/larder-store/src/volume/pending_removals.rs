@@ -15,11 +15,12 @@ use super::{
     changed_keys::{KEY_BYTES_MAX, KEY_OVERHEAD_BYTES},
     superblock_keeper::Invalidation,
 };
+use crate::sync::IgnorePoison;
 use crate::{Error, ErrorKind, Result, format::superblock::SITE_RULE_COUNT_MAX, units::Site};
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -229,7 +230,7 @@ impl PendingRemovals {
     }
 
     fn lock(&self) -> MutexGuard<'_, DeferredRemovals> {
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deferred.lock().ignore_poison()
     }
 }
 

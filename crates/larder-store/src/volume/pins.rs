@@ -6,10 +6,11 @@
 //! of their length leave in a segment. Cost: none while nothing is pinned; otherwise about 24 bytes of memory per
 //! pinned key, and a lock for each record written or reclaimed.
 
+use crate::sync::IgnorePoison;
 use crate::{
     hash::KeyHash,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     units::{SECTOR_BYTES, sectors},
@@ -122,7 +123,7 @@ impl PinnedKeys {
     }
 
     fn lock(&self) -> MutexGuard<'_, PinCharges> {
-        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
+        self.charges.lock().ignore_poison()
     }
 }
 

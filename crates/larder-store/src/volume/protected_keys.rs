@@ -5,10 +5,11 @@
 //! quarter of the volume can be protected, so that reclaim always finds something.
 
 use super::Volume;
+use crate::sync::IgnorePoison;
 use crate::{
     format::record::BODY_BYTES_MAX,
     hash::KeyHash,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 use std::{
     collections::{HashMap, hash_map},
@@ -75,7 +76,7 @@ impl ProtectedKeys {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, u32>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().ignore_poison()
     }
 }
 

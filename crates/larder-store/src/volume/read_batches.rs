@@ -8,10 +8,11 @@
 //! future of a read is polled a second time, because no other task would do it. Cost: a lock for each read. Idea:
 //! LAZY-READS, Markatos et al., USITS'99: ten reads, sorted, so that the disk's arm passes over them once.
 
+use crate::sync::IgnorePoison;
 use crate::{
     Clock, Tuning,
     device::{AlignedBuffer, Completion, Device, PendingTransfer, Transfer},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 use std::{
     future::{Future, poll_fn},
@@ -113,7 +114,7 @@ impl LookupReads {
     }
 
     fn lock(&self) -> MutexGuard<'_, ReadBatches<BatchedRead>> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.batches.lock().ignore_poison()
     }
 }
 

@@ -5,9 +5,10 @@
 //! caller alone starts its flush at once; many callers need two flushes at most, however many they are. A timer that
 //! collects callers would delay the lone one and save no write here. Source: group commit (`DeWitt` et al., 1984).
 
+use crate::sync::IgnorePoison;
 use crate::{
     Error, ErrorKind, Result,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     volume::waiters::{TaskWaiters, wait_for},
 };
 
@@ -62,7 +63,7 @@ impl SharedFlush {
     }
 
     fn lock(&self) -> MutexGuard<'_, FlushState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 
@@ -133,7 +134,8 @@ mod tests {
 
     #[test]
     fn callers_that_come_together_share_two_flushes() {
-        let (flushes, count) = (SharedFlush::default(), AtomicU32::new(0));
+        let flushes = SharedFlush::default();
+        let count = AtomicU32::new(0);
         let all = join_all((0..50).map(|_| flushes.join(counted(&count, Ok(())))));
         assert!(crate::device::block_on(all).into_iter().all(|outcome| outcome.is_ok()));
         // All called before the first began to wait, so one flush may be enough, but never one for each.
@@ -159,7 +161,8 @@ mod tests {
 
     #[test]
     fn a_failure_reaches_all_who_waited_for_that_flush_and_nobody_later() {
-        let (flushes, count) = (SharedFlush::default(), AtomicU32::new(0));
+        let flushes = SharedFlush::default();
+        let count = AtomicU32::new(0);
         let failure = || Err(Error::new(ErrorKind::Unavailable, "the device is dead"));
         let all = join_all((0..10).map(|_| flushes.join(counted(&count, failure()))));
         assert!(crate::device::block_on(all).into_iter().all(|outcome| outcome.is_err()));

@@ -7,6 +7,7 @@
 //! writes and two syncs.
 
 use super::sync_watch::SyncWatch;
+use crate::sync::IgnorePoison;
 use crate::{
     device::{AlignedBuffer, Completion, Device, Transfer},
     format::superblock::Superblock,
@@ -17,7 +18,7 @@ use std::{
     collections::VecDeque,
     io, mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -77,7 +78,7 @@ impl SuperblockKeeper {
 
     /// Returns the present superblock.
     pub(crate) fn present(&self) -> RwLockReadGuard<'_, Superblock> {
-        self.present.read().unwrap_or_else(PoisonError::into_inner)
+        self.present.read().ignore_poison()
     }
 
     /// Returns whether the next start may find a change that failed instead of the present superblock.
@@ -134,7 +135,7 @@ impl SuperblockKeeper {
     fn end(self: Arc<Self>, write: SuperblockWrite, outcome: io::Result<()>) {
         self.is_unsure.store(outcome.is_err(), Ordering::SeqCst);
         if outcome.is_ok() {
-            let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
+            let mut present = self.present.write().ignore_poison();
             assert_eq!(present.generation + 1, write.superblock.generation, "changes are written one after the other");
             *present = write.superblock;
         }
@@ -145,7 +146,7 @@ impl SuperblockKeeper {
     }
 
     fn lock(&self) -> MutexGuard<'_, ChangeQueue> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changes.lock().ignore_poison()
     }
 }
 

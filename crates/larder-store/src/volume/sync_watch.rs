@@ -13,9 +13,10 @@ use super::{
     waiters::{TaskWaiters, wait_for},
 };
 use crate::device::{Completion, Device, Directory, FileWork, Transfer};
+use crate::sync::IgnorePoison;
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     thread,
 };
 
@@ -103,7 +104,7 @@ impl SyncWatch {
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

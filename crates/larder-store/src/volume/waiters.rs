@@ -73,10 +73,11 @@ impl WokenTasks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::IgnorePoison;
     use std::{
         future::Future,
         pin::pin,
-        sync::{Arc, Mutex, PoisonError, atomic::AtomicU32, atomic::Ordering},
+        sync::{Arc, Mutex, atomic::AtomicU32, atomic::Ordering},
         task::{Context, Wake},
     };
 
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn a_task_is_noted_once_and_woken_by_the_change_it_waits_for() {
         let counter = Mutex::new(Counter { count: 0, waiters: TaskWaiters::default() });
-        let lock = || counter.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || counter.lock().ignore_poison();
         let called = Arc::new(CalledFlag::default());
         let waker = Waker::from(Arc::clone(&called));
         let mut context = Context::from_waker(&waker);

@@ -4,9 +4,10 @@
 //! Invariant: a call is never lost. Cost of [`MaintenanceWakeup::wake_if_idle`]: one relaxed load while the thread is
 //! awake.
 
+use crate::sync::IgnorePoison;
 use std::{
     sync::{
-        Condvar, Mutex, PoisonError,
+        Condvar, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -98,8 +99,8 @@ impl MaintenanceWakeup {
         self.idle.store(pause.is_none(), Ordering::Release);
         if !state.called {
             state = match pause {
-                Some(pause) => self.condition.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.condition.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(pause) => self.condition.wait_timeout(state, pause).ignore_poison().0,
+                None => self.condition.wait(state).ignore_poison(),
             };
         }
         state.called = false;
@@ -107,7 +108,7 @@ impl MaintenanceWakeup {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, WakeupState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

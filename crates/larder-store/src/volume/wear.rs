@@ -4,7 +4,8 @@
 //! over any period, no more is written than the rate allows, plus an hour's worth, plus writes in progress. Cost: a
 //! lock for each offered entry; nothing without a limit.
 
-use crate::sync::{Mutex, PoisonError};
+use crate::sync::IgnorePoison;
+use crate::sync::Mutex;
 use std::time::Duration;
 
 const DAY_S: f64 = 86_400.0;
@@ -34,7 +35,7 @@ impl WearLimit {
 
     /// Returns how many bytes may be written now. `written_bytes` is the total since the volume was opened.
     pub(crate) fn left_bytes(&self, now: Duration, written_bytes: u64) -> u64 {
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = self.bucket.lock().ignore_poison();
         let gained = now.saturating_sub(bucket.filled_at).as_secs_f64() * self.bytes_per_s;
         let spent = written_bytes.saturating_sub(bucket.counted_bytes) as f64;
         // The level can become negative, when more was spent than allowed. Later gains make up for that first.

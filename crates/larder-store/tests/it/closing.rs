@@ -149,7 +149,9 @@ fn closes_of_several_threads_return_the_same_when_a_hung_device_answers() {
         let barrier = Barrier::new(CLOSE_COUNT);
         let outcomes: Vec<_> = thread::scope(|scope| {
             let close = |late: bool| {
-                let (store, barrier, device) = (store.clone(), &barrier, &subject.device);
+                let store = store.clone();
+                let barrier = &barrier;
+                let device = &subject.device;
                 scope.spawn(move || {
                     barrier.wait();
                     if late {

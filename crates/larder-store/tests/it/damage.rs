@@ -200,7 +200,8 @@ fn record_is_not_served_from_the_place_of_another_version() {
             let wanted = body(7, version, BODY_BYTES);
             whole.as_slice().windows(BODY_BYTES).position(|window| window == wanted).unwrap()
         };
-        let (older, newer) = (start_of(1), start_of(2));
+        let older = start_of(1);
+        let newer = start_of(2);
         // The records begin less than a sector before their bodies, and have the same length.
         let around = 512..BODY_BYTES + 512;
         let mut damaged = AlignedBuffer::with_len(whole.len());

@@ -54,7 +54,8 @@ fn what_is_committed_is_read_by_many_threads_while_it_is_dirty_and_after() {
     let store = Store::open(options(&directory)).unwrap();
     let newest = Arc::new(std::sync::atomic::AtomicU64::new(0));
     thread::scope(|scope| {
-        let (writer, progress) = (store.clone(), Arc::clone(&newest));
+        let writer = store.clone();
+        let progress = Arc::clone(&newest);
         scope.spawn(move || {
             for key in 0..3000 {
                 assert!(insert(&writer, key, 1, (key as usize * 101) % 9000));
@@ -62,7 +63,8 @@ fn what_is_committed_is_read_by_many_threads_while_it_is_dirty_and_after() {
             }
         });
         for reader in 0..3_u64 {
-            let (store, newest) = (store.clone(), Arc::clone(&newest));
+            let store = store.clone();
+            let newest = Arc::clone(&newest);
             scope.spawn(move || {
                 let mut seen = 0;
                 while seen < 2000 {

@@ -33,7 +33,8 @@ const LENGTHS: [(&str, Length); 5] = [
 
 /// Offers entries until `share` of the volume's bytes were stored. Returns their number.
 fn fill(store: &Store, length: Length, share: f64) -> u64 {
-    let (mut stored_bytes, mut n) = (0.0, 0_u64);
+    let mut stored_bytes = 0.0;
+    let mut n = 0_u64;
     while stored_bytes < SIZE_BYTES as f64 * share {
         let mut writer = store.insert(&n.to_le_bytes(), HEAD, Hints::default()).unwrap();
         writer.write(vec![n as u8; length(n) as usize].into()).unwrap();
@@ -46,7 +47,7 @@ fn fill(store: &Store, length: Length, share: f64) -> u64 {
         // A record takes whole sectors.
         stored_bytes += ((length(n) + 64 + 8 + HEAD.len() as u64) as f64 / 512.0).ceil() * 512.0;
         n += 1;
-        if n % 64 == 0 {
+        if n.is_multiple_of(64) {
             block_on(store.maintain());
         }
     }

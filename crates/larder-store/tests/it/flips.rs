@@ -28,7 +28,8 @@ struct Left {
 
 impl Left {
     fn new(policy: &'static Policy, is_closed: bool) -> Self {
-        let (device, directory) = (Arc::new(MemoryDevice::new(SIZE_BYTES)), Arc::new(MemoryDirectory::new(SIZE_BYTES)));
+        let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
+        let directory = Arc::new(MemoryDirectory::new(SIZE_BYTES));
         let store = open(policy, &device, &directory);
         let mut filler = 1_000;
         let mut fill = |count| (0..count).for_each(|_| fill_one(&store, &mut filler));
@@ -47,7 +48,8 @@ impl Left {
         }
         let finished = if is_closed { block_on(store.close()) } else { block_on(store.sync()) };
         finished.unwrap();
-        let (volume, files) = (device.contents(), files_of(&directory));
+        let volume = device.contents();
+        let files = files_of(&directory);
         let left = Self { policy, volume, files, found: HashMap::new() };
         let found = left.look(left.volume.clone());
         assert!(found.iter().all(|(key, version)| key % 3 != 0 && *version == 1 + u64::from(key % 3 == 1)), "{policy}");
@@ -77,7 +79,8 @@ impl Left {
         let mut volume = self.volume.clone();
         volume[bit / 8] ^= 1 << (bit % 8);
         let found = self.look(volume);
-        let (policy, place) = (self.policy, (bit / 8, bit % 8));
+        let policy = self.policy;
+        let place = (bit / 8, bit % 8);
         for (key, version) in &found {
             assert_eq!(self.found.get(key), Some(version), "{policy}: byte and bit {place:?} brought back key {key}");
         }
@@ -124,7 +127,8 @@ fn write_file(directory: &MemoryDirectory, name: &FileName, bytes: &[u8]) {
     let mut buffer = AlignedBuffer::with_len(bytes.len());
     buffer.as_mut_slice().copy_from_slice(bytes);
     let (completion, written) = Completion::pair();
-    let (file, buffer) = (name.clone(), Arc::new(buffer));
+    let file = name.clone();
+    let buffer = Arc::new(buffer);
     directory.submit(FileWork::Write { file, offset_bytes: 0, buffer, completion });
     block_on(written).unwrap();
 }

@@ -206,7 +206,8 @@ fn a_new_head_does_not_bring_back_what_was_removed_or_replaced_meanwhile() {
         assert!(insert(&store, 1, 1, 100_000));
         block_on(store.sync()).unwrap();
         device.hold_reads();
-        let (key, new_head) = (key_bytes(1), head(1, 1 + crate::support::HEAD_VERSION, 100_000));
+        let key = key_bytes(1);
+        let new_head = head(1, 1 + crate::support::HEAD_VERSION, 100_000);
         let mut update = Box::pin(store.update_head(&key, new_head, Hints::default()));
         let mut context = Context::from_waker(Waker::noop());
         assert!(update.as_mut().poll(&mut context).is_pending(), "row {policy} waits for the device");

@@ -21,14 +21,16 @@ fn open(policy: &'static Policy) -> Store {
 #[test]
 fn entry_is_located_until_it_is_removed_and_no_other_is() {
     for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
-        let (store, name) = (open(policy), policy.name);
+        let store = open(policy);
+        let name = policy.name;
         block_on(store.maintain());
         let there: Vec<u64> = (0..20).filter(|&key| insert(&store, key, 1, BODY_BYTES)).collect();
         block_on(store.sync()).unwrap();
         let there: Vec<u64> = there.into_iter().filter(|&key| version_of(&store, key).is_some()).collect();
         assert!(there.len() > 5, "{name}: {}", there.len());
         for key in there {
-            let (read_bytes, key) = (store.stats().read_bytes, key_bytes(key));
+            let read_bytes = store.stats().read_bytes;
+            let key = key_bytes(key);
             let seen = block_on(store.locate(&key)).unwrap().expect(name);
             if policy.layout == LayoutAxis::Segments {
                 assert!(store.stats().read_bytes - read_bytes <= LOOK_BYTES_MAX, "{name}");

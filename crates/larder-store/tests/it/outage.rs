@@ -76,7 +76,8 @@ struct Subject {
 
 impl Subject {
     fn new(count: usize) -> Self {
-        let (process, options) = (Budget::new(), options());
+        let process = Budget::new();
+        let options = options();
         let devices: Vec<_> = (0..count).map(|_| Mortal::new(&process)).collect();
         let opened = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
         let store = Store::open_on_all(opened, &options).unwrap();
@@ -175,7 +176,8 @@ fn what_was_removed_replaced_or_purged_while_a_volume_was_out_never_comes_back()
         let subject = Subject::new(count);
         let before = subject.found();
         let lost = subject.lose_first(&before);
-        let (removed, replaced) = (&lost[..10], &lost[10..20]);
+        let removed = &lost[..10];
+        let replaced = &lost[10..20];
         for &key in removed {
             let outcome = block_on(subject.store.remove(&key_bytes(key)));
             assert!(count > 1 || outcome.is_err(), "nothing on a lone volume that is out makes it last");

@@ -139,7 +139,8 @@ fn a_pinned_entry_in_parts_is_rewritten_once_a_round() {
         assert!(store.pin(&key_bytes(key), len as u64 + 30) && insert(&store, key, 1, len));
     }
     let locate = |key| block_on(store.locate(&key_bytes(key))).unwrap().expect("it is pinned");
-    let (mut places, mut move_count) = (pinned.map(|(key, _)| locate(key)), 0);
+    let mut places = pinned.map(|(key, _)| locate(key));
+    let mut move_count = 0;
     for filler in 1_000_000..1_000_000 + 8 * ROOM_BYTES / FILLER_BYTES as u64 {
         // The first insertion goes to probation; the second, a replacement, to a main segment.
         assert!(insert(&store, filler, 1, FILLER_BYTES) && insert(&store, filler, 1, FILLER_BYTES));
@@ -193,7 +194,8 @@ fn the_keys_of_a_store_in_use_are_told_with_what_waits_to_be_written() {
         let options = StoreOptions { size_bytes: 64 << 20, ..options_of(policy) };
         let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
         assert!((0..200).all(|key| insert(&store, key, 1, 100 + 97 * key as usize)), "{policy}");
-        let (mut told, mut last) = (HashSet::new(), (0, 1));
+        let mut told = HashSet::new();
+        let mut last = (0, 1);
         let outcome = store.scan(&mut |scanned| {
             match scanned {
                 ScanSummary::Key(key) => _ = told.insert(key.to_vec()),
@@ -262,7 +264,8 @@ fn what_is_pinned_survives_any_number_of_kills_at_any_write() {
         pinned.extend(wanted());
         pinned.retain(|&entry| pin(&store, entry));
         assert!(pinned.len() > 20 && pinned.iter().all(|&(key, len)| insert(&store, key, 1, len)), "{policy}");
-        let (mut random, mut fillers) = (SplitMix64::new(1), 1_000_000..);
+        let mut random = SplitMix64::new(1);
+        let mut fillers = 1_000_000..;
         turn_over(&store, 100_000);
         block_on(store.flush()).unwrap();
         let mut state = whole.snapshot();

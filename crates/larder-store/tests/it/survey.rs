@@ -37,7 +37,8 @@ impl Subject {
     }
 
     fn open(&self) -> Store {
-        let (path, policy) = (self.path.clone(), self.policy);
+        let path = self.path.clone();
+        let policy = self.policy;
         Store::open(StoreOptions { path, policy, size_bytes: SIZE_BYTES, ..options() }).unwrap()
     }
 
@@ -193,7 +194,8 @@ fn in_every_row_a_flipped_bit_in_a_record_is_found() {
 fn check_told(policy: &'static Policy, subject: &Subject, findings: &CheckFindings) {
     let (info, told) = survey(&subject.path).unwrap();
     assert_eq!(info.policy, Some(policy));
-    let (path, size_bytes) = (subject.path.clone(), SIZE_BYTES);
+    let path = subject.path.clone();
+    let size_bytes = SIZE_BYTES;
     // The mean for a store of this size, as in the survey.
     let mean_entry_bytes = mean_entry_bytes_default(size_bytes);
     let index_bytes_max = index_bytes_max_default(size_bytes);

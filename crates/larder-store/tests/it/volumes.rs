@@ -149,7 +149,8 @@ fn a_key_that_moved_leaves_nothing_behind_that_comes_back() {
     block_on(store.close()).unwrap();
     drop(store);
     let store = open(&devices);
-    let (replaced, removed) = (0..100, 100..200);
+    let replaced = 0..100;
+    let removed = 100..200;
     replaced.clone().for_each(|key| assert!(insert(&store, key, 2, BODY_BYTES)));
     removed.clone().for_each(|key| block_on(store.remove(&key_bytes(key))).unwrap());
     block_on(store.close()).unwrap();

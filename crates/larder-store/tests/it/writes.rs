@@ -87,7 +87,8 @@ impl Trace {
 
 #[test]
 fn on_every_trace_at_most_1_35_bytes_are_written_for_each_that_is_admitted() {
-    let (by_default, mut lost) = (Tuning::default().write_factor_max, 0.0);
+    let by_default = Tuning::default().write_factor_max;
+    let mut lost = 0.0;
     for trace in TRACES {
         let (factor, hits) = trace.run(by_default);
         let (freely, more_hits) = trace.run(3.0);

@@ -1,9 +1,7 @@
 //! Records the changes of each key and their times, and judges whether a read agrees with them.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use larder_device::IgnorePoison;
+use std::{collections::HashMap, sync::Mutex};
 
 /// All changes, timed by one clock that advances at every start and end.
 #[derive(Default)]
@@ -71,6 +69,6 @@ impl History {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }

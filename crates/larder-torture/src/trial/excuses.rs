@@ -79,7 +79,8 @@ impl Trial {
     /// Accounts for faults since the last call: they may cost entries stored before, and acknowledged operations may
     /// not become durable.
     pub(super) fn note_faults(&mut self) {
-        let (faults, failed_writes) = (self.faults(), self.failed_writes());
+        let faults = self.faults();
+        let failed_writes = self.failed_writes();
         let has_panicked = self.panics.has_struck_now();
         if failed_writes != self.excuses.known_failed_writes || has_panicked {
             let durable = self.durable.kill;
@@ -201,7 +202,8 @@ impl Trial {
         if self.excuses.lost.len() <= few {
             return Ok(());
         }
-        let (since, history) = (self.excuses.since(), self.history(key).clone());
+        let since = self.excuses.since();
+        let history = self.history(key).clone();
         Err(format!("key {key} at {begun}: nothing is found of what must be there since {since}: {history:?}"))
     }
 

@@ -6,13 +6,14 @@
 
 use super::{Trial, task::FoundEntry, task::Part};
 use crate::content;
+use larder_device::IgnorePoison;
 use larder_store::{Clock, NeighbourEntry, NeighbourSink, Store};
 use std::{
     future::Future,
     mem,
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -41,13 +42,15 @@ impl PassedEntries {
 
     /// Receives the neighbours of `store`.
     pub(super) fn receive_from(self: &Arc<Self>, store: &Store, clock: &Clock) {
-        let (passed, clock) = (Arc::clone(self), clock.clone());
+        let passed = Arc::clone(self);
+        let clock = clock.clone();
         store.set_neighbours(Arc::new(move || passed.sink(&clock)));
     }
 
     fn sink(self: &Arc<Self>, clock: &Clock) -> NeighbourSink {
         let passed = Arc::clone(self);
-        let (begun, unix_s) = (self.now.load(Ordering::Relaxed), clock.since_epoch().as_secs() as u32);
+        let begun = self.now.load(Ordering::Relaxed);
+        let unix_s = clock.since_epoch().as_secs() as u32;
         Box::new(move |neighbour| {
             let NeighbourEntry { key, reader, .. } = neighbour;
             let range = 0..reader.len();
@@ -61,7 +64,7 @@ impl PassedEntries {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PassedEntry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().ignore_poison()
     }
 }
 

@@ -121,7 +121,8 @@ impl Trial {
     }
 
     fn start_insert(&mut self, store: &Store, key: u64, body_bytes: u64, short_lived: bool) -> Option<Task> {
-        let (version, begun) = (self.new_version(), self.tick());
+        let version = self.new_version();
+        let begun = self.tick();
         let expires_at = if short_lived { self.unix_s() + SHORT_LIFE_S } else { 0 };
         let hints = Hints { expires_at, ..hints(key) };
         let mut writer = store.insert(&content::key_bytes(key), content::head(key, version), hints).ok()?;
@@ -136,10 +137,12 @@ impl Trial {
     }
 
     fn start_head(&mut self, store: Store, key: u64) -> Task {
-        let (version, begun) = (self.new_version(), self.tick());
+        let version = self.new_version();
+        let begun = self.tick();
         self.history(key).begin_head(version, 0, begun);
         let future = Box::pin(async move {
-            let (name, head) = (content::key_bytes(key), content::head(key, version));
+            let name = content::key_bytes(key);
+            let head = content::head(key, version);
             TaskOutcome::Updated(store.update_head(&name, head, hints(key)).await)
         });
         Task { work: ModelWork::Head { key, begun }, future }

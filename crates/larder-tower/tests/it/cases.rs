@@ -143,7 +143,8 @@ async fn run(
         *origin.answer.lock().unwrap() = answer.to_owned();
         *origin.received.lock().unwrap() = None;
         let mut words = request.splitn(3, ' ');
-        let (method, path) = (words.next().expect("a method"), words.next().expect("a path"));
+        let method = words.next().expect("a method");
+        let path = words.next().expect("a path");
         let mut request = Request::new(Bytes::new());
         *request.method_mut() = method.parse().expect("a method");
         *request.uri_mut() = format!("{base}{path}").parse().expect("a URL");

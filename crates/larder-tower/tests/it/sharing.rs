@@ -45,7 +45,8 @@ impl Script {
     fn new(len: usize) -> Self {
         let body = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
         let all = || Semaphore::new(Semaphore::MAX_PERMITS);
-        let (asked, starved) = (AtomicUsize::new(0), watch::Sender::new(0));
+        let asked = AtomicUsize::new(0);
+        let starved = watch::Sender::new(0);
         Self { asked, answers: all(), pieces: all(), starved, cache_control: "max-age=3600", body, failures: 0 }
     }
 
@@ -114,7 +115,9 @@ async fn begin(
 ) -> Vec<tokio::task::JoinHandle<io::Result<(String, Bytes)>>> {
     let begun = Arc::new(Barrier::new(count + 1));
     let tasks = (0..count).map(|_| {
-        let (cache, script, begun) = (cache.clone(), Arc::clone(script), Arc::clone(&begun));
+        let cache = cache.clone();
+        let script = Arc::clone(script);
+        let begun = Arc::clone(&begun);
         tokio::spawn(async move {
             begun.wait().await;
             fetch(&cache, &script).await
@@ -173,7 +176,8 @@ async fn request_that_is_dropped_lets_the_next_one_fetch() {
     let script = Arc::new(Script { answers: Semaphore::new(0), ..Script::new(1000) });
     let first = begin(1, &cache, &script).await.remove(0);
     let second = tokio::spawn({
-        let (cache, script) = (cache.clone(), Arc::clone(&script));
+        let cache = cache.clone();
+        let script = Arc::clone(&script);
         async move { fetch(&cache, &script).await }
     });
     first.abort();
@@ -191,7 +195,8 @@ async fn waiting_requests_do_not_all_ask_an_origin_that_keeps_failing_at_once() 
     let cache = HttpCache::private(cache);
     let script = Arc::new(Script { answers: Semaphore::new(0), failures: REQUESTS, ..Script::new(1000) });
     let tasks = begin(REQUESTS, &cache, &script).await;
-    let (mut failed, mut most) = (0, 0);
+    let mut failed = 0;
+    let mut most = 0;
     while failed < REQUESTS {
         until(|| script.asked() > failed).await;
         // Requests that were about to ask, too, have time to do so.
@@ -267,7 +272,8 @@ async fn client_that_goes_away_does_not_end_the_fetch_that_others_wait_for() {
     let mut first = respond(&cache, &script).await.unwrap().into_body();
     assert!(first.frame().await.is_some_and(|frame| frame.is_ok()));
     let waiting = tokio::spawn({
-        let (cache, script) = (cache.clone(), Arc::clone(&script));
+        let cache = cache.clone();
+        let script = Arc::clone(&script);
         async move { fetch(&cache, &script).await }
     });
     let mut starved = script.starved.subscribe();
@@ -318,7 +324,8 @@ async fn what_a_304_says_to_one_client_it_says_to_no_other() {
         let cache = HttpCache::shared(cache);
         let origin = Personal { control, answers: Arc::new(Semaphore::new(0)), asked: Arc::default() };
         let ask = |user: Option<usize>| {
-            let (cache, mut origin) = (cache.clone(), origin.clone());
+            let cache = cache.clone();
+            let mut origin = origin.clone();
             async move {
                 let mut request = Request::new(());
                 *request.uri_mut() = "http://site.example/".parse().unwrap();

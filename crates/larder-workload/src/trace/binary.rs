@@ -153,7 +153,8 @@ fn read_leb128(input: &mut impl Read) -> io::Result<u64> {
 /// The error of `to`.
 pub fn write_compact(requests: impl Iterator<Item = Request>, to: &mut impl Write) -> io::Result<()> {
     to.write_all(&MAGIC)?;
-    let (mut time_ms, mut record) = (0, Vec::new());
+    let mut time_ms = 0;
+    let mut record = Vec::new();
     for request in requests {
         record.clear();
         let site = if request.site == 0 { 0 } else { HAS_SITE };

@@ -47,8 +47,11 @@ pub(super) fn log_date(text: &[u8]) -> Option<u64> {
         [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
     let field = |from: usize, to: usize| number(text.get(from..to)?);
     let month = MONTHS.iter().position(|name| text.get(3..6) == Some(name))? as i64 + 1;
-    let (day, year) = (field(0, 2)? as i64, field(7, 11)? as i64);
-    let (hour, minute, second) = (field(12, 14)?, field(15, 17)?, field(18, 20)?);
+    let day = field(0, 2)? as i64;
+    let year = field(7, 11)? as i64;
+    let hour = field(12, 14)?;
+    let minute = field(15, 17)?;
+    let second = field(18, 20)?;
     let sign = if text.get(21)? == &b'-' { -1 } else { 1 };
     let zone_s = sign * (field(22, 24)? * 3600 + field(24, 26)? * 60) as i64;
     let seconds = days_since_1970(year, month, day) * 86_400 + (hour * 3600 + minute * 60 + second) as i64 - zone_s;

@@ -25,8 +25,13 @@ impl Line for SquidLog {
         }
         let mut fields = words(line);
         let mut next = || fields.next().unwrap_or_default();
-        let (time, _elapsed, client, result, size, method, url) =
-            (next(), next(), next(), next(), next(), next(), next());
+        let time = next();
+        let _elapsed = next();
+        let client = next();
+        let result = next();
+        let size = next();
+        let method = next();
+        let url = next();
         let Some(time_ms) = milliseconds(time) else { return Step::Damaged("the time is no number") };
         let Some(size_bytes) = number(size) else { return Step::Damaged("the size is no number") };
         if url.is_empty() {
@@ -35,7 +40,8 @@ impl Line for SquidLog {
         if method != b"GET" || result.starts_with(b"TCP_DENIED") || result.starts_with(b"NONE") {
             return Step::LeftOut;
         }
-        let (site, client) = (hashed(host(url)), hashed(client));
+        let site = hashed(host(url));
+        let client = hashed(client);
         Step::Request(Request { time_ms, key: hashed(url), size_bytes, site, client })
     }
 }
@@ -65,9 +71,11 @@ impl Line for CommonLog {
             return Step::Damaged("there is no request in quotes");
         };
         let mut request = words(&rest[request_start..request_end]);
-        let (method, url) = (request.next().unwrap_or_default(), request.next().unwrap_or_default());
+        let method = request.next().unwrap_or_default();
+        let url = request.next().unwrap_or_default();
         let mut after = words(&rest[request_end + 1..]);
-        let (status, size) = (after.next().unwrap_or_default(), after.next().unwrap_or_default());
+        let status = after.next().unwrap_or_default();
+        let size = after.next().unwrap_or_default();
         if number(status).is_none() {
             return Step::Damaged("the status is no number");
         }

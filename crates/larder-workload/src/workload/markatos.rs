@@ -84,7 +84,8 @@ struct Reach {
 impl Markatos {
     /// Creates the trace of `seed`, for a memory and a disk of these sizes.
     pub fn new(seed: u64, memory_bytes: u64, disk_bytes: u64) -> Self {
-        let (memory_pages, disk_pages) = (memory_bytes as f64 / PAGE_BYTES, disk_bytes as f64 / PAGE_BYTES);
+        let memory_pages = memory_bytes as f64 / PAGE_BYTES;
+        let disk_pages = disk_bytes as f64 / PAGE_BYTES;
         let old_from = OLD_FROM * memory_pages;
         Self {
             random: Random::new(seed),

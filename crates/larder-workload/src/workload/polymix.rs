@@ -298,7 +298,9 @@ mod tests {
         for version in [PolyMixVersion::Three, PolyMixVersion::Four] {
             let mut requests = PolyMixRequests::new(version, 3, 1 << 30);
             let mut seen = HashSet::new();
-            let (mut storable, mut hits, mut bytes) = (0_u32, 0_u32, 0_u64);
+            let mut storable = 0_u32;
+            let mut hits = 0_u32;
+            let mut bytes = 0_u64;
             let count = 300_000;
             for _ in 0..count {
                 let WorkloadRequest { request, is_storable, .. } = requests.draw();

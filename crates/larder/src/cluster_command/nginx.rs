@@ -53,7 +53,8 @@ fn push_key(text: &mut String, places: &[KeyPlace]) -> String {
     *text += "    # The key: host, path and query, after the [[key]] rules.\n    \
               map \"$http_host $request_uri\" $larder_rule {\n        default 0;\n";
     for (place, number) in places.iter().zip(1..) {
-        let (host, path) = (pattern(&place.host), pattern(&place.path));
+        let host = pattern(&place.host);
+        let path = pattern(&place.path);
         let port = if place.host.contains(':') { "" } else { "(:80)?" };
         let _ = writeln!(text, "        \"~^(?i:{host}){port} {path}(?=[/?]|$)\" {number};");
     }

@@ -237,7 +237,8 @@ impl<'a> ConfigValue<'a> {
             return Err(self.unexpected(what));
         }
         let DeValue::Array(members) = self.0.into_inner() else { unreachable!("it is an array") };
-        let (mut values, mut wrong) = (Vec::new(), Vec::new());
+        let mut values = Vec::new();
+        let mut wrong = Vec::new();
         for outcome in members.into_iter().map(ConfigValue).map(read) {
             match outcome {
                 Ok(value) => values.push(value),

@@ -149,7 +149,8 @@ fn old_name_is_accepted_with_a_warning_that_names_the_new_one() {
             "`balance = round_robin`",
         ),
     ] {
-        let (old, new) = (parse(old).unwrap(), parse(new).unwrap());
+        let old = parse(old).unwrap();
+        let new = parse(new).unwrap();
         assert!(old.warnings.iter().any(|warning| warning.contains(name)), "{:?}", old.warnings);
         assert_eq!(format!("{:?}", RunSettings { warnings: Vec::new(), ..old }), format!("{new:?}"));
     }
@@ -266,8 +267,8 @@ fn check_sites(proxy: &ProxyConfig) {
     assert_eq!((proxy.lists.allow.len(), proxy.lists.default_deny), (2, true));
     let sites: Vec<String> = proxy.sites.iter().map(|site| format!("{} {}", site.name, site.hosts.join(" "))).collect();
     let origins = |index: usize| proxy.sites[index].origins.as_ref().unwrap();
-    let (named, parent) =
-        (HostSent::Named("inner.example.com".parse().unwrap()), "http://10.0.0.9:3128".parse().unwrap());
+    let named = HostSent::Named("inner.example.com".parse().unwrap());
+    let parent = "http://10.0.0.9:3128".parse().unwrap();
     assert_eq!(origins(0).members[0].0, origin_url("http://10.0.0.5:8080").with_host(named).by_parent(parent));
     assert_eq!(
         sites,

@@ -5,13 +5,14 @@
 
 use super::{ControlAnswer, ControlPath, ControlRequest, ControlSummary, MESSAGE_BYTES_MAX, SessionFigures};
 use crate::{failure::Failure, mirrors, output::tell, reload::Reloader, upgrade::UpgradeRequest};
+use larder_device::IgnorePoison;
 use larder_proxy::{HostPattern, HostRules, ProxyHandle, Session, SessionOptions};
 use std::{
     io,
     os::unix::net::UnixListener as StdListener,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -112,7 +113,7 @@ impl ControlServer {
     }
 
     fn about(&self) -> MutexGuard<'_, ControlSummary> {
-        self.about.lock().unwrap_or_else(PoisonError::into_inner)
+        self.about.lock().ignore_poison()
     }
 
     /// Waits until the last session has ended. After that, no request is answered.
@@ -200,7 +201,8 @@ impl ControlServer {
 
     /// Starts an upgrade. Returns the response, and a sender to report that it was sent.
     async fn upgrade(&self, program: Option<PathBuf>, is_check: bool) -> (ControlAnswer, oneshot::Sender<()>) {
-        let ((answer, answered), (told, is_told)) = (oneshot::channel(), oneshot::channel());
+        let (answer, answered) = oneshot::channel();
+        let (told, is_told) = oneshot::channel();
         let asked = self.upgrades.send(UpgradeRequest { program, is_check, answer, is_told });
         let stops = || refused("the running larder is stopping", "start it again with larder run");
         let answer = match answered.await {
@@ -227,7 +229,8 @@ impl ControlServer {
         let rules = larder_http::Rules::new(mirrors::rules_for_all());
         match self.handle.open_session(SessionOptions { hosts, rules, ..options }) {
             Ok(opened) => {
-                let (proxy, certificate) = (opened.address(), opened.certificate_pem().to_owned());
+                let proxy = opened.address();
+                let certificate = opened.certificate_pem().to_owned();
                 *session = Some(opened);
                 self.session_count.send_modify(|count| *count += 1);
                 ControlAnswer::Opened { proxy, certificate }

@@ -90,7 +90,8 @@ fn preload_in_node(folder: &Path) -> io::Result<OsString> {
 /// # Errors
 /// A file cannot be written.
 pub(crate) fn trust(folder: &Path, bundle: &str) -> io::Result<Vec<(&'static str, OsString)>> {
-    let (authorities, apt) = (folder.join("authorities.pem"), folder.join(APT_FILE));
+    let authorities = folder.join("authorities.pem");
+    let apt = folder.join(APT_FILE);
     fs::write(&authorities, bundle)?;
     let before = env::var_os(APT_VARIABLE).filter(|before| !before.is_empty() && *before != apt);
     fs::write(&apt, apt_configuration(before.as_deref(), &authorities))?;
@@ -253,7 +254,8 @@ mod tests {
 
     #[test]
     fn every_variable_has_one_value() {
-        let (proxy, folder) = ("127.0.0.1:1".parse().unwrap(), tempfile::tempdir().unwrap());
+        let proxy = "127.0.0.1:1".parse().unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let mut set: Vec<_> = proxy_variables(proxy).into_iter().chain(trust(folder.path(), "").unwrap()).collect();
         let count = set.len();
         assert_eq!(count, names().count());

@@ -86,7 +86,8 @@ fn leave_network() -> Result<(), Errno> {
         Err(Errno::PERM) => {}
         done => return done,
     }
-    let (user, group) = (geteuid(), getegid());
+    let user = geteuid();
+    let group = getegid();
     unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)?;
     let map = |file: &str, text: String| {
         fs::write(format!("/proc/self/{file}"), text)

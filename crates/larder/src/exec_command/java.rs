@@ -27,7 +27,8 @@ pub(crate) fn is_there() -> bool {
 /// Writes a trust store with the certificates in `bundle`. Returns the options that make Java use it and the proxy.
 pub(crate) fn options(proxy: SocketAddr, bundle: &str, store: &Path) -> io::Result<OsString> {
     fs::write(store, trust_store(bundle))?;
-    let (host, port) = (proxy.ip(), proxy.port());
+    let host = proxy.ip();
+    let port = proxy.port();
     let mut options = env::var_os(VARIABLE).filter(|before| !before.is_empty()).unwrap_or_default();
     if !options.is_empty() {
         options.push(" ");

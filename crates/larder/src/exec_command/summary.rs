@@ -22,7 +22,8 @@ pub(super) fn print(figures: &SessionFigures, form: SummaryForm, seconds: f64) {
 
 fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
     let SessionFigures { requests, from_cache, bytes, saved_bytes, .. } = figures;
-    let (saved, all) = (size::show(*saved_bytes), size::show(*bytes));
+    let saved = size::show(*saved_bytes);
+    let all = size::show(*bytes);
     let requests = size::show_things(*requests, "request", "requests");
     let from_cache = size::show_count(*from_cache);
     let mut lines =

@@ -208,7 +208,8 @@ fn device(flags: DeviceFlags) -> Result<(), Failure> {
 /// # Errors
 /// A failure with advice.
 pub(crate) fn measure(job: DeviceJob) -> Result<DeviceFigures, Failure> {
-    let (size, seconds) = (size::show(job.span_bytes), job.time.as_secs_f64());
+    let size = size::show(job.span_bytes);
+    let seconds = job.time.as_secs_f64();
     tell!("measuring {} with {size}, {seconds:.0} s after writing it", job.path.display());
     let bar = progress_bar();
     let measured = measure_device(&job, &mut |what, share| {
@@ -245,7 +246,8 @@ fn print(figures: &DeviceFigures) -> Result<(), Failure> {
     if figures.load_average > 0.5 {
         print_line!("  warning  the machine was busy with other work: load average {:.1}", figures.load_average)?;
     }
-    let (read, written) = (figures.sequential_read, figures.sequential_write);
+    let read = figures.sequential_read;
+    let written = figures.sequential_write;
     print_line!("  sequential  {}/s read, {}/s written", size::show(read as u64), size::show(written as u64))?;
     if let Some(beside) = &figures.beside_reads {
         let sequential = size::show(beside.sequential_write as u64);
@@ -268,7 +270,8 @@ fn print(figures: &DeviceFigures) -> Result<(), Failure> {
     }
     print_line!("\n  random writes per second")?;
     for write in &figures.writes {
-        let (length, rate) = (kib(write.write_bytes), report::rate(write.per_second));
+        let length = kib(write.write_bytes);
+        let rate = report::rate(write.per_second);
         print_line!("  {length:>8}{rate:>10}  {} in flight, {:.1} us of CPU each", write.depth, write.cpu_us)?;
     }
     if let Some(files) = &figures.files {

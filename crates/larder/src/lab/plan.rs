@@ -222,7 +222,10 @@ fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
         Failure::runtime(error.to_string(), help)
     };
     let mut cache = Reference::named("lru", wishes.size_bytes).expect("there is an LRU");
-    let (mut lengths, mut requests, mut hits, mut shown_bytes) = (Vec::new(), 0_u64, 0_u64, 0);
+    let mut lengths = Vec::new();
+    let mut requests = 0_u64;
+    let mut hits = 0_u64;
+    let mut shown_bytes = 0;
     let mut trace = Trace::open(path, None).map_err(failed)?;
     let shown = ProgressLine::new("reading the trace");
     while let Some(request) = trace.next() {

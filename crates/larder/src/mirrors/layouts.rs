@@ -55,8 +55,9 @@ pub(super) fn is_in_sparse_index(request: &RuledRequest<'_>) -> bool {
     if !name.bytes().all(is_name) {
         return false;
     }
-    let (name, parent, grandparent) =
-        (name.to_ascii_lowercase(), parent.to_ascii_lowercase(), grandparent.to_ascii_lowercase());
+    let name = name.to_ascii_lowercase();
+    let parent = parent.to_ascii_lowercase();
+    let grandparent = grandparent.to_ascii_lowercase();
     match name.len() {
         0 => false,
         1 => parent == "1",

@@ -85,7 +85,8 @@ fn disks_and_sizes_go_together() {
         }
     };
     check(with(vec![at("a"), at("b")], vec![]), Ok(()));
-    let (one, two) = (64 << 20, 128 << 20);
+    let one = 64 << 20;
+    let two = 128 << 20;
     check(with(vec![at("a"), at("b")], vec![one]), Ok(()));
     check(with(vec![at("a"), at("b")], vec![one, two]), Ok(()));
     check(with(vec![at("a"), at("b")], vec![one, 1_000_000]), Err("these settings make no store: "));

@@ -183,7 +183,8 @@ fn draw_volumes(buffer: &mut Buffer, volumes: &[VolumeFigures], area: Rect) {
             VolumeFigures { corrupt: 1.., .. } => format!("{} damaged", volume.corrupt).yellow(),
             _ => "well".green(),
         };
-        let (entries, most) = (size::show_count(volume.entries), size::show_count(volume.entries_max));
+        let entries = size::show_count(volume.entries);
+        let most = size::show_count(volume.entries_max);
         let about = format!("  {entries} of at most {most} objects, {}", size::show(volume.size_bytes));
         let path = end_of(&volume.path, usize::from(area.width).saturating_sub(20));
         [Line::from(vec![Span::raw(path), "  ".into(), health]), Line::from(about.dim())]

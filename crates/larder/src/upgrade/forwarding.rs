@@ -25,7 +25,8 @@ pub(crate) struct ConnectionForwarder {
 impl ConnectionForwarder {
     /// Sends the connections from `connections` over `line`, until either end closes.
     pub(super) fn start(line: &Arc<HandoverLine>, connections: Receiver<ClientConnection>) -> Self {
-        let (line, ends) = (Arc::clone(line), Arc::new(AtomicBool::new(false)));
+        let line = Arc::clone(line);
+        let ends = Arc::new(AtomicBool::new(false));
         let is_ended = Arc::clone(&ends);
         let thread = thread::spawn(move || {
             loop {

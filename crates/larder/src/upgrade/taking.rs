@@ -116,7 +116,8 @@ impl Takeover {
 
     /// Reports why this process does not start.
     pub(crate) fn tell_failed(&self, failure: &Failure) {
-        let (problem, help) = (failure.placed(), failure.told().1.to_owned());
+        let problem = failure.placed();
+        let help = failure.told().1.to_owned();
         // An error is ignored: the old process has ended.
         let _ = self.line.send(&HandoverMessage::Failed { problem, help });
     }

@@ -45,7 +45,8 @@ pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&
             }
             let keeps_files = info.policy.is_some_and(|policy| policy.layout.keeps_files());
             if !keeps_files && info.size_bytes != options.size_bytes {
-                let (there, asked) = (info.size_bytes, options.size_bytes);
+                let there = info.size_bytes;
+                let asked = options.size_bytes;
                 let what = format!(
                     "it is a store of {} ({there} bytes), not {} ({asked} bytes)",
                     size::show(there),
@@ -92,7 +93,8 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
     let problem = format!("cannot use {shown} as the store: {error}");
     match error.kind() {
         ErrorKind::Invalid if !options.path.exists() => {
-            let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_bytes));
+            let mean = size::show(options.mean_entry_bytes);
+            let size = size::show(options.size_bytes);
             let ranges = format!(
                 "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B \
                  (tiny: 64B) to 1MiB"

@@ -94,7 +94,8 @@ impl WarmContext {
         if response.status() != StatusCode::OK {
             return Err(format!("status {}", response.status()));
         }
-        let (mut body, mut all) = (response.into_body(), Vec::new());
+        let mut body = response.into_body();
+        let mut all = Vec::new();
         while let Some(piece) = next(&mut body).await? {
             if all.len() + piece.len() > bytes_max {
                 return Err(format!("longer than {bytes_max} bytes"));

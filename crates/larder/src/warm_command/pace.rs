@@ -1,11 +1,8 @@
 //! Limits the rate at which bytes are fetched from origins.
 
+use larder_device::IgnorePoison;
 use larder_proxy::{Bucket, Pace};
-use std::{
-    num::NonZeroU64,
-    sync::{Mutex, PoisonError},
-    time::Instant,
-};
+use std::{num::NonZeroU64, sync::Mutex, time::Instant};
 use tokio::time::sleep_until;
 
 /// The rate limit for all fetches together.
@@ -23,7 +20,7 @@ impl WarmPace {
     /// Waits until this many more bytes are permitted.
     pub(super) async fn take(&self, bytes: usize) {
         let Some(pace) = &self.pace else { return };
-        let turn = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(pace, Instant::now(), bytes as u64);
+        let turn = self.bucket.lock().ignore_poison().take(pace, Instant::now(), bytes as u64);
         sleep_until(turn.into()).await;
     }
 }

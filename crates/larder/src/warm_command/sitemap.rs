@@ -71,8 +71,10 @@ fn unpack(bytes: Vec<u8>) -> Result<String, String> {
 /// Reads a document.
 fn parse(text: &str) -> Result<SitemapLinks, String> {
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
-    let (mut found, mut open, mut location, mut root) =
-        (SitemapLinks::default(), Vec::<String>::new(), String::new(), None);
+    let mut found = SitemapLinks::default();
+    let mut open = Vec::<String>::new();
+    let mut location = String::new();
+    let mut root = None;
     loop {
         match reader.read_event().map_err(|error| format!("{error}, at byte {}", reader.error_position()))? {
             Event::Start(tag) => {

@@ -40,10 +40,12 @@ fn authority_is_made_once_for_its_owner_alone_and_its_key_is_never_printed() {
     refused(&ca(&home, &["show"]), 1, "larder ca init");
     let made = ca(&home, &["init", "--host", "pypi.org", "--host", "*.debian.org"]);
     assert!(made.status.success(), "{}", text(&made.stderr));
-    let (key, certificate) = (directory(&home).join("ca.key"), directory(&home).join("ca.pem"));
+    let key = directory(&home).join("ca.key");
+    let certificate = directory(&home).join("ca.pem");
     assert_eq!((mode(&directory(&home)), mode(&key)), (0o700, 0o600));
     let secret = fs::read_to_string(&key).unwrap();
-    let (shown, exported) = (ca(&home, &["show"]), ca(&home, &["export"]));
+    let shown = ca(&home, &["show"]);
+    let exported = ca(&home, &["export"]);
     for output in [&made, &shown, &exported] {
         let printed = text(&output.stdout) + &text(&output.stderr);
         assert!(!printed.contains("PRIVATE") && !printed.contains(secret.lines().nth(1).unwrap()), "{printed}");
@@ -124,7 +126,8 @@ fn key_that_is_not_ours_alone_or_not_the_authoritys_is_not_used() {
 
 #[test]
 fn trust_says_what_it_did_and_is_taken_back() {
-    let (home, programs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let home = TempDir::new().unwrap();
+    let programs = TempDir::new().unwrap();
     let store = home.path().join("system");
     fs::create_dir(&store).unwrap();
     let program = |name: &str, text: &str| {

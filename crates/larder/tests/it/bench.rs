@@ -18,9 +18,11 @@ use tempfile::TempDir;
 /// Runs `larder bench` with these flags and a file for its result.
 #[track_caller]
 fn bench(home: &TempDir, flags: &[&str]) -> (BenchResult, String) {
-    let (json, scratch) = (home.path().join("result.json"), home.path().join("scratch"));
+    let json = home.path().join("result.json");
+    let scratch = home.path().join("scratch");
     fs::create_dir_all(&scratch).unwrap();
-    let (json, shown) = (json.to_str().unwrap(), scratch.to_str().unwrap());
+    let json = json.to_str().unwrap();
+    let shown = scratch.to_str().unwrap();
     let Output { status, stdout, stderr } =
         run(home, &[&["bench", "--json", json, "--scratch", shown], flags].concat());
     let said = String::from_utf8([stdout, stderr].concat()).unwrap();
@@ -81,15 +83,18 @@ fn what_was_measured_until_a_signal_is_written() {
     let ways =
         [&["--rate", "100", "--time", "10m"][..], &["--users", "3", "--time", "10m"], &["--peak", "--step", "10m"]];
     for how in ways {
-        let (proxy, origin) = (TcpListener::bind("127.0.0.1:0").unwrap(), free_address().to_string());
+        let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = free_address().to_string();
         let url = format!("http://{}", proxy.local_addr().unwrap());
         let to = ["bench", "--workload", "zipf", "--reverse", &url, "--origin-listen", &origin, "--json"];
         let mut running = command(home.path());
         running.args(to).arg(&json).args(how).stdout(Stdio::null()).stderr(Stdio::null());
         let mut running = running.spawn().unwrap();
         // The benchmark first probes the proxy. After that it is in the middle of a run, and no response ever arrives.
-        let (client, origin) = (proxy.accept().unwrap().0, TcpStream::connect(&origin).unwrap());
-        let (mut asking, mut asked) = (client.try_clone().unwrap(), origin.try_clone().unwrap());
+        let client = proxy.accept().unwrap().0;
+        let origin = TcpStream::connect(&origin).unwrap();
+        let mut asking = client.try_clone().unwrap();
+        let mut asked = origin.try_clone().unwrap();
         let question = thread::spawn(move || io::copy(&mut asking, &mut asked));
         let answer = thread::spawn(move || io::copy(&mut &origin, &mut &client));
         let kept = proxy.accept().unwrap();
@@ -108,7 +113,8 @@ fn what_was_measured_until_a_signal_is_written() {
 #[test]
 fn a_proxy_that_answers_nothing_or_lies_ends_in_failure() {
     let home = TempDir::new().unwrap();
-    let (proxy, origin) = (TcpListener::bind("127.0.0.1:0").unwrap(), free_address().to_string());
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = free_address().to_string();
     let url = format!("http://{}", proxy.local_addr().unwrap());
     thread::spawn(move || {
         for client in proxy.incoming().map_while(Result::ok) {
@@ -134,7 +140,8 @@ fn a_proxy_that_answers_nothing_or_lies_ends_in_failure() {
 fn a_running_proxy_is_measured_forward_and_reverse_and_put_on_one_page() {
     let home = TempDir::new().unwrap();
     let listen = free_address();
-    let (shown, origin) = (listen.to_string(), format!("http://{listen}"));
+    let shown = listen.to_string();
+    let origin = format!("http://{listen}");
     let reverse = Larder::start(&home, &["--disk", "none", "--origin", &origin]);
     let forward = Larder::start(&home, &["--disk", "none", "--allow-target", "127.0.0.0/8"]);
     let page = home.path().join("page.html");

@@ -32,7 +32,8 @@ fn results_are_there_after_a_restart() {
     assert_eq!(put(&larder, "/cache/long", "", &long).status, 201);
     assert_eq!(larder.stop(), Some(0));
     let larder = Larder::start(&home, &flags);
-    let (short, found) = (larder.get("/cache/short"), larder.get("/cache/long"));
+    let short = larder.get("/cache/short");
+    let found = larder.get("/cache/long");
     assert_eq!((short.body.as_str(), short.is_hit()), ("short", true));
     assert!(found.body == long && found.is_hit());
 }
@@ -65,7 +66,8 @@ fn uploads_that_were_acknowledged_survive_a_kill() {
 #[test]
 fn flag_for_a_path_of_the_file_keeps_its_tokens() {
     let home = TempDir::new().unwrap();
-    let (file, tokens) = (home.path().join("larder.toml"), home.path().join("tokens"));
+    let file = home.path().join("larder.toml");
+    let tokens = home.path().join("tokens");
     write_own(&tokens, "write 0123456789abcdef\n");
     fs::write(&file, format!("[[build_cache]]\npath = \"/cache\"\ntokens = {tokens:?}\n")).unwrap();
     let config = ["--config", file.to_str().unwrap()];
@@ -91,7 +93,8 @@ fn flag_for_a_path_of_the_file_keeps_its_tokens() {
 
 #[test]
 fn one_larder_reads_through_to_another() {
-    let (home, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let home = TempDir::new().unwrap();
+    let other = TempDir::new().unwrap();
     let first = Larder::start(&home, &["--disk", "none", "--build-cache"]);
     let SocketAddr::V4(address) = first.address else { panic!("it listens on 127.0.0.1") };
     let file = other.path().join("larder.toml");

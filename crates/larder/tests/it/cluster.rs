@@ -110,7 +110,8 @@ fn balancer(home: &TempDir, arguments: &[&str]) -> Output {
 /// `tests/real/cluster.sh` runs such files with the real load balancers.
 #[test]
 fn files_of_the_deployment_are_those_that_are_written() {
-    let (home, deploy) = (TempDir::new().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy"));
+    let home = TempDir::new().unwrap();
+    let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
     let config = format!("{deploy}/a.toml");
     let nodes = "a=10.0.0.1:8080,b=10.0.0.2:8080,c=10.0.0.3:8080";
     for (kind, file) in [("haproxy", "haproxy.cfg"), ("nginx", "nginx.conf"), ("envoy", "envoy.yaml")] {
@@ -128,7 +129,8 @@ fn balancers_without_usable_nodes_or_rules_are_refused() {
     let home = TempDir::new().unwrap();
     let file = home.path().join("larder.toml");
     fs::write(&file, "[[key]]\nurls = [\"http://a.example\"]\nstrip = [\"a'b\"]\n").unwrap();
-    let (file, node) = (file.to_str().unwrap(), "a=10.0.0.1:80");
+    let file = file.to_str().unwrap();
+    let node = "a=10.0.0.1:80";
     for (arguments, told) in [
         (&["apache", "--nodes", node][..], "unknown value: `apache`"),
         (&["haproxy"], "--nodes"),

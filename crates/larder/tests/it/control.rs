@@ -41,10 +41,12 @@ fn proxy_on_a_disk_of_its_own_is_found_without_a_runtime_directory() {
 #[test]
 fn socket_is_in_the_temporary_directory_where_there_is_no_better_place() {
     let home = TempDir::new().unwrap();
-    let (file, temporary) = (home.path().join("file"), home.path().join("tmp"));
+    let file = home.path().join("file");
+    let temporary = home.path().join("tmp");
     fs::write(&file, "").unwrap();
     fs::create_dir(&temporary).unwrap();
-    let (cache, temporary) = (file.to_str().unwrap(), temporary.to_str().unwrap());
+    let cache = file.to_str().unwrap();
+    let temporary = temporary.to_str().unwrap();
     let environment = [("XDG_CACHE_HOME", cache), ("TMPDIR", temporary)];
     let larder = Larder::start_in(&home, &environment, &["--disk", "none"]);
     assert!(!larder.start_lines.contains("warning"), "{}", larder.start_lines);
@@ -102,7 +104,8 @@ impl Impostor {
         }
         let socket = folder.join("control.sock");
         let asked = Arc::<Mutex<Vec<String>>>::default();
-        let (path, recorded) = (socket.clone(), Arc::clone(&asked));
+        let path = socket.clone();
+        let recorded = Arc::clone(&asked);
         let (ready, is_ready): (_, Receiver<()>) = mpsc::channel();
         thread::spawn(move || {
             let user = Uid::from_raw(user);

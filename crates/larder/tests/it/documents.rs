@@ -90,7 +90,8 @@ fn every_configuration_in_the_documentation_passes_config_check() {
         let checked = run(&home, &["config", "check", file.to_str().unwrap()]);
         (!checked.status.success()).then(|| format!("{name}: {}", errors(&checked)))
     };
-    let (mut count, mut wrong) = (0, Vec::new());
+    let mut count = 0;
+    let mut wrong = Vec::new();
     for (name, text) in documents() {
         // A block with a file name belongs to a page whose commands use that file (see `console`).
         let is_here = |block: &&Fence| cfg!(feature = "tier-s3") || block.reason_to_ignore() != Some("tier-s3");

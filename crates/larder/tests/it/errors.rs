@@ -239,9 +239,12 @@ fn all_mistakes_of_a_configuration_are_shown_in_one_run() {
 #[test]
 fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_with_2() {
     let home = TempDir::new().unwrap();
-    let (file, letter) = (home.path().join("larder.toml"), home.path().join("letter"));
+    let file = home.path().join("larder.toml");
+    let letter = home.path().join("letter");
     fs::write(&letter, "dear").unwrap();
-    let (path, letter, folder) = (file.to_str().unwrap(), letter.to_str().unwrap(), home.path().to_str().unwrap());
+    let path = file.to_str().unwrap();
+    let letter = letter.to_str().unwrap();
+    let folder = home.path().to_str().unwrap();
     let tls = |certificate: &str| {
         let pair = format!("{certificate},{certificate}");
         ["run", "--listen-tls", "0", "--certificate", &pair].map(str::to_owned).to_vec()
@@ -291,7 +294,8 @@ fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_
 #[test]
 fn place_that_cannot_hold_the_store_is_refused_by_the_check_too() {
     let home = TempDir::new().unwrap();
-    let (file, letter) = (home.path().join("larder.toml"), home.path().join("letter"));
+    let file = home.path().join("larder.toml");
+    let letter = home.path().join("letter");
     fs::write(&letter, "dear").unwrap();
     let path = file.to_str().unwrap();
     let missing = home.path().join("none").display().to_string();
@@ -309,7 +313,8 @@ fn place_that_cannot_hold_the_store_is_refused_by_the_check_too() {
 #[test]
 fn folder_that_cannot_hold_the_second_tier_is_refused_by_the_check() {
     let home = TempDir::new().unwrap();
-    let (file, letter) = (home.path().join("larder.toml"), home.path().join("letter"));
+    let file = home.path().join("larder.toml");
+    let letter = home.path().join("letter");
     fs::write(&letter, "dear").unwrap();
     let path = file.to_str().unwrap();
     let write = |folder: &str| fs::write(&file, format!("[tier]\nfolder = \"{folder}\"\n")).unwrap();

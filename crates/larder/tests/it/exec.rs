@@ -216,7 +216,8 @@ fn exit_code_and_streams_are_the_commands() {
 /// reason.
 #[test]
 fn proxy_that_was_there_before_is_gone_through() {
-    let (home, origin) = (home(), Origin::start());
+    let home = home();
+    let origin = Origin::start();
     let elsewhere = TempDir::new().unwrap();
     let parent = Larder::start(&elsewhere, &["--size", "64MiB", "--allow-target", "127.0.0.0/8"]);
     let url = format!("http://user:secret@{}", parent.address);
@@ -274,7 +275,8 @@ fn signals_go_on_to_the_command() {
 
 #[test]
 fn what_one_command_fetched_the_next_has_from_the_cache() {
-    let (home, origin) = (home(), Origin::start());
+    let home = home();
+    let origin = Origin::start();
     let first = Running::start(home.path(), &[], |_| {});
     for name in ["https_proxy", "HTTPS_PROXY", "ALL_PROXY", "CARGO_HTTP_PROXY"] {
         assert_eq!(first.variables[name], first.variables["http_proxy"], "{name}");
@@ -309,7 +311,8 @@ fn what_one_command_fetched_the_next_has_from_the_cache() {
 #[test]
 fn files_of_a_registry_are_served_again_through_whichever_larder_there_is() {
     for is_running in [false, true] {
-        let (home, origin) = (home(), Origin::start());
+        let home = home();
+        let origin = Origin::start();
         let running = is_running.then(|| Larder::start(&home, &["--allow-target", "127.0.0.0/8"]));
         let paths =
             ["/bare/pypi/packages/a-1.0-py3-none-any.whl", "/bare/pypi/simple/a/", "/bare/libs/a/b/1.0/b-1.0.jar"];
@@ -328,7 +331,8 @@ fn files_of_a_registry_are_served_again_through_whichever_larder_there_is() {
 /// At stake: a CI job that saves and restores a gigabyte for a few packages.
 #[test]
 fn store_of_a_command_takes_the_room_that_its_content_takes() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let command = Running::start(home.path(), &[], |_| {});
     assert_eq!(command.get(origin.address, "/bytes=3000000").0, 200);
     command.end();
@@ -466,7 +470,8 @@ fn check_offline(larder: impl Fn() -> Command) {
 
 #[test]
 fn several_commands_share_one_larder_which_ends_with_the_last() {
-    let (home, origin) = (home(), Origin::start());
+    let home = home();
+    let origin = Origin::start();
     let commands: Vec<Running> = thread::scope(|scope| {
         let start = || Running::start(home.path(), &[], |_| {});
         let starting: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
@@ -488,7 +493,8 @@ fn several_commands_share_one_larder_which_ends_with_the_last() {
 
 #[test]
 fn larder_that_runs_is_used_and_goes_on() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = Larder::start(&home, &["--size", "64MiB", "--allow-target", "127.0.0.0/8"]);
     let socket = home.path().join("cache/larder/control.sock");
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);

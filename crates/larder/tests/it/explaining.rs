@@ -30,7 +30,8 @@ fn status(larder: &Larder, url: &str) -> u16 {
 #[test]
 fn explained_refusal_is_the_one_that_the_proxy_sends() {
     let home = TempDir::new().unwrap();
-    let (list, config) = (home.path().join("list"), home.path().join("larder.toml"));
+    let list = home.path().join("list");
+    let config = home.path().join("larder.toml");
     fs::write(&list, "ads.example\n").unwrap();
     let text = format!("[forward]\nblock_lists = [\"{}\"]\nconnect_ports = [8443]\n", list.display());
     fs::write(&config, text).unwrap();
@@ -54,7 +55,8 @@ fn explained_refusal_is_the_one_that_the_proxy_sends() {
 
 #[test]
 fn explained_site_is_one_that_the_proxy_serves() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let config = home.path().join("larder.toml");
     let text = format!("[[site]]\nhosts = [\"www.example.test\"]\norigin = \"http://{}\"\n", origin.address);
     fs::write(&config, text).unwrap();
@@ -86,7 +88,8 @@ fn url_that_is_none_is_refused_with_its_correction() {
 
 #[test]
 fn purge_of_a_host_needs_no_scheme_and_a_star_is_explained() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = Larder::start_reverse(&home, origin.address);
     assert!((0..3).any(|_| larder.get("/a").is_hit()));
     assert_eq!(said(&home, &["purge", "--site", "www.example.test"]), "purged: www.example.test\n");

@@ -35,7 +35,8 @@ struct Nodes {
 impl Nodes {
     fn new(timeout: &str) -> Self {
         let [a, b, c, d, e, f] = [(); 6].map(|()| free_address().port());
-        let (ports, admin_ports) = ([a, b, c], [d, e, f]);
+        let ports = [a, b, c];
+        let admin_ports = [d, e, f];
         let homes = [(); 3].map(|()| TempDir::new().unwrap());
         let nodes: Vec<String> =
             NAMES.iter().zip(ports).map(|(name, port)| format!("\"{name}=127.0.0.1:{port}\"")).collect();
@@ -54,8 +55,10 @@ impl Nodes {
 
     fn start(&mut self, node: usize) {
         let home = &self.homes[node];
-        let (config, store) = (home.path().join("larder.toml"), home.path().join("store.larder"));
-        let (listen, origin) = (format!("127.0.0.1:{}", self.ports[node]), format!("http://{}", self.origin.address));
+        let config = home.path().join("larder.toml");
+        let store = home.path().join("store.larder");
+        let listen = format!("127.0.0.1:{}", self.ports[node]);
+        let origin = format!("http://{}", self.origin.address);
         let flags = ["--listen", &listen, "--config", config.to_str().unwrap(), "--disk", store.to_str().unwrap()];
         let admin = format!("127.0.0.1:{}", self.admin_ports[node]);
         let more = ["--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin, "--admin", &admin];
@@ -304,7 +307,8 @@ fn nodes_that_do_not_belong_together_say_so_and_trust_nothing() {
 #[test]
 fn fleets_that_cannot_work_are_refused_with_what_to_do() {
     let home = TempDir::new().unwrap();
-    let (file, secret) = (home.path().join("larder.toml"), home.path().join("secret"));
+    let file = home.path().join("larder.toml");
+    let secret = home.path().join("secret");
     fs::write(&secret, "of all three nodes\n").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
     let with_secret = format!("secret_file = {secret:?}");

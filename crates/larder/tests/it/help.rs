@@ -61,7 +61,8 @@ fn help_of_run_has_under_100_lines() {
 
 #[test]
 fn no_help_is_wrapped_twice() {
-    let (home, mut faults) = (TempDir::new().unwrap(), Vec::new());
+    let home = TempDir::new().unwrap();
+    let mut faults = Vec::new();
     check(&home, &[], &mut faults);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

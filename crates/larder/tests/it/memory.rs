@@ -60,7 +60,8 @@ fn memory_of_a_burst_is_given_back_within_10_seconds() {
 
 #[test]
 fn memory_of_the_whole_process_is_divided_and_the_parts_are_printed() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let origin = format!("http://{}", origin.address);
     let started = |flags: &[&str]| {
         let larder = Larder::start(&home, &[flags, &["--origin", &origin, "--workers", "1"]].concat());

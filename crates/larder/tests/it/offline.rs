@@ -15,7 +15,8 @@ fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
 
 #[test]
 fn commands_find_the_proxy_that_runs_and_take_it_offline_and_back() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &[]);
     assert_eq!(larder.get("/a").status, 200);
     let offline = |word: &str| {
@@ -36,7 +37,8 @@ fn commands_find_the_proxy_that_runs_and_take_it_offline_and_back() {
 
 #[test]
 fn it_starts_as_the_configuration_says_and_says_so() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &["--offline", "on"]);
     assert!(larder.start_lines.contains("  offline  on: no origin is contacted"), "{}", larder.start_lines);
     assert_eq!((larder.get("/a").status, origin.count()), (504, 0));
@@ -63,7 +65,8 @@ fn without_a_proxy_it_is_said_what_to_do() {
 /// At stake: after days offline, the list of requested resources is lost, or they are fetched but not served.
 #[test]
 fn what_was_missing_while_offline_is_known_after_a_restart_and_fetched_when_the_line_is_back() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &["--offline", "on"]);
     for path in ["/a", "/b", "/a"] {
         assert_eq!(larder.get(path).status, 504);
@@ -95,7 +98,8 @@ fn what_was_missing_while_offline_is_known_after_a_restart_and_fetched_when_the_
 
 #[test]
 fn warming_fetches_what_lists_name_and_goes_on_where_it_was() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &[]);
     let list = home.path().join("urls.txt");
     fs::write(&list, "# pages\nhttp://a.example/1\n\nhttp://a.example/2#top\nhttp://a.example/1\n").unwrap();
@@ -119,7 +123,8 @@ fn warming_fetches_what_lists_name_and_goes_on_where_it_was() {
 
 #[test]
 fn warming_says_what_is_wrong_with_what_it_is_given() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let failed = |arguments: &[&str], code: i32, told: &str| {
         let output = run(&home, &[&["warm"], arguments].concat());
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", errors(&output));
@@ -156,7 +161,8 @@ fn warming_says_what_is_wrong_with_what_it_is_given() {
 /// then.
 #[test]
 fn missing_and_warm_work_on_a_store_whose_proxy_does_not_run() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let store = home.path().join("other.larder");
     let disk = ["--disk", store.to_str().unwrap()];
     let allowed = ["--allow-target", "127.0.0.0/8"];

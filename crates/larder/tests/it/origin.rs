@@ -71,7 +71,8 @@ impl Origin {
         let counted = Arc::clone(&count);
         thread::spawn(move || {
             for connection in listener.incoming() {
-                let (before, counted) = (before.clone(), Arc::clone(&counted));
+                let before = before.clone();
+                let counted = Arc::clone(&counted);
                 thread::spawn(move || serve(connection.unwrap(), &counted, &before));
             }
         });

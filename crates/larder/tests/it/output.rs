@@ -61,7 +61,8 @@ fn a_full_disk_at_standard_output_is_told() {
 
 #[test]
 fn a_proxy_whose_words_nobody_reads_serves_and_stops_in_order() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let mut larder = Larder::start_reverse(&home, origin.address);
     larder.close_errors();
     assert_eq!(larder.get("/a").status, 200);

@@ -31,7 +31,9 @@ fn wanted() -> Vec<(String, &'static str)> {
 #[test]
 fn what_is_packed_here_is_served_there_with_the_same_heads_ages_and_bodies_while_the_line_is_down() {
     for name in ["ship.warc", "ship.warc.gz"] {
-        let (here, there, origin) = (TempDir::new().unwrap(), TempDir::new().unwrap(), Origin::start());
+        let here = TempDir::new().unwrap();
+        let there = TempDir::new().unwrap();
+        let origin = Origin::start();
         let larder = start(&here, &origin, &[]);
         wanted().iter().for_each(|(path, language)| assert_eq!(get(&larder, path, language).status, 200));
         larder.get("/else");
@@ -74,7 +76,8 @@ fn edited(file: &[u8], start: usize, from: &str, to: &str) -> Vec<u8> {
 
 #[test]
 fn a_record_that_is_not_right_is_told_and_left_out_and_the_others_are_stored() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &[]);
     for path in ["/one?bytes=1000", "/two?bytes=1000"] {
         larder.get(path);
@@ -129,7 +132,8 @@ fn check_bad(home: &TempDir, bytes: &[u8], told: &str, stored: Option<&str>) {
 
 #[test]
 fn bad_input_is_told_and_leaves_no_file() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &[]);
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     assert!(refused(&home, &["pack", &path("x.warc")], 2).contains("missing: "));

@@ -41,9 +41,11 @@ fn turn_over(larder: &Larder, round: u32) {
 #[test]
 fn what_is_pinned_survives_turnovers_and_a_kill() {
     for policy in ["log", "log-clock"] {
-        let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+        let home = TempDir::new().unwrap();
+        let origin = Origin::start();
         let larder = start(&home, &origin, &["--policy", policy]);
-        let (before, after) = (wanted("before"), wanted("after"));
+        let before = wanted("before");
+        let after = wanted("after");
         before.iter().for_each(|path| assert_eq!(larder.get(path).status, 200));
         assert_eq!(larder.get("/else?bytes=700000").status, 200);
         let pattern = format!("{SITE}/keep/*");
@@ -124,7 +126,8 @@ const SECOND_PIECE: usize = 1_000_000;
 /// At stake: a pin that `larder pin` reported, and that the next start does not know.
 #[test]
 fn pin_that_cannot_be_recorded_is_reported_and_can_be_repeated() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let record = home.path().join("cache/larder/store.larder.pinned");
     // A directory in the place of the file cannot be written by any user.
     fs::create_dir_all(&record).unwrap();
@@ -166,7 +169,8 @@ fn long_response_that_arrives_while_it_is_pinned_is_pinned_whole() {
 
 #[test]
 fn what_would_take_more_than_its_share_is_refused_with_figures_and_nothing_is_pinned() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &["--tune", "pin_share=0.05"]);
     (0..40).for_each(|number| assert_eq!(larder.get(&format!("/keep/{number}?bytes=100000")).status, 200));
     assert!(said(&home, &["pin", &format!("{SITE}/keep/1*")]).starts_with("pinned 11 responses"));
@@ -188,7 +192,8 @@ fn what_would_take_more_than_its_share_is_refused_with_figures_and_nothing_is_pi
 
 #[test]
 fn bad_input_is_told_and_nothing_is_pinned() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     assert!(refused(&home, &["pin", "--admin", &nobody(), SITE], 1).contains("cannot connect to the admin listener"));
     let larder = start(&home, &origin, &[]);
     let list = home.path().join("list");

@@ -10,7 +10,8 @@ use tempfile::TempDir;
 #[track_caller]
 fn check(home: &TempDir, arguments: &[&str], code: i32) -> String {
     let Output { status, stdout, stderr } = run(home, arguments);
-    let (said, errors) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    let said = String::from_utf8(stdout).unwrap();
+    let errors = String::from_utf8(stderr).unwrap();
     assert_eq!(status.code(), Some(code), "{arguments:?}: {said}{errors}");
     said + &errors
 }
@@ -18,9 +19,11 @@ fn check(home: &TempDir, arguments: &[&str], code: i32) -> String {
 #[test]
 fn a_measured_disk_is_planned_with_and_left_as_it_was() {
     let home = TempDir::new().unwrap();
-    let (disk, figures) = (home.path().join("disk"), home.path().join("disk.json"));
+    let disk = home.path().join("disk");
+    let figures = home.path().join("disk.json");
     fs::create_dir(&disk).unwrap();
-    let (disk, figures) = (disk.to_str().unwrap(), figures.to_str().unwrap());
+    let disk = disk.to_str().unwrap();
+    let figures = figures.to_str().unwrap();
     let said = check(&home, &["bench", "device", disk, "--size", "16MiB", "--time", "300ms", "--json", figures], 0);
     assert!(said.contains("random reads per second") && said.contains("in place of others"), "{said}");
     assert_eq!(fs::read_dir(disk).unwrap().count(), 0);
@@ -61,7 +64,8 @@ fn what_cannot_be_planned_says_why() {
 
 #[test]
 fn auto_says_what_it_chose_and_keeps_to_it() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let store = home.path().join("store.larder");
     let address = format!("http://{}", origin.address);
     let flags = ["--policy", "auto", "--memory", "64MB", "--origin", &address, "--disk", store.to_str().unwrap()];

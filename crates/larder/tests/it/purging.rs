@@ -25,7 +25,8 @@ fn paths(tag: &str) -> Vec<String> {
 #[test]
 fn acknowledged_purges_hold_after_a_kill() {
     for disk_count in [1, 2] {
-        let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+        let home = TempDir::new().unwrap();
+        let origin = Origin::start();
         let disks: Vec<String> =
             (0..disk_count).map(|number| home.path().join(format!("{number}.larder")).display().to_string()).collect();
         let flags: Vec<&str> =
@@ -59,7 +60,8 @@ fn acknowledged_purges_hold_after_a_kill() {
 /// The store has room for the purges of 256 sites.
 #[test]
 fn one_purge_of_a_site_too_many_for_the_store_purges_no_other_site() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &["--size", "64MiB"]);
     let kept = "GET /tagged/a/1 HTTP/1.1\r\nHost: kept.example.test\r\nConnection: close\r\n\r\n";
     let path = "/tagged/a/2";
@@ -79,7 +81,8 @@ fn one_purge_of_a_site_too_many_for_the_store_purges_no_other_site() {
 
 #[test]
 fn purge_takes_what_it_says_and_tells_what_is_wrong() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &["--size", "64MiB"]);
     let path = "/tagged/a/1";
     for flags in [
@@ -114,7 +117,8 @@ fn purge_takes_what_it_says_and_tells_what_is_wrong() {
 
 #[test]
 fn ls_and_show_tell_what_is_stored() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &["--size", "64MiB"]);
     for path in paths("a").iter().chain(&paths("b")) {
         assert_eq!(larder.get(path).status, 200);
@@ -165,7 +169,8 @@ fn ls_and_show_tell_what_is_stored() {
 
 #[test]
 fn store_that_cannot_tell_its_keys_says_so() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let store = home.path().join("squid").display().to_string();
     let larder = start(&home, &origin, &["--policy", "squid", "--disk", &store, "--size", "64MiB", ADMIN[0], ADMIN[1]]);
     let told = refused(&home, &["ls", "--admin", &admin_of(&larder).to_string()], 1);

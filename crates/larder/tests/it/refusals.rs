@@ -18,7 +18,8 @@ fn exec_says_what_it_cannot_have() {
     let home = TempDir::new().unwrap();
     let file = home.path().join("file");
     fs::write(&file, "not a directory").unwrap();
-    let (inside, nowhere) = (format!("{}/x", file.display()), format!("{}/none", home.path().display()));
+    let inside = format!("{}/x", file.display());
+    let nowhere = format!("{}/none", home.path().display());
     let exec = ["exec", "--", "/bin/true"];
     let temporary = home.path().to_str().unwrap();
     let no_cache = [("XDG_CACHE_HOME", inside.as_str()), ("TMPDIR", temporary)];

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 /// Starts a proxy of this user, on the default store, in front of `origin`, with a configuration file.
 fn start(home: &TempDir, origin: &Origin, text: &str) -> (Larder, PathBuf) {
-    let (file, origin) = (home.path().join("larder.toml"), format!("http://{}", origin.address));
+    let file = home.path().join("larder.toml");
+    let origin = format!("http://{}", origin.address);
     fs::write(&file, text).unwrap();
     let larder = Larder::start(home, &["--config", file.to_str().unwrap(), "--size", "64MiB", "--origin", &origin]);
     (larder, file)
@@ -44,7 +45,8 @@ fn ask(connection: &mut TcpStream, path: &str) -> String {
 
 #[test]
 fn file_that_changed_is_in_force_for_the_next_request_of_an_open_connection() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let (mut larder, file) = start(&home, &origin, "");
     let mut open = TcpStream::connect(larder.address).unwrap();
     assert!(ask(&mut open, "/a").contains("\r\nvia: "));
@@ -62,7 +64,8 @@ fn file_that_changed_is_in_force_for_the_next_request_of_an_open_connection() {
 
 #[test]
 fn wrong_file_changes_nothing_and_is_told_with_its_place() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let (mut larder, file) = start(&home, &origin, "[response]\nvia = false\n");
     fs::write(&file, "[response]\nvia = true\n\n[limits]\nidel = \"1s\"\n").unwrap();
     let (code, told) = reload(&home);
@@ -85,7 +88,8 @@ fn wrong_file_changes_nothing_and_is_told_with_its_place() {
 
 #[test]
 fn what_needs_a_restart_is_named_every_time() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let (larder, file) = start(&home, &origin, "workers = 2\n");
     fs::write(&file, "workers = 3\n[admin]\nlisten = \"127.0.0.1:0\"\n[store]\npolicy = \"log-clock\"\n").unwrap();
     for _ in 0..2 {

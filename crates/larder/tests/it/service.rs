@@ -49,7 +49,8 @@ impl Manager {
 
 #[test]
 fn service_manager_is_told_when_it_is_ready_reloads_and_stops() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let manager = Manager::new(&home);
     let url = format!("http://{}", origin.address);
     let environment = [("NOTIFY_SOCKET", manager.path.as_str())];
@@ -67,7 +68,8 @@ fn service_manager_is_told_when_it_is_ready_reloads_and_stops() {
 
 #[test]
 fn watchdog_is_told_again_and_again_that_all_is_well() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let manager = Manager::new(&home);
     let url = format!("http://{}", origin.address);
     let environment = [("NOTIFY_SOCKET", manager.path.as_str()), ("WATCHDOG_USEC", "300000")];
@@ -81,7 +83,8 @@ fn watchdog_is_told_again_and_again_that_all_is_well() {
 /// At stake: a service that is restarted or killed by its watchdog, because the manager does not know its new process.
 #[test]
 fn service_manager_is_told_which_process_goes_on_after_an_upgrade() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let manager = Manager::new(&home);
     let url = format!("http://{}", origin.address);
     let folder = home.path().join("run");
@@ -124,7 +127,8 @@ fn log(home: &TempDir) -> PathBuf {
 
 #[test]
 fn socket_of_the_service_manager_keeps_who_waits_over_a_restart() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     for _ in 0..2 {
@@ -139,7 +143,8 @@ fn socket_of_the_service_manager_keeps_who_waits_over_a_restart() {
 
 #[test]
 fn socket_for_which_there_is_no_listener_is_told() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut larder = start_on(&home, &socket, "127.0.0.1:0".parse().unwrap(), &origin);
     assert_eq!(larder.wait().unwrap().code(), Some(2));
@@ -149,7 +154,8 @@ fn socket_for_which_there_is_no_listener_is_told() {
 
 #[test]
 fn commands_find_a_service_by_the_directory_that_was_made_for_it() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let folder = home.path().join("run");
     fs::create_dir(&folder).unwrap();
     let url = format!("http://{}", origin.address);

@@ -58,7 +58,8 @@ fn an_origin_that_fails_is_told_once_in_the_log_and_plainly_to_clients() {
 
 #[test]
 fn second_request_is_a_hit() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = Larder::start_reverse(&home, origin.address);
     let first = larder.get("/a");
     assert_eq!((first.status, first.body.as_str(), first.is_hit()), (200, "/a", false));
@@ -69,7 +70,8 @@ fn second_request_is_a_hit() {
 
 #[test]
 fn restart_keeps_what_was_stored() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = Larder::start_reverse(&home, origin.address);
     for number in 0..20 {
         assert_eq!(larder.get(&format!("/{number}")).status, 200);
@@ -86,7 +88,8 @@ fn restart_keeps_what_was_stored() {
 
 #[test]
 fn memory_only_caches_and_leaves_only_the_lock_of_its_socket() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = Larder::start(&home, &["--disk", "none", "--origin", &format!("http://{}", origin.address)]);
     assert!(larder.start_lines.contains("  store    none"), "{}", larder.start_lines);
     larder.get("/a");
@@ -99,7 +102,8 @@ fn memory_only_caches_and_leaves_only_the_lock_of_its_socket() {
 
 #[test]
 fn forward_mode_reaches_loopback_only_if_told_so() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let host = origin.address;
     let request = format!("GET http://{host}/a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
 
@@ -116,7 +120,9 @@ fn forward_mode_reaches_loopback_only_if_told_so() {
 
 #[test]
 fn sites_of_the_configuration_are_served_by_host() {
-    let (home, first, second) = (TempDir::new().unwrap(), Origin::start(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let first = Origin::start();
+    let second = Origin::start();
     let config = home.path().join("larder.toml");
     let site = |host: &str, origin: &Origin| {
         format!("[[site]]\nhosts = [\"{host}\"]\norigin = \"http://{}\"\n", origin.address)
@@ -133,7 +139,8 @@ fn sites_of_the_configuration_are_served_by_host() {
 
 #[test]
 fn admin_listener_counts_requests() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let flags = ["--disk", "none", "--admin", "127.0.0.1:0", "--origin", &format!("http://{}", origin.address)];
     let larder = Larder::start(&home, &flags);
     let admin = admin_of(&larder);
@@ -150,7 +157,8 @@ fn admin_listener_counts_requests() {
 
 #[test]
 fn explain_and_purge_ask_the_running_proxy() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let flags = ["--disk", "none", "--admin", "127.0.0.1:0", "--origin", &format!("http://{}", origin.address)];
     let larder = Larder::start(&home, &flags);
     let admin = admin_of(&larder).to_string();
@@ -191,7 +199,8 @@ fn until_stored(larder: &Larder, path: &str) -> Response {
 
 #[test]
 fn purge_that_the_proxy_could_not_write_down_ends_with_1() {
-    let (home, listener) = (TempDir::new().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let home = TempDir::new().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let admin = listener.local_addr().unwrap().to_string();
     let proxy = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();

@@ -23,7 +23,8 @@ fn sigterm_and_sigint_stop_it_with_code_0() {
 
 #[test]
 fn idle_connections_do_not_keep_it_alive() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = Larder::start_reverse(&home, origin.address);
     let _idle = TcpStream::connect(larder.address).unwrap();
     assert_eq!(larder.get("/a").status, 200);
@@ -75,7 +76,8 @@ fn what_the_end_of_the_time_to_drain_cuts_short_is_in_the_log() {
 
 #[test]
 fn health_checks_fail_before_connections_are_refused() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let file = home.path().join("larder.toml");
     let start = |notice: &str| {
         let text =
@@ -129,7 +131,8 @@ fn lines(log: &Path) -> Vec<String> {
 
 #[test]
 fn other_signals_end_nothing() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let mut larder = Larder::start_reverse(&home, origin.address);
     for signal in [Signal::USR2, Signal::ALARM, Signal::HUP] {
         larder.signal(signal);
@@ -143,8 +146,10 @@ fn other_signals_end_nothing() {
 
 #[test]
 fn sighup_begins_a_new_log_and_loses_no_line() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
-    let (log, moved) = (home.path().join("access.log"), home.path().join("access.log.1"));
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
+    let log = home.path().join("access.log");
+    let moved = home.path().join("access.log.1");
     let url = format!("http://{}", origin.address);
     let mut larder = Larder::start(&home, &["--disk", "none", "--origin", &url, "--access-log", log.to_str().unwrap()]);
     assert_eq!(larder.get("/before").status, 200);
@@ -153,7 +158,8 @@ fn sighup_begins_a_new_log_and_loses_no_line() {
     larder.wait_for_line("SIGHUP: ");
     assert_eq!(larder.get("/after").status, 200);
     assert_eq!(larder.stop(), Some(0));
-    let (before, after) = (lines(&moved), lines(&log));
+    let before = lines(&moved);
+    let after = lines(&log);
     assert_eq!(before.len() + after.len(), 2, "{before:?} {after:?}");
     assert!(after.iter().any(|line| line.contains("/after")), "{after:?}");
 }

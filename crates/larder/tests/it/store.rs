@@ -51,7 +51,8 @@ fn info_and_check_without_a_path_look_at_the_default_store() {
 
 #[test]
 fn a_formatted_store_is_used_as_it_is() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let path = home.path().join("store.larder");
     let shown = path.to_str().unwrap();
     check(
@@ -86,7 +87,8 @@ fn a_formatted_store_is_used_as_it_is() {
 #[test]
 fn formatting_names_what_it_would_destroy_and_wants_to_be_told_twice() {
     let home = TempDir::new().unwrap();
-    let (path, letter) = (home.path().join("store.larder"), home.path().join("letter"));
+    let path = home.path().join("store.larder");
+    let letter = home.path().join("letter");
     let shown = path.to_str().unwrap();
     check(&home, &["format", shown, "--size", "64MiB"], 0, &[]);
     let before = fs::read(&path).unwrap();
@@ -104,7 +106,8 @@ fn formatting_names_what_it_would_destroy_and_wants_to_be_told_twice() {
 
 #[test]
 fn check_finds_damage_and_its_exit_code_says_so() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = Larder::start_reverse(&home, origin.address);
     for number in 0..5 {
         larder.get(&format!("/{number}"));
@@ -148,7 +151,8 @@ fn every_policy_proxies_and_remembers() {
 
 #[test]
 fn several_disks_are_one_store() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let paths = ["a", "b"].map(|name| home.path().join(name).to_str().unwrap().to_owned());
     let address = format!("http://{}", origin.address);
     let flags = ["--disk", &paths[0], "--disk", &paths[1], "--size", "64MiB", "--size", "128MiB", "--origin", &address];

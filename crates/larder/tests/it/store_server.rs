@@ -101,7 +101,8 @@ fn processes_that_share_a_store_read_only_what_was_written() {
     let running: Vec<_> = (1..=4).map(start).collect();
     for process in running {
         let output = process.wait_with_output().unwrap();
-        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}{errors}");
         assert!(!said.starts_with("0 found"), "{said}");
     }
@@ -142,7 +143,8 @@ fn a_client_killed_in_the_middle_of_a_write_leaves_the_old_value() {
 fn a_value_is_invisible_until_its_close_and_not_visible_if_abandoned() {
     let home = TempDir::new().unwrap();
     let server = Server::start(&home, &["--size", "64MiB"]);
-    let (mut writer, mut reader) = (server.connect(), server.connect());
+    let mut writer = server.connect();
+    let mut reader = server.connect();
     let handle = writer.create("page");
     assert_eq!(writer.write(handle, &content(1, 1 << 20)).status, 0);
     assert_eq!(reader.ask(1, &[b"page"]).status, NOT_FOUND);
@@ -159,7 +161,8 @@ fn a_value_is_invisible_until_its_close_and_not_visible_if_abandoned() {
 fn an_open_value_never_gets_bytes_of_another() {
     let home = TempDir::new().unwrap();
     let server = Server::start(&home, &["--size", "64MiB", "--memory", "4MiB"]);
-    let (mut reader, mut writer) = (server.connect(), server.connect());
+    let mut reader = server.connect();
+    let mut writer = server.connect();
     let olds = [("short", content(1, 3000)), ("middle", content(2, 600_000)), ("long", content(3, 3 << 20))];
     olds.iter().for_each(|(key, value)| writer.put(key, value));
     let handles = olds.each_ref().map(|(key, _)| reader.open(key));
@@ -236,7 +239,8 @@ fn reads_begin_anywhere_and_end_with_the_value() {
 fn a_stop_ends_idle_and_writing_clients_at_once() {
     let home = TempDir::new().unwrap();
     let server = Server::start(&home, &["--size", "64MiB"]);
-    let (mut idle, mut writer) = (server.connect(), server.connect());
+    let mut idle = server.connect();
+    let mut writer = server.connect();
     idle.put("page", b"stored");
     let handle = writer.create("page");
     assert_eq!(writer.write(handle, b"unfinished").status, 0);

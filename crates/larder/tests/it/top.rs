@@ -14,7 +14,8 @@ fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
 
 #[test]
 fn top_prints_one_frame_where_there_is_no_terminal() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &[]);
     let empty = said(&home, &["top"]);
     assert!(
@@ -58,7 +59,8 @@ fn top_says_what_to_do_without_a_proxy() {
 
 #[test]
 fn figures_outlive_a_kill() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let larder = start(&home, &origin, &[]);
     assert_eq!(larder.get("/a").status, 200);
     let kept = || {
@@ -83,7 +85,8 @@ fn figures_outlive_a_kill() {
 
 #[test]
 fn a_log_is_written_in_the_form_that_is_asked_for() {
-    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
     let path = home.path().join("access.log");
     let log = path.to_str().unwrap();
     let form = "%m %U %s %{result}x \"%{User-Agent}i\"";

@@ -74,7 +74,9 @@ fn ask_on(address: SocketAddr, ends: &AtomicBool, count: &AtomicUsize) {
 
 /// Reads a response, which must be the one for this path. Returns whether the connection stays open.
 fn read_answer(connection: &mut BufReader<TcpStream>, path: &str) -> bool {
-    let (mut length, mut is_kept, mut first) = (None, true, true);
+    let mut length = None;
+    let mut is_kept = true;
+    let mut first = true;
     loop {
         let mut line = String::new();
         assert_ne!(connection.read_line(&mut line).unwrap(), 0, "the connection ended without an answer: {path}");
@@ -95,10 +97,12 @@ fn read_answer(connection: &mut BufReader<TcpStream>, path: &str) -> bool {
 
 #[test]
 fn upgrade_under_load_loses_no_request_and_keeps_what_is_stored() {
-    let (home, origin) = (home(), Origin::start());
+    let home = home();
+    let origin = Origin::start();
     let mut larder = Larder::start_reverse(&home, origin.address);
     assert_eq!(larder.get("/kept").status, 200);
-    let (ends, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let ends = AtomicBool::new(false);
+    let count = AtomicUsize::new(0);
     let successors = thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| ask_on(larder.address, &ends, &count));
@@ -131,7 +135,8 @@ fn upgrade_under_load_loses_no_request_and_keeps_what_is_stored() {
 /// At stake: a client that sends a request on an idle connection just when the upgrade closes it.
 #[test]
 fn connections_without_a_request_go_over_and_changes_on_them_count() {
-    let (home, origin) = (home(), Origin::start());
+    let home = home();
+    let origin = Origin::start();
     let larder = Larder::start_reverse(&home, origin.address);
     let mut kept = BufReader::new(TcpStream::connect(larder.address).unwrap());
     let mut ask = |method: &str, path: &str| {
@@ -156,7 +161,8 @@ fn connections_without_a_request_go_over_and_changes_on_them_count() {
 
 #[test]
 fn answer_that_has_begun_goes_on_after_an_upgrade() {
-    let (home, origin) = (home(), Origin::start_halting());
+    let home = home();
+    let origin = Origin::start_halting();
     let larder = Larder::start_reverse(&home, origin.address);
     let mut connection = TcpStream::connect(larder.address).unwrap();
     connection.write_all(b"GET /a HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
@@ -181,7 +187,8 @@ fn program(path: &Path, script: &str) -> String {
 
 #[test]
 fn program_that_does_not_start_changes_nothing() {
-    let (home, origin) = (home(), Origin::start());
+    let home = home();
+    let origin = Origin::start();
     let larder = Larder::start_reverse(&home, origin.address);
     assert_eq!(larder.get("/a").status, 200);
     let ending = program(&home.path().join("ending"), "exit 3");
@@ -200,7 +207,8 @@ fn program_that_does_not_start_changes_nothing() {
 
 #[test]
 fn program_that_fails_once_the_store_is_free_has_the_old_one_go_on() {
-    let (home, origin) = (home(), Origin::start());
+    let home = home();
+    let origin = Origin::start();
     let mut larder = Larder::start_reverse(&home, origin.address);
     assert_eq!(larder.get("/a").status, 200);
     // It reports that it can take over, and ends when it should. Its standard input is a socket, which python reads
@@ -223,11 +231,13 @@ fn program_that_fails_once_the_store_is_free_has_the_old_one_go_on() {
 
 #[test]
 fn configuration_that_is_wrong_by_now_is_told_by_upgrade() {
-    let (home, origin) = (home(), Origin::start());
+    let home = home();
+    let origin = Origin::start();
     let file = home.path().join("larder.toml");
     fs::write(&file, "").unwrap();
     let store = home.path().join("store.larder");
-    let (file_flag, store) = (file.to_str().unwrap(), store.to_str().unwrap());
+    let file_flag = file.to_str().unwrap();
+    let store = store.to_str().unwrap();
     let url = format!("http://{}", origin.address);
     let larder = Larder::start(&home, &["--config", file_flag, "--disk", store, "--size", "64MiB", "--origin", &url]);
     assert!(said(&home, &["upgrade", "--check"]).contains("could take over"));

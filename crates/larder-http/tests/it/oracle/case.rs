@@ -99,7 +99,8 @@ impl Case {
         if response.value("date").is_none() {
             response.set("date", date(0));
         }
-        let (request, later) = (Message::default(), Message::default());
+        let request = Message::default();
+        let later = Message::default();
         Self { is_private: false, status: 200, response, request, later_method: "GET", later, after_secs: 3 }
     }
 
@@ -117,7 +118,9 @@ impl Case {
 
     pub(super) fn ours(&self) -> Verdict {
         let settings = self.settings();
-        let (request, response, later) = (self.request.to_fields(), self.response.to_fields(), self.later.to_fields());
+        let request = self.request.to_fields();
+        let response = self.response.to_fields();
+        let later = self.later.to_fields();
         let exchange = storable::Exchange {
             method: &Method::GET,
             request_fields: &request,

@@ -56,8 +56,10 @@ fn malformed_validators_are_not_sent_though_the_oracle_would() {
 /// Returns the name of the difference that a 304 with these validators makes for this stored response, if there is one.
 fn listed_difference(stored: &Message, not_modified: &Message) -> Option<&'static str> {
     let of = |message: &Message, name| message.value(name).map(str::to_owned);
-    let (old_tag, old_modified) = (of(stored, "etag"), of(stored, "last-modified"));
-    let (tag, modified) = (of(not_modified, "etag"), of(not_modified, "last-modified"));
+    let old_tag = of(stored, "etag");
+    let old_modified = of(stored, "last-modified");
+    let tag = of(not_modified, "etag");
+    let modified = of(not_modified, "last-modified");
     match (tag, modified) {
         (Some(tag), _) if old_tag.as_deref() == Some(&format!("W/{tag}")) => Some("strong-304-for-weak"),
         // The tag differs from the stored one, although the date is the same.

@@ -310,7 +310,8 @@ fn show(key: &[u8], len_bytes: u64) -> Vec<u8> {
 fn parse(line: &[u8]) -> Option<PinLine> {
     let space = line.iter().position(|octet| *octet == b' ')?;
     let len_bytes = std::str::from_utf8(&line[..space]).ok()?.parse().ok()?;
-    let (mut key, mut rest) = (Vec::new(), &line[space + 1..]);
+    let mut key = Vec::new();
+    let mut rest = &line[space + 1..];
     while let Some((&octet, after)) = rest.split_first() {
         rest = after;
         if octet == b'%' {

@@ -467,7 +467,8 @@ mod tests {
     #[test]
     fn soft_purge_makes_stale_from_its_moment_on_and_a_hard_one_ends_it() {
         let tag = || PurgeScope::Tag("t".into());
-        let (first, second) = (purge(2, PurgeMode::Soft, tag()), purge(4, PurgeMode::Soft, tag()));
+        let first = purge(2, PurgeMode::Soft, tag());
+        let second = purge(4, PurgeMode::Soft, tag());
         let both = index(&[second.clone(), first.clone()]);
         for (count, at) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
             assert_eq!(judge(&both, URL, &["t"], count), PurgeVerdict::StaleSince(Timestamp::from_secs(at)), "{count}");

@@ -158,13 +158,15 @@ fn parse(line: &str) -> Option<RecordLine> {
         "position" => {
             let (log, rest) = rest.split_once(' ')?;
             let (number, peer) = rest.split_once(' ')?;
-            let (log, number) = (u64::from_str_radix(log, 16).ok()?, number.parse().ok()?);
+            let log = u64::from_str_radix(log, 16).ok()?;
+            let number = number.parse().ok()?;
             RecordLine::Position(LogPosition { peer: peer.into(), log, number, sent: 0 })
         }
         "shared-position" => {
             let mut words = rest.splitn(4, ' ');
             let log = u64::from_str_radix(words.next()?, 16).ok()?;
-            let (number, sent) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            let number = words.next()?.parse().ok()?;
+            let sent = words.next()?.parse().ok()?;
             RecordLine::Position(LogPosition { peer: words.next()?.into(), log, number, sent })
         }
         _ => RecordLine::Made(parse_purge(line)?),
@@ -201,7 +203,8 @@ pub(crate) fn parse_purge(line: &str) -> Option<Purge> {
         _ => return None,
     };
     let at = Timestamp::from_millis(words.next()?.parse().ok()?);
-    let (kind, name) = (words.next()?, words.next()?);
+    let kind = words.next()?;
+    let name = words.next()?;
     let scope = match kind {
         "all" => PurgeScope::All,
         "site" => PurgeScope::Site(name.into()),

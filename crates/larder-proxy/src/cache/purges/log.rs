@@ -133,7 +133,8 @@ impl PurgeLog {
         if position < self.start || position > end {
             return LogSlice { log, is_reset: true, purges: Vec::new(), position: end, end, sent: 0 };
         }
-        let (mut purges, mut bytes) = (Vec::<Purge>::new(), 0);
+        let mut purges = Vec::<Purge>::new();
+        let mut bytes = 0;
         let first = self.entries.partition_point(|purge| purge.number <= position);
         for purge in self.entries.range(first..).take_while(|purge| purge.number <= end) {
             let is_next = purges.last().is_none_or(|last| last.number < purge.number);

@@ -4,10 +4,11 @@
 //! Owns: the table of refusals. Invariants: one client's refusals do not affect other clients. The table is bounded.
 //! When it is full, the oldest refusal of the client with the most refusals is dropped.
 
+use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -25,7 +26,7 @@ impl ClientRefusals {
     /// Records a client's refusal. Returns its number within [`LET_THROUGH_FOR`], or `None` if the limit was already
     /// reached.
     pub(super) fn note(&self, client: IpAddr, host: &str, now: Instant) -> Option<u32> {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock().ignore_poison();
         let key = (client.to_canonical(), Box::from(host));
         if !table.contains_key(&key) && table.len() >= COUNT_MAX {
             make_room(&mut table);
@@ -45,7 +46,7 @@ impl ClientRefusals {
 
     /// Returns whether a client refused a host's certificate so often that its connections there are tunnelled.
     pub(super) fn is_let_through(&self, client: IpAddr, host: &str, now: Instant) -> bool {
-        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.lock().ignore_poison();
         table
             .get(&(client.to_canonical(), Box::from(host)))
             .is_some_and(|refused| refused.count >= REFUSAL_COUNT_MAX && refused.is_recent(now))
@@ -85,7 +86,8 @@ mod tests {
 
     #[test]
     fn refusals_by_one_client_change_nothing_for_another() {
-        let (refusals, start) = (ClientRefusals::default(), Instant::now());
+        let refusals = ClientRefusals::default();
+        let start = Instant::now();
         refusals.note(OTHER, "b.example", start);
         for count in 0..REFUSAL_COUNT_MAX {
             refusals.note(ONE, "a.example", start + Duration::from_millis(count.into()));
@@ -100,7 +102,8 @@ mod tests {
 
     #[test]
     fn host_is_let_through_for_an_hour_after_three_refusals() {
-        let (refusals, start) = (ClientRefusals::default(), Instant::now());
+        let refusals = ClientRefusals::default();
+        let start = Instant::now();
         for count in 1..=3 {
             assert!(!refusals.is_let_through(ONE, "a.example", start));
             assert_eq!(refusals.note(ONE, "a.example", start), Some(count));
@@ -114,7 +117,8 @@ mod tests {
 
     #[test]
     fn refusals_of_long_ago_do_not_count() {
-        let (refusals, start) = (ClientRefusals::default(), Instant::now());
+        let refusals = ClientRefusals::default();
+        let start = Instant::now();
         for hour in 0..5 {
             assert_eq!(refusals.note(ONE, "a.example", start + LET_THROUGH_FOR * hour), Some(1));
         }
@@ -122,7 +126,8 @@ mod tests {
 
     #[test]
     fn table_stays_bounded_and_keeps_who_was_refused_last() {
-        let (refusals, start) = (ClientRefusals::default(), Instant::now());
+        let refusals = ClientRefusals::default();
+        let start = Instant::now();
         for host in 0..2 * COUNT_MAX {
             refusals.note(ONE, &host.to_string(), start + Duration::from_millis(host as u64));
         }

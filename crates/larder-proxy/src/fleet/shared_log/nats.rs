@@ -65,7 +65,8 @@ impl NatsStream {
         count_max: usize,
     ) -> Result<Self, String> {
         let nonce = secret::nonce().ok_or("the system has no random numbers")?;
-        let (socket, stream) = (LineSocket::connect(&log.host, log.port).await?, log.stream.clone());
+        let socket = LineSocket::connect(&log.host, log.port).await?;
+        let stream = log.stream.clone();
         let inbox = format!("_INBOX.{nonce}");
         let mut nats = Self { socket, stream, inbox, request_count: 0, is_subscribed: false, is_woken: false };
         let greeting = nats.socket.line().await?;
@@ -124,7 +125,8 @@ impl NatsStream {
             self.socket.send(subscribe.as_bytes()).await?;
             self.is_subscribed = true;
         }
-        let (end, mut pause) = (Instant::now() + wait, STORING_PAUSE_MIN);
+        let end = Instant::now() + wait;
+        let mut pause = STORING_PAUSE_MIN;
         loop {
             let last = self.bounds().await?.map_or(0, |bounds| bounds.last);
             if last > number {
@@ -208,7 +210,9 @@ impl NatsStream {
         }
         let state = &checked(response)?["state"];
         let figure = |name: &str| state[name].as_u64().ok_or(STRANGE);
-        let (count, first, last) = (figure("messages")?, figure("first_seq")?, figure("last_seq")?);
+        let count = figure("messages")?;
+        let first = figure("first_seq")?;
+        let last = figure("last_seq")?;
         Ok(Some(StreamBounds { count, first, last }))
     }
 
@@ -228,7 +232,8 @@ impl NatsStream {
 
     async fn publish(&mut self, subject: &str, payload: &[u8]) -> Result<(), String> {
         self.request_count += 1;
-        let (inbox, number) = (&self.inbox, self.request_count);
+        let inbox = &self.inbox;
+        let number = self.request_count;
         let mut octets = format!("PUB {subject} {inbox}.{number} {}\r\n", payload.len()).into_bytes();
         octets.extend_from_slice(payload);
         octets.extend_from_slice(b"\r\n");
@@ -270,13 +275,15 @@ impl NatsStream {
                 NatsMessage::Wake
             }
             ["MSG", subject, INBOX, .., len] => {
-                let (number, len) = (self.number_of(subject)?, len.parse().map_err(|_| STRANGE)?);
+                let number = self.number_of(subject)?;
+                let len = len.parse().map_err(|_| STRANGE)?;
                 let payload = self.socket.block(len).await?.map_or(NatsPayload::TooLong, NatsPayload::Octets);
                 NatsMessage::Response(number, payload)
             }
             // Only a server without a responder sends fields.
             ["HMSG", subject, INBOX, .., len] => {
-                let (number, len) = (self.number_of(subject)?, len.parse().map_err(|_| STRANGE)?);
+                let number = self.number_of(subject)?;
+                let len = len.parse().map_err(|_| STRANGE)?;
                 self.socket.block(len).await?;
                 NatsMessage::Response(number, NatsPayload::NoResponder)
             }

@@ -56,7 +56,8 @@ impl RedisStream {
 
     /// Returns the entry with a number.
     pub(super) async fn at(&mut self, number: u64) -> Result<Option<StreamEntry>, String> {
-        let (stream, id) = (self.stream.clone(), id_of(number));
+        let stream = self.stream.clone();
+        let id = id_of(number);
         Ok(self.entries_of(&["XRANGE", &stream, &id, &id]).await?.pop())
     }
 
@@ -67,7 +68,9 @@ impl RedisStream {
         count: usize,
         wait: Duration,
     ) -> Result<Vec<StreamEntry>, String> {
-        let (stream, id, count) = (self.stream.clone(), id_of(number), count.to_string());
+        let stream = self.stream.clone();
+        let id = id_of(number);
+        let count = count.to_string();
         // To Redis, a wait of 0 means forever.
         let block = wait.as_millis().max(1).to_string();
         let mut words = vec!["XREAD", "COUNT", &count];
@@ -87,7 +90,8 @@ impl RedisStream {
 
     /// Appends an entry, and drops the oldest entries above `count_max`.
     pub(super) async fn append(&mut self, text: &str, count_max: usize) -> Result<(), String> {
-        let (stream, count_max) = (self.stream.clone(), count_max.to_string());
+        let stream = self.stream.clone();
+        let count_max = count_max.to_string();
         self.command(&["XADD", &stream, "MAXLEN", "~", &count_max, "*", FIELD, text]).await.map(drop)
     }
 

@@ -74,7 +74,8 @@ async fn connect(client: &FleetTls, server: &FleetTls, host: &str) -> (Result<()
 
 #[tokio::test]
 async fn nodes_with_certificates_of_one_ca_connect_by_names_and_by_addresses() {
-    let (directory, ca) = (tempfile::tempdir().unwrap(), FleetAuthority::new("fleet"));
+    let directory = tempfile::tempdir().unwrap();
+    let ca = FleetAuthority::new("fleet");
     let hosts = ["a.example", "10.0.0.2"];
     let [a, b] = hosts.map(|host| load(&fleet(&hosts, ca.sign(directory.path(), host, &[&ca], false))));
     assert_eq!(connect(&a, &b, "10.0.0.2").await, (Ok(()), Ok(())));
@@ -89,7 +90,8 @@ async fn nodes_with_certificates_of_one_ca_connect_by_names_and_by_addresses() {
 #[tokio::test]
 async fn certificate_that_is_no_nodes_is_refused_by_both_ends_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
-    let (ca, foreign) = (FleetAuthority::new("fleet"), FleetAuthority::new("foreign"));
+    let ca = FleetAuthority::new("fleet");
+    let foreign = FleetAuthority::new("foreign");
     let hosts = ["a.example", "b.example"];
     let good = load(&fleet(&hosts, ca.sign(directory.path(), "a.example", &[&ca], false)));
     let sign = |by: &FleetAuthority, host, is_expired| by.sign(directory.path(), host, &[&ca, &foreign], is_expired);
@@ -107,7 +109,8 @@ async fn certificate_that_is_no_nodes_is_refused_by_both_ends_with_the_reason() 
         let told = asking.unwrap_err();
         assert!(told.starts_with("its certificate was rejected: ") && told.contains(why), "{told}");
         let (asking, serving) = connect(&bad, &good, "a.example").await;
-        let (asking, serving) = (asking.unwrap_err(), serving.unwrap_err());
+        let asking = asking.unwrap_err();
+        let serving = serving.unwrap_err();
         assert!(asking.contains(alert), "{why}: {asking}");
         assert!(serving.contains("certificate"), "{serving}");
     }
@@ -116,7 +119,8 @@ async fn certificate_that_is_no_nodes_is_refused_by_both_ends_with_the_reason() 
 #[test]
 fn own_certificate_that_the_other_nodes_would_refuse_is_refused_at_start() {
     let directory = tempfile::tempdir().unwrap();
-    let (ca, foreign) = (FleetAuthority::new("fleet"), FleetAuthority::new("foreign"));
+    let ca = FleetAuthority::new("fleet");
+    let foreign = FleetAuthority::new("foreign");
     let refused = |fleet: &Fleet| FleetTls::load(fleet).err().unwrap();
     let told = refused(&fleet(&["a.example"], foreign.sign(directory.path(), "a.example", &[&ca], false)));
     assert!(

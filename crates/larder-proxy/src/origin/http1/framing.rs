@@ -151,7 +151,9 @@ impl BodyDecoder {
 
 impl ChunkDecoder {
     fn new(limits: HeadLimits) -> Self {
-        let (chunk_bytes, extension_bytes, trailer_count) = (0, 0, 0);
+        let chunk_bytes = 0;
+        let extension_bytes = 0;
+        let trailer_count = 0;
         Self { place: ChunkPlace::Start, chunk_bytes, extension_bytes, trailers: Vec::new(), trailer_count, limits }
     }
 

@@ -272,7 +272,8 @@ fn head_beyond_the_limits_is_an_error_before_it_has_ended() {
 fn octets_after_a_response_belong_to_nobody() {
     for (text, body) in &RESPONSES {
         for garbage in ["x", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"] {
-            let (together, text) = ([text, garbage].concat(), text.as_bytes());
+            let together = [text, garbage].concat();
+            let text = text.as_bytes();
             for pieces in [&[together.as_bytes()][..], &[text, garbage.as_bytes()]] {
                 let received = exchange(Method::GET, pieces, false);
                 assert_eq!((String::from_utf8_lossy(&received.body).as_ref(), &received.ended), (*body, &Some(Ok(()))));

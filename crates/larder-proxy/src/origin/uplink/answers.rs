@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn origins_that_answered_are_known_and_counted() {
-        let (answers, start) = (RecentAnswers::new(), Instant::now());
+        let answers = RecentAnswers::new();
+        let start = Instant::now();
         let origins = ["a.example", "b.example"].map(|host| Origin::of_client(host, 80));
         assert!(!answers.has_within(&origins[0], Duration::from_secs(60)));
         for _ in 0..3 {

@@ -163,7 +163,8 @@ mod tests {
     /// Returns a judge, and its verdict, after these hosts failed, one a second, while `answering_count` others
     /// responded.
     fn after(hosts: impl IntoIterator<Item = usize>, answering_count: usize) -> (SilenceJudge, SilenceVerdict) {
-        let (mut judge, start) = (SilenceJudge::default(), Instant::now());
+        let mut judge = SilenceJudge::default();
+        let start = Instant::now();
         let mut last = SilenceVerdict::Unchanged;
         for (second, host) in hosts.into_iter().enumerate() {
             last = judge.handle_silence(&origin(host), start + Duration::from_secs(second as u64), answering_count);
@@ -189,7 +190,8 @@ mod tests {
 
     #[test]
     fn one_host_is_one_server_on_its_usual_ports() {
-        let (mut judge, now) = (SilenceJudge::default(), Instant::now());
+        let mut judge = SilenceJudge::default();
+        let now = Instant::now();
         for port in [80, 443] {
             for host in ["a", "b"] {
                 assert_eq!(judge.handle_silence(&Origin::of_client(host, port), now, 0), SilenceVerdict::Unchanged);
@@ -200,7 +202,8 @@ mod tests {
 
     #[test]
     fn failures_that_are_long_past_do_not_count() {
-        let (mut judge, start) = (SilenceJudge::default(), Instant::now());
+        let mut judge = SilenceJudge::default();
+        let start = Instant::now();
         for (host, minutes) in [(1, 0), (2, 1), (3, 2), (4, 3)] {
             let now = start + Duration::from_mins(minutes);
             assert_eq!(judge.handle_silence(&origin(host), now, 0), SilenceVerdict::Unchanged);

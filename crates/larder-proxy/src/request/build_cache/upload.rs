@@ -246,7 +246,8 @@ impl Upload {
         }
         let work = self.work;
         let head = self.head.with_body(place).detached().after_purges(work.purge_count);
-        let (primary, key) = (Arc::clone(&self.primary), Arc::clone(&self.primary));
+        let primary = Arc::clone(&self.primary);
+        let key = Arc::clone(&self.primary);
         let place = StorePlace { primary, key, marker: None, group: 0, admission: StoreAdmission::Granted };
         // The status is a promise, so nothing of the entry may be in memory only. The same flush covers the chunks,
         // which were committed earlier.
@@ -258,7 +259,8 @@ impl Upload {
 
     async fn store_chunk(&mut self, pieces: Vec<Bytes>) -> Result<(), UploadRefusal> {
         let chunks = self.chunks.get_or_insert_with(|| {
-            let (primary, key) = (Arc::clone(&self.primary), Arc::clone(&self.primary));
+            let primary = Arc::clone(&self.primary);
+            let key = Arc::clone(&self.primary);
             let keys = BodyKeys { primary, key, representation: self.representation };
             ChunkedBody::new(&self.cache, keys, &self.head, self.told_len)
         });
@@ -272,7 +274,8 @@ impl Upload {
     /// Takes the first `len` of the bytes that are not stored yet.
     fn take_pieces(&mut self, len: u64) -> Vec<Bytes> {
         debug_assert!(len <= self.pending_bytes, "{len} of {} bytes", self.pending_bytes);
-        let (mut taken, mut left) = (Vec::new(), len);
+        let mut taken = Vec::new();
+        let mut left = len;
         let mut rest = Vec::new();
         for mut piece in std::mem::take(&mut self.pieces) {
             let count = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());

@@ -48,7 +48,8 @@ pub(crate) fn cases(text: &str) -> Vec<Case> {
             continue;
         }
         let case = cases.last_mut().expect("a case begins with its name");
-        let (kind, rest) = (line.as_bytes()[0], line.get(2..).unwrap_or_default());
+        let kind = line.as_bytes()[0];
+        let rest = line.get(2..).unwrap_or_default();
         match kind {
             b'>' => {
                 case.sent.extend(unescape(rest));

@@ -101,7 +101,8 @@ fn requests_over_http2_that_http1_would_read_in_two_ways_are_refused() {
         if outcome == Outcome::Status(200) {
             wrong.push(format!("{name}: {outcome:?}"));
         }
-        let (got, next) = (origin.take(), open().request(&fields_of(&[(":method", "GET")], &[]), ""));
+        let got = origin.take();
+        let next = open().request(&fields_of(&[(":method", "GET")], &[]), "");
         if !got.is_empty() || next != Outcome::Status(200) || origin.take().len() != 1 {
             wrong.push(format!("{name}: the origin got {got:?}, and what followed was {next:?}"));
         }

@@ -29,8 +29,10 @@ impl Recording {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (got, stopped) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
-        let (keeping, ending) = (Arc::clone(&got), Arc::clone(&stopped));
+        let got = Arc::<Mutex<Vec<_>>>::default();
+        let stopped = Arc::<AtomicBool>::default();
+        let keeping = Arc::clone(&got);
+        let ending = Arc::clone(&stopped);
         std::thread::spawn(move || {
             for socket in listener.incoming() {
                 if ending.load(Ordering::SeqCst) {

@@ -112,7 +112,8 @@ impl Stage {
 fn intercept(config: &mut ProxyConfig, origin: OriginUrl, directory: &TempDir) -> CertificateDer<'static> {
     let hosts = HostRules { hosts: vec![HOST.parse().unwrap()], except: Vec::new() };
     let authority = Authority::generate(&hosts.hosts, Duration::from_hours(1)).unwrap();
-    let (certificate, key) = (directory.path().join("ca.pem"), directory.path().join("ca.key"));
+    let certificate = directory.path().join("ca.pem");
+    let key = directory.path().join("ca.key");
     std::fs::write(&certificate, authority.certificate_pem()).unwrap();
     std::fs::write(&key, authority.key_pem()).unwrap();
     (config.forward, config.default_origin) = (true, None);

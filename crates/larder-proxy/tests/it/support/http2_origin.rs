@@ -56,7 +56,8 @@ impl Http2Origin {
         });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let (address, serving) = (listener.local_addr().unwrap(), Arc::clone(&shared));
+        let address = listener.local_addr().unwrap();
+        let serving = Arc::clone(&shared);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
@@ -65,7 +66,8 @@ impl Http2Origin {
                 loop {
                     let (socket, _) = listener.accept().await.unwrap();
                     serving.connections.fetch_add(1, SeqCst);
-                    let (serving, acceptor) = (Arc::clone(&serving), acceptor.clone());
+                    let serving = Arc::clone(&serving);
+                    let acceptor = acceptor.clone();
                     tokio::spawn(async move {
                         match acceptor {
                             Some(acceptor) => {

@@ -48,7 +48,8 @@ impl Nodes {
         let secret = directory.path().join("secret");
         fs::write(&secret, "0123456789abcdef").unwrap();
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-        let (running, origin) = (NAMES.map(|_| None).into(), Origin::start(handle));
+        let running = NAMES.map(|_| None).into();
+        let origin = Origin::start(handle);
         let named = NAMES.map(|name| OwnerNode { name: name.to_owned(), weight: 1 });
         let owners = OwnerTable::new(&named).unwrap();
         let mut nodes = Self { owners, running, addresses, origin, directory, change: Box::new(change) };

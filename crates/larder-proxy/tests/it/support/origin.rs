@@ -198,7 +198,8 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Rec
         return Ok(None);
     }
     let mut parts = line.split_whitespace().map(str::to_owned);
-    let (method, target) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let method = parts.next().unwrap_or_default();
+    let target = parts.next().unwrap_or_default();
     let mut fields = Vec::new();
     loop {
         let mut line = String::new();

@@ -81,7 +81,8 @@ impl StreamServer {
         let server = self.clone();
         thread::spawn(move || {
             for socket in listener.incoming() {
-                let (socket, server) = (socket.unwrap(), server.clone());
+                let socket = socket.unwrap();
+                let server = server.clone();
                 let mut state = server.lock();
                 if !state.is_up {
                     return;

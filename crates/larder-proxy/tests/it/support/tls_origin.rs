@@ -93,12 +93,16 @@ impl TlsOrigin {
     pub(crate) fn start(config: ServerConfig) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (connections, heads) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
-        let (counted, seen, config) = (Arc::clone(&connections), Arc::clone(&heads), Arc::new(config));
+        let connections = Arc::<AtomicUsize>::default();
+        let heads = Arc::<Mutex<Vec<String>>>::default();
+        let counted = Arc::clone(&connections);
+        let seen = Arc::clone(&heads);
+        let config = Arc::new(config);
         std::thread::spawn(move || {
             for socket in listener.incoming() {
                 counted.fetch_add(1, SeqCst);
-                let (config, seen) = (Arc::clone(&config), Arc::clone(&seen));
+                let config = Arc::clone(&config);
+                let seen = Arc::clone(&seen);
                 // A client that refuses the certificate breaks off.
                 std::thread::spawn(move || drop(serve(socket.unwrap(), config, &seen)));
             }

@@ -28,7 +28,8 @@ pub(crate) fn figure_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let mut report = Report::new("Markatos et al., Figure 2: disk operations against the size of the disk");
     let mut table = Table::new("", &["disk, GB", "writes", "reads", "reads + writes", "deletes"]);
     for (size_gb, counts) in SIZES_GB.iter().zip(&counts) {
-        let (reads, writes) = (counts.reads as f64, counts.writes as f64);
+        let reads = counts.reads as f64;
+        let writes = counts.writes as f64;
         table.push(format!("{size_gb}"), vec![writes, reads, reads + writes, counts.deletes as f64]);
     }
     let at_2_gb = counts[3];
@@ -126,7 +127,10 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
         points.push((*blocks as f64, seconds / 3600.0));
     }
     let at = |blocks: u64| points[THRESHOLDS.iter().position(|known| *known == blocks).expect("it was run")].1;
-    let (at_1, at_10, at_64, at_256) = (at(1), at(10), at(64), at(256));
+    let at_1 = at(1);
+    let at_10 = at(10);
+    let at_64 = at(64);
+    let at_256 = at(256);
     let printed = |what: &str, simulated: f64| Comparison::published("markatos-figure5", what, simulated);
     report.comparisons = vec![
         printed("end of the fast fall, about", knee(&points)),
@@ -160,7 +164,8 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
 
 /// Returns the x of the point of a falling curve that is farthest from the line between its ends.
 fn knee(points: &[(f64, f64)]) -> f64 {
-    let (first, last) = (points[0], points[points.len() - 1]);
+    let first = points[0];
+    let last = points[points.len() - 1];
     let below = |(x, y): &(f64, f64)| (first.1 - y) / (first.1 - last.1) - (x - first.0) / (last.0 - first.0);
     points.iter().max_by(|one, other| below(one).total_cmp(&below(other))).map_or(first.0, |(x, _)| *x)
 }

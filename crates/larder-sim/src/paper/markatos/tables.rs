@@ -50,7 +50,8 @@ pub(crate) fn table_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
         let ratio = simulated[over] / simulated[under];
         report.comparisons.push(Comparison::new(what, "times", ValueKind::Derived, rates[over] / rates[under], ratio));
     }
-    let (buddy, lazy) = (&outcomes[3], &outcomes[6]);
+    let buddy = &outcomes[3];
+    let lazy = &outcomes[6];
     report.comparisons.extend([
         printed("LAZY-READS-LOC over SQUID", simulated[7] / simulated[1]),
         printed("BUDDY: time of an operation", buddy.passed.as_secs_f64() * 1e3 / buddy.counts.operations() as f64),

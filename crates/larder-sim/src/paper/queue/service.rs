@@ -212,7 +212,9 @@ impl ServingMachine<'_> {
         let Some(number) = self.visiting else { return };
         let demands = self.demands;
         let request = &mut self.requests[number];
-        let (demand, disk, visit) = (&demands[request.demand], request.disk, request.visits);
+        let demand = &demands[request.demand];
+        let disk = request.disk;
+        let visit = request.visits;
         request.visits += 1;
         let read = demand.reads.get(visit).copied();
         let stores: &[DiskOperation] = if visit == 0 { &demand.stores } else { &[] };

@@ -130,7 +130,8 @@ impl ClustersEngine {
         });
         state.clusters.note_waiting(group, now);
         let first = state.clusters.first(place.cluster);
-        let (offset_sectors, sectors) = (place.offset_sectors, place.sectors);
+        let offset_sectors = place.offset_sectors;
+        let sectors = place.sectors;
         let own = EntryPlace { cluster: place.cluster, offset_sectors, sectors };
         let id = state.entries.insert(key_hash, own, first);
         state.clusters.set_first(place.cluster, Some(id));

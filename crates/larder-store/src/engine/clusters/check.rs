@@ -9,7 +9,8 @@ impl CheckedState for ClustersState {
         self.entries.check();
         let mut chained = 0;
         for cluster in self.clusters.used() {
-            let (mut count, mut sectors) = (0, 0);
+            let mut count = 0;
+            let mut sectors = 0;
             for (key_hash, place) in self.entries.chain(self.clusters.first(cluster)) {
                 assert_eq!(place.cluster, cluster, "an entry is chained to its own cluster");
                 assert_eq!(self.entries.find(key_hash), Some(place), "what is chained is found");

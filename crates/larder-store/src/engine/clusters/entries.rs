@@ -112,7 +112,8 @@ impl EntryTable {
 
     /// Removes a whole chain. Returns the number of its entries.
     pub(crate) fn remove_all(&mut self, first: Option<EntryId>) -> u64 {
-        let (mut next, mut count) = (first, 0);
+        let mut next = first;
+        let mut count = 0;
         while let Some(id) = next {
             next = self.entry(id).link;
             let at = self.head_of(self.entry(id).key());

@@ -71,7 +71,8 @@ impl ClustersEngine {
     /// Writes an entry again if it is still at the place where its record was read.
     fn keep(self: &Arc<Self>, key_hash: KeyHash, found: FoundInCluster, record: &Bytes) {
         let Ok(decoded) = DecodedRecord::decode(self.volume.id, record) else { return };
-        let (meta, key) = (&decoded.meta, &record[decoded.key.clone()]);
+        let meta = &decoded.meta;
+        let key = &record[decoded.key.clone()];
         let is_it = meta.kind == RecordKind::Entry && meta.sequence == found.1 && meta.hash.key_hash() == key_hash;
         // A damaged body would get a valid place.
         if !is_it || !decoded.verifies_here(record) {

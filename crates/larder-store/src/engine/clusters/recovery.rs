@@ -145,7 +145,8 @@ impl ClustersState {
     fn take_up(&mut self, listing: &SnapshotEntry) {
         let per_cluster = self.sectors_per_cluster();
         let Ok(cluster) = u32::try_from(listing.place / per_cluster) else { return };
-        let (offset_sectors, sectors) = ((listing.place % per_cluster) as u16, listing.sectors as u16);
+        let offset_sectors = (listing.place % per_cluster) as u16;
+        let sectors = listing.sectors as u16;
         let span = (u64::from(offset_sectors) + u64::from(listing.sectors)).div_ceil(per_cluster);
         if self.entries.find(listing.key_hash).is_some() || self.entries.is_full() || cluster >= self.area.count {
             return self.checkpoint.note_outdated();

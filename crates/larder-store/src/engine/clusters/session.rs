@@ -154,7 +154,8 @@ fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
 fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
     let mut words = words.iter().copied();
     while let Some(cluster) = words.next() {
-        let (sequence, spans) = (words.next()?, words.next()?);
+        let sequence = words.next()?;
+        let spans = words.next()?;
         // A cluster without entries would have been freed.
         if spans & 0xFFFF == 0 || !state.clusters.resume(cluster, sequence, u8::try_from(spans >> 16).ok()?) {
             return None;

@@ -146,7 +146,8 @@ impl MapJournal {
     pub(crate) fn next_write(&mut self, durable: u64, epoch: u32) -> Option<JournalWrite> {
         let run = self.run.filter(|_| self.in_flight == 0 && self.stalled_at.is_none())?;
         let first = self.sealed.front()?.number;
-        let (slot, end) = (first % self.page_count, self.needed_from + self.page_count);
+        let slot = first % self.page_count;
+        let end = self.needed_from + self.page_count;
         let room = (self.page_count - slot).min(end.checked_sub(first)?) as usize;
         let count = self.sealed.len().min(TRANSFER_PAGE_COUNT).min(room);
         if count == 0 {

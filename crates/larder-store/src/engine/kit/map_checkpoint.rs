@@ -123,7 +123,8 @@ impl MapCheckpoint {
 impl SnapshotWalk {
     fn new(checkpoint: &MapCheckpoint, generation: u64) -> Option<Self> {
         let recovery = checkpoint.header.recovery?;
-        let (place, journal_from) = ((recovery.place + 1) % PLACE_COUNT, checkpoint.journal.next());
+        let place = (recovery.place + 1) % PLACE_COUNT;
+        let journal_from = checkpoint.journal.next();
         let recovery = MapRecovery { generation, place, journal_from, run: checkpoint.journal.run(), epoch: 0 };
         Some(Self::of(recovery))
     }
@@ -376,7 +377,8 @@ async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let header = {
         let mut state = engine.lock_map_state();
         // Read now, not when the snapshot began: later changes in the journal may be beyond the old pointer.
-        let (pointer, slot_counts) = (state.pointer(), state.slot_counts());
+        let pointer = state.pointer();
+        let slot_counts = state.slot_counts();
         let before = &state.checkpoint().header;
         SnapshotHeader {
             generation: walk.recovery.generation.max(before.generation + 1),

@@ -86,7 +86,8 @@ impl OpenPack {
     /// pack's sequence. Returns the record's offset in the pack.
     pub(crate) fn append(&mut self, parcel: PackRecord, write: impl FnOnce(&mut [u8], u32)) -> u64 {
         assert!(self.takes(parcel.len_bytes), "the caller seals a full pack first");
-        let (at, len) = (self.used_bytes, self.packed(parcel.len_bytes));
+        let at = self.used_bytes;
+        let len = self.packed(parcel.len_bytes);
         let target = &mut self.buffer.as_mut_slice()[at as usize..(at + len) as usize];
         target[parcel.len_bytes as usize..].fill(0);
         write(&mut target[..parcel.len_bytes as usize], self.sequence);
@@ -117,7 +118,8 @@ impl OpenPack {
         bytes[..self.shape.directory_bytes as usize].fill(0);
         bytes[self.used_bytes as usize..].fill(0);
         pack::encode(volume, header, &self.listings, bytes);
-        let (offset_bytes, sequence) = (self.offset_bytes, self.sequence);
+        let offset_bytes = self.offset_bytes;
+        let sequence = self.sequence;
         SealedPack { offset_bytes, sequence, buffer: Arc::new(self.buffer), listings: self.listings, failures: 0 }
     }
 

@@ -100,7 +100,8 @@ impl UnpackedSet {
     pub(crate) fn empty(shape: &SetShape) -> Self {
         let mut ways = [SetWay::default(); WAYS_MAX];
         ways.iter_mut().enumerate().for_each(|(way, slot)| slot.rank = way as u8);
-        let (way_count, place_count) = (shape.ways as usize, shape.positions as usize);
+        let way_count = shape.ways as usize;
+        let place_count = shape.positions as usize;
         Self { ways, places: [SetPlace::default(); WAYS_MAX], way_count, place_count }
     }
 
@@ -227,7 +228,8 @@ impl UnpackedSet {
     /// Checks that the ranks are a permutation, that no two ways have the same tag unless that is permitted, and that
     /// empty ways have the last ranks.
     pub(crate) fn check(&self) {
-        let (mut ranks, entries) = (0_u32, self.entries());
+        let mut ranks = 0_u32;
+        let entries = self.entries();
         for (at, way) in self.ways().iter().enumerate() {
             ranks |= 1 << way.rank;
             let is_unique = way.tag == 0 || self.find(way.tag) == Some(at);

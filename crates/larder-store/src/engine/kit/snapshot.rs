@@ -136,7 +136,9 @@ struct PageContent {
 fn decode(volume: &Volume, page: &[u8]) -> Option<PageContent> {
     let sound = mended_block(volume.id, MAGIC, page)?;
     let mut fields = FieldReader::new(&sound[8..]);
-    let (number, _, index) = (fields.u32()?, fields.u32()?, fields.u64()?);
+    let number = fields.u32()?;
+    let _ = fields.u32()?;
+    let index = fields.u64()?;
     let mut words = Vec::with_capacity(WORDS_PER_PAGE);
     while let Some(word) = fields.u32() {
         words.push(word);

@@ -5,8 +5,9 @@
 //! debug builds, a check examines at most [`LOOKS_PER_CHANGE`] items per change on average: a small state is checked at
 //! every change, a large one only after many changes.
 
+use crate::sync::IgnorePoison;
 use crate::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     volume::failure::FailureMark,
 };
 use std::{
@@ -59,7 +60,7 @@ impl<S: CheckedState> StateLock<S> {
 
     pub(crate) fn lock(&self) -> LockedState<'_, S> {
         // A poisoned state is marked, and the fence drops whatever is found in it.
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock().ignore_poison();
         LockedState { inner, failure: &self.failure, is_changed: false, was_panicking: thread::panicking() }
     }
 }

@@ -244,7 +244,8 @@ mod tests {
     fn a_long_entry_gets_in_as_often_as_the_objective_says() {
         assert_eq!(admitted(Objective::Bytes), 20_000);
         // The mean length is 64 sectors, four sevenths of the long entries' length.
-        let (balanced, requests) = (admitted(Objective::Balanced), admitted(Objective::Requests));
+        let balanced = admitted(Objective::Balanced);
+        let requests = admitted(Objective::Requests);
         assert!((10_500..12_500).contains(&balanced), "{balanced}");
         assert!((5_700..7_500).contains(&requests), "{requests}");
     }

@@ -83,7 +83,8 @@ impl LogEngine {
     /// of this key must take precedence over that record.
     pub(super) fn note_removed(&self, key_hash: KeyHash, segment: Option<SegmentId>, log: &LogState) {
         if let (Some(gate), Some(segment), true) = (&self.gate, segment, log.has_probation()) {
-            let (address, of) = (self.index.address(key_hash), self.segments.segment_use(segment));
+            let address = self.index.address(key_hash);
+            let of = self.segments.segment_use(segment);
             // A later probation segment takes precedence over the records of an earlier one, so only main segments
             // matter.
             if of.generation() == SegmentRow::Main {

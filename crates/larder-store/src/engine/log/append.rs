@@ -369,7 +369,8 @@ impl LogEngine {
 
     fn unit_written(self: &Arc<Self>, ticket: u64, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
-        let (mut actions, mut lost) = (Vec::new(), Vec::new());
+        let mut actions = Vec::new();
+        let mut lost = Vec::new();
         let woken = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
         for LostRecord { key_hash, position, key } in lost {
             let matches = self.index.peek(key_hash);

@@ -27,6 +27,7 @@ use super::{
     index::{IndexSlot, LogIndex},
     layout::checkpoint::{CheckpointArea, CheckpointPlaces},
 };
+use crate::sync::IgnorePoison;
 use crate::{
     Result,
     device::AlignedBuffer,
@@ -36,7 +37,7 @@ use crate::{
         superblock::VolumeShape,
     },
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     units::{BLOCK_BYTES, SegmentGeometry},
@@ -145,7 +146,7 @@ impl LogCheckpoints {
     }
 
     fn lock(&self) -> MutexGuard<'_, CheckpointShared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock().ignore_poison()
     }
 }
 

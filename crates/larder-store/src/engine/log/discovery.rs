@@ -219,7 +219,8 @@ fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damage
 
 /// Reads the evidence of a segment's last use. The header of the first unit is the first block written in a new use.
 async fn probe(engine: &LogEngine, segment: SegmentId) -> ProbedSegment {
-    let (geometry, id) = (&engine.geometry, engine.volume.id);
+    let geometry = &engine.geometry;
+    let id = engine.volume.id;
     let first = read_blocks(engine, geometry.segment_start_bytes(segment), BLOCK_BYTES);
     let last = read_blocks(engine, geometry.segment_end_bytes(segment) - BLOCK_BYTES, BLOCK_BYTES);
     let (first, last) = join(first, last).await;

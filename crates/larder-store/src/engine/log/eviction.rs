@@ -136,7 +136,8 @@ mod tests {
 
     /// A live entry: its first sector, its length, its hits, and the time after which it is useless.
     pub(super) fn live(sector: u32, sectors: u32, hits: u8, expires_at: u32) -> EvictionCandidate {
-        let (start_bytes, len_bytes) = (sector * 512, sectors * 512);
+        let start_bytes = sector * 512;
+        let len_bytes = sectors * 512;
         let key_hash = KeyHash(1);
         let listing =
             TrailerRecord { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at };

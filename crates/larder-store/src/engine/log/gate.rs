@@ -6,9 +6,10 @@ use super::{
     admission::{AdmissionScale, LogAdmission},
     index::LogIndex,
 };
+use crate::sync::IgnorePoison;
 use crate::{
     Objective,
-    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{Mutex, MutexGuard, atomic::AtomicBool},
     units::{SECTOR_BYTES, SegmentGeometry},
 };
 
@@ -37,6 +38,6 @@ impl LogGate {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, LogAdmission> {
-        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+        self.admission.lock().ignore_poison()
     }
 }

@@ -67,7 +67,8 @@ impl LogEngine {
         while let Some(FollowingRecord { at, position, decoded }) = self.record_behind(start_bytes, end, bytes) {
             assert!(at >= end, "a record begins behind the one before it");
             end = self.end_of(at, &decoded);
-            let (meta, len_bytes) = (&decoded.meta, decoded.len_bytes());
+            let meta = &decoded.meta;
+            let len_bytes = decoded.len_bytes();
             let is_whole = meta.kind == RecordKind::Entry && at + len_bytes <= bytes.len();
             if is_whole && meta.group == first.meta.group && self.is_newest_slot(meta.hash.key_hash(), position) {
                 let record = Bytes::copy_from_slice(&bytes[at..at + len_bytes]);

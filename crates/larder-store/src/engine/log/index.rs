@@ -25,9 +25,10 @@ mod matches;
 mod partition;
 mod slot;
 
+use crate::sync::IgnorePoison;
 use crate::{
     hash::KeyHash,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     units::{SECTOR_BYTES, Sector, SegmentGeometry},
 };
 use budget::IndexBudget;
@@ -297,7 +298,7 @@ impl VolumeIndex {
 }
 
 fn lock(partition: &Mutex<IndexPartition>) -> MutexGuard<'_, IndexPartition> {
-    partition.lock().unwrap_or_else(PoisonError::into_inner)
+    partition.lock().ignore_poison()
 }
 
 #[cfg(test)]

@@ -281,7 +281,8 @@ impl LogState {
         now: ClockMoment,
         actions: &mut Vec<LogTransfer>,
     ) -> Result<AppendedRecord, NoRoom> {
-        let (len_bytes, key_hash) = (self.geometry.stepped(record.len_bytes()), record.meta.hash.key_hash());
+        let len_bytes = self.geometry.stepped(record.len_bytes());
+        let key_hash = record.meta.hash.key_hash();
         if !OpenSegment::fits_empty(&self.geometry, len_bytes) {
             return Err(NoRoom::Ever);
         }
@@ -461,7 +462,8 @@ impl LogState {
         self.seal_laggard(sequence, actions);
         let generation = appender.generation();
         assert!(self.has_probation || generation == SegmentRow::Main, "without probation everything goes to main");
-        let (of, oldest) = (self.use_of(generation, sequence), self.oldest(sequence));
+        let of = self.use_of(generation, sequence);
+        let oldest = self.oldest(sequence);
         self.segments.begin(segment, of, true);
         let listings = std::mem::take(&mut self.spare_listings);
         self.open[generation as usize] = Some(OpenSegment::new(segment, of, oldest, listings));

@@ -55,10 +55,12 @@ async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<
 
 /// Reads unit by unit and skips blocks that are not part of this use.
 async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords {
-    let (geometry, sequence) = (&engine.geometry, engine.segments.sequence(segment));
+    let geometry = &engine.geometry;
+    let sequence = engine.segments.sequence(segment);
     let mut reader = SegmentReader { engine, segment, ahead: ReadAhead { offset_bytes: 0, bytes: Bytes::new() } };
     let mut listed = ListedRecords::default();
-    let (mut offset, mut number) = (0, 0);
+    let mut offset = 0;
+    let mut number = 0;
     while offset + BLOCK_BYTES <= geometry.segment_bytes {
         let Some(first) = reader.bytes(offset, BLOCK_BYTES).await else {
             return ListedRecords { records: Vec::new(), is_cut: true };

@@ -21,12 +21,13 @@ use super::{
     index::{IndexSlot, InsertOutcome, LoadedRecord, SizeClass, SlotMatches},
     layout::MovedRecord,
 };
+use crate::sync::IgnorePoison;
 use crate::{
     engine::kit::sets::{PackedSets, SetPlace, SetShape, SetWay, UnpackedSet, set_of},
     format::record::RECORD_SECTORS_MAX,
     hash::KeyHash,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     units::{Sector, SetNumber},
@@ -431,7 +432,7 @@ impl LocatedPartition {
 }
 
 fn lock(partition: &Mutex<LocatedPartition>) -> MutexGuard<'_, LocatedPartition> {
-    partition.lock().unwrap_or_else(PoisonError::into_inner)
+    partition.lock().ignore_poison()
 }
 
 #[cfg(test)]

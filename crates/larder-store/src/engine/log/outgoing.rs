@@ -51,8 +51,10 @@ impl LogEngine {
         record: Bytes,
         decoded: DecodedRecord,
     ) -> Option<EvictedEntry> {
-        let (position, meta) = (lost.slot.position, decoded.meta.clone());
-        let (key, head) = (record.slice(decoded.key.clone()), record.slice(decoded.head.clone()));
+        let position = lost.slot.position;
+        let meta = decoded.meta.clone();
+        let key = record.slice(decoded.key.clone());
+        let head = record.slice(decoded.head.clone());
         let is_useless = has_expired(meta.expires_at, self.volume.clock.now_s())
             || !self.volume.admits(meta.site, meta.epoch)
             || self.volume.pending_removals.hides(&key);

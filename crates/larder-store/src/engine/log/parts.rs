@@ -58,7 +58,8 @@ impl BodyInParts {
         if self.parts.len() == PARTS_MAX {
             return Err(Error::new(ErrorKind::Full, NO_ROOM));
         }
-        let (mut bytes, mut wanted) = (Vec::new(), len_bytes as usize);
+        let mut bytes = Vec::new();
+        let mut wanted = len_bytes as usize;
         while wanted > 0 {
             let first = self.rest.first_mut().expect("a part is of what is left of the body");
             let front = first.split_to(wanted.min(first.len()));
@@ -94,7 +95,9 @@ impl BodyInParts {
     /// Returns the record of the entry `whole` with the remainder of its body.
     pub(super) fn entry<'a>(&'a self, whole: &RecordParts<'a>, checksums: &'a [u32]) -> RecordParts<'a> {
         let kind = RecordKind::InParts(self.parts.len() as u8);
-        let (meta, key, head) = (RecordMeta { kind, ..whole.meta.clone() }, whole.key, whole.head);
+        let meta = RecordMeta { kind, ..whole.meta.clone() };
+        let key = whole.key;
+        let head = whole.head;
         RecordParts { meta, key, head, parts: &self.parts, checksums, body: &self.rest }
     }
 }

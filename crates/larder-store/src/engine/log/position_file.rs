@@ -28,7 +28,8 @@ impl PositionFile {
 
     /// Returns the file of a volume, if its policy has one.
     pub(super) fn of(volume: &Volume, row: LocatedRow) -> Option<Self> {
-        let (start_bytes, ways) = (volume.shape.index_area().start, volume.options.tuning.hashcache_ways);
+        let start_bytes = volume.shape.index_area().start;
+        let ways = volume.options.tuning.hashcache_ways;
         (row == LocatedRow::Recent).then_some(Self { start_bytes, ways })
     }
 
@@ -44,7 +45,8 @@ impl PositionFile {
 
     /// Returns the range of a set's sheet in its block.
     pub(super) fn sheet_of(&self, set: SetNumber) -> Range<usize> {
-        let (per_block, bytes) = (sheets_per_block(self.ways), sheet_bytes(self.ways) as usize);
+        let per_block = sheets_per_block(self.ways);
+        let bytes = sheet_bytes(self.ways) as usize;
         let at = (set.0 % per_block) as usize * bytes;
         at..at + bytes
     }

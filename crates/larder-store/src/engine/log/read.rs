@@ -349,7 +349,8 @@ impl LogEngine {
         }
         let start = position.byte_offset();
         let len_of = |sectors: u64| (sectors * SECTOR_BYTES).min(self.geometry.segment_end_bytes(segment) - start);
-        let (len, longer_len) = (len_of(wanted_sectors), len_of(wanted_sectors.max(sectors_min)));
+        let len = len_of(wanted_sectors);
+        let longer_len = len_of(wanted_sectors.max(sectors_min));
         let outcome = if waits_for_batch {
             self.volume.read_in_batch(start, longer_len).await
         } else {

@@ -128,8 +128,10 @@ impl LogEngine {
 
     fn candidate(&self, needed: &NeededRecord) -> EvictionCandidate {
         let NeededRecord { listing, slot } = *needed;
-        let (held, pinned) = (&self.volume.protected_keys, &self.volume.pins);
-        let (held, pinned) = (held.contains(listing.key_hash), pinned.contains(listing.key_hash));
+        let held = &self.volume.protected_keys;
+        let pinned = &self.volume.pins;
+        let held = held.contains(listing.key_hash);
+        let pinned = pinned.contains(listing.key_hash);
         EvictionCandidate { listing, hits: slot.hits, held, pinned }
     }
 

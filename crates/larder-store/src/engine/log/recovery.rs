@@ -244,7 +244,9 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyH
     // The newest segment has no trailer, so all of it is read. It is requested first and alone.
     let newest = stream::iter(newest_first.next()).then(list);
     let mut listed = pin!(newest.chain(stream::iter(newest_first).map(list).buffered(DEPTH)));
-    let (mut news, mut limit, mut cut) = (Vec::new(), NEWS_FIRST, None);
+    let mut news = Vec::new();
+    let mut limit = NEWS_FIRST;
+    let mut cut = None;
     while let Some((segment, ListedRecords { records, is_cut })) = listed.next().await {
         // Parts of bodies are found through their entries.
         let is_news = |listing: &&TrailerRecord| listing.kind != ListedKind::Part && wanted(listing.key_hash);

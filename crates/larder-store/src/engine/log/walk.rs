@@ -85,7 +85,8 @@ impl SegmentWalk<'_> {
 
     /// Walks over the units. Up to `listed_end`, the trailer lists the records and only headers are checked.
     fn walk_units(&mut self, sequence: u32, listed_end: Option<u64>) {
-        let (mut offset, mut number) = (0, 0);
+        let mut offset = 0;
+        let mut number = 0;
         while offset + BLOCK_BYTES <= self.geometry.segment_bytes && listed_end.is_none_or(|end| offset < end) {
             let unit = self.unit_at(offset);
             let expected = unit.filter(|unit| {
@@ -127,7 +128,8 @@ impl SegmentWalk<'_> {
         let is_right = |decoded: &DecodedRecord| {
             decoded.meta.sequence == sequence
                 && listing.is_none_or(|listing| {
-                    let (key_hash, len_bytes) = (decoded.meta.hash.key_hash(), self.stepped(decoded));
+                    let key_hash = decoded.meta.hash.key_hash();
+                    let len_bytes = self.stepped(decoded);
                     listing.key_hash == key_hash && u64::from(listing.len_bytes) == len_bytes
                 })
         };

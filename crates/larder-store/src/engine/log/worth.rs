@@ -15,10 +15,11 @@ use super::{
         sample::{EPOCHS, RequestSample},
     },
 };
+use crate::sync::IgnorePoison;
 use crate::{
     format::{SegmentRow, SegmentUse},
     hash::KeyHash,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     units::{SECTOR_BYTES, Sector, SegmentGeometry},
 };
 
@@ -90,7 +91,7 @@ impl LogWorth {
     }
 
     fn lock(&self) -> MutexGuard<'_, LearnedWorth> {
-        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+        self.learned.lock().ignore_poison()
     }
 }
 
@@ -164,7 +165,8 @@ impl LogEngine {
         let SegmentGeometry { segment_bytes, segment_count, .. } = self.geometry;
         let balance_segments = self.write_credit_bytes() as f64 / segment_bytes as f64;
         let log = self.lock_log();
-        let (next_sequence, quarters) = (log.next_sequence(), log.oldest_quarters());
+        let next_sequence = log.next_sequence();
+        let quarters = log.oldest_quarters();
         drop(log);
         let mut learned = worth.lock();
         let begun_count = next_sequence.saturating_sub(learned.counted_sequence);

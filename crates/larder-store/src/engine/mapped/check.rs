@@ -18,7 +18,9 @@ impl CheckedState for MappedState {
             self.used_sectors,
             "room is an entry's, or held back until a transfer is over"
         );
-        let (mut dirty_bytes, mut unplaced, mut dropped) = (0, 0, 0);
+        let mut dirty_bytes = 0;
+        let mut unplaced = 0;
+        let mut dropped = 0;
         for (&sequence, dirty) in self.dirty.iter() {
             let taken = self.space.taken_by(dirty.sectors.into());
             dirty_bytes += dirty.record.len() as u64;

@@ -75,8 +75,10 @@ fn long_files(long: &[FileStore; 2], place: MapPlace) -> &FileStore {
 impl Allocator {
     /// Creates the allocator of a volume with all space free.
     pub(super) fn new(volume: &Volume, row: MappedRow) -> Self {
-        let (area, tuning) = (volume.shape.data_area(), &volume.options.tuning);
-        let (start, len_sectors) = (Sector(area.start / SECTOR_BYTES), (area.end - area.start) / SECTOR_BYTES);
+        let area = volume.shape.data_area();
+        let tuning = &volume.options.tuning;
+        let start = Sector(area.start / SECTOR_BYTES);
+        let len_sectors = (area.end - area.start) / SECTOR_BYTES;
         let alignment_bytes = u64::from(volume.device.alignment_bytes());
         let block_bytes = volume.directory.as_ref().map_or(SECTOR_BYTES, |directory| directory.block_bytes().into());
         let block_sectors = (block_bytes / SECTOR_BYTES).max(1);

@@ -32,7 +32,8 @@ impl MappedEngine {
     }
 
     async fn look(self: &Arc<Self>, key: &[u8], hash: FullHash) -> Result<LookStep<(u32, Reader)>> {
-        let (volume, key_hash) = (&self.volume, hash.key_hash());
+        let volume = &self.volume;
+        let key_hash = hash.key_hash();
         let found = self.update(|state| state.find(key_hash, volume.clock.now_s()));
         let Some(FoundOnMap { sequence, dirty, spot, len_bytes }) = found else { return Ok(LookStep::Nothing) };
         let record = match dirty {

@@ -107,7 +107,8 @@ impl MappedState {
     /// Takes contiguous room for a write. If eviction is paced and there is none, does the evictions that are due and
     /// tries again.
     pub(super) fn take_place_in_time(&mut self, write: &PendingWrite) -> Result<MapPlace, NoRoom> {
-        let (sectors, site) = (write.sectors.into(), write.site);
+        let sectors = write.sectors.into();
+        let site = write.site;
         assert!(sectors > 0, "a write has a length");
         match self.take_place(sectors, site) {
             Err(NoRoom::Ever) if self.is_paced() => {
@@ -199,7 +200,9 @@ impl MappedState {
     /// room for another entry of its group.
     fn place_entry(&mut self, sequence: u32, place: Option<MapPlace>) -> bool {
         let entry = self.dirty.entry_mut(sequence).expect("an entry that waits in a buffer is dirty");
-        let (key_hash, sectors, dropped) = (entry.key_hash, entry.sectors, entry.dropped);
+        let key_hash = entry.key_hash;
+        let sectors = entry.sectors;
+        let dropped = entry.dropped;
         if let (Some(place), false) = (place, dropped) {
             entry.place = Some(place);
             let is_placed = self.map.set_place(key_hash, sequence, place);

@@ -89,7 +89,8 @@ pub(super) enum WriteSchedule {
 
 impl MappedState {
     pub(super) fn new(volume: &Arc<Volume>, row: MappedRow) -> Self {
-        let (tuning, shape) = (&volume.options.tuning, &volume.shape);
+        let tuning = &volume.options.tuning;
+        let shape = &volume.shape;
         let entries = volume.size_bytes() / volume.options.mean_entry_bytes;
         let packetizer = Packetizer::new(tuning.page_bytes);
         let locality = || LocalityBuffers::new(tuning.locality_buffer_count, tuning.locality_buffer_bytes);

@@ -178,7 +178,8 @@ impl TableEngine {
 
     /// Returns the record of a bin with its remainder, or `None` if the remainder was overwritten.
     async fn whole_record(&self, header: &BinHeader, bin: &Bytes) -> Result<Option<Bytes>> {
-        let (len, first) = (u64::from(header.record_bytes), self.layout.first_bytes());
+        let len = u64::from(header.record_bytes);
+        let first = self.layout.first_bytes();
         let begin = bin.slice(BIN_HEADER_BYTES..BIN_HEADER_BYTES + len.min(first) as usize);
         if len <= first {
             // A copy, so that a short entry does not keep a whole set's memory.

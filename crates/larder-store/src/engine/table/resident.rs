@@ -131,7 +131,10 @@ impl ResidentSets {
     /// Checks that every resident set is in its chain and once in the list of use, and the count of entries.
     pub(super) fn check(&self) {
         assert!(self.count <= self.capacity);
-        let (mut slot, mut more_recent, mut count, mut entries) = (self.most_recent, NONE, 0, 0);
+        let mut slot = self.most_recent;
+        let mut more_recent = NONE;
+        let mut count = 0;
+        let mut entries = 0;
         while slot != NONE {
             let links = self.links(slot);
             assert_eq!(links.more_recent, more_recent, "the list of use is linked both ways");
@@ -181,7 +184,8 @@ impl ResidentSets {
             slot
         };
         assert!((1..=self.capacity).contains(&slot), "a set that becomes resident has a slot");
-        let (chain, quotient) = (set.0 % self.widths.chain_count, set.0 / self.widths.chain_count);
+        let chain = set.0 % self.widths.chain_count;
+        let quotient = set.0 / self.widths.chain_count;
         let links = ResidentLinks { quotient, next_in_chain: self.head(chain), more_recent: NONE, less_recent: NONE };
         self.write_links(slot, links);
         self.write_head(chain, slot);
@@ -190,7 +194,8 @@ impl ResidentSets {
     }
 
     fn slot_of(&self, set: SetNumber) -> Option<u64> {
-        let (chain, quotient) = (set.0 % self.widths.chain_count, set.0 / self.widths.chain_count);
+        let chain = set.0 % self.widths.chain_count;
+        let quotient = set.0 / self.widths.chain_count;
         let mut slot = self.head(chain);
         while self.is_slot(slot) {
             let links = self.links(slot);
@@ -360,7 +365,8 @@ mod tests {
     #[test]
     fn forty_percent_of_a_terabyte_take_less_than_nine_bits_an_entry() {
         // Computed like in the constructor, without allocating the memory.
-        let (set_count, ways) = (1_u64 << 24, 8.0);
+        let set_count = 1_u64 << 24;
+        let ways = 8.0;
         let capacity = set_count * 40 / 100;
         let widths = LinkWidths::new(set_count, capacity);
         let slot_bits = u64::from(widths.quotient + widths.chain_link + 2 * widths.link + SHAPE.set_bits());

@@ -106,7 +106,8 @@ impl SetSummary {
         let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != BinContent::Empty).collect();
         order.sort_by_key(|&way| std::cmp::Reverse(self.sequence(way)));
         let blank = |way: &usize| !self.is_proven && self.bins[*way] == BinContent::Empty;
-        let (mut kept, mut stale) = (Vec::new(), (0..self.way_count).filter(blank).collect::<Vec<_>>());
+        let mut kept = Vec::new();
+        let mut stale = (0..self.way_count).filter(blank).collect::<Vec<_>>();
         let mut tags = Vec::new();
         for way in order {
             match self.bins[way] {
@@ -176,7 +177,8 @@ mod tests {
         let mut set = vec![0; 4 * 512];
         for ((bytes, bin), way) in set.chunks_mut(512).zip(bins).zip(0..) {
             if let Some((hash, sequence)) = bin {
-                let (hash, offset_bytes) = (FullHash(hash), AT + way * 512);
+                let hash = FullHash(hash);
+                let offset_bytes = AT + way * 512;
                 let header = BinHeader { hash, sequence, record_bytes: 100, rest_at: 0, offset_bytes };
                 header.encode(VOLUME, bytes);
             }

@@ -82,7 +82,8 @@ impl TableWalk<'_> {
         if header.is_wiped() {
             return;
         }
-        let (len, first) = (u64::from(header.record_bytes), self.layout.first_bytes());
+        let len = u64::from(header.record_bytes);
+        let first = self.layout.first_bytes();
         let mut record = bin[BIN_HEADER_BYTES..][..len.min(first) as usize].to_vec();
         if len > first {
             self.next = self.next.max(header.rest_at.saturating_add(len - first));

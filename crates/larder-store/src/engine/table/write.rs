@@ -10,6 +10,7 @@ use super::{
     ring::NoPlace,
     summary::{BinContent, SetSummary},
 };
+use crate::sync::IgnorePoison;
 use crate::{
     Error, ErrorKind, Result,
     device::{AlignedBuffer, Completion, PendingTransfer},
@@ -28,7 +29,7 @@ use crate::{
 use bytes::Bytes;
 use std::{
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 /// The known content of a set before a change.
@@ -302,7 +303,7 @@ impl TableEngine {
 
     fn written(&self, writing: &Mutex<Option<SetWrites>>, outcome: io::Result<()>) {
         self.volume.note_write(&outcome);
-        let mut slot = writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = writing.lock().ignore_poison();
         let Some(state) = slot.as_mut() else { return };
         state.left -= 1;
         if state.outcome.is_ok() {

@@ -122,7 +122,8 @@ impl TinyEngine {
         if u64::from(self.lock().long.age_segments(stub.offset_bytes)) < old {
             return;
         }
-        let (decoded, bytes) = (reader.decoded(), reader.record());
+        let decoded = reader.decoded();
+        let bytes = reader.record();
         let body = [bytes.slice(decoded.body_start..decoded.len_bytes())];
         let mut record = RecordParts {
             meta: decoded.meta.clone(),

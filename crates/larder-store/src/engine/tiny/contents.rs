@@ -210,7 +210,8 @@ fn record_of(
     (key, head, body): (&[u8], &[u8], &Bytes),
 ) -> Option<RecordPiece> {
     let CompactFields { epoch, site, group, expires_at, .. } = fields;
-    let (kind, body_bytes) = (RecordKind::Entry, body.len() as u64);
+    let kind = RecordKind::Entry;
+    let body_bytes = body.len() as u64;
     assert!(body_bytes < u64::from(u16::MAX) + 1, "an entry of a set is shorter than a set");
     let site = Site(site);
     let meta = RecordMeta { kind, hash, sequence: 0, place: 0, epoch, site, group, expires_at, body_bytes };
@@ -223,7 +224,8 @@ fn record_of(
 
 /// Decodes the piece that `listing` of a pack describes, if it is there, complete and undamaged.
 fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<RecordPiece> {
-    let (at, len) = (listing.at as usize, listing.len as usize);
+    let at = listing.at as usize;
+    let len = listing.len as usize;
     let piece = RecordPiece::of(volume, &bytes.slice(at..at + len)).filter(RecordPiece::is_sound)?;
     (piece.sequence() == listing.sequence && piece.hash().key_hash() == listing.key_hash).then_some(piece)
 }

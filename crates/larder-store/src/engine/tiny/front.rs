@@ -98,7 +98,8 @@ impl FrontIndex {
 
     /// Returns the entries with prefixes from `first` to `last`, in the order of prefixes, older ones first.
     pub(crate) fn range(&self, first: u32, last: u32) -> impl Iterator<Item = FrontSlot> {
-        let (from, last_home) = (self.home(first), self.home(last));
+        let from = self.home(first);
+        let last_home = self.home(last);
         self.slots[from..]
             .iter()
             .enumerate()
@@ -127,7 +128,9 @@ impl FrontIndex {
 
     /// Checks the count of slots, their order, and that no slot has a gap behind its home.
     pub(super) fn check(&self) {
-        let (mut count, mut gap_end, mut before) = (0, 0, 0);
+        let mut count = 0;
+        let mut gap_end = 0;
+        let mut before = 0;
         for (at, &slot) in self.slots.iter().enumerate() {
             if slot == 0 {
                 gap_end = at + 1;

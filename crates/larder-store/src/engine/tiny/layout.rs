@@ -77,7 +77,8 @@ impl TinyPlan {
 
     /// Returns the parameters of the plan for the superblock.
     pub(crate) fn parameters(&self) -> [u64; 6] {
-        let (front, long) = (&self.front, &self.long);
+        let front = &self.front;
+        let long = &self.long;
         [
             front.segment_bytes,
             u64::from(front.segment_count),

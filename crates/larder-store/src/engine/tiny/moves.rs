@@ -346,7 +346,9 @@ impl TinyEngine {
         let (newest, gone) = newest_of(arrivals, &self.lock().front);
         let mut leaving: Vec<FrontSlot> =
             gone.iter().map(|arrival| arrival.slot).chain(broken.iter().copied()).collect();
-        let (mut residents, mut items, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+        let mut residents = Vec::new();
+        let mut items = Vec::new();
+        let mut slots = Vec::new();
         for item in std::mem::take(&mut old.stay) {
             // Hit bits are read now, before the write clears them.
             let hit = self.lock().sets.was_hit(item.piece.hash().key_hash());

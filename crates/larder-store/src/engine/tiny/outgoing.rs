@@ -25,9 +25,11 @@ pub(super) struct FoundPack {
 /// newer packs behind it. So a pack within another counts if it is newer. An older one there is part of a record.
 pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
     let mut found: Vec<FoundPack> = Vec::new();
-    let (mut last_end, mut last_sequence) = (0, 0);
+    let mut last_end = 0;
+    let mut last_sequence = 0;
     for at in (0..bytes.len()).step_by(BLOCK_BYTES as usize) {
-        let (offset_bytes, rest) = (start_bytes + at as u64, &bytes[at..]);
+        let offset_bytes = start_bytes + at as u64;
+        let rest = &bytes[at..];
         let is_within = at < last_end;
         let decoded = match is_within {
             true => pack::decode(volume, offset_bytes, rest).ok(),

@@ -301,9 +301,11 @@ impl TinyEngine {
                 self.append_stub(state, *stub, stub_parcel(stub, kind, 0), sealed)
             }
             ItemKind::Record(decoded) => {
-                let (bytes, checksums) = (&piece.bytes, decoded.checksums(&piece.bytes));
+                let bytes = &piece.bytes;
+                let checksums = decoded.checksums(&piece.bytes);
                 let body = [bytes.slice(decoded.body_start..decoded.len_bytes())];
-                let (key, head) = (&bytes[decoded.key.clone()], &bytes[decoded.head.clone()]);
+                let key = &bytes[decoded.key.clone()];
+                let head = &bytes[decoded.head.clone()];
                 let mut record = RecordParts {
                     meta: decoded.meta.clone(),
                     key,

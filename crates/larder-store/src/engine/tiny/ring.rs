@@ -413,7 +413,8 @@ mod tests {
 
     #[test]
     fn a_ring_fills_its_segments_in_a_circle_and_frees_the_oldest_first() {
-        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut ring = ring();
+        let mut sealed = Vec::new();
         let mut places = Vec::new();
         while let Ok(place) = append(&mut ring, 5000, &mut sealed) {
             places.push(place);
@@ -434,7 +435,8 @@ mod tests {
 
     #[test]
     fn what_is_not_with_the_device_is_read_from_memory() {
-        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut ring = ring();
+        let mut sealed = Vec::new();
         let place = append(&mut ring, 300, &mut sealed).unwrap();
         assert_eq!(ring.dirty_copy(place.offset_bytes, 300), Some(vec![1; 300]));
         let last = ring.last_sequence();
@@ -448,7 +450,8 @@ mod tests {
 
     #[test]
     fn what_the_device_did_not_take_is_kept_until_it_is_written_again() {
-        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut ring = ring();
+        let mut sealed = Vec::new();
         let place = append(&mut ring, 300, &mut sealed).unwrap();
         let pack = ring.seal().unwrap();
         ring.end_segment();
@@ -478,7 +481,8 @@ mod tests {
     /// At stake: an abort, or entries that count as older than the ones they replaced.
     #[test]
     fn sequences_go_on_when_those_on_the_volume_begin_again() {
-        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut ring = ring();
+        let mut sealed = Vec::new();
         ring.begin_at(u64::from(u32::MAX) - 1);
         let places: Vec<_> = (0..6)
             .map(|_| {
@@ -501,7 +505,8 @@ mod tests {
 
     #[test]
     fn a_pack_says_which_packs_are_still_needed() {
-        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut ring = ring();
+        let mut sealed = Vec::new();
         for _ in 0..2 {
             append(&mut ring, AREA.record_bytes_max(), &mut sealed).unwrap();
             let pack = ring.seal().unwrap();
@@ -516,7 +521,8 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_written_pack_is_used_again_unless_it_is_long() {
-        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut ring = ring();
+        let mut sealed = Vec::new();
         let mut place_of_pack = |len_bytes| {
             append(&mut ring, len_bytes, &mut sealed).unwrap();
             let SealedPack { sequence, buffer, .. } = ring.seal().unwrap();
@@ -533,7 +539,8 @@ mod tests {
 
     #[test]
     fn a_record_longer_than_a_pack_gets_one_of_its_own() {
-        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut ring = ring();
+        let mut sealed = Vec::new();
         append(&mut ring, 100, &mut sealed).unwrap();
         append(&mut ring, 40_000, &mut sealed).unwrap();
         let long = ring.seal().unwrap();

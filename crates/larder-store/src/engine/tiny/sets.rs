@@ -187,7 +187,8 @@ fn after(version: u8) -> u8 {
 
 /// Returns two positions in the filter, computed from hash bits that do not select the set.
 fn filter_places(key_hash: KeyHash, filter_bits: u32) -> [u32; 2] {
-    let (low, high) = (key_hash.0 & 0xFFFF, key_hash.0 >> 16 & 0xFFFF);
+    let low = key_hash.0 & 0xFFFF;
+    let high = key_hash.0 >> 16 & 0xFFFF;
     [low, high].map(|part| ((part * u64::from(filter_bits)) >> 16) as u32)
 }
 

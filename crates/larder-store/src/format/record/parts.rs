@@ -67,7 +67,8 @@ impl DecodedRecord {
     /// Returns the locations of the body, from its start to its end, for a record that begins at `start_bytes`.
     /// `record` contains the decoded record.
     pub(crate) fn stretches(&self, record: &[u8], start_bytes: u64) -> Vec<BodyStretch> {
-        let (mut at, mut first_checksum) = (0, 0);
+        let mut at = 0;
+        let mut first_checksum = 0;
         let mut stretch = |place, len_bytes: u64, is_here| {
             let stretch = BodyStretch { range: at..at + len_bytes, place, first_checksum, is_here };
             at += len_bytes;

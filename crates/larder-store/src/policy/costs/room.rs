@@ -15,7 +15,8 @@ pub(crate) fn mean_rest_bytes(share_longer_than: &dyn Fn(f64) -> f64, bin_bytes:
     // The mean of what is beyond a length is the integral of the share that is longer. The steps grow with the length.
     let step = |number: u32| bin_bytes as f64 * f64::powi(STEP, number.cast_signed());
     let parts = (0..STEP_COUNT).map(|number| {
-        let (from, to) = (step(number), step(number + 1));
+        let from = step(number);
+        let to = step(number + 1);
         (to - from) * (share_longer_than(from) + share_longer_than(to)) / 2.0
     });
     parts.sum()

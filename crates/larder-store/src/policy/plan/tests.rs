@@ -126,7 +126,8 @@ fn chosen_constants_give_more_than_the_published_ones_within_the_memory() {
         );
         assert_eq!(after.constants.is_empty(), after.tuning == wishes.tuning, "{name}");
     }
-    let (before, after) = (row(&published, "hashcache-setmem"), row(&chosen, "hashcache-setmem"));
+    let before = row(&published, "hashcache-setmem");
+    let after = row(&chosen, "hashcache-setmem");
     assert!(!before.fits && after.fits, "11 bits for each of 82 million bins are 112 MB: {after:?}");
     let fastest_before = published.rows.iter().filter(|row| row.fits).map(hits_per_second).fold(0.0, f64::max);
     assert!(hits_per_second(after) > 1.3 * fastest_before, "{after:?} against {fastest_before}");
@@ -174,7 +175,8 @@ fn group_reads_are_chosen_for_pages_on_a_spinning_disk_only() {
         wishes.group_size = group_size;
         Plan::new(&wishes, figures)
     };
-    let (spinning, flash) = (DeviceFigures::typical_spinning(), DeviceFigures::typical_solid_state());
+    let spinning = DeviceFigures::typical_spinning();
+    let flash = DeviceFigures::typical_solid_state();
     let pages = plan(&spinning, 3.0);
     for name in ["log", "log-clock"] {
         assert_eq!(row(&pages, name).constants, ["log_group_read_bytes=256KiB"], "{:?}", row(&pages, name));

@@ -12,7 +12,8 @@ impl DeviceFigures {
     /// Returns the figures of a SATA solid-state disk.
     pub fn typical_solid_state() -> Self {
         let per_second = |bytes: u64, depth: u32| {
-            let (alone_us, bytes_per_second) = (90.0, 520e6);
+            let alone_us = 90.0;
+            let bytes_per_second = 520e6;
             let queued = f64::from(depth) / (alone_us / 1e6 + bytes as f64 / bytes_per_second);
             queued.min(85_000.0).min(bytes_per_second / bytes as f64)
         };

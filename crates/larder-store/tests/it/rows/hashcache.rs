@@ -183,7 +183,8 @@ fn setmem_lru_takes_less_than_eleven_bits_and_reads_sets_that_are_not_in_memory(
     bench.fill(100..900, |_| 100);
     let costs: Vec<_> = (100..900).filter_map(|key| Some(bench.look_up(key)).filter(|(found, _)| *found)).collect();
     let of = |cost: &Cost| costs.iter().filter(|(_, other)| other == cost).count();
-    let (resident, fetched) = (of(&reads(1, 8192)), of(&reads(1, 65_536)));
+    let resident = of(&reads(1, 8192));
+    let fetched = of(&reads(1, 65_536));
     assert_eq!((resident + fetched, resident > 100, fetched > 100), (costs.len(), true, true));
     let (found, _) = bench.look_up(899);
     assert_eq!((found, bench.look_up(899)), (true, (true, reads(1, 8192))), "the set is in memory from then on");
@@ -496,7 +497,8 @@ fn pages_that_came_at_once_cost_two_reads_each_at_most_also_after_a_stop_and_a_k
         let mut bench = Bench::with(options);
         for object in 0..OBJECTS {
             for page in 1..=PAGES {
-                let (key, hints) = (page * 100 + object, Hints { group: page, ..Hints::default() });
+                let key = page * 100 + object;
+                let hints = Hints { group: page, ..Hints::default() };
                 let mut writer = bench.store.insert(&key_bytes(key), head(key, 1, 2000), hints).unwrap();
                 writer.write(body(key, 1, 2000)).unwrap();
                 block_on(writer.commit()).unwrap();

@@ -26,12 +26,14 @@ fn a_hit_costs_one_read_and_a_miss_none() {
     let journal = Journal::new();
     let (store, _) = filled(&journal);
     block_on(store.sync()).unwrap();
-    let (reads, writes) = (journal.reads(), journal.writes());
+    let reads = journal.reads();
+    let writes = journal.writes();
     let hits = (0..KEYS).filter(|&key| version_of(&store, key) == Some(1)).count();
     assert_eq!(hits as u64, KEYS);
     let more = journal.reads() - reads - hits;
     assert!(more <= 12, "one read a hit, and one for a newer entry of the same address: {more} more");
-    let (reads, misses) = (journal.reads(), 20_000);
+    let reads = journal.reads();
+    let misses = 20_000;
     assert!((KEYS..KEYS + misses).all(|key| block_on(store.get(&key_bytes(key))).unwrap().is_none()));
     let strangers = journal.reads() - reads;
     assert!(strangers as f64 <= 0.004 * misses as f64, "{strangers} reads for {misses} misses");
@@ -79,7 +81,8 @@ fn no_insert_drops_another_keys_entry() {
 
 #[test]
 fn what_is_found_after_a_kill_is_the_newest_of_every_key_however_crowded() {
-    let (mut lost_of_all, mut all) = (0, 0);
+    let mut lost_of_all = 0;
+    let mut all = 0;
     for seed in 0..4 {
         let (journal, store, options, keys) = crowded();
         // A checkpoint of some moment, and news after it.
@@ -128,7 +131,8 @@ fn an_entry_that_waits_for_its_unit_costs_no_read_and_no_write() {
     let journal = Journal::new();
     let (store, _) = filled(&journal);
     block_on(store.sync()).unwrap();
-    let (reads, writes) = (journal.reads(), journal.writes());
+    let reads = journal.reads();
+    let writes = journal.writes();
     assert!(insert(&store, 5000, 1, BODY_BYTES));
     assert_eq!(version_of(&store, 5000), Some(1));
     assert_eq!((journal.reads(), journal.writes()), (reads, writes));
@@ -300,7 +304,8 @@ fn the_objective_says_whether_long_entries_stay() {
         let is_there = |key: &u64| store.may_contain(&key_bytes(*key));
         (0..300).filter(|&key| is_long(key)).filter(is_there).count()
     };
-    let (requests, bytes) = (kept(Objective::Requests), kept(Objective::Bytes));
+    let requests = kept(Objective::Requests);
+    let bytes = kept(Objective::Bytes);
     assert!(requests + 4 <= bytes, "{requests} of 30 long entries for requests, {bytes} for bytes");
 }
 
@@ -330,7 +335,8 @@ fn a_small_store_holds_entries_in_93_percent_of_its_bytes() {
 fn what_reclaim_drops_is_passed_on_and_nothing_that_was_removed_or_replaced() {
     let store = Store::open_on(Arc::new(MemoryDevice::new(SIZE_BYTES)), &options()).unwrap();
     let passed = Arc::new(Mutex::new(Vec::new()));
-    let (receiving, wanted) = (Arc::clone(&passed), 3000);
+    let receiving = Arc::clone(&passed);
+    let wanted = 3000;
     let receiver = EvictionReceiver {
         wants: Box::new(move |_, len_bytes| len_bytes > wanted),
         begin: Box::new(move || {

@@ -115,9 +115,11 @@ struct Workload {
 
 impl Workload {
     fn run(rounds: u64) -> Self {
-        let (journal, options) = (Journal::new(), eager());
+        let journal = Journal::new();
+        let options = eager();
         let store = Store::open_on(Arc::clone(&journal) as Arc<dyn Device>, &options).unwrap();
-        let (mut steps, mut lengths) = (Vec::new(), HashMap::new());
+        let mut steps = Vec::new();
+        let mut lengths = HashMap::new();
         for round in 1..=rounds {
             let key = (round * round + round / 3) % KEYS;
             let mut step = |key, change| steps.push(Step { events: journal.len(), key, change });
@@ -198,7 +200,8 @@ fn roots(events: &[Event]) -> usize {
 fn a_store_with_checkpoints_cut_after_any_write_shows_nothing_old() {
     let workload = Workload::run(900);
     let events = workload.journal.events.lock().unwrap().clone();
-    let (mut image, mut found) = (vec![0; SIZE_BYTES as usize], 0);
+    let mut image = vec![0; SIZE_BYTES as usize];
+    let mut found = 0;
     for (count, event) in events.iter().enumerate() {
         // A new volume's superblocks are written first.
         if count >= 4
@@ -225,7 +228,9 @@ fn a_store_with_checkpoints_shows_nothing_old_whichever_writes_a_power_cut_loses
     let syncs: Vec<usize> =
         events.iter().enumerate().filter(|(_, event)| matches!(event, Event::Sync)).map(|(at, _)| at).collect();
     let mut durable_image = vec![0; SIZE_BYTES as usize];
-    let (mut applied, mut found, mut cuts) = (0, 0, 0);
+    let mut applied = 0;
+    let mut found = 0;
+    let mut cuts = 0;
     for (number, &sync) in syncs.iter().enumerate().skip(2) {
         events[applied..sync].iter().for_each(|event| apply(&mut durable_image, event));
         applied = sync;

@@ -88,7 +88,8 @@ fn a_page_takes_two_reads_at_most_when_two_are_stored_at_once() {
             assert!(reads <= 2, "{when}: {reads} reads for page {page}");
         }
         assert_eq!(store.stats().corrupt, 0);
-        let (count, bytes) = (store.stats().neighbours, store.stats().neighbour_bytes);
+        let count = store.stats().neighbours;
+        let bytes = store.stats().neighbour_bytes;
         assert!(count >= 10 * (OBJECTS - 2) && bytes >= count * LEN as u64, "{count} neighbours of {bytes} bytes");
     };
     check(&open(&Arc::new(MemoryDevice::from_contents(device.contents())), &options), "after a kill");

@@ -25,7 +25,8 @@ struct NotingDevice {
 
 impl NotingDevice {
     fn new() -> Arc<Self> {
-        let (reads, writes) = (Mutex::default(), Mutex::default());
+        let reads = Mutex::default();
+        let writes = Mutex::default();
         Arc::new(Self { inner: MemoryDevice::new(SIZE_BYTES), reads, writes, loses_writes: AtomicBool::new(false) })
     }
 

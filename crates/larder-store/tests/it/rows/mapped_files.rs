@@ -82,7 +82,8 @@ impl Bench {
     fn new(row: &str) -> Self {
         let policy = Policy::named(row).unwrap();
         let options = StoreOptions { policy, size_bytes: SIZE_BYTES, ..options() };
-        let (device, directory) = (Arc::new(MemoryDevice::new(VOLUME_BYTES)), NotingDirectory::new());
+        let device = Arc::new(MemoryDevice::new(VOLUME_BYTES));
+        let directory = NotingDirectory::new();
         let store = open(&device, &directory, &options);
         Self { device, directory, options, store }
     }
@@ -198,7 +199,8 @@ fn long_entries_of_buddy_are_in_the_directories_of_their_sites_and_are_found_wha
 fn the_size_is_a_hard_bound_and_the_least_recently_used_go() {
     for policy in rows() {
         let bench = Bench::new(policy.name);
-        let (mut bench, mut stored) = (bench, 0);
+        let mut bench = bench;
+        let mut stored = 0;
         for key in 0..3000_u64 {
             if key == 1500 {
                 block_on(bench.store.close()).unwrap();

@@ -155,7 +155,8 @@ mod tests {
         let requests: Vec<_> = PolyMixRobots::new(LOAD, 3).take(100_000).collect();
         assert!(requests.is_sorted_by_key(|asked| asked.request.time_ms));
         let mut last: HashMap<u64, usize> = HashMap::new();
-        let (mut gaps, mut count) = (0, 0);
+        let mut gaps = 0;
+        let mut count = 0;
         for (at, asked) in requests.iter().enumerate() {
             if let Some(before) = last.insert(asked.group, at).filter(|before| at - before < 5000) {
                 (gaps, count) = (gaps + at - before, count + 1);

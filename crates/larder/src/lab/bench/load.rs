@@ -33,7 +33,8 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     if let Some(path) = &flags.hdr {
         write(path, &result.result_times(|phase| &phase.times).percentiles())?;
     }
-    let (failure, ended_early) = (result.failure(), result.ended_early);
+    let failure = result.failure();
+    let ended_early = result.ended_early;
     if let Some(path) = &flags.html {
         write_page(path, &[result])?;
     }
@@ -159,7 +160,8 @@ fn run_job(job: &BenchJob, origin: &Origin) -> Result<BenchResult, Failure> {
     let bar = progress_bar();
     let measured = job.run(origin, &mut |phase, share, counts| {
         bar.set_position((share * 1000.0) as u64);
-        let (hits, failed) = (counts.hit_ratio() * 100.0, counts.failed + counts.lies());
+        let hits = counts.hit_ratio() * 100.0;
+        let failed = counts.failed + counts.lies();
         bar.set_message(format!("{phase}: {} requests, {hits:.0}% hits, {failed} failed", counts.requests));
     });
     bar.finish_and_clear();

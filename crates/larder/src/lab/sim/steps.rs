@@ -56,7 +56,8 @@ fn steps(
         listed.dedup();
         return Ok(listed);
     };
-    let (from, to) = (parse(from)?, parse(to)?);
+    let from = parse(from)?;
+    let to = parse(to)?;
     if from > to {
         return Err(BadValue::new(format!("the sweep goes backwards: `{text}`"), HELP));
     }

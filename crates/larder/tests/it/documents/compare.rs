@@ -41,7 +41,8 @@ fn text_matches(expected: &str, actual: &str) -> bool {
 
 /// Replaces figures that differ between runs with `#`, and runs of spaces, which align them, with one space.
 fn without_figures(line: &str) -> String {
-    let (mut result, mut rest) = (String::new(), line);
+    let mut result = String::new();
+    let mut rest = line;
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
         let (before, number) = rest.split_at(at);
         result += before;

@@ -55,7 +55,9 @@ fn every_console_block_in_the_documentation_prints_what_it_shows() {
         assert!(only.is_empty(), "{lack}");
         return eprintln!("no block was run: {lack}");
     }
-    let (mut wrong, mut run_count, mut ignored) = (Vec::new(), 0, Vec::new());
+    let mut wrong = Vec::new();
+    let mut run_count = 0;
+    let mut ignored = Vec::new();
     for (page, text) in documents().into_iter().filter(|(page, _)| page.contains(&only)) {
         let blocks: Vec<_> = fences(&text).into_iter().filter(|block| block.language == "console").collect();
         let run = blocks.iter().filter(|block| block.reason_to_ignore().is_none()).count();

@@ -37,7 +37,8 @@ impl Fence {
 
 /// Returns the fenced blocks of `text`, without the indentation that they have inside a list.
 pub(crate) fn fences(text: &str) -> Vec<Fence> {
-    let (mut found, mut open) = (Vec::new(), None::<(Fence, usize)>);
+    let mut found = Vec::new();
+    let mut open = None::<(Fence, usize)>;
     for (position, line) in text.lines().enumerate() {
         let trimmed = line.trim_start();
         match &mut open {

@@ -51,7 +51,8 @@ pub(crate) fn start() -> String {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = Arc::new(builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap());
-    let (plain, secure) = (listen(80), listen(443));
+    let plain = listen(80);
+    let secure = listen(443);
     thread::spawn(move || plain.incoming().for_each(|stream| drop(thread::spawn(move || serve(stream.unwrap())))));
     thread::spawn(move || {
         for stream in secure.incoming() {
@@ -91,7 +92,8 @@ fn body_length(request: &str) -> usize {
 
 fn respond(request: &str) -> Vec<u8> {
     let mut words = request.split(' ');
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let method = words.next().unwrap_or_default();
+    let path = words.next().unwrap_or_default();
     let is_confirmed = request.to_ascii_lowercase().contains("if-none-match: \"v1\"");
     let (kind, caching) = match path.rsplit_once('.').map(|(_, extension)| extension) {
         _ if path.starts_with("/account") => ("text/html", "Cache-Control: private\r\n"),

@@ -31,7 +31,8 @@ fn the_socket_of_a_killed_server_is_replaced_and_no_other_file() {
     let home = TempDir::new().unwrap();
     let server = Server::start(&home, &["--size", "64MiB"]);
     server.connect().put("page", b"bytes");
-    let (store, socket) = (home.path().join("values"), server.socket.clone());
+    let store = home.path().join("values");
+    let socket = server.socket.clone();
     let at = |path: &std::path::Path| path.to_str().unwrap().to_owned();
 
     let told = refused(&home, &["store", "serve", &at(&store)], 1);

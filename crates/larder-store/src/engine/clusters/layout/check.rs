@@ -43,7 +43,8 @@ impl<F: Copy> ClusterTable<F> {
 
     /// Checks that the list of use has every full cluster once, in both directions.
     fn check_order(&self) {
-        let (mut older, mut count) = (NONE, 0);
+        let mut older = NONE;
+        let mut count = 0;
         for cluster in self.lru() {
             let line = &self.table[cluster as usize];
             assert_eq!((line.state, line.older), (ClusterState::Full, older), "cluster {cluster} in the order of use");

@@ -39,7 +39,8 @@ fn write_all(clusters: &mut ClusterTable<u32>, sealed: &mut Vec<SealedPack>) {
 
 #[test]
 fn entries_of_one_group_share_a_cluster_that_is_written_once() {
-    let (mut clusters, mut gone) = (clusters(), Vec::new());
+    let mut clusters = clusters();
+    let mut gone = Vec::new();
     let places: Vec<_> = (0..24).map(|number| append(&mut clusters, number % 2, 5400, &mut gone)).collect();
     assert!(places.iter().enumerate().all(|(number, place)| place.cluster == number as u32 % 2));
     let pack = clusters.seal(0).unwrap();
@@ -54,7 +55,8 @@ fn entries_of_one_group_share_a_cluster_that_is_written_once() {
 
 #[test]
 fn the_least_recently_used_cluster_goes_first_and_whole() {
-    let (mut clusters, mut gone) = (clusters(), Vec::new());
+    let mut clusters = clusters();
+    let mut gone = Vec::new();
     for _ in 0..24 * 2 {
         append(&mut clusters, 0, 60_000, &mut gone);
     }
@@ -67,7 +69,8 @@ fn the_least_recently_used_cluster_goes_first_and_whole() {
 
 #[test]
 fn a_long_entry_has_clusters_of_its_own_and_evicts_what_is_in_their_way() {
-    let (mut clusters, mut gone) = (clusters(), Vec::new());
+    let mut clusters = clusters();
+    let mut gone = Vec::new();
     let place = append(&mut clusters, 0, 1 << 20, &mut gone);
     assert_eq!((clusters.len_bytes(place.cluster), place.offset_sectors), (9 * AREA.cluster_bytes, 8));
     for number in 0..200 {
@@ -87,7 +90,8 @@ fn a_long_entry_has_clusters_of_its_own_and_evicts_what_is_in_their_way() {
 
 #[test]
 fn a_cluster_of_which_all_is_gone_is_free_at_once() {
-    let (mut clusters, mut gone) = (clusters(), Vec::new());
+    let mut clusters = clusters();
+    let mut gone = Vec::new();
     let places: Vec<_> = (0..3).map(|_| append(&mut clusters, 0, 40_000, &mut gone)).collect();
     clusters.seal(0);
     clusters.written(100);

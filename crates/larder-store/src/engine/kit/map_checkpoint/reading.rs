@@ -168,8 +168,11 @@ pub(crate) async fn read_journal(
     mut take: impl FnMut(MapChange),
 ) -> ReplayedJournal {
     let area = MapCheckpointArea::of(&volume.shape);
-    let (mut next, mut run) = (recovery.journal_from, recovery.run);
-    let (mut pointer, mut is_over, mut is_broken) = (None, false, false);
+    let mut next = recovery.journal_from;
+    let mut run = recovery.run;
+    let mut pointer = None;
+    let mut is_over = false;
+    let mut is_broken = false;
     let mut epoch = recovery.epoch;
     let mut at = recovery.journal_from;
     let end = at + area.journal_pages;

@@ -62,7 +62,8 @@ fn is_in(key_hash: KeyHash, words: &[u64]) -> bool {
 fn probes(key_hash: KeyHash, words: &[u64]) -> impl Iterator<Item = (usize, u64)> + use<> {
     let bits = words.len() as u64 * 64;
     let mixed = u128::from(key_hash.0 ^ key_hash.0 >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-    let (start, step) = ((mixed >> 64) as u64, (mixed >> 20) as u64 | 1);
+    let start = (mixed >> 64) as u64;
+    let step = (mixed >> 20) as u64 | 1;
     (0..PROBES).map(move |probe| {
         let number = start.wrapping_add(step.wrapping_mul(probe));
         let bit = ((u128::from(number) * u128::from(bits)) >> 64) as u64;

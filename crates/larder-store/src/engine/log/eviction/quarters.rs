@@ -135,7 +135,8 @@ mod tests {
 
     /// Returns the share after 100 rounds in which the quarters get this many hits.
     fn share_after(hits_main: u32, hits_probation: u32) -> f64 {
-        let (counted, mut earnings) = (QuarterHits::default(), QuarterEarnings::new());
+        let counted = QuarterHits::default();
+        let mut earnings = QuarterEarnings::new();
         let quarters = [40, 40].map(|end_sequence| OldestQuarter { end_sequence, segment_count: 2 });
         earnings.advance(&counted, 1, 1_000, quarters);
         let mut share = SHARE_AT_FIRST;
@@ -159,7 +160,8 @@ mod tests {
 
     #[test]
     fn earnings_are_for_a_sector_and_a_segment_begun() {
-        let (counted, mut earnings) = (QuarterHits::default(), QuarterEarnings::new());
+        let counted = QuarterHits::default();
+        let mut earnings = QuarterEarnings::new();
         let quarters = [OldestQuarter { end_sequence: 40, segment_count: 2 }; 2];
         earnings.advance(&counted, 5, 1_000, quarters);
         assert_eq!(earnings.main_earns(), 0.0);

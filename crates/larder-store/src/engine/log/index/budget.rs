@@ -24,7 +24,8 @@ impl IndexBudget {
     /// Counts a table of `before` bytes that is replaced by one of `after`. Returns `false` if the budget has no room
     /// for the growth.
     pub(super) fn replace(&self, before: usize, after: usize) -> bool {
-        let (before, after) = (before as u64, after as u64);
+        let before = before as u64;
+        let after = after as u64;
         if after <= before {
             self.give_back((before - after) as usize);
             return true;

@@ -16,7 +16,8 @@ pub(super) const FILL_BYTES: usize = size_of::<u128>();
 /// Returns the ways of a bucket that have a slot with this tag, as one bit per way. `bytes` must end with
 /// [`FILL_BYTES`] of padding.
 pub(super) fn ways_with_tag(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> u16 {
-    let (tag_mask, tag) = (widths.tag_mask(), u64::from(tag));
+    let tag_mask = widths.tag_mask();
+    let tag = u64::from(tag);
     ways_where(bytes, widths, bucket, |packed| packed & tag_mask == tag && packed != 0)
 }
 
@@ -37,10 +38,12 @@ fn ways_where(bytes: &[u8], widths: SlotWidths, bucket: u32, is_meant: impl Fn(u
     let mut set = 0;
     if widths.slot_bits() + 7 <= u64::BITS {
         let len = half + size_of::<u64>();
-        let (first, second) = (&bytes[start..start + len], &bytes[start + half..start + half + len]);
+        let first = &bytes[start..start + len];
+        let second = &bytes[start + half..start + half + len];
         for way in 0..WAYS / 2 {
             let bit = way * widths.slot_bits() as usize;
-            let (byte, shift) = (bit / 8, bit % 8);
+            let byte = bit / 8;
+            let shift = bit % 8;
             set |= u16::from(is_meant(word(&first[byte..]) >> shift & slot_mask)) << way;
             set |= u16::from(is_meant(word(&second[byte..]) >> shift & slot_mask)) << (way + WAYS / 2);
         }

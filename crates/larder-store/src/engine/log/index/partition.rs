@@ -52,7 +52,8 @@ struct LooseSlot {
 
 impl IndexPartition {
     pub(super) fn new(volume: VolumeWidths, budget: Arc<IndexBudget>) -> Self {
-        let (bytes, widths) = (Box::default(), volume.in_table(1));
+        let bytes = Box::default();
+        let widths = volume.in_table(1);
         Self { bytes, bucket_count: 1, volume, budget, widths, entries: 0, loading: None, changed: false }
     }
 
@@ -389,7 +390,8 @@ impl IndexPartition {
 
     /// Returns an empty slot in the emptier of two buckets, or frees one by moving another slot to its other bucket.
     fn room(&mut self, [first, second]: [u32; 2]) -> Option<SlotPlace> {
-        let (in_first, in_second) = (self.ways_in_use(first), self.ways_in_use(second));
+        let in_first = self.ways_in_use(first);
+        let in_second = self.ways_in_use(second);
         let (emptier, used) =
             if in_second.count_ones() < in_first.count_ones() { (second, in_second) } else { (first, in_first) };
         if let Some(empty) = way(!used) {

@@ -170,7 +170,8 @@ fn other_keys_of_an_address_are_loaded_beside_each_other() {
     let index = index();
     index.begin_loading();
     // The same partition and address, but different keys.
-    let (one, other) = (KeyHash(7 | 1 << 25), KeyHash(7 | 2 << 25));
+    let one = KeyHash(7 | 1 << 25);
+    let other = KeyHash(7 | 2 << 25);
     assert_eq!(index.address(one), index.address(other));
     index.insert(one, slot(50), &[]);
     let entry = |key_hash, position| LoadedRecord::new(key_hash, slot(position), false);
@@ -189,7 +190,8 @@ fn other_keys_of_an_address_are_loaded_beside_each_other() {
 
 #[test]
 fn a_removal_gets_a_slot_where_an_image_may_have_what_it_removed() {
-    let (old, new) = (index(), index());
+    let old = index();
+    let new = index();
     old.insert(KeyHash(7), slot(10), &[]);
     new.begin_loading();
     new.load(&[LoadedRecord::new(KeyHash(7), slot(20), true), LoadedRecord::new(KeyHash(8), slot(21), true)]);
@@ -264,7 +266,8 @@ proptest! {
         let index = index();
         let mut model = HashMap::new();
         for (step, (operation, key)) in operations.into_iter().enumerate() {
-            let (key_hash, entry) = (distinct(key), slot(step as u64 + 1));
+            let key_hash = distinct(key);
+            let entry = slot(step as u64 + 1);
             match operation {
                 0 => {
                     let before: Vec<_> = model.get(&key).map(|slot: &IndexSlot| slot.position).into_iter().collect();
@@ -292,7 +295,8 @@ proptest! {
         before in prop::collection::vec(0..80_u64, 0..80),
         after in prop::collection::vec((any::<bool>(), 0..80_u64), 0..80),
     ) {
-        let (old, new) = (index(), index());
+        let old = index();
+        let new = index();
         new.begin_loading();
         for (&key, position) in before.iter().zip(1..) {
             let replaced: Vec<_> = old.peek(distinct(key)).iter().map(|slot| slot.position).collect();
@@ -300,7 +304,8 @@ proptest! {
         }
         let mut model: HashMap<u64, Option<IndexSlot>> = HashMap::new();
         for (step, &(inserted, key)) in after.iter().enumerate() {
-            let (key_hash, newest) = (distinct(key), slot(1000 + step as u64));
+            let key_hash = distinct(key);
+            let newest = slot(1000 + step as u64);
             let replaced: Vec<_> = new.peek(key_hash).iter().map(|slot| slot.position).collect();
             if inserted {
                 new.insert(key_hash, newest, &replaced);

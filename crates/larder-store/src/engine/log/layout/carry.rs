@@ -130,7 +130,8 @@ impl LogState {
         actions: &mut Vec<LogTransfer>,
         len_in: impl Fn(&OpenSegment) -> u64,
     ) {
-        let (at, geometry) = (generation as usize, self.geometry);
+        let at = generation as usize;
+        let geometry = self.geometry;
         let is_full = |log: &Self| log.open[at].as_ref().is_some_and(|open| !open.unit_takes(len_in(open)));
         let is_at_end = |log: &Self| log.open[at].as_ref().is_some_and(|open| !open.takes(&geometry, len_in(open)));
         if is_full(self) {

@@ -127,7 +127,8 @@ impl CheckpointPlaces {
 
     /// Frees what was placed for the next checkpoint, unless it is current.
     fn free_next(&mut self, partition: u32) {
-        let (durable, next) = (self.durable[partition as usize], self.next[partition as usize]);
+        let durable = self.durable[partition as usize];
+        let next = self.next[partition as usize];
         if next != durable {
             let first = next.at.block as usize;
             self.used[first..first + next.block_count as usize].fill(false);

@@ -61,7 +61,8 @@ pub(super) fn arrange(
     if members.iter().all(|(group, members)| members.len() == 1 && !grows(group)) {
         return None;
     }
-    let (mut order, mut growing) = (Vec::with_capacity(groups.len()), Vec::new());
+    let mut order = Vec::with_capacity(groups.len());
+    let mut growing = Vec::new();
     for (at, group) in groups.iter().enumerate() {
         match members.get(group) {
             None => order.push(at),
@@ -139,7 +140,8 @@ mod tests {
     use crate::{format::trailer::ListedKind, hash::KeyHash};
 
     fn listing(key_hash: KeyHash, sector: u32, sectors: u32) -> TrailerRecord {
-        let (start_bytes, len_bytes) = (sector * 512, sectors * 512);
+        let start_bytes = sector * 512;
+        let len_bytes = sectors * 512;
         TrailerRecord { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at: 0 }
     }
 

@@ -214,7 +214,8 @@ impl OpenSegment {
         let key_hash = record.meta.hash.key_hash();
         let gap_bytes = self.gap_before(geometry, key_hash);
         let unit = self.unit.as_mut().expect("the log opens a unit before it appends");
-        let (len_bytes, gap_start) = (record.len_bytes(), unit.used_bytes);
+        let len_bytes = record.len_bytes();
+        let gap_start = unit.used_bytes;
         let from = gap_start + gap_bytes;
         let to = from + geometry.stepped(len_bytes);
         assert!(to <= unit.capacity_bytes);
@@ -285,7 +286,8 @@ impl OpenSegment {
         let groups = unit.groups.split_off(unit.groups.len() - count);
         self.list_bytes -= LISTING_BYTES * count as u64;
         let bytes = unit.buffer.as_slice();
-        let (segment, unit_start_bytes) = (self.segment, self.unit_start_bytes);
+        let segment = self.segment;
+        let unit_start_bytes = self.unit_start_bytes;
         let cut = listings.into_iter().zip(groups).map(|(listing, group)| {
             let start_bytes = u64::from(listing.start_bytes);
             let at = (start_bytes - unit_start_bytes) as usize;

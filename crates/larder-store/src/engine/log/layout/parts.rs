@@ -19,7 +19,8 @@ impl LogState {
         if !self.geometry.is_packed() || !has_body {
             return None;
         }
-        let (geometry, len_bytes) = (&self.geometry, self.geometry.stepped(record.len_bytes()));
+        let geometry = &self.geometry;
+        let len_bytes = self.geometry.stepped(record.len_bytes());
         let open = self.open[appender.generation() as usize].as_ref();
         let left_bytes = open.map(|open| open.room_bytes(geometry, record.meta.hash.key_hash()));
         assert!(left_bytes.is_none_or(|left| left <= geometry.segment_bytes), "room within a segment");

@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn entries_are_useless_only_when_the_last_of_their_kind_is() {
-        let (table, segment) = (SegmentTable::new(2), SegmentId(1));
+        let table = SegmentTable::new(2);
+        let segment = SegmentId(1);
         table.begin(segment, SegmentUse::main(5), true);
         assert!(table.note(segment, 1100, 1000) && table.note(segment, 1200, 1000));
         assert!(!table.note(segment, 90_000, 1000));

@@ -5,10 +5,11 @@
 //! position is neither in its set nor here, it is in the file. Limit: twice [`DemotedPlaces::new`]'s room, plus
 //! positions loaded at start and those of records that are not yet on the device.
 
+use crate::sync::IgnorePoison;
 use crate::{
     format::positions::TagPlace,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     units::{Sector, SetNumber},
@@ -146,7 +147,7 @@ impl DemotedPlaces {
     }
 
     fn lock(&self) -> MutexGuard<'_, WaitingPlace> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().ignore_poison()
     }
 }
 

@@ -42,7 +42,8 @@ impl DirectoryTurns {
     /// Returns the order for a store of at most `entries` files. As in Squid's map of numbers, a round is a power of
     /// two, and is limited by the number of directories. With one file per directory, every directory is used.
     pub(crate) fn new(files_each: u32, entries: u64) -> Self {
-        let (files_each, directories) = (u64::from(files_each.max(1)), FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT);
+        let files_each = u64::from(files_each.max(1));
+        let directories = FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT;
         let numbers = if files_each == 1 { directories } else { entries.max(files_each).next_power_of_two() };
         Self { files_each, round: numbers.min(directories * files_each) }
     }
@@ -90,7 +91,8 @@ impl FileStore {
         match self.naming {
             FileNames::OneDirectory => format!("{sequence:08X}"),
             FileNames::InTurn(_) => {
-                let (first, second) = (place / SECOND_LEVEL_COUNT, place % SECOND_LEVEL_COUNT);
+                let first = place / SECOND_LEVEL_COUNT;
+                let second = place % SECOND_LEVEL_COUNT;
                 format!("{first:X}/{second:02X}/{sequence:08X}")
             }
             FileNames::BySite => format!("{place:09X}/{sequence:08X}"),

@@ -52,7 +52,8 @@ impl BlockLevels {
         let mut levels: Vec<_> = (0..shape.level_count).map(|level| LevelBits::new(block_count >> level)).collect();
         levels[top as usize].set_all();
         let threshold_blocks = shape.threshold_bytes.div_ceil(shape.block_bytes);
-        let (next, remain) = (0, block_count);
+        let next = 0;
+        let remain = block_count;
         Self { start, block_sectors, block_count, threshold_blocks, levels, next, remain, last_run: None }
     }
 
@@ -164,7 +165,8 @@ impl BlockLevels {
     /// there is none, takes the longest run if it holds `len`.
     fn find_run(&mut self, len: u64) -> Option<()> {
         let top = self.levels.len() as u32 - 1;
-        let (nodes, wanted) = (self.block_count >> top, self.threshold_blocks.max(len));
+        let nodes = self.block_count >> top;
+        let wanted = self.threshold_blocks.max(len);
         let begin = self.next >> top;
         let mut longest = (0, 0);
         // A run does not continue from the last node to the first.
@@ -232,7 +234,8 @@ impl BlockLevels {
 
     /// Frees a node, and joins it with its other half as long as that is free too.
     fn free_node(&mut self, node: u64, level: u32) {
-        let (mut node, mut level) = (node, level as usize);
+        let mut node = node;
+        let mut level = level as usize;
         while level + 1 < self.levels.len() && self.levels[level].get(node ^ 1) {
             self.levels[level].clear(node ^ 1);
             node >>= 1;

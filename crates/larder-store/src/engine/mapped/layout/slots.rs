@@ -44,7 +44,8 @@ impl SlotArea {
         }
         let chunk_slots = |chunk: u64| (slot_count - chunk * CHUNK_SLOTS).min(CHUNK_SLOTS) as u16;
         let free_in_chunk = (0..slot_count.div_ceil(CHUNK_SLOTS)).map(chunk_slots).collect();
-        let (free_count, too_long) = (slot_count, slot_count + 1);
+        let free_count = slot_count;
+        let too_long = slot_count + 1;
         Self { start, slot_sectors, slot_count, used, free_in_chunk, free_count, pointer: 0, too_long }
     }
 
@@ -203,7 +204,8 @@ impl SlotArea {
     fn previous_used(&self, from: u64, floor: u64) -> u64 {
         let mut end = from;
         while end > floor {
-            let (word, count) = ((end - 1) / WORD_SLOTS, (end - 1) % WORD_SLOTS + 1);
+            let word = (end - 1) / WORD_SLOTS;
+            let count = (end - 1) % WORD_SLOTS + 1;
             let used = self.used[word as usize] << (WORD_SLOTS - count);
             if used != 0 {
                 return (end - u64::from(used.leading_zeros())).max(floor);
@@ -219,7 +221,8 @@ impl SlotArea {
         while at < first + len {
             let count = (WORD_SLOTS - at % WORD_SLOTS).min(first + len - at);
             let mask = (u64::MAX >> (WORD_SLOTS - count)) << (at % WORD_SLOTS);
-            let (word, chunk) = (&mut self.used[(at / WORD_SLOTS) as usize], (at / CHUNK_SLOTS) as usize);
+            let word = &mut self.used[(at / WORD_SLOTS) as usize];
+            let chunk = (at / CHUNK_SLOTS) as usize;
             if used {
                 assert_eq!(*word & mask, 0, "a slot is given out once");
                 *word |= mask;

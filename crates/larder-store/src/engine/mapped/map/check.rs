@@ -5,7 +5,9 @@ use super::{EntryMap, NONE};
 impl EntryMap {
     /// Checks that every entry is found, is once in the order of use, and is counted.
     pub(in crate::engine::mapped) fn check(&self) {
-        let (mut id, mut older, mut count) = (self.oldest, NONE, 0);
+        let mut id = self.oldest;
+        let mut older = NONE;
+        let mut count = 0;
         while id != NONE {
             let node = &self.nodes[id as usize];
             assert_eq!(node.older, older, "the order of use is linked both ways");
@@ -15,7 +17,8 @@ impl EntryMap {
             assert!(count <= self.entry_count, "the order of use has an end");
         }
         assert_eq!((older, count), (self.newest, self.entry_count), "every entry is in the order of use");
-        let (mut unused, mut unused_count) = (self.unused, 0);
+        let mut unused = self.unused;
+        let mut unused_count = 0;
         while unused != NONE {
             (unused, unused_count) = (self.nodes[unused as usize].newer, unused_count + 1);
             assert!(unused_count <= self.nodes.len(), "the list of unused nodes has an end");

@@ -66,7 +66,9 @@ impl Packetizer {
         if self.page.as_ref().is_some_and(|page| page.start_bytes + page.to != offset_bytes) {
             packets.extend(self.take());
         }
-        let (mut at, mut rest, mut pieces) = (offset_bytes, bytes, 0);
+        let mut at = offset_bytes;
+        let mut rest = bytes;
+        let mut pieces = 0;
         while !rest.is_empty() {
             let page_start = at / self.page_bytes * self.page_bytes;
             let whole = rest.len() as u64 / self.page_bytes * self.page_bytes;
@@ -169,8 +171,11 @@ mod tests {
         fn every_byte_goes_out_once_and_where_it_belongs(
             writes in prop::collection::vec((0_u64..3, 1_usize..40), 1..60)
         ) {
-            let (mut packetizer, mut sent) = (Packetizer::new(4096), Vec::new());
-            let (mut at, mut expected, mut pieces) = (0_u64, Vec::new(), std::collections::HashMap::new());
+            let mut packetizer = Packetizer::new(4096);
+            let mut sent = Vec::new();
+            let mut at = 0_u64;
+            let mut expected = Vec::new();
+            let mut pieces = std::collections::HashMap::new();
             for (sequence, (gap, sectors)) in (1_u32..).zip(writes) {
                 at += gap * 512;
                 let bytes = vec![sequence as u8; sectors * 512];

@@ -29,7 +29,8 @@ pub(super) fn print(result: &BenchResult) -> Result<(), Failure> {
     for step in &result.peak {
         let mark = if step.passed { "kept" } else { "not kept" };
         let late = if step.late_us > LATE_US { format!(" ({:.2} ms late)", ms(step.late_us)) } else { String::new() };
-        let (rate, p99) = (report::rate(step.rate), ms(step.p99_us));
+        let rate = report::rate(step.rate);
+        let p99 = ms(step.p99_us);
         print_line!("  {rate:>9} requests/s{late}  {p99:.2} ms for 99%, {} failed: {mark}", step.failed)?;
     }
     if let Some(lowest) = result.peak.iter().map(|step| step.rate).reduce(f64::min) {
