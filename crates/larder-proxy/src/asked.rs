@@ -301,7 +301,8 @@ impl RequestHead {
         let request = self.ruled();
         let of_session = || self.session_rules.as_ref()?.find(&request, about, fields);
         let Some(ruling) = rules.find(&request, about, fields).or_else(of_session) else { return };
-        if !ruling.varies.is_empty() && (status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY)) {
+        let may_name = status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY);
+        if !ruling.varies.is_empty() && may_name && !has_token(fields, &VARY, "*") {
             // The fields are added to Vary, because downstream caches must know them too.
             for name in &ruling.varies {
                 if !has_token(fields, &VARY, name.as_str()) {

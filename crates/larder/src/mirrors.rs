@@ -283,7 +283,7 @@ impl RegistryServer {
             let immutable = self.immutable;
             let follows = self.follows;
             let fresh = self.is_dedicated.then_some(self.fresh);
-            let varies = if registry.negotiates { registry.varies() } else { &[] };
+            let varies = registry.varies();
             let packages = self.is_dedicated.then_some(registry);
             let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: true, varies, packages };
             said.rules(registry.name, &url.parse().expect("the table holds URLs"))
@@ -310,8 +310,6 @@ pub(crate) struct FileRules<'a> {
     pub(crate) packages: Option<&'a Registry>,
 }
 
-/// Request fields by which a server chooses the coding of a listing.
-pub(crate) const BY_CODING: &[HeaderName] = &[ACCEPT_ENCODING];
 /// Request fields by which a server chooses the form of a listing.
 const BY_FORM: &[HeaderName] = &[ACCEPT, ACCEPT_ENCODING];
 
@@ -361,7 +359,7 @@ impl FileRules<'_> {
 impl Registry {
     /// Returns the request fields on which listings vary, even if a server does not say so.
     fn varies(&self) -> &'static [HeaderName] {
-        if self.negotiates { BY_FORM } else { BY_CODING }
+        if self.negotiates { BY_FORM } else { &[] }
     }
 }
 
@@ -391,7 +389,7 @@ impl RegistryLayout {
             }
             FileLifetime::Minutes(minutes) => {
                 let fresh = Some(Duration::from_mins(minutes));
-                let varies = if registry.negotiates { registry.varies().to_vec() } else { Vec::new() };
+                let varies = registry.varies().to_vec();
                 vec![rule(&["200"], self.types, Ruling { varies, ..the_rest(name, fresh, true) })]
             }
         }
@@ -683,7 +681,7 @@ mod tests {
             ("https", "index.crates.io", "/it/oa/itoa", BY_FORM),
             ("https", "cache.nixos.org", "/a.narinfo", BY_FORM),
             ("https", "conda.anaconda.org", "/conda-forge/noarch/repodata.json", BY_FORM),
-            ("http", "deb.debian.org", "/debian/dists/bookworm/InRelease", BY_CODING),
+            ("http", "deb.debian.org", "/debian/dists/bookworm/InRelease", &[]),
             ("https", "registry.npmjs.org", "/six/-/six-1.0.0.tgz", &[]),
         ] {
             let request = get(scheme, authority, path);

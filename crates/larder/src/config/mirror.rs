@@ -8,7 +8,7 @@ use super::{
     values::{duration, each, origin},
 };
 use crate::{
-    mirrors::{self, BY_CODING, FileRules, NamedRegistry, OriginOf, RegistryKind},
+    mirrors::{self, FileRules, NamedRegistry, OriginOf, RegistryKind},
     settings::RunSettings,
     value::BadValue,
 };
@@ -60,7 +60,7 @@ pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) 
         stands_in: fresh.is_some(),
         follows: follows == Some(true),
         at_any_port: false,
-        varies: BY_CODING,
+        varies: &[],
         packages: None,
     };
     settings.proxy.rules.extend(said.rules(&name, &mirror.origin));
