@@ -130,32 +130,9 @@ fn wrong_statements_about_the_fleet_are_pointed_at() {
 }
 
 #[test]
-fn old_name_is_accepted_with_a_warning_that_names_the_new_one() {
-    for (old, new, name) in [
-        ("drain = \"3s\"", "drain_timeout = \"3s\"", "`drain_timeout`"),
-        ("memory = { hot = \"1GB\" }", "memory = { cache = \"1GB\" }", "`memory.cache`"),
-        ("[forward]\nonly_allowed = true", "[forward]\ndefault_deny = true", "`forward.default_deny`"),
-        ("[intercept]\nauthority = \"a\"", "[intercept]\nca_dir = \"a\"", "`intercept.ca_dir`"),
-        ("[limits]\nstall = \"1s\"", "[limits]\nstall_timeout = \"1s\"", "`limits.stall_timeout`"),
-        (
-            "origin = \"http://a\"\norigin_host = \"client\"",
-            "origin = \"http://a\"\npreserve_host = true",
-            "`preserve_host`",
-        ),
-        (
-            "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\nbalance = \"turns\"\nfailures = 4\nout = \"1s\"",
-            "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\nbalance = \"round_robin\"\nmax_fails = 4\n\
-             fail_timeout = \"1s\"",
-            "`balance = round_robin`",
-        ),
-    ] {
-        let old = parse(old).unwrap();
-        let new = parse(new).unwrap();
-        assert!(old.warnings.iter().any(|warning| warning.contains(name)), "{:?}", old.warnings);
-        assert_eq!(format!("{:?}", RunSettings { warnings: Vec::new(), ..old }), format!("{new:?}"));
-    }
-    let twice = parse("[limits]\nidle = \"1s\"\nidle_timeout = \"2s\"").unwrap_err();
-    assert_eq!((twice.problem.as_str(), twice.help.as_str()), ("unknown key `idle`", "did you mean `idle_timeout`?"));
+fn old_name_is_refused_like_any_unknown_key() {
+    let old = parse("[limits]\nidle = \"1s\"").unwrap_err();
+    assert_eq!((old.problem.as_str(), old.help.as_str()), ("unknown key `idle`", "did you mean `idle_timeout`?"));
 }
 
 #[test]
@@ -173,9 +150,8 @@ fn every_key_of_the_documentation_is_read() {
     let (example, rest) = rest.split_once("```").expect("the example ends");
     let (_, rest) = rest.split_once("```toml\n").expect("there is another for a reverse proxy");
     let (reverse, _) = rest.split_once("```").expect("the example ends");
-    let read = parse(example).unwrap();
-    assert_eq!(read.warnings, Vec::<String>::new(), "the example has new names only");
-    let RunSettings { proxy, forward, store, memory_cache, drain, intercept, registry_mirrors, .. } = read;
+    let RunSettings { proxy, forward, store, memory_cache, drain, intercept, registry_mirrors, .. } =
+        parse(example).unwrap();
     assert_eq!(registry_mirrors.names, ["pypi", "npm", "oci"]);
     assert_eq!(registry_mirrors.registries[0].name, "registry.example.com:5000");
     assert_eq!(registry_mirrors.origins[0].url.to_string(), "https://npm.example.com:443");
@@ -404,7 +380,7 @@ fn a_bad_member_of_a_list_is_pointed_at_alone() {
 
 #[test]
 fn origins_of_a_site_that_do_not_go_together_are_pointed_at() {
-    let site = "drain = \"1s\"\n[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\n[[site.origins]]\n";
+    let site = "drain_timeout = \"1s\"\n[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\n[[site.origins]]\n";
     for (more, problem) in [
         ("url = \"http://c\"\nweight = 101", "weight of http://c:80 must be from 1 to 100: 101"),
         ("url = \"http://c/d\"", "origins of one site must have the same base path: http://c:80/d"),
