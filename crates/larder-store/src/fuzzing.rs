@@ -23,7 +23,7 @@ use crate::{
         written::WrittenSequences,
     },
     hash::{FullHash, KeyHash},
-    units::{SUPERBLOCK_BYTES, SegmentGeometry, SegmentId, Site},
+    units::{SUPERBLOCK_BYTES, SegmentGeometry, SegmentId},
 };
 use bytes::Bytes;
 
@@ -132,10 +132,9 @@ fn superblock_samples() -> Vec<Vec<u8>> {
         journal_pages: 0,
         form: LogForm::Plain,
     };
-    let sample = |shape, epochs: &RuleEpochs| {
+    let sample = |shape, epochs: RuleEpochs| {
         let id = VOLUME;
         let hash_key = [4; 16];
-        let epochs = epochs.clone();
         let superblock = Superblock {
             id,
             hash_key,
@@ -153,11 +152,10 @@ fn superblock_samples() -> Vec<Vec<u8>> {
         superblock.encode(&mut block);
         block
     };
-    let first = sample(shape(16 << 20, 0), &epochs);
-    epochs.invalidate_site(Site(7));
+    let first = sample(shape(16 << 20, 0), epochs);
     epochs.invalidate_all();
-    epochs.invalidate_site(Site(8));
-    vec![first, sample(shape(0, 64 << 10), &epochs)]
+    epochs.invalidate_all();
+    vec![first, sample(shape(0, 64 << 10), epochs)]
 }
 
 fn unit(bytes: &[u8]) -> bool {

@@ -260,7 +260,7 @@ impl LogEngine {
                 meta: RecordMeta { kind: RecordKind::Entry, ..decoded.meta },
             };
             // An invalidated entry is useless, even if it is pinned.
-            if !self.volume.admits(record.meta.site, record.meta.epoch) {
+            if !self.volume.admits(record.meta.epoch) {
                 continue;
             }
             // After a crash an older record of the key may still have a slot.

@@ -3,7 +3,7 @@
 use super::log_checkpoint::Journal;
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_device::{Device, MemoryDevice};
-use larder_store::{EvictedEntry, EvictionReceiver, Hints, Invalidation, Objective, Store, StoreOptions};
+use larder_store::{EvictedEntry, EvictionReceiver, Hints, Objective, Store, StoreOptions};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -366,6 +366,6 @@ fn what_reclaim_drops_is_passed_on_and_nothing_that_was_removed_or_replaced() {
     assert!(of_old > 100, "{of_old}");
     assert!(passed.lock().unwrap().len() > 1000, "nearly all of what is dropped is passed on");
     assert_eq!(store.generation(), generation);
-    block_on(store.invalidate(Invalidation::All)).unwrap();
+    block_on(store.clear()).unwrap();
     assert_ne!(store.generation(), generation);
 }
