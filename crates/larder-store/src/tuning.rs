@@ -355,9 +355,6 @@ table! {
     /// `ucfs`: number of clusters that are filled at a time, each for a share of the sites. More: fewer sites share a
     /// cluster, but more memory waits to be written. A store has at most one for every eight clusters.
     ucfs_groups: usize = 16, count in 1..=1024;
-    /// `ucfs`: whether the entries of an evicted cluster that were hit are written again, up to half a cluster. On:
-    /// they stay, but each of these clusters is read once more. Off: all entries of a cluster are evicted together.
-    ucfs_keep_hits: bool = false, switch;
     /// `tiny`: size of a set. An entry longer than half a set takes two reads. More: more entries take one read, but
     /// more bytes are written and read for each. Only for a new volume.
     tiny_set_bytes: u64 = 8 << 10, power in (4 << 10)..=(64 << 10);

@@ -172,7 +172,6 @@ pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
     tuning.esp_level_count = pick(&[3, 7]) as u32;
     tuning.page_bytes = pick(&[8 << 10, 64 << 10]);
     tuning.log_group_read_bytes = pick(&[0, 0, 16 << 10, 64 << 10]);
-    tuning.ucfs_keep_hits = pick(&[0, 1]) == 1;
     tuning.sorted_reads = pick(&[0, 0, 0, 1]) == 1;
     options
 }

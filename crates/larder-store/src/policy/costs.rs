@@ -239,10 +239,7 @@ fn hit(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
             let long = share_longer_than(set / 2.0);
             reads(1.0, set).and(reads(long, (record / long.max(0.1)).max(set)))
         }
-        LayoutAxis::Clusters => {
-            let more = if tuning.ucfs_keep_hits { KEPT_READS } else { 1.0 };
-            reads(more / group_size, tuning.ucfs_cluster_bytes as f64)
-        }
+        LayoutAxis::Clusters => reads(1.0 / group_size, tuning.ucfs_cluster_bytes as f64),
     }
 }
 
@@ -362,7 +359,6 @@ fn hits_of_lru(policy: &Policy, tuning: &Tuning) -> f64 {
         EvictionAxis::LeastRecentInSet => 0.97,
         EvictionAxis::RankInSet => 0.95,
         EvictionAxis::Reinsertion | EvictionAxis::OverwriteOrLeastRecent | EvictionAxis::FirstInSet => 0.92,
-        EvictionAxis::ClusterLru if tuning.ucfs_keep_hits => 0.9 * KEPT_HITS,
         EvictionAxis::ClusterLru => 0.9,
         EvictionAxis::Overwrite => 0.8,
     }
@@ -400,9 +396,6 @@ const PAGE_SPAN_BYTES: f64 = 480.0 * 1024.0;
 /// Share of the entries of a group that a read still brings in time if reads wait for each other. Measured with
 /// `hashcache-log` and `ucfs` (docs/measurements.md, "Reads on a spinning disk").
 const SORTED_GROUP_SHARE: f64 = 0.2;
-/// Hits and reads with `ucfs_keep_hits`, as shares of those without, from the same table.
-const KEPT_HITS: f64 = 51.3 / 53.2;
-const KEPT_READS: f64 = 0.320 / 0.300;
 const WORTH_HITS: f64 = 1.10;
 const CLOCK_HITS: f64 = 1.02;
 /// Bytes rewritten for each byte that missed, if the reinsertion share allows it. With the insertion itself, 1.3 bytes
