@@ -370,9 +370,6 @@ table! {
     /// its length. Less: fewer entries dropped before they could be hit, but more bytes written for each (at 25, up to
     /// four times their length).
     tiny_move_percent: u64 = 25, count in 1..=100;
-    /// `tiny`: oldest part of the ring of long entries, in percent, in which a hit rewrites an entry. More: popular
-    /// long entries stay, but more bytes are written.
-    tiny_rescue_percent: u64 = 0, count in 0..=90;
     /// `hashcache-log-n` and later: bits of the generation, which counts the log's rounds. More: fewer useless reads of
     /// entries that the log has overwritten. With n bits, one in 2^n of these reads remains.
     hashcache_generation_bits: u32 = 4, count in 0..=8;
