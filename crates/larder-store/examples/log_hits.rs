@@ -59,7 +59,9 @@ fn run(trace: &[u32], row: &str, reinsertion: bool) -> larder_store::Result<Outc
         background: false,
         ..StoreOptions::new("", VOLUME_BYTES)
     };
-    options.tuning.reinsertion = reinsertion;
+    if !reinsertion {
+        options.tuning.reinsertion_share = 0.0;
+    }
     options.policy = Policy::named(row).expect("both rows are in the table");
     let store = Store::open_on(Arc::new(MemoryDevice::new(VOLUME_BYTES)), &options)?;
     let pool = Bytes::from(vec![7; 32 << 10]);

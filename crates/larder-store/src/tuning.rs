@@ -241,11 +241,8 @@ macro_rules! table {
 
 // name: type = default, kind in range;   kinds: switch, count, bytes, power (of two, in bytes), time, share, word (one of)
 table! {
-    /// `log`: whether entries that were hit are rewritten when their segment is reclaimed. On: more hits, more bytes
-    /// written.
-    reinsertion: bool = true, switch;
-    /// `log`, `log-clock`: largest share of a main segment that is rewritten. More: more hits, but up to 1 / (1 -
-    /// share) times as many bytes written as admitted.
+    /// `log`, `log-clock`: largest share of a main segment that is rewritten because its entries were hit. More: more
+    /// hits, but up to 1 / (1 - share) times as many bytes written as admitted. 0: no entry is rewritten for its hits.
     reinsertion_share: f64 = 0.75, share in 0.0..=0.75;
     /// `log`, `log-clock`: limit on rewriting. Entries are rewritten only while all bytes written, with headers,
     /// padding and checkpoints, stay within this multiple of the bytes admitted. More: more hits where few entries are
@@ -418,8 +415,8 @@ mod tests {
         let mut tuning = Tuning::default();
         for (name, value) in [
             ("no_such", TuningValue::Switch(true)),
-            ("reinsertion", TuningValue::Number(1)),
-            ("reinsertion", TuningValue::Share(0.5)),
+            ("sorted_reads", TuningValue::Number(1)),
+            ("sorted_reads", TuningValue::Share(0.5)),
         ] {
             assert_eq!(tuning.set(name, value).unwrap_err().kind(), ErrorKind::Invalid);
         }

@@ -327,7 +327,7 @@ fn write_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
 fn eviction_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let tuning = assumed.tuning;
     match policy.eviction {
-        EvictionAxis::Reinsertion if tuning.reinsertion => {
+        EvictionAxis::Reinsertion if tuning.reinsertion_share > 0.0 => {
             let most = tuning.reinsertion_share / (1.0 - tuning.reinsertion_share);
             let again = record_bytes(assumed) * most.min(REINSERTED);
             TransferWork { sequential_write_bytes: again, sequential_read_bytes: again, ..TransferWork::default() }
@@ -352,7 +352,7 @@ fn eviction_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork
 fn hits_of_lru(policy: &Policy, tuning: &Tuning) -> f64 {
     match policy.eviction {
         EvictionAxis::Lru | EvictionAxis::PacedLru => 1.0,
-        EvictionAxis::Reinsertion if tuning.reinsertion => match policy.engine {
+        EvictionAxis::Reinsertion if tuning.reinsertion_share > 0.0 => match policy.engine {
             EngineRow::Log(LogRow::Packed(LogEviction::Worth)) => WORTH_HITS,
             _ => CLOCK_HITS,
         },

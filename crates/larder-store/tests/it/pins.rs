@@ -129,7 +129,7 @@ fn a_new_head_is_stored_although_room_for_it_moves_the_entry() {
 fn a_pinned_entry_in_parts_is_rewritten_once_a_round() {
     const FILLER_BYTES: usize = 10_000;
     let mut tuning = Tuning::default();
-    tuning.set("reinsertion", TuningValue::Switch(false)).unwrap();
+    tuning.set("reinsertion_share", TuningValue::Share(0.0)).unwrap();
     let options = StoreOptions { tuning, ..options_of(Policy::default_policy()) };
     let store = Store::open_on(Arc::new(MemoryDevice::new(ROOM_BYTES)), &options).unwrap();
     let pinned = [(1, 700_000), (2, 610_000), (3, 520_000), (4, 100_000)];

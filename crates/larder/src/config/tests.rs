@@ -181,7 +181,7 @@ fn every_key_of_the_documentation_is_read() {
     assert_eq!(parse(reverse).unwrap().proxy.default_origin, Some(default));
     assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
     assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| DiskSettings::At(path.into())));
-    assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
+    assert_eq!((store.row().unwrap().name, store.tuning.reinsertion_share), ("log", 0.5));
     assert_eq!(store.tuning.objective, larder_store::Objective::Bytes);
     assert_eq!(
         (store.sizes, store.mean_object_size_bytes),
@@ -370,7 +370,7 @@ fn a_bad_member_of_a_list_is_pointed_at_alone() {
         ("[forward]\nconnect_ports = [443, 0]", "0"),
         ("[store]\nsize = [\"1GB\", \"1XB\"]", "\"1XB\""),
         ("[store]\npolicy = \"lru\"", "\"lru\""),
-        ("[store.tuning]\nreinsertion = 1", "1"),
+        ("[store.tuning]\nsorted_reads = 1", "1"),
         ("[[site]]\nhosts = [\"a\", \"http://b\"]\norigin = \"http://c\"", "\"http://b\""),
     ] {
         let found = parse(text).unwrap_err();

@@ -63,7 +63,7 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--io", "magic"], &["--io: unknown I/O method: `magic`", "auto, uring or threads"]),
         (&["run", "--sise", "1GB"], &["unknown flag or argument: `--sise`", "did you mean `--size`?"]),
         (&["run", "--policy", "hashcache-logs"], &["did you mean `hashcache-log`?"]),
-        (&["run", "--tune", "reinsertions=on"], &["unknown constant: `reinsertions`", "did you mean `reinsertion`?"]),
+        (&["run", "--tune", "sorted_read=on"], &["unknown constant: `sorted_read`", "did you mean `sorted_reads`?"]),
         (&["sim", "run", "--policy", "hashcash-log"], &["did you mean `hashcache-log`?"]),
         (&["run", "--memory", "10MB"], &["10 MB of --memory is too little", "give at least ", "--memory-cache"]),
         (&["run", "--memory", "100000TB"], &["--memory is more than the ", "available here"]),

@@ -208,7 +208,7 @@ fn an_entry_that_is_hit_outlives_its_segment_with_a_new_head_too() {
 #[test]
 fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     let mut options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options() };
-    options.tuning.reinsertion = false;
+    options.tuning.reinsertion_share = 0.0;
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
     // Three of them are longer than a segment, like the chunks of a long body. A volume of this size can protect three.
     let wanted = [1, 2, 3];
@@ -231,7 +231,7 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
 fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
     let mut options =
         StoreOptions { size_bytes: 48 << 20, segment_size_bytes: Some(256 << 10), background: true, ..options() };
-    options.tuning.reinsertion = false;
+    options.tuning.reinsertion_share = 0.0;
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
     // Each takes one segment, and a volume of this size can protect this many.
     let wanted = 1..=12;
