@@ -4,7 +4,6 @@
 //! Owns: the list of rules, and the output of findings. Each rule is a function from sources to findings, in its own
 //! file. No file is changed.
 
-mod asserts;
 mod code;
 mod documents;
 mod files;
@@ -14,7 +13,6 @@ mod names;
 mod prose;
 pub(crate) mod questions;
 mod ratchet;
-mod reasons;
 mod rings;
 pub(crate) mod source;
 mod test_bounds;
@@ -94,8 +92,6 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     }
     findings.extend(imports::check_reexported(&tree.sources));
     findings.extend(rings::check(&tree.sources));
-    findings.extend(asserts::check(&tree.sources));
-    findings.extend(reasons::check(&tree.sources));
     findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
     findings.extend(questions::check(tree));
