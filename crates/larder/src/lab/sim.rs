@@ -185,7 +185,7 @@ pub(crate) struct OutputFlags {
     #[arg(long, value_enum, default_value_t = OutputForm::Table)]
     output: OutputForm,
 
-    /// Write the figures to this folder, as SVG and PNG
+    /// Write the figures to this folder, as SVG
     #[arg(long, value_name = "FOLDER")]
     plots: Option<PathBuf>,
 
@@ -383,7 +383,7 @@ fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
             let problem = format!("cannot draw {} into {}: {error}", figure.name, folder.display());
             Failure::runtime(problem, "check that you may write to the folder")
         })?;
-        drawn.iter().for_each(|path| tell!("drew {}", path.display()));
+        tell!("drew {}", drawn.display());
     }
     Ok(())
 }
