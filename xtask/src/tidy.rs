@@ -10,6 +10,7 @@ mod files;
 mod imports;
 mod manifests;
 mod names;
+mod policy_arms;
 mod prose;
 pub(crate) mod questions;
 mod ratchet;
@@ -89,6 +90,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
         findings.extend(files::check(source));
         findings.extend(code::check(source));
         findings.extend(imports::check(source));
+        findings.extend(policy_arms::check(source));
     }
     findings.extend(imports::check_reexported(&tree.sources));
     findings.extend(rings::check(&tree.sources));

@@ -4,9 +4,9 @@
 //!
 //! A parser calls [`take`] where it examines octets, with their number. Octets that are examined again and again are
 //! then counted as often, so an input of a few kilobytes shows a cost that grows with the square of the length.
-//! Invariant: nothing is counted, and the calls cost nothing, unless this crate is tested, fuzzed, or compiled with the
-//! feature `count-steps`, as for the tests of other crates. Steps inside other crates are not seen; each octet that they
-//! get counts once.
+//! Invariant: nothing is counted, and the calls cost nothing, unless this crate is tested, fuzzed, or compiled with
+//! the feature `count-steps`, as for the tests of other crates. Steps inside other crates are not seen; each octet that
+//! they get counts once.
 
 use std::{
     cell::Cell,

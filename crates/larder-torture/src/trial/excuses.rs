@@ -206,11 +206,8 @@ impl Trial {
 
     /// Returns whether durable data must survive such an end.
     pub(super) fn outlives(&self, how: Crash) -> bool {
-        match self.options.policy.layout {
-            // A power loss during the write of a set loses the whole set.
-            LayoutAxis::FrontAndSets => how == Crash::Kill,
-            _ => true,
-        }
+        // A power loss during the write of a set loses the whole set.
+        self.options.policy.layout != LayoutAxis::FrontAndSets || how == Crash::Kill
     }
 }
 
