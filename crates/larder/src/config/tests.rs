@@ -201,10 +201,10 @@ fn every_key_of_the_documentation_is_read() {
     let http = proxy.cache.http;
     assert_eq!((http.heuristic_fraction, http.heuristic_max), (0.2, Duration::from_hours(12)));
     assert_eq!(http.heuristic_error_max, Duration::from_mins(1));
-    assert_eq!(http.stale_on_error_max, Duration::from_hours(48));
+    assert_eq!(http.stale_if_error_max, Duration::from_hours(48));
     let negative = [(404, Duration::from_secs(10)), (410, Duration::from_mins(5))];
     assert_eq!(http.negative_lifetimes, negative);
-    assert!(!http.honour_request_directives && !http.normalise_vary && http.normalise_language);
+    assert!(!http.honor_request_directives && !http.normalize_vary && http.normalize_language);
     assert!(http.heuristic_with_cookies && http.store_set_cookie);
     let targets = ["example-cache-control", "cdn-cache-control"].map(http::HeaderName::from_static);
     assert_eq!(http.targets, TargetList::new(targets));
@@ -285,7 +285,7 @@ fn check_rule(rules: &Rules) {
     assert_eq!((ruling.following, ruling.size_max), (RedirectPolicy::All, Some(1_000_000_000)));
     assert_eq!((ruling.varies.as_slice(), ruling.finishes_abandoned), (&["x-tenant".parse().unwrap()][..], Some(true)));
     assert!(ruling.checks_authorization && ruling.checks_digest);
-    assert_eq!((ruling.is_never_stored, ruling.stale_on_error), (false, Some(Duration::from_hours(720))));
+    assert_eq!((ruling.is_never_stored, ruling.stale_if_error), (false, Some(Duration::from_hours(720))));
     assert_eq!(ruling.stale_while_revalidate, Some(Duration::from_mins(1)));
     assert!(ruling.ignored.client_directives && ruling.ignored.vary == ["user-agent"]);
 }
