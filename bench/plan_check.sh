@@ -13,5 +13,5 @@ figures=$(mktemp)
 trap 'rm -f "$figures"' EXIT
 "$larder" bench device "$directory" --size "${SIZE:-2GiB}" --time "${DEVICE_TIME:-40s}" --json "$figures"
 echo
-"$larder" bench store "$directory" --device "$figures" --size "${SIZE:-2GiB}" --mean-size "${MEAN:-16KiB}" --time "${TIME:-20s}" \
+"$larder" bench store "$directory" --device "$figures" --size "${SIZE:-2GiB}" --mean-object-size "${MEAN:-16KiB}" --time "${TIME:-20s}" \
   --policy "${ROWS:-log,stream,hashcache-set,hashcache-setmem,squid}"

@@ -2,7 +2,7 @@
 #![no_main]
 
 use larder_store::Policy;
-use larder_torture::{Crash, Operation, SITE_COUNT, Trial, faults, options};
+use larder_torture::{Crash, Operation, Trial, faults, options};
 
 const OPERATIONS_MAX: usize = 200;
 const KEY_COUNT: u64 = 12;
@@ -33,7 +33,7 @@ fn operation([what, key, small, large]: [u8; 4]) -> Operation {
         11 => Operation::Sync,
         12 => Operation::Wait { milliseconds: number * 10 },
         13 => Operation::Reopen,
-        14 if small % 8 == 0 => Operation::Invalidate { site: Some(1 + key % SITE_COUNT) },
+        14 if small % 8 == 0 => Operation::Clear,
         14 => Operation::Abandon { key },
         _ => Operation::Crash {
             how: if small % 2 == 0 { Crash::Kill } else { Crash::PowerCut },

@@ -41,7 +41,7 @@ done
 
 # A certificate that Larder makes, for a host that nobody answers for: what matters is the handshake with us.
 "$LARDER_BIN" ca init --dir "$stage/any" > /dev/null
-printf '[intercept]\nhosts = ["all", "all"]\nexcept = ["left.invalid"]\nauthority = "%s"\n[store]\npath = "none"\n' "$stage/any" > "$stage/larder.toml"
+printf '[intercept]\nhosts = ["all", "all"]\nexcept = ["left.invalid"]\nca_dir = "%s"\n[store]\npath = "none"\n' "$stage/any" > "$stage/larder.toml"
 launch larder --config "$stage/larder.toml"
 fetch() { curl -sS -x "http://127.0.0.1:$larder_port" -o /dev/null -w '%{http_code}' "$@" 2>&1; }
 verdict "curl: our page, over our TLS" [ "$(fetch --cacert "$stage/any/ca.pem" https://nobody.invalid/)" = 502 ]

@@ -12,7 +12,7 @@ requests=${REQUESTS:-200000} size=${SIZE:-128MB} memory=${MEMORY:-32MB} points=$
 for workload in zipf-0.8 zipf-1.0 markatos polymix-4; do
   trace=$stage/$workload.trace
   "$LARDER_BIN" sim convert --workload "$workload" --requests "$requests" "$trace" > /dev/null 2>&1
-  "$LARDER_BIN" sim run --trace "$trace" --size "$size" --memory "$memory" --output json > "$stage/sim.json" 2> /dev/null
+  "$LARDER_BIN" sim run --trace "$trace" --size "$size" --memory-cache "$memory" --output json > "$stage/sim.json" 2> /dev/null
   "$LARDER_BIN" bench --trace "$trace" --size "$size" --memory 128MB --larder=--memory-cache="$memory" --larder=--policy=log \
     --scratch "$stage" --json "$stage/live.json" > "$stage/live.txt"
   verdict "$workload: the load saw nothing wrong" [ $? -eq 0 ]

@@ -4,17 +4,16 @@
 //! Owns: the list of rules, and the output of findings. Each rule is a function from sources to findings, in its own
 //! file. No file is changed.
 
-mod asserts;
 mod code;
 mod documents;
 mod files;
 mod imports;
 mod manifests;
 mod names;
+mod policy_arms;
 mod prose;
 pub(crate) mod questions;
 mod ratchet;
-mod reasons;
 mod rings;
 pub(crate) mod source;
 mod test_bounds;
@@ -91,11 +90,10 @@ fn findings(tree: &Tree) -> Vec<Finding> {
         findings.extend(files::check(source));
         findings.extend(code::check(source));
         findings.extend(imports::check(source));
+        findings.extend(policy_arms::check(source));
     }
     findings.extend(imports::check_reexported(&tree.sources));
     findings.extend(rings::check(&tree.sources));
-    findings.extend(asserts::check(&tree.sources));
-    findings.extend(reasons::check(&tree.sources));
     findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
     findings.extend(questions::check(tree));

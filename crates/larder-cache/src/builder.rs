@@ -9,7 +9,7 @@ use crate::{
     tags::{TagFile, TagKey, TagRemovals, read_file},
 };
 use larder_device::block_on;
-use larder_store::{ErrorKind, Invalidation, Store, StoreOptions};
+use larder_store::{ErrorKind, Store, StoreOptions};
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
@@ -196,7 +196,7 @@ fn open_removals(store: &Store, directory: &Path) -> Result<TagRemovals> {
         return Ok(TagRemovals::new(path, file, key));
     }
     // The store is emptied first. If the process is killed in between, the labels differ, and this is done again.
-    block_on(store.invalidate(Invalidation::All))?;
+    block_on(store.clear())?;
     let label = getrandom::u64().map_err(|error| unusable(directory, std::io::Error::other(error.to_string())))?.max(1);
     let file = TagFile::create(&path, label).map_err(|error| unusable(&path, error))?;
     block_on(store.set_label(label))?;

@@ -23,7 +23,7 @@ use crate::{
     works::ActiveKeys,
 };
 use bytes::Bytes;
-use larder_store::{Clock, Invalidation, Store};
+use larder_store::{Clock, Store};
 use memory_value::MemoryValue;
 use std::{error, fmt, path::Path, sync::Arc};
 use writing::ChangeGuard;
@@ -246,7 +246,7 @@ impl Cache {
         let removed = self.parts.removals.remove(None).await;
         self.parts.fetches.detach_all();
         self.parts.memory.clear();
-        self.parts.store.invalidate(Invalidation::All).await?;
+        self.parts.store.clear().await?;
         removed.map_err(not_written)
     }
 

@@ -106,11 +106,11 @@ impl ActiveKeys {
         marked
     }
 
-    /// Marks all work in progress on the keys that match. Looks at every key with work in progress.
-    pub fn mark_all(&self, matches: impl Fn(&[u8]) -> bool) -> MarkedCommits {
+    /// Marks all work in progress.
+    pub fn mark_all(&self) -> MarkedCommits {
         let mut marked = MarkedCommits::default();
         for shard in &self.shards {
-            let found: Vec<_> = lock(shard).values().filter(|of| matches(&of.key)).cloned().collect();
+            let found: Vec<_> = lock(shard).values().cloned().collect();
             found.into_iter().for_each(|of| marked.add(of));
         }
         marked

@@ -119,7 +119,7 @@ pub fn decide_by_directives(
     let freshness = stored.freshness();
     let age_millis = freshness.age_millis(now);
     let left_millis = freshness.left_millis(now, settings);
-    let asked = match (settings.honour_request_directives, freshness.ignores_client) {
+    let asked = match (settings.honor_request_directives, freshness.ignores_client) {
         (true, false) => *directives,
         (true, true) if freshness.obeys_reload => directives.reload_alone(),
         (_, true) | (false, _) => RequestDirectives::default(),
@@ -177,7 +177,7 @@ pub fn decide_disconnected(
 /// Returns whether a request with these directives accepts only a cached response. If there is none, it gets a 504 (RFC
 /// 9111 5.2.1.7).
 pub fn is_only_if_cached(directives: &RequestDirectives, settings: &Settings) -> bool {
-    settings.honour_request_directives && directives.only_if_cached
+    settings.honor_request_directives && directives.only_if_cached
 }
 
 /// Returns whether a request with these directives demands a response no older than itself (RFC 9111 5.2.1.1, 5.2.1.4,
@@ -186,7 +186,7 @@ pub fn is_only_if_cached(directives: &RequestDirectives, settings: &Settings) ->
 /// A fetch that began before the request does not satisfy it, even if its response has not arrived yet.
 pub fn is_reload(directives: &RequestDirectives, settings: &Settings) -> bool {
     let demands = directives.no_cache || directives.pragma_no_cache || directives.max_age == Some(0);
-    settings.honour_request_directives && demands
+    settings.honor_request_directives && demands
 }
 
 /// A stored response and the request that it may answer.
@@ -247,7 +247,7 @@ impl ReuseSituation<'_> {
         }
         let window_millis = match freshness.stale_if_error_secs.or(self.stale_if_error_asked_secs) {
             Some(secs) => i64::from(secs) * 1000,
-            None => millis(self.settings.stale_on_error_max),
+            None => millis(self.settings.stale_if_error_max),
         };
         !freshness.forbids_stale(self.settings) && self.left_millis.saturating_neg() < window_millis
     }

@@ -34,7 +34,7 @@ pub struct Ruling {
     /// Time after the lifetime during which the response is served while it is validated (RFC 5861 3).
     pub stale_while_revalidate: Option<Duration>,
     /// Time after the lifetime during which the response may replace an error of its origin (RFC 5861 4).
-    pub stale_on_error: Option<Duration>,
+    pub stale_if_error: Option<Duration>,
     /// The parts of the request and the response that are ignored.
     pub ignored: IgnoredParts,
     /// The redirects that the proxy follows itself, so that the target's response answers the request.
@@ -222,7 +222,7 @@ impl Ruling {
         let times = [
             ("fresh", self.fresh),
             ("while-revalidate", self.stale_while_revalidate),
-            ("on-error", self.stale_on_error),
+            ("on-error", self.stale_if_error),
         ];
         for (name, time) in times.into_iter().filter_map(|(name, time)| Some((name, time?))) {
             write!(text, ", {name}={}", seconds_of(time)).expect("a string takes what is written to it");
@@ -268,7 +268,7 @@ impl Ruling {
             ("follow-to-http", _) => self.following = RedirectPolicy::All,
             ("fresh", BareItem::Integer(secs)) => self.fresh = seconds(i64::from(*secs)),
             ("while-revalidate", BareItem::Integer(secs)) => self.stale_while_revalidate = seconds(i64::from(*secs)),
-            ("on-error", BareItem::Integer(secs)) => self.stale_on_error = seconds(i64::from(*secs)),
+            ("on-error", BareItem::Integer(secs)) => self.stale_if_error = seconds(i64::from(*secs)),
             ("vary", BareItem::String(names)) => self.ignored.vary = field_names(names.as_str()),
             ("varies", BareItem::String(names)) => self.varies = field_names(names.as_str()),
             ("check-authorization", _) => self.checks_authorization = true,
@@ -312,7 +312,7 @@ impl Ruling {
         if let Some(window) = self.stale_while_revalidate {
             directives.stale_while_revalidate = Some(seconds_of(window));
         }
-        if let Some(window) = self.stale_on_error {
+        if let Some(window) = self.stale_if_error {
             directives.stale_if_error = Some(seconds_of(window));
         }
         if self.is_never_stored {
@@ -366,7 +366,7 @@ mod tests {
             fresh: Some(Duration::from_mins(10)),
             immutable: true,
             stale_while_revalidate: Some(Duration::from_secs(5)),
-            stale_on_error: Some(Duration::ZERO),
+            stale_if_error: Some(Duration::ZERO),
             ignored,
             following: RedirectPolicy::All,
             varies: vec![http::header::ACCEPT],

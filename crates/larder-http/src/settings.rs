@@ -36,7 +36,7 @@ pub struct Settings {
     ///
     /// It does not apply if the response forbids it. A response's own `stale-if-error` takes precedence. Default 24
     /// hours; zero turns it off.
-    pub stale_on_error_max: Duration,
+    pub stale_if_error_max: Duration,
     /// Freshness lifetimes by status, for errors that state none. Default none.
     ///
     /// They apply only where RFC 9111 4.2.2 permits a heuristic: to 404, 405, 410, 414, 451 and 501, and to any status
@@ -45,14 +45,14 @@ pub struct Settings {
     pub negative_lifetimes: Vec<(u16, Duration)>,
     /// Whether a client's Cache-Control and Pragma are obeyed. RFC 9111 5.2.1 lets a cache ignore them. If off, clients
     /// cannot force a request to the origin. Default on.
-    pub honour_request_directives: bool,
+    pub honor_request_directives: bool,
     /// Whether selecting fields that differ only in harmless ways select the same variant: in white space around commas
     /// or in repeated lines (RFC 9111 4.1). Default on.
-    pub normalise_vary: bool,
+    pub normalize_vary: bool,
     /// Whether Accept-Language is compared without case and white space, and a request that prefers one language gets
     /// the variant in it (RFC 9111 4.1). This gives more hits, but an origin that would choose differently is not
     /// consulted. Default off.
-    pub normalise_language: bool,
+    pub normalize_language: bool,
     /// Whether the cache is shared or private, and the fields that replace Cache-Control and Expires, the strongest
     /// first (RFC 9213 2.1). They also apply to responses that were stored under another list. Default: shared, with
     /// CDN-Cache-Control.
@@ -73,7 +73,7 @@ impl Settings {
         Self {
             heuristic_with_cookies: true,
             store_set_cookie: true,
-            stale_on_error_max: Duration::ZERO,
+            stale_if_error_max: Duration::ZERO,
             targets: TargetList::private(),
             ..Self::default()
         }
@@ -104,11 +104,11 @@ impl Default for Settings {
             heuristic_error_max: Duration::from_secs(10),
             heuristic_with_cookies: false,
             store_set_cookie: false,
-            stale_on_error_max: Duration::from_hours(24),
+            stale_if_error_max: Duration::from_hours(24),
             negative_lifetimes: Vec::new(),
-            honour_request_directives: true,
-            normalise_vary: true,
-            normalise_language: false,
+            honor_request_directives: true,
+            normalize_vary: true,
+            normalize_language: false,
             targets: TargetList::default(),
             key_rules: KeyRules::default(),
             compression: Compression::default(),

@@ -234,7 +234,7 @@ fn normal_form(name: &HeaderName, fields: &HeaderMap, settings: &Settings) -> Op
     }
     steps::take(fields.get_all(name).iter().map(|line| line.len()).sum());
     fields.contains_key(name).then(|| {
-        if settings.normalise_language && *name == ACCEPT_LANGUAGE {
+        if settings.normalize_language && *name == ACCEPT_LANGUAGE {
             return languages(fields);
         }
         let mut joined = Vec::new();
@@ -242,7 +242,7 @@ fn normal_form(name: &HeaderName, fields: &HeaderMap, settings: &Settings) -> Op
             if index > 0 {
                 joined.extend_from_slice(SEPARATOR);
             }
-            if settings.normalise_vary {
+            if settings.normalize_vary {
                 push_tightened(&mut joined, line.as_bytes())
             } else {
                 joined.extend(line.as_bytes())

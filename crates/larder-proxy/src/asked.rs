@@ -365,7 +365,7 @@ fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
         }
         GitRequest::References => {
             ruling.fresh = Some(Duration::ZERO);
-            ruling.stale_on_error.get_or_insert(REFERENCES_STAND_IN);
+            ruling.stale_if_error.get_or_insert(REFERENCES_STAND_IN);
             ruling.ignored.must_revalidate = true;
         }
     }

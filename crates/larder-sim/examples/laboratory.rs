@@ -70,10 +70,11 @@ objects that a workload requests together.
 the same requests on every machine. `larder sim convert` writes a trace or a workload in Larder's own format, with 14
 to 30 bytes per request.
 
-`--sweep` varies the size of the store (`disk=100GB..4TB`), the memory (`memory=16MB..1GB`), or the share of the store
-that entries may use (`utilization=50..95`). The last is the method of Markatos et al.: the least recently used entries
-are removed from outside. Each policy sees the same requests, and simulations run on all cores. `--output` is table,
-JSON or CSV. `--plots` draws rate, hits, bytes hit, memory and bytes written. An entry longer than the store is a miss.
+`--sweep` varies the size of the store (`size=100GB..4TB`), the memory cache (`memory-cache=16MB..1GB`), or the share of
+the store that entries may use (`utilization=50..95`). The last is the method of Markatos et al.: the least recently
+used entries are removed from outside. Each policy sees the same requests, and simulations run on all cores. `--output`
+is table, JSON or CSV. `--plots` draws rate, hits, bytes hit, memory and bytes written. An entry longer than the store
+is a miss.
 
 ## Machines
 

@@ -6,7 +6,7 @@
 //! have no such overhead. Cost: 16 bytes of memory per request, of one source at a time.
 
 use crate::{
-    Kangaroo, Model, Reference, Report, RequestSource, SetGroups, SimStore, SimStoreOptions, SweepError, Table,
+    Kangaroo, Model, Reference, Report, RequestSource, SimStore, SimStoreOptions, SweepError, Table,
     memory_cache::MemoryCacheSimulation, parallel,
 };
 use larder_store::{Objective, Policy, Tuning, Writer};
@@ -19,10 +19,6 @@ const WORKLOAD_REQUESTS: u64 = 1_500_000;
 /// A machine that can run every policy; its times are ignored.
 const MODEL: &str = "ssd-sata";
 const KANGAROO_SEED: u64 = 7;
-/// A record of `tiny` without its body: fixed fields, a key of 8 bytes and a checksum.
-const TINY_RECORD_BYTES: u64 = 64 + 8 + 4;
-const TINY_GRANULE_BYTES: u64 = 64;
-const TINY_LISTING_BYTES: u64 = 24;
 
 /// Settings of a comparison.
 #[derive(Clone, Debug)]
@@ -56,18 +52,7 @@ enum Contender {
     Literature(&'static str),
     /// The memory cache that ships.
     MemoryCache,
-    Kangaroo(KangarooLengths),
-    /// Groups of sets that are written once.
-    SetGroups,
-}
-
-/// The lengths of objects in Kangaroo.
-#[derive(Clone, Copy, Debug)]
-enum KangarooLengths {
-    /// With its own headers.
-    Published,
-    /// As the records of `tiny`, to separate the effect of the longer records from that of the algorithm.
-    Tiny,
+    Kangaroo,
 }
 
 /// The counts of one contender.
@@ -120,8 +105,7 @@ impl Evictions {
         ]);
         if self.has_kangaroo {
             report.remarks.push(
-                "Kangaroo has its headers and sets, and the memory of its published index. It admits 90% of the objects. \
-                 With the records of tiny, only its algorithm differs."
+                "Kangaroo has its headers and sets, and the memory of its published index. It admits 90% of the objects."
                     .to_owned(),
             );
         }
@@ -146,8 +130,7 @@ impl Evictions {
                 Contender::Row(policy) => requests.on_row(policy, bytes, &self.tuning, self.mean_entry_bytes),
                 Contender::Literature(name) => Ok(requests.on_literature(name, bytes)),
                 Contender::MemoryCache => Ok(requests.on_memory_cache(bytes)),
-                Contender::Kangaroo(lengths) => Ok(requests.on_kangaroo(lengths, bytes)),
-                Contender::SetGroups => Ok(requests.on_set_groups(bytes)),
+                Contender::Kangaroo => Ok(requests.on_kangaroo(bytes)),
             };
             progress(1, runs_count);
             counts
@@ -205,9 +188,8 @@ impl Evictions {
     fn contenders(&self) -> Vec<Contender> {
         let rows = self.policies.iter().map(|policy| Contender::Row(policy));
         let literature = Reference::NAMES.into_iter().map(Contender::Literature);
-        let [published, of_tiny] = [KangarooLengths::Published, KangarooLengths::Tiny].map(Contender::Kangaroo);
-        let small = [published, of_tiny, Contender::SetGroups].into_iter().filter(|_| self.has_kangaroo);
-        rows.chain(literature).chain([Contender::MemoryCache]).chain(small).collect()
+        let kangaroo = self.has_kangaroo.then_some(Contender::Kangaroo);
+        rows.chain(literature).chain([Contender::MemoryCache]).chain(kangaroo).collect()
     }
 
     fn requests(&self, source: &RequestSource) -> Result<RequestList, SweepError> {
@@ -239,20 +221,13 @@ impl Evictions {
     }
 }
 
-/// Returns the bytes that an object takes in a set of `tiny`.
-fn bytes_in_tiny(size_bytes: u64) -> u64 {
-    (TINY_RECORD_BYTES + size_bytes).next_multiple_of(TINY_GRANULE_BYTES) + TINY_LISTING_BYTES
-}
-
 impl Contender {
     fn name(self) -> &'static str {
         match self {
             Self::Row(policy) => policy.name,
             Self::Literature(name) => name,
             Self::MemoryCache => "memory cache",
-            Self::Kangaroo(KangarooLengths::Published) => "kangaroo",
-            Self::Kangaroo(KangarooLengths::Tiny) => "kangaroo, records of tiny",
-            Self::SetGroups => "set groups",
+            Self::Kangaroo => "kangaroo",
         }
     }
 }
@@ -279,11 +254,8 @@ impl RequestList {
         self.count(|_, key, size_bytes| cache.request(key, size_bytes))
     }
 
-    fn on_kangaroo(&self, lengths: KangarooLengths, bytes: u64) -> ContenderCounts {
-        let mut cache = match lengths {
-            KangarooLengths::Published => Kangaroo::new(bytes, KANGAROO_SEED),
-            KangarooLengths::Tiny => Kangaroo::with_lengths(bytes, KANGAROO_SEED, bytes_in_tiny),
-        };
+    fn on_kangaroo(&self, bytes: u64) -> ContenderCounts {
+        let mut cache = Kangaroo::new(bytes, KANGAROO_SEED);
         let mut before = cache.counts();
         let mut counts = self.count(|number, key, size_bytes| {
             if number == self.warm_up {
@@ -295,22 +267,6 @@ impl RequestList {
         counts.written_bytes = after.written_bytes - before.written_bytes;
         counts.admitted_bytes = after.admitted_bytes - before.admitted_bytes;
         counts.bits_per_entry = cache.index_bits(self.mean_bytes) as f64 / cache.len().max(1) as f64;
-        counts
-    }
-
-    fn on_set_groups(&self, bytes: u64) -> ContenderCounts {
-        let mut cache = SetGroups::new(bytes);
-        let mut written_before = 0;
-        let mut admitted_before = 0;
-        let mut counts = self.count(|number, key, size_bytes| {
-            if number == self.warm_up {
-                (written_before, admitted_before) = (cache.written_bytes, cache.admitted_bytes);
-            }
-            cache.request(key, size_bytes)
-        });
-        counts.written_bytes = cache.written_bytes - written_before;
-        counts.admitted_bytes = cache.admitted_bytes - admitted_before;
-        counts.bits_per_entry = cache.index_bits() / cache.len().max(1) as f64;
         counts
     }
 

@@ -60,12 +60,16 @@ pub struct Kangaroo {
     counts: KangarooCounts,
 }
 
-/// The sizes of a cache, and the length of an object in it.
+/// The sizes of a cache.
 struct Shape {
     segment_bytes: u64,
     segment_count: usize,
     set_count: u64,
-    stored_bytes: fn(u64) -> u64,
+}
+
+/// Returns the bytes that an object takes in the log or a set.
+fn stored_bytes_of(size_bytes: u64) -> u64 {
+    OBJECT_HEAD_BYTES + KEY_BYTES + size_bytes
 }
 
 /// The bytes written and admitted so far.
@@ -101,17 +105,12 @@ struct SetEntry {
 impl Kangaroo {
     /// Creates an empty cache of `flash_bytes`, whose objects have the published headers.
     pub fn new(flash_bytes: u64, seed: u64) -> Self {
-        Self::with_lengths(flash_bytes, seed, |size_bytes| OBJECT_HEAD_BYTES + KEY_BYTES + size_bytes)
-    }
-
-    /// Creates an empty cache in which an object of a size takes as many bytes as `stored_bytes` returns.
-    pub fn with_lengths(flash_bytes: u64, seed: u64, stored_bytes: fn(u64) -> u64) -> Self {
         let log_bytes = flash_bytes * LOG_PERCENT / 100;
         let segment_bytes = (log_bytes / LOG_SEGMENTS).clamp(SET_BYTES, SEGMENT_BYTES_MAX);
         let segment_count = (log_bytes / segment_bytes).max(2) as usize;
         let set_count = (flash_bytes.saturating_sub(segment_count as u64 * segment_bytes) / SET_BYTES).max(1);
         Self {
-            shape: Shape { segment_bytes, segment_count, set_count, stored_bytes },
+            shape: Shape { segment_bytes, segment_count, set_count },
             sets: (0..set_count).map(|_| Vec::new()).collect(),
             in_sets: HashMap::new(),
             in_log: HashMap::new(),
@@ -134,7 +133,7 @@ impl Kangaroo {
             entry.expect("an object is in the set that it is noted for").is_hit = true;
             return true;
         }
-        let fits = (self.shape.stored_bytes)(size_bytes) <= SET_BYTES - SET_HEAD_BYTES;
+        let fits = stored_bytes_of(size_bytes) <= SET_BYTES - SET_HEAD_BYTES;
         if fits && self.random.happens(ADMITTED_SHARE) {
             self.counts.admitted_bytes += size_bytes;
             self.append(key, size_bytes);
@@ -159,7 +158,7 @@ impl Kangaroo {
 
     /// Returns the memory of the published index, in bits, for objects of `mean_bytes`.
     pub fn index_bits(&self, mean_bytes: u64) -> u64 {
-        let stored_bytes = (self.shape.stored_bytes)(mean_bytes).max(1);
+        let stored_bytes = stored_bytes_of(mean_bytes).max(1);
         let log_bytes = self.shape.segment_bytes * self.shape.segment_count as u64;
         let set_objects = (SET_BYTES - SET_HEAD_BYTES) / stored_bytes;
         log_bytes / stored_bytes * LOG_OBJECT_BITS
@@ -171,7 +170,7 @@ impl Kangaroo {
     }
 
     fn append(&mut self, key: u64, size_bytes: u64) {
-        let stored_bytes = (self.shape.stored_bytes)(size_bytes);
+        let stored_bytes = stored_bytes_of(size_bytes);
         if self.open.used_bytes + stored_bytes > self.shape.segment_bytes {
             self.end_segment();
         }
@@ -238,7 +237,7 @@ impl Kangaroo {
 
     /// Appends an object if the open segment has room for it.
     fn append_again(&mut self, key: u64, size_bytes: u64) {
-        if self.open.used_bytes + (self.shape.stored_bytes)(size_bytes) <= self.shape.segment_bytes {
+        if self.open.used_bytes + stored_bytes_of(size_bytes) <= self.shape.segment_bytes {
             self.append(key, size_bytes);
         }
     }
@@ -256,7 +255,7 @@ impl Kangaroo {
 
     /// Puts an object into a set, in place of entries of the same or a higher rank. Returns whether it fits.
     fn insert(&mut self, set: u32, key: u64, entry: LogEntry) -> bool {
-        let stored_bytes = (self.shape.stored_bytes)(entry.size_bytes);
+        let stored_bytes = stored_bytes_of(entry.size_bytes);
         let rank = if entry.is_hit { 0 } else { LONG };
         let entries = &mut self.sets[set as usize];
         let used_bytes: u64 = entries.iter().map(|entry| entry.stored_bytes).sum();

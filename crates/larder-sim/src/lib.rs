@@ -18,7 +18,6 @@ mod parallel;
 mod pipeline;
 mod reference;
 mod report;
-mod set_groups;
 mod speed;
 mod sweep;
 
@@ -38,6 +37,5 @@ pub use parallel::jobs_default;
 pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
 pub use reference::{NextUses, Reference};
 pub use report::{Comparison, ComparisonBasis, Report, Table, ValueKind};
-pub use set_groups::SetGroups;
 pub use speed::SpeedTest;
 pub use sweep::{RequestSource, Steps, Sweep, SweepError, TraceFile};

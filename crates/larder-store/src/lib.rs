@@ -31,7 +31,7 @@
 //! | store an entry in pieces | [`Store::insert`], [`Writer::write`], then [`Writer::commit`] |
 //! | let the policy refuse an entry | [`Writer::offer`] |
 //! | read an entry, or a range of its body | [`Store::get`], [`Reader::read`] |
-//! | remove an entry, or invalidate a site or everything | [`Store::remove`], [`Store::invalidate`] |
+//! | remove an entry, or all entries | [`Store::remove`], [`Store::clear`] |
 //! | replace the head and keep the body | [`Store::update_head`] |
 //! | keep an entry from being evicted | [`Store::pin`] |
 //! | make entries survive a crash of the process, or a power loss | [`Store::flush`], [`Store::sync`] |
@@ -49,8 +49,8 @@
 //!   default, or `tiny` for many small entries with very little memory.
 //! - **Segments** are the equal parts into which most policies divide a volume. **Reclaim** empties the oldest one, and
 //!   moves those of its entries that are worth it.
-//! - A **site** and a **group** are numbers that the caller gives an entry, to invalidate a site at once, and to have
-//!   entries that are requested together stored together ([`Hints`]).
+//! - A **site** and a **group** are numbers that the caller gives an entry. Some policies store entries of a site, or
+//!   entries that are requested together, side by side ([`Hints`]).
 //!
 //! # Good to know
 //!
@@ -123,6 +123,5 @@ pub use volume::{
     evictions::{EvictedEntry, EvictionFinish, EvictionReceiver, EvictionSink},
     failure::contains_panics,
     protected_keys::ReclaimGuard,
-    superblock_keeper::Invalidation,
 };
 pub use writer::Writer;

@@ -155,8 +155,8 @@ fn segment_bytes_of_at_least(size_bytes: u64, content_bytes: u64) -> u64 {
 /// Information from the caller that helps the engine place and evict an entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
-    /// The site of the entry, as any 64-bit number that the caller chooses, for [`crate::Invalidation::Site`]. 0, the
-    /// default, is a site like any other.
+    /// The site of the entry, as any 64-bit number that the caller chooses, for policies that store the entries of a
+    /// site together. 0, the default, is a site like any other.
     pub site: u64,
     /// The group of the entry, for policies that store together what is requested together. The lower 32 bits count. 0
     /// means none.

@@ -311,15 +311,21 @@ impl Policy {
     /// Returns, in a few words, what a store of this policy keeps after `kill -9`. `has_journal`: whether it was
     /// created with a journal, for policies that may have one (`Tuning::map_journal`).
     pub fn kept_after_kill(&self, has_journal: bool) -> &'static str {
-        match self.layout {
-            LayoutAxis::Segments if self.reads == ReadAxis::Groups => {
+        match self.engine {
+            EngineRow::Log(LogRow::Located(LocatedRow::Grouped | LocatedRow::Recent)) => {
                 "all but the entries of the last four seconds, and of pages that were being fetched for up to sixteen"
             }
-            LayoutAxis::Segments | LayoutAxis::FrontAndSets => "all but the entries of the last second",
-            LayoutAxis::Bins | LayoutAxis::Sets => "everything that was written",
-            _ if !has_journal => "nothing: it has no journal (map_journal, for a new store)",
-            LayoutAxis::Clusters => "all but the clusters that were being filled",
-            _ => "all but the entries of the last second; their order of use becomes that of writing",
+            EngineRow::Log(LogRow::Packed(_) | LogRow::Located(LocatedRow::Plain)) | EngineRow::Tiny => {
+                "all but the entries of the last second"
+            }
+            EngineRow::Table(_) => "everything that was written",
+            EngineRow::Mapped(_) | EngineRow::Clusters if !has_journal => {
+                "nothing: it has no journal (map_journal, for a new store)"
+            }
+            EngineRow::Clusters => "all but the clusters that were being filled",
+            EngineRow::Mapped(_) => {
+                "all but the entries of the last second; their order of use becomes that of writing"
+            }
         }
     }
 

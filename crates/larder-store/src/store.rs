@@ -3,10 +3,10 @@
 //! Owns: the public [`Store`]. The engines, reached through `engine`, implement the policies. Invariant: a lookup
 //! returns only what was committed under exactly that key.
 
+mod clearing;
 mod closing;
 mod flushing;
 mod inspect;
-mod invalidating;
 mod maintenance;
 mod open;
 mod outage;

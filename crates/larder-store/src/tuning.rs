@@ -241,11 +241,8 @@ macro_rules! table {
 
 // name: type = default, kind in range;   kinds: switch, count, bytes, power (of two, in bytes), time, share, word (one of)
 table! {
-    /// `log`: whether entries that were hit are rewritten when their segment is reclaimed. On: more hits, more bytes
-    /// written.
-    reinsertion: bool = true, switch;
-    /// `log`, `log-clock`: largest share of a main segment that is rewritten. More: more hits, but up to 1 / (1 -
-    /// share) times as many bytes written as admitted.
+    /// `log`, `log-clock`: largest share of a main segment that is rewritten because its entries were hit. More: more
+    /// hits, but up to 1 / (1 - share) times as many bytes written as admitted. 0: no entry is rewritten for its hits.
     reinsertion_share: f64 = 0.75, share in 0.0..=0.75;
     /// `log`, `log-clock`: limit on rewriting. Entries are rewritten only while all bytes written, with headers,
     /// padding and checkpoints, stay within this multiple of the bytes admitted. More: more hits where few entries are
@@ -355,9 +352,6 @@ table! {
     /// `ucfs`: number of clusters that are filled at a time, each for a share of the sites. More: fewer sites share a
     /// cluster, but more memory waits to be written. A store has at most one for every eight clusters.
     ucfs_groups: usize = 16, count in 1..=1024;
-    /// `ucfs`: whether the entries of an evicted cluster that were hit are written again, up to half a cluster. On:
-    /// they stay, but each of these clusters is read once more. Off: all entries of a cluster are evicted together.
-    ucfs_keep_hits: bool = false, switch;
     /// `tiny`: size of a set. An entry longer than half a set takes two reads. More: more entries take one read, but
     /// more bytes are written and read for each. Only for a new volume.
     tiny_set_bytes: u64 = 8 << 10, power in (4 << 10)..=(64 << 10);
@@ -373,9 +367,6 @@ table! {
     /// its length. Less: fewer entries dropped before they could be hit, but more bytes written for each (at 25, up to
     /// four times their length).
     tiny_move_percent: u64 = 25, count in 1..=100;
-    /// `tiny`: oldest part of the ring of long entries, in percent, in which a hit rewrites an entry. More: popular
-    /// long entries stay, but more bytes are written.
-    tiny_rescue_percent: u64 = 0, count in 0..=90;
     /// `hashcache-log-n` and later: bits of the generation, which counts the log's rounds. More: fewer useless reads of
     /// entries that the log has overwritten. With n bits, one in 2^n of these reads remains.
     hashcache_generation_bits: u32 = 4, count in 0..=8;
@@ -424,8 +415,8 @@ mod tests {
         let mut tuning = Tuning::default();
         for (name, value) in [
             ("no_such", TuningValue::Switch(true)),
-            ("reinsertion", TuningValue::Number(1)),
-            ("reinsertion", TuningValue::Share(0.5)),
+            ("sorted_reads", TuningValue::Number(1)),
+            ("sorted_reads", TuningValue::Share(0.5)),
         ] {
             assert_eq!(tuning.set(name, value).unwrap_err().kind(), ErrorKind::Invalid);
         }

@@ -425,9 +425,7 @@ impl Volume {
 
     /// Returns whether an entry is expired or invalidated.
     pub(crate) fn is_useless(&self, decoded: &DecodedRecord) -> bool {
-        let meta = &decoded.meta;
-        let expired = has_expired(meta.expires_at, self.clock.now_s());
-        expired || !self.admits(meta.site, meta.epoch)
+        has_expired(decoded.meta.expires_at, self.clock.now_s()) || !self.admits(decoded.meta.epoch)
     }
 
     fn read_failed(&self, offset_bytes: u64, source: io::Error) -> Error {

@@ -187,12 +187,6 @@ impl History {
         });
     }
 
-    /// Drops versions that cannot resurface even after a power loss, because later changes were durable by `durable`.
-    pub fn prune(&mut self, durable: u64) {
-        let events = std::mem::take(&mut self.events);
-        self.events = events.iter().filter(|event| !is_lost_by(event, &events, durable)).copied().collect();
-    }
-
     /// Drops the alternatives that a crash left open, once one of them was definitely found.
     pub fn narrow(&mut self, seen: SeenEntry) {
         let found = HistoryChange::Version(seen.head);

@@ -14,4 +14,4 @@ mod trial;
 
 pub use drive::{Stuck, drive};
 pub use history::{History, SeenEntry};
-pub use trial::{Crash, Operation, SITE_COUNT, SIZE_BYTES, Tally, Trial, options, varied_options};
+pub use trial::{Crash, Operation, SIZE_BYTES, Tally, Trial, options, varied_options};

@@ -6,7 +6,7 @@
 use crate::{
     drive::{Flag, PATIENCE_ROUNDS},
     faults::Faults,
-    trial::{Crash, Operation, SITE_COUNT, Tally, Task, Trial, varied_options},
+    trial::{Crash, Operation, Tally, Task, Trial, varied_options},
 };
 use larder_store::{Policy, SplitMix64, StoreOptions};
 use std::{
@@ -158,8 +158,8 @@ impl Character {
         if is_next(5) {
             return Operation::Reopen;
         }
-        if is_next(4) {
-            return Operation::Invalidate { site: (random.below(3) > 0).then(|| 1 + random.below(SITE_COUNT)) };
+        if is_next(2) {
+            return Operation::Clear;
         }
         if is_next(10) {
             return Operation::Abandon { key };

@@ -74,11 +74,8 @@ pub enum Operation {
         /// The number of seconds.
         by_s: i64,
     },
-    /// Invalidates all entries, or those of one site.
-    Invalidate {
-        /// A site from 1 to [`SITE_COUNT`]; `None` means all.
-        site: Option<u64>,
-    },
+    /// Removes all entries.
+    Clear,
     /// Closes the store and opens it again.
     Reopen,
     /// Ends the process or cuts the power, and opens the store again.
@@ -100,7 +97,7 @@ pub enum Crash {
 }
 
 /// Number of sites; keys are assigned to them in turn.
-pub const SITE_COUNT: u64 = 3;
+const SITE_COUNT: u64 = 3;
 
 /// A store on trial.
 pub struct Trial {
@@ -175,7 +172,6 @@ pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
     tuning.esp_level_count = pick(&[3, 7]) as u32;
     tuning.page_bytes = pick(&[8 << 10, 64 << 10]);
     tuning.log_group_read_bytes = pick(&[0, 0, 16 << 10, 64 << 10]);
-    tuning.ucfs_keep_hits = pick(&[0, 1]) == 1;
     tuning.sorted_reads = pick(&[0, 0, 0, 1]) == 1;
     options
 }
@@ -263,7 +259,7 @@ impl Trial {
         match operation {
             Operation::Reopen => self.reopen()?,
             Operation::Crash { how, again_after } => self.crash(how, again_after)?,
-            Operation::Invalidate { site } => self.invalidate(site)?,
+            Operation::Clear => self.clear()?,
             Operation::StepClock { by_s } => {
                 self.options.clock.step(by_s);
                 self.stepped_s += by_s;

@@ -83,7 +83,6 @@ pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings)
         Failure::usage("the file is not UTF-8 text", help).at(path, &shown, place, "not a character in UTF-8")
     })?;
     let problems = read_settings(text, settings);
-    settings.warnings.iter_mut().for_each(|warning| *warning = format!("{}, {warning}", path.display()));
     let failures = problems.into_iter().enumerate().map(|(index, ConfigProblem { span, problem, label, help, .. })| {
         let failure = Failure::usage(problem, help);
         // Each place has a copy of the text, so those that are not shown get none.
@@ -94,11 +93,10 @@ pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings)
 
 /// Reads the settings in `text`. Returns all problems in the order of their places, none if the text is valid.
 fn read_settings(text: &str, settings: &mut RunSettings) -> Vec<ConfigProblem> {
-    let (mut top, warnings) = match ConfigSection::parse(text) {
+    let mut top = match ConfigSection::parse(text) {
         Ok(parsed) => parsed,
         Err(problem) => return vec![problem],
     };
-    settings.warnings = warnings;
     listeners::read(&mut top, &mut settings.proxy);
     fleet::read(&mut top, &mut settings.proxy.fleet, &mut settings.drain_notice);
     for (name, rows) in table::sections() {

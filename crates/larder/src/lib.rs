@@ -47,7 +47,6 @@ mod progress;
 mod purge_command;
 mod reload;
 mod reload_command;
-mod renamed;
 mod report;
 mod serve_command;
 mod service_command;

@@ -406,7 +406,7 @@ fn the_rest(name: &str, fresh: Option<Duration>, stands_in: bool) -> Ruling {
     Ruling {
         name: format!("{name}: everything else"),
         fresh,
-        stale_on_error: stands_in.then_some(STALE_ON_ERROR),
+        stale_if_error: stands_in.then_some(STALE_ON_ERROR),
         ignored: IgnoredParts {
             must_revalidate: stands_in,
             client_directives: fresh.is_some(),
@@ -514,7 +514,7 @@ mod tests {
             // A page in place of a file. It is not stored.
             return None;
         }
-        assert_eq!(ruling.stale_on_error.is_some(), !ruling.immutable && ruling.name != "git", "{url}");
+        assert_eq!(ruling.stale_if_error.is_some(), !ruling.immutable && ruling.name != "git", "{url}");
         Some((ruling.immutable, ruling.fresh.map(|fresh| fresh.as_secs() / 60)))
     }
 

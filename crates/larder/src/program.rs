@@ -14,7 +14,7 @@ use crate::{
     memory_plan::{self, TotalMemory},
     mirror_command, missing_command, offline_command,
     output::{self, print_line, tell},
-    pack_command, panics, pin_command, purge_command, reload_command, renamed, service_command,
+    pack_command, panics, pin_command, purge_command, reload_command, service_command,
     settings::RunSettings,
     store_command,
     upgrade::Takeover,
@@ -27,12 +27,10 @@ use tracing_subscriber::EnvFilter;
 /// Runs the command in the arguments. Returns the exit code.
 pub fn main() -> ExitCode {
     panics::end_the_program();
-    let (arguments, warnings) = renamed::in_arguments(env::args_os());
-    print_warnings(&warnings);
-    let cli = match Cli::try_parse_from(&arguments) {
+    let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            return match cli::failure(&error, arguments) {
+            return match cli::failure(&error, env::args_os()) {
                 Some(failure) => failure.report(),
                 None => output::help(&error),
             };
@@ -104,7 +102,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
         CliCommand::Cluster(command) => cluster_command::run(command),
         CliCommand::Config(ConfigCommand::Check { file }) => {
             let mut settings = read_config(Some(&file))?;
-            print_warnings(settings.warn_of_direct_hosts().as_slice());
+            if let Some(warning) = settings.warn_of_direct_hosts() {
+                tell!("warning: {warning}");
+            }
             Failure::all([check(&mut settings), check_start(settings)])?;
             print_line!("{}: ok", file.display())
         }
@@ -132,13 +132,6 @@ fn check_memory(settings: &RunSettings) -> Result<(), Failure> {
     machine::check_memory(given.unwrap_or(0))
 }
 
-/// Prints these warnings on standard error.
-fn print_warnings(warnings: &[String]) {
-    for warning in warnings {
-        tell!("warning: {warning}");
-    }
-}
-
 /// Refuses settings that contradict each other, exceed this machine or name unusable files. Finds the CA if none is
 /// named.
 fn check(settings: &mut RunSettings) -> Result<(), Failure> {
@@ -164,7 +157,6 @@ fn read_config(file: Option<&Path>) -> Result<RunSettings, Failure> {
     if let Some(file) = file {
         config::apply(file, &mut settings)?;
     }
-    print_warnings(&settings.warnings);
     Ok(settings)
 }
 

@@ -48,8 +48,6 @@ pub(crate) struct RunSettings {
     pub(crate) drain: Duration,
     /// Time between the first failing health check and the end of accepting connections.
     pub(crate) drain_notice: Duration,
-    /// Warnings about old names in the configuration file.
-    pub(crate) warnings: Vec<String>,
 }
 
 /// The package registries to mirror, by name.
@@ -230,7 +228,6 @@ impl Default for RunSettings {
             intercept: Interception::default(),
             drain: Duration::from_secs(10),
             drain_notice: Duration::ZERO,
-            warnings: Vec::new(),
         }
     }
 }

@@ -149,7 +149,6 @@ fn info(path: &Path) -> Result<(), Failure> {
         ("entries", report::entries(&stats)),
         ("memory", memory),
         ("kill -9", format!("keeps {}", info.kept_after_kill)),
-        ("sites", format!("{} invalidated one by one", info.site_rule_count)),
         ("written", format!("the superblock {} times", info.generation)),
     ];
     if info.is_block_device {

@@ -41,7 +41,7 @@ pub(crate) fn parse_policy(text: &str) -> Result<&'static Policy, BadValue> {
 
 /// Parses `--tune`.
 pub(crate) fn parse_tuned(text: &str) -> Result<TunedConstant, BadValue> {
-    let bad = |problem: String| BadValue::new(problem, "give a name and a value, such as reinsertion=off");
+    let bad = |problem: String| BadValue::new(problem, "give a name and a value, such as sorted_reads=on");
     let (name, value) = text.split_once('=').ok_or_else(|| bad(format!("a constant without a value: `{text}`")))?;
     let field = Tuning::fields().iter().find(|field| field.name == name).ok_or_else(|| {
         let names = Tuning::fields().iter().map(|field| field.name);
@@ -156,14 +156,14 @@ mod tests {
     fn what_is_no_policy_or_constant_says_what_is() {
         let meant = parse_policy("hashcache-logs").unwrap_err().help;
         assert!(meant.starts_with("did you mean `hashcache-log`? the policies are "), "{meant}");
-        let meant = parse_tuned("reinsertions=on").unwrap_err().help;
-        assert!(meant.starts_with("did you mean `reinsertion`? the constants are "), "{meant}");
+        let meant = parse_tuned("sorted_read=on").unwrap_err().help;
+        assert!(meant.starts_with("did you mean `sorted_reads`? the constants are "), "{meant}");
         let bad = parse_policy("lru").unwrap_err();
         assert!(bad.problem == "unknown policy: `lru`" && bad.help.contains("log"), "{bad:?}");
         for (text, problem) in [
-            ("reinsertion", "a constant without a value: `reinsertion`"),
+            ("sorted_reads", "a constant without a value: `sorted_reads`"),
             ("insertion=on", "unknown constant: `insertion`"),
-            ("reinsertion=1", "neither on nor off: `1`"),
+            ("sorted_reads=1", "neither on nor off: `1`"),
         ] {
             assert_eq!(parse_tuned(text).unwrap_err().problem, problem);
         }

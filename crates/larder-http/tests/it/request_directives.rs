@@ -114,7 +114,7 @@ fn pragma_no_cache_counts_only_without_cache_control() {
 #[test]
 fn request_directives_are_ignored_when_the_settings_say_so() {
     let mut response = Response::new(FRESH);
-    response.settings.honour_request_directives = false;
+    response.settings.honor_request_directives = false;
     for request in
         ["Cache-Control: no-cache", "Cache-Control: max-age=0", "Pragma: no-cache", "Cache-Control: no-store"]
     {

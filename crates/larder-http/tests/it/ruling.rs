@@ -125,7 +125,7 @@ fn web_page_in_place_of_a_file_is_not_stored_whatever_it_says() {
 fn stale_windows_of_a_rule_hold_unless_the_response_forbids_to_be_served_stale() {
     let windows = |ignored: &[&str]| Ruling {
         stale_while_revalidate: Some(Duration::from_secs(50)),
-        stale_on_error: Some(Duration::from_secs(200)),
+        stale_if_error: Some(Duration::from_secs(200)),
         ..ruling(ignored)
     };
     let served = |lines: &str, ignored: &[&str], after_secs| match under(lines, &windows(ignored)).reuse(after_secs, "")

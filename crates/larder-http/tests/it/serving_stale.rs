@@ -29,7 +29,7 @@ fn stale_response_may_be_served_when_the_origin_fails_for_a_bounded_time() {
 #[test]
 fn serving_stale_follows_the_settings() {
     let mut response = Response::new("Cache-Control: max-age=10");
-    response.settings.stale_on_error_max = Duration::ZERO;
+    response.settings.stale_if_error_max = Duration::ZERO;
     assert!(!on_error(&response, 10));
 }
 
@@ -126,7 +126,7 @@ fn stale_if_error_of_the_request_counts_where_the_response_is_silent() {
     let forbidden = Response::new("Cache-Control: max-age=10, must-revalidate");
     assert!(!may(&forbidden, 11, "Cache-Control: stale-if-error=60"));
     let mut deaf = Response::new("Cache-Control: max-age=10");
-    deaf.settings.honour_request_directives = false;
+    deaf.settings.honor_request_directives = false;
     assert!(may(&deaf, 100, "Cache-Control: stale-if-error=10"));
 }
 

@@ -156,7 +156,7 @@ fn accept_language_is_compared_as_it_comes_unless_the_settings_say_otherwise() {
     assert!(!is_same_variant(vary, "Accept-Language: en, fr", "Accept-Language: fr, en"));
     assert!(!is_same_variant(vary, "Accept-Language: en", "Accept-Language: EN"));
     assert!(is_same_variant(vary, "Accept-Language: en,fr", "Accept-Language: en, fr"));
-    let normal = Settings { normalise_language: true, ..Settings::default() };
+    let normal = Settings { normalize_language: true, ..Settings::default() };
     let is_same = |first: &str, second: &str| is_same_variant_with(&normal, vary, first, second);
     assert!(is_same("Accept-Language: en, de;q=0.5", "Accept-Language: EN,DE; q=0.5"));
     assert!(!is_same("Accept-Language: en, fr", "Accept-Language: fr, en"), "order may matter");
@@ -167,7 +167,7 @@ fn accept_language_is_compared_as_it_comes_unless_the_settings_say_otherwise() {
 
 #[test]
 fn nothing_but_equal_octets_match_when_the_settings_say_so() {
-    let exact = Settings { normalise_vary: false, ..Settings::default() };
+    let exact = Settings { normalize_vary: false, ..Settings::default() };
     assert!(is_same_variant_with(&exact, "Vary: Foo", "Foo: 1, 2", "Foo: 1, 2"));
     assert!(!is_same_variant_with(&exact, "Vary: Foo", "Foo: 1, 2", "Foo: 1,2"));
     assert!(!is_same_variant_with(&exact, "Vary: Accept-Language", "Accept-Language: en", "Accept-Language: EN"));
@@ -218,10 +218,10 @@ proptest! {
     fn a_request_matches_the_response_it_got(
         lines in proptest::collection::vec("[a-c,\" \\\\]{0,8}", 0..3),
         language in "[a-cA-C,; =0.5]{0,12}",
-        normalise_vary in any::<bool>(),
-        normalise_language in any::<bool>(),
+        normalize_vary in any::<bool>(),
+        normalize_language in any::<bool>(),
     ) {
-        let settings = Settings { normalise_vary, normalise_language, ..Settings::default() };
+        let settings = Settings { normalize_vary, normalize_language, ..Settings::default() };
         let mut request = String::new();
         for line in &lines {
             request += &format!("Foo: {line}\n");

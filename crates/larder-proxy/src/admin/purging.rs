@@ -48,13 +48,7 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     let is_stored = !matches!(subject, PurgeSubject::Url) || explain::is_stored(worker, uri).await;
     let done = match (subject, mode) {
         (PurgeSubject::Url, PurgeMode::Hard) if !is_logged => invalidation::invalidate(cache, uri).await.map(|()| None),
-        // The list of purges has more room than the store's own list of sites.
-        (PurgeSubject::Site, PurgeMode::Hard) if !is_logged && invalidation::has_room(cache, uri) => {
-            invalidation::invalidate_many(cache, Some(uri)).await.map(|()| None)
-        }
-        (PurgeSubject::All, PurgeMode::Hard) if !is_logged => {
-            invalidation::invalidate_many(cache, None).await.map(|()| None)
-        }
+        (PurgeSubject::All, PurgeMode::Hard) if !is_logged => invalidation::invalidate_all(cache).await.map(|()| None),
         (subject, mode) => match scopes(cache, uri, subject) {
             Some(scopes) => purge_everywhere(worker, scopes, mode).await.map(Some),
             None => Err(NotInvalid::NoUrl),

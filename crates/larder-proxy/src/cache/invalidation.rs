@@ -1,4 +1,4 @@
-//! Invalidates or purges the responses of a URI, of a host, or all.
+//! Invalidates or purges the responses of a URI, or all.
 //!
 //! Owns: the keys of a URI, and the order of the steps: work in progress is marked before anything is removed, so that
 //! a response that is being fetched meanwhile is not stored. A response that was being stored at that moment is gone
@@ -10,14 +10,13 @@ use std::sync::Arc;
 
 use http::Uri;
 use larder_http::key::primary_key;
-use larder_store::Invalidation;
 use tokio::task::spawn_blocking;
 
 use crate::{
     cache::{
         Cache, patience,
         purges::{PurgeMode, PurgeResult, PurgeScope, host_of_key},
-        storing::{no_answer, remove, site_of},
+        storing::{no_answer, remove},
         tiered, work,
     },
     clock,
@@ -58,39 +57,21 @@ pub(crate) async fn invalidate_key(cache: &Arc<Cache>, primary: &[u8]) -> Result
     work::ended(cache, marked).await.and(removed)
 }
 
-/// Makes all stored responses of a URI's host invalid, or all stored responses, including fetches in progress.
+/// Makes all stored responses invalid, including fetches in progress.
 ///
 /// # Errors
-/// There is no such host, or its responses may reappear after a crash.
-pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -> Result<(), NotInvalid> {
-    let which = match host_of {
-        None => Invalidation::All,
-        Some(uri) => {
-            let primary = primary_of(cache, uri).ok_or(NotInvalid::NoUrl)?;
-            Invalidation::Site(site_of(&primary))
-        }
-    };
-    let is_concerned = |key: &[u8]| match which {
-        Invalidation::Site(site) => site_of(key) == site,
-        _ => true,
-    };
-    let marked = cache.shared.works.mark_all(is_concerned);
+/// The responses may reappear after a crash.
+pub(crate) async fn invalidate_all(cache: &Arc<Cache>) -> Result<(), NotInvalid> {
+    let marked = cache.shared.works.mark_all();
     cache.shared.hot.clear();
     if let Some(store) = cache.shared.store.clone() {
         let clearing = tiered::begin_clearing(cache).await;
-        let noted = patience::write(cache, clearing, async move { store.invalidate(which).await }).await;
-        let outcome = noted.map_or_else(no_answer, |noted| noted.map_err(|error| error.to_string()));
+        let cleared = patience::write(cache, clearing, async move { store.clear().await }).await;
+        let outcome = cleared.map_or_else(no_answer, |cleared| cleared.map_err(|error| error.to_string()));
         cache.shared.hot.clear();
         return work::ended(cache, marked).await.and(outcome).map_err(NotInvalid::NotDurable);
     }
     work::ended(cache, marked).await.map_err(NotInvalid::NotDurable)
-}
-
-/// Returns whether the store itself can record the purge of this URI's host without removing anything else.
-pub(crate) fn has_room(cache: &Cache, host_of: &Uri) -> bool {
-    let store = cache.shared.store.as_ref();
-    let primary = primary_of(cache, host_of);
-    store.zip(primary).is_none_or(|(store, primary)| store.has_room_to_invalidate(site_of(&primary)))
 }
 
 /// Purges without reading the store, and records the purge.

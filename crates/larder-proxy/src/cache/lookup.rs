@@ -124,7 +124,7 @@ pub(crate) async fn find_by_language(
     marker: &Arc<ResourceMarker>,
     request_fields: &HeaderMap,
 ) -> Option<FoundResponse> {
-    if marker.languages.is_empty() || !cache.http.normalise_language {
+    if marker.languages.is_empty() || !cache.http.normalize_language {
         return None;
     }
     let preferred = language::preferred(request_fields)?;

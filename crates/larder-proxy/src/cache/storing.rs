@@ -422,7 +422,7 @@ pub(crate) fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
     let settings = &cache.http;
     let on_error_secs = match head.freshness().stale_if_error_secs {
         Some(secs) => i64::from(secs),
-        None => i64::try_from(settings.stale_on_error_max.as_secs()).unwrap_or(i64::MAX),
+        None => i64::try_from(settings.stale_if_error_max.as_secs()).unwrap_or(i64::MAX),
     };
     let stale_secs = on_error_secs.max(head.freshness().stale_while_revalidate_secs.unwrap_or(0).into());
     let last = head.fresh_until(settings).plus_secs(stale_secs).plus_secs(1).as_secs();

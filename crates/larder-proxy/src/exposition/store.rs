@@ -29,7 +29,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::
         ("store_outages", "Times a volume was excluded because it failed", stats.outages),
         (
             "store_removals_widened",
-            "Removals and purges of sites that became one of everything, because too many could not be written",
+            "Removals that became one of everything, because too many could not be written",
             stats.removals_widened,
         ),
         (

@@ -47,7 +47,7 @@ pub(crate) struct Fetch {
     /// The stored response that the origin is asked to confirm.
     pub(crate) before: Option<FoundResponse>,
     /// Whether the stored response may be served in place of an error.
-    pub(crate) stale_on_error: bool,
+    pub(crate) stale_if_error: bool,
     /// The marker of the resource's variants, if it is known.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
     /// The page group of requests with the same Referer, or 0.
@@ -254,7 +254,7 @@ impl Fetch {
     async fn accept(&self, answer: OriginAnswer) {
         let status = answer.head.status;
         // An error must neither replace a stale response that may be served instead, nor be shared.
-        if self.stale_on_error && is_origin_error(status) {
+        if self.stale_if_error && is_origin_error(status) {
             self.flight.set_stage(FetchStage::OriginFailing);
             return;
         }

@@ -285,6 +285,7 @@ fn tell_rules(text: &mut String, marker: &ResourceMarker) {
     }
 }
 
-fn line(text: &mut String, what: &str, told: impl std::fmt::Display) {
+/// Appends a line to the explanation: what it is about, and the facts.
+pub(super) fn line(text: &mut String, what: &str, told: impl std::fmt::Display) {
     writeln!(text, "{what:<9}{told}").expect("writing to a string cannot fail");
 }

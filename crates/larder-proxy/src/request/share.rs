@@ -146,7 +146,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, al
             primary: Arc::clone(&sharing.primary),
             table_key: (!alone).then_some(key),
             before: sharing.before.clone(),
-            stale_on_error: sharing.may_serve_on_error,
+            stale_if_error: sharing.may_serve_on_error,
             marker: sharing.marker.clone(),
             group: worker.cache.groups.of_referred(asked.asker(), &asked.fields),
             after,

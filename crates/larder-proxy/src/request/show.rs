@@ -3,7 +3,7 @@
 //! Nothing is changed. Invariant: `explain` prints how a request would be answered, with the function that decides real
 //! exchanges. Cost: that of `explain`, and one lookup in memory for each chunk of a long body.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use http::{HeaderMap, Uri};
 use larder_http::{Timestamp, date::format_http_date, tags::tags_of};
@@ -17,7 +17,7 @@ use crate::{
         lookup::{self, FoundResponse, LookupResult},
         storing,
     },
-    request::explain,
+    request::explain::{self, line},
     worker::Worker,
 };
 
@@ -91,8 +91,4 @@ async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundRespons
         }
     };
     line(text, "goes", goes);
-}
-
-fn line(text: &mut String, what: &str, told: impl std::fmt::Display) {
-    writeln!(text, "{what:<9}{told}").expect("writing to a string cannot fail");
 }

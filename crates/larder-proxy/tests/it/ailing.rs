@@ -197,7 +197,7 @@ fn purge_that_cannot_be_written_is_refused_and_what_it_is_about_is_not_served() 
         assert!(purged.text().starts_with("not purged permanently: "), "{}", purged.text());
         let posted = fixture.connect().request("POST", "/short/posted", &["Content-Length: 0"]);
         assert_eq!(posted.status, 200, "{ailment:?}");
-        let all = admin.request("PURGE", "http://site.example/", &["Purge-Scope: site"]);
+        let all = admin.request("PURGE", "http://site.example/", &["Purge-Scope: all"]);
         assert_eq!(all.status, 503, "{ailment:?}: {}", all.text());
         for target in targets {
             let asked = fixture.origin.count();

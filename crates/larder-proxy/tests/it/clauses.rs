@@ -346,7 +346,7 @@ fn client_of_http_1_0_gets_no_interim_response() {
 
 #[test]
 fn variant_is_chosen_by_the_language_that_is_preferred() {
-    let normalised = |config: &mut ProxyConfig| config.cache.http.normalise_language = true;
+    let normalised = |config: &mut ProxyConfig| config.cache.http.normalize_language = true;
     let handle = |received: &Received, _| {
         let languages = received.field("accept-language").unwrap_or_default();
         let tag = if languages.contains("de") { "de" } else { "en" };

@@ -1,4 +1,4 @@
-//! Draws figures as SVG and PNG, with an embedded font, so that they look the same everywhere.
+//! Draws figures as SVG. Widths of texts are those of an embedded font, so that figures look the same everywhere.
 //!
 //! Owns: colours, sizes and axes. Callers decide the content. Invariant: the same figure always gives the same picture.
 
@@ -18,8 +18,6 @@ use std::{
 
 pub(super) const FONT: &str = "larder";
 const SIZE: (u32, u32) = (960, 560);
-/// Scale of the PNG's pixels.
-const PNG_FACTOR: u32 = 2;
 /// Colours that people with colour blindness can distinguish (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
@@ -47,12 +45,12 @@ pub(super) type DrawResult<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBac
 
 /// Configures the axes of a chart.
 macro_rules! axes {
-    ($mesh:expr, $figure:expr, $factor:expr) => {
+    ($mesh:expr, $figure:expr) => {
         $mesh
             .x_desc(&$figure.x_label)
             .y_desc(&$figure.y_label)
-            .axis_desc_style((FONT, 16 * $factor))
-            .label_style((FONT, 14 * $factor))
+            .axis_desc_style((FONT, 16))
+            .label_style((FONT, 14))
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .y_label_formatter(&|value| short(*value))
@@ -63,21 +61,15 @@ macro_rules! axes {
 pub type DrawError = Box<dyn Error + Send + Sync>;
 
 impl Figure {
-    /// Draws the figure as SVG and PNG into `folder`, which is created if it does not exist. Returns the files' paths.
+    /// Draws the figure as SVG into `folder`, which is created if it does not exist. Returns the file's path.
     ///
     /// # Errors
-    /// If a file cannot be written.
-    pub fn draw(&self, folder: &Path) -> Result<Vec<PathBuf>, DrawError> {
+    /// If the file cannot be written.
+    pub fn draw(&self, folder: &Path) -> Result<PathBuf, DrawError> {
         fs::create_dir_all(folder)?;
         let svg = folder.join(&self.name).with_extension("svg");
-        let png = folder.join(&self.name).with_extension("png");
         fs::write(&svg, self.to_svg()?)?;
-        let size = (SIZE.0 * PNG_FACTOR, SIZE.1 * PNG_FACTOR);
-        let area = BitMapBackend::new(&png, size).into_drawing_area();
-        self.on(&area, PNG_FACTOR)?;
-        area.present().map_err(|error| DrawError::from(error.to_string()))?;
-        drop(area);
-        Ok(vec![svg, png])
+        Ok(svg)
     }
 
     /// Draws the figure as SVG.
@@ -87,14 +79,14 @@ impl Figure {
     pub fn to_svg(&self) -> Result<String, DrawError> {
         let mut svg = String::new();
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        self.on(&area, 1)?;
+        self.on(&area)?;
         area.present().map_err(|error| DrawError::from(error.to_string()))?;
         drop(area);
         // The embedded font exists only here. A viewer of the SVG uses any of these fonts that it has.
         Ok(svg.replace(&format!("\"{FONT}\""), "\"Ubuntu, DejaVu Sans, Helvetica, sans-serif\""))
     }
 
-    fn on<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, factor: u32) -> Result<(), DrawError>
+    fn on<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), DrawError>
     where
         B::ErrorType: 'static,
     {
@@ -104,27 +96,22 @@ impl Figure {
             debug_assert!(registered.is_ok(), "the font that comes along is one");
         });
         let drawn = match &self.content {
-            FigureContent::Lines(lines) => self.lines(area, lines, factor),
-            FigureContent::Bars(names, groups) => self.bars(area, names, groups, factor),
+            FigureContent::Lines(lines) => self.lines(area, lines),
+            FigureContent::Bars(names, groups) => self.bars(area, names, groups),
         };
         drawn.map_err(|error| DrawError::from(error.to_string()))
     }
 
-    fn lines<B: DrawingBackend>(
-        &self,
-        area: &DrawingArea<B, Shift>,
-        lines: &[FigureLine],
-        factor: u32,
-    ) -> DrawResult<B> {
+    fn lines<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, lines: &[FigureLine]) -> DrawResult<B> {
         let points = || lines.iter().flat_map(|line| line.points.iter().copied()).filter(|point| self.can_show(*point));
         let labels = lines.iter().filter(|line| !line.label.is_empty()).count();
         let x = reach(points().map(|point| point.0));
         let y = self.with_room(reach(points().map(|point| point.1)), labels);
         let ticks = Ticks::of(self.scale, points().map(|point| point.0), (x.clone(), y.clone()));
         area.fill(&WHITE)?;
-        let beside_wide = u32::from(labels > LABELS_INSIDE_MAX) * BESIDE_WIDE * factor;
+        let beside_wide = u32::from(labels > LABELS_INSIDE_MAX) * BESIDE_WIDE;
         let (area, beside) = area.split_horizontally(area.dim_in_pixel().0 - beside_wide);
-        let mut chart = self.framed(&area, factor);
+        let mut chart = self.framed(&area);
         macro_rules! draw {
             ($chart:expr) => {{
                 let mut chart = $chart;
@@ -133,21 +120,21 @@ impl Figure {
                 let are_upwards = ticks.are_upwards();
                 let across = |x: &f64| if are_across { String::new() } else { short(*x) };
                 let upwards = |y: &f64| if are_upwards { String::new() } else { short(*y) };
-                axes!(mesh, self, factor).x_labels(X_LABELS_MAX).x_label_formatter(&across).y_label_formatter(&upwards);
+                axes!(mesh, self).x_labels(X_LABELS_MAX).x_label_formatter(&across).y_label_formatter(&upwards);
                 let mesh = if are_across { mesh.disable_x_mesh() } else { &mut mesh };
                 let mesh = if are_upwards { mesh.disable_y_mesh() } else { mesh };
                 mesh.draw()?;
-                ticks.draw(&area, chart.plotting_area().get_pixel_range(), factor)?;
+                ticks.draw(&area, chart.plotting_area().get_pixel_range())?;
                 for (place, line) in lines.iter().enumerate() {
                     let colour = line.hue.colour(place);
-                    let style = colour.stroke_width(wide(place, lines.len()) * factor);
+                    let style = colour.stroke_width(wide(place, lines.len()));
                     let points = line.points.iter().copied().filter(|point| self.can_show(*point));
                     if line.is_dashed {
-                        chart.draw_series(DashedLineSeries::new(points, 6 * factor, 5 * factor, style))?;
+                        chart.draw_series(DashedLineSeries::new(points, 6, 5, style))?;
                     } else {
                         chart.draw_series(LineSeries::new(points.clone(), style))?;
                         // When colours repeat, the dots have another shape.
-                        let size = (wide(place, lines.len()) + 1) * factor;
+                        let size = wide(place, lines.len()) + 1;
                         let circle = |point| Circle::new(point, size, colour.filled());
                         let triangle = |point| TriangleMarker::new(point, 2 * size, colour.filled());
                         let cross = |point| Cross::new(point, 2 * size, style);
@@ -163,18 +150,18 @@ impl Figure {
                         chart
                             .draw_series(LineSeries::new(std::iter::empty::<(f64, f64)>(), style))?
                             .label(&line.label)
-                            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18 * factor as i32, y)], style));
+                            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
                     }
                 }
                 if labels > LABELS_INSIDE_MAX {
-                    return names_of_lines(&beside, lines, factor);
+                    return names_of_lines(&beside, lines);
                 }
                 chart
                     .configure_series_labels()
                     .position(SeriesLabelPosition::UpperRight)
-                    .label_font((FONT, 15 * factor))
-                    .legend_area_size(24 * factor)
-                    .margin(12 * factor)
+                    .label_font((FONT, 15))
+                    .legend_area_size(24)
+                    .margin(12)
                     .background_style(WHITE.mix(0.85))
                     .border_style(GRID)
                     .draw()?;
@@ -189,16 +176,12 @@ impl Figure {
         Ok(())
     }
 
-    fn framed<'a, 'b, B: DrawingBackend>(
-        &self,
-        area: &'a DrawingArea<B, Shift>,
-        factor: u32,
-    ) -> ChartBuilder<'a, 'b, B> {
+    fn framed<'a, 'b, B: DrawingBackend>(&self, area: &'a DrawingArea<B, Shift>) -> ChartBuilder<'a, 'b, B> {
         let mut chart = ChartBuilder::on(area);
         if !self.title.is_empty() {
-            chart.caption(&self.title, (FONT, 22 * factor).into_font());
+            chart.caption(&self.title, (FONT, 22).into_font());
         }
-        chart.margin(14 * factor).x_label_area_size(46 * factor).y_label_area_size(86 * factor);
+        chart.margin(14).x_label_area_size(46).y_label_area_size(86);
         chart
     }
 
@@ -227,23 +210,18 @@ impl Figure {
         area: &DrawingArea<B, Shift>,
         names: &[String],
         groups: &[(String, Vec<f64>)],
-        factor: u32,
     ) -> DrawResult<B> {
         let most = reach(groups.iter().flat_map(|(_, values)| values.iter().copied())).end;
         area.fill(&WHITE)?;
-        let caption = (FONT, 22 * factor).into_font();
+        let caption = (FONT, 22).into_font();
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, caption)
-            .margin(14 * factor)
-            .x_label_area_size(54 * factor)
-            .y_label_area_size(86 * factor)
+            .margin(14)
+            .x_label_area_size(54)
+            .y_label_area_size(86)
             .build_cartesian_2d((0..groups.len().max(1) as u32 - 1).into_segmented(), 0.0..most * HEADROOM)?;
         let mut mesh = chart.configure_mesh();
-        axes!(mesh, self, factor)
-            .disable_x_mesh()
-            .x_labels(groups.len())
-            .x_label_formatter(&|_| String::new())
-            .draw()?;
+        axes!(mesh, self).disable_x_mesh().x_labels(groups.len()).x_label_formatter(&|_| String::new()).draw()?;
         // Bars are drawn in pixels, because the axis of names has no positions between the names.
         let pixels = chart.plotting_area().get_pixel_range();
         let left = f64::from(pixels.0.start);
@@ -253,23 +231,23 @@ impl Figure {
         let bar_wide = wide * 0.76 / names.len().max(1) as f64;
         for (group, (name, values)) in groups.iter().enumerate() {
             let middle = left + wide * (group as f64 + 0.5);
-            name_of_bars(area, name, (middle, bottom), wide * 0.94, factor)?;
+            name_of_bars(area, name, (middle, bottom), wide * 0.94)?;
             for (bar, value) in values.iter().enumerate() {
                 let colour = bar_colour(bar, names.len());
                 let from = left + wide * (group as f64 + 0.12) + bar_wide * bar as f64;
                 let top = bottom - value * high;
                 area.draw(&Rectangle::new(
-                    [(from as i32, top as i32), ((from + bar_wide) as i32 - factor as i32, bottom as i32)],
+                    [(from as i32, top as i32), ((from + bar_wide) as i32 - 1, bottom as i32)],
                     colour.filled(),
                 ))?;
-                let style = (FONT, 13 * factor).into_font().color(&BLACK.mix(0.8));
+                let style = (FONT, 13).into_font().color(&BLACK.mix(0.8));
                 let text = crate::report::number(*value);
                 let text_wide = area.estimate_text_size(&text, &style)?.0;
-                let at = ((from + bar_wide / 2.0) as i32 - text_wide as i32 / 2, top as i32 - 16 * factor as i32);
+                let at = ((from + bar_wide / 2.0) as i32 - text_wide as i32 / 2, top as i32 - 16);
                 area.draw(&Text::new(text, at, style))?;
             }
         }
-        legend(area, names, factor)
+        legend(area, names)
     }
 }
 
@@ -290,21 +268,20 @@ pub fn colour_of(place: usize) -> String {
 }
 
 /// Draws the labels of lines with their colours and dots, one below another.
-fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[FigureLine], factor: u32) -> DrawResult<B> {
-    let one = factor as i32;
+fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[FigureLine]) -> DrawResult<B> {
     for (row, (place, line)) in lines.iter().enumerate().filter(|(_, line)| !line.label.is_empty()).enumerate() {
-        let middle = (54 + 21 * row as i32) * one;
+        let middle = 54 + 21 * row as i32;
         let colour = line.hue.colour(place);
-        let style = colour.stroke_width(2 * factor);
-        area.draw(&PathElement::new([(4 * one, middle), (26 * one, middle)], style))?;
-        let at = (15 * one, middle);
+        let style = colour.stroke_width(2);
+        area.draw(&PathElement::new([(4, middle), (26, middle)], style))?;
+        let at = (15, middle);
         match place / COLOURS.len() {
-            0 => area.draw(&Circle::new(at, 3 * factor, colour.filled()))?,
-            1 => area.draw(&TriangleMarker::new(at, 6 * factor, colour.filled()))?,
-            _ => area.draw(&Cross::new(at, 6 * factor, style))?,
+            0 => area.draw(&Circle::new(at, 3, colour.filled()))?,
+            1 => area.draw(&TriangleMarker::new(at, 6, colour.filled()))?,
+            _ => area.draw(&Cross::new(at, 6, style))?,
         }
-        let text = (FONT, 15 * factor).into_font().color(&BLACK);
-        area.draw(&Text::new(line.label.clone(), (33 * one, middle - 8 * one), text))?;
+        let text = (FONT, 15).into_font().color(&BLACK);
+        area.draw(&Text::new(line.label.clone(), (33, middle - 8), text))?;
     }
     Ok(())
 }
@@ -315,9 +292,8 @@ fn name_of_bars<B: DrawingBackend>(
     name: &str,
     (middle, bottom): (f64, f64),
     wide: f64,
-    factor: u32,
 ) -> DrawResult<B> {
-    let style = (FONT, 14 * factor).into_font().color(&BLACK);
+    let style = (FONT, 14).into_font().color(&BLACK);
     let wide_of = |text: &str| area.estimate_text_size(text, &style).map(|(wide, _)| wide);
     let mut lines: Vec<String> = Vec::new();
     for word in name.split(' ') {
@@ -331,24 +307,23 @@ fn name_of_bars<B: DrawingBackend>(
         lines.push(word.to_owned());
     }
     for (row, line) in lines.into_iter().enumerate() {
-        let at = (middle as i32 - wide_of(&line)? as i32 / 2, bottom as i32 + (7 + 16 * row as i32) * factor as i32);
+        let at = (middle as i32 - wide_of(&line)? as i32 / 2, bottom as i32 + 7 + 16 * row as i32);
         area.draw(&Text::new(line, at, style.clone()))?;
     }
     Ok(())
 }
 
 /// Draws the names of bars with their colours, next to each other above the bars.
-fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], factor: u32) -> DrawResult<B> {
-    let one = factor as i32;
-    let mut left = 118 * one;
-    let top = 54 * one;
-    let side = 13 * one;
+fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String]) -> DrawResult<B> {
+    let mut left = 118;
+    let top = 54;
+    let side = 13;
     for (bar, name) in names.iter().enumerate() {
         area.draw(&Rectangle::new([(left, top), (left + side, top + side)], bar_colour(bar, names.len()).filled()))?;
-        let style = (FONT, 15 * factor).into_font().color(&BLACK);
-        left += side + 6 * one;
-        area.draw(&Text::new(name.clone(), (left, top - one), style.clone()))?;
-        left += area.estimate_text_size(name, &style)?.0 as i32 + 24 * one;
+        let style = (FONT, 15).into_font().color(&BLACK);
+        left += side + 6;
+        area.draw(&Text::new(name.clone(), (left, top - 1), style.clone()))?;
+        left += area.estimate_text_size(name, &style)?.0 as i32 + 24;
     }
     Ok(())
 }
@@ -404,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_drawn_as_svg_and_png() {
+    fn figures_are_drawn_as_svg() {
         let folder = tempfile::tempdir().unwrap();
         let points = vec![(1.0, 2.0), (10.0, 30.0), (100.0, 25.0)];
         let lines = vec![
@@ -426,9 +401,8 @@ mod tests {
             let figure =
                 Figure { name: name.to_owned(), title: "A figure".to_owned(), scale, content, ..Figure::default() };
             let drawn = figure.draw(folder.path()).unwrap();
-            let svg = fs::read_to_string(&drawn[0]).unwrap();
+            let svg = fs::read_to_string(&drawn).unwrap();
             assert!(svg.contains("A figure") && svg.contains("a line") && svg.contains("DejaVu"), "{svg}");
-            assert!(fs::read(&drawn[1]).unwrap().starts_with(b"\x89PNG"));
         }
         let many = (0..20).map(|at| FigureLine {
             label: format!("line {at}"),

@@ -51,14 +51,13 @@ impl Ticks {
         &self,
         area: &DrawingArea<B, Shift>,
         (across, down): (Range<i32>, Range<i32>),
-        factor: u32,
     ) -> draw::DrawResult<B> {
-        let style = (draw::FONT, 14 * factor).into_font().color(&BLACK);
-        let gap = 6 * factor as i32;
+        let style = (draw::FONT, 14).into_font().color(&BLACK);
+        let gap = 6;
         let mut end = i32::MIN;
         for tick in &self.across {
             let at = across.start + part(*tick, &self.reach.0, across.end - across.start);
-            area.draw(&PathElement::new([(at, down.start), (at, down.end - 1)], GRID.stroke_width(factor)))?;
+            area.draw(&PathElement::new([(at, down.start), (at, down.end - 1)], GRID.stroke_width(1)))?;
             let text = draw::short(*tick);
             let wide = area.estimate_text_size(&text, &style)?.0 as i32;
             if at - wide / 2 > end {
@@ -68,7 +67,7 @@ impl Ticks {
         }
         for tick in &self.upwards {
             let at = down.end - part(*tick, &self.reach.1, down.end - down.start);
-            area.draw(&PathElement::new([(across.start + 1, at), (across.end, at)], GRID.stroke_width(factor)))?;
+            area.draw(&PathElement::new([(across.start + 1, at), (across.end, at)], GRID.stroke_width(1)))?;
             let text = draw::short(*tick);
             let (wide, high) = area.estimate_text_size(&text, &style)?;
             area.draw(&Text::new(text, (across.start - gap - wide as i32, at - high as i32 / 2), style.clone()))?;

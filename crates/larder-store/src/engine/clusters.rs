@@ -2,8 +2,7 @@
 //!
 //! Owns: the entry table and clusters of one volume, and the order in which they change. Entries of one site go to the
 //! same open cluster, so that they are adjacent. A read brings the whole cluster, and its other entries go to the
-//! neighbours' sink. Nothing is moved on the device, unless `ucfs_keep_hits` keeps the hit entries of evicted clusters
-//! (`keep`).
+//! neighbours' sink. Nothing is moved on the device.
 //!
 //! Invariants: every table is in memory. After a crash it is restored from the last snapshot and the journal of later
 //! changes (`engine::kit::map_checkpoint`); on volumes without a journal, only the snapshot of a clean close restores
@@ -17,7 +16,6 @@
 mod append;
 mod check;
 pub(crate) mod entries;
-mod keep;
 pub(crate) mod layout;
 mod read;
 mod recovery;
@@ -40,7 +38,6 @@ use crate::{
         superblock::{LogForm, PARAMETER_COUNT, VolumeShape},
     },
     hash::KeyHash,
-    sync::atomic::AtomicBool,
     units::{DATA_START_BYTES, last_superblock_bytes},
     volume::{START_RETRY_PAUSE, Volume, cannot_begin, waiters::TaskWaiters, wakeup::TICK},
 };
@@ -94,8 +91,6 @@ pub(crate) struct ClustersEngine {
     volume: Arc<Volume>,
     area: ClusterArea,
     state: StateLock<ClustersState>,
-    /// Whether a task evicts clusters ahead of need.
-    is_evicting: AtomicBool,
 }
 
 /// The state behind the engine's only lock.
@@ -139,7 +134,7 @@ impl ClustersEngine {
             waiting: TaskWaiters::default(),
         };
         let state = StateLock::new(state, volume.failure.mark());
-        Ok(Self { volume, area, state, is_evicting: AtomicBool::new(false) })
+        Ok(Self { volume, area, state })
     }
 
     fn lock(&self) -> LockedState<'_, ClustersState> {
@@ -240,7 +235,7 @@ impl Engine for ClustersEngine {
 
     fn touch(&self, key_hash: KeyHash) {
         let mut state = self.lock();
-        if let Some(place) = state.entries.note_hit(key_hash) {
+        if let Some(place) = state.entries.find(key_hash) {
             state.clusters.touch(place.cluster);
         }
     }
@@ -250,7 +245,6 @@ impl Engine for ClustersEngine {
         self.write_waiting();
         map_checkpoint::flush_due(self);
         map_checkpoint::keep_snapshot(self, false, || ()).await;
-        self.evict_ahead().await;
         if !self.volume.options.background {
             map_checkpoint::await_room(self).await;
         }
@@ -264,7 +258,6 @@ impl Engine for ClustersEngine {
             (state.ready, !state.waiting.is_empty() || state.checkpoint.is_due())
         };
         let reservation = session::reservation_is_due(self).then_some(if is_ready { TICK } else { START_RETRY_PAUSE });
-        let is_awaited = is_awaited || self.eviction_is_due();
         is_awaited.then_some(TICK).or(reservation).into_iter().chain(self.waiting_due()).min()
     }
 

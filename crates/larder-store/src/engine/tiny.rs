@@ -256,7 +256,7 @@ impl Engine for TinyEngine {
     }
 
     async fn get(self: &Arc<Self>, key: &[u8], _: ReadExtent) -> Result<Option<Reader>> {
-        self.look_up(key).await
+        Ok(self.find(key).await?.map(|(_, reader)| reader))
     }
 
     async fn locate(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
@@ -264,7 +264,7 @@ impl Engine for TinyEngine {
     }
 
     async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(TinyEntryPlace, Reader)>> {
-        Ok(self.find(key).await?.map(|(place, reader, _)| (place, reader)))
+        self.find(key).await
     }
 
     async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, place: Option<TinyEntryPlace>) -> Result<bool> {

@@ -1,9 +1,9 @@
-//! Retries pending removals: the engine removes keys, the superblock takes invalidations.
+//! Retries pending removals: the engine removes keys, the superblock invalidates everything.
 
 use super::AnyEngine;
 use crate::{
     Error, ErrorKind, Result,
-    volume::{pending_removals::DueRemovals, superblock_keeper::Invalidation, superblocks},
+    volume::{pending_removals::DueRemovals, superblocks},
 };
 use futures_util::future::join_all;
 
@@ -11,13 +11,11 @@ impl AnyEngine {
     /// Retries the pending removals if a retry is due, or at once with `is_forced`.
     pub(crate) async fn retry_pending(&self, is_forced: bool) {
         let volume = self.volume();
-        while let Some(DueRemovals { rules, keys }) = volume.pending_removals.begin(volume.clock.now(), is_forced) {
+        while let Some(DueRemovals { all, keys }) = volume.pending_removals.begin(volume.clock.now(), is_forced) {
             let mut is_done = true;
-            for which in rules {
-                let written =
-                    superblocks::change(volume, move |superblock| superblocks::apply(superblock, which)).await;
-                match written {
-                    Ok(()) => volume.pending_removals.finish_rule(which),
+            if all {
+                match superblocks::change(volume, |superblock| superblock.epochs.invalidate_all()).await {
+                    Ok(()) => volume.pending_removals.finish_all(),
                     Err(_) => is_done = false,
                 }
             }
@@ -47,7 +45,7 @@ impl AnyEngine {
             return Ok(());
         }
         let emptied = superblocks::change(volume, |superblock| superblock.epochs.invalidate_all()).await;
-        emptied.inspect(|()| volume.pending_removals.finish_rule(Invalidation::All)).map_err(|source| {
+        emptied.inspect(|()| volume.pending_removals.finish_all()).map_err(|source| {
             let place = "removals could not be written, so removed entries may return at the next start";
             Error::io(ErrorKind::Unavailable, place, source)
         })

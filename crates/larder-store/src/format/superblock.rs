@@ -8,7 +8,7 @@ use super::{
     bytes::{FieldReader, FieldsMut},
     written::{WRITTEN_BYTES, WrittenSequences},
 };
-use crate::units::{BLOCK_BYTES, DATA_START_BYTES, SUPERBLOCK_BYTES, SegmentGeometry, Site, last_superblock_bytes};
+use crate::units::{BLOCK_BYTES, DATA_START_BYTES, SUPERBLOCK_BYTES, SegmentGeometry, last_superblock_bytes};
 use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
@@ -21,14 +21,14 @@ pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
 const FORMAT_VERSION_JOURNAL: u32 = 2;
 /// The format of volumes with neither a journal nor probation. Programs older than both features can read it too.
 const FORMAT_VERSION_PLAIN: u32 = 1;
-/// Most sites with an invalidation of their own.
-pub(crate) const SITE_RULE_COUNT_MAX: usize = 256;
+/// Most invalidations of single sites in a superblock of an older program.
+const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
 /// Number of layout parameters that a policy can store.
 pub(crate) const PARAMETER_COUNT: usize = 6;
 /// Index of the parameter with the limit on the bytes in files.
 const FILES_BYTES_AT: usize = 0;
-/// Position of the state of a start and of a return, behind the longest list of site rules.
+/// Position of the state of a start and of a return, behind the longest list of sites of an older program.
 const STATE_AT: usize = 3160;
 /// Position of the index area's size and the parameters.
 const SHAPE_AT: usize = 3584;
@@ -150,70 +150,25 @@ impl VolumeShape {
     }
 }
 
-/// Invalidation rules: entries from epochs before that of their rule are invalid.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The invalidation of everything: entries from epochs before it are invalid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleEpochs {
     /// The epoch of new entries.
     pub(crate) current: u32,
-    /// Entries of any site from epochs before this are invalid.
+    /// Entries from epochs before this are invalid.
     pub(crate) all_before: u32,
-    /// Entries of one site from epochs before this are invalid.
-    pub(crate) site_before: Vec<SiteRule>,
-}
-
-/// Entries of `site` from epochs before `before` are invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SiteRule {
-    pub(crate) site: Site,
-    pub(crate) before: u32,
-}
-
-impl SiteRule {
-    /// Returns whether the rule stays when one for `site` is added: it is for another site, and covers entries that
-    /// the rule for all sites does not.
-    fn outlasts_rule_for(self, site: Site, all_before: u32) -> bool {
-        self.site != site && self.before > all_before
-    }
 }
 
 impl RuleEpochs {
-    /// Returns whether an entry of `site`, written in `epoch`, is still valid.
-    pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
-        epoch >= self.all_before && self.site_before.iter().all(|rule| rule.site != site || epoch >= rule.before)
+    /// Returns whether an entry that was written in `epoch` is still valid.
+    pub(crate) fn admits(self, epoch: u32) -> bool {
+        epoch >= self.all_before
     }
 
     /// Invalidates everything written so far.
     pub(crate) fn invalidate_all(&mut self) {
         self.current = self.current.saturating_add(1);
         self.all_before = self.current;
-        self.site_before.clear();
-    }
-
-    /// Invalidates everything written so far for `site`. If there is no room for another rule, the oldest rule is
-    /// widened to all sites, because a cache may forget. Returns whether that happened.
-    ///
-    /// The oldest rule covers the fewest entries of other sites: only those that are older than the last
-    /// [`SITE_RULE_COUNT_MAX`] rules.
-    pub(crate) fn invalidate_site(&mut self, site: Site) -> bool {
-        let all_before = self.all_before;
-        self.site_before.retain(|rule| rule.outlasts_rule_for(site, all_before));
-        let is_widened = self.site_before.len() >= SITE_RULE_COUNT_MAX;
-        if is_widened {
-            let oldest = self.site_before.iter().map(|rule| rule.before).min().expect("the list is full");
-            self.all_before = oldest;
-            self.site_before.retain(|rule| rule.before > oldest);
-        }
-        self.current = self.current.saturating_add(1);
-        self.site_before.push(SiteRule { site, before: self.current });
-        assert!(self.site_before.len() <= SITE_RULE_COUNT_MAX, "the rules fit in a superblock");
-        assert!(self.all_before <= self.current, "no rule covers entries of the future");
-        is_widened
-    }
-
-    /// Returns whether a rule for `site` needs no other rule to be widened.
-    pub(crate) fn has_room_for(&self, site: Site) -> bool {
-        let stays = |rule: &&SiteRule| rule.outlasts_rule_for(site, self.all_before);
-        self.site_before.iter().filter(stays).count() < SITE_RULE_COUNT_MAX
     }
 }
 
@@ -231,7 +186,6 @@ pub(crate) enum SuperblockRefusal {
 impl Superblock {
     pub(crate) fn encode(&self, block: &mut [u8]) {
         assert_eq!(block.len() as u64, SUPERBLOCK_BYTES);
-        assert!(self.epochs.site_before.len() <= SITE_RULE_COUNT_MAX);
         block.fill(0);
         let mut fields = FieldsMut::new(block);
         fields
@@ -245,11 +199,7 @@ impl Superblock {
             .put(&self.generation.to_le_bytes())
             .put(&self.shape.row.to_le_bytes())
             .put(&self.epochs.current.to_le_bytes())
-            .put(&self.epochs.all_before.to_le_bytes())
-            .put(&(self.epochs.site_before.len() as u32).to_le_bytes());
-        for SiteRule { site, before } in &self.epochs.site_before {
-            fields.put(&site.0.to_le_bytes()).put(&before.to_le_bytes());
-        }
+            .put(&self.epochs.all_before.to_le_bytes());
         let mut fields = FieldsMut::new(&mut block[STATE_AT..]);
         self.prepared.put(&mut fields);
         fields.put(&u32::from(self.is_doubtful).to_le_bytes());
@@ -324,16 +274,18 @@ impl Superblock {
             return None;
         }
         let current = fields.u32()?;
-        let all_before = fields.u32()?;
-        let rule_count = fields.u32()? as usize;
-        if rule_count > SITE_RULE_COUNT_MAX {
+        let mut all_before = fields.u32()?;
+        // Older programs could invalidate single sites. A cache may forget: these invalidations become one of
+        // everything, and the next write of the superblock drops them.
+        let site_count = fields.u32()? as usize;
+        if site_count > SITE_RULE_COUNT_MAX {
             return None;
         }
-        let mut site_before = Vec::with_capacity(rule_count);
-        for _ in 0..rule_count {
-            site_before.push(SiteRule { site: Site(fields.u64()?), before: fields.u32()? });
+        for _ in 0..site_count {
+            fields.u64()?;
+            all_before = all_before.max(fields.u32()?);
         }
-        let epochs = RuleEpochs { current, all_before, site_before };
+        let epochs = RuleEpochs { current, all_before };
         let prepared = VolumeMembership::default();
         let is_doubtful = false;
         let found = Self {
@@ -381,7 +333,7 @@ mod tests {
 
     fn sample() -> Superblock {
         let mut epochs = RuleEpochs::default();
-        epochs.invalidate_site(Site(7));
+        epochs.invalidate_all();
         Superblock {
             id: VolumeId([3; 16]),
             hash_key: [4; 16],
@@ -454,34 +406,33 @@ mod tests {
     }
 
     #[test]
-    fn epochs_admit_only_what_came_after_the_rule() {
+    fn epochs_admit_only_what_came_after_the_invalidation() {
         let mut epochs = RuleEpochs::default();
-        assert!(epochs.admits(Site(1), epochs.current));
         let before = epochs.current;
-        epochs.invalidate_site(Site(1));
-        assert!(
-            !epochs.admits(Site(1), before) && epochs.admits(Site(2), before) && epochs.admits(Site(1), epochs.current)
-        );
+        assert!(epochs.admits(before));
+        epochs.invalidate_all();
+        assert!(!epochs.admits(before) && epochs.admits(epochs.current));
     }
 
-    /// At stake: one purge too many that empties the store.
+    /// At stake: purged entries in a store of an older program.
     #[test]
-    fn the_oldest_rule_is_widened_if_there_is_no_room_for_another() {
-        let mut epochs = RuleEpochs::default();
-        for site in 0..SITE_RULE_COUNT_MAX as u64 {
-            assert!(epochs.has_room_for(Site(site)) && !epochs.invalidate_site(Site(site)));
+    fn invalidated_sites_of_an_older_program_become_one_invalidation_of_everything() {
+        let mut block = vec![0; SUPERBLOCK_BYTES as usize];
+        let mut old = sample();
+        old.epochs = RuleEpochs { current: 5, all_before: 1 };
+        old.encode(&mut block);
+        let count_at = 84;
+        block[count_at..count_at + 4].copy_from_slice(&2_u32.to_le_bytes());
+        for (number, before) in [5_u32, 3].into_iter().enumerate() {
+            let at = count_at + 4 + 12 * number + 8;
+            block[at..at + 4].copy_from_slice(&before.to_le_bytes());
         }
-        assert!(epochs.has_room_for(Site(5)) && !epochs.invalidate_site(Site(5)), "a site has one rule");
-        let oldest = epochs.site_before[0].before;
-        let other = Site(1_000_000);
-        assert!(epochs.admits(other, 0) && !epochs.has_room_for(other));
-        assert!(epochs.invalidate_site(other));
-        assert_eq!(epochs.site_before.len(), SITE_RULE_COUNT_MAX);
-        let third = Site(1_000_001);
-        assert!(!epochs.admits(third, oldest - 1), "what is older than the oldest rule is forgotten");
-        assert!(epochs.admits(third, oldest), "what is newer stays valid");
-        assert!(!epochs.admits(other, epochs.current - 1) && !epochs.admits(Site(0), oldest - 1));
-        epochs.invalidate_all();
-        assert!(epochs.has_room_for(third) && !epochs.admits(third, epochs.current - 1));
+        let sum = checksum(&block);
+        block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+        let read = Superblock::decode(&block).unwrap();
+        assert_eq!(read.epochs, RuleEpochs { current: 5, all_before: 5 });
+        read.encode(&mut block);
+        assert_eq!(Superblock::decode(&block), Ok(read), "they are gone with the next write");
+        assert!(block[count_at..STATE_AT].iter().all(|byte| *byte == 0));
     }
 }

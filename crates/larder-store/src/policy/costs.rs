@@ -96,12 +96,7 @@ fn memory(policy: &Policy, assumed: &CostAssumptions<'_>) -> (f64, f64) {
     match policy.index {
         IndexAxis::Buckets => {
             let shape = IndexShape::new(size_bytes / SECTOR_BYTES);
-            let seen = match policy.engine {
-                EngineRow::Log(LogRow::Packed(LogEviction::Worth)) => {
-                    seen_bits_per_entry(&shape, entries as u64) as f64
-                }
-                _ => 0.0,
-            };
+            let seen = if is_by_worth(policy) { seen_bits_per_entry(&shape, entries as u64) as f64 } else { 0.0 };
             (entries, shape.bits_per_entry(entries as u64) + seen)
         }
         IndexAxis::Map => (entries, MAP_BITS + map_of_space_bits(policy.layout, mean, tuning)),
@@ -196,53 +191,42 @@ fn hit(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let group_size = useful_entries(policy, assumed);
     let record = record_bytes(assumed);
     let bin = tuning.hashcache_bin_bytes as f64;
-    match policy.layout {
-        LayoutAxis::OneDirectory
-        | LayoutAxis::RoundRobinDirectories
-        | LayoutAxis::SiteDirectories
-        | LayoutAxis::SizeClasses => {
+    match policy.engine {
+        EngineRow::Mapped(MappedRow::Files(_) | MappedRow::SizeClasses) => {
             TransferWork { file_reads: 1.0, file_read_bytes: record, ..TransferWork::default() }
         }
-        LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => reads(1.0, record),
-        LayoutAxis::Bins => bin_and_rest(assumed, reads),
-        LayoutAxis::Sets => match policy.index {
-            IndexAxis::SetTags => bin_and_rest(assumed, reads),
-            IndexAxis::RecentSetTags => {
-                let resident = tuning.hashcache_resident_share;
-                let whole = f64::from(tuning.hashcache_ways) * bin;
-                let rest = bin_and_rest(assumed, reads).and(reads(1.0, bin).times(-1.0));
-                reads(resident, bin).and(reads(1.0 - resident, whole)).and(rest)
-            }
-            _ => {
-                let whole = reads(1.0, f64::from(tuning.hashcache_ways) * bin);
-                whole.and(bin_and_rest(assumed, reads)).and(reads(1.0, bin).times(-1.0))
-            }
-        },
-        LayoutAxis::Segments => match (policy.reads, policy.index) {
-            (ReadAxis::Groups, IndexAxis::RecentSetPlaces) => {
-                // Only the position of the group's first entry is read.
-                let place = reads((1.0 - places_share(tuning)) / group_size, PLACES_BLOCK_BYTES);
-                reads(1.0 / group_size, record * group_size).and(place)
-            }
-            (ReadAxis::Groups, _) => reads(1.0 / group_size, record * group_size),
-            (_, IndexAxis::SetPlaces) => {
-                let first = tuning.hashcache_first_read_bytes as f64;
-                reads(1.0, first).and(reads(share_longer_than(first), 2.0 * first))
-            }
-            _ => {
-                let bytes = (record * SIZE_CLASS_EXCESS).max(policy.group_read_bytes(tuning) as f64);
-                reads((1.0 + LOG_FALSE_MATCHES) / group_size, bytes)
-            }
-        },
-        LayoutAxis::FrontAndSets => {
+        EngineRow::Mapped(MappedRow::Slots(_) | MappedRow::Bitmap) => reads(1.0, record),
+        EngineRow::Table(TableRow::Bins | TableRow::TaggedSets) => bin_and_rest(assumed, reads),
+        EngineRow::Table(TableRow::RecentlyTaggedSets) => {
+            let resident = tuning.hashcache_resident_share;
+            let whole = f64::from(tuning.hashcache_ways) * bin;
+            let rest = bin_and_rest(assumed, reads).and(reads(1.0, bin).times(-1.0));
+            reads(resident, bin).and(reads(1.0 - resident, whole)).and(rest)
+        }
+        EngineRow::Table(TableRow::Sets) => {
+            let whole = reads(1.0, f64::from(tuning.hashcache_ways) * bin);
+            whole.and(bin_and_rest(assumed, reads)).and(reads(1.0, bin).times(-1.0))
+        }
+        EngineRow::Log(LogRow::Located(LocatedRow::Recent)) => {
+            // Only the position of the group's first entry is read.
+            let place = reads((1.0 - places_share(tuning)) / group_size, PLACES_BLOCK_BYTES);
+            reads(1.0 / group_size, record * group_size).and(place)
+        }
+        EngineRow::Log(LogRow::Located(LocatedRow::Grouped)) => reads(1.0 / group_size, record * group_size),
+        EngineRow::Log(LogRow::Located(LocatedRow::Plain)) => {
+            let first = tuning.hashcache_first_read_bytes as f64;
+            reads(1.0, first).and(reads(share_longer_than(first), 2.0 * first))
+        }
+        EngineRow::Log(LogRow::Packed(LogEviction::Worth | LogEviction::Clock)) => {
+            let bytes = (record * SIZE_CLASS_EXCESS).max(policy.group_read_bytes(tuning) as f64);
+            reads((1.0 + LOG_FALSE_MATCHES) / group_size, bytes)
+        }
+        EngineRow::Tiny => {
             let set = tuning.tiny_set_bytes as f64;
             let long = share_longer_than(set / 2.0);
             reads(1.0, set).and(reads(long, (record / long.max(0.1)).max(set)))
         }
-        LayoutAxis::Clusters => {
-            let more = if tuning.ucfs_keep_hits { KEPT_READS } else { 1.0 };
-            reads(more / group_size, tuning.ucfs_cluster_bytes as f64)
-        }
+        EngineRow::Clusters => reads(1.0 / group_size, tuning.ucfs_cluster_bytes as f64),
     }
 }
 
@@ -330,7 +314,7 @@ fn write_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
 fn eviction_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let tuning = assumed.tuning;
     match policy.eviction {
-        EvictionAxis::Reinsertion if tuning.reinsertion => {
+        EvictionAxis::Reinsertion if tuning.reinsertion_share > 0.0 => {
             let most = tuning.reinsertion_share / (1.0 - tuning.reinsertion_share);
             let again = record_bytes(assumed) * most.min(REINSERTED);
             TransferWork { sequential_write_bytes: again, sequential_read_bytes: again, ..TransferWork::default() }
@@ -347,6 +331,11 @@ fn eviction_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork
     }
 }
 
+/// Returns whether a log chooses the entries that it rewrites by their worth.
+fn is_by_worth(policy: &Policy) -> bool {
+    policy.engine == EngineRow::Log(LogRow::Packed(LogEviction::Worth))
+}
+
 /// Returns the hits of a policy as a share of the hits of an LRU.
 ///
 /// For `log` and `log-clock` this is the median of six request sequences at 10% of their footprint
@@ -355,14 +344,11 @@ fn eviction_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork
 fn hits_of_lru(policy: &Policy, tuning: &Tuning) -> f64 {
     match policy.eviction {
         EvictionAxis::Lru | EvictionAxis::PacedLru => 1.0,
-        EvictionAxis::Reinsertion if tuning.reinsertion => match policy.engine {
-            EngineRow::Log(LogRow::Packed(LogEviction::Worth)) => WORTH_HITS,
-            _ => CLOCK_HITS,
-        },
+        EvictionAxis::Reinsertion if tuning.reinsertion_share > 0.0 && is_by_worth(policy) => WORTH_HITS,
+        EvictionAxis::Reinsertion if tuning.reinsertion_share > 0.0 => CLOCK_HITS,
         EvictionAxis::LeastRecentInSet => 0.97,
         EvictionAxis::RankInSet => 0.95,
         EvictionAxis::Reinsertion | EvictionAxis::OverwriteOrLeastRecent | EvictionAxis::FirstInSet => 0.92,
-        EvictionAxis::ClusterLru if tuning.ucfs_keep_hits => 0.9 * KEPT_HITS,
         EvictionAxis::ClusterLru => 0.9,
         EvictionAxis::Overwrite => 0.8,
     }
@@ -400,9 +386,6 @@ const PAGE_SPAN_BYTES: f64 = 480.0 * 1024.0;
 /// Share of the entries of a group that a read still brings in time if reads wait for each other. Measured with
 /// `hashcache-log` and `ucfs` (docs/measurements.md, "Reads on a spinning disk").
 const SORTED_GROUP_SHARE: f64 = 0.2;
-/// Hits and reads with `ucfs_keep_hits`, as shares of those without, from the same table.
-const KEPT_HITS: f64 = 51.3 / 53.2;
-const KEPT_READS: f64 = 0.320 / 0.300;
 const WORTH_HITS: f64 = 1.10;
 const CLOCK_HITS: f64 = 1.02;
 /// Bytes rewritten for each byte that missed, if the reinsertion share allows it. With the insertion itself, 1.3 bytes

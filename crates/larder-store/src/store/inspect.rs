@@ -58,8 +58,6 @@ pub struct StoreInfo {
     pub identity: String,
     /// Number of times its superblock was written.
     pub generation: u64,
-    /// Number of sites with an invalidation of their own.
-    pub site_rule_count: usize,
     /// Entries that remain after `kill -9`, in words; empty if this engine does not know the policy.
     pub kept_after_kill: &'static str,
     /// Size of its file or device, in bytes.
@@ -186,7 +184,6 @@ impl StoreInfo {
             has_probation: shape.has_probation(),
             identity: superblock.id.0.iter().map(|byte| format!("{byte:02x}")).collect(),
             generation: superblock.generation,
-            site_rule_count: superblock.epochs.site_before.len(),
             kept_after_kill: policy.map_or("", |policy| policy.kept_after_kill(shape.journal_pages > 0)),
             volume_bytes,
             is_block_device,

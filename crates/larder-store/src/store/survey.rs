@@ -55,11 +55,11 @@ impl CheckFindings {
     fn meet(&mut self, met: &WalkItem<'_>, volume: &Volume) {
         match *met {
             WalkItem::Segment => self.segments += 1,
-            WalkItem::Record { len_bytes, expires_at, site, epoch, .. } => {
+            WalkItem::Record { len_bytes, expires_at, epoch, .. } => {
                 self.entries += 1;
                 self.entry_bytes += len_bytes;
                 self.expired += u64::from(has_expired(expires_at, volume.clock.now_s()));
-                self.invalidated += u64::from(!volume.admits(site, epoch));
+                self.invalidated += u64::from(!volume.admits(epoch));
             }
             WalkItem::Removal => self.removals += 1,
             WalkItem::Lost => self.lost += 1,

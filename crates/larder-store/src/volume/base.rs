@@ -25,7 +25,6 @@ use crate::{
     device::{Device, Directory},
     format::superblock::{Superblock, VolumeShape},
     hash::{FullHash, KeyHash, KeyHasher},
-    units::Site,
 };
 use std::{
     sync::{
@@ -164,9 +163,9 @@ impl VolumeBase {
         self.superblock().epochs.current
     }
 
-    /// Returns whether no invalidation covers an entry of `site` written in `epoch`.
-    pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
-        self.superblock().epochs.admits(site, epoch) && !self.pending_removals.hides_site(site)
+    /// Returns whether no invalidation covers an entry written in `epoch`.
+    pub(crate) fn admits(&self, epoch: u32) -> bool {
+        self.superblock().epochs.admits(epoch) && !self.pending_removals.hides_all()
     }
 
     /// Returns the part of a key's hash that the index uses, and the full hash.

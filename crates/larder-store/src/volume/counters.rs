@@ -35,8 +35,7 @@ macro_rules! for_each_counter {
             io_errors,
             /// Times that a volume was excluded because it failed.
             outages,
-            /// Removals and invalidations of sites that became one of everything, because too many could not be
-            /// written.
+            /// Removals that became one of everything, because too many could not be written.
             removals_widened,
             /// Assertions of engines that failed. Each excludes its volume until it is opened again.
             failed_assertions,

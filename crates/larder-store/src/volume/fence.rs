@@ -17,7 +17,6 @@ use super::{
     changed_keys::LostChanges,
     counters::add,
     failure::{caught, contains_panics},
-    superblock_keeper::Invalidation,
     superblocks,
 };
 use crate::{
@@ -142,7 +141,7 @@ impl Volume {
             LostChanges::Keys(keys) => keys.iter().for_each(|key| self.defer_removal(key)),
             LostChanges::Unknown => {
                 tracing::error!("too many changes may be lost: the volume is emptied");
-                self.defer_rule(Invalidation::All);
+                self.defer_all();
             }
         }
         self.health.exclude_for_reopening(self.clock.now());

@@ -4,19 +4,18 @@
 //! any removal is pending, the volume stores nothing new, so a late retry cannot delete a newer version of the same
 //! key.
 //!
-//! The list is bounded. Once its keys exceed [`KEY_BYTES_MAX`], or its sites [`SITE_RULE_COUNT_MAX`], it is replaced by
-//! one new epoch, which empties the volume; a clean stop does the same with all removals still pending. Retries are
-//! written elsewhere (`AnyEngine::retry_pending`).
+//! The list is bounded. Once its keys exceed [`KEY_BYTES_MAX`], it is replaced by one new epoch, which empties the
+//! volume; a clean stop does the same with all removals still pending. Retries are written elsewhere
+//! (`AnyEngine::retry_pending`).
 //!
 //! Cost: one atomic load per lookup while nothing is pending.
 
 use super::{
     Volume,
     changed_keys::{KEY_BYTES_MAX, KEY_OVERHEAD_BYTES},
-    superblock_keeper::Invalidation,
 };
 use crate::sync::IgnorePoison;
-use crate::{Error, ErrorKind, Result, format::superblock::SITE_RULE_COUNT_MAX, units::Site};
+use crate::{Error, ErrorKind, Result};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -47,8 +46,6 @@ struct DeferredRemovals {
     /// Keys to be removed, each with the number of the failed attempt. Sorted, so that a seed repeats the order.
     keys: BTreeMap<Box<[u8]>, u64>,
     key_bytes: usize,
-    /// Sites to invalidate.
-    sites: Vec<Site>,
     /// Whether to invalidate everything.
     all: bool,
     next_number: u64,
@@ -69,7 +66,8 @@ struct UnderWay {
 
 /// The removals of one retry.
 pub(crate) struct DueRemovals {
-    pub(crate) rules: Vec<Invalidation>,
+    /// Whether to invalidate everything.
+    pub(crate) all: bool,
     pub(crate) keys: Vec<(Box<[u8]>, u64)>,
 }
 
@@ -117,12 +115,9 @@ impl PendingRemovals {
         }
     }
 
-    /// Returns whether an entry of `site` must not be shown.
-    pub(crate) fn hides_site(&self, site: Site) -> bool {
-        self.hides_some() && {
-            let deferred = self.lock();
-            deferred.all || deferred.sites.contains(&site)
-        }
+    /// Returns whether no entry must be shown.
+    pub(crate) fn hides_all(&self) -> bool {
+        self.hides_some() && self.lock().all
     }
 
     /// Adds the removal of `key` to the pending ones. Returns how many removals became one of everything.
@@ -143,25 +138,9 @@ impl PendingRemovals {
         })
     }
 
-    /// Adds an invalidation to the pending ones. Returns how many removals and invalidations became one of everything.
-    fn defer_rule(&self, which: Invalidation) -> u64 {
-        self.change(|deferred| match which {
-            Invalidation::Site(site) if deferred.all || deferred.sites.contains(&Site(site)) => 0,
-            Invalidation::Site(site) if deferred.sites.len() < SITE_RULE_COUNT_MAX => {
-                deferred.sites.push(Site(site));
-                0
-            }
-            Invalidation::Site(_) => {
-                tracing::error!(
-                    "more than {SITE_RULE_COUNT_MAX} invalidations of sites could not be written: the volume is emptied"
-                );
-                1 + deferred.defer_all()
-            }
-            Invalidation::All => {
-                deferred.defer_all();
-                0
-            }
-        })
+    /// Makes the invalidation of everything pending, in place of all removals.
+    fn defer_all(&self) {
+        self.change(DeferredRemovals::defer_all);
     }
 
     /// Returns the time from `now` until the next retry is due.
@@ -179,10 +158,8 @@ impl PendingRemovals {
             return None;
         }
         deferred.is_retrying = true;
-        let sites = deferred.sites.iter().map(|&Site(site)| Invalidation::Site(site));
-        let rules = if deferred.all { vec![Invalidation::All] } else { sites.collect() };
         let keys = deferred.keys.iter().take(BATCH_COUNT).map(|(key, &number)| (key.clone(), number)).collect();
-        Some(DueRemovals { rules, keys })
+        Some(DueRemovals { all: deferred.all, keys })
     }
 
     /// Ends the retry that [`Self::begin`] began. With `is_done`, it succeeded.
@@ -204,18 +181,15 @@ impl PendingRemovals {
         });
     }
 
-    /// Drops the pending removals that an invalidation covers: it removes everything stored before it, and nothing is
-    /// stored while it is pending.
-    pub(crate) fn finish_rule(&self, which: Invalidation) {
-        self.change(|deferred| match which {
-            Invalidation::Site(site) => deferred.sites.retain(|&deferred| deferred != Site(site)),
-            Invalidation::All => {
-                *deferred = DeferredRemovals {
-                    next_number: deferred.next_number,
-                    is_retrying: deferred.is_retrying,
-                    under_way: std::mem::take(&mut deferred.under_way),
-                    ..DeferredRemovals::default()
-                }
+    /// Drops the pending removals after an invalidation of everything: it removes everything stored before it, and
+    /// nothing is stored while it is pending.
+    pub(crate) fn finish_all(&self) {
+        self.change(|deferred| {
+            *deferred = DeferredRemovals {
+                next_number: deferred.next_number,
+                is_retrying: deferred.is_retrying,
+                under_way: std::mem::take(&mut deferred.under_way),
+                ..DeferredRemovals::default()
             }
         });
     }
@@ -223,7 +197,7 @@ impl PendingRemovals {
     fn change<T>(&self, change: impl FnOnce(&mut DeferredRemovals) -> T) -> T {
         let mut deferred = self.lock();
         let result = change(&mut deferred);
-        let count = deferred.keys.len() as u64 + deferred.sites.len() as u64 + u64::from(deferred.all);
+        let count = deferred.keys.len() as u64 + u64::from(deferred.all);
         self.hidden_count.store(count + deferred.under_way.len() as u64, Ordering::Release);
         self.count.store(count, Ordering::Release);
         result
@@ -237,9 +211,10 @@ impl PendingRemovals {
 impl DeferredRemovals {
     /// Replaces all pending removals by an invalidation of everything. Returns their number.
     fn defer_all(&mut self) -> u64 {
-        let count = self.keys.len() + self.sites.len();
-        (self.keys, self.key_bytes, self.sites, self.all) = (BTreeMap::new(), 0, Vec::new(), true);
-        count as u64
+        let keys = std::mem::take(&mut self.keys);
+        self.key_bytes = 0;
+        self.all = true;
+        keys.len() as u64
     }
 }
 
@@ -287,10 +262,9 @@ impl Volume {
         self.wake_for_pending();
     }
 
-    /// Hides the entries that an invalidation covers until it is written.
-    pub(crate) fn defer_rule(&self, which: Invalidation) {
-        let widened_count = self.pending_removals.defer_rule(which);
-        self.counters.removals_widened.fetch_add(widened_count, Ordering::Relaxed);
+    /// Hides all entries until their invalidation is written.
+    pub(crate) fn defer_all(&self) {
+        self.pending_removals.defer_all();
         self.wake_for_pending();
     }
 
@@ -304,7 +278,7 @@ impl Volume {
     /// Checks that nothing is pending, so that entries may be stored.
     ///
     /// # Errors
-    /// `Unavailable` while a removal or invalidation is pending.
+    /// `Unavailable` while a removal or an invalidation of everything is pending.
     pub(crate) fn check_pending(&self) -> Result<()> {
         if self.pending_removals.is_clear() {
             return Ok(());
@@ -322,41 +296,18 @@ impl Volume {
 mod tests {
     use super::*;
 
-    /// A volume that is emptied must leave a trace of the reason.
-    #[test]
-    fn invalidations_beyond_the_limit_become_one_of_everything_and_are_counted() {
-        let pending_removals = PendingRemovals::default();
-        assert_eq!(pending_removals.defer_key(b"a"), 0);
-        let sites = SITE_RULE_COUNT_MAX as u64;
-        for site in (0..sites).chain([0]) {
-            assert_eq!(pending_removals.defer_rule(Invalidation::Site(site)), 0);
-        }
-        assert!(!pending_removals.hides(b"b") && !pending_removals.hides_site(Site(sites)));
-        assert_eq!(pending_removals.defer_rule(Invalidation::Site(sites)), sites + 2, "also the key and this one");
-        assert!(pending_removals.hides(b"b") && pending_removals.hides_site(Site(sites + 1)));
-        assert_eq!(pending_removals.defer_rule(Invalidation::Site(sites + 1)), 0, "nothing is left to widen");
-        assert_eq!(pending_removals.count(), 1);
-    }
-
     #[test]
     fn deferred_removals_are_hidden_until_they_are_written() {
         let pending_removals = PendingRemovals::default();
-        assert!(pending_removals.is_clear() && !pending_removals.hides(b"a") && !pending_removals.hides_site(Site(1)));
+        assert!(pending_removals.is_clear() && !pending_removals.hides(b"a") && !pending_removals.hides_all());
         pending_removals.defer_key(b"a");
-        pending_removals.defer_rule(Invalidation::Site(1));
-        assert!(
-            pending_removals.hides(b"a")
-                && !pending_removals.hides(b"b")
-                && pending_removals.hides_site(Site(1))
-                && !pending_removals.hides_site(Site(2))
-        );
+        assert!(pending_removals.hides(b"a") && !pending_removals.hides(b"b") && !pending_removals.hides_all());
         let due = pending_removals.begin(Duration::ZERO, false).unwrap();
         assert!(pending_removals.begin(Duration::ZERO, true).is_none(), "somebody is at it");
-        assert_eq!((due.rules, due.keys.len()), (vec![Invalidation::Site(1)], 1));
+        assert_eq!((due.all, due.keys.len()), (false, 1));
         pending_removals.defer_key(b"a");
         pending_removals.finish_key(b"a", due.keys[0].1);
         assert!(pending_removals.hides(b"a"), "it was deferred anew meanwhile");
-        pending_removals.finish_rule(Invalidation::Site(1));
         pending_removals.end(Duration::ZERO, false);
         assert!(
             pending_removals.begin(Duration::ZERO, false).is_none()
@@ -366,19 +317,21 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_kept_becomes_everything_and_everything_ends_with_one_rule() {
+    fn more_than_can_be_kept_becomes_everything_and_everything_ends_with_one_invalidation() {
         let pending_removals = PendingRemovals::default();
         let key = |n: u32| [n.to_le_bytes().as_slice(), &[0; 1000]].concat();
+        let mut widened_count = 0;
         let count = (0..).take_while(|&n| {
-            pending_removals.defer_key(&key(n));
+            widened_count += pending_removals.defer_key(&key(n));
             !pending_removals.lock().all
         });
         let count = count.count();
+        assert_eq!(widened_count, count as u64 + 1, "a volume that is emptied leaves a trace of the reason");
         assert!((3000..5000).contains(&count), "{count}");
-        assert!(pending_removals.hides(b"another") && pending_removals.hides_site(Site(7)));
+        assert!(pending_removals.hides(b"another") && pending_removals.hides_all());
         assert_eq!(pending_removals.count(), 1);
         pending_removals.defer_key(b"one more");
-        pending_removals.finish_rule(Invalidation::All);
+        pending_removals.finish_all();
         assert!(pending_removals.is_clear() && !pending_removals.hides(b"one more"));
     }
 }

@@ -23,15 +23,6 @@ use std::{
     },
 };
 
-/// The entries that [`crate::Store::invalidate`] removes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalidation {
-    /// All entries.
-    All,
-    /// The entries whose `Hints::site` was this.
-    Site(u64),
-}
-
 /// The superblock of a volume, and the changes that wait to be written.
 pub(crate) struct SuperblockKeeper {
     device: Arc<dyn Device>,

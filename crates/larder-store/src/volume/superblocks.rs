@@ -1,28 +1,28 @@
-//! Changes a volume's superblock: its label, its invalidation rules, and whether a start may believe the volume.
+//! Changes a volume's superblock: its label, its epochs, and whether a start may believe the volume.
 //!
 //! Which changes are made is decided elsewhere, and [`super::superblock_keeper`] makes them durable.
 
-use super::{Volume, superblock_keeper::Invalidation};
+use super::Volume;
 use crate::{
     Error, ErrorKind, Result,
     device::{Completion, PendingTransfer, block_on},
     format::superblock::Superblock,
-    units::{SUPERBLOCK_BYTES, Site, superblock_offsets},
+    units::{SUPERBLOCK_BYTES, superblock_offsets},
 };
 use std::{io, sync::Arc};
 
-/// Applies an invalidation, first durably, then in memory, so that no entry written before it can carry the new epoch.
+/// Invalidates everything, first durably, then in memory, so that no entry written before it can carry the new epoch.
 /// If the write fails, the invalidation becomes pending, even if the caller stopped waiting.
 ///
 /// # Errors
 /// `Unavailable` if it is not durable.
-pub(crate) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Result<()> {
+pub(crate) async fn invalidate_all(volume: &Arc<Volume>) -> Result<()> {
     let (completion, pending) = Completion::pair();
     let owner = Arc::clone(volume);
     let done = Completion::callback(move |outcome: io::Result<()>| {
-        completion.complete(outcome.inspect_err(|_| owner.defer_rule(which)));
+        completion.complete(outcome.inspect_err(|_| owner.defer_all()));
     });
-    volume.superblocks.change(move |superblock| apply(superblock, which), done);
+    volume.superblocks.change(|superblock| superblock.epochs.invalidate_all(), done);
     pending.await.map_err(cannot_write)
 }
 
@@ -37,22 +37,6 @@ pub(crate) async fn set_label(volume: &Volume, label: u64) -> Result<()> {
 fn cannot_write(source: io::Error) -> Error {
     Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source)
 }
-
-/// Applies an invalidation to a superblock.
-pub(crate) fn apply(superblock: &mut Superblock, which: Invalidation) {
-    match which {
-        Invalidation::All => superblock.epochs.invalidate_all(),
-        Invalidation::Site(site) => {
-            if superblock.epochs.invalidate_site(Site(site)) {
-                let before_epoch = superblock.epochs.all_before;
-                tracing::warn!(before_epoch, "{WIDENED}");
-            }
-        }
-    }
-}
-
-const WIDENED: &str = "the store has no room for the removal of another site: everything stored before the oldest such \
-                       removal is removed";
 
 /// Changes the superblock like [`change`]. Blocks.
 pub(crate) fn change_blocking(volume: &Volume, alter: impl FnOnce(&mut Superblock) + Send + 'static) -> io::Result<()> {
@@ -164,7 +148,7 @@ mod tests {
         device.set_plan(FaultPlan { slow_transfers_ppm: 1_000_000, ..FaultPlan::default() });
         drop(change(&volume, |superblock| superblock.label = 1));
         assert_eq!(device.waiting_count(), 1, "the first copy is on its way");
-        let mut second = Box::pin(invalidate(&volume, Invalidation::All));
+        let mut second = Box::pin(invalidate_all(&volume));
         assert!((&mut second).now_or_never().is_none());
         drop(second);
         let third = change(&volume, |superblock| superblock.label += 1);
@@ -196,11 +180,11 @@ mod tests {
         let volume = Arc::clone(store.first_engine().volume());
         let plan = FaultPlan { slow_transfers_ppm: 1_000_000, write_errors_ppm: 1_000_000, ..FaultPlan::default() };
         device.set_plan(plan);
-        let mut gone = Box::pin(invalidate(&volume, Invalidation::Site(7)));
+        let mut gone = Box::pin(invalidate_all(&volume));
         assert!((&mut gone).now_or_never().is_none());
         drop(gone);
         while device.turn() {}
-        assert!(volume.pending_removals.hides_site(Site(7)) && !volume.pending_removals.hides_site(Site(8)));
+        assert!(volume.pending_removals.hides_all());
         device.set_plan(FaultPlan::default());
     }
 }

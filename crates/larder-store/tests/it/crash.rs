@@ -16,7 +16,7 @@ fn workload() -> Vec<Operation> {
             11 => Operation::UpdateHead { key },
             13 => Operation::Wait { milliseconds: 6_500 },
             14 => Operation::Read { key },
-            15 if round % 64 == 15 => Operation::Invalidate { site: Some(1) },
+            15 if round % 64 == 15 => Operation::Clear,
             15 if round % 64 == 47 => Operation::Reopen,
             _ => Operation::Insert { key, body_bytes: round * 6151 % 50_000, short_lived: false },
         });

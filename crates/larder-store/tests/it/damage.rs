@@ -4,7 +4,7 @@ use crate::support::{
     RecordingDevice, SEGMENT_BYTES, SIZE_BYTES, block_on, body, insert, key_bytes, open_image, options, version_of,
 };
 use larder_device::{AlignedBuffer, Device, FaultPlan, FaultyDevice, MemoryDevice};
-use larder_store::{Invalidation, Policy, Store, StoreOptions};
+use larder_store::{Policy, Store, StoreOptions};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 const KEYS: u64 = 60;
@@ -97,7 +97,7 @@ fn a_copy_of_the_superblock_that_is_misread_once_is_read_again() {
         let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options()).unwrap();
         assert!(insert(&store, 1, 1, 100));
         let before = device.contents();
-        block_on(store.invalidate(Invalidation::All)).unwrap();
+        block_on(store.clear()).unwrap();
         assert!(insert(&store, 2, 1, 100));
         block_on(store.close()).unwrap();
         let mut image = device.contents();

@@ -3,7 +3,7 @@
 
 use crate::support::{GatedDevice, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_device::{Device, MemoryDevice, PanickingDevice};
-use larder_store::{Clock, ErrorKind, Hints, Invalidation, Policy, ScanSummary, Store, StoreOptions, contains_panics};
+use larder_store::{Clock, ErrorKind, Hints, Policy, ScanSummary, Store, StoreOptions, contains_panics};
 use std::{
     collections::BTreeSet,
     panic::{self, AssertUnwindSafe},
@@ -153,21 +153,25 @@ fn volume_whose_engine_fails_again_at_once_is_emptied() {
 
 #[test]
 fn changes_of_a_failed_volume_succeed_because_the_next_start_empties_it() {
-    let subject = Subject::new(Policy::named("log").unwrap());
-    subject.panicking.panic_after(0);
-    KEYS.for_each(|key| drop(block_on(subject.store.get(&key_bytes(key)))));
-    let refused = subject.refused();
-    assert!(!refused.is_empty());
-    for &key in &refused {
-        block_on(subject.store.remove(&key_bytes(key))).unwrap();
-        assert!(!block_on(subject.store.update_head(&key_bytes(key), "new".into(), Hints::default())).unwrap());
+    for is_cleared in [false, true] {
+        let subject = Subject::new(Policy::named("log").unwrap());
+        subject.panicking.panic_after(0);
+        KEYS.for_each(|key| drop(block_on(subject.store.get(&key_bytes(key)))));
+        let refused = subject.refused();
+        assert!(!refused.is_empty());
+        for &key in &refused {
+            block_on(subject.store.remove(&key_bytes(key))).unwrap();
+            assert!(!block_on(subject.store.update_head(&key_bytes(key), "new".into(), Hints::default())).unwrap());
+        }
+        if is_cleared {
+            block_on(subject.store.clear()).unwrap();
+        }
+        // Entries that were committed before may be lost, so nobody may rely on them.
+        assert_eq!(block_on(subject.store.flush()).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(block_on(subject.store.sync()).unwrap_err().kind(), ErrorKind::Unavailable);
+        let later = subject.reopened();
+        assert_eq!(later.found().intersection(&refused).count(), 0);
     }
-    block_on(subject.store.invalidate(Invalidation::Site(7))).unwrap();
-    // Entries that were committed before may be lost, so nobody may rely on them.
-    assert_eq!(block_on(subject.store.flush()).unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(block_on(subject.store.sync()).unwrap_err().kind(), ErrorKind::Unavailable);
-    let later = subject.reopened();
-    assert_eq!(later.found().intersection(&refused).count(), 0);
 }
 
 #[test]

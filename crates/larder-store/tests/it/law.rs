@@ -4,8 +4,8 @@
 use crate::support::{GatedDevice, block_on, body, head, insert, key_bytes, version_of};
 use bytes::Bytes;
 use larder_device::Device;
-use larder_store::{Hints, Invalidation, Policy, Store, StoreOptions};
-use larder_torture::{Crash, Operation, SITE_COUNT, Trial, faults, options};
+use larder_store::{Hints, Policy, Store, StoreOptions};
+use larder_torture::{Crash, Operation, Trial, faults, options};
 use proptest::{
     prelude::*,
     test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner},
@@ -39,7 +39,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => key.prop_map(|key| Operation::Abandon { key }),
         3 => Just(Operation::Sync),
         6 => prop_oneof![Just(700), Just(6_500), Just(70_000)].prop_map(|milliseconds| Operation::Wait { milliseconds }),
-        1 => prop::option::of(1..=SITE_COUNT).prop_map(|site| Operation::Invalidate { site }),
+        1 => Just(Operation::Clear),
         1 => Just(Operation::Reopen),
         2 => crash,
     ]
@@ -150,7 +150,7 @@ fn an_invalidation_outlives_a_crash_and_covers_writers_begun_before_it() {
         assert!(insert(&store, 1, 1, 100));
         let mut writer = store.insert(&key_bytes(2), head(2, 9, 0), Hints::default()).unwrap();
         writer.write(Bytes::new()).unwrap();
-        block_on(store.invalidate(Invalidation::All)).unwrap();
+        block_on(store.clear()).unwrap();
         block_on(writer.commit()).unwrap();
         assert!(insert(&store, 3, 1, 100));
         block_on(store.sync()).unwrap();

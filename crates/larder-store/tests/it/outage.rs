@@ -3,7 +3,7 @@
 
 use crate::support::{SIZE_BYTES, block_on, head, insert, key_bytes, options, refuse, version_of};
 use larder_device::{Device, MemoryDevice, Transfer};
-use larder_store::{ErrorKind, Hints, Invalidation, Store, StoreOptions};
+use larder_store::{ErrorKind, Hints, Store, StoreOptions};
 use std::{
     sync::{
         Arc,
@@ -13,9 +13,8 @@ use std::{
 };
 
 const KEYS: std::ops::Range<u64> = 0..120;
-const SITE: u64 = 7;
-/// A key of that site.
-const OF_SITE: u64 = 1000;
+/// A key beyond these, which is purged while a volume is out.
+const PURGED: u64 = 1000;
 
 /// How many more transfers succeed.
 struct Budget(AtomicI64);
@@ -82,8 +81,8 @@ impl Subject {
         let opened = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
         let store = Store::open_on_all(opened, &options).unwrap();
         KEYS.for_each(|key| assert!(insert(&store, key, 1, 700)));
-        let hints = Hints { site: SITE, ..Hints::default() };
-        block_on(store.insert(&key_bytes(OF_SITE), head(OF_SITE, 1, 0), hints).unwrap().commit()).unwrap();
+        let writer = store.insert(&key_bytes(PURGED), head(PURGED, 1, 0), Hints::default()).unwrap();
+        block_on(writer.commit()).unwrap();
         block_on(store.sync()).unwrap();
         Self { process, devices, options, store }
     }
@@ -186,14 +185,14 @@ fn what_was_removed_replaced_or_purged_while_a_volume_was_out_never_comes_back()
             let refused = subject.store.insert(&key_bytes(key), "head".into(), Hints::default()).err().unwrap();
             assert_eq!(refused.kind(), ErrorKind::Unavailable);
         }
-        let _ = block_on(subject.store.invalidate(Invalidation::Site(SITE)));
+        let _ = block_on(subject.store.remove(&key_bytes(PURGED)));
         assert!(subject.store.stats().removals_waiting >= 20);
         subject.devices[0].work_again();
         (0..10).for_each(|_| subject.wait(1));
         let stats = subject.store.stats();
         assert_eq!((stats.volumes_out, stats.removals_waiting), (0, 0));
         for store in [&subject.store, &subject.after_kill()] {
-            for &key in lost[..20].iter().chain([&OF_SITE]) {
+            for &key in lost[..20].iter().chain([&PURGED]) {
                 assert_eq!(version_of(store, key), None, "key {key} of {count} volumes");
             }
             assert!(lost[20..].iter().all(|&key| version_of(store, key) == Some(1)), "the others are there");
@@ -219,10 +218,7 @@ fn returns_whole_within(transfers: i64, is_kill: bool) -> bool {
     lost.truncate(4);
     let another = lost.pop().unwrap();
     lost.iter().for_each(|&key| subject.remove(key));
-    assert!(
-        block_on(subject.store.invalidate(Invalidation::Site(SITE))).is_ok(),
-        "it is on record that the volume is out"
-    );
+    assert!(block_on(subject.store.remove(&key_bytes(PURGED))).is_ok(), "it is on record that the volume is out");
     if is_kill {
         subject.devices[0].work_again();
         subject.process.set(transfers);
@@ -237,7 +233,7 @@ fn returns_whole_within(transfers: i64, is_kill: bool) -> bool {
         lost.extend(block_on(subject.store.remove(&key_bytes(another))).is_ok().then_some(another));
     }
     let after = subject.after_kill();
-    for &key in lost.iter().chain([&OF_SITE]) {
+    for &key in lost.iter().chain([&PURGED]) {
         assert_eq!(version_of(&after, key), None, "key {key} after {transfers} transfers, killed there: {is_kill}");
     }
     if is_back {

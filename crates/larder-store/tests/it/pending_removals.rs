@@ -8,13 +8,12 @@ use std::{
 };
 
 use larder_device::{Device, Directory, MemoryDevice, MemoryDirectory, Transfer};
-use larder_store::{ErrorKind, Hints, IndexAxis, Invalidation, Policy, Store, StoreOptions};
+use larder_store::{ErrorKind, Hints, IndexAxis, Policy, Store, StoreOptions};
 use larder_torture::{SIZE_BYTES, options};
 
 use crate::support::{block_on, body, head, insert, key_bytes, version_of};
 
 const KEYS: std::ops::Range<u64> = 0..20;
-const SITE: u64 = 7;
 const KINDS: [io::ErrorKind; 3] = [io::ErrorKind::Other, io::ErrorKind::StorageFull, io::ErrorKind::ReadOnlyFilesystem];
 
 /// A memory device whose writes can be made to fail.
@@ -95,12 +94,12 @@ impl Subject {
     }
 }
 
-/// Returns a store of each key, and of one key more of the site [`SITE`].
+/// Returns a store of each key, and of one key more.
 fn filled(policy: &'static Policy) -> (Subject, Store) {
     let subject = Subject::new(policy);
     let store = subject.open();
     KEYS.for_each(|key| assert!(insert(&store, key, 1, 500)));
-    let mut writer = store.insert(&key_bytes(100), head(100, 1, 50), Hints { site: SITE, ..Hints::default() }).unwrap();
+    let mut writer = store.insert(&key_bytes(100), head(100, 1, 50), Hints::default()).unwrap();
     writer.write(body(100, 1, 50)).unwrap();
     block_on(writer.commit()).unwrap();
     block_on(store.sync()).unwrap();
@@ -113,6 +112,23 @@ fn policies_and_kinds() -> impl Iterator<Item = (&'static Policy, io::ErrorKind)
 }
 
 #[test]
+fn clearing_that_cannot_be_written_is_an_error_and_is_made_up_for() {
+    for (policy, kind) in policies_and_kinds() {
+        let (subject, store) = filled(policy);
+        subject.device.fail(kind);
+        assert_eq!(block_on(store.clear()).unwrap_err().kind(), ErrorKind::Unavailable, "{policy}, {kind}");
+        assert!(store.stats().removals_waiting > 0, "{policy}, {kind}");
+        assert!({ KEYS }.all(|key| version_of(&store, key).is_none()), "{policy}, {kind}");
+        assert!(!insert(&store, 200, 1, 500), "{policy}, {kind}: nothing is stored meanwhile");
+        subject.device.set(None);
+        subject.wait(&store, Duration::from_secs(10));
+        assert_eq!(store.stats().removals_waiting, 0, "{policy}, {kind}");
+        assert!({ KEYS }.all(|key| version_of(&subject.after_kill(), key).is_none()), "{policy}, {kind}: killed");
+        assert!(insert(&store, 100, 2, 50) && version_of(&store, 100) == Some(2), "{policy}, {kind}");
+    }
+}
+
+#[test]
 fn a_removal_that_cannot_be_written_is_an_error_and_is_made_up_for() {
     for (policy, kind) in policies_and_kinds() {
         let (subject, store) = filled(policy);
@@ -120,8 +136,7 @@ fn a_removal_that_cannot_be_written_is_an_error_and_is_made_up_for() {
         subject.device.fail(kind);
         let removed = block_on(store.remove(&key_bytes(before[0])));
         assert!(removed.is_err(), "{policy}, {kind}: {removed:?}");
-        let invalidated = block_on(store.invalidate(Invalidation::Site(SITE)));
-        assert_eq!(invalidated.unwrap_err().kind(), ErrorKind::Unavailable, "{policy}, {kind}");
+        assert!(block_on(store.remove(&key_bytes(100))).is_err(), "{policy}, {kind}");
         assert!(store.stats().removals_waiting > 0, "{policy}, {kind}");
         assert_eq!((version_of(&store, before[0]), version_of(&store, 100)), (None, None), "{policy}, {kind}");
         assert_eq!(version_of(&store, before[1]), Some(1), "{policy}, {kind}: what is not concerned is found");

@@ -10,7 +10,7 @@ use std::{
 
 use larder_device::Device;
 use larder_store::{
-    CheckFindings, EngineRow, ErrorKind, Invalidation, PathContent, Policy, Stats, Store, StoreOptions, check,
+    CheckFindings, EngineRow, ErrorKind, PathContent, Policy, Stats, Store, StoreOptions, check,
     index_bytes_max_default, inspect, mean_entry_bytes_default, survey,
 };
 use proptest::{
@@ -127,7 +127,7 @@ fn a_sound_store_has_no_damage_however_it_was_left() {
 fn what_was_invalidated_is_told_apart() {
     let subject = Subject::filled(20);
     let store = subject.open();
-    block_on(store.invalidate(Invalidation::All)).unwrap();
+    block_on(store.clear()).unwrap();
     insert(&store, 100, 1, 500);
     block_on(store.close()).unwrap();
     drop(store);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use larder_device::{Device, MemoryDevice, Transfer};
-use larder_store::{ErrorKind, Invalidation, Store, StoreOptions};
+use larder_store::{ErrorKind, Store, StoreOptions};
 
 use crate::support::{SIZE_BYTES, block_on, insert, key_bytes, options, refuse, version_of};
 
@@ -291,7 +291,7 @@ fn a_store_whose_only_volume_died_misses_and_promises_nothing() {
     notice_death(&store);
     assert_eq!(found(&store, 1), [0; 0]);
     assert_eq!(block_on(store.remove(&key_bytes(1))).unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(block_on(store.invalidate(Invalidation::All)).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(block_on(store.clear()).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(block_on(store.close()).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 

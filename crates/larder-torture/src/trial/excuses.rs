@@ -158,10 +158,7 @@ impl Trial {
             Operation::Abandon { .. } | Operation::Remove { .. } => PARTIAL_BYTES,
             Operation::Sync | Operation::Wait { .. } => unit_bytes * SITE_COUNT,
             Operation::Reopen | Operation::Crash { .. } => 2 * SEGMENT_BYTES.max(unit_bytes * SITE_COUNT),
-            Operation::Read { .. }
-            | Operation::ReadPart { .. }
-            | Operation::Invalidate { .. }
-            | Operation::StepClock { .. } => 0,
+            Operation::Read { .. } | Operation::ReadPart { .. } | Operation::Clear | Operation::StepClock { .. } => 0,
         };
         let room_bytes = if self.options.policy.engine == EngineRow::Log(LogRow::Packed(LogEviction::Worth)) {
             // Entries that were not requested again have a tenth, much of which may be waste if entries are long for
@@ -209,11 +206,8 @@ impl Trial {
 
     /// Returns whether durable data must survive such an end.
     pub(super) fn outlives(&self, how: Crash) -> bool {
-        match self.options.policy.layout {
-            // A power loss during the write of a set loses the whole set.
-            LayoutAxis::FrontAndSets => how == Crash::Kill,
-            _ => true,
-        }
+        // A power loss during the write of a set loses the whole set.
+        self.options.policy.layout != LayoutAxis::FrontAndSets || how == Crash::Kill
     }
 }
 

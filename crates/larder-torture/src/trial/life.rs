@@ -1,9 +1,9 @@
 //! The lives of a store: created, closed, killed, and opened again.
 
-use super::{Crash, Durable, SITE_COUNT, Trial, as_device};
+use super::{Crash, Durable, Trial, as_device};
 use crate::drive::drive;
 use larder_device::{FaultPlan, FaultStats};
-use larder_store::{Invalidation, Store};
+use larder_store::Store;
 use std::sync::Arc;
 
 impl Trial {
@@ -39,20 +39,15 @@ impl Trial {
         self.device.stats().sync_losses > self.losses_before
     }
 
-    pub(super) fn invalidate(&mut self, site: Option<u64>) -> Result<(), String> {
+    pub(super) fn clear(&mut self) -> Result<(), String> {
         let Some(store) = self.store.clone() else { return Ok(()) };
         let begun = self.tick();
-        let which = site.map_or(Invalidation::All, Invalidation::Site);
-        let outcome = drive(&self.device, store.invalidate(which));
+        let outcome = drive(&self.device, store.clear());
         let ended = self.tick();
-        self.say(|_| format!("{ended} invalidated since {begun}: {outcome:?}"));
-        match outcome.map_err(|stuck| format!("invalidation: {stuck}"))? {
-            Ok(()) => {
-                let is_covered = |key: &u64| site.is_none_or(|site| 1 + key % SITE_COUNT == site);
-                let covered = self.histories.iter_mut().filter(|(key, _)| is_covered(key));
-                covered.for_each(|(_, history)| history.invalidate(begun, ended));
-            }
-            Err(error) if self.faults() == 0 => return Err(format!("invalidation without a fault: {error}")),
+        self.say(|_| format!("{ended} cleared since {begun}: {outcome:?}"));
+        match outcome.map_err(|stuck| format!("clearing: {stuck}"))? {
+            Ok(()) => self.histories.values_mut().for_each(|history| history.invalidate(begun, ended)),
+            Err(error) if self.faults() == 0 => return Err(format!("clearing without a fault: {error}")),
             Err(_) => {
                 self.tally.failures += 1;
                 self.excuses.note_failed_invalidation(ended);

@@ -109,10 +109,7 @@ impl Trial {
                 Some(Task { work, future: Box::pin(async move { TaskOutcome::Done(store.sync().await) }) })
             }
             Operation::Wait { milliseconds } => Some(self.start_wait(store, Duration::from_millis(milliseconds))),
-            Operation::Invalidate { .. }
-            | Operation::StepClock { .. }
-            | Operation::Reopen
-            | Operation::Crash { .. } => None,
+            Operation::Clear | Operation::StepClock { .. } | Operation::Reopen | Operation::Crash { .. } => None,
         }
     }
 

@@ -67,7 +67,7 @@ fn flags_lie_over_the_settings() {
         "--policy",
         "log",
         "--tune",
-        "reinsertion=off",
+        "reinsertion_share=0.5",
         "--drain-timeout",
         "3s",
     ])
@@ -86,7 +86,7 @@ fn flags_lie_over_the_settings() {
     assert_eq!(proxy.clients, ["10.0.0.0/8".parse().unwrap()]);
     assert_eq!(proxy.targets.allow, ["127.0.0.0/8".parse().unwrap()]);
     assert_eq!(store.disks, [DiskSettings::None]);
-    assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
+    assert_eq!((store.row().unwrap().name, store.tuning.reinsertion_share), ("log", 0.5));
     assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![Some(2_000_000_000_000)], Some(8192)));
     assert_eq!(store.io, IoChoice::Threads);
     assert_eq!(drain, Duration::from_secs(3));
@@ -102,7 +102,7 @@ fn a_wrong_flag_is_told_in_our_words() {
         (vec!["--workers", "0"], "--workers: not a number of threads: `0`"),
         (vec!["--disk", ""], "--disk: an empty path"),
         (vec!["--policy", "lru"], "--policy: unknown policy: `lru`"),
-        (vec!["--tune", "reinsertion=maybe"], "--tune: neither on nor off: `maybe`"),
+        (vec!["--tune", "sorted_reads=maybe"], "--tune: neither on nor off: `maybe`"),
         (vec!["extra"], "unknown flag or argument: `extra`"),
     ] {
         let found = parse(&arguments).err().map(|failure| failure.to_string());

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn missing_flag_is_named() {
-        let shown = shown(&["larder", "plan", "--disk", "1TB"]);
+        let shown = shown(&["larder", "plan", "--size", "1TB"]);
         assert!(shown.contains("missing: --memory <SIZE>"), "{shown}");
     }
 

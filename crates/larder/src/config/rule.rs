@@ -33,7 +33,7 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rul
     ruling.fresh = section.take("fresh", duration);
     section.set("immutable", &mut ruling.immutable, ConfigValue::boolean);
     ruling.stale_while_revalidate = section.take("stale_while_revalidate", duration);
-    ruling.stale_on_error = section.take("stale_on_error", duration);
+    ruling.stale_if_error = section.take("stale_if_error", duration);
     let mut is_followed = |key, following| {
         if section.take(key, ConfigValue::boolean) == Some(true) {
             ruling.following = following;

@@ -6,10 +6,7 @@
 //! Reading goes on after a problem, so that one run shows them all. A key with an invalid value counts as absent. The
 //! problems of the section as a whole are then dropped, because they may be consequences, such as a missing key.
 
-use crate::{
-    renamed,
-    value::{self, BadValue},
-};
+use crate::value::{self, BadValue};
 use std::{mem, ops::Range};
 use toml::{
     Spanned,
@@ -42,13 +39,12 @@ pub(super) struct ConfigSection<'a> {
 pub(super) struct ConfigValue<'a>(Spanned<DeValue<'a>>);
 
 impl<'a> ConfigSection<'a> {
-    /// Parses a file. Returns its top section, and a warning for each old name.
-    pub(super) fn parse(text: &'a str) -> Result<(Self, Vec<String>), ConfigProblem> {
+    /// Parses a file. Returns its top section.
+    pub(super) fn parse(text: &'a str) -> Result<Self, ConfigProblem> {
         match DeTable::parse(text) {
             Ok(table) => {
                 let span = table.span();
-                let (table, warnings) = renamed::in_file(text, table.into_inner());
-                Ok((Self::new(String::new(), span, table), warnings))
+                Ok(Self::new(String::new(), span, table.into_inner()))
             }
             Err(error) => Err(ConfigProblem {
                 span: error.span().unwrap_or(0..0),
@@ -312,7 +308,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, problem: &str, at: &str, help: &str) {
-        let (mut top, _) = ConfigSection::parse(text).unwrap_or_else(|_| panic!("{text}"));
+        let mut top = ConfigSection::parse(text).unwrap_or_else(|_| panic!("{text}"));
         top.take("listen", |value| value.list("a list", |value| value.parsed("text", |t| Ok(t.to_owned()))));
         top.table("store", |store| {
             store.take("size", |value| value.parsed("a size", crate::size::parse));

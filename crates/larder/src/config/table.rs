@@ -9,7 +9,7 @@ use super::{
     rows,
     section::{ConfigProblem, ConfigValue},
 };
-use crate::{renamed, settings::RunSettings, value::BadValue};
+use crate::{settings::RunSettings, value::BadValue};
 use larder_proxy::CacheSettings;
 use std::fmt::Write;
 use toml::{
@@ -215,7 +215,7 @@ pub(crate) fn default_file() -> String {
 /// Users and passwords in URLs are replaced.
 pub(crate) fn effective_file(text: &str) -> String {
     let Ok(table) = DeTable::parse(text) else { return String::new() };
-    let (top, _) = renamed::in_file(text, table.into_inner());
+    let top = table.into_inner();
     let given = |setting: &Setting| {
         let (section, key) = setting.place();
         let table = if section.is_empty() { Some(&top) } else { top.get(section).and_then(|value| table_of(value)) };
@@ -405,8 +405,8 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
 
     #[test]
     fn effective_file_has_the_values_of_the_file_and_no_password() {
-        let text = "parent = \"http://user:hunter2@a:1\"\n[limits]\nidle = \"1s\"\n[store]\ntuning = { pin_share = 0.1 }\n\
-                    [[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\nbalance = \"hash\"\n[site.cache]\nheuristic_max = \"1h\"\n";
+        let text = "parent = \"http://user:hunter2@a:1\"\n[limits]\nidle_timeout = \"1s\"\n[store]\ntuning = { pin_share = 0.1 }\n\
+                    [[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\nbalance = \"consistent_hash\"\n[site.cache]\nheuristic_max = \"1h\"\n";
         let shown = effective_file(text);
         for line in [
             "idle_timeout = \"1s\"",

@@ -130,32 +130,9 @@ fn wrong_statements_about_the_fleet_are_pointed_at() {
 }
 
 #[test]
-fn old_name_is_accepted_with_a_warning_that_names_the_new_one() {
-    for (old, new, name) in [
-        ("drain = \"3s\"", "drain_timeout = \"3s\"", "`drain_timeout`"),
-        ("memory = { hot = \"1GB\" }", "memory = { cache = \"1GB\" }", "`memory.cache`"),
-        ("[forward]\nonly_allowed = true", "[forward]\ndefault_deny = true", "`forward.default_deny`"),
-        ("[intercept]\nauthority = \"a\"", "[intercept]\nca_dir = \"a\"", "`intercept.ca_dir`"),
-        ("[limits]\nstall = \"1s\"", "[limits]\nstall_timeout = \"1s\"", "`limits.stall_timeout`"),
-        (
-            "origin = \"http://a\"\norigin_host = \"client\"",
-            "origin = \"http://a\"\npreserve_host = true",
-            "`preserve_host`",
-        ),
-        (
-            "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\nbalance = \"turns\"\nfailures = 4\nout = \"1s\"",
-            "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\nbalance = \"round_robin\"\nmax_fails = 4\n\
-             fail_timeout = \"1s\"",
-            "`balance = round_robin`",
-        ),
-    ] {
-        let old = parse(old).unwrap();
-        let new = parse(new).unwrap();
-        assert!(old.warnings.iter().any(|warning| warning.contains(name)), "{:?}", old.warnings);
-        assert_eq!(format!("{:?}", RunSettings { warnings: Vec::new(), ..old }), format!("{new:?}"));
-    }
-    let twice = parse("[limits]\nidle = \"1s\"\nidle_timeout = \"2s\"").unwrap_err();
-    assert_eq!((twice.problem.as_str(), twice.help.as_str()), ("unknown key `idle`", "did you mean `idle_timeout`?"));
+fn old_name_is_refused_like_any_unknown_key() {
+    let old = parse("[limits]\nidle = \"1s\"").unwrap_err();
+    assert_eq!((old.problem.as_str(), old.help.as_str()), ("unknown key `idle`", "did you mean `idle_timeout`?"));
 }
 
 #[test]
@@ -173,9 +150,8 @@ fn every_key_of_the_documentation_is_read() {
     let (example, rest) = rest.split_once("```").expect("the example ends");
     let (_, rest) = rest.split_once("```toml\n").expect("there is another for a reverse proxy");
     let (reverse, _) = rest.split_once("```").expect("the example ends");
-    let read = parse(example).unwrap();
-    assert_eq!(read.warnings, Vec::<String>::new(), "the example has new names only");
-    let RunSettings { proxy, forward, store, memory_cache, drain, intercept, registry_mirrors, .. } = read;
+    let RunSettings { proxy, forward, store, memory_cache, drain, intercept, registry_mirrors, .. } =
+        parse(example).unwrap();
     assert_eq!(registry_mirrors.names, ["pypi", "npm", "oci"]);
     assert_eq!(registry_mirrors.registries[0].name, "registry.example.com:5000");
     assert_eq!(registry_mirrors.origins[0].url.to_string(), "https://npm.example.com:443");
@@ -205,7 +181,7 @@ fn every_key_of_the_documentation_is_read() {
     assert_eq!(parse(reverse).unwrap().proxy.default_origin, Some(default));
     assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
     assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| DiskSettings::At(path.into())));
-    assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
+    assert_eq!((store.row().unwrap().name, store.tuning.reinsertion_share), ("log", 0.5));
     assert_eq!(store.tuning.objective, larder_store::Objective::Bytes);
     assert_eq!(
         (store.sizes, store.mean_object_size_bytes),
@@ -225,10 +201,10 @@ fn every_key_of_the_documentation_is_read() {
     let http = proxy.cache.http;
     assert_eq!((http.heuristic_fraction, http.heuristic_max), (0.2, Duration::from_hours(12)));
     assert_eq!(http.heuristic_error_max, Duration::from_mins(1));
-    assert_eq!(http.stale_on_error_max, Duration::from_hours(48));
+    assert_eq!(http.stale_if_error_max, Duration::from_hours(48));
     let negative = [(404, Duration::from_secs(10)), (410, Duration::from_mins(5))];
     assert_eq!(http.negative_lifetimes, negative);
-    assert!(!http.honour_request_directives && !http.normalise_vary && http.normalise_language);
+    assert!(!http.honor_request_directives && !http.normalize_vary && http.normalize_language);
     assert!(http.heuristic_with_cookies && http.store_set_cookie);
     let targets = ["example-cache-control", "cdn-cache-control"].map(http::HeaderName::from_static);
     assert_eq!(http.targets, TargetList::new(targets));
@@ -309,7 +285,7 @@ fn check_rule(rules: &Rules) {
     assert_eq!((ruling.following, ruling.size_max), (RedirectPolicy::All, Some(1_000_000_000)));
     assert_eq!((ruling.varies.as_slice(), ruling.finishes_abandoned), (&["x-tenant".parse().unwrap()][..], Some(true)));
     assert!(ruling.checks_authorization && ruling.checks_digest);
-    assert_eq!((ruling.is_never_stored, ruling.stale_on_error), (false, Some(Duration::from_hours(720))));
+    assert_eq!((ruling.is_never_stored, ruling.stale_if_error), (false, Some(Duration::from_hours(720))));
     assert_eq!(ruling.stale_while_revalidate, Some(Duration::from_mins(1)));
     assert!(ruling.ignored.client_directives && ruling.ignored.vary == ["user-agent"]);
 }
@@ -394,7 +370,7 @@ fn a_bad_member_of_a_list_is_pointed_at_alone() {
         ("[forward]\nconnect_ports = [443, 0]", "0"),
         ("[store]\nsize = [\"1GB\", \"1XB\"]", "\"1XB\""),
         ("[store]\npolicy = \"lru\"", "\"lru\""),
-        ("[store.tuning]\nreinsertion = 1", "1"),
+        ("[store.tuning]\nsorted_reads = 1", "1"),
         ("[[site]]\nhosts = [\"a\", \"http://b\"]\norigin = \"http://c\"", "\"http://b\""),
     ] {
         let found = parse(text).unwrap_err();
@@ -404,7 +380,7 @@ fn a_bad_member_of_a_list_is_pointed_at_alone() {
 
 #[test]
 fn origins_of_a_site_that_do_not_go_together_are_pointed_at() {
-    let site = "drain = \"1s\"\n[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\n[[site.origins]]\n";
+    let site = "drain_timeout = \"1s\"\n[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\n[[site.origins]]\n";
     for (more, problem) in [
         ("url = \"http://c\"\nweight = 101", "weight of http://c:80 must be from 1 to 100: 101"),
         ("url = \"http://c/d\"", "origins of one site must have the same base path: http://c:80/d"),

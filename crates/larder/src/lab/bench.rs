@@ -24,7 +24,7 @@ Examples:
   larder bench device /var/cache             the disk below a directory
   larder bench device /dev/sdb --time 2m     a whole disk without data
   larder bench device /var/cache --json disk.json
-  larder plan --disk 2TB --memory 1GB --device disk.json";
+  larder plan --size 2TB --memory 1GB --device disk.json";
 
 const EXAMPLES: &str = "\
 Examples:

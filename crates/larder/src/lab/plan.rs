@@ -33,10 +33,11 @@ use std::{
 
 const EXAMPLES: &str = "\
 Examples:
-  larder plan --disk 2TB --memory 256MB
-  larder plan --disk 500GB --memory 1GB --mean-size 10KiB --measure /var/cache
+  larder plan --size 2TB --memory 256MB
+  larder plan --size 2TB --memory 1GB --mean-object-size 10KiB
+  larder plan --size 500GB --memory 1GB --measure /var/cache
   larder bench device /var/cache --json disk.json
-  larder plan --disk 500GB --memory 1GB --device disk.json --trace access.log";
+  larder plan --size 500GB --memory 1GB --device disk.json --trace access.log";
 
 /// The flags of `larder plan`.
 #[derive(Debug, Args)]
@@ -44,7 +45,7 @@ Examples:
 pub(crate) struct PlanFlags {
     /// Size of the store, such as 2TB.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    disk: u64,
+    size: u64,
 
     /// Memory of the whole process, such as 256MB.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -52,7 +53,7 @@ pub(crate) struct PlanFlags {
 
     /// Mean size of stored objects [default: 16KiB, or that of the trace]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    mean_size: Option<u64>,
+    mean_object_size: Option<u64>,
 
     /// Take object sizes, and the hit ratio of an LRU of this size, from a trace (Squid, common, CSV, oracleGeneral)
     #[arg(long, value_name = "FILE")]
@@ -105,12 +106,12 @@ pub(crate) struct PlanFlags {
 /// A failure with advice.
 pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     let settings = RunSettings { memory: TotalMemory::Bytes(flags.memory), ..RunSettings::default() };
-    let mut wishes = PlanWishes::new(flags.disk, memory_plan::index_and_cache_bytes(&settings)?);
+    let mut wishes = PlanWishes::new(flags.size, memory_plan::index_and_cache_bytes(&settings)?);
     wishes.chooses_constants = true;
     if let Some(path) = &flags.trace {
         take_trace(path, &mut wishes)?;
     }
-    if let Some(mean) = flags.mean_size {
+    if let Some(mean) = flags.mean_object_size {
         wishes.sizes = Sizes::Mean(mean as f64);
     }
     for (target, value) in [
@@ -130,7 +131,7 @@ pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     }
     if !size::STORE_BYTES.contains(&wishes.size_bytes) {
         let shown = size::show(wishes.size_bytes);
-        return Err(Failure::usage(format!("--disk: size out of range: {shown}"), "give 64MiB to 16TiB"));
+        return Err(Failure::usage(format!("--size: size out of range: {shown}"), "give 64MiB to 16TiB"));
     }
     let figures = match (flags.device, flags.measure) {
         (Some(path), _) => read_figures(&path)?,

@@ -32,11 +32,11 @@ use std::{
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  larder sim run --policy all --disk hdd-7200 --size 8GB
+  larder sim run --policy all --machine hdd-7200 --size 8GB
   larder sim run --trace access.log --policy log,tiny --size 100GB --references
-  larder sim run --workload polymix-4 --sweep disk=100GB..4TB --plots plots
+  larder sim run --workload polymix-4 --sweep size=100GB..4TB --plots plots
   larder sim run --policy stream,log --size 8GB --sweep utilization=50..95
-  larder sim run --policy none --references --sweep disk=1GB,5GB --output csv";
+  larder sim run --policy none --references --sweep size=1GB,5GB --output csv";
 
 /// The subcommands of `larder sim`.
 #[derive(Debug, Subcommand)]
@@ -75,21 +75,21 @@ pub(crate) struct SimRunFlags {
 
     /// The machine: a name from `larder sim models`, or a file
     #[arg(long, value_name = "MODEL", default_value = "ssd-sata")]
-    disk: String,
+    machine: String,
 
     /// Size of the store
     #[arg(long, default_value = "1GB", value_parser = size::parse)]
     size: u64,
 
-    /// Several values instead of one: sizes of the store (disk=100GB..4TB), of memory (memory=16MB..1GB), or shares of
-    /// the store for entries (utilization=50..95). In a range, sizes double and shares rise by 5; lists are possible
-    /// (disk=100GB,1TB)
+    /// Several values instead of one: sizes of the store (size=100GB..4TB), of the memory cache
+    /// (memory-cache=16MB..1GB), or shares of the store for entries (utilization=50..95). In a range, sizes double and
+    /// shares rise by 5; lists are possible (size=100GB,1TB)
     #[arg(long, value_name = "WHAT=FROM..TO", value_parser = steps::parse)]
     sweep: Option<Steps>,
 
-    /// Memory in front of the store
+    /// Size of the memory cache in front of the store
     #[arg(long, default_value = "64MB", value_parser = size::parse)]
-    memory: u64,
+    memory_cache: u64,
 
     /// Bytes that a workload requests repeatedly [default: the largest size]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -172,7 +172,7 @@ pub(crate) struct PaperFlags {
 
     /// Machine other than the paper's: a name from `larder sim models`, or a file
     #[arg(long, value_name = "MODEL")]
-    model: Option<String>,
+    machine: Option<String>,
 
     #[command(flatten)]
     output: OutputFlags,
@@ -185,7 +185,7 @@ pub(crate) struct OutputFlags {
     #[arg(long, value_enum, default_value_t = OutputForm::Table)]
     output: OutputForm,
 
-    /// Write the figures to this folder, as SVG and PNG
+    /// Write the figures to this folder, as SVG
     #[arg(long, value_name = "FOLDER")]
     plots: Option<PathBuf>,
 
@@ -269,9 +269,9 @@ fn run_sweep(flags: SimRunFlags) -> Result<(), Failure> {
     }
     let sweep = Sweep {
         policies,
-        model: model(&flags.disk)?,
+        model: model(&flags.machine)?,
         disk_bytes: flags.size,
-        memory_bytes: flags.memory,
+        memory_bytes: flags.memory_cache,
         steps,
         source: flags.source.source()?,
         working_set_bytes: flags.working_set,
@@ -338,7 +338,7 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
     let is_counting = flags.names.iter().any(|name| name == "count");
     let is_requested =
         |paper: &&Paper| is_counting || flags.names.iter().any(|name| name == "all" || name == paper.name);
-    let model = flags.model.as_deref().map(model).transpose()?;
+    let model = flags.machine.as_deref().map(model).transpose()?;
     let known = KnownRuns::default();
     let papers: Vec<_> = PAPERS.iter().filter(is_requested).collect();
     let simulation_count = papers.iter().map(|paper| paper.simulation_count(!is_counting)).sum();
@@ -359,7 +359,7 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
             dry_run: false,
         };
         let report = paper.simulate(&options).map_err(|error| {
-            Failure::runtime(format!("cannot simulate {}: {error}", paper.name), "remove --model and --share")
+            Failure::runtime(format!("cannot simulate {}: {error}", paper.name), "remove --machine and --share")
         })?;
         shown.beside(|| show(&report, &flags.output))?;
         reports.push(report);
@@ -383,7 +383,7 @@ fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
             let problem = format!("cannot draw {} into {}: {error}", figure.name, folder.display());
             Failure::runtime(problem, "check that you may write to the folder")
         })?;
-        drawn.iter().for_each(|path| tell!("drew {}", path.display()));
+        tell!("drew {}", drawn.display());
     }
     Ok(())
 }

@@ -101,7 +101,7 @@ fn key_that_is_not_ours_alone_or_not_the_authoritys_is_not_used() {
     let home = TempDir::new().unwrap();
     let kept = directory(&home).display().to_string();
     let config = home.path().join("larder.toml");
-    fs::write(&config, format!("[intercept]\nhosts = [\"pypi.org\"]\nauthority = \"{kept}\"\n")).unwrap();
+    fs::write(&config, format!("[intercept]\nhosts = [\"pypi.org\"]\nca_dir = \"{kept}\"\n")).unwrap();
     let start = || run(&home, &["config", "check", config.to_str().unwrap()]);
     refused(&start(), 1, "larder ca init --dir");
     assert!(ca(&home, &["init", "--host", "pypi.org"]).status.success());

@@ -58,11 +58,12 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--admin", "0.0.0.0:3180"], &["must be on this machine: 0.0.0.0:3180"]),
         (&["run", "--origin", "example.com"], &["example.com", "an origin is a URL such as"]),
         (&["run", "--allow-client", "lan"], &["--allow-client: not a network: `lan`"]),
-        (&["run", "--drain", "10"], &["`--drain` is an old name", "--drain-timeout: a duration without a unit: `10`"]),
+        (&["run", "--drain", "10s"], &["unknown flag or argument: `--drain`", "did you mean `--drain-timeout`?"]),
+        (&["run", "--drain-timeout", "10"], &["--drain-timeout: a duration without a unit: `10`"]),
         (&["run", "--io", "magic"], &["--io: unknown I/O method: `magic`", "auto, uring or threads"]),
         (&["run", "--sise", "1GB"], &["unknown flag or argument: `--sise`", "did you mean `--size`?"]),
         (&["run", "--policy", "hashcache-logs"], &["did you mean `hashcache-log`?"]),
-        (&["run", "--tune", "reinsertions=on"], &["unknown constant: `reinsertions`", "did you mean `reinsertion`?"]),
+        (&["run", "--tune", "sorted_read=on"], &["unknown constant: `sorted_read`", "did you mean `sorted_reads`?"]),
         (&["sim", "run", "--policy", "hashcash-log"], &["did you mean `hashcache-log`?"]),
         (&["run", "--memory", "10MB"], &["10 MB of --memory is too little", "give at least ", "--memory-cache"]),
         (&["run", "--memory", "100000TB"], &["--memory is more than the ", "available here"]),
@@ -97,7 +98,7 @@ fn wrong_word_is_answered_with_the_words_there_are_and_the_command_whose_help_to
         (&["sim", "paper", "markatos-tabel2"], &["did you mean `markatos-table2`?", "larder sim papers"]),
         (&["bench", "--workload", "zipff"], &["`zipff`", "polymix-4", "larder bench --help"]),
         (&["bench", "device", "/", "--io", "magic"], &["auto, uring or threads", "larder bench device --help"]),
-        (&["plan", "--disk", "1TB", "--memory", "1GB", "--tune", "x=1"], &["the constants are", "larder plan --help"]),
+        (&["plan", "--size", "1TB", "--memory", "1GB", "--tune", "x=1"], &["the constants are", "larder plan --help"]),
         (
             &["store", "format", "x", "--policy", "lru"],
             &["the policies are", "hashcache-log", "larder store format --help"],
@@ -256,8 +257,8 @@ fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_
             flags(&["run", "--config", gone]),
             flags(&["config", "check", gone]),
             flags(&["run", "--passwords", gone]),
-            flags(&["plan", "--disk", "1TB", "--memory", "1GB", "--device", gone]),
-            flags(&["plan", "--disk", "1TB", "--memory", "1GB", "--trace", gone]),
+            flags(&["plan", "--size", "1TB", "--memory", "1GB", "--device", gone]),
+            flags(&["plan", "--size", "1TB", "--memory", "1GB", "--trace", gone]),
             flags(&["sim", "run", "--trace", gone]),
             tls(gone),
         ] {
@@ -265,12 +266,12 @@ fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_
             check(&home, &arguments, 1, &[gone]);
         }
     }
-    check(&home, &["sim", "run", "--disk", folder], 1, &["cannot read model", folder]);
+    check(&home, &["sim", "run", "--machine", folder], 1, &["cannot read model", folder]);
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
     for arguments in [
         &["sim", "run", "--trace", readme][..],
         &["sim", "evictions", "--trace", readme],
-        &["plan", "--disk", "1TB", "--memory", "1GB", "--trace", readme],
+        &["plan", "--size", "1TB", "--memory", "1GB", "--trace", readme],
     ] {
         let told = ["no trace of a known format (squid, common, csv, oracle, larder)", "lines are damaged (line "];
         check(&home, arguments, 1, &told);

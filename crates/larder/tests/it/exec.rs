@@ -536,7 +536,7 @@ fn env_prints_lines_that_shells_take_and_take_back() {
     let authority = home.path().join("ca");
     assert!(run(&home, &["ca", "init", "--dir", authority.to_str().unwrap()]).status.success());
     let config = home.path().join("larder.toml");
-    fs::write(&config, format!("[intercept]\nhosts = [\"all\", \"all\"]\nauthority = \"{}\"\n", authority.display()))
+    fs::write(&config, format!("[intercept]\nhosts = [\"all\", \"all\"]\nca_dir = \"{}\"\n", authority.display()))
         .unwrap();
     let larder = Larder::start(&home, &["--size", "64MiB", "--config", config.to_str().unwrap()]);
     let set = String::from_utf8(env(&[]).stdout).unwrap();

@@ -71,7 +71,7 @@ fn no_help_is_wrapped_twice() {
 fn help_tuning_lists_every_policy_and_constant() {
     let home = TempDir::new().unwrap();
     let topic = said(&home, &["help", "tuning"]);
-    for name in ["hashcache-log-lru", "auto", "reinsertion", "esp_level_count", "default 1.3"] {
+    for name in ["hashcache-log-lru", "auto", "reinsertion_share", "esp_level_count", "default 1.3"] {
         assert!(topic.contains(name), "no {name} in {topic}");
     }
     assert_eq!(said(&home, &["tuning"]), topic);

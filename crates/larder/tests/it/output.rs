@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 /// Commands that print more than one line and end at once.
 const PRINTING: [&[&str]; 9] = [
-    &["plan", "--disk", "1TB", "--memory", "1GB"],
-    &["plan", "--disk", "1TB", "--memory", "1GB", "--json"],
+    &["plan", "--size", "1TB", "--memory", "1GB"],
+    &["plan", "--size", "1TB", "--memory", "1GB", "--json"],
     &["sim", "models"],
     &["sim", "models", "ssd-sata"],
     &["sim", "papers"],

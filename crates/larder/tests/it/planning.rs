@@ -27,12 +27,12 @@ fn a_measured_disk_is_planned_with_and_left_as_it_was() {
     let said = check(&home, &["bench", "device", disk, "--size", "16MiB", "--time", "300ms", "--json", figures], 0);
     assert!(said.contains("random reads per second") && said.contains("in place of others"), "{said}");
     assert_eq!(fs::read_dir(disk).unwrap().count(), 0);
-    let said = check(&home, &["plan", "--disk", "2TB", "--memory", "256MB", "--device", figures], 0);
+    let said = check(&home, &["plan", "--size", "2TB", "--memory", "256MB", "--device", figures], 0);
     for policy in larder_store::Policy::all() {
         assert!(said.contains(policy.name), "{policy} is not in {said}");
     }
     assert!(said.contains(&format!("rates of {disk}")) && said.contains("\nuse "), "{said}");
-    let said = check(&home, &["plan", "--disk", "2TB", "--memory", "256MB", "--json"], 0);
+    let said = check(&home, &["plan", "--size", "2TB", "--memory", "256MB", "--json"], 0);
     assert!(said.contains("\"recommended\"") && said.contains("\"reads_per_miss\""), "{said}");
 }
 
@@ -42,10 +42,10 @@ fn a_trace_gives_its_sizes_and_its_hits() {
     let trace = home.path().join("trace.csv");
     fs::write(&trace, "time,key,size\n1,a,20000\n2,b,40000\n3,a,20000\n4,a,20000\n").unwrap();
     let trace = trace.to_str().unwrap();
-    let said = check(&home, &["plan", "--disk", "1GB", "--memory", "64MB", "--trace", trace], 0);
+    let said = check(&home, &["plan", "--size", "1GB", "--memory", "64MB", "--trace", trace], 0);
     assert!(said.contains("entries of 30 kB on average, 50% hits"), "{said}");
     fs::write(trace, "").unwrap();
-    check(&home, &["plan", "--disk", "1GB", "--memory", "64MB", "--trace", trace], 1);
+    check(&home, &["plan", "--size", "1GB", "--memory", "64MB", "--trace", trace], 1);
 }
 
 #[test]
@@ -54,11 +54,11 @@ fn what_cannot_be_planned_says_why() {
     let letter = home.path().join("letter");
     fs::write(&letter, "dear").unwrap();
     let letter = letter.to_str().unwrap();
-    let said = check(&home, &["plan", "--disk", "2TB", "--memory", "1GB", "--device", letter], 2);
+    let said = check(&home, &["plan", "--size", "2TB", "--memory", "1GB", "--device", letter], 2);
     assert!(said.contains("not figures of a device"), "{said}");
     let said = check(&home, &["bench", "device", letter], 1);
     assert!(said.contains("existing files are not overwritten"), "{said}");
-    let said = check(&home, &["plan", "--disk", "1MB", "--memory", "1GB"], 2);
+    let said = check(&home, &["plan", "--size", "1MB", "--memory", "1GB"], 2);
     assert!(said.contains("size out of range"), "{said}");
 }
 
@@ -84,7 +84,7 @@ fn auto_says_what_it_chose_and_keeps_to_it() {
 #[test]
 fn chosen_constants_are_flags_that_a_store_takes() {
     let home = TempDir::new().unwrap();
-    let said = check(&home, &["plan", "--disk", "1TB", "--memory", "160MB", "--spinning"], 0);
+    let said = check(&home, &["plan", "--size", "1TB", "--memory", "160MB", "--spinning"], 0);
     let (_, chosen) = said.split_once("constants chosen").unwrap_or_else(|| panic!("none are chosen: {said}"));
     let flags = |policy: &str| -> Vec<&str> {
         let line = chosen.lines().find(|line| line.split_whitespace().next() == Some(policy));
@@ -96,6 +96,6 @@ fn chosen_constants_are_flags_that_a_store_takes() {
         assert!(flags(policy).iter().any(|flag| flag.starts_with("hashcache_bin_bytes=")), "{said}");
         check(&home, &[&format[..], &flags(policy)].concat(), 0);
     }
-    let kept = ["plan", "--disk", "1TB", "--memory", "160MB", "--spinning", "--tune", "hashcache_bin_bytes=16KiB"];
+    let kept = ["plan", "--size", "1TB", "--memory", "160MB", "--spinning", "--tune", "hashcache_bin_bytes=16KiB"];
     assert!(!check(&home, &kept, 0).contains("--tune hashcache_bin_bytes"), "a constant that was given was changed");
 }

@@ -57,9 +57,8 @@ fn acknowledged_purges_hold_after_a_kill() {
     }
 }
 
-/// The store has room for the purges of 256 sites.
 #[test]
-fn one_purge_of_a_site_too_many_for_the_store_purges_no_other_site() {
+fn purges_of_hundreds_of_sites_hold_after_a_kill_and_purge_no_other_site() {
     let home = TempDir::new().unwrap();
     let origin = Origin::start();
     let larder = start(&home, &origin, &["--size", "64MiB"]);

@@ -81,7 +81,7 @@ fn interception_says_what_is_wrong_with_its_authority() {
         ("open", "other users may read the CA's key"),
     ] {
         let config = home.path().join("larder.toml");
-        let text = format!("[intercept]\nhosts = [\"pypi.org\"]\nauthority = \"{}\"\n", at(name));
+        let text = format!("[intercept]\nhosts = [\"pypi.org\"]\nca_dir = \"{}\"\n", at(name));
         fs::write(&config, text).unwrap();
         let run = ["run", "--listen", "0", "--disk", "none", "--config", config.to_str().unwrap()];
         refused(home.path(), &[], &run, (1, told));

@@ -241,7 +241,7 @@ fn configuration_that_is_wrong_by_now_is_told_by_upgrade() {
     let url = format!("http://{}", origin.address);
     let larder = Larder::start(&home, &["--config", file_flag, "--disk", store, "--size", "64MiB", "--origin", &url]);
     assert!(said(&home, &["upgrade", "--check"]).contains("could take over"));
-    fs::write(&file, "drain = \"soon\"\n").unwrap();
+    fs::write(&file, "drain_timeout = \"soon\"\n").unwrap();
     let output = run(&home, &["upgrade"]);
     let told = errors(&output);
     assert!(told.contains("the new larder does not start: ") && told.contains("larder.toml, line 1"), "{told}");

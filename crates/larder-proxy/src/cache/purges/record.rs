@@ -3,7 +3,7 @@
 //! Owns: when the record is believed, and emptying a store whose record is not. Invariant: the store has the label only
 //! if there is a record with it.
 
-use larder_store::{Invalidation, Store};
+use larder_store::Store;
 
 use super::journal::{JournalState, PurgeJournal, RecordLine};
 use crate::cache::entry::random;
@@ -69,7 +69,7 @@ impl PurgeRecordFile {
     /// Replaces the content of the record with these purges. Blocks.
     pub(super) fn rewrite(&mut self, lines: &[RecordLine]) -> Result<(), String> {
         if self.must_empty {
-            block_on(self.store.invalidate(Invalidation::All))?;
+            block_on(self.store.clear())?;
             self.must_empty = false;
         }
         self.journal.rewrite(self.label, lines).map_err(|error| error.to_string())?;
@@ -81,7 +81,7 @@ impl PurgeRecordFile {
 /// Empties a store whose purges are unknown. Returns whether the removal is durable.
 pub(super) fn empty(store: &Store, why: &str) -> bool {
     tracing::error!(%why, "the record of purges is unusable: the store is emptied");
-    let emptied = block_on(store.invalidate(Invalidation::All));
+    let emptied = block_on(store.clear());
     if let Err(error) = &emptied {
         tracing::error!(%error, "the store cannot be emptied: none of its entries is served");
     }

@@ -57,7 +57,7 @@ impl ClustersEngine {
     }
 
     /// Appends if there is room now.
-    pub(super) fn try_append(
+    fn try_append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
         found: Option<FoundInCluster>,

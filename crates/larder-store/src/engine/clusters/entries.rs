@@ -20,7 +20,7 @@ pub(crate) struct EntryPlace {
 impl EntryPlace {
     /// Returns whether an entry can have this length. One that was read from a volume may not.
     pub(crate) fn has_length(self) -> bool {
-        self.sectors < HIT
+        self.sectors < SECTORS_BOUND
     }
 }
 
@@ -44,7 +44,7 @@ struct ClusterEntry {
     key: [u32; 2],
     cluster: u32,
     offset_sectors: u16,
-    /// Length in sectors, and [`HIT`].
+    /// Length in sectors.
     sectors: u16,
     /// The next entry of the cluster, or of the free list.
     link: Option<EntryId>,
@@ -124,26 +124,9 @@ impl EntryTable {
         count
     }
 
-    /// Notes a hit of `key`. Returns its place, if it is in the table.
-    pub(crate) fn note_hit(&mut self, key: KeyHash) -> Option<EntryPlace> {
-        let id = EntryId::of(self.heads[self.head_of(key)])?;
-        assert!(self.entry(id).key() == key, "the head of a key leads to its entry");
-        self.entries[id.index()].sectors |= HIT;
-        Some(self.entry(id).place())
-    }
-
-    /// Returns the entries of a chain that were hit since they were added.
-    pub(crate) fn hit_in(&self, first: Option<EntryId>) -> impl Iterator<Item = (KeyHash, EntryPlace)> {
-        self.ids_of(first).map(|id| self.entry(id)).filter(|entry| entry.sectors & HIT != 0).map(ClusterEntry::line)
-    }
-
     /// Returns the entries of a chain.
     pub(crate) fn chain(&self, first: Option<EntryId>) -> impl Iterator<Item = (KeyHash, EntryPlace)> {
-        self.ids_of(first).map(|id| self.entry(id).line())
-    }
-
-    fn ids_of(&self, first: Option<EntryId>) -> impl Iterator<Item = EntryId> {
-        std::iter::successors(first, |&id| self.entry(id).link)
+        std::iter::successors(first, |&id| self.entry(id).link).map(|id| self.entry(id).line())
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -229,7 +212,7 @@ impl ClusterEntry {
     }
 
     fn place(&self) -> EntryPlace {
-        EntryPlace { cluster: self.cluster, offset_sectors: self.offset_sectors, sectors: self.sectors & !HIT }
+        EntryPlace { cluster: self.cluster, offset_sectors: self.offset_sectors, sectors: self.sectors }
     }
 
     fn line(&self) -> (KeyHash, EntryPlace) {
@@ -248,8 +231,8 @@ impl EntryId {
 }
 
 const FILL_PERCENT: u64 = 80;
-/// In the length of an entry: set if the entry was hit since it was added. No entry has as many sectors.
-const HIT: u16 = 1 << 15;
+/// No entry has as many sectors.
+const SECTORS_BOUND: u16 = 1 << 15;
 
 fn halves(key: KeyHash) -> [u32; 2] {
     [key.0 as u32, key.prefix()]

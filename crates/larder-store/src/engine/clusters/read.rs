@@ -50,7 +50,7 @@ impl ClustersEngine {
         match (verdict, record) {
             // Even if it was replaced during the read, it was the key's entry when it was requested.
             (KeyVerdict::Sound(decoded), Some(record)) if is_sound => {
-                self.touch_cluster(key_hash, found, cluster);
+                self.touch_cluster(found, cluster);
                 return Ok(LookStep::Found((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
             }
             (KeyVerdict::FalseMatch, _) => add(&self.volume.counters.false_matches, 1),
@@ -64,7 +64,7 @@ impl ClustersEngine {
     }
 
     /// Returns whether the entry is still at its place.
-    pub(super) fn is_at(&self, key_hash: KeyHash, (place, sequence): FoundInCluster) -> bool {
+    fn is_at(&self, key_hash: KeyHash, (place, sequence): FoundInCluster) -> bool {
         let state = self.lock();
         state.entries.find(key_hash) == Some(place) && state.clusters.sequence(place.cluster) == sequence
     }
@@ -84,7 +84,7 @@ impl ClustersEngine {
     }
 
     /// Returns whether a cluster's directory is valid and has the expected sequence.
-    pub(super) fn is_of(&self, bytes: &Bytes, (place, sequence): FoundInCluster) -> bool {
+    fn is_of(&self, bytes: &Bytes, (place, sequence): FoundInCluster) -> bool {
         let offset = self.area.offset_bytes(place.cluster);
         pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
     }
@@ -92,13 +92,12 @@ impl ClustersEngine {
     /// Notes the use of a cluster and, if its bytes were read, offers its other entries to the neighbours' sink. The
     /// entries come from the cluster's chain, which is in adjacent memory. Looking up each entry of the directory would
     /// access random places of the table.
-    fn touch_cluster(&self, key_hash: KeyHash, (asked, sequence): FoundInCluster, bytes: Option<Bytes>) {
+    fn touch_cluster(&self, (asked, sequence): FoundInCluster, bytes: Option<Bytes>) {
         let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbours()?)));
         let mut present: Vec<(KeyHash, EntryPlace)> = Vec::new();
         {
             let mut state = self.lock();
             state.clusters.touch(asked.cluster);
-            state.entries.note_hit(key_hash);
             if read.is_some() && state.clusters.sequence(asked.cluster) == sequence {
                 present.reserve(state.clusters.entry_count(asked.cluster));
                 let chain = state.entries.chain(state.clusters.first(asked.cluster));
@@ -122,7 +121,7 @@ pub(super) fn cluster_place(place: EntryPlace) -> ClusterPlace {
     ClusterPlace { cluster: place.cluster, offset_sectors: place.offset_sectors, sectors: place.sectors }
 }
 
-pub(super) fn record_at(bytes: &Bytes, place: EntryPlace) -> Option<Bytes> {
+fn record_at(bytes: &Bytes, place: EntryPlace) -> Option<Bytes> {
     let from = usize::from(place.offset_sectors) * SECTOR_BYTES as usize;
     let to = from + usize::from(place.sectors) * SECTOR_BYTES as usize;
     (to <= bytes.len()).then(|| bytes.slice(from..to))

@@ -4,14 +4,11 @@
 //! several records of a key counts is decided elsewhere. Invariant: a flipped bit in a record, or in a pack's
 //! directory, is found.
 
-use crate::{
-    format::{
-        VolumeId,
-        compact::{self, CompactContent, CompactListing},
-        pack::{self, PackedKind, RecordStub},
-        record::{self, DecodedRecord, RecordKind},
-    },
-    units::Site,
+use crate::format::{
+    VolumeId,
+    compact::{self, CompactContent, CompactListing},
+    pack::{self, PackedKind, RecordStub},
+    record::{self, DecodedRecord, RecordKind},
 };
 
 /// An item of a scan over a volume.
@@ -19,7 +16,7 @@ pub(crate) enum WalkItem<'a> {
     /// A segment that is in use.
     Segment,
     /// A valid entry.
-    Record { key: &'a [u8], len_bytes: u64, expires_at: u32, site: Site, epoch: u32 },
+    Record { key: &'a [u8], len_bytes: u64, expires_at: u32, epoch: u32 },
     /// A record of a removal.
     Removal,
     /// A valid part of an entry's body.
@@ -43,7 +40,6 @@ impl<'a> WalkItem<'a> {
                 key: &record[decoded.key.clone()],
                 len_bytes: decoded.len_bytes() as u64,
                 expires_at: meta.expires_at,
-                site: meta.site,
                 epoch: meta.epoch,
             },
         }
@@ -106,7 +102,6 @@ fn compact_item<'a>(
                 key,
                 len_bytes: (key.len() + head.len() + body.len()) as u64,
                 expires_at: fields.expires_at,
-                site: Site(fields.site),
                 epoch: fields.epoch,
             })
         }

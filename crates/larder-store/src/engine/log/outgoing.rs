@@ -56,7 +56,7 @@ impl LogEngine {
         let key = record.slice(decoded.key.clone());
         let head = record.slice(decoded.head.clone());
         let is_useless = has_expired(meta.expires_at, self.volume.clock.now_s())
-            || !self.volume.admits(meta.site, meta.epoch)
+            || !self.volume.admits(meta.epoch)
             || self.volume.pending_removals.hides(&key);
         if is_useless || !self.is_newest(meta.hash, position).await {
             return None;

@@ -149,9 +149,11 @@ impl LogEngine {
     /// entries of the next segment. A probation segment also leaves as much as a main segment may need.
     fn room_for_hits_bytes(&self, generation: SegmentRow) -> u64 {
         let tuning = &self.volume.options.tuning;
+        if tuning.reinsertion_share == 0.0 {
+            return 0;
+        }
         let segment_bytes = self.geometry.segment_bytes;
         let (share, left_bytes) = match generation {
-            _ if !tuning.reinsertion => return 0,
             SegmentRow::Main => (tuning.reinsertion_share, 0),
             SegmentRow::Probation => (PROBATION_SHARE_MAX, segment_bytes),
         };
@@ -260,7 +262,7 @@ impl LogEngine {
                 meta: RecordMeta { kind: RecordKind::Entry, ..decoded.meta },
             };
             // An invalidated entry is useless, even if it is pinned.
-            if !self.volume.admits(record.meta.site, record.meta.epoch) {
+            if !self.volume.admits(record.meta.epoch) {
                 continue;
             }
             // After a crash an older record of the key may still have a slot.

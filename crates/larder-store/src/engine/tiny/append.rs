@@ -13,7 +13,7 @@ use super::{
     ring::RingPlace,
 };
 use crate::{
-    Error, ErrorKind, Reader, Result,
+    Error, ErrorKind, Result,
     engine::{
         Engine,
         kit::{
@@ -27,10 +27,7 @@ use crate::{
         record::RecordParts,
     },
     hash::{FullHash, KeyHash},
-    volume::{
-        counters::add,
-        waiters::{WokenTasks, wait_for},
-    },
+    volume::waiters::{WokenTasks, wait_for},
 };
 use std::{io, sync::Arc, task::Waker, time::Duration};
 
@@ -114,32 +111,6 @@ impl TinyEngine {
         Some(offset_bytes)
     }
 
-    /// Rewrites a long entry that was hit, if the ring is about to overwrite it and it is still the key's entry at
-    /// `place`.
-    pub(super) fn rescue(self: &Arc<Self>, key: &[u8], place: TinyEntryPlace, reader: &Reader, stub: &RecordStub) {
-        let area = &self.plan.long;
-        let old = u64::from(area.segment_count) * (100 - self.volume.options.tuning.tiny_rescue_percent) / 100;
-        if u64::from(self.lock().long.age_segments(stub.offset_bytes)) < old {
-            return;
-        }
-        let decoded = reader.decoded();
-        let bytes = reader.record();
-        let body = [bytes.slice(decoded.body_start..decoded.len_bytes())];
-        let mut record = RecordParts {
-            meta: decoded.meta.clone(),
-            key,
-            head: &reader.head(),
-            parts: &[],
-            checksums: &decoded.checksums(bytes),
-            body: &body,
-        };
-        let still_there = |state: &TinyState| state.long.is_alive(stub.offset_bytes, stub.sequence);
-        if let Ok(Some(_)) = self.try_append(&mut FrontLoad::Entry(&mut record), Some(place), Some(&still_there), None)
-        {
-            add(&self.volume.counters.reinserted, 1);
-        }
-    }
-
     /// Appends a record. Waits for room for a bounded time. Returns `None` if the key's entry is no longer at `place`.
     async fn append(
         self: &Arc<Self>,
@@ -147,16 +118,14 @@ impl TinyEngine {
         place: Option<TinyEntryPlace>,
     ) -> Result<Option<RingPlace>> {
         let too_long = "the entry is longer than a segment of the store";
-        self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut load, place, None, waker)).await
+        self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut load, place, waker)).await
     }
 
-    /// Appends a record if there is room now. Returns `None` if the key's entry is not at `place`, or `condition` does
-    /// not hold.
+    /// Appends a record if there is room now. Returns `None` if the key's entry is not at `place`.
     fn try_append(
         self: &Arc<Self>,
         load: &mut FrontLoad<'_, '_>,
         place: Option<TinyEntryPlace>,
-        condition: Option<&dyn Fn(&TinyState) -> bool>,
         waker: Option<&Waker>,
     ) -> std::result::Result<Option<RingPlace>, NoRoom> {
         let key_hash = load.key_hash();
@@ -164,7 +133,7 @@ impl TinyEngine {
         let mut state = self.lock();
         // Compared under the lock, because the caller read the entry without it.
         let unchanged = place.is_none_or(|place| Self::still_at(&state, key_hash, place));
-        if !unchanged || condition.is_some_and(|condition| !condition(&state)) {
+        if !unchanged {
             return Ok(None);
         }
         let outcome = self.append_locked(&mut state, load, &mut sealed);

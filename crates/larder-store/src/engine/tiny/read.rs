@@ -41,8 +41,8 @@ pub(super) struct WantedKey<'a> {
     pub(super) hash: FullHash,
 }
 
-/// An entry with its place and, for a long one, its stub.
-pub(super) type Found = (TinyEntryPlace, Reader, Option<RecordStub>);
+/// An entry with its place.
+type Found = (TinyEntryPlace, Reader);
 
 /// The piece that is a key's entry, or its stub.
 type Located = LookStep<(TinyEntryPlace, RecordPiece)>;
@@ -56,14 +56,6 @@ enum FrontRead {
 }
 
 impl TinyEngine {
-    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Reader>> {
-        let Some((place, reader, stub)) = self.find(key).await? else { return Ok(None) };
-        if let Some(stub) = stub {
-            self.rescue(key, place, &reader, &stub);
-        }
-        Ok(Some(reader))
-    }
-
     /// Returns the entry of `key` and its place.
     pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<Found>> {
         let hash = self.volume.hash(key).1;
@@ -244,7 +236,7 @@ impl TinyEngine {
         };
         match self.volume.judge(&bytes, wanted.hash, wanted.key) {
             KeyVerdict::Sound(decoded) if stub.is_none_or(|stub| stub.sequence == decoded.meta.sequence) => {
-                Ok(LookStep::Found((place, Reader::whole(Arc::clone(&self.volume), bytes, decoded), stub)))
+                Ok(LookStep::Found((place, Reader::whole(Arc::clone(&self.volume), bytes, decoded))))
             }
             KeyVerdict::Sound(_) | KeyVerdict::FalseMatch | KeyVerdict::Damaged => {
                 let overwritten = stub.is_some_and(|stub| !self.is_alive(&stub));

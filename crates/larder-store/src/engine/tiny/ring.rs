@@ -293,12 +293,6 @@ impl PackRingState {
         last.saturating_sub(u64::from((last as u32).wrapping_sub(sequence)))
     }
 
-    /// Returns how many segments `offset_bytes` is behind the head.
-    pub(crate) fn age_segments(&self, offset_bytes: u64) -> u32 {
-        let segment = self.area.segment_of(offset_bytes).unwrap_or(self.head);
-        (self.head + self.area.segment_count - segment) % self.area.segment_count
-    }
-
     /// Returns up to `len_bytes` bytes at `offset_bytes` from a pack that is not on the device yet.
     pub(crate) fn dirty_copy(&self, offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
         let open = self.open.as_ref().map(|open| (open.offset_bytes, open.bytes()));

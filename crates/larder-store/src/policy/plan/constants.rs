@@ -104,9 +104,6 @@ pub(super) fn advice(wishes: &PlanWishes, figures: &DeviceFigures) -> Vec<String
              hashcache-log 499 instead of 915 requests/s, ucfs 418 instead of 760)"
         ));
     }
-    if wishes.tuning.ucfs_keep_hits {
-        advice.push("ucfs_keep_hits costs hits (measured: 51.3 instead of 53.2%) and more reads".to_owned());
-    }
     advice
 }
 

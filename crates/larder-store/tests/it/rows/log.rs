@@ -3,7 +3,7 @@
 use super::log_checkpoint::Journal;
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_device::{Device, MemoryDevice};
-use larder_store::{EvictedEntry, EvictionReceiver, Hints, Invalidation, Objective, Store, StoreOptions};
+use larder_store::{EvictedEntry, EvictionReceiver, Hints, Objective, Store, StoreOptions};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -208,7 +208,7 @@ fn an_entry_that_is_hit_outlives_its_segment_with_a_new_head_too() {
 #[test]
 fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     let mut options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options() };
-    options.tuning.reinsertion = false;
+    options.tuning.reinsertion_share = 0.0;
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
     // Three of them are longer than a segment, like the chunks of a long body. A volume of this size can protect three.
     let wanted = [1, 2, 3];
@@ -231,7 +231,7 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
 fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
     let mut options =
         StoreOptions { size_bytes: 48 << 20, segment_size_bytes: Some(256 << 10), background: true, ..options() };
-    options.tuning.reinsertion = false;
+    options.tuning.reinsertion_share = 0.0;
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
     // Each takes one segment, and a volume of this size can protect this many.
     let wanted = 1..=12;
@@ -366,6 +366,6 @@ fn what_reclaim_drops_is_passed_on_and_nothing_that_was_removed_or_replaced() {
     assert!(of_old > 100, "{of_old}");
     assert!(passed.lock().unwrap().len() > 1000, "nearly all of what is dropped is passed on");
     assert_eq!(store.generation(), generation);
-    block_on(store.invalidate(Invalidation::All)).unwrap();
+    block_on(store.clear()).unwrap();
     assert_ne!(store.generation(), generation);
 }

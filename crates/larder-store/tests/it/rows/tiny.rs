@@ -186,23 +186,6 @@ fn a_hit_keeps_a_short_entry_in_its_set() {
 }
 
 #[test]
-fn long_entries_that_are_hit_outlive_their_ring() {
-    let mut options = tiny_options(16 << 10);
-    options.tuning.tiny_rescue_percent = 25;
-    let store = store(64 << 20, &options);
-    for key in 0..6000_u64 {
-        assert!(insert(&store, 1000 + key, 1, LONG));
-        if key < 20 {
-            assert!(insert(&store, key, 1, LONG));
-        }
-        let _ = version_of(&store, key % 20);
-    }
-    assert!(store.stats().reinserted > 0);
-    let kept = (0..20).filter(|&key| version_of(&store, key).is_some()).count();
-    assert!(kept >= 15, "{kept}");
-}
-
-#[test]
 fn a_head_is_replaced_in_front_and_set() {
     let store = store(16 << 20, &tiny_options(1024));
     (0..8000).for_each(|key| assert!(insert(&store, key, 1, SHORT)));

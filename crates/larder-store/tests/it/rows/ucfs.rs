@@ -222,35 +222,3 @@ fn an_entry_takes_200_bits_and_a_cluster_24_bytes() {
     assert!(stats.index_bytes <= stats.entries_max * 25 + clusters * 30, "{stats:?}");
     assert!(stats.entries * 100 >= stats.entries_max * 90, "the table is as large as what it is for: {stats:?}");
 }
-
-/// At stake: entries that were requested, and are evicted only because their cluster was not.
-#[test]
-fn hit_entries_of_an_evicted_cluster_stay_if_they_are_to_be_kept() {
-    let found = |keeps_hits: bool| {
-        let mut options = ucfs_options();
-        options.tuning.ucfs_keep_hits = keeps_hits;
-        let store = Store::open_on(Arc::new(MemoryDevice::new(16 << 20)), &options).unwrap();
-        (0..500).for_each(|key| insert_at(&store, 7, key, LEN));
-        block_on(store.sync()).unwrap();
-        let hit: Vec<u64> = (0..480).step_by(12).collect();
-        assert!(hit.iter().all(|&key| version_of(&store, key) == Some(1)));
-        // More than a volume of others. Nothing of the first clusters is requested any more.
-        for key in 1000..5200 {
-            insert_at(&store, 7, key, LEN);
-            if key % 10 == 0 {
-                block_on(store.maintain());
-            }
-        }
-        block_on(store.sync()).unwrap();
-        let stats = store.stats();
-        assert_eq!((stats.corrupt, stats.rejected), (0, 0));
-        assert!(stats.evicted > 480, "{stats:?}");
-        assert_eq!(stats.reinserted > 0, keeps_hits);
-        let unhit = (0..480).filter(|key| key % 12 != 0 && version_of(&store, *key).is_some()).count();
-        (hit.iter().filter(|&&key| version_of(&store, key).is_some()).count(), unhit)
-    };
-    let (kept, unhit) = found(true);
-    assert!(kept >= 38 && unhit < 100, "{kept} of 40 hit entries stayed, and {unhit} others");
-    let (kept, unhit) = found(false);
-    assert!(kept < 10 && unhit < 100, "{kept} and {unhit}: clusters go as a whole");
-}

@@ -42,27 +42,27 @@ pub(super) const SETTINGS: &[Setting] = &[
          time, and it is never served stale. On: a page made for one client that does not say so is shown to \
          others."
         => cache |c, v| c.http.heuristic_with_cookies = v.boolean()?),
-    row!("cache.stale_on_error_max", "", Duration, "", Toml("\"24h\""), Reload, "\"2d\"",
+    row!("cache.stale_if_error_max", "", Duration, "", Toml("\"24h\""), Reload, "\"2d\"",
         "How long past its lifetime a response may be served when the origin fails, if nothing forbids it (RFC \
          9111 4.2.4)."
-        => cache |c, v| c.http.stale_on_error_max = duration(v)?),
+        => cache |c, v| c.http.stale_if_error_max = duration(v)?),
     row!("cache.negative", "", List, "400=.. to 599=..", Prose("none"), Reload, "[\"404=10s\", \"410=5m\"]",
         "Lifetimes, by status, for errors that state none, such as `[\"404=10s\"]`. Allowed where RFC 9111 4.2.2 \
          allows a heuristic: 404, 405, 410, 414, 451, 501, and any error that says `public`. Longer saves \
          requests to the origin, but hides a resource that has appeared since."
         => cache |c, v| c.http.negative_lifetimes = each(v, "a status with a duration", value::negative_lifetime)?),
-    row!("cache.honour_request_directives", "", Boolean, "", Toml("true"), Reload, "false",
+    row!("cache.honor_request_directives", "", Boolean, "", Toml("true"), Reload, "false",
         "Obeys a client's Cache-Control and Pragma."
-        => cache |c, v| c.http.honour_request_directives = v.boolean()?),
-    row!("cache.normalise_vary", "", Boolean, "", Toml("true"), Reload, "false",
+        => cache |c, v| c.http.honor_request_directives = v.boolean()?),
+    row!("cache.normalize_vary", "", Boolean, "", Toml("true"), Reload, "false",
         "Ignores, when it selects a variant, white space around commas and how a request field is split over \
          lines."
-        => cache |c, v| c.http.normalise_vary = v.boolean()?),
-    row!("cache.normalise_language", "", Boolean, "", Toml("false"), Reload, "true",
+        => cache |c, v| c.http.normalize_vary = v.boolean()?),
+    row!("cache.normalize_language", "", Boolean, "", Toml("false"), Reload, "true",
         "Compares `Accept-Language` without case and white space. A client that prefers one language gets a \
          stored variant in that language, even if it accepts others too. More hits, but the origin is not asked \
          even if it would choose otherwise."
-        => cache |c, v| c.http.normalise_language = v.boolean()?),
+        => cache |c, v| c.http.normalize_language = v.boolean()?),
     row!("cache.store_set_cookie", "", Boolean, "", Toml("false"), Reload, "true",
         "Stores responses with `Set-Cookie` like any other. Off: only those that say `public` or give a lifetime \
          for shared caches (`s-maxage`, or `max-age` in a targeted field). On: one client's session can be given \
@@ -119,7 +119,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("rule.stale_while_revalidate", "", Duration, "", Prose("as the origin says"), Reload, "\"1m\"",
         "How long past its lifetime the response is served while it is validated. `must-revalidate` still \
          applies, unless `ignore` lists it."),
-    row!("rule.stale_on_error", "", Duration, "", Prose("as the origin says"), Reload, "\"30d\"",
+    row!("rule.stale_if_error", "", Duration, "", Prose("as the origin says"), Reload, "\"30d\"",
         "How long past its lifetime the response is served when the origin fails."),
     row!("rule.ignore", "", List, "", Prose("nothing"), Reload, "[\"client no-cache\", \"vary: user-agent\"]",
         "Directives to ignore; see [Rules](../configuration.md#rules)."),

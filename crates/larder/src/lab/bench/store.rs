@@ -37,7 +37,7 @@ pub(crate) struct StoreFlags {
 
     /// Mean size of an entry [default: 16KiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    mean_size: Option<u64>,
+    mean_object_size: Option<u64>,
 
     /// Share of requests for stored entries [default: 0.6]
     #[arg(long, value_name = "SHARE", value_parser = value::fraction)]
@@ -77,7 +77,7 @@ pub(super) fn run(flags: StoreFlags) -> Result<(), Failure> {
             policy,
             tuning: constants.clone(),
             size_bytes: flags.size.unwrap_or(SIZE_BYTES_DEFAULT),
-            mean_bytes: flags.mean_size.unwrap_or(MEAN_BYTES_DEFAULT),
+            mean_bytes: flags.mean_object_size.unwrap_or(MEAN_BYTES_DEFAULT),
             hit_ratio: flags.hit_ratio.unwrap_or(0.6),
             storable_share: 0.8,
             depth: flags.depth.unwrap_or(64) as u32,

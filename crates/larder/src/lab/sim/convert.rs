@@ -31,9 +31,9 @@ pub(crate) struct ConvertFlags {
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     requests: Option<u64>,
 
-    /// Size of the memory for which the workload is generated
+    /// Size of the memory cache for which the workload is generated
     #[arg(long, default_value = "64MB", value_parser = size::parse)]
-    memory: u64,
+    memory_cache: u64,
 
     /// Bytes that a workload requests repeatedly
     #[arg(long, value_name = "SIZE", default_value = "1GB", value_parser = size::parse)]
@@ -45,7 +45,7 @@ pub(super) fn run(flags: ConvertFlags) -> Result<(), Failure> {
     let conversion = Conversion {
         requests: flags.requests.unwrap_or(all),
         source: flags.source.source()?,
-        memory_bytes: flags.memory.max(1 << 20),
+        memory_bytes: flags.memory_cache.max(1 << 20),
         working_set_bytes: flags.working_set.max(16 << 20),
     };
     let shown = ProgressLine::new("converting");

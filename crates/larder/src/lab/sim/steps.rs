@@ -1,4 +1,4 @@
-//! Parses the value of `--sweep`: sizes of the store or of memory, or shares of the store in use.
+//! Parses the value of `--sweep`: sizes of the store or of the memory cache, or shares of the store in use.
 
 use crate::{size, value::BadValue};
 use larder_sim::Steps;
@@ -6,24 +6,24 @@ use larder_sim::Steps;
 /// Distance between the shares of a range, in percent.
 const SHARE_STEP: u64 = 5;
 
-/// Parses a list such as `disk=100GB,1TB`, or a range such as `disk=100GB..4TB`, whose sizes double up to and including
+/// Parses a list such as `size=100GB,1TB`, or a range such as `size=100GB..4TB`, whose sizes double up to and including
 /// the last.
 ///
-/// `memory` takes the same values. `utilization` takes shares, which rise by 5 percent in a range.
+/// `memory-cache` takes the same values. `utilization` takes shares, which rise by 5 percent in a range.
 pub(super) fn parse(text: &str) -> Result<Steps, BadValue> {
     let bad = || BadValue::new(format!("not a sweep: `{text}`"), HELP);
     let (what, steps) = text.split_once('=').ok_or_else(bad)?;
     match what {
-        "disk" => sizes(steps).map(Steps::Disk),
-        "memory" => sizes(steps).map(Steps::Memory),
+        "size" => sizes(steps).map(Steps::Disk),
+        "memory-cache" => sizes(steps).map(Steps::Memory),
         "utilization" => shares(steps).map(Steps::Utilization),
         _ => Err(bad()),
     }
 }
 
-const HELP: &str = "give disk=FROM..TO or memory=FROM..TO with two sizes, such as disk=100GB..4TB; \
+const HELP: &str = "give size=FROM..TO or memory-cache=FROM..TO with two sizes, such as size=100GB..4TB; \
                     utilization=FROM..TO with two percentages, such as utilization=50..95; or a list, such as \
-                    disk=100GB,1TB";
+                    size=100GB,1TB";
 
 fn sizes(text: &str) -> Result<Vec<u64>, BadValue> {
     let size = |text: &str| {
@@ -71,17 +71,17 @@ mod tests {
     #[test]
     fn a_sweep_has_steps_and_ends_where_it_is_told() {
         let gigabytes = |sizes: &[u64]| sizes.iter().map(|size| size * 1_000_000_000).collect::<Vec<_>>();
-        assert_eq!(parse("disk=100GB..1TB").unwrap(), Steps::Disk(gigabytes(&[100, 200, 400, 800, 1000])));
-        assert_eq!(parse("memory=5GB,1GB,5GB").unwrap(), Steps::Memory(gigabytes(&[1, 5])));
+        assert_eq!(parse("size=100GB..1TB").unwrap(), Steps::Disk(gigabytes(&[100, 200, 400, 800, 1000])));
+        assert_eq!(parse("memory-cache=5GB,1GB,5GB").unwrap(), Steps::Memory(gigabytes(&[1, 5])));
         assert_eq!(parse("utilization=80..91").unwrap(), Steps::Utilization(vec![80, 85, 90, 91]));
         assert_eq!(parse("utilization=71%").unwrap(), Steps::Utilization(vec![71]));
         for (bad, told) in [
             ("100GB..1TB", "not a sweep"),
-            ("size=1GB..2GB", "not a sweep"),
-            ("disk=", "not a size"),
-            ("disk=2TB..1TB", "goes backwards"),
-            ("disk=0..1TB", "size out of range"),
-            ("disk=1XB..2TB", "unknown unit"),
+            ("disk=1GB..2GB", "not a sweep"),
+            ("size=", "not a size"),
+            ("size=2TB..1TB", "goes backwards"),
+            ("size=0..1TB", "size out of range"),
+            ("size=1XB..2TB", "unknown unit"),
             ("utilization=50..100", "not a share of a store: `100`"),
             ("utilization=0.5", "not a share of a store: `0.5`"),
         ] {

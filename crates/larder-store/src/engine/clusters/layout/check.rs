@@ -66,11 +66,6 @@ impl<F: Copy> ClusterTable<F> {
         self.table[cluster as usize].live_sectors.into()
     }
 
-    /// Returns the number of free clusters.
-    pub(in crate::engine::clusters) fn free_count(&self) -> u64 {
-        self.free_count.into()
-    }
-
     /// Returns the number of clusters of the volume.
     pub(in crate::engine::clusters) fn count(&self) -> u64 {
         self.area.count.into()
