@@ -211,8 +211,8 @@ impl RequestHead {
 
     /// Creates the request to the origin, without its body.
     pub(crate) fn outgoing(&self, marks: &ResponseMarkers, edits: &RequestEdits) -> Request<RequestBody> {
-        // The fields that Connection names were removed when the request was admitted. There is room for the fields that
-        // are added below, because a map that grows hashes its names again.
+        // The fields that Connection names were removed when the request was admitted. There is room for the fields
+        // that are added below, because a map that grows hashes its names again.
         let mut fields = HeaderMap::with_capacity(self.fields.len() + edits.added.len() + ADDED_FIELD_COUNT);
         let mut is_chunked = false;
         for (name, value) in &self.fields {

@@ -114,8 +114,8 @@ pub(super) fn parse_trailers(octets: &[u8], field_count: usize) -> Result<Header
     }
 }
 
-/// Returns the fields, with values that share one copy of the first `len` octets, and room for those that are added to a
-/// response on its way: a map that grows hashes its names again.
+/// Returns the fields, with values that share one copy of the first `len` octets, and room for those that are added to
+/// a response on its way: a map that grows hashes its names again.
 fn read_fields(octets: &[u8], len: usize, parsed: &[httparse::Header<'_>]) -> Result<HeaderMap, ResponseFault> {
     let copy = Bytes::copy_from_slice(&octets[..len]);
     let base = octets.as_ptr() as usize;
