@@ -3,7 +3,8 @@
 
   bench/instructions.py                      prints a table beside bench/instructions.json; exit 1 if one is over 2% above
   bench/instructions.py --record             writes bench/instructions.json; refuses what is over 2% above
-  bench/instructions.py --record --why TEXT  writes it with TEXT as the reason of each that is over 2% above
+  bench/instructions.py --record --why TEXT  writes it with TEXT as the reason of each that is over 2% above; TEXT must name
+                                             the issue that asks for it, as #123
 
 Needs valgrind, and the release build or LARDER_BIN. A request at a time on one connection to one worker; what the program does
 besides (ticks, maintenance) is counted too, and is little. The counts are of user space: the kernel's share is not in them.
@@ -158,8 +159,8 @@ def main():
         if ratio > TOLERANCE:
             grown.add(name)
         print(f"{name:24}{count:10}{recorded[name]['count']:10}{ratio:8.3f}{'  more' if name in grown else ''}")
-    if grown and not (options.record and options.why):
-        sys.exit("counts grew by more than 2%: make the code cheaper, or give the reason with --record --why TEXT")
+    if grown and not (options.record and re.search(r"#\d", options.why)):
+        sys.exit("counts grew by more than 2%: make the code cheaper, or name an issue: --record --why 'TEXT (#123)'")
     if options.record:
         why = {name: options.why if name in grown else recorded[name]["why"] for name in figures}
         written = {name: {"count": count, "why": why[name]} for name, count in figures.items()}

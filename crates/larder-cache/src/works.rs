@@ -7,11 +7,10 @@
 //!
 //! Programs that fetch values which may be removed meanwhile can use it for a store of their own. Cost: a short lock of
 //! one shard when work begins and when the last work on a key ends, a load to look for a mark, and a short lock of the
-//! key for a commit. Memory: about 200 bytes for each key with work in progress.
+//! key for a commit. A key is hashed once. Memory: 128 KiB, and about 200 bytes for each key with work in progress.
 
 use larder_device::IgnorePoison;
 use std::{
-    collections::HashMap,
     fmt,
     hash::{BuildHasher, RandomState},
     sync::{
@@ -43,7 +42,8 @@ pub struct ActiveKeys {
     shards: Box<[Shard]>,
 }
 
-type Shard = Mutex<HashMap<Arc<[u8]>, Arc<ActiveKey>>>;
+/// The keys of one shard, in no order. There are so many shards that nearly all have one key or none.
+type Shard = Mutex<Vec<Arc<ActiveKey>>>;
 
 /// Work on a key that may store a value, from the moment when the value is requested.
 pub struct KeyWork {
@@ -69,6 +69,8 @@ pub struct MarkedCommits {
 /// A key with work in progress.
 struct ActiveKey {
     key: Arc<[u8]>,
+    /// The index of its shard.
+    shard: usize,
     work_count: AtomicUsize,
     /// Number of marks. Changed only while `commits` is locked.
     change_count: AtomicU64,
@@ -88,11 +90,17 @@ struct RunningCommits {
 impl ActiveKeys {
     /// Begins work on a key.
     pub fn begin(self: &Arc<Self>, key: &Arc<[u8]>) -> KeyWork {
+        let index = self.shard_of(key);
         let of = {
-            let mut shard = lock(self.shard(key));
-            let of = shard.entry(Arc::clone(key)).or_insert_with(|| Arc::new(ActiveKey::new(key)));
+            let mut shard = lock(&self.shards[index]);
+            let present = shard.iter().find(|present| present.key == *key).cloned();
+            let of = present.unwrap_or_else(|| {
+                let of = Arc::new(ActiveKey::new(key, index));
+                shard.push(Arc::clone(&of));
+                of
+            });
             of.work_count.fetch_add(1, AcqRel);
-            Arc::clone(of)
+            of
         };
         let began = of.change_count.load(Acquire);
         KeyWork { keys: Arc::clone(self), of, began }
@@ -100,7 +108,7 @@ impl ActiveKeys {
 
     /// Marks all work in progress on a key, which has changed or is about to.
     pub fn mark(&self, key: &[u8]) -> MarkedCommits {
-        let of = lock(self.shard(key)).get(key).cloned();
+        let of = lock(&self.shards[self.shard_of(key)]).iter().find(|of| *of.key == *key).cloned();
         let mut marked = MarkedCommits::default();
         of.into_iter().for_each(|of| marked.add(of));
         marked
@@ -110,7 +118,7 @@ impl ActiveKeys {
     pub fn mark_all(&self) -> MarkedCommits {
         let mut marked = MarkedCommits::default();
         for shard in &self.shards {
-            let found: Vec<_> = lock(shard).values().cloned().collect();
+            let found: Vec<_> = lock(shard).iter().cloned().collect();
             found.into_iter().for_each(|of| marked.add(of));
         }
         marked
@@ -126,16 +134,18 @@ impl ActiveKeys {
         self.len() == 0
     }
 
-    fn shard(&self, key: &[u8]) -> &Shard {
-        &self.shards[self.hasher.hash_one(key) as usize % SHARD_COUNT]
+    fn shard_of(&self, key: &[u8]) -> usize {
+        self.hasher.hash_one(key) as usize % SHARD_COUNT
     }
 
     /// Forgets a key without work.
     fn forget(&self, of: &Arc<ActiveKey>) {
-        let mut shard = lock(self.shard(&of.key));
+        let mut shard = lock(&self.shards[of.shard]);
         // New work may have begun on it meanwhile.
-        if of.work_count.load(Acquire) == 0 && shard.get(&of.key).is_some_and(|present| Arc::ptr_eq(present, of)) {
-            shard.remove(&of.key);
+        if of.work_count.load(Acquire) == 0
+            && let Some(at) = shard.iter().position(|present| Arc::ptr_eq(present, of))
+        {
+            shard.swap_remove(at);
         }
     }
 }
@@ -265,9 +275,10 @@ impl MarkedCommits {
 }
 
 impl ActiveKey {
-    fn new(key: &Arc<[u8]>) -> Self {
+    fn new(key: &Arc<[u8]>, shard: usize) -> Self {
         Self {
             key: Arc::clone(key),
+            shard,
             work_count: AtomicUsize::new(0),
             change_count: AtomicU64::new(0),
             commits: Mutex::default(),
@@ -328,8 +339,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().ignore_poison()
 }
 
-/// Larger than the number of threads that begin and end work at once.
-const SHARD_COUNT: usize = 64;
+/// Number of shards. A lookup compares the keys of one shard, so it is of the order of the keys with work in progress.
+const SHARD_COUNT: usize = 4096;
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ mod upgrade;
 pub use crate::list::has_token;
 pub use detach::detach;
 pub use framing::{BodyLength, FramingError, check_request, check_response, settle_response};
-pub use hop_by_hop::{strip_hop_by_hop, strip_named};
+pub use hop_by_hop::{is_hop_by_hop, strip_hop_by_hop, strip_named};
 pub use host::{HostError, accepted_authority, check_host, effective_authority};
 pub use max_forwards::count_down;
 pub use media_type::media_type;

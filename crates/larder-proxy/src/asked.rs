@@ -16,7 +16,7 @@ use http::{
 use larder_http::{
     Reason, Reuse, Rules, Ruling, Settings, StoredHead,
     cache_control::RequestDirectives,
-    fields::{has_token, strip_hop_by_hop, via},
+    fields::{has_token, is_hop_by_hop, via},
     reuse,
     rules::{RuleAgreement, RuledRequest},
     ruling,
@@ -211,20 +211,20 @@ impl RequestHead {
 
     /// Creates the request to the origin, without its body.
     pub(crate) fn outgoing(&self, marks: &ResponseMarkers, edits: &RequestEdits) -> Request<RequestBody> {
-        let mut fields = self.fields.clone();
-        let is_chunked = fields.contains_key(TRANSFER_ENCODING);
-        strip_hop_by_hop(&mut fields);
-        fields.remove(EXPECT);
+        // The fields that Connection names were removed when the request was admitted. There is room for the fields
+        // that are added below, because a map that grows hashes its names again.
+        let mut fields = HeaderMap::with_capacity(self.fields.len() + edits.added.len() + ADDED_FIELD_COUNT);
+        let mut is_chunked = false;
+        for (name, value) in &self.fields {
+            is_chunked |= *name == TRANSFER_ENCODING;
+            if !is_hop_by_hop(name) && *name != EXPECT && !(edits.whole && is_not_of_whole(name)) {
+                fields.append(name.clone(), value.clone());
+            }
+        }
         if self.expectation.is_some() {
             fields.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
-        if edits.whole {
-            for name in [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, IF_RANGE, RANGE] {
-                fields.remove(name);
-            }
-            // A body has no meaning with these methods (RFC 9110 9.3.1), so none is sent.
-            fields.remove(CONTENT_LENGTH);
-        } else if is_chunked {
+        if is_chunked && !edits.whole {
             // Without this field the HTTP library would take a GET with a body of unknown length for one without a
             // body.
             fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -352,6 +352,15 @@ impl RequestHead {
     }
 }
 
+/// Returns whether a field makes a request one for a part of a response, or conditional, or announces a body. A request
+/// for a whole response has none: a body has no meaning with GET and HEAD (RFC 9110 9.3.1), so none is sent.
+fn is_not_of_whole(name: &HeaderName) -> bool {
+    matches!(
+        *name,
+        IF_MATCH | IF_NONE_MATCH | IF_MODIFIED_SINCE | IF_UNMODIFIED_SINCE | IF_RANGE | RANGE | CONTENT_LENGTH
+    )
+}
+
 /// Returns the ruling on the response to a git request, based on the rule that caches git.
 ///
 /// Packs never change. References are requested from the origin each time, but the last known ones are served while the
@@ -372,6 +381,8 @@ fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
     ruling
 }
 
+/// Fields that a request to an origin can have in addition: Host, Via, CDN-Loop, Forwarded, three of X-Forwarded.
+const ADDED_FIELD_COUNT: usize = 7;
 /// Longest time that stored references are served while the origin is unavailable.
 const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 

@@ -9,9 +9,18 @@ pub const HOP_COUNT_MAX: usize = 32;
 
 static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
 
+/// The protocol versions that a message can be received with, as Via names them.
+const RECEIVED: [&str; 5] = ["0.9", "1.0", "1.1", "2", "3"];
+
 /// The name of this proxy in Via and CDN-Loop.
+///
+/// Every request to an origin gets these values, so they are built once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pseudonym(String);
+pub struct Pseudonym {
+    name: HeaderValue,
+    /// The members of Via, in the order of [`RECEIVED`].
+    via: [HeaderValue; RECEIVED.len()],
+}
 
 impl Pseudonym {
     /// Creates a pseudonym of letters, digits, `-`, `.` and `_`, which is a token in both fields. Returns `None` for
@@ -19,24 +28,29 @@ impl Pseudonym {
     pub fn new(name: impl Into<String>) -> Option<Self> {
         let name = name.into();
         let valid = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        valid.then_some(Self(name))
+        if !valid {
+            return None;
+        }
+        let value = |text: String| HeaderValue::try_from(text).expect("a token is a field value");
+        Some(Self { via: RECEIVED.map(|received| value(format!("{received} {name}"))), name: value(name) })
     }
 
     /// Returns the name.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.name.to_str().expect("a token is text")
     }
 
     /// Returns the Via member for a message received with this version.
     pub fn via_value(&self, version: Version) -> HeaderValue {
-        let received = match version {
-            Version::HTTP_09 => "0.9",
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            Version::HTTP_3 => "3",
-            _ => "1.1",
-        };
-        HeaderValue::try_from(format!("{received} {}", self.0)).expect("a token is a field value")
+        let [http09, http10, http11, http2, http3] = &self.via;
+        match version {
+            Version::HTTP_09 => http09,
+            Version::HTTP_10 => http10,
+            Version::HTTP_2 => http2,
+            Version::HTTP_3 => http3,
+            _ => http11,
+        }
+        .clone()
     }
 }
 
@@ -47,13 +61,12 @@ pub fn append_via(fields: &mut HeaderMap, version: Version, pseudonym: &Pseudony
 
 /// Appends this proxy to CDN-Loop (RFC 8586 2).
 pub fn append_cdn_loop(fields: &mut HeaderMap, pseudonym: &Pseudonym) {
-    let value = HeaderValue::try_from(pseudonym.as_str()).expect("a token is a field value");
-    fields.append(CDN_LOOP.clone(), value);
+    fields.append(CDN_LOOP.clone(), pseudonym.name.clone());
 }
 
 /// Returns whether a request has passed here before, or has passed more than [`HOP_COUNT_MAX`] intermediaries.
 pub fn loops(fields: &HeaderMap, pseudonym: &Pseudonym) -> bool {
-    let name = pseudonym.as_str().as_bytes();
+    let name = pseudonym.name.as_bytes();
     let mut via_count = 0;
     for member in fields.get_all(VIA).iter().flat_map(|line| elements(line.as_bytes())) {
         via_count += 1;

@@ -125,9 +125,12 @@ impl CachedEntry {
 
 /// Returns a stored response's fields in the form to send, with slots for Age and Cache-Status.
 pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> HeaderMap {
-    let mut fields = stored.clone();
-    fields.remove(header::CONTENT_LENGTH);
-    fields.remove(ruling::FIELD);
+    let mut fields = HeaderMap::with_capacity(stored.len() + ADDED_FIELD_COUNT);
+    for (name, value) in stored {
+        if *name != header::CONTENT_LENGTH && *name != ruling::FIELD {
+            fields.append(name.clone(), value.clone());
+        }
+    }
     if let Some(via) = &marks.via {
         fields.append(header::VIA, via.clone());
     }

@@ -129,10 +129,10 @@ fn exchange(
     let name = name_of(client, worker, &request);
     let met = RequestNote { started, subject: subject_of(worker, &request, name) };
     match memory::answer(client, worker, &request, name) {
-        Some(served) => {
-            let served =
-                encoded(worker, wish.as_ref(), disarmed(BuildCacheRequest::of(&request).is_some(), true, served));
-            let served = nodes::proved(worker, PeerRequest::of(&request), served);
+        Some(mut served) => {
+            disarm(BuildCacheRequest::of(&request).is_some(), true, &mut served);
+            encode(worker, wish.as_ref(), &mut served);
+            nodes::prove(worker, PeerRequest::of(&request), &mut served);
             ClientAnswer::Ready(Some(finish(client, RequestStart::new(client, worker, &request, met), served)))
         }
         None => {
@@ -278,20 +278,24 @@ async fn run_request(
     } else {
         serve_request(client, worker, request).await
     };
-    let answered = answered.and_then(|served| start.admit_body(served));
-    let answered = answered.map(|served| nodes::proved(worker, peer.as_ref(), served));
-    let served = answered.unwrap_or_else(|failure| {
-        // If the client's body broke off, the client is at fault for the origin's reaction.
-        let failure = client.fatal_fault().map_or(failure, Failure::BadRequest);
-        failed(client, worker, &failure, form)
-    });
-    client.interim.close();
-    let served = disarmed(is_for_build_cache, is_read, served);
-    let served = match mirrored {
-        Some(mirrored) => dressed(&mirrored, served),
-        None => served,
+    let mut served = match answered.and_then(|served| start.admit_body(served)) {
+        Ok(mut served) => {
+            nodes::prove(worker, peer.as_ref(), &mut served);
+            served
+        }
+        Err(failure) => {
+            // If the client's body broke off, the client is at fault for the origin's reaction.
+            let failure = client.fatal_fault().map_or(failure, Failure::BadRequest);
+            failed(client, worker, &failure, form)
+        }
     };
-    let mut response = finish(client, start, encoded(worker, wish.as_ref(), served));
+    client.interim.close();
+    disarm(is_for_build_cache, is_read, &mut served);
+    if let Some(mirrored) = mirrored {
+        served = dressed(&mirrored, served);
+    }
+    encode(worker, wish.as_ref(), &mut served);
+    let mut response = finish(client, start, served);
     if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
         // The response ends with the connection, which it must announce. The library determines this too late (RFC 9112
         // 9.3).
@@ -307,19 +311,18 @@ fn failed(client: &Client, worker: &Worker, failure: &Failure, form: RefusalForm
 }
 
 /// Prepares the response of a build cache for browsers.
-fn disarmed(is_for_build_cache: bool, is_entry: bool, mut served: ServedResponse) -> ServedResponse {
+fn disarm(is_for_build_cache: bool, is_entry: bool, served: &mut ServedResponse) {
     if is_for_build_cache {
         build_caches::disarm(is_entry, served.response.headers_mut());
     }
-    served
 }
 
 /// Encodes a response for a client with these coding preferences.
-fn encoded(worker: &Worker, wish: Option<&CodingWish>, served: ServedResponse) -> ServedResponse {
+fn encode(worker: &Worker, wish: Option<&CodingWish>, served: &mut ServedResponse) {
     let compression = &worker.cache.http.compression;
-    match wish.filter(|_| !compression.codings.is_empty()) {
-        Some(wish) => ServedResponse { response: encode::encoded(compression, wish, served.response), ..served },
-        None => served,
+    if let Some(wish) = wish.filter(|_| !compression.codings.is_empty()) {
+        let response = std::mem::replace(&mut served.response, Response::new(ResponseBody::empty()));
+        served.response = encode::encoded(compression, wish, response);
     }
 }
 
@@ -389,7 +392,9 @@ async fn serve_cached(
     key: &Arc<[u8]>,
 ) -> Result<ServedResponse, Failure> {
     let served = serve::from_cache(worker, asked, key).await;
-    if let (Err(Failure::Offline { .. }), Some(uri)) = (&served, asked.uri()) {
+    if let Err(Failure::Offline { .. }) = &served
+        && let Some(uri) = asked.uri()
+    {
         worker.shared.missing.note(&uri.to_string(), &asked.fields, clock::now().as_secs());
     }
     served

@@ -62,12 +62,11 @@ pub(super) fn is_up_to_date(worker: &Worker, peer: Option<&PeerRequest>) -> bool
 }
 
 /// Adds to a response for another node of the fleet the proof that this node gave it.
-pub(super) fn proved(worker: &Worker, peer: Option<&PeerRequest>, mut served: ServedResponse) -> ServedResponse {
+pub(super) fn prove(worker: &Worker, peer: Option<&PeerRequest>, served: &mut ServedResponse) {
     if let Some((peer, siblings)) = peer.zip(worker.shared.siblings.as_ref()) {
         let status = served.response.status();
         peer.prove(siblings, status, served.response.headers_mut());
     }
-    served
 }
 
 /// Drops what another node that sent a request knows to be outdated, if one did. For its purges, waits for a moment.

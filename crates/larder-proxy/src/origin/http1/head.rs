@@ -114,11 +114,12 @@ pub(super) fn parse_trailers(octets: &[u8], field_count: usize) -> Result<Header
     }
 }
 
-/// Returns the fields, with values that share one copy of the first `len` octets.
+/// Returns the fields, with values that share one copy of the first `len` octets, and room for those that are added to
+/// a response on its way: a map that grows hashes its names again.
 fn read_fields(octets: &[u8], len: usize, parsed: &[httparse::Header<'_>]) -> Result<HeaderMap, ResponseFault> {
     let copy = Bytes::copy_from_slice(&octets[..len]);
     let base = octets.as_ptr() as usize;
-    let mut fields = HeaderMap::with_capacity(parsed.len());
+    let mut fields = HeaderMap::with_capacity(parsed.len() + ADDED_FIELD_COUNT);
     for field in parsed {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let name = name.map_err(|_| ResponseFault::Malformed("a field name contains an invalid character"))?;
@@ -161,6 +162,8 @@ impl From<httparse::Error> for ResponseFault {
 
 /// Number of fields that need no allocation to be parsed.
 const USUAL_FIELD_COUNT_MAX: usize = 128;
+/// Fields that a response can get in addition: Date, Via, Cache-Status, Connection.
+const ADDED_FIELD_COUNT: usize = 4;
 /// Octets of an empty line's beginning that an earlier read may have brought.
 const EMPTY_LINE_BYTES_MAX: usize = 3;
 
