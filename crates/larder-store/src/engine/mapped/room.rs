@@ -82,34 +82,9 @@ impl MappedState {
             None => {
                 let taken = self.space.taken_by(sectors);
                 assert!(taken <= self.used_sectors, "only used room is freed");
+                self.space.free(place, sectors);
                 self.used_sectors -= taken;
-                match self.space.spot(place, sectors, sequence) {
-                    RecordPlace::Volume(_) => {
-                        self.resting.add(place, sectors as u32, self.checkpoint.journal.noted());
-                    }
-                    RecordPlace::File(..) => self.space.free(place, sectors),
-                }
             }
-        }
-    }
-
-    /// Gives back the room of entries that the journal no longer lists.
-    fn free_rested(&mut self) {
-        let journal = &self.checkpoint.journal;
-        while let Some((place, sectors)) = self.resting.take_rested(|noted| journal.is_written_until(noted)) {
-            self.space.free(place, sectors.into());
-        }
-    }
-
-    /// Takes contiguous room for `sectors` without evicting.
-    fn take_free(&mut self, sectors: u64, site: Site) -> Option<MapPlace> {
-        self.free_rested();
-        loop {
-            if let Some(place) = self.space.take(sectors, site) {
-                return Some(place);
-            }
-            let (place, sectors) = self.resting.take_any()?;
-            self.space.free(place, sectors.into());
         }
     }
 
@@ -150,7 +125,7 @@ impl MappedState {
         assert!(sectors > 0 && self.held_back_sectors <= self.used_sectors, "what is held back is used");
         let mut evictable = self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX;
         loop {
-            if let Some(place) = self.take_free(sectors, site) {
+            if let Some(place) = self.space.take(sectors, site) {
                 return Ok(place);
             }
             let evicted = if evictable > 0 { self.evict_for(sectors) } else { None };
@@ -197,7 +172,7 @@ impl MappedState {
         let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
         // Only policies whose room does not depend on the site have groups.
         assert!(total <= self.used_sectors, "the room of what waits is promised");
-        let mut run = self.take_free(total, Site::default());
+        let mut run = self.space.take(total, Site::default());
         for &sequence in group {
             let taken = self.taken_by_write(sequence);
             let place = run.or_else(|| self.take_place(taken, Site::default()).ok());
@@ -239,7 +214,6 @@ impl MappedState {
         self.dirty.remove(sequence);
         self.used_sectors -= taken;
         if let Some(place) = place {
-            // Nothing was written there.
             self.space.free(place, sectors.into());
         }
         if dropped {

@@ -12,7 +12,6 @@ use super::{
     pace::{EvictionPace, EvictionPacer, RunFound, VolumeDemand},
     read::FoundOnMap,
     recovery::{KnownFiles, RecoveryFindings as StartFound},
-    resting::RestingRooms,
     schedule::{locality::LocalityBuffers, packets::Packetizer},
 };
 use crate::{
@@ -65,7 +64,6 @@ pub(crate) struct MappedState {
     pub(super) failed_writes: u64,
     /// The snapshot and journal with which the map survives a kill.
     pub(super) checkpoint: MapCheckpoint,
-    pub(super) resting: RestingRooms,
     /// The demand since eviction was last paced.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
@@ -129,7 +127,6 @@ impl MappedState {
             numbers: RunNumbers::new(0, NUMBERS_PER_BATCH),
             failed_writes: 0,
             checkpoint: MapCheckpoint::new(volume),
-            resting: RestingRooms::default(),
             unknown_files: None,
             demand: VolumeDemand::default(),
             waiting: TaskWaiters::default(),
@@ -262,7 +259,6 @@ impl MappedState {
         assert!(self.dirty.is_empty(), "nothing is stored before it is known what there is");
         self.map = EntryMap::new(self.map.entries_max(), self.volume.clock.now_s());
         self.space = Allocator::new(&self.volume, self.row);
-        self.resting = RestingRooms::default();
         (self.used_sectors, self.lost_sectors, self.is_recovering) = (0, 0, false);
     }
 
