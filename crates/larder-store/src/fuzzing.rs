@@ -16,6 +16,7 @@ use crate::{
             BODY_BLOCK_BYTES, BodyElsewhere, BodyPart, DecodedRecord, RecordKind, RecordMeta, RecordParts,
             RecordRefusal, body_checksums, checksum_count,
         },
+        steps,
         superblock::{LogForm, PARAMETER_COUNT, RuleEpochs, Superblock, VolumeMembership, VolumeShape},
         trailer::{self, ListWriter, ListedKind, TrailerFooter, TrailerRecord, trailer_bytes},
         unit::{UnitGenerations, UnitHeader},
@@ -54,11 +55,18 @@ const SHARED: [FuzzTarget; 6] = [
 /// Runs the target with this name.
 ///
 /// # Panics
-/// If there is no such target, or if a decoder accepted invalid bytes.
+/// If there is no such target, if a decoder accepted invalid bytes, or if it read them too often.
 pub fn run(name: &str, bytes: &[u8]) {
     let all = targets();
     let target = all.iter().find(|target| target.name == name).expect("the fuzz targets are named as these are");
-    (target.run)(bytes);
+    target.run_bounded(bytes);
+}
+
+impl FuzzTarget {
+    /// Decodes any bytes with a bound on its reads ([`steps`]), and returns whether they were accepted.
+    fn run_bounded(&self, bytes: &[u8]) -> bool {
+        steps::bounded(bytes.len(), || (self.run)(bytes))
+    }
 }
 
 const VOLUME: VolumeId = VolumeId([7; 16]);

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a [`FieldReader`] never reads past its slice; it returns `None` at the end.
 
+use super::steps;
+
 /// Reads successive fields.
 pub(crate) struct FieldReader<'a>(&'a [u8]);
 
@@ -12,6 +14,7 @@ impl<'a> FieldReader<'a> {
 
     pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, rest) = self.0.split_first_chunk::<N>()?;
+        steps::take(N);
         self.0 = rest;
         Some(*first)
     }
