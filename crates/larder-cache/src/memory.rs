@@ -219,7 +219,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
 
     /// Marks all keys as changed. Nothing is inserted or removed until the result is dropped.
     fn change_all(&self) -> Vec<MutexGuard<'_, LastChange>> {
-        let mut groups: Vec<_> = self.groups.iter().map(lock).collect();
+        let mut groups: Vec<_> = self.groups.iter().map(|group| group.lock().ignore_poison()).collect();
         let number = self.next_change();
         groups.iter_mut().for_each(|last_change| **last_change = number);
         groups
@@ -231,7 +231,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     }
 
     fn lock(&self, key: &[u8]) -> MutexGuard<'_, LastChange> {
-        lock(&self.groups[self.hasher.hash_one(key) as usize % GROUP_COUNT])
+        self.groups[self.hasher.hash_one(key) as usize % GROUP_COUNT].lock().ignore_poison()
     }
 }
 
@@ -243,10 +243,6 @@ impl<V: Weigh + Clone> fmt::Debug for MemoryCache<V> {
             .field("len", &self.len())
             .finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().ignore_poison()
 }
 
 /// Weighs values by their memory in bytes.

@@ -14,7 +14,7 @@ use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex,
         atomic::{
             AtomicU64, AtomicUsize,
             Ordering::{AcqRel, Acquire, Release},
@@ -92,7 +92,7 @@ impl ActiveKeys {
     pub fn begin(self: &Arc<Self>, key: &Arc<[u8]>) -> KeyWork {
         let index = self.shard_of(key);
         let of = {
-            let mut shard = lock(&self.shards[index]);
+            let mut shard = self.shards[index].lock().ignore_poison();
             let present = shard.iter().find(|present| present.key == *key).cloned();
             let of = present.unwrap_or_else(|| {
                 let of = Arc::new(ActiveKey::new(key, index));
@@ -108,7 +108,7 @@ impl ActiveKeys {
 
     /// Marks all work in progress on a key, which has changed or is about to.
     pub fn mark(&self, key: &[u8]) -> MarkedCommits {
-        let of = lock(&self.shards[self.shard_of(key)]).iter().find(|of| *of.key == *key).cloned();
+        let of = self.shards[self.shard_of(key)].lock().ignore_poison().iter().find(|of| *of.key == *key).cloned();
         let mut marked = MarkedCommits::default();
         of.into_iter().for_each(|of| marked.add(of));
         marked
@@ -118,7 +118,7 @@ impl ActiveKeys {
     pub fn mark_all(&self) -> MarkedCommits {
         let mut marked = MarkedCommits::default();
         for shard in &self.shards {
-            let found: Vec<_> = lock(shard).iter().cloned().collect();
+            let found: Vec<_> = shard.lock().ignore_poison().iter().cloned().collect();
             found.into_iter().for_each(|of| marked.add(of));
         }
         marked
@@ -126,7 +126,7 @@ impl ActiveKeys {
 
     /// Returns the number of keys with work in progress.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).len()).sum()
+        self.shards.iter().map(|shard| shard.lock().ignore_poison().len()).sum()
     }
 
     /// Returns whether no work is in progress.
@@ -140,7 +140,7 @@ impl ActiveKeys {
 
     /// Forgets a key without work.
     fn forget(&self, of: &Arc<ActiveKey>) {
-        let mut shard = lock(&self.shards[of.shard]);
+        let mut shard = self.shards[of.shard].lock().ignore_poison();
         // New work may have begun on it meanwhile.
         if of.work_count.load(Acquire) == 0
             && let Some(at) = shard.iter().position(|present| Arc::ptr_eq(present, of))
@@ -170,13 +170,13 @@ impl KeyWork {
     /// Returns the commits of older work that are still running although the key has changed. Wait for them before you
     /// begin a commit: they may remove the key.
     pub fn older_commits(&self) -> MarkedCommits {
-        let is_running = lock(&self.of.commits).marked_count > 0;
+        let is_running = self.of.commits.lock().ignore_poison().marked_count > 0;
         MarkedCommits { keys: is_running.then(|| Arc::clone(&self.of)).into_iter().collect() }
     }
 
     /// Begins to write what the work brought. Returns `None` if the key has changed since the work began.
     pub fn begin_commit(&self) -> Option<KeyCommit> {
-        let mut commits = lock(&self.of.commits);
+        let mut commits = self.of.commits.lock().ignore_poison();
         let is_current = self.is_current();
         commits.current_count += usize::from(is_current);
         is_current.then(|| KeyCommit { work: self.clone() })
@@ -184,7 +184,7 @@ impl KeyWork {
 
     /// Marks all other work on the key, unless the key has changed since this work began. Returns whether it did.
     pub fn outdate_others(&mut self) -> bool {
-        let mut commits = lock(&self.of.commits);
+        let mut commits = self.of.commits.lock().ignore_poison();
         let is_current = self.is_current();
         if is_current {
             self.began = self.of.mark(&mut commits);
@@ -225,7 +225,7 @@ impl KeyCommit {
 impl Clone for KeyCommit {
     /// Returns a second part of the commit, for a write that may last longer. The commit ends with its last part.
     fn clone(&self) -> Self {
-        let mut commits = lock(&self.work.of.commits);
+        let mut commits = self.work.of.commits.lock().ignore_poison();
         *commits.count_of(&self.work) += 1;
         Self { work: self.work.clone() }
     }
@@ -233,7 +233,7 @@ impl Clone for KeyCommit {
 
 impl Drop for KeyCommit {
     fn drop(&mut self) {
-        let mut commits = lock(&self.work.of.commits);
+        let mut commits = self.work.of.commits.lock().ignore_poison();
         *commits.count_of(&self.work) -= 1;
         let wakers = if commits.marked_count == 0 { std::mem::take(&mut commits.wakers) } else { Vec::new() };
         drop(commits);
@@ -264,7 +264,7 @@ impl MarkedCommits {
 
     /// Marks all work on a key.
     fn add(&mut self, of: Arc<ActiveKey>) {
-        let mut commits = lock(&of.commits);
+        let mut commits = of.commits.lock().ignore_poison();
         of.mark(&mut commits);
         let is_committed = commits.marked_count > 0;
         drop(commits);
@@ -295,7 +295,7 @@ impl ActiveKey {
 
     /// Returns whether no marked commit is running. Otherwise the task is woken when the last one ends.
     fn has_ended(&self, context: &Context<'_>) -> bool {
-        let mut commits = lock(&self.commits);
+        let mut commits = self.commits.lock().ignore_poison();
         let has_ended = commits.marked_count == 0;
         if !has_ended && !commits.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
             commits.wakers.push(context.waker().clone());
@@ -333,10 +333,6 @@ impl fmt::Debug for MarkedCommits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MarkedCommits").field("key_count", &self.keys.len()).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().ignore_poison()
 }
 
 /// Number of shards. A lookup compares the keys of one shard, so it is of the order of the keys with work in progress.

@@ -53,7 +53,7 @@ impl MemoryDevice {
 
     /// Returns an independent device with the same bytes, at the cost of a reference per page.
     pub fn snapshot(&self) -> Self {
-        let pages = self.pages.iter().map(|page| RwLock::new(read_lock(page).clone())).collect();
+        let pages = self.pages.iter().map(|page| RwLock::new(page.read().ignore_poison().clone())).collect();
         Self { pages, bounds: self.bounds }
     }
 
@@ -63,7 +63,7 @@ impl MemoryDevice {
             let (index, start) = place(offset_bytes + done_bytes as u64);
             let end = (done_bytes + PAGE_SIZE_BYTES - start).min(to.len());
             let part = &mut to[done_bytes..end];
-            match read_lock(&self.pages[index]).as_deref() {
+            match self.pages[index].read().ignore_poison().as_deref() {
                 Some(page) => part.copy_from_slice(&page[start..start + part.len()]),
                 None => part.fill(0),
             }
@@ -118,10 +118,6 @@ fn place(offset_bytes: u64) -> (usize, usize) {
     ((offset_bytes / page_size_bytes) as usize, (offset_bytes % page_size_bytes) as usize)
 }
 
-fn read_lock(page: &RwLock<Page>) -> std::sync::RwLockReadGuard<'_, Page> {
-    page.read().ignore_poison()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +126,7 @@ mod tests {
     fn only_what_was_written_takes_memory() {
         let device = MemoryDevice::new(1 << 40);
         device.write_at((1 << 39) - 512, &[7; 1024]);
-        let held = device.pages.iter().filter(|page| read_lock(page).is_some()).count();
+        let held = device.pages.iter().filter(|page| page.read().ignore_poison().is_some()).count();
         assert_eq!(held, 2);
         let mut back = [0; 2048];
         device.read_at((1 << 39) - 1024, &mut back);

@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     io,
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
 };
 
 use crate::{AlignedBuffer, Completion, Device, Transfer, in_flight::TransferBounds};
@@ -51,7 +51,7 @@ impl Device for OverlayDevice {
                 let written = Arc::clone(&self.written);
                 let patched = Completion::callback(move |outcome: io::Result<AlignedBuffer>| {
                     completion.complete(outcome.map(|mut buffer| {
-                        for (number, block) in lock(&written).range(blocks.clone()) {
+                        for (number, block) in written.lock().ignore_poison().range(blocks.clone()) {
                             let start = (number - blocks.start) as usize * block_bytes;
                             buffer.as_mut_slice()[start..start + block_bytes].copy_from_slice(block);
                         }
@@ -64,7 +64,7 @@ impl Device for OverlayDevice {
                 let outcome = self.bounds().check(offset_bytes, buffer.len());
                 if outcome.is_ok() {
                     let pieces = buffer.as_slice().chunks(self.alignment_bytes() as usize).map(Box::from);
-                    lock(&self.written).extend(self.blocks(offset_bytes, buffer.len()).zip(pieces));
+                    self.written.lock().ignore_poison().extend(self.blocks(offset_bytes, buffer.len()).zip(pieces));
                 }
                 drop(buffer);
                 completion.complete(outcome);
@@ -74,8 +74,4 @@ impl Device for OverlayDevice {
     }
 
     crate::delegate_device!(below);
-}
-
-fn lock(blocks: &Mutex<Blocks>) -> MutexGuard<'_, Blocks> {
-    blocks.lock().ignore_poison()
 }

@@ -11,7 +11,7 @@
 use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -107,13 +107,13 @@ impl Registry {
     /// Returns the registry's authentication challenge if it was seen within [`KNOWN_FOR`]. With `stale`, returns it at
     /// any age.
     pub(crate) fn challenge(&self, stale: bool) -> Option<RegistryChallenge> {
-        let known = lock(&self.challenge);
+        let known = self.challenge.lock().ignore_poison();
         known.as_ref().filter(|(at, _)| stale || at.elapsed() < KNOWN_FOR).map(|(_, challenge)| challenge.clone())
     }
 
     /// Records the registry's challenge.
     pub(crate) fn note(&self, challenge: RegistryChallenge) {
-        *lock(&self.challenge) = Some((Instant::now(), challenge));
+        *self.challenge.lock().ignore_poison() = Some((Instant::now(), challenge));
     }
 
     /// Converts the token that the mirror gave a client to the credentials that the registry expects.
@@ -132,7 +132,7 @@ impl Registry {
 impl OpenTokens {
     /// Records a token that was issued without credentials.
     pub(crate) fn insert(&self, token: &str, good_for: Duration) {
-        let mut known = lock(&self.0);
+        let mut known = self.0.lock().ignore_poison();
         let now = Instant::now();
         if known.len() >= OPEN_TOKEN_COUNT_MAX {
             known.retain(|_, until| *until > now);
@@ -147,7 +147,7 @@ impl OpenTokens {
     /// Returns whether a request carries no credentials except a token that any client can get.
     pub(crate) fn covers(&self, fields: &HeaderMap) -> bool {
         let Some(token) = bearer(fields) else { return false };
-        let until = lock(&self.0).get(digest(&SHA256, token.as_bytes()).as_ref()).copied();
+        let until = self.0.lock().ignore_poison().get(digest(&SHA256, token.as_bytes()).as_ref()).copied();
         until.is_some_and(|until| until > Instant::now())
     }
 }
@@ -175,10 +175,6 @@ fn parameter<'a>(line: &'a str, name: &str) -> Option<&'a str> {
         rest = next;
     }
     None
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().ignore_poison()
 }
 
 /// Path below `/v2/` at which clients get their tokens.

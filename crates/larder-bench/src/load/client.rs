@@ -29,7 +29,7 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Mutex, MutexGuard,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -166,7 +166,7 @@ impl Clients {
 
     async fn exchange(&self, asked: &BenchRequest, number: u64) -> FetchResult {
         let now_s = unix_time();
-        let oldest = lock(&self.under_way).first().copied().unwrap_or(number);
+        let oldest = self.under_way.lock().ignore_poison().first().copied().unwrap_or(number);
         let mut may_repeat = true;
         loop {
             let (mut connection, is_kept) = match self.connection().await {
@@ -187,7 +187,7 @@ impl Clients {
 
     async fn connection(&self) -> std::io::Result<(BenchConnection, bool)> {
         loop {
-            let kept = lock(&self.idle).pop();
+            let kept = self.idle.lock().ignore_poison().pop();
             let Some(mut connection) = kept else { break };
             if connection.sender.ready().await.is_ok() {
                 return Ok((connection, true));
@@ -198,7 +198,7 @@ impl Clients {
         let handshake = http1::Builder::new().handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(std::io::Error::other)?;
         tokio::spawn(connection);
-        let left = self.uses.as_ref().map_or(u64::MAX, |uses| uses.draw(&mut lock(&self.random)) + 1);
+        let left = self.uses.as_ref().map_or(u64::MAX, |uses| uses.draw(&mut self.random.lock().ignore_poison()) + 1);
         Ok((BenchConnection { sender, left }, false))
     }
 
@@ -284,7 +284,7 @@ impl Clients {
             };
         }
         if connection.left > 0 {
-            lock(&self.idle).push(connection);
+            self.idle.lock().ignore_poison().push(connection);
         }
         let outcome = match (is_hit, forbids_hit(asked, is_shared)) {
             (true, Some(why)) => FetchOutcome::Forbidden(FetchFault::new(why, path())),
@@ -300,10 +300,6 @@ impl Clients {
     fn breaks_off(&self, number: u64) -> bool {
         fields::breaks_off(number, self.origin_abort_share)
     }
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().ignore_poison()
 }
 
 /// The expected body of a response.
@@ -386,14 +382,14 @@ struct ListedRequest<'a>(&'a Mutex<BTreeSet<u64>>, u64);
 
 impl<'a> ListedRequest<'a> {
     fn new(list: &'a Mutex<BTreeSet<u64>>, number: u64) -> Self {
-        lock(list).insert(number);
+        list.lock().ignore_poison().insert(number);
         Self(list, number)
     }
 }
 
 impl Drop for ListedRequest<'_> {
     fn drop(&mut self) {
-        lock(self.0).remove(&self.1);
+        self.0.lock().ignore_poison().remove(&self.1);
     }
 }
 

@@ -78,20 +78,16 @@ impl BufferPool {
     pub(super) fn take(len_bytes: usize) -> Option<(PooledBuffer, Arc<Self>)> {
         let class = CLASSES.iter().position(|&(class_bytes, _)| len_bytes <= class_bytes)?;
         let pool = POOL.try_with(|pool| pool.borrow().upgrade()).ok()??;
-        let pooled = lock(&pool.free[class]).pop()?;
+        let pooled = pool.free[class].lock().ignore_poison().pop()?;
         Some((pooled, pool))
     }
 
     pub(super) fn release_room(&self, pooled: PooledBuffer) {
         let len_bytes = pooled.blocks.len() * size_of::<Block>();
         if let Some(class) = CLASSES.iter().position(|&(class_bytes, _)| len_bytes == class_bytes) {
-            lock(&self.free[class]).push(pooled);
+            self.free[class].lock().ignore_poison().push(pooled);
         }
     }
-}
-
-fn lock(free: &Mutex<Vec<PooledBuffer>>) -> std::sync::MutexGuard<'_, Vec<PooledBuffer>> {
-    free.lock().ignore_poison()
 }
 
 #[cfg(test)]
@@ -115,7 +111,7 @@ mod tests {
             }
             thread::spawn(move || drop(taken)).join().unwrap();
         }
-        let free: usize = pool.free.iter().map(|free| lock(free).len()).sum();
+        let free: usize = pool.free.iter().map(|free| free.lock().ignore_poison().len()).sum();
         assert_eq!(free, regions.len());
     }
 
