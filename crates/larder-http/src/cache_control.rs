@@ -10,7 +10,7 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
-    header::{CACHE_CONTROL, PRAGMA},
+    header::{CACHE_CONTROL, Entry, PRAGMA},
 };
 
 use crate::{
@@ -149,6 +149,20 @@ impl ResponseDirectives {
             }
         }
         found
+    }
+
+    /// Moves the fields that `private` and `no-cache` name out of a response's fields.
+    pub(crate) fn take_withheld(&self, fields: &mut HeaderMap) -> HeaderMap {
+        let mut taken = HeaderMap::new();
+        for name in &self.withheld {
+            if let Entry::Occupied(entry) = fields.entry(name) {
+                let (name, values) = entry.remove_entry_mult();
+                for value in values {
+                    taken.append(&name, value);
+                }
+            }
+        }
+        taken
     }
 
     /// Returns whether the response must not be served once it is stale (RFC 9111 4.2.4; for `s-maxage` 5.2.2.10).
@@ -307,14 +321,13 @@ impl Argument<'_> {
 /// A stored head lacks these fields. Only the client whose request fetched the response receives them (RFC 9111
 /// 5.2.2.4, 5.2.2.7).
 pub fn first_askers_own(fields: &HeaderMap, targets: &TargetList) -> HeaderMap {
-    let names = ResponseDirectives::from_fields(fields, targets).withheld;
-    if names.is_empty() {
+    let directives = ResponseDirectives::from_fields(fields, targets);
+    if directives.withheld.is_empty() {
         return HeaderMap::new();
     }
     let mut passed = fields.clone();
     strip_hop_by_hop(&mut passed);
-    let own = passed.iter().filter(|(name, _)| names.contains(name));
-    own.map(|(name, value)| (name.clone(), value.clone())).collect()
+    directives.take_withheld(&mut passed)
 }
 
 /// Adds the field names of a list. Returns false and adds nothing in the same cases as [`Argument::withholds`].

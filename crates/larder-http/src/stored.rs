@@ -97,6 +97,17 @@ impl StoredHead {
     /// Hop-by-hop fields, and those that `private` and `no-cache` name, are left out. A valid Date is added if it is
     /// missing (RFC 9110 6.6.1).
     pub fn new(received: ReceivedHead, body: BodyPlace, selecting: SelectingFields, targets: &TargetList) -> Self {
+        Self::split(received, body, selecting, targets).0
+    }
+
+    /// Creates the head to store like [`StoredHead::new`], and also returns the fields that `private` and `no-cache`
+    /// name. Only the client whose request fetched the response receives them (RFC 9111 5.2.2.4, 5.2.2.7).
+    pub fn split(
+        received: ReceivedHead,
+        body: BodyPlace,
+        selecting: SelectingFields,
+        targets: &TargetList,
+    ) -> (Self, HeaderMap) {
         let ReceivedHead { status, mut fields, request_time, response_time } = received;
         strip_hop_by_hop(&mut fields);
         let age_secs = received_age(&fields);
@@ -105,13 +116,15 @@ impl StoredHead {
         if date.is_none() {
             fields.insert(DATE, format_http_date(response_time));
         }
-        let directives = ResponseDirectives::from_fields(&fields, targets);
-        for name in &directives.withheld {
-            fields.remove(name);
+        let mut directives = ResponseDirectives::from_fields(&fields, targets);
+        let own = directives.take_withheld(&mut fields);
+        if !own.is_empty() {
+            // One of them may have been a field with directives. A stored head is read again without it.
+            directives = ResponseDirectives::from_fields(&fields, targets);
         }
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        Self::from_parts(&receipt, fields, body, selecting, targets)
+        (Self::from_parts(&receipt, fields, body, selecting, targets, &directives), own)
     }
 
     /// Moves the head's fields to their own memory; see [`crate::fields::detach`].
@@ -164,7 +177,9 @@ impl StoredHead {
             response_time: self.response_time(),
             answered_cookie: self.selecting.answered_cookie(),
         };
-        let head = Self::from_parts(&receipt, fields, self.body, self.selecting.clone(), &self.targets);
+        let directives = ResponseDirectives::from_fields(&fields, &self.targets);
+        let selecting = self.selecting.clone();
+        let head = Self::from_parts(&receipt, fields, self.body, selecting, &self.targets, &directives);
         let freshness = head.freshness.purged_like(&self.freshness);
         Some(Self { freshness, purge_count: self.purge_count, ..head })
     }
@@ -258,8 +273,8 @@ impl StoredHead {
         body: BodyPlace,
         selecting: SelectingFields,
         targets: &TargetList,
+        directives: &ResponseDirectives,
     ) -> Self {
-        let directives = ResponseDirectives::from_fields(&fields, targets);
         let has_entity_tag = single(&fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());
         Self {
             status: receipt.status,
@@ -267,7 +282,7 @@ impl StoredHead {
             request_time: receipt.request_time,
             body,
             selecting,
-            freshness: Freshness::new(receipt, &fields, &directives),
+            freshness: Freshness::new(receipt, &fields, directives),
             has_entity_tag,
             purge_count: 0,
             targets: targets.clone(),

@@ -151,7 +151,8 @@ impl AnyEngine {
     /// Removes an entry whose removal is already pending.
     pub(super) async fn remove_pending(&self, key: &[u8]) -> Result<()> {
         let _noted = NotedChange::new(self.volume(), key);
-        each!(self, engine => self.volume().fenced(pin!(engine.remove(key))).await)
+        // Boxed like a commit.
+        each!(self, engine => self.volume().fenced(Box::pin(engine.remove(key)).as_mut()).await)
     }
 
     pub(crate) async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
@@ -168,7 +169,7 @@ impl AnyEngine {
     async fn check_pending(&self) -> Result<()> {
         let volume = self.volume();
         if !volume.pending_removals.is_clear() && !volume.options.background {
-            self.retry_pending(true).await;
+            Box::pin(self.retry_pending(true)).await;
         }
         volume.check_pending()
     }

@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode};
 use super::{BodyPlace, FIELD_COUNT_MAX, Head, StoredHead};
 use crate::{
     DecodeError, SelectingFields, Timestamp, VaryMarker, VaryRule,
+    cache_control::ResponseDirectives,
     codec::{CodecReader, push_bytes, push_name, push_number, push_signed},
     freshness::Receipt,
     targeted::TargetList,
@@ -123,7 +124,8 @@ impl StoredHead {
         }
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        Ok(Self::from_parts(&receipt, fields, body, selecting, targets))
+        let directives = ResponseDirectives::from_fields(&fields, targets);
+        Ok(Self::from_parts(&receipt, fields, body, selecting, targets, &directives))
     }
 }
 

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING};
-use larder_http::{BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, cache_control, reuse};
+use larder_http::{BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, reuse};
 
 use crate::{
     cache::{
@@ -64,11 +64,10 @@ impl Fetch {
         if digest.is_some() {
             put_verified(&mut head.headers);
         }
-        let own = cache_control::first_askers_own(&head.headers, &settings.targets);
         let total_len = body.remaining();
         let received = ReceivedHead { status, fields: head.headers, request_time, response_time };
         let place_of_body = BodyPlace::Whole { len: total_len.unwrap_or(0) };
-        let head = StoredHead::new(received, place_of_body, selecting, &settings.targets);
+        let (head, own) = StoredHead::split(received, place_of_body, selecting, &settings.targets);
         let head = head.after_purges(self.flight.work.purge_count);
         let fresh = reuse::decide(&Method::GET, &HeaderMap::new(), &head, response_time, settings);
         let shareable = matches!(fresh, Reuse::Fresh { .. });

@@ -242,16 +242,19 @@ impl RouteFacts<'_> {
     /// Returns whether the request should be forwarded unchanged instead of fetching the whole response.
     fn wants_origin_itself(&self, is_stored: bool) -> bool {
         let has = |name| self.terms.fields.contains_key(name);
-        let partial = has(header::RANGE);
-        let conditional = has(header::IF_NONE_MATCH) || has(header::IF_MODIFIED_SINCE);
-        self.asks_for_itself()
-            || self.terms.directives.no_store
-            || (self.is_never_stored && !is_stored)
-            || ((partial || conditional) && !is_stored && self.is_uncollapsible)
-            || (partial && !is_stored && self.do_tags_differ)
-            || (partial && !is_stored && !self.has_store && self.is_far())
-            // A part cannot be checked, so it is not stored.
-            || (partial && !is_stored && self.knows_digest)
+        let is_partial = || has(header::RANGE);
+        let is_conditional = || has(header::IF_NONE_MATCH) || has(header::IF_MODIFIED_SINCE);
+        if self.asks_for_itself() || self.terms.directives.no_store {
+            return true;
+        }
+        if is_stored {
+            return false;
+        }
+        // A part cannot be checked against a digest, so it is not stored.
+        let passes_parts = self.do_tags_differ || self.knows_digest || (!self.has_store && self.is_far());
+        self.is_never_stored
+            || (self.is_uncollapsible && (is_partial() || is_conditional()))
+            || (passes_parts && is_partial())
     }
 
     /// Returns whether a range starts so far into a body of unknown length that a fetch of the whole body would take

@@ -119,7 +119,8 @@ impl EngineVolumes {
                 if memory_may_have(&engine, key) {
                     engine.volume().defers(|volume| volume.defer_removal(key));
                 }
-            } else if may_have(&engine, key).await {
+            // Boxed, because the state of a read would be part of every commit's.
+            } else if Box::pin(may_have(&engine, key)).await {
                 outcome = engine.remove(key).await.and(outcome);
             }
         }
