@@ -3,19 +3,23 @@
 //! Owns: the program's own defaults, and the rules that concern several settings. Files and flags are read elsewhere.
 //! Invariant: settings that pass [`RunSettings::check`] never open the proxy to other machines by accident.
 
+pub(crate) mod authority_files;
+pub(crate) mod config;
+pub(crate) mod files;
+pub(crate) mod memory_plan;
+pub(crate) mod mirrors;
 mod node_tls;
+pub(crate) mod store_path;
+pub(crate) mod tuning;
+pub(crate) mod volumes;
 
 pub(crate) use self::node_tls::NodeTlsSettings;
-use crate::{
-    failure::Failure,
-    machine,
+use self::{
     memory_plan::TotalMemory,
-    mirrors::{self, InterceptedHosts, NamedRegistry, OriginOf},
-    open_files, size,
+    mirrors::{InterceptedHosts, NamedRegistry, OriginOf},
     tuning::PolicyChoice,
-    value::BadValue,
-    volumes,
 };
+use crate::ground::{failure::Failure, machine, open_files, size, value::BadValue};
 use larder_http::rules::Rule;
 use larder_proxy::{HostLists, HostPattern, HostRules, ProxyConfig};
 use larder_store::{IoChoice, PathContent, Policy, Tuning, TuningValue, mean_entry_bytes_default};

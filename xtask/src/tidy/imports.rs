@@ -1,5 +1,5 @@
-//! Rules about imports within a crate: a layer of the store may name only the layers below it, an engine may not name
-//! another engine, and only the clock may use the system.
+//! Rules about imports within a crate: a layer of the store or of the program may name only the layers below it, an
+//! engine may not name another engine, and only the clock may use the system.
 //!
 //! Simplification: paths are compared as text. A name that a module re-exports counts as one of the module that defines
 //! it. The compiler and the rule for manifests check the boundaries between crates.
@@ -8,6 +8,7 @@ use super::{Finding, rings, source::Source};
 use std::collections::BTreeSet;
 
 const STORE: &str = "crates/larder-store/src/";
+const PROGRAM: &str = "crates/larder/src/";
 
 /// The engines. Each is the module `engine::NAME`.
 const ENGINES: [&str; 5] = ["log", "mapped", "table", "tiny", "clusters"];
@@ -26,6 +27,10 @@ const ABOVE: [(&str, &[&str]); 9] = [
     ("tuning", &["device", "format", "volume", "reader", "engine", "families", "store"]),
 ];
 
+/// The folders of the program, in the same form.
+const ABOVE_IN_PROGRAM: [(&str, &[&str]); 3] =
+    [("ground", &["settings", "run", "commands"]), ("settings", &["run", "commands"]), ("run", &["commands"])];
+
 /// The parts of the store that do no I/O, and must not name the crate of devices.
 const WITHOUT_DEVICES: [&str; 5] = ["format", "hash", "units", "clock", "tuning"];
 
@@ -38,13 +43,14 @@ const PURE: [&str; 1] = ["crates/larder-http/src/"];
 
 /// Checks one file.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
-    let module = if source.path.starts_with(STORE) { rings::module_of(&source.path) } else { None };
+    let layers = layers_of(&source.path);
+    let module = if layers.is_empty() { None } else { rings::module_of(&source.path) };
     let part = source.path.strip_prefix(STORE).map(|rest| rest.split(['/', '.']).next().unwrap_or(rest));
     let mut findings = Vec::new();
     let system_allowed =
         part.is_none_or(|part| SYSTEM_PARTS.contains(&part)) && !PURE.iter().any(|pure| source.path.starts_with(pure));
     for (first, last, statement) in statements(source) {
-        for problem in module.iter().flat_map(|module| strangers(module, &statement)) {
+        for problem in module.iter().flat_map(|module| strangers(layers, module, &statement)) {
             findings.push(Finding::new(&source.path, first + 1, problem));
         }
         let part = part.filter(|part| WITHOUT_DEVICES.contains(part) && statement.contains("larder_device"));
@@ -67,21 +73,33 @@ pub(crate) fn check_reexported(sources: &[Source]) -> Vec<Finding> {
         let path = format!("{STORE}{}.rs", module.replace("::", "/"));
         named
             .iter()
-            .filter_map(|named| stranger(module, named))
+            .filter_map(|named| stranger(&ABOVE, module, named))
             .map(|problem| Finding::new(&path, 1, problem))
             .collect()
     };
     imports.iter().flat_map(found).collect()
 }
 
-/// Returns the violations in `statement`, which is in `module`, for the parts of the store that it names.
-fn strangers(module: &str, statement: &str) -> Vec<String> {
-    rings::paths(statement, module).iter().filter_map(|path| stranger(module, &path.join("::"))).collect()
+/// The parts of a crate, each with the parts above it.
+type Layers = [(&'static str, &'static [&'static str])];
+
+/// Returns the layers of the crate that a file belongs to. None, if the crate has no order of layers.
+fn layers_of(path: &str) -> &'static Layers {
+    match path {
+        path if path.starts_with(STORE) => &ABOVE,
+        path if path.starts_with(PROGRAM) => &ABOVE_IN_PROGRAM,
+        _ => &[],
+    }
 }
 
-/// Returns the violation if `module` of the store must not name `path`.
-fn stranger(module: &str, path: &str) -> Option<String> {
-    let (part, above) = ABOVE.iter().find(|(part, _)| is_within(module, part))?;
+/// Returns the violations in `statement`, which is in `module`, for the parts of its crate that it names.
+fn strangers(layers: &Layers, module: &str, statement: &str) -> Vec<String> {
+    rings::paths(statement, module).iter().filter_map(|path| stranger(layers, module, &path.join("::"))).collect()
+}
+
+/// Returns the violation if `module` must not name `path`.
+fn stranger(layers: &Layers, module: &str, path: &str) -> Option<String> {
+    let (part, above) = layers.iter().find(|(part, _)| is_within(module, part))?;
     if let Some(above) = above.iter().find(|above| is_within(path, above)) {
         return Some(format!("`{part}` must not know `{above}`, which is above it"));
     }
@@ -141,6 +159,20 @@ mod tests {
         assert_eq!(found("volume", "use crate::{units::{engine, b}, format, storey};").len(), 0);
         assert_eq!(found("store/open", "use crate::engine::Extent;").len(), 0);
         assert_eq!(check_one("crates/larder-proxy/src/volume.rs", "use crate::engine::Extent;").len(), 0);
+    }
+
+    #[test]
+    fn folders_of_the_program_know_only_those_below_them() {
+        let found = |file: &str, text| check_one(&format!("crates/larder/src/{file}.rs"), text);
+        for (file, import, problem) in [
+            ("ground/size", "use crate::settings::tuning::A;", "`ground` must not know `settings`"),
+            ("settings/config", "use crate::{ground::size, run::report::A};", "`settings` must not know `run`"),
+            ("run/control", "fn a(b: crate::commands::exec::B) {}", "`run` must not know `commands`"),
+        ] {
+            assert!(found(file, import)[0].contains(problem), "{import}: {:?}", found(file, import));
+        }
+        assert_eq!(found("commands/exec", "use crate::{ground::size, run::control, settings::config};").len(), 0);
+        assert_eq!(found("settings", "use crate::ground::{size, value};").len(), 0);
     }
 
     #[test]

@@ -63,7 +63,7 @@ const ALLOWED_IN: [&str; 6] = [
     // Runs the documented commands in a mount namespace.
     "crates/larder/tests/it/documents/console.rs",
     // Compares the parsed example of the documentation.
-    "crates/larder/src/config/tests.rs",
+    "crates/larder/src/settings/config/tests.rs",
     // Parses the text of a mount table.
     "crates/larder-proxy/src/machine_memory.rs",
     // Replaces the path in a script.

@@ -1,7 +1,7 @@
 //! Tests of rules that concern several settings.
 
 use super::*;
-use crate::value;
+use crate::ground::value;
 use larder_proxy::Listener;
 
 fn check(change: impl FnOnce(&mut RunSettings), expected: Result<(), &str>) {

@@ -1,0 +1,260 @@
+//! `larder cluster config`: the configuration of a balancer that sends each key to one of several Larders.
+//!
+//! Owns: the flags, and the places whose keys are changed by rules, in a form for all balancers. Each balancer's module
+//! writes its text. Invariant: requests with one key under Larder's rules have one input for the balancer's hash. The
+//! reverse need not hold: keys that share an input only share a node.
+
+use super::{envoy, haproxy, nginx};
+use crate::{
+    ground::{
+        failure::Failure,
+        output,
+        value::{self, BadValue},
+    },
+    settings::{RunSettings, config},
+};
+use clap::{Args, ValueEnum};
+use http::Uri;
+use larder_http::key_rules::{KeyRule, KeyRules};
+use larder_proxy::FleetNode;
+use std::{net::SocketAddr, path::PathBuf};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  larder cluster config haproxy --nodes a=10.0.0.1:8080,b=10.0.0.2:8080
+  larder cluster config nginx --config larder.toml --nodes a=10.0.0.1:8080
+
+The balancer computes the same key as Larder: the [[key]] rules of the configuration apply to its hash. The nodes need \
+`trusted_proxies` and `ready_path`. docs/how-to/fleet.md shows three nodes.";
+
+/// The flags of `larder cluster config`.
+#[derive(Debug, Args)]
+pub(crate) struct BalancerFlags {
+    /// Balancer: haproxy (2.6 or later), nginx (1.18 or later) or envoy (1.26 or later)
+    #[arg(value_enum)]
+    balancer: Balancer,
+
+    /// Nodes, each with a name, such as a=10.0.0.1:8080,b=10.0.0.2:8080
+    #[arg(long, value_name = "NAME=HOST:PORT,..", value_delimiter = ',', required = true, value_parser = node)]
+    nodes: Vec<FleetNode>,
+
+    /// Larder's configuration file, for its key rules and the path of health checks
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Address where clients connect to the balancer
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:80", value_parser = value::listen_address)]
+    listen: SocketAddr,
+}
+
+/// The balancers for which configurations are written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Balancer {
+    Haproxy,
+    Nginx,
+    Envoy,
+}
+
+/// The content of a configuration, for every balancer.
+pub(super) struct BalancerPlan {
+    pub(super) listen: SocketAddr,
+    pub(super) nodes: Vec<FleetNode>,
+    pub(super) ready_path: Option<String>,
+    /// Whether clients use Larder as a forward proxy.
+    pub(super) forwards: bool,
+    /// The places whose keys are changed by rules. The first match counts.
+    pub(super) places: Vec<KeyPlace>,
+}
+
+/// A host and path below which keys differ from URLs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyPlace {
+    /// Host, with its port unless that is 80.
+    pub(super) host: String,
+    /// Path without a slash at its end; matches whole segments.
+    pub(super) path: String,
+    /// Host and path that replace these in keys, if a rule requires it.
+    pub(super) stands: Option<(String, String)>,
+    /// A regular expression of the names of query arguments that keys leave out.
+    pub(super) stripped: Option<String>,
+}
+
+/// Prints a configuration.
+///
+/// # Errors
+/// A usage failure for nodes or rules that cannot be written; a runtime failure if a file cannot be read.
+pub(super) fn print(flags: &BalancerFlags) -> Result<(), Failure> {
+    let mut settings = RunSettings::default();
+    if let Some(file) = &flags.config {
+        config::apply(file, &mut settings)?;
+    }
+    let plan = BalancerPlan::new(flags, &settings)?;
+    let text = match flags.balancer {
+        Balancer::Haproxy => haproxy::text(&plan),
+        Balancer::Nginx => nginx::text(&plan),
+        Balancer::Envoy => envoy::text(&plan),
+    };
+    output::print(format_args!("{text}"))
+}
+
+impl BalancerPlan {
+    fn new(flags: &BalancerFlags, settings: &RunSettings) -> Result<Self, Failure> {
+        let nodes = &flags.nodes;
+        for (at, node) in nodes.iter().enumerate() {
+            let is_same = |other: &FleetNode| (&other.host, other.port) == (&node.host, node.port);
+            if nodes[..at].iter().any(|other| other.name == node.name || is_same(other)) {
+                let problem = format!("two nodes are the same: {node}");
+                return Err(Failure::usage(problem, NODES_HELP));
+            }
+        }
+        Ok(Self {
+            listen: flags.listen,
+            nodes: nodes.clone(),
+            // Without a configuration the nodes' path is unknown, so the file names the one that they need.
+            ready_path: match flags.config {
+                Some(_) => settings.proxy.fleet.ready_path.clone(),
+                None => Some(READY_PATH.to_owned()),
+            },
+            forwards: settings.forwards(),
+            places: places(&settings.proxy.cache.http.key_rules)?,
+        })
+    }
+
+    /// Returns comment lines that say what the nodes need.
+    pub(super) fn needs(&self) -> String {
+        let checks = match &self.ready_path {
+            Some(path) => format!("network, and `ready_path = \"{path}\"` for health checks."),
+            None => {
+                "network. Without `ready_path` in their configuration, they are checked only by connecting.".to_owned()
+            }
+        };
+        format!(
+            "# Each key goes to one node, chosen by Larder's own key rules. The nodes need `trusted_proxies` with this machine's\n\
+             # {checks}\n"
+        )
+    }
+
+    /// Returns the numbers of the nodes on a ring, from their names, so that they do not depend on the order.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        let mut numbers: Vec<u32> = Vec::new();
+        for node in &self.nodes {
+            let mut number = larder_http::owner::slot_of(node.name.as_bytes()) + 1;
+            while numbers.contains(&number) {
+                number += 1;
+            }
+            numbers.push(number);
+        }
+        numbers
+    }
+}
+
+/// Returns the places whose keys are changed by the rules. Balancers speak plain HTTP with the nodes, so rules for
+/// `https://` have no effect there.
+fn places(rules: &KeyRules) -> Result<Vec<KeyPlace>, Failure> {
+    let mut places = Vec::new();
+    for rule in rules.rules() {
+        for prefix in rule.prefixes().filter(|prefix| prefix.starts_with("http://")) {
+            let (host, path) = place_of(prefix)?;
+            let stands = rule.stands().map(place_of).transpose()?;
+            places.push(KeyPlace { host, path, stands, stripped: stripped(rule)? });
+        }
+    }
+    Ok(places)
+}
+
+/// Returns host and path of a URL prefix.
+fn place_of(prefix: &str) -> Result<(String, String), Failure> {
+    let uri: Uri = prefix.parse().expect("a rule's URL was parsed");
+    let host = uri.authority().expect("a rule's URL has a host").as_str().to_owned();
+    let path = uri.path().trim_end_matches('/').to_owned();
+    check(prefix, &format!("{host}{path}"))?;
+    Ok((host, path))
+}
+
+/// Returns a regular expression of the names that a rule strips.
+fn stripped(rule: &KeyRule) -> Result<Option<String>, Failure> {
+    let mut names = Vec::new();
+    for (name, is_beginning) in rule.stripped() {
+        check(name, name)?;
+        names.push(pattern(name) + if is_beginning { "[^&=]*" } else { "" });
+    }
+    Ok(Some(names.join("|")).filter(|_| !names.is_empty()))
+}
+
+/// Refuses texts with characters that are special in one of the files.
+fn check(whole: &str, text: &str) -> Result<(), Failure> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_~.%+,:@!*()[]".contains(&byte);
+    if text.bytes().all(is_plain) {
+        return Ok(());
+    }
+    let help = "remove that [[key]] from this command's configuration; the balancer then spreads its keys by their \
+                whole URLs";
+    Err(Failure::usage(format!("a balancer's configuration cannot express this key rule: `{whole}`"), help))
+}
+
+/// Returns a regular expression that matches exactly this text, in a form that needs no escapes in any of the files.
+pub(super) fn pattern(text: &str) -> String {
+    let is_literal = |letter: char| letter.is_ascii_alphanumeric() || "/-_~%,:@!".contains(letter);
+    let parts = text.chars().map(|letter| match letter {
+        ']' => "[]]".to_owned(),
+        _ if is_literal(letter) => letter.to_string(),
+        _ => format!("[{letter}]"),
+    });
+    parts.collect()
+}
+
+/// Returns a regular expression of separators, and of the arguments that keys leave out. When its matches are removed,
+/// queries of one key become equal, whatever the number and order of such arguments. Each argument is matched with the
+/// separator after it, because not every balancer supports lookahead.
+pub(super) fn queries(stripped: &str) -> String {
+    format!("[?&](({stripped})(=[^&]*)?(&|$))+|[?&]")
+}
+
+/// Reads a node of `--nodes`.
+fn node(text: &str) -> Result<FleetNode, BadValue> {
+    value::fleet_node(text).map_err(|bad| BadValue::new(bad.problem, NODES_HELP))
+}
+
+/// The path of health checks in deploy/ and the documentation.
+const READY_PATH: &str = "/-/ready";
+
+const NODES_HELP: &str = "give each node once, such as --nodes a=10.0.0.1:8080,b=10.0.0.2:8080,c=10.0.0.3:8080";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Result<Vec<KeyPlace>, Failure> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("larder.toml");
+        std::fs::write(&file, text).unwrap();
+        let mut settings = RunSettings::default();
+        config::apply(&file, &mut settings).unwrap();
+        places(&settings.proxy.cache.http.key_rules)
+    }
+
+    #[test]
+    fn places_are_those_of_plain_http_in_order() {
+        let text = "[[key]]\nurls = [\"http://A.example/pub/\", \"https://a.example/\"]\nstrip = [\"utm_*\", \"s.id\"]\n\
+                    [[key]]\nurls = [\"http://b.example:8080\"]\nas = \"http://a.example/x\"\n";
+        let place = |host: &str, path: &str, stands: Option<(&str, &str)>, stripped: Option<&str>| KeyPlace {
+            host: host.to_owned(),
+            path: path.to_owned(),
+            stands: stands.map(|(host, path)| (host.to_owned(), path.to_owned())),
+            stripped: stripped.map(str::to_owned),
+        };
+        let expected = [
+            place("a.example", "/pub", None, Some("utm_[^&=]*|s[.]id")),
+            place("b.example:8080", "", Some(("a.example", "/x")), None),
+        ];
+        assert_eq!(rules(text).unwrap_or_default(), expected);
+    }
+
+    #[test]
+    fn rule_that_would_break_out_of_a_file_is_refused() {
+        for name in ["a'b", "a\\\"b", "a$b", "a;b", "a{b"] {
+            let text = format!("[[key]]\nurls = [\"http://a.example\"]\nstrip = [\"{name}\"]\n");
+            assert!(rules(&text).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Failures of the program: the problem, its place, and advice. A failure can have others with it.
+//!
+//! Owns: the exit codes and the shape of every error the user sees. Errors are detected elsewhere. Invariant: every
+//! failure has a help line.
+
+use crate::ground::{
+    output::{has_colours, tell},
+    size,
+};
+use miette::{Diagnostic, LabeledSpan, MietteHandler, MietteHandlerOpts, NamedSource, Report, SourceCode};
+use rustix::termios::tcgetwinsize;
+use std::{
+    env,
+    error::Error,
+    fmt::{self, Write},
+    io::{self, IsTerminal},
+    mem,
+    ops::Range,
+    path::Path,
+    process::ExitCode,
+};
+
+/// The cause of an exit, which decides the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitCause {
+    /// An external operation failed, such as on a file, a port or a device. Exit code 1.
+    Runtime,
+    /// Another process uses the store. Exit code 1.
+    StoreInUse,
+    /// The command line or the configuration is invalid. Exit code 2.
+    Usage,
+    /// The output's reader closed it. Exit code 0, without a message.
+    ReaderGone,
+}
+
+/// A failure to show to the user.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: ExitCause,
+    problem: String,
+    help: String,
+    place: Option<Box<FilePlace>>,
+    /// Failures that were found in the same run.
+    more: Vec<Failure>,
+}
+
+/// A place in a file.
+#[derive(Debug)]
+struct FilePlace {
+    source: NamedSource<String>,
+    label: LabeledSpan,
+}
+
+impl Failure {
+    /// Creates the failure of an external operation.
+    pub(crate) fn runtime(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::new(ExitCause::Runtime, problem, help)
+    }
+
+    /// Creates the failure for a store that another process uses.
+    pub(crate) fn store_in_use(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::new(ExitCause::StoreInUse, problem, help)
+    }
+
+    /// Creates the failure for invalid input of the user.
+    pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::new(ExitCause::Usage, problem, help)
+    }
+
+    /// Creates the failure for output whose reader has gone.
+    pub(crate) fn reader_gone() -> Self {
+        Self::new(ExitCause::ReaderGone, "the reader of the output closed it", "read all of it")
+    }
+
+    fn new(exit: ExitCause, problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { exit, problem: problem.into(), help: help.into(), place: None, more: Vec::new() }
+    }
+
+    /// Returns whether another process uses the store.
+    pub(crate) fn is_store_in_use(&self) -> bool {
+        self.exit == ExitCause::StoreInUse
+    }
+
+    /// Returns the failures of all these checks as one.
+    ///
+    /// # Errors
+    /// At least one check failed. It is a usage failure if any of them is.
+    pub(crate) fn all(outcomes: impl IntoIterator<Item = Result<(), Self>>) -> Result<(), Self> {
+        let mut failures = outcomes.into_iter().filter_map(Result::err);
+        let Some(mut first) = failures.next() else { return Ok(()) };
+        for mut failure in failures {
+            if failure.exit == ExitCause::Usage {
+                first.exit = ExitCause::Usage;
+            }
+            let more = mem::take(&mut failure.more);
+            first.more.push(failure);
+            first.more.extend(more);
+        }
+        Err(first)
+    }
+
+    /// Returns the problem and the advice of the first failure.
+    pub(crate) fn told(&self) -> (&str, &str) {
+        (&self.problem, &self.help)
+    }
+
+    /// Adds a place: `span` in the file `path` with the content `text`, which the report marks with a caret.
+    pub(crate) fn at(mut self, path: &Path, text: &str, span: Range<usize>, label: &str) -> Self {
+        let source = NamedSource::new(path.display().to_string(), text.to_owned());
+        let label = LabeledSpan::new_primary_with_span(Some(label.to_owned()), span);
+        self.place = Some(Box::new(FilePlace { source, label }));
+        self
+    }
+
+    /// Returns the problem of the first failure and its place in one line, and the number of further failures.
+    pub(crate) fn placed(&self) -> String {
+        let mut shown = self.problem.clone();
+        if let Some(place) = &self.place {
+            write!(shown, ": {}", place.source.name()).expect("a string takes all");
+            if let Ok(found) = place.source.read_span(place.label.inner(), 0, 0) {
+                write!(shown, ", line {}", found.line() + 1).expect("a string takes all");
+            }
+        }
+        if !self.more.is_empty() {
+            let count = size::show_things(self.more.len() as u64, "more error", "more errors");
+            write!(shown, "; {count}, which larder config check shows").expect("a string takes all");
+        }
+        shown
+    }
+
+    /// Prints the failure on standard error, unless it has no message. Returns the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        let code = match self.exit {
+            ExitCause::Runtime | ExitCause::StoreInUse => ExitCode::from(1),
+            ExitCause::Usage => ExitCode::from(2),
+            ExitCause::ReaderGone => return ExitCode::SUCCESS,
+        };
+        tell!("{}", self.shown());
+        code
+    }
+
+    /// Returns the printed text: for each failure the problem, its place if it has one, and the advice.
+    pub(crate) fn shown(mut self) -> String {
+        // An error means that a hook is already set, for example by a test harness. The report is still printed.
+        let _ = miette::set_hook(Box::new(|_| Box::new(handler())));
+        let mut more = mem::take(&mut self.more);
+        let count = 1 + more.len();
+        more.truncate(SHOWN_COUNT_MAX - 1);
+        let shown = more
+            .into_iter()
+            .fold(format!("{:?}", Report::new(self)), |shown, failure| format!("{shown}\n{:?}", Report::new(failure)));
+        match count {
+            1 => shown,
+            2..=SHOWN_COUNT_MAX => format!("{shown}\n{count} errors"),
+            _ => format!("{shown}\n{count} errors, of which the first {SHOWN_COUNT_MAX} are shown"),
+        }
+    }
+}
+
+/// Returns the handler that formats errors. It wraps lines only at a terminal, so that a path or a command in a log can
+/// be found and copied as a whole.
+fn handler() -> MietteHandler {
+    let error_output = io::stderr();
+    let is_terminal = error_output.is_terminal();
+    let columns = tcgetwinsize(&error_output).map_or(0, |size| usize::from(size.ws_col));
+    let options = MietteHandlerOpts::new().context_lines(2).wrap_lines(is_terminal).break_words(is_terminal);
+    let options = options.color(has_colours(&error_output)).unicode(!is_terminal || is_unicode_terminal());
+    options.width(if columns == 0 { COLUMNS } else { columns }).build()
+}
+
+/// Returns whether the terminal shows lines and arrows: its locale is in UTF-8, and it is not the kernel's console.
+fn is_unicode_terminal() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(env::var_os).unwrap_or_default();
+    let locale = locale.to_string_lossy().to_uppercase();
+    env::var_os("TERM").is_none_or(|name| name != "linux") && (locale.ends_with("UTF-8") || locale.ends_with("UTF8"))
+}
+
+/// Most failures that are shown at once.
+pub(crate) const SHOWN_COUNT_MAX: usize = 20;
+
+/// Columns of a terminal that does not know its width.
+const COLUMNS: usize = 80;
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl Error for Failure {}
+
+impl Diagnostic for Failure {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(&self.help))
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.place.as_ref().map(|place| &place.source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.place.as_ref().map(|place| Box::new(std::iter::once(place.label.clone())) as _)
+    }
+}

@@ -1,0 +1,42 @@
+//! Reads a `[[delay]]` section of the configuration file, which limits the rate of responses to clients.
+
+use super::{
+    section::{ConfigProblem, ConfigSection, ConfigValue},
+    values::{bytes, each},
+};
+use crate::ground::value::{self, BadValue};
+use larder_proxy::{Delay, RateSharing};
+
+/// Reads a section. A delay without a name gets one from `number`.
+pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Delay, ConfigProblem> {
+    let name = section.take("name", |value| value.parsed("a name", super::rule::name));
+    let rate = section.take("rate", |value| value.parsed("a rate", value::rate));
+    let help = "give bytes per second, such as rate = \"2MB\"";
+    let delay = Delay {
+        name: name.unwrap_or_else(|| format!("delay {number}")),
+        clients: section.take("clients", |value| each(value, "a network", value::network)).unwrap_or_default(),
+        hosts: section.take("hosts", |value| each(value, "a host", value::host_pattern)).unwrap_or_default(),
+        rate: rate.ok_or_else(|| section.missing("rate", help))?,
+        burst_bytes: section.take("burst", bytes),
+        shared: section
+            .take("for", |value: ConfigValue<'_>| value.parsed("all, each network or each client", sharing))
+            .unwrap_or_default(),
+    };
+    if let Some(fault) = delay.fault() {
+        let help = "give a delay such as rate = \"2MB\", clients = [\"10.0.0.0/8\"], for = \"each client\"";
+        return Err(section.refused(BadValue::new(fault, help)));
+    }
+    Ok(delay)
+}
+
+fn sharing(text: &str) -> Result<RateSharing, BadValue> {
+    match text {
+        "all" => Ok(RateSharing::Together),
+        "each network" => Ok(RateSharing::Network),
+        "each client" => Ok(RateSharing::Client),
+        _ => Err(BadValue::new(
+            format!("unknown value for `for`: `{text}`"),
+            "it can be all (they share the rate), each network (its clients share it) or each client",
+        )),
+    }
+}

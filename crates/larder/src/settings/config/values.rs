@@ -1,0 +1,49 @@
+//! Readers of values that several sections have: sizes, durations, paths, origins and lists.
+
+use super::section::{ConfigProblem, ConfigValue};
+use crate::ground::{
+    size,
+    value::{self, BadValue},
+};
+use larder_proxy::{HostSent, OriginUrl};
+use std::{path::PathBuf, time::Duration};
+
+pub(super) fn origin(value: ConfigValue<'_>) -> Result<OriginUrl, ConfigProblem> {
+    value.parsed("a URL", value::origin)
+}
+
+pub(super) fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
+    value.parsed_or_boolean("true, false or a host", value::host_sent)
+}
+
+pub(super) fn proxy_protocol(value: ConfigValue<'_>) -> Result<bool, ConfigProblem> {
+    value.parsed("v2 or off", value::proxy_protocol)
+}
+
+pub(super) fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem> {
+    value.parsed("a duration", crate::ground::duration::parse)
+}
+
+pub(super) fn path(value: ConfigValue<'_>) -> Result<PathBuf, ConfigProblem> {
+    value.parsed("a path", value::path)
+}
+
+pub(super) fn small_count(value: ConfigValue<'_>) -> Result<u32, ConfigProblem> {
+    value.parsed("a count", value::small_count)
+}
+
+pub(super) fn count(value: ConfigValue<'_>) -> Result<usize, ConfigProblem> {
+    value.parsed("a count", value::count)
+}
+
+pub(super) fn bytes(value: ConfigValue<'_>) -> Result<u64, ConfigProblem> {
+    value.parsed("a size", size::parse)
+}
+
+pub(super) fn each<T>(
+    value: ConfigValue<'_>,
+    what: &str,
+    parse: impl Fn(&str) -> Result<T, BadValue>,
+) -> Result<Vec<T>, ConfigProblem> {
+    value.list(&format!("a list, each member {what}"), |member| member.parsed(what, &parse))
+}

@@ -1,0 +1,191 @@
+//! Reasons why a place cannot be a store, with advice for the user.
+//!
+//! Owns: the wording. No disk is changed. Invariants: the error names the path at fault, and its advice works.
+
+use super::MissingDisk;
+use crate::ground::{failure::Failure, size};
+use larder_store::{Error, ErrorKind, PathContent, Policy, StoreOptions};
+use std::{
+    error::Error as _,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Refuses a path that cannot hold the store of `options`. `asked` is the policy given, if any.
+///
+/// # Errors
+/// A failure that names the content of the path and gives advice.
+pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&Policy>) -> Result<(), Failure> {
+    let path = options.path.display();
+    let refused = |what: String, help: String| {
+        Err(Failure::runtime(format!("cannot use {path} as the store: {what}"), format!("nothing was changed; {help}")))
+    };
+    match there {
+        PathContent::OtherFile => refused(
+            "it exists and is not a Larder store".to_owned(),
+            format!("give another --disk path, or move {path} away, and larder creates a store in its place"),
+        ),
+        PathContent::OtherDevice { what, .. } => refused(
+            format!("it holds {what}"),
+            format!("give another --disk path; larder store format {path} --force destroys the device's content"),
+        ),
+        PathContent::Nothing if is_device_path(&options.path) => refused(
+            "no such device".to_owned(),
+            "lsblk lists the devices; a store in a file cannot be under /dev".to_owned(),
+        ),
+        PathContent::Store(info) => {
+            let policy = info.policy.map_or("unknown to this version", |policy| policy.name);
+            let anew =
+                |flags: &str| format!("or replace it with an empty one: larder store format {path} {flags} --force");
+            if let Some(asked) = asked.filter(|asked| info.policy.is_none_or(|there| there != *asked)) {
+                let help =
+                    format!("start without --policy (the store has its own), {}", anew(&format!("--policy {asked}")));
+                return refused(format!("it is a store of policy {policy}, not {asked}"), help);
+            }
+            let keeps_files = info.policy.is_some_and(|policy| policy.layout.keeps_files());
+            if !keeps_files && info.size_bytes != options.size_bytes {
+                let there = info.size_bytes;
+                let asked = options.size_bytes;
+                let what = format!(
+                    "it is a store of {} ({there} bytes), not {} ({asked} bytes)",
+                    size::show(there),
+                    size::show(asked)
+                );
+                let help =
+                    format!("start without --size (the store has its own), {}", anew(&format!("--size {asked}")));
+                return refused(what, help);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether a path leads to a device, rather than to a file that could be created.
+fn is_device_path(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
+/// Describes a disk without a store although other disks have one. The disk may not be mounted, and creating a new
+/// store would hide that.
+pub(super) fn missing(path: PathBuf) -> MissingDisk {
+    let shown = path.display();
+    let why = if is_device_path(&path) {
+        "no such device".to_owned()
+    } else {
+        format!("there is no store; mount the disk, or create one with larder store format {shown} if the disk is new")
+    };
+    MissingDisk { path, why }
+}
+
+/// Returns the failure for one disk under two names.
+pub(super) fn twice(first: &Path, second: &Path) -> Failure {
+    Failure::usage(
+        format!("a disk is given twice: {} is {}", second.display(), first.display()),
+        "give each disk once; the store places one share of the keys on each",
+    )
+}
+
+/// Returns the failure for a store that does not open, with advice.
+pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
+    let shown = options.path.display();
+    let problem = format!("cannot use {shown} as the store: {error}");
+    match error.kind() {
+        ErrorKind::Invalid if !options.path.exists() => {
+            let mean = size::show(options.mean_entry_bytes);
+            let size = size::show(options.size_bytes);
+            let ranges = format!(
+                "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B \
+                 (tiny: 64B) to 1MiB"
+            );
+            Failure::usage(problem, ranges)
+        }
+        ErrorKind::Invalid => Failure::runtime(
+            problem,
+            format!(
+                "nothing was changed; if this is your store, start without --size and --policy (the store has its \
+                 own), or replace it with an empty one: larder store format {shown} --force. Otherwise choose \
+                 another --disk path"
+            ),
+        ),
+        ErrorKind::Corrupt => Failure::runtime(
+            problem,
+            format!(
+                "nothing was changed; the store is unreadable: move {shown} away, and larder creates a new one in \
+                 its place"
+            ),
+        ),
+        ErrorKind::InUse => Failure::store_in_use(
+            problem,
+            format!("stop the process that uses it (fuser -v {shown} names it); {ELSEWHERE}"),
+        ),
+        ErrorKind::Full => Failure::runtime(problem, full_help(options)),
+        _ => Failure::runtime(problem, unavailable_help(error, options)),
+    }
+}
+
+/// The advice that always helps.
+const ELSEWHERE: &str = "or choose another --disk path";
+
+/// Returns the remedy for the cause of an error of a disk.
+fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
+    let shown = options.path.display();
+    let cause = error.source().and_then(|source| source.downcast_ref::<Arc<io::Error>>()).map(|error| error.kind());
+    let folder = folder_of(options);
+    match cause {
+        Some(io::ErrorKind::ReadOnlyFilesystem) => {
+            "the file system is read-only: choose a place on another one with --disk PATH, or use --disk none for \
+             memory only"
+                .to_owned()
+        }
+        Some(io::ErrorKind::PermissionDenied) => {
+            let user = rustix::process::geteuid().as_raw();
+            format!("let the user that runs larder (uid {user}) read and write {shown} and its directory; {ELSEWHERE}")
+        }
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge) => {
+            full_help(options)
+        }
+        Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            format!("check that {} is a directory in which files can be created; {ELSEWHERE}", folder.display())
+        }
+        _ => format!("check the disk of {shown} (dmesg shows its errors); {ELSEWHERE}"),
+    }
+}
+
+/// Returns the remedy for a lack of room.
+fn full_help(options: &StoreOptions) -> String {
+    let size = size::show(options.size_bytes);
+    let folder = folder_of(options).display();
+    format!("make room for {size} (df -h {folder} shows the free space), give a smaller --size; {ELSEWHERE}")
+}
+
+fn folder_of(options: &StoreOptions) -> &Path {
+    options.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At stake: an operator who makes room on a disk because another larder uses the store.
+    #[test]
+    fn each_cause_has_its_own_remedy() {
+        let options = StoreOptions::new("/t/s.larder", 1_000_000_000);
+        let of = |kind: io::ErrorKind| Error::io(ErrorKind::Unavailable, "cannot write", kind.into());
+        let in_use = Error::new(ErrorKind::InUse, "the volume is busy: x");
+        let full = Error::new(ErrorKind::Full, "no room for the volume");
+        for (error, remedy) in [
+            (full, "make room for 1 GB (df -h /t shows"),
+            (in_use, "stop the process that uses it (fuser -v /t/s.larder names it)"),
+            (of(io::ErrorKind::PermissionDenied), "let the user that runs larder"),
+            (of(io::ErrorKind::StorageFull), "make room for 1 GB (df -h /t shows"),
+            (of(io::ErrorKind::NotFound), "check that /t is a directory"),
+            (of(io::ErrorKind::Other), "dmesg shows its errors"),
+        ] {
+            let failure = open_failure(&error, &options);
+            let (_, help) = failure.told();
+            assert!(help.contains(remedy) && help.ends_with("choose another --disk path"), "{help}");
+        }
+    }
+}
