@@ -8,15 +8,14 @@
 #   tests/real/cluster.sh                     haproxy, nginx, edge, siblings, and envoy if ENVOY is a program
 #   FRONTS="haproxy" tests/real/cluster.sh    only this one
 #   FRONTS="purges" tests/real/cluster.sh     only the purges
-#   FRONTS="redis nats" tests/real/cluster.sh the purges by Redis Streams and by NATS JetStream, which restart meanwhile
+#   FRONTS="redis nats" tests/real/cluster.sh the purges by Redis Streams and by NATS JetStream, which restart meanwhile;
+#                                             also rediss (TLS) and redis+sentinel. Needs the features log-redis, log-nats
 #   ENVOY=/path/to/envoy tests/real/cluster.sh
 . "$(dirname "$0")/stage.sh"
 PATH=$PATH:/usr/sbin
 case "${FRONTS:-}" in
   purges | siblings) need python3:python3 curl:curl ;;
-  redis) need python3:python3 curl:curl redis-server:redis-server ;;
-  nats) need python3:python3 curl:curl nats-server:nats-server ;;
-  "redis nats") need python3:python3 curl:curl redis-server:redis-server nats-server:nats-server ;;
+  *redis* | *nats*) need python3:python3 curl:curl openssl:openssl redis-server:redis-server nats-server:nats-server ;;
   *) need python3:python3 curl:curl haproxy:haproxy nginx:nginx ;;
 esac
 ENVOY=${ENVOY:-$(command -v envoy || true)}
@@ -213,15 +212,38 @@ is_sure() { [ "$(reads "$1" larder_fleet_doubt)" = 0 ]; }
 # start_log: starts the program that keeps the shared log, with the entries that it had before
 start_log() {
   mkdir -p "$stage/log-$front"
+  local redis=(redis-server --bind 127.0.0.1 --dir "$stage/log-$front" --appendonly yes --appendfsync always --save '')
   case $front in
-    redis)
-      redis-server --bind 127.0.0.1 --port "$log_port" --dir "$stage/log-redis" --appendonly yes --appendfsync always \
-        --save '' >"$stage/redis.log" 2>&1 & ;;
+    redis) "${redis[@]}" --port "$log_port" >"$stage/$front.log" 2>&1 & ;;
+    rediss)
+      "${redis[@]}" --port 0 --tls-port "$log_port" --tls-auth-clients no --tls-cert-file "$stage/log.pem" \
+        --tls-key-file "$stage/log.key" --tls-ca-cert-file "$stage/log.pem" >"$stage/$front.log" 2>&1 & ;;
+    redis+sentinel) "${redis[@]}" --port "$sentinel_master_port" >"$stage/$front.log" 2>&1 & ;;
     nats) nats-server -a 127.0.0.1 -p "$log_port" -js -sd "$stage/log-nats" >"$stage/nats.log" 2>&1 & ;;
   esac
   log_pid=$!
   pids+=("$log_pid")
-  await 10 answers "$log_port" || { echo "$front did not start" >&2; exit 1; }
+  await 10 answers "${sentinel_master_port:-$log_port}" || { echo "$front did not start" >&2; exit 1; }
+}
+
+# prepare_log: makes the certificate for TLS, which is its own CA, or starts a Sentinel
+prepare_log() {
+  log_port=$(free_port)
+  sentinel_master_port=
+  case $front in
+    rediss)
+      openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=log -addext subjectAltName=IP:127.0.0.1 \
+        -addext basicConstraints=critical,CA:FALSE -keyout "$stage/log.key" -out "$stage/log.pem" 2>/dev/null
+      export SSL_CERT_FILE=$stage/log.pem ;;
+    redis+sentinel)
+      sentinel_master_port=$(free_port)
+      mkdir -p "$stage/sentinel"
+      echo "sentinel monitor main 127.0.0.1 $sentinel_master_port 1" > "$stage/sentinel/sentinel.conf"
+      redis-server "$stage/sentinel/sentinel.conf" --sentinel --bind 127.0.0.1 --port "$log_port" \
+        --dir "$stage/sentinel" >"$stage/sentinel.log" 2>&1 &
+      pids+=("$!")
+      await 10 answers "$log_port" || { echo "the Sentinel did not start" >&2; exit 1; } ;;
+  esac
 }
 
 # applied_within PREFIX: waits until a purge is applied on node b, and says the milliseconds that this took
@@ -243,9 +265,9 @@ check_purges() {
   (umask 077; echo "the secret of three nodes" > "$stage/fleet.secret")
   by="nodes = [$(IFS=,; echo "${nodes[*]}")]"
   if [ "$front" != purges ]; then
-    log_port=$(free_port)
+    prepare_log
     start_log
-    by="log = \"$front://127.0.0.1:$log_port/larder-purges\""
+    by="log = \"$front://127.0.0.1:$log_port${sentinel_master_port:+/main}/larder-purges\""
   fi
   for name in a b c; do
     cat > "$stage/fleet-$name.toml" <<T
@@ -306,6 +328,6 @@ check_log_restart() {
 }
 
 for front in $fronts; do
-  case $front in purges | redis | nats) check_purges ;; *) check_front ;; esac
+  case $front in purges | redis* | nats) check_purges ;; *) check_front ;; esac
 done
 summary

@@ -20,6 +20,7 @@ pub(crate) mod peers;
 mod reading;
 pub(crate) mod secret;
 pub(crate) mod serving;
+#[cfg_attr(not(feature = "log-nats"), expect(dead_code, reason = "only the clients use some parts"))]
 pub(crate) mod shared_log;
 pub(crate) mod tls;
 

@@ -204,7 +204,7 @@ impl Fleet {
             }
             (None, _) => None,
             (Some(_), None) => Some("the fleet has a log of purges, and this node has no name".to_owned()),
-            (Some(_), Some(_)) => self.link_fault(),
+            (Some(log), Some(_)) => self.link_fault().or_else(|| log.system.absence()),
         }
     }
 
@@ -288,6 +288,7 @@ const NODE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LogSystem;
 
     #[test]
     fn nodes_have_a_name_a_host_and_a_port() {
@@ -317,7 +318,8 @@ mod tests {
         let log = || Some("redis://h".parse().unwrap());
         let dns = || Some("nodes.example:80".parse().unwrap());
         let with_log = Fleet { log: log(), ..good.clone() };
-        assert_eq!((with_log.fault(), with_log.log_names()), (None, vec!["redis://h:6379/larder-purges".into()]));
+        assert_eq!(with_log.fault(), LogSystem::Redis.absence());
+        assert_eq!(with_log.log_names(), [Box::<str>::from("redis://h:6379/larder-purges")]);
         let many: Vec<String> = (1..=257).map(|port| format!("a{port}=h:{port}")).collect();
         for (fleet, why) in [
             (fleet(&["b=h:1"]), "this node is not among"),

@@ -4,16 +4,18 @@ use std::{fmt, str::FromStr};
 
 use super::fleet::host_and_port;
 
-/// A stream that carries the purges of a fleet, in the form `redis://HOST:PORT/STREAM` or `nats://HOST:PORT/STREAM`.
-/// Port and stream can be omitted.
+/// A stream that carries the purges of a fleet, in the form `SCHEME://HOST:PORT/STREAM`. Port and stream can be
+/// omitted. Several servers are separated by commas. Those of Sentinels are followed by the master: `/MASTER/STREAM`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedLog {
     /// The program that keeps the stream.
     pub system: LogSystem,
-    /// A name, an IPv4 address, or an IPv6 address in brackets.
-    pub host: String,
-    /// The port of the program.
-    pub port: u16,
+    /// Whether connections use TLS. The certificates must be signed by a CA that the system trusts.
+    pub has_tls: bool,
+    /// The hosts and ports of the servers. A host is a name, an IPv4 address, or an IPv6 address in brackets.
+    pub servers: Vec<(String, u16)>,
+    /// The name of the master, if the servers are Sentinels. Otherwise empty.
+    pub master: String,
     /// The name of the stream.
     pub stream: String,
 }
@@ -23,6 +25,8 @@ pub struct SharedLog {
 pub enum LogSystem {
     /// Redis Streams, since Redis 5.
     Redis,
+    /// Redis Streams on the server that Redis Sentinels call the master.
+    Sentinel,
     /// NATS JetStream.
     Nats,
 }
@@ -32,18 +36,26 @@ pub enum LogSystem {
 pub struct InvalidSharedLog(String);
 
 impl LogSystem {
-    fn scheme(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Nats => "nats",
-        }
-    }
-
     fn default_port(self) -> u16 {
         match self {
             Self::Redis => 6379,
+            Self::Sentinel => 26379,
             Self::Nats => 4222,
         }
+    }
+
+    /// Returns the reason why this program cannot use the system, if it was built without the client.
+    pub(crate) fn absence(self) -> Option<String> {
+        self.absence_among(FEATURES)
+    }
+
+    fn absence_among(self, features: &[&str]) -> Option<String> {
+        let (name, feature) = match self {
+            Self::Redis | Self::Sentinel => ("Redis", "log-redis"),
+            Self::Nats => ("NATS", "log-nats"),
+        };
+        let why = || format!("this larder has no client for {name}: it was built without the feature {feature}");
+        (!features.contains(&feature)).then(why)
     }
 }
 
@@ -56,27 +68,50 @@ impl FromStr for SharedLog {
             return Err(InvalidSharedLog("the address of the log contains credentials".to_owned()));
         }
         let bad = |why: &str| InvalidSharedLog(format!("{why}: `{text}`"));
-        let systems = [LogSystem::Redis, LogSystem::Nats];
-        let found = systems.iter().find_map(|system| Some((*system, text.strip_prefix(system.scheme())?)));
-        let found = found.and_then(|(system, rest)| Some((system, rest.strip_prefix("://")?)));
-        let (system, rest) = found.ok_or_else(|| bad("the log is neither redis:// nor nats://"))?;
-        let (address, stream) = rest.split_once('/').unwrap_or((rest, ""));
-        let has_port = address.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-        let with_port = if has_port { address.to_owned() } else { format!("{address}:{}", system.default_port()) };
-        let (host, port) =
-            host_and_port(&with_port).map_err(|why| bad(&format!("the log's address is wrong, {why}")))?;
+        let (scheme, rest) = text.split_once("://").unwrap_or_default();
+        let found = SCHEMES.iter().find(|(known, ..)| *known == scheme);
+        let &(_, system, has_tls) = found.ok_or_else(|| {
+            let schemes: Vec<&str> = SCHEMES.iter().map(|(scheme, ..)| *scheme).collect();
+            bad(&format!("the log is none of {}", schemes.join("://, ") + "://"))
+        })?;
+        let (addresses, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let address_of = |address: &str| {
+            let has_port = address.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+            let with_port = if has_port { address.to_owned() } else { format!("{address}:{}", system.default_port()) };
+            host_and_port(&with_port).map_err(|why| bad(&format!("the log's address is wrong, {why}")))
+        };
+        let servers: Vec<(String, u16)> = addresses.split(',').map(address_of).collect::<Result<_, _>>()?;
+        if system == LogSystem::Redis && servers.len() > 1 {
+            return Err(bad("several servers of Redis need Sentinels (redis+sentinel://)"));
+        }
+        let (master, stream) = match system {
+            LogSystem::Sentinel => path.split_once('/').unwrap_or((path, "")),
+            LogSystem::Redis | LogSystem::Nats => ("", path),
+        };
+        if system == LogSystem::Sentinel && !is_name(master, b"-_.") {
+            return Err(bad("the address of Sentinels has no name of a master (redis+sentinel://HOST/MASTER)"));
+        }
         let stream = if stream.is_empty() { DEFAULT_STREAM } else { stream };
-        let is_name = |octet: u8| octet.is_ascii_alphanumeric() || b"-_".contains(&octet);
-        if stream.len() > STREAM_NAME_LEN_MAX || !stream.bytes().all(is_name) {
+        if !is_name(stream, b"-_") {
             return Err(bad("the name of a stream consists of at most 64 letters, digits, - and _"));
         }
-        Ok(Self { system, host, port, stream: stream.to_owned() })
+        Ok(Self { system, has_tls, servers, master: master.to_owned(), stream: stream.to_owned() })
     }
+}
+
+fn is_name(text: &str, more: &[u8]) -> bool {
+    let is_part = |octet: u8| octet.is_ascii_alphanumeric() || more.contains(&octet);
+    !text.is_empty() && text.len() <= NAME_LEN_MAX && text.bytes().all(is_part)
 }
 
 impl fmt::Display for SharedLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}/{}", self.system.scheme(), self.host, self.port, self.stream)
+        let Self { system, has_tls, servers, master, stream } = self;
+        let is_own = |(_, other, tls): &&(&str, LogSystem, bool)| (other, tls) == (system, has_tls);
+        let scheme = SCHEMES.iter().find(is_own).map_or("", |(scheme, ..)| scheme);
+        let servers: Vec<String> = servers.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let slash = if master.is_empty() { "" } else { "/" };
+        write!(f, "{scheme}://{}{slash}{master}/{stream}", servers.join(","))
     }
 }
 
@@ -88,28 +123,68 @@ impl fmt::Display for InvalidSharedLog {
 
 impl std::error::Error for InvalidSharedLog {}
 
+/// The schemes of addresses, with their programs, and whether they mean TLS.
+const SCHEMES: [(&str, LogSystem, bool); 6] = [
+    ("redis", LogSystem::Redis, false),
+    ("rediss", LogSystem::Redis, true),
+    ("redis+sentinel", LogSystem::Sentinel, false),
+    ("rediss+sentinel", LogSystem::Sentinel, true),
+    ("nats", LogSystem::Nats, false),
+    ("tls", LogSystem::Nats, true),
+];
+/// The features of this build that add clients.
+const FEATURES: &[&str] = &[
+    #[cfg(feature = "log-redis")]
+    "log-redis",
+    #[cfg(feature = "log-nats")]
+    "log-nats",
+];
 const DEFAULT_STREAM: &str = "larder-purges";
-const STREAM_NAME_LEN_MAX: usize = 64;
+const NAME_LEN_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn address_names_a_program_a_host_and_a_stream() {
+    fn build_without_a_client_names_the_feature_that_adds_it() {
+        let both = ["log-redis", "log-nats"];
+        for (system, feature) in
+            [(LogSystem::Redis, both[0]), (LogSystem::Sentinel, both[0]), (LogSystem::Nats, both[1])]
+        {
+            assert_eq!(system.absence_among(&both), None);
+            let others: Vec<&str> = both.into_iter().filter(|other| *other != feature).collect();
+            for features in [&[][..], &others] {
+                let told = system.absence_among(features).unwrap();
+                assert!(told.ends_with(&format!("without the feature {feature}")), "{told}");
+            }
+        }
+    }
+
+    #[test]
+    fn address_names_a_program_its_servers_and_a_stream() {
         for (text, shown) in [
             ("redis://10.0.0.9", "redis://10.0.0.9:6379/larder-purges"),
             ("redis://bus.example:6380/", "redis://bus.example:6380/larder-purges"),
             ("nats://bus.example/site_1", "nats://bus.example:4222/site_1"),
             ("nats://[fd00::1]", "nats://[fd00::1]:4222/larder-purges"),
             ("nats://[fd00::1]:4223/x", "nats://[fd00::1]:4223/x"),
+            ("nats://a,b:4223/x", "nats://a:4222,b:4223/x"),
+            ("rediss://h", "rediss://h:6379/larder-purges"),
+            ("tls://h", "tls://h:4222/larder-purges"),
+            ("redis+sentinel://a,b/main", "redis+sentinel://a:26379,b:26379/main/larder-purges"),
+            ("rediss+sentinel://a:1/main/x", "rediss+sentinel://a:1/main/x"),
         ] {
             assert_eq!(text.parse::<SharedLog>().map(|log| log.to_string()), Ok(shown.to_owned()));
         }
         for (text, why) in [
-            ("kafka://h:1", "neither redis:// nor nats://"),
-            ("redis:h:1", "neither redis"),
-            ("10.0.0.9:6379", "neither redis"),
+            ("kafka://h:1", "none of redis://, rediss://, redis+sentinel://, rediss+sentinel://, nats://, tls://"),
+            ("redis:h:1", "none of redis"),
+            ("10.0.0.9:6379", "none of redis"),
+            ("redis://a,b", "need Sentinels"),
+            ("nats://a,", "host is not"),
+            ("redis+sentinel://a", "no name of a master"),
+            ("redis+sentinel://a/main/x/y", "name of a stream"),
             ("redis://", "host is not"),
             ("redis://h:0", "not a port"),
             ("redis://h:x", "not a port"),

@@ -1,4 +1,4 @@
-//! Opens connections to other nodes, and to programs that keep a shared log.
+//! Opens connections to other nodes.
 
 use std::{io, time::Duration};
 
@@ -26,6 +26,6 @@ pub(super) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 /// Time in which a machine must accept a connection.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// Time in which a machine must respond, in addition to its wait for a purge.
 pub(super) const RESPONSE_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! The shared log of a fleet: a stream of Redis or NATS. Each node appends its purges to it, and reads those of all.
 //!
 //! Owns: when entries are missing, and what follows from that. `entry` has the entries, `redis` and `nats` the programs
-//! that keep them, `sending` appends.
+//! that keep them (by client libraries, so each needs a feature), `sending` appends.
 //!
 //! Invariants: the entry at this node's position must still be in the stream, unchanged. Otherwise entries after it may
 //! be missing too, and all that is stored must be validated. If the entry is gone while older ones are there, the
@@ -13,27 +13,31 @@
 //! one. An entry of a form that no Larder writes is skipped, and so is one that is appended again (`seen`).
 
 mod entry;
+#[cfg(feature = "log-nats")]
 mod nats;
+#[cfg(feature = "log-redis")]
 mod redis;
 mod seen;
 pub(super) mod sending;
-mod socket;
 pub(crate) mod stream;
 
 use std::time::Duration;
 
+#[cfg(feature = "log-nats")]
+use self::nats::NatsStream;
+#[cfg(feature = "log-redis")]
+use self::redis::RedisStream;
 use self::{
     entry::{EntryContent, LogEntry},
-    nats::NatsStream,
-    redis::RedisStream,
     seen::SeenEntries,
     stream::{ENTRY_BYTES_MAX, EntryOctets, SharedLogLink, StreamEntry},
 };
 use super::{connecting::RESPONSE_PATIENCE, link::FleetLink, secret};
+#[cfg(any(feature = "log-redis", feature = "log-nats"))]
+use crate::config::LogSystem;
 use crate::{
     cache::purges::{LogPosition, LogSlice, Purge, PurgeMode, PurgeScope, Purges},
     clock,
-    config::LogSystem,
 };
 
 /// The shared log, as one reader or writer sees it.
@@ -47,7 +51,9 @@ pub(super) struct SharedLogClient {
 
 /// A connection to a stream.
 enum StreamClient {
+    #[cfg(feature = "log-redis")]
     Redis(Box<RedisStream>),
+    #[cfg(feature = "log-nats")]
     Nats(Box<NatsStream>),
 }
 
@@ -219,48 +225,65 @@ impl SharedLogClient {
     }
 }
 
+#[cfg_attr(
+    not(any(feature = "log-redis", feature = "log-nats")),
+    expect(unused_variables, reason = "a build without clients has no connections")
+)]
 impl StreamClient {
     async fn connect(link: &SharedLogLink) -> Result<Self, String> {
         let log = &link.log;
         let credentials = link.credentials.as_ref();
-        Ok(match log.system {
-            LogSystem::Redis => Self::Redis(Box::new(RedisStream::connect(log, credentials).await?)),
-            LogSystem::Nats => Self::Nats(Box::new(NatsStream::connect(log, credentials, STREAM_COUNT_MAX).await?)),
-        })
+        match log.system {
+            #[cfg(feature = "log-redis")]
+            LogSystem::Redis | LogSystem::Sentinel => {
+                RedisStream::connect(log, credentials).await.map(|redis| Self::Redis(Box::new(redis)))
+            }
+            #[cfg(feature = "log-nats")]
+            LogSystem::Nats => {
+                NatsStream::connect(log, credentials, STREAM_COUNT_MAX).await.map(|nats| Self::Nats(Box::new(nats)))
+            }
+            #[cfg(not(all(feature = "log-redis", feature = "log-nats")))]
+            system => Err(system.absence().unwrap_or_default()),
+        }
     }
 
+    /// Returns the number of the first entry.
     async fn first(&mut self) -> Result<Option<u64>, String> {
-        match self {
-            Self::Redis(redis) => in_time(Duration::ZERO, redis.first()).await,
-            Self::Nats(nats) => in_time(Duration::ZERO, nats.first()).await,
-        }
+        Ok(self.after(0, 1, Duration::ZERO).await?.first().map(|first| first.number))
     }
 
+    /// Returns the last entry.
     async fn last(&mut self) -> Result<Option<StreamEntry>, String> {
-        match self {
-            Self::Redis(redis) => in_time(Duration::ZERO, redis.last()).await,
-            Self::Nats(nats) => in_time(Duration::ZERO, nats.last()).await,
+        match *self {
+            #[cfg(feature = "log-redis")]
+            Self::Redis(ref mut redis) => in_time(Duration::ZERO, redis.last()).await,
+            #[cfg(feature = "log-nats")]
+            Self::Nats(ref mut nats) => in_time(Duration::ZERO, nats.last()).await,
         }
     }
 
+    /// Returns the entry with a number.
     async fn at(&mut self, number: u64) -> Result<Option<StreamEntry>, String> {
-        match self {
-            Self::Redis(redis) => in_time(Duration::ZERO, redis.at(number)).await,
-            Self::Nats(nats) => in_time(Duration::ZERO, nats.at(number)).await,
-        }
+        let next = self.after(number.saturating_sub(1), 1, Duration::ZERO).await?.pop();
+        Ok(next.filter(|entry| entry.number == number && entry.octets != EntryOctets::Removed))
     }
 
+    /// Returns at most `count` entries after a number, from the first one if it is 0. Waits for one if there is none.
     async fn after(&mut self, number: u64, count: usize, wait: Duration) -> Result<Vec<StreamEntry>, String> {
-        match self {
-            Self::Redis(redis) => in_time(wait, redis.after(number, count, wait)).await,
-            Self::Nats(nats) => in_time(wait, nats.after(number, count, wait)).await,
+        match *self {
+            #[cfg(feature = "log-redis")]
+            Self::Redis(ref mut redis) => in_time(wait, redis.after(number, count, wait)).await,
+            #[cfg(feature = "log-nats")]
+            Self::Nats(ref mut nats) => in_time(wait, nats.after(number, count, wait)).await,
         }
     }
 
     async fn append(&mut self, text: &str) -> Result<(), String> {
-        match self {
-            Self::Redis(redis) => in_time(Duration::ZERO, redis.append(text, STREAM_COUNT_MAX)).await,
-            Self::Nats(nats) => in_time(Duration::ZERO, nats.append(text)).await,
+        match *self {
+            #[cfg(feature = "log-redis")]
+            Self::Redis(ref mut redis) => in_time(Duration::ZERO, redis.append(text, STREAM_COUNT_MAX)).await,
+            #[cfg(feature = "log-nats")]
+            Self::Nats(ref mut nats) => in_time(Duration::ZERO, nats.append(text)).await,
         }
     }
 }

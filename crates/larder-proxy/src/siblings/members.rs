@@ -307,26 +307,26 @@ mod tests {
         let siblings = Siblings::new(&fleet, &"a".into(), &secret, &own, 0).unwrap();
         let key = |number: u32| primary_key("http", "a.example", &format!("/{number}")).unwrap();
         let owners = || {
-            let named = |number| siblings.owner(&key(number), 0).map_or("own".into(), |node| node.name.clone());
-            (0..100).map(named).collect::<std::collections::BTreeSet<Box<str>>>().into_iter().collect::<Vec<_>>()
+            let named = |number| siblings.owner(&key(number), 0).map_or("own".to_owned(), |node| node.name.to_string());
+            (0..100).map(named).collect::<std::collections::BTreeSet<String>>().into_iter().collect::<Vec<_>>()
         };
-        assert_eq!(owners(), ["own".into()], "nothing is known");
+        assert_eq!(owners(), ["own"], "nothing is known");
         siblings.resolve(&name, &dns).await.unwrap();
-        assert_eq!(owners(), ["127.0.0.3:8080".into(), "own".into()]);
+        assert_eq!(owners(), ["127.0.0.3:8080", "own"]);
         let node = (0..100).find_map(|number| siblings.owner(&key(number), 0)).unwrap();
         node.note(SiblingOutcome::Unreachable(""));
         addresses.lock().unwrap().push(Ipv4Addr::new(127, 0, 0, 2));
         siblings.resolve(&name, &dns).await.unwrap();
-        assert_eq!(owners(), ["127.0.0.2:8080".into(), "own".into()], "a node that is out stays out");
+        assert_eq!(owners(), ["127.0.0.2:8080", "own"], "a node that is out stays out");
         node.readmit();
-        assert_eq!(owners(), ["127.0.0.2:8080".into(), "127.0.0.3:8080".into(), "own".into()]);
+        assert_eq!(owners(), ["127.0.0.2:8080", "127.0.0.3:8080", "own"]);
         // An error of the name server changes nothing.
         addresses.lock().unwrap().clear();
         assert!(siblings.resolve(&name, &dns).await.is_err());
         assert_eq!(owners().len(), 3);
         *addresses.lock().unwrap() = vec![Ipv4Addr::new(127, 0, 0, 2)];
         siblings.resolve(&name, &dns).await.unwrap();
-        assert_eq!(owners(), ["127.0.0.2:8080".into()], "this node is not among them");
+        assert_eq!(owners(), ["127.0.0.2:8080"], "this node is not among them");
         assert!(siblings.is_own_name("127.0.0.1:8080") && !siblings.is_own_name("a"));
     }
 

@@ -145,7 +145,8 @@ fn check(settings: &mut RunSettings) -> Result<(), Failure> {
 
 /// Prints diagnostics on standard error: warnings, or the selection in `LARDER_LOG`.
 fn start_diagnostics() {
-    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    // The client of NATS logs each failed connection as an error. Larder itself reports a log that cannot be read.
+    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("warn,async_nats=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

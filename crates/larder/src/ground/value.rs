@@ -226,8 +226,8 @@ pub(crate) fn fleet_name(text: &str) -> Result<FleetName, BadValue> {
 
 /// Parses the address of a log of purges that all nodes share.
 pub(crate) fn shared_log(text: &str) -> Result<SharedLog, BadValue> {
-    let help = "a log is a stream of Redis or NATS, such as redis://10.0.0.9:6379/larder-purges; credentials belong in \
-                `log_credentials_file`";
+    let help = "a log is a stream of Redis or NATS, such as redis://10.0.0.9:6379/larder-purges or \
+                nats://a:4222,b:4222/larder-purges; credentials belong in `log_credentials_file`";
     text.parse().map_err(|error: InvalidSharedLog| BadValue::new(error.to_string(), help))
 }
 

@@ -11,6 +11,7 @@ pub(crate) struct SharedLogLink {
 }
 
 /// The credentials for the program that keeps the log.
+#[derive(Clone)]
 pub(crate) struct LogCredentials {
     pub(super) user: Option<String>,
     pub(super) password: String,

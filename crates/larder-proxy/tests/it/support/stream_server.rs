@@ -39,8 +39,8 @@ struct ServerEntry {
 
 struct ServerConnection {
     socket: TcpStream,
-    /// Whether it gets the entries as messages of NATS.
-    is_subscribed: bool,
+    /// The identity of its subscription to the entries, as messages of NATS.
+    news: Option<String>,
 }
 
 impl StreamServer {
@@ -87,7 +87,7 @@ impl StreamServer {
                 if !state.is_up {
                     return;
                 }
-                state.connections.push(ServerConnection { socket: socket.try_clone().unwrap(), is_subscribed: false });
+                state.connections.push(ServerConnection { socket: socket.try_clone().unwrap(), news: None });
                 drop(state);
                 thread::spawn(move || server.serve(socket));
             }
@@ -141,10 +141,10 @@ impl StreamServer {
         let mut state = self.lock();
         state.last += 1;
         let number = state.last;
-        for connection in state.connections.iter_mut().filter(|connection| connection.is_subscribed) {
+        for ServerConnection { socket, news } in &mut state.connections {
+            let Some(news) = news else { continue };
             // An error shows in the connection's own thread.
-            let _ = write!(connection.socket, "MSG purges 2 {}\r\n", text.len());
-            let _ = connection.socket.write_all(&[&text[..], b"\r\n"].concat());
+            let _ = socket.write_all(&message("purges", news, &text));
         }
         state.entries.push(ServerEntry { number, text });
         drop(state);
@@ -156,7 +156,7 @@ impl StreamServer {
         let reader = BufReader::new(socket.try_clone().unwrap());
         // Whatever ends the connection, the client opens another.
         let _ = match self.system {
-            LogSystem::Redis => self.serve_redis(reader, socket),
+            LogSystem::Redis | LogSystem::Sentinel => self.serve_redis(reader, socket),
             LogSystem::Nats => self.serve_nats(reader, socket),
         };
     }
@@ -181,15 +181,12 @@ impl StreamServer {
                     let number = self.append(text.as_bytes().to_vec());
                     bulk(&format!("{number}-0"))
                 }
-                ["XRANGE", "purges", "-", "+", "COUNT", "1"] => self.list(|all| all.get(..1).unwrap_or(all)),
-                ["XREVRANGE", "purges", "+", "-", "COUNT", "1"] => self.list(|all| &all[all.len().saturating_sub(1)..]),
-                ["XRANGE", "purges", from, to] if from == to => {
-                    let number = number(from)?;
-                    self.list(|all| all.split(|entry| entry.number != number).find(|of| !of.is_empty()).unwrap_or(&[]))
+                ["XREVRANGE", "purges", "+", "-", "COUNT", "1"] => shown(self.lock().entries.last().as_slice()),
+                ["XREAD", "COUNT", count, "STREAMS", "purges", after] => {
+                    self.read(number(after)?, count.parse().ok()?, Duration::ZERO)
                 }
-                ["XREAD", "COUNT", "64", "STREAMS", "purges", after] => self.read(number(after)?, Duration::ZERO),
-                ["XREAD", "COUNT", "64", "BLOCK", wait, "STREAMS", "purges", after] => {
-                    self.read(number(after)?, Duration::from_millis(wait.parse().ok()?))
+                ["XREAD", "COUNT", count, "BLOCK", wait, "STREAMS", "purges", after] => {
+                    self.read(number(after)?, count.parse().ok()?, Duration::from_millis(wait.parse().ok()?))
                 }
                 _ => format!("-ERR unknown command {words:?}\r\n"),
             };
@@ -197,24 +194,22 @@ impl StreamServer {
         }
     }
 
-    fn list(&self, choose: impl Fn(&[ServerEntry]) -> &[ServerEntry]) -> String {
-        shown(choose(&self.lock().entries))
-    }
-
-    fn read(&self, after: u64, wait: Duration) -> String {
+    fn read(&self, after: u64, count: usize, wait: Duration) -> String {
         let is_empty = |state: &mut ServerState| state.is_up && state.last <= after;
         let (state, _) = self.state.1.wait_timeout_while(self.lock(), wait, is_empty).unwrap();
         let first = state.entries.partition_point(|entry| entry.number <= after);
-        let entries = &state.entries[first..];
-        match &entries[..entries.len().min(64)] {
+        let entries: Vec<&ServerEntry> = state.entries[first..].iter().take(count).collect();
+        match &*entries {
             [] => "*-1\r\n".to_owned(),
             entries => format!("*1\r\n*2\r\n{}{}", bulk("purges"), shown(entries)),
         }
     }
 
     fn serve_nats(&self, mut reader: BufReader<TcpStream>, mut socket: TcpStream) -> Option<()> {
-        socket.write_all(b"INFO {\"server_id\":\"x\"}\r\n").ok()?;
+        socket.write_all(b"INFO {\"max_payload\":8388608,\"headers\":true}\r\n").ok()?;
         let mut is_known = self.password.is_none();
+        // The identity of the subscription to responses.
+        let mut inbox_id = String::new();
         loop {
             let line = line(&mut reader)?;
             let words: Vec<&str> = line.split(' ').collect();
@@ -228,26 +223,29 @@ impl StreamServer {
                     }
                     continue;
                 }
-                ["SUB", "purges", "2"] => {
+                ["SUB", "purges", id] => {
                     let own = socket.peer_addr().ok()?;
                     let mut state = self.lock();
                     let is_own =
                         |connection: &&mut ServerConnection| connection.socket.peer_addr().is_ok_and(|it| it == own);
-                    state.connections.iter_mut().find(is_own)?.is_subscribed = true;
+                    state.connections.iter_mut().find(is_own)?.news = Some(id.to_owned());
                     continue;
                 }
-                ["SUB", ..] | ["PONG"] => continue,
-                ["PING"] => "PING\r\nPONG\r\n".to_owned(),
+                ["SUB", _, id] => {
+                    inbox_id = id.to_owned();
+                    continue;
+                }
+                ["PONG"] => continue,
+                ["PING"] => b"PONG\r\n".to_vec(),
                 ["PUB", subject, inbox, len] => {
                     let payload = block(&mut reader, len.parse().ok()?)?;
-                    let answer = self.answer(subject, payload)?.to_string();
-                    format!("MSG {inbox} 1 {}\r\n{answer}\r\n", answer.len())
+                    message(inbox, &inbox_id, self.answer(subject, payload)?.to_string().as_bytes())
                 }
                 _ => return None,
             };
             // Entries are written to the same socket by other threads.
             let _state = self.lock();
-            socket.write_all(reply.as_bytes()).ok()?;
+            socket.write_all(&reply).ok()?;
         }
     }
 
@@ -256,16 +254,26 @@ impl StreamServer {
             "purges" => json!({ "stream": "purges", "seq": self.append(payload) }),
             "$JS.API.STREAM.INFO.purges" => {
                 let state = self.lock();
-                let first = state.entries.first().map_or(state.last + 1, |entry| entry.number);
-                json!({ "state": { "messages": state.entries.len(), "first_seq": first, "last_seq": state.last } })
+                let first_of_none = if state.last == 0 { 0 } else { state.last + 1 };
+                let first = state.entries.first().map_or(first_of_none, |entry| entry.number);
+                let config = json!({
+                    "name": "purges", "subjects": ["purges"], "retention": "limits", "discard": "old", "storage": "file",
+                    "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "max_age": 0, "num_replicas": 1,
+                });
+                let state = json!({
+                    "messages": state.entries.len(), "bytes": 0, "consumer_count": 0,
+                    "first_seq": first, "first_ts": TIME, "last_seq": state.last, "last_ts": TIME,
+                });
+                json!({ "config": config, "created": TIME, "state": state })
             }
             "$JS.API.STREAM.MSG.GET.purges" => {
                 let asked: Value = serde_json::from_slice(&payload).ok()?;
                 match self.lock().entries.iter().find(|entry| asked["seq"] == entry.number) {
                     Some(ServerEntry { number, text }) => {
-                        json!({ "message": { "seq": number, "data": BASE64_STANDARD.encode(text) } })
+                        let data = BASE64_STANDARD.encode(text);
+                        json!({ "message": { "subject": "purges", "seq": number, "data": data, "time": TIME } })
                     }
-                    None => json!({ "error": { "code": 404, "description": "no message found" } }),
+                    None => json!({ "error": { "code": 404, "err_code": 10037, "description": "no message found" } }),
                 }
             }
             _ => return None,
@@ -286,19 +294,28 @@ fn block(reader: &mut BufReader<TcpStream>, len: usize) -> Option<Vec<u8>> {
     Some(octets)
 }
 
+/// The number in an ID. All entries have the counter 0, so the counter of a place before or after them is ignored.
 fn number(id: &str) -> Option<u64> {
-    id.strip_suffix("-0")?.parse().ok()
+    id.split_once('-')?.0.parse().ok()
 }
 
 fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-fn shown(entries: &[ServerEntry]) -> String {
-    let show = |entry: &ServerEntry| {
+fn shown(entries: &[&ServerEntry]) -> String {
+    let show = |entry: &&ServerEntry| {
         let text = String::from_utf8(entry.text.clone()).unwrap();
         format!("*2\r\n{}*2\r\n{}{}", bulk(&format!("{}-0", entry.number)), bulk("purges"), bulk(&text))
     };
     let shown: String = entries.iter().map(show).collect();
     format!("*{}\r\n{shown}", entries.len())
 }
+
+/// Returns a message of NATS.
+fn message(subject: &str, id: &str, payload: &[u8]) -> Vec<u8> {
+    [format!("MSG {subject} {id} {}\r\n", payload.len()).as_bytes(), payload, b"\r\n"].concat()
+}
+
+/// When the stream and all its entries were made.
+const TIME: &str = "2026-01-01T00:00:00Z";

@@ -100,7 +100,7 @@ fn wrong_statements_about_the_fleet_are_pointed_at() {
         ("[fleet]\nnodes = [\"a=h:70000\"]", "\"a=h:70000\"", "not a port"),
         ("[fleet]\ndns = \"10.0.0.1:80\"", "\"10.0.0.1:80\"", "never stands for several nodes"),
         ("[fleet]\ndns = \"larder.example\"", "\"larder.example\"", "it has no port"),
-        ("[fleet]\nlog = \"kafka://h\"", "\"kafka://h\"", "neither redis:// nor nats://"),
+        ("[fleet]\nlog = \"kafka://h\"", "\"kafka://h\"", "none of redis://"),
         ("[fleet]\nlog = \"redis://h/a b\"", "\"redis://h/a b\"", "name of a stream"),
         ("[fleet]\nlog = [\"redis://h\"]", "[\"redis://h\"]", "expected"),
         ("node = \"cache a\"", "\"cache a\"", "not a name"),

@@ -249,9 +249,11 @@ pub(super) const SETTINGS: &[Setting] = &[
          by DNS](../how-to/fleet.md#siblings-by-dns)."
         => run |s, v| s.proxy.fleet.dns = Some(v.parsed("a host and a port", value::fleet_name)?)),
     row!("fleet.log", "", Text, "", Prose("none"), Reload, "\"redis://10.0.0.9:6379/larder-purges\"",
-        "A stream that carries the purges of all nodes, in Redis or in NATS JetStream: `redis://HOST:PORT/STREAM` or \
-         `nats://HOST:PORT/STREAM`. The nodes then do not read each other's purges, and `nodes` is needed for `siblings` \
-         only. See [Purges through Redis or NATS](../how-to/fleet.md#purges-through-redis-or-nats)."
+        "A stream that carries the purges of all nodes, in Redis or in NATS JetStream: `redis://HOST:PORT/STREAM`, \
+         `redis+sentinel://HOST:PORT,HOST:PORT/MASTER/STREAM` or `nats://HOST:PORT,HOST:PORT/STREAM`. With TLS: \
+         `rediss://`, `rediss+sentinel://` or `tls://`. The nodes then do not read each other's purges, and `nodes` is \
+         needed for `siblings` only. Needs a larder that is built with the feature `log-redis` or `log-nats`. See \
+         [Purges through Redis or NATS](../how-to/fleet.md#purges-through-redis-or-nats)."
         => run |s, v| s.proxy.fleet.log = Some(v.parsed("an address", value::shared_log)?)),
     row!("fleet.log_credentials_file", "", Text, "", Prose("none"), Reload, "\"/etc/larder/log.secret\"",
         "A file with the credentials for `log`: a password or token, or `USER:PASSWORD`, readable by Larder's user only."
