@@ -124,7 +124,7 @@ impl StoredHead {
         }
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        (Self::from_parts(&receipt, fields, body, selecting, targets, &directives), own)
+        (Self::from_parts(&receipt, fields, selecting, targets, &directives).with_body(body), own)
     }
 
     /// Moves the head's fields to their own memory; see [`crate::fields::detach`].
@@ -179,7 +179,7 @@ impl StoredHead {
         };
         let directives = ResponseDirectives::from_fields(&fields, &self.targets);
         let selecting = self.selecting.clone();
-        let head = Self::from_parts(&receipt, fields, self.body, selecting, &self.targets, &directives);
+        let head = Self::from_parts(&receipt, fields, selecting, &self.targets, &directives).with_body(self.body);
         let freshness = head.freshness.purged_like(&self.freshness);
         Some(Self { freshness, purge_count: self.purge_count, ..head })
     }
@@ -267,10 +267,10 @@ impl StoredHead {
         if self.has_entity_tag { self.fields.get(ETAG) } else { None }
     }
 
+    /// Creates the head of an empty body.
     fn from_parts(
         receipt: &Receipt,
         fields: HeaderMap,
-        body: BodyPlace,
         selecting: SelectingFields,
         targets: &TargetList,
         directives: &ResponseDirectives,
@@ -280,7 +280,7 @@ impl StoredHead {
             status: receipt.status,
             age_secs: receipt.age_secs,
             request_time: receipt.request_time,
-            body,
+            body: BodyPlace::Whole { len: 0 },
             selecting,
             freshness: Freshness::new(receipt, &fields, directives),
             has_entity_tag,

@@ -125,7 +125,7 @@ impl StoredHead {
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
         let directives = ResponseDirectives::from_fields(&fields, targets);
-        Ok(Self::from_parts(&receipt, fields, body, selecting, targets, &directives))
+        Ok(Self::from_parts(&receipt, fields, selecting, targets, &directives).with_body(body))
     }
 }
 

@@ -30,6 +30,7 @@ use crate::{
         reader::FlightReader,
         shared::Flight,
         stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
+        table::ShardIndex,
     },
     metrics::FileCheck,
     origin::body::OriginBody,
@@ -42,8 +43,8 @@ pub(crate) struct Fetch {
     pub(crate) flight: Arc<Flight>,
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
-    /// The key under which the flight is in the table. `None` if it is not in the table.
-    pub(crate) table_key: Option<Arc<[u8]>>,
+    /// Where the flight is in the table. `None` if it is not in the table.
+    pub(crate) shard: Option<ShardIndex>,
     /// The stored response that the origin is asked to confirm.
     pub(crate) before: Option<FoundResponse>,
     /// Whether the stored response may be served in place of an error.
@@ -124,7 +125,7 @@ impl Fetch {
     async fn stored_meanwhile(&self) -> Option<KeptPart> {
         let cache = self.cache();
         let store = self.cache().shared.store.as_ref()?;
-        if self.before.is_some() || self.table_key.is_none() || !store.may_contain(&self.primary) {
+        if self.before.is_some() || self.shard.is_none() || !store.may_contain(&self.primary) {
             return None;
         }
         // Boxed, because the lookup takes kilobytes for a moment only, while the fetch waits for the origin for long.
@@ -166,7 +167,7 @@ impl Fetch {
 
     /// Returns whether other requests find this fetch in the table.
     pub(super) fn is_in_table(&self) -> bool {
-        self.table_key.as_ref().is_some_and(|key| self.flights.table.has(key, &self.flight))
+        self.shard.is_some_and(|shard| self.flights.table.has(shard, &self.flight))
     }
 
     /// Returns the client's own conditions if nothing is stored, so that the origin can respond with a 304.
@@ -395,8 +396,8 @@ impl Drop for LandingGuard {
     fn drop(&mut self) {
         let fetch = &self.0;
         fetch.flight.abandon_if_unfinished(&fetch.asked.origin);
-        if let Some(key) = &fetch.table_key {
-            fetch.flights.table.remove(key, &fetch.flight);
+        if let Some(shard) = fetch.shard {
+            fetch.flights.table.remove(shard, &fetch.flight);
         }
     }
 }

@@ -18,7 +18,6 @@ use crate::{
         entry::{CHUNK_BYTES, random},
         storing::{self, StoreAdmission, StorePlace},
     },
-    digest::NamedDigest,
     errors::Failure,
     exchange_budget::PlaceUse,
     flight::{
@@ -44,13 +43,16 @@ impl Fetch {
     /// Shares a response with the readers, and stores it at `place`.
     pub(super) async fn open(&self, answer: OriginAnswer, mut place: StorePlace, selecting: SelectingFields) {
         let status = answer.head.status;
+        let cache = self.cache();
         let has_arrived = answer.body.has_arrived();
         let place_of_fetch =
             if has_arrived { None } else { self.cache().shared.places.take_soon(PlaceUse::Fetch).await };
         if place_of_fetch.is_none() && !has_arrived {
             return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded));
         }
-        Box::pin(self.forget_elsewhere(&place)).await;
+        if self.before.is_some() {
+            Box::pin(self.forget_elsewhere(&place)).await;
+        }
         if let Some(found) = self.before.as_ref().filter(|_| is_gone(status)) {
             // The old response is removed even if the new one is not stored in the end, because the origin has
             // replaced it.
@@ -58,9 +60,17 @@ impl Fetch {
         }
         place.group = self.group_of(&answer.head.headers);
         let OriginAnswer { mut head, body, request_time, response_time } = answer;
-        let cache = self.cache();
-        let settings = &self.cache().http;
-        let digest = Box::pin(self.digest_of(status, &head.headers)).await;
+        let settings = &cache.http;
+        let may_have_digest = status == StatusCode::OK && !head.headers.contains_key(CONTENT_ENCODING);
+        let digest = match &self.asked.before.digest {
+            // An encoded body has another digest.
+            _ if !may_have_digest => None,
+            Some(named) => Some(named.clone()),
+            None if Ruling::of(&head.headers).is_some_and(|ruling| ruling.immutable) => {
+                Box::pin(listings::known_digest(cache, &self.asked)).await
+            }
+            None => None,
+        };
         if digest.is_some() {
             put_verified(&mut head.headers);
         }
@@ -96,18 +106,6 @@ impl Fetch {
         self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
         // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
         Box::pin(ResponseCarrier::new(self, &open, place, digest).run(body)).await;
-    }
-
-    /// Returns the digest that the body of a response must have, if one is known. An encoded body has another one.
-    async fn digest_of(&self, status: StatusCode, fields: &HeaderMap) -> Option<NamedDigest> {
-        if status != StatusCode::OK || fields.contains_key(CONTENT_ENCODING) {
-            return None;
-        }
-        match &self.asked.before.digest {
-            Some(named) => Some(named.clone()),
-            None if Ruling::of(fields)?.immutable => listings::known_digest(self.cache(), &self.asked).await,
-            None => None,
-        }
     }
 
     /// Returns whether the nodes of the fleet divide a body of `len` bytes.

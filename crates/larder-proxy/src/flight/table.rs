@@ -2,7 +2,7 @@
 //!
 //! Owns: the map. Invariant: a flight is in the table from before its request is sent until its response is stored or
 //! has failed. So a second request always finds either the flight or the stored response. Cost: one hash of
-//! the key and a short lock of one shard when a flight begins, and the same when it ends. Memory: 128 KiB.
+//! the key, and a short lock of one shard when a flight begins and when it ends. Memory: 128 KiB.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -34,7 +34,13 @@ pub(crate) struct JoinedFlight {
     /// The earlier flight that this reload waits for. Later requests share this flight, so the origin gets one request
     /// at a time, however many clients reload the resource.
     pub(crate) after: Option<Arc<Flight>>,
+    /// Where the flight is in the table.
+    pub(crate) shard: Option<ShardIndex>,
 }
+
+/// The index of a key's shard, so that the key is hashed once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShardIndex(usize);
 
 impl FlightTable {
     /// Joins the flight for a key if `is_current` accepts it. Otherwise replaces it with a new one from `begin`.
@@ -47,11 +53,13 @@ impl FlightTable {
         is_current: impl Fn(&Flight) -> bool,
         begin: impl FnOnce() -> Flight,
     ) -> JoinedFlight {
-        let mut flights = self.shard(key);
+        let index = ShardIndex(self.hasher.hash_one(key) as usize % SHARD_COUNT);
+        let shard = Some(index);
+        let mut flights = self.shard(index);
         let at = flights.iter().position(|entry| entry.key == *key);
         let present = at.map(|at| &flights[at].flight).filter(|flight| is_current(flight));
         if let Some(reader) = present.filter(|flight| !is_reload || !flight.has_left()).and_then(FlightReader::join) {
-            return JoinedFlight { reader, is_first: false, after: None };
+            return JoinedFlight { reader, is_first: false, after: None, shard };
         }
         let after = present.filter(|flight| is_reload && flight.is_reload()).cloned();
         let flight = Arc::new(begin());
@@ -59,24 +67,24 @@ impl FlightTable {
             Some(at) => flights[at].flight = Arc::clone(&flight),
             None => flights.push(TableEntry { key: Arc::clone(key), flight: Arc::clone(&flight) }),
         }
-        JoinedFlight { reader: FlightReader::first(flight), is_first: true, after }
+        JoinedFlight { reader: FlightReader::first(flight), is_first: true, after, shard }
     }
 
     /// Returns whether this flight is the one in the table for its key.
-    pub(crate) fn has(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) -> bool {
-        self.shard(key).iter().any(|entry| Arc::ptr_eq(&entry.flight, flight))
+    pub(crate) fn has(&self, shard: ShardIndex, flight: &Arc<Flight>) -> bool {
+        self.shard(shard).iter().any(|entry| Arc::ptr_eq(&entry.flight, flight))
     }
 
     /// Removes a flight from the table, unless another has replaced it.
-    pub(crate) fn remove(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) {
-        let mut flights = self.shard(key);
+    pub(crate) fn remove(&self, shard: ShardIndex, flight: &Arc<Flight>) {
+        let mut flights = self.shard(shard);
         if let Some(at) = flights.iter().position(|entry| Arc::ptr_eq(&entry.flight, flight)) {
             flights.swap_remove(at);
         }
     }
 
-    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Vec<TableEntry>> {
-        self.shards[self.hasher.hash_one(key) as usize % SHARD_COUNT].lock().ignore_poison()
+    fn shard(&self, index: ShardIndex) -> MutexGuard<'_, Vec<TableEntry>> {
+        self.shards[index.0].lock().ignore_poison()
     }
 }
 

@@ -132,19 +132,20 @@ fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, al
     let key = flight_key(worker, asked, sharing);
     let shared = &worker.cache.shared;
     let begin = || Flight::new(shared.begin(&sharing.primary), is_reload, Arc::clone(&shared.bodies));
-    let own = || JoinedFlight { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
+    let own =
+        || JoinedFlight { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None, shard: None };
     // A flight that began before an invalidation may bring the old response, so later requests do not join it.
     let is_current = |flight: &Flight| shared.is_current(&flight.work, || flight.head());
     // A flight outside the table cannot be joined. Its response is for this client only.
     let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
-    let JoinedFlight { reader, is_first, after } = joined;
+    let JoinedFlight { reader, is_first, after, shard } = joined;
     if is_first {
         let fetch = Fetch {
             flights: Arc::clone(&worker.flights),
             asked: Arc::clone(asked),
             flight: Arc::clone(reader.flight()),
             primary: Arc::clone(&sharing.primary),
-            table_key: (!alone).then_some(key),
+            shard,
             before: sharing.before.clone(),
             stale_if_error: sharing.may_serve_on_error,
             marker: sharing.marker.clone(),
