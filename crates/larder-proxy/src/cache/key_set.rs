@@ -1,8 +1,8 @@
 //! Remembers the keys of resources to which something applies.
 //!
 //! Owns: a fixed table of key hashes. It may forget a key, and two keys may share a slot, so it is for facts that save
-//! work and that nothing depends on. Cost: 128 KiB, and one load to look a key up, with a hash of the key unless the set
-//! is empty.
+//! work and that nothing depends on. Cost: 128 KiB. To look a key up takes a hash of it and one load, and no hash while
+//! the set is empty.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -43,7 +43,7 @@ pub(crate) struct Fetch {
     pub(crate) flight: Arc<Flight>,
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
-    /// Where the flight is in the table. `None` if it is not in the table.
+    /// The flight's shard of the table. `None` if it is not in the table.
     pub(crate) shard: Option<ShardIndex>,
     /// The stored response that the origin is asked to confirm.
     pub(crate) before: Option<FoundResponse>,

@@ -34,7 +34,7 @@ pub(crate) struct JoinedFlight {
     /// The earlier flight that this reload waits for. Later requests share this flight, so the origin gets one request
     /// at a time, however many clients reload the resource.
     pub(crate) after: Option<Arc<Flight>>,
-    /// Where the flight is in the table.
+    /// The flight's shard. `None` if it is not in the table.
     pub(crate) shard: Option<ShardIndex>,
 }
 

@@ -1,7 +1,7 @@
 //! `larder env`: prints shell lines that make the shell's programs use the running Larder.
 //!
-//! Owns: the flags, and the shells' quoting. `commands::exec::environment` has the variables. Invariant: the shell reads
-//! a value literally, whatever it contains.
+//! Owns: the flags, and the shells' quoting. The variables are in `commands::exec::environment`. Invariant: the shell
+//! reads a value literally, whatever it contains.
 
 use crate::{
     commands::exec::{environment, java},

@@ -1,7 +1,7 @@
 //! Reads a `[[mirror]]` section of the configuration file: a package registry by name, or any server under a path.
 //!
-//! Owns: the section's keys. `crate::settings::mirrors` has the registries. Invariant: an error marks the place of the invalid
-//! text.
+//! Owns: the section's keys. The registries are in `settings::mirrors`. Invariant: an error marks the place of the
+//! invalid text.
 
 use super::{
     section::{ConfigProblem, ConfigSection, ConfigValue},
