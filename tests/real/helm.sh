@@ -20,13 +20,14 @@ render() {
   local name=$1
   shift
   "$HELM" template larder "$chart" --kube-version "${KUBE:-1.30.0}" "$@" >"$stage/$name.yaml" 2>"$stage/$name.err" || return 1
-  python3 - "$stage/$name.yaml" "$stage/$name.toml" "$stage/fleet.secret" <<'P'
+  python3 - "$stage/$name.yaml" "$stage/$name.toml" "$stage/fleet.secret" "$stage" <<'P'
 import re, sys
 text = open(sys.argv[1]).read()
 block = re.search(r"^  larder\.toml: \|\n((?:    .*\n|\n)*)", text, re.M).group(1)
 toml = "".join(line[4:] if line.startswith("    ") else line for line in block.splitlines(True))
-# In a pod the secret is a file, and the node's name is the host's.
-open(sys.argv[2], "w").write('node = "larder-0"\n' + toml.replace("/run/larder/fleet.secret", sys.argv[3]))
+# In a pod the secret is a file, the store's folder is a volume, and the node's name is the host's.
+toml = toml.replace("/run/larder/fleet.secret", sys.argv[3]).replace("/var/cache/larder/", sys.argv[4] + "/")
+open(sys.argv[2], "w").write('node = "larder-0"\n' + toml)
 P
 }
 
