@@ -11,9 +11,9 @@ use crate::{
     EngineRow, Error, ErrorKind, Hints, Reader, Result, StoreOptions,
     device::{Completion, FileWork, Transfer, block_on},
     engine::{
-        Engine, EngineGauges, LocatedEntry, Location, ReadExtent,
+        Engine, EngineGauges, FlushExtent, LocatedEntry, Location, ReadExtent,
         clusters::{self, ClustersEngine},
-        kit::walk::WalkItem,
+        kit::{room, walk::WalkItem},
         log::{self, LogEngine},
         mapped::{self, MappedEngine},
         table::{self, TableEngine},
@@ -103,19 +103,22 @@ impl AnyEngine {
         if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
-        each!(self, engine => self.volume().fenced(pin!(engine.get(key, extent))).await)
+        let found = each!(self, engine => self.volume().fenced(pin!(engine.find(key, extent))).await?.and_then(|(_, reader)| reader));
+        Ok(found)
     }
 
     pub(crate) async fn locate(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
         if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
-        let location = each!(self, engine => self.volume().fenced(pin!(engine.locate(key))).await)?;
+        let location: Option<Location> = each!(self, engine => {
+            self.volume().fenced(pin!(engine.find(key, ReadExtent::Key))).await?.map(|(found, _)| found.into())
+        });
         Ok(location.map(LocatedEntry))
     }
 
     pub(crate) fn is_at(&self, key_hash: KeyHash, location: Location) -> bool {
-        self.volume().fence(|| each!(self, engine => engine.is_at(key_hash, location))).unwrap_or(false)
+        self.volume().fence(|| each!(self, engine => engine.may_contain(key_hash, Some(location)))).unwrap_or(false)
     }
 
     pub(crate) async fn commit(&self, record: RecordParts<'_>) -> Result<()> {
@@ -129,15 +132,25 @@ impl AnyEngine {
         self.volume().pending_removals.note_commit(record.key);
         let _noted = NotedChange::new(self.volume(), record.key);
         // Boxed, because it would add kilobytes to every future that may write, and each move of it would copy them.
-        each!(self, engine => self.volume().fenced(Box::pin(engine.commit(record)).as_mut()).await)
+        each!(self, engine => self.volume().fenced(Box::pin(room::commit(engine, record, None)).as_mut()).await.map(drop))
     }
 
     pub(crate) fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
-        self.volume().fence(|| each!(self, engine => engine.admits(key_hash, len_bytes))).unwrap_or(false)
+        let admits = || self.admitting().is_none_or(|engine| engine.admits(key_hash, len_bytes));
+        self.volume().fence(admits).unwrap_or(false)
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.volume().fence(|| each!(self, engine => engine.has_room())).unwrap_or(false)
+        let has_room = || self.admitting().is_none_or(|engine| engine.has_room());
+        self.volume().fence(has_room).unwrap_or(false)
+    }
+
+    /// Returns the engine, if its family has admission. The others store everything.
+    fn admitting(&self) -> Option<&LogEngine> {
+        match self {
+            Self::Log(engine) => Some(engine),
+            Self::Mapped(_) | Self::Table(_) | Self::Clusters(_) | Self::Tiny(_) => None,
+        }
     }
 
     /// Removes an entry. If the write fails, the removal becomes pending.
@@ -160,7 +173,7 @@ impl AnyEngine {
         }
         self.check_pending().await?;
         let _noted = NotedChange::new(self.volume(), key);
-        each!(self, engine => self.volume().fenced(pin!(engine.update_head(key, head, hints))).await)
+        each!(self, engine => self.volume().fenced(pin!(room::update_head(engine, key, head, hints))).await)
     }
 
     /// Retries pending removals before a store operation. Nothing is stored while any removal is pending, and a store
@@ -174,7 +187,7 @@ impl AnyEngine {
     }
 
     pub(crate) fn may_contain(&self, key_hash: KeyHash) -> bool {
-        self.volume().fence(|| each!(self, engine => engine.may_contain(key_hash))).unwrap_or(true)
+        self.volume().fence(|| each!(self, engine => engine.may_contain(key_hash, None))).unwrap_or(true)
     }
 
     pub(crate) fn touch(&self, key_hash: KeyHash) {
@@ -242,7 +255,7 @@ impl AnyEngine {
     async fn flush_noted(&self) -> Result<()> {
         let volume = self.volume();
         let until = volume.changed_keys.begin_flush();
-        each!(self, engine => engine.flush().await)?;
+        each!(self, engine => engine.flush(FlushExtent::Committed).await)?;
         volume.changed_keys.end_flush(until, volume.clock.now());
         Ok(())
     }
@@ -255,7 +268,7 @@ impl AnyEngine {
 
     /// Closes the engine: everything is written and durable, and the next start finds it at once.
     pub(crate) async fn finish(&self) -> Result<()> {
-        each!(self, engine => self.volume().fenced(pin!(engine.finish())).await)?;
+        each!(self, engine => self.volume().fenced(pin!(engine.flush(FlushExtent::Closing))).await)?;
         self.volume().sync().await
     }
 

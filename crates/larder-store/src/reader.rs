@@ -8,7 +8,9 @@ mod stream;
 
 use crate::{
     Hints, Result,
-    format::record::{BODY_BLOCK_BYTES, BodyElsewhere, BodyStretch, DecodedRecord, RecordKind, RecordMeta},
+    format::record::{
+        BODY_BLOCK_BYTES, BodyElsewhere, BodyPart, BodyStretch, DecodedRecord, PARTS_MAX, RecordKind, RecordMeta,
+    },
     units::{SECTOR_BYTES, Sector, sectors},
     volume::Volume,
 };
@@ -155,6 +157,21 @@ impl Reader {
 
     pub(crate) fn record(&self) -> &Bytes {
         &self.record
+    }
+
+    /// Returns the kind and the parts of a record with a new head that leaves the body where it is. Returns `None` if
+    /// the body must be written again: it is short, has no final place, or is in too many parts.
+    pub(crate) fn body_in_place(&self) -> Option<(RecordKind, Vec<BodyPart>)> {
+        let BodyRest::Elsewhere { source, position } = &self.source else { return None };
+        if self.len() <= BODY_BLOCK_BYTES || source.may_move(*position) {
+            return None;
+        }
+        if !self.decoded.is_in_parts() {
+            return Some((RecordKind::HeadUpdate(source.body_place(*position, &self.decoded)), Vec::new()));
+        }
+        let stretches = source.stretches(*position, &self.decoded, &self.record).into_iter();
+        let parts: Vec<BodyPart> = stretches.filter_map(BodyStretch::into_part).collect();
+        (parts.len() <= PARTS_MAX).then_some((RecordKind::InParts(parts.len() as u8), parts))
     }
 
     /// Returns the bytes of `range` of a body that is stored in several records.

@@ -23,7 +23,7 @@ mod session;
 mod walk;
 
 use super::{
-    Engine, EngineGauges, ReadExtent,
+    Engine, EngineGauges, FlushExtent, Location, ReadExtent,
     kit::{
         map_checkpoint::{self, MapCheckpoint, MapCheckpointArea},
         numbers::RunNumbers,
@@ -198,15 +198,25 @@ impl Engine for ClustersEngine {
         session::begin(self).await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], _: ReadExtent) -> Result<Option<Reader>> {
-        Ok(self.find(key).await?.map(|(_, reader)| reader))
+    async fn find(
+        self: &Arc<Self>,
+        key: &[u8],
+        extent: ReadExtent,
+    ) -> Result<Option<(FoundInCluster, Option<Reader>)>> {
+        if extent == ReadExtent::Key {
+            self.volume.check_open()?;
+            let state = self.lock();
+            let place = state.find(self.volume.hash(key).0);
+            return Ok(place.map(|place| ((place, state.clusters.sequence(place.cluster)), None)));
+        }
+        Ok(self.look_up(key).await?.map(|(found, reader)| (found, Some(reader))))
     }
 
-    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(FoundInCluster, Reader)>> {
-        self.find(key).await
+    fn may_contain(&self, key_hash: KeyHash, at: Option<Location>) -> bool {
+        at.is_none_or(|at| at == Location::Known) && self.lock().find(key_hash).is_some()
     }
 
-    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, found: Option<FoundInCluster>) -> Result<bool> {
+    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<FoundInCluster>) -> Result<bool> {
         self.append(record, found).await
     }
 
@@ -227,10 +237,6 @@ impl Engine for ClustersEngine {
             return Err(cannot_begin());
         }
         map_checkpoint::write_down(self).await
-    }
-
-    fn may_contain(&self, key_hash: KeyHash) -> bool {
-        self.lock().find(key_hash).is_some()
     }
 
     fn touch(&self, key_hash: KeyHash) {
@@ -261,12 +267,11 @@ impl Engine for ClustersEngine {
         is_awaited.then_some(TICK).or(reservation).into_iter().chain(self.waiting_due()).min()
     }
 
-    async fn flush(self: &Arc<Self>) -> Result<()> {
-        self.flush_all().await
-    }
-
-    async fn finish(self: &Arc<Self>) -> Result<()> {
-        session::end(self).await
+    async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
+        match extent {
+            FlushExtent::Committed => self.flush_all().await,
+            FlushExtent::Closing => session::end(self).await,
+        }
     }
 
     fn check(&self) {

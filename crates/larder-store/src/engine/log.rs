@@ -34,15 +34,14 @@ mod walk;
 mod worth;
 
 use super::{
-    Engine, EngineGauges, Location, ReadExtent,
+    Engine, EngineGauges, FlushExtent, Location, ReadExtent, RecordLocation,
     kit::{
-        room::HeadRenewal,
         sets,
         state_lock::{CheckedState, LockedState, StateLock},
     },
 };
 use crate::{
-    Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions, Tuning,
+    Error, ErrorKind, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions, Tuning,
     format::{
         record::{BODY_BYTES_MAX, RecordParts},
         superblock::{LogForm, PARAMETER_COUNT, VolumeShape},
@@ -50,7 +49,7 @@ use crate::{
     hash::KeyHash,
     options,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    units::{BLOCK_BYTES, SECTOR_BYTES, Sector, SegmentGeometry},
+    units::{BLOCK_BYTES, SECTOR_BYTES, SegmentGeometry},
     volume::{START_RETRY_PAUSE, Volume, superblocks, waiters::WokenTasks, wakeup::TICK},
 };
 use checkpoint::LogCheckpoints;
@@ -342,11 +341,31 @@ impl LogEngine {
         let woken = self.lock_log().keep_for_reclaim(self.reclaim_only_segments());
         woken.wake();
     }
+
+    /// Writes everything committed.
+    async fn flush_committed(self: &Arc<Self>) -> Result<()> {
+        let (last, failed) = self.lock_log().last_ticket_and_failures();
+        // A unit that failed since the last flush has not been reported, so it counts as a failure of this one.
+        let told = self.reported_failures.swap(failed, Ordering::AcqRel);
+        self.flush_through(last, told).await
+    }
+
+    /// Writes everything that the next start needs.
+    async fn finish(self: &Arc<Self>) -> Result<()> {
+        // A unit that failed earlier does not concern this stop: the entry it replaced was removed, or the close
+        // reports the failure.
+        self.reported_failures.store(self.lock_log().failed_units(), Ordering::Release);
+        self.seal_and_wait().await;
+        self.flush_committed().await?;
+        self.write_checkpoint().await?;
+        let is_begun = self.lock_log().is_barred().is_none();
+        if is_begun { self.sync_and_vouch().await } else { Ok(()) }
+    }
 }
 
 impl Engine for LogEngine {
-    /// The position of the entry's record.
-    type Found = Sector;
+    /// The location of the entry's record.
+    type Found = RecordLocation;
 
     /// Reclaim moves entries, and the room for a head may take a reclaim.
     const HEAD_ATTEMPTS_MAX: u32 = 4;
@@ -359,46 +378,29 @@ impl Engine for LogEngine {
         recovery::run(self).await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<Reader>> {
-        Ok(self.look_up(key, extent).await?.map(|(_, reader)| reader))
+    async fn find(
+        self: &Arc<Self>,
+        key: &[u8],
+        extent: ReadExtent,
+    ) -> Result<Option<(RecordLocation, Option<Reader>)>> {
+        let found = self.look_up(key, extent).await?;
+        Ok(found.map(|(position, reader)| (self.location_at(position), Some(reader))))
     }
 
-    async fn locate(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
-        let found = self.look_up(key, ReadExtent::Key).await?;
-        Ok(found.map(|(position, _)| self.location_at(position)))
+    fn may_contain(&self, key_hash: KeyHash, at: Option<Location>) -> bool {
+        match at {
+            None => self.index.knows(key_hash),
+            Some(Location::At(at)) => self.still_at(key_hash, at.position) && self.location_at(at.position) == at,
+            Some(Location::Known | Location::Passing) => false,
+        }
     }
 
-    fn is_at(&self, key_hash: KeyHash, location: Location) -> bool {
-        let Location::At { position, .. } = location else { return false };
-        self.still_at(key_hash, position) && self.location_at(position) == location
-    }
-
-    fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
-        self.is_worth_storing(key_hash, len_bytes)
-    }
-
-    fn has_room(&self) -> bool {
-        self.gate.as_ref().is_none_or(|gate| self.gate_is_open(gate))
-    }
-
-    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Sector, Reader)>> {
-        self.look_up(key, ReadExtent::Front).await
-    }
-
-    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, still_at: Option<Sector>) -> Result<bool> {
-        self.append_entry(record, still_at).await
-    }
-
-    async fn renewal(&self, position: Sector, reader: &Reader, hints: Hints) -> Result<Option<HeadRenewal>> {
-        self.renewal_at(position, reader, hints).await
+    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<RecordLocation>) -> Result<bool> {
+        self.append_entry(record, found.map(|found| found.position)).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.remove_entry(key).await
-    }
-
-    fn may_contain(&self, key_hash: KeyHash) -> bool {
-        self.index.knows(key_hash)
     }
 
     fn touch(&self, key_hash: KeyHash) {
@@ -435,22 +437,11 @@ impl Engine for LogEngine {
         is_barred.then_some(START_RETRY_PAUSE)
     }
 
-    async fn flush(self: &Arc<Self>) -> Result<()> {
-        let (last, failed) = self.lock_log().last_ticket_and_failures();
-        // A unit that failed since the last flush has not been reported, so it counts as a failure of this one.
-        let told = self.reported_failures.swap(failed, Ordering::AcqRel);
-        self.flush_through(last, told).await
-    }
-
-    async fn finish(self: &Arc<Self>) -> Result<()> {
-        // A unit that failed earlier does not concern this stop: the entry it replaced was removed, or the close
-        // reports the failure.
-        self.reported_failures.store(self.lock_log().failed_units(), Ordering::Release);
-        self.seal_and_wait().await;
-        self.flush().await?;
-        self.write_checkpoint().await?;
-        let is_begun = self.lock_log().is_barred().is_none();
-        if is_begun { self.sync_and_vouch().await } else { Ok(()) }
+    async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
+        match extent {
+            FlushExtent::Committed => self.flush_committed().await,
+            FlushExtent::Closing => self.finish().await,
+        }
     }
 
     fn check(&self) {

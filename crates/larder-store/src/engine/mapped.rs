@@ -34,7 +34,7 @@ mod state;
 mod walk;
 
 use super::{
-    Engine, EngineGauges, ReadExtent,
+    Engine, EngineGauges, FlushExtent, Location, ReadExtent,
     kit::{
         map_checkpoint::{self, MapCheckpointArea},
         state_lock::{CheckedState, LockedState, StateLock},
@@ -130,9 +130,18 @@ impl MappedEngine {
     }
 }
 
+/// The number of the write that stored an entry.
+#[derive(Clone, Copy)]
+pub(crate) struct WriteNumber(u32);
+
+impl From<WriteNumber> for Location {
+    fn from(_: WriteNumber) -> Self {
+        Self::Known
+    }
+}
+
 impl Engine for MappedEngine {
-    /// The number of the write that stored the entry.
-    type Found = u32;
+    type Found = WriteNumber;
 
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -142,24 +151,26 @@ impl Engine for MappedEngine {
         self.load_snapshot().await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], _: ReadExtent) -> Result<Option<Reader>> {
-        Ok(self.look_up(key).await?.map(|(_, reader)| reader))
+    async fn find(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(WriteNumber, Option<Reader>)>> {
+        if extent == ReadExtent::Key {
+            self.volume.check_open()?;
+            let entry = self.lock().map.find(self.volume.hash(key).0);
+            return Ok(entry.map(|entry| (WriteNumber(entry.sequence), None)));
+        }
+        let found = self.look_up(key).await?;
+        Ok(found.map(|(sequence, reader)| (WriteNumber(sequence), Some(reader))))
     }
 
-    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
-        self.look_up(key).await
+    fn may_contain(&self, key_hash: KeyHash, at: Option<Location>) -> bool {
+        at.is_none_or(|at| at == Location::Known) && self.lock().map.find(key_hash).is_some()
     }
 
-    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, still_by: Option<u32>) -> Result<bool> {
-        self.store(record, still_by).await
+    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<WriteNumber>) -> Result<bool> {
+        self.store_record(record, found.map(|WriteNumber(sequence)| sequence)).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.remove_entry(key).await
-    }
-
-    fn may_contain(&self, key_hash: KeyHash) -> bool {
-        self.lock().map.find(key_hash).is_some()
     }
 
     fn touch(&self, key_hash: KeyHash) {
@@ -187,12 +198,11 @@ impl Engine for MappedEngine {
         tick.into_iter().chain(retry).min()
     }
 
-    async fn flush(self: &Arc<Self>) -> Result<()> {
-        self.flush_all().await
-    }
-
-    async fn finish(self: &Arc<Self>) -> Result<()> {
-        self.write_snapshot().await
+    async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
+        match extent {
+            FlushExtent::Committed => self.flush_all().await,
+            FlushExtent::Closing => self.write_snapshot().await,
+        }
     }
 
     fn check(&self) {

@@ -29,7 +29,7 @@ mod walk;
 mod write;
 
 use super::{
-    Engine, EngineGauges, Location, ReadExtent,
+    Engine, EngineGauges, FlushExtent, Location, ReadExtent,
     kit::{
         numbers::RunNumbers,
         sets::{self, PackedSets, SetPlace, WAYS_MAX, set_of},
@@ -293,9 +293,18 @@ impl AsMut<TaskWaiters> for TableState {
     }
 }
 
+/// The change counter of a set when an entry was found there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SetChanges(u32);
+
+impl From<SetChanges> for Location {
+    fn from(_: SetChanges) -> Self {
+        Self::Passing
+    }
+}
+
 impl Engine for TableEngine {
-    /// The change counter of the entry's set.
-    type Found = u32;
+    type Found = SetChanges;
 
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -305,34 +314,28 @@ impl Engine for TableEngine {
         self.begin_session().await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], _: ReadExtent) -> Result<Option<Reader>> {
-        self.look_up(key).await
+    async fn find(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(SetChanges, Option<Reader>)>> {
+        if extent == ReadExtent::Key {
+            return Ok(self.sees(key).await?.map(|changes| (changes, None)));
+        }
+        Ok(self.look_up(key).await?.map(|(changes, reader)| (changes, Some(reader))))
     }
 
-    async fn locate(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
-        Ok(self.sees(key).await?.then_some(Location::Passing))
+    fn may_contain(&self, key_hash: KeyHash, at: Option<Location>) -> bool {
+        let state = self.lock();
+        let set = self.set_of(key_hash);
+        let known = state.memory.shape().zip(state.memory.peek(set));
+        at.is_none()
+            && !state.suspects.contains(set)
+            && known.is_none_or(|(shape, contents)| contents.find(shape.tag(key_hash)).is_some())
     }
 
-    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
-        let set = self.set_of(self.volume.hash(key).0);
-        let changes = self.lock().changes(set);
-        Ok(self.look_up(key).await?.map(|reader| (changes, reader)))
-    }
-
-    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, changes: Option<u32>) -> Result<bool> {
-        self.put(record, changes).await
+    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<SetChanges>) -> Result<bool> {
+        self.put(record, found).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.wipe(key).await
-    }
-
-    fn may_contain(&self, key_hash: KeyHash) -> bool {
-        let state = self.lock();
-        let set = self.set_of(key_hash);
-        let known = state.memory.shape().zip(state.memory.peek(set));
-        !state.suspects.contains(set)
-            && known.is_none_or(|(shape, contents)| contents.find(shape.tag(key_hash)).is_some())
     }
 
     fn touch(&self, key_hash: KeyHash) {
@@ -355,16 +358,19 @@ impl Engine for TableEngine {
         }
     }
 
-    /// Waits until nothing is left to write. Commits write through, so only suspect sets remain to be wiped.
-    async fn flush(self: &Arc<Self>) -> Result<()> {
-        self.volume.check_open()?;
-        self.wipe_all_suspects().await
-    }
-
-    async fn finish(self: &Arc<Self>) -> Result<()> {
-        self.wait(|state| state.held.is_empty().then_some(())).await;
-        let wiped = self.wipe_all_suspects().await;
-        self.end_session().await.and(wiped)
+    /// Commits write through, so a flush has only suspect sets to wipe.
+    async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
+        match extent {
+            FlushExtent::Committed => {
+                self.volume.check_open()?;
+                self.wipe_all_suspects().await
+            }
+            FlushExtent::Closing => {
+                self.wait(|state| state.held.is_empty().then_some(())).await;
+                let wiped = self.wipe_all_suspects().await;
+                self.end_session().await.and(wiped)
+            }
+        }
     }
 
     fn check(&self) {

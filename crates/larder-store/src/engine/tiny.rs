@@ -36,7 +36,7 @@ mod snapshot;
 mod walk;
 
 use super::{
-    Engine, EngineGauges, Location, ReadExtent,
+    Engine, EngineGauges, FlushExtent, Location, ReadExtent,
     kit::{
         state_lock::{CheckedState, LockedState, StateLock},
         suspects::SuspectSets,
@@ -255,32 +255,32 @@ impl Engine for TinyEngine {
         recovery::run(self).await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], _: ReadExtent) -> Result<Option<Reader>> {
-        Ok(self.find(key).await?.map(|(_, reader)| reader))
+    async fn find(
+        self: &Arc<Self>,
+        key: &[u8],
+        extent: ReadExtent,
+    ) -> Result<Option<(TinyEntryPlace, Option<Reader>)>> {
+        if extent == ReadExtent::Key {
+            return Ok(self.sees(key).await?.map(|place| (place, None)));
+        }
+        Ok(self.look_up(key).await?.map(|(place, reader)| (place, Some(reader))))
     }
 
-    async fn locate(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
-        Ok(self.sees(key).await?.then_some(Location::Passing))
+    fn may_contain(&self, key_hash: KeyHash, at: Option<Location>) -> bool {
+        let state = self.lock();
+        at.is_none()
+            && match state.newest(prefix_of(key_hash)) {
+                Some(slot) => slot.state != FrontState::Removed,
+                None => state.sets.may_hold(key_hash) != MayHold::No,
+            }
     }
 
-    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(TinyEntryPlace, Reader)>> {
-        self.find(key).await
-    }
-
-    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, place: Option<TinyEntryPlace>) -> Result<bool> {
-        self.append_entry(record, place).await
+    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<TinyEntryPlace>) -> Result<bool> {
+        self.append_entry(record, found).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.remove_entry(key).await
-    }
-
-    fn may_contain(&self, key_hash: KeyHash) -> bool {
-        let state = self.lock();
-        match state.newest(prefix_of(key_hash)) {
-            Some(slot) => slot.state != FrontState::Removed,
-            None => state.sets.may_hold(key_hash) != MayHold::No,
-        }
     }
 
     fn touch(&self, key_hash: KeyHash) {
@@ -310,12 +310,11 @@ impl Engine for TinyEngine {
         is_busy.then_some(TICK).or_else(|| has_failed.then_some(pauses::PAUSE))
     }
 
-    async fn flush(self: &Arc<Self>) -> Result<()> {
-        self.flush_all().await
-    }
-
-    async fn finish(self: &Arc<Self>) -> Result<()> {
+    async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         self.flush_all().await?;
+        if extent == FlushExtent::Committed {
+            return Ok(());
+        }
         self.volume.sync().await?;
         while self.wipe_suspects().await {}
         if !self.lock().suspects.is_empty() {

@@ -19,6 +19,9 @@ pub(crate) trait BodySource: Send + Sync {
     /// Returns the place of the body of a record that was found at `position`.
     fn body_place(&self, position: Sector, decoded: &DecodedRecord) -> BodyElsewhere;
 
+    /// Returns whether the record at `position` has no final place yet.
+    fn may_move(&self, position: Sector) -> bool;
+
     /// Returns the places of the body of a record that was found at `position`, from start to end.
     fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch>;
 

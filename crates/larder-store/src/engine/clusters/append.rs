@@ -8,14 +8,11 @@
 use super::{ClustersEngine, ClustersState, entries::EntryPlace, layout::NoRun, read::FoundInCluster};
 use crate::{
     Result,
-    engine::{
-        Engine,
-        kit::{
-            effects::completion_for,
-            map_checkpoint,
-            pack::{PackRecord, SealedPack},
-            room::{NoRoom, flushed},
-        },
+    engine::kit::{
+        effects::completion_for,
+        map_checkpoint,
+        pack::{PackRecord, SealedPack},
+        room::{NoRoom, append_with_room, flushed},
     },
     format::{pack::PackedKind, record::RecordParts},
     volume::{cannot_begin, counters::add, waiters::wait_for, wakeup::TICK},
@@ -48,7 +45,7 @@ impl ClustersEngine {
             map_checkpoint::make_room(self).await;
         }
         let too_long = "the entry is longer than the store has clusters for";
-        self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
+        append_with_room(self, too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
     }
 
     /// Returns whether the start is done but could not write its header.

@@ -7,7 +7,10 @@
 use super::{ClustersEngine, entries::EntryPlace, layout::ClusterPlace};
 use crate::{
     Reader, Result,
-    engine::kit::lookup::{self, LookStep},
+    engine::{
+        Location,
+        kit::lookup::{self, LookStep},
+    },
     format::{pack, record::DecodedRecord},
     hash::{FullHash, KeyHash},
     units::SECTOR_BYTES,
@@ -19,9 +22,15 @@ use std::sync::Arc;
 /// The place of an entry that was found, and the sequence of its cluster.
 pub(super) type FoundInCluster = (EntryPlace, u32);
 
+impl From<FoundInCluster> for Location {
+    fn from(_: FoundInCluster) -> Self {
+        Self::Known
+    }
+}
+
 impl ClustersEngine {
     /// Returns the entry of `key`, and its place.
-    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(FoundInCluster, Reader)>> {
+    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(FoundInCluster, Reader)>> {
         let hash = self.volume.hash(key).1;
         lookup::follow(&self.volume, true, || self.look(key, hash)).await
     }

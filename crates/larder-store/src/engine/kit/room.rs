@@ -5,12 +5,14 @@
 
 use crate::{
     Error, ErrorKind, Hints, Reader, Result,
+    engine::{Engine, ReadExtent},
     format::record::{BodyPart, RecordKind, RecordMeta, RecordParts, checksum_count},
     volume::{Volume, counters::add},
 };
 use bytes::Bytes;
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
+    sync::Arc,
     task::{Poll, Waker},
     thread,
     time::Duration,
@@ -108,8 +110,62 @@ pub(crate) fn flushed(all_written: bool) -> Result<()> {
     Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
 }
 
+/// Calls [`Engine::store`] and counts the outcome.
+pub(crate) async fn commit<E: Engine>(
+    engine: &Arc<E>,
+    record: RecordParts<'_>,
+    found: Option<E::Found>,
+) -> Result<bool> {
+    let bytes = record.content_bytes();
+    let outcome = engine.store(record, found).await;
+    engine.volume().count_commit(bytes, &outcome);
+    outcome
+}
+
+/// Replaces the head of `key`'s entry unless the entry is replaced meanwhile. Returns `false` if there is none.
+///
+/// Making room for the new head may itself move the entry. It is then looked up again, if the engine allows that.
+pub(crate) async fn update_head<E: Engine>(engine: &Arc<E>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+    let mut first_content = None;
+    for _ in 0..E::HEAD_ATTEMPTS_MAX {
+        let Some((found, Some(reader))) = engine.find(key, ReadExtent::Front).await? else { return Ok(false) };
+        let content = reader.content();
+        // If the entry was replaced since it was first read, the replacement wins: the new head does not belong to its
+        // body.
+        if first_content.as_ref().is_some_and(|first| *first != content) {
+            return Ok(false);
+        }
+        first_content = Some(content);
+        if let Some(renewal) = HeadRenewal::new(&reader, hints).await?
+            && commit(engine, renewal.record(key, &head), Some(found)).await?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Attempts an append until there is room, for a bounded time. In a store without a maintenance thread, flushes and
+/// maintains once to make room. `too_long` describes an entry that can never get room.
+pub(crate) async fn append_with_room<E: Engine, T>(
+    engine: &Arc<E>,
+    too_long: &'static str,
+    flush: impl Future<Output = Result<()>>,
+    mut attempt: impl FnMut(Option<&Waker>) -> std::result::Result<T, NoRoom>,
+) -> Result<T> {
+    let volume = engine.volume();
+    if !volume.options.background {
+        if let Ok(appended) = attempt(None) {
+            return Ok(appended);
+        }
+        flush.await?;
+        engine.maintain().await;
+    }
+    volume.wait_for_room(volume.room_deadline(), too_long, |waker| attempt(Some(waker))).await
+}
+
 /// A found entry that is rewritten with a new head.
-pub(crate) struct HeadRenewal {
+struct HeadRenewal {
     meta: RecordMeta,
     parts: Vec<BodyPart>,
     checksums: Vec<u32>,
@@ -117,34 +173,25 @@ pub(crate) struct HeadRenewal {
 }
 
 impl HeadRenewal {
-    /// Creates a renewal with a copy of the body from `reader`. Returns `None` if the body is damaged.
-    pub(crate) async fn whole(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
-        let Some(body) = reader.read(0..reader.len()).await? else { return Ok(None) };
-        let body = vec![body];
-        let checksums = reader.decoded().checksums_in_one_piece(reader.record(), &body);
-        Ok(Some(Self { body, ..Self::with_checksums(reader, hints, RecordKind::Entry, checksums) }))
-    }
-
-    /// Creates a renewal that leaves the body where it is on the device.
-    pub(crate) fn without_body(reader: &Reader, hints: Hints, kind: RecordKind) -> Self {
-        Self::with_checksums(reader, hints, kind, reader.decoded().checksums(reader.record()))
-    }
-
-    /// Creates a renewal of a body in parts: `parts`, and the remainder in the record itself.
-    pub(crate) fn in_parts(reader: &Reader, hints: Hints, parts: Vec<BodyPart>) -> Self {
-        let mut renewal = Self::without_body(reader, hints, RecordKind::InParts(parts.len() as u8));
-        renewal.checksums.resize(checksum_count(reader.len(), parts.len()), 0);
-        renewal.parts = parts;
-        renewal
-    }
-
-    fn with_checksums(reader: &Reader, hints: Hints, kind: RecordKind, checksums: Vec<u32>) -> Self {
+    /// Creates a renewal that leaves the body where it is on the device, or has a copy of it if it cannot stay there.
+    /// Returns `None` if the body is damaged.
+    async fn new(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
         let decoded = reader.decoded();
-        let meta = RecordMeta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        Self { meta, parts: Vec::new(), checksums, body: Vec::new() }
+        let with = |kind| RecordMeta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
+        let Some((kind, parts)) = reader.body_in_place() else {
+            let Some(body) = reader.read(0..reader.len()).await? else { return Ok(None) };
+            let body = vec![body];
+            let checksums = decoded.checksums_in_one_piece(reader.record(), &body);
+            return Ok(Some(Self { meta: with(RecordKind::Entry), parts: Vec::new(), checksums, body }));
+        };
+        let mut checksums = decoded.checksums(reader.record());
+        if matches!(kind, RecordKind::InParts(_)) {
+            checksums.resize(checksum_count(reader.len(), parts.len()), 0);
+        }
+        Ok(Some(Self { meta: with(kind), parts, checksums, body: Vec::new() }))
     }
 
-    pub(crate) fn record<'a>(&'a self, key: &'a [u8], head: &'a [u8]) -> RecordParts<'a> {
+    fn record<'a>(&'a self, key: &'a [u8], head: &'a [u8]) -> RecordParts<'a> {
         RecordParts {
             meta: self.meta.clone(),
             key,
@@ -160,7 +207,6 @@ impl HeadRenewal {
 mod tests {
     use super::*;
     use crate::{Store, StoreOptions, device::MemoryDevice};
-    use std::sync::Arc;
 
     /// At stake: a maintenance thread that waits, while it retries removals, for room that only it can make. Such a
     /// store never closed.

@@ -14,11 +14,11 @@ use crate::{
 };
 
 impl LogEngine {
-    /// Returns whether to store an entry of this length.
+    /// Returns whether an entry of this length is worth evicting others for. Counts as a request for it.
     ///
     /// A replacement is always stored. So is every entry while the index is being loaded: an older entry of the same
     /// key might still be loaded, and would then be taken for the newest.
-    pub(super) fn is_worth_storing(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
+    pub(crate) fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
         let Some(gate) = &self.gate else { return true };
         let may_have_older =
             !self.volume.counters.loaded.load(Ordering::Acquire) || !self.index.peek(key_hash).is_empty();
@@ -36,6 +36,11 @@ impl LogEngine {
             add(&self.volume.counters.not_admitted, 1);
         }
         is_admitted
+    }
+
+    /// Returns whether an entry of any length would be admitted now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.gate.as_ref().is_none_or(|gate| self.gate_is_open(gate))
     }
 
     /// Returns how many bytes may be written before the daily write limit is reached.

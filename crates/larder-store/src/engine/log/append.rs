@@ -10,15 +10,12 @@ use super::{
     read::{RecognisedEntries, RecordAge},
 };
 use crate::{
-    Hints, Reader, Result,
-    engine::{
-        Engine,
-        kit::{
-            effects::completion_for,
-            room::{HeadRenewal, NoRoom, flushed, spent},
-        },
+    Hints, Result,
+    engine::kit::{
+        effects::completion_for,
+        room::{NoRoom, append_with_room, flushed, spent},
     },
-    format::record::{BODY_BLOCK_BYTES, BodyPart, BodyStretch, PARTS_MAX, RecordKind, RecordMeta, RecordParts},
+    format::record::{RecordKind, RecordMeta, RecordParts},
     hash::FullHash,
     sync::atomic::Ordering,
     units::{Sector, SegmentId},
@@ -116,31 +113,6 @@ impl LogEngine {
         drop(log);
     }
 
-    /// Returns which part of the entry at `position` is written again with a new head: a long body stays in place.
-    pub(super) async fn renewal_at(
-        &self,
-        position: Sector,
-        reader: &Reader,
-        hints: Hints,
-    ) -> Result<Option<HeadRenewal>> {
-        // A body that may still be moved by the sorting of its unit has no final place.
-        if reader.len() <= BODY_BLOCK_BYTES || self.may_move(position) {
-            return HeadRenewal::whole(reader, hints).await;
-        }
-        if reader.decoded().is_in_parts() {
-            let stretches = self.stretches(position, reader.decoded(), reader.record()).into_iter();
-            let parts: Vec<BodyPart> = stretches.filter_map(BodyStretch::into_part).collect();
-            let has_room = parts.len() <= PARTS_MAX;
-            return if has_room {
-                Ok(Some(HeadRenewal::in_parts(reader, hints, parts)))
-            } else {
-                HeadRenewal::whole(reader, hints).await
-            };
-        }
-        let kind = RecordKind::HeadUpdate(self.body_place(position, reader.decoded()));
-        Ok(Some(HeadRenewal::without_body(reader, hints, kind)))
-    }
-
     /// Appends a record, waiting for room for a bounded time. Returns `None` if the key's entry is no longer the one at
     /// `still_at`.
     async fn append(
@@ -212,7 +184,7 @@ impl LogEngine {
             self.flush_through(last, failed_before).await
         };
         let attempt = |waker: Option<&Waker>| self.try_append(record, AppendRole::Client, condition, waker);
-        self.append_with_room(too_long, flush, attempt).await
+        append_with_room(self, too_long, flush, attempt).await
     }
 
     /// Appends if there is room now.
@@ -389,11 +361,6 @@ impl LogEngine {
         let woken = self.lock_log().trailer_written(segment, outcome.is_ok());
         woken.wake();
         self.volume.wakeup.wake();
-    }
-
-    fn may_move(&self, position: Sector) -> bool {
-        let segment = self.geometry.segment_of(position);
-        self.reads_groups() && segment.is_some_and(|segment| self.segments.is_dirty(segment))
     }
 
     fn seal(&self, seal: impl FnOnce(&mut LogState)) {

@@ -21,6 +21,12 @@ impl BodySource for LogEngine {
         Self::body_place(self, position, decoded)
     }
 
+    /// Returns whether the sorting of its unit may move the record.
+    fn may_move(&self, position: Sector) -> bool {
+        let segment = self.geometry.segment_of(position);
+        self.reads_groups() && segment.is_some_and(|segment| self.segments.is_dirty(segment))
+    }
+
     fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {
         Self::stretches(self, position, decoded, record)
     }

@@ -85,7 +85,11 @@ impl MappedEngine {
 
     /// Makes `record` its key's entry. With `still_by`, only if that write stored the present entry; returns `false` if
     /// not.
-    pub(super) async fn store(self: &Arc<Self>, mut record: RecordParts<'_>, still_by: Option<u32>) -> Result<bool> {
+    pub(super) async fn store_record(
+        self: &Arc<Self>,
+        mut record: RecordParts<'_>,
+        still_by: Option<u32>,
+    ) -> Result<bool> {
         let deadline = self.volume.clock.now() + self.volume.options.room_wait;
         let Some(sequence) = self.next_number(deadline).await? else {
             return Err(Error::new(ErrorKind::Full, NO_ROOM));

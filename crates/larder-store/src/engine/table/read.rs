@@ -4,7 +4,7 @@
 //! of the whole set. An entry longer than its bin takes one more read. Invariant: a read during a change of the set
 //! does not prove that an entry is absent, and is repeated.
 
-use super::{DirtySet, TableEngine, TablePhase, TableState, summary::SetSummary};
+use super::{DirtySet, SetChanges, TableEngine, TablePhase, TableState, summary::SetSummary};
 use crate::{
     Reader, Result,
     engine::kit::lookup::{self, LookStep},
@@ -44,12 +44,13 @@ impl TableEngine {
         LookupTarget { key, hash, set: self.set_of(key_hash) }
     }
 
-    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Reader>> {
+    /// Returns the entry of `key`, and the changes of its set before it was read.
+    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(SetChanges, Reader)>> {
         let target = self.target(key);
         lookup::follow(&self.volume, true, || self.look(target)).await
     }
 
-    async fn look(self: &Arc<Self>, target: LookupTarget<'_>) -> Result<LookStep<Reader>> {
+    async fn look(self: &Arc<Self>, target: LookupTarget<'_>) -> Result<LookStep<(SetChanges, Reader)>> {
         let (plan, changes) = {
             let mut state = self.lock();
             (state.plan(&target), state.changes(target.set))
@@ -57,7 +58,8 @@ impl TableEngine {
         let found = match plan {
             LookupPlan::Miss => return Ok(LookStep::Nothing),
             LookupPlan::Dirty(record) => {
-                return Ok(self.judge(&target, record).map_or(LookStep::Nothing, LookStep::Found));
+                let found = self.judge(&target, record).map(|reader| (SetChanges(changes), reader));
+                return Ok(found.map_or(LookStep::Nothing, LookStep::Found));
             }
             LookupPlan::Bin(way) => {
                 let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
@@ -68,7 +70,7 @@ impl TableEngine {
         };
         if let Some(reader) = found {
             self.lock().promote(target.set, target.hash.key_hash());
-            return Ok(LookStep::Found(reader));
+            return Ok(LookStep::Found((SetChanges(changes), reader)));
         }
         if self.lock().is_settled(target.set, changes) {
             return Ok(LookStep::Nothing);
@@ -77,9 +79,9 @@ impl TableEngine {
         Ok(LookStep::Moved)
     }
 
-    /// Returns whether there is an entry of `key`, according to the header of its bin. For a long entry, also checks
-    /// that the ring has not overwritten the remainder, without reading it.
-    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
+    /// Returns the changes of the set of `key`'s entry, according to the header of its bin. For a long entry, also
+    /// checks that the ring has not overwritten the remainder, without reading it.
+    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<SetChanges>> {
         self.volume.check_open()?;
         let target = self.target(key);
         let (plan, changes) = {
@@ -87,8 +89,8 @@ impl TableEngine {
             (state.plan(&target), state.changes(target.set))
         };
         let header = match plan {
-            LookupPlan::Miss => return Ok(false),
-            LookupPlan::Dirty(_) => return Ok(true),
+            LookupPlan::Miss => return Ok(None),
+            LookupPlan::Dirty(_) => return Ok(Some(SetChanges(changes))),
             LookupPlan::Bin(way) => {
                 let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
                 let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;
@@ -103,10 +105,11 @@ impl TableEngine {
             }
         };
         let first = self.layout.first_bytes();
-        Ok(header.is_some_and(|header| {
+        let is_there = header.is_some_and(|header| {
             let rest = u64::from(header.record_bytes).saturating_sub(first);
             header.hash == target.hash && (rest == 0 || self.lock().ring.offset_bytes(header.rest_at, rest).is_some())
-        }))
+        });
+        Ok(is_there.then_some(SetChanges(changes)))
     }
 
     /// Reads a set. Stores its content in memory, unless the set changed since its counter was `changes`.

@@ -14,13 +14,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    engine::{
-        Engine,
-        kit::{
-            effects::completion_for,
-            pack::{PackRecord, SealedPack},
-            room::{NoRoom, flushed},
-        },
+    engine::kit::{
+        effects::completion_for,
+        pack::{PackRecord, SealedPack},
+        room::{NoRoom, append_with_room, flushed},
     },
     format::{
         pack::{PackedKind, RecordStub, STUB_BYTES},
@@ -118,7 +115,7 @@ impl TinyEngine {
         place: Option<TinyEntryPlace>,
     ) -> Result<Option<RingPlace>> {
         let too_long = "the entry is longer than a segment of the store";
-        self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut load, place, waker)).await
+        append_with_room(self, too_long, self.flush_all(), |waker| self.try_append(&mut load, place, waker)).await
     }
 
     /// Appends a record if there is room now. Returns `None` if the key's entry is not at `place`.

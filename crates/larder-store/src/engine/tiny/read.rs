@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     Reader, Result,
-    engine::kit::lookup::{self, LookStep},
+    engine::{
+        Location,
+        kit::lookup::{self, LookStep},
+    },
     format::pack::RecordStub,
     hash::{FullHash, KeyHash},
     units::SetNumber,
@@ -32,6 +35,12 @@ pub(crate) enum TinyEntryPlace {
     Set {
         version: u8,
     },
+}
+
+impl From<TinyEntryPlace> for Location {
+    fn from(_: TinyEntryPlace) -> Self {
+        Self::Passing
+    }
 }
 
 /// The key of a lookup.
@@ -57,7 +66,7 @@ enum FrontRead {
 
 impl TinyEngine {
     /// Returns the entry of `key` and its place.
-    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<Found>> {
+    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Found>> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, true, || self.search(WantedKey { key, hash })).await?;
         if found.is_some() {
@@ -93,15 +102,16 @@ impl TinyEngine {
         }
     }
 
-    /// Returns whether there is an entry of `key`, according to its piece in the front or set. The record of a long
-    /// entry is not read.
-    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
+    /// Returns the place of `key`'s entry, according to its piece in the front or set, without reading the record of a
+    /// long entry.
+    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<TinyEntryPlace>> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, false, || self.locate(WantedKey { key, hash })).await?;
-        Ok(found.is_some_and(|(_, piece)| match piece.what {
-            ItemKind::Stub(stub) => stub.len_bytes > 0 && self.is_alive(&stub),
+        let is_there = |piece: &RecordPiece| match &piece.what {
+            ItemKind::Stub(stub) => stub.len_bytes > 0 && self.is_alive(stub),
             ItemKind::Record(_) => true,
-        }))
+        };
+        Ok(found.filter(|(_, piece)| is_there(piece)).map(|(place, _)| place))
     }
 
     async fn search(&self, wanted: WantedKey<'_>) -> Result<LookStep<Found>> {
