@@ -11,6 +11,7 @@
 //! Cost: a start reads both once. In use, 24 bytes per change, and 24 bytes per entry whenever the journal has grown by
 //! half of the ring, written in bounded pieces. Source: docs/rfcs/0007-journal-of-the-map.md.
 
+mod phase;
 mod reading;
 mod source;
 
@@ -25,10 +26,11 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
-    format::snapshot::{MapRecovery, PAGE_LISTING_COUNT, PLACE_COUNT, SnapshotEntry, SnapshotHeader, encode_page},
+    format::snapshot::{MapRecovery, PAGE_LISTING_COUNT, SnapshotHeader, encode_page},
     units::BLOCK_BYTES,
     volume::{Volume, turn::TaskTurn, waiters::wait_for},
 };
+use phase::{CheckpointPhase, SnapshotWalk};
 use reading::write_headers;
 use std::{io, sync::Arc};
 
@@ -41,27 +43,7 @@ pub(crate) struct MapCheckpoint {
     pub(crate) journal: MapJournal,
     /// The header that was written last.
     header: SnapshotHeader,
-    walk: Option<SnapshotWalk>,
-    /// A header whose write may have reached only one copy. A start may read the snapshot of this header or that of
-    /// `header`, so this one must be completed before another is written.
-    unfinished: Option<SnapshotHeader>,
-    /// Whether the next header describes an empty snapshot.
-    starts_over: bool,
-    /// Whether memory has fewer entries than the header describes.
-    is_outdated: bool,
-    /// Whether the store is being closed. From then on only `close` writes.
-    is_closed: bool,
-}
-
-/// A snapshot that is being written.
-struct SnapshotWalk {
-    recovery: MapRecovery,
-    cursor: Option<u64>,
-    /// Listings that do not fill a page yet.
-    carried: Vec<SnapshotEntry>,
-    page: u64,
-    listing_count: u64,
-    is_gathered: bool,
+    phase: CheckpointPhase,
 }
 
 impl MapCheckpoint {
@@ -77,16 +59,7 @@ impl MapCheckpoint {
             recovery: (area.journal_pages > 0).then(MapRecovery::default),
         };
         let journal = MapJournal::new(volume.id, area.journal_start_bytes(), area.journal_pages);
-        Self {
-            area,
-            journal,
-            header,
-            walk: None,
-            unfinished: None,
-            starts_over: false,
-            is_outdated: false,
-            is_closed: false,
-        }
+        Self { area, journal, header, phase: CheckpointPhase::InEffect }
     }
 
     /// Adopts the header of an earlier run.
@@ -102,7 +75,7 @@ impl MapCheckpoint {
         if let Some(recovery) = &mut self.header.recovery {
             recovery.journal_from = next;
         }
-        (self.starts_over, self.is_outdated) = (true, false);
+        self.phase = CheckpointPhase::StartsOver;
         self.journal.go_on(next, next);
         assert!(!self.journal.is_begun(), "what is not believed is not written on");
     }
@@ -111,26 +84,14 @@ impl MapCheckpoint {
     /// no effect at the next start, so a snapshot must be written before anything is acknowledged ([`renew`]).
     pub(crate) fn note_outdated(&mut self) {
         assert!(!self.journal.is_begun(), "before anything is acknowledged");
-        self.is_outdated = self.journal.is_kept();
+        if self.journal.is_kept() {
+            self.phase = CheckpointPhase::Outdated;
+        }
     }
 
     /// Returns a page number that is not in the journal described by the header.
     pub(crate) fn first_page_never_used(&self) -> u64 {
         self.header.recovery.map_or(0, |recovery| recovery.journal_from + self.area.journal_pages)
-    }
-}
-
-impl SnapshotWalk {
-    fn new(checkpoint: &MapCheckpoint, generation: u64) -> Option<Self> {
-        let recovery = checkpoint.header.recovery?;
-        let place = (recovery.place + 1) % PLACE_COUNT;
-        let journal_from = checkpoint.journal.next();
-        let recovery = MapRecovery { generation, place, journal_from, run: checkpoint.journal.run(), epoch: 0 };
-        Some(Self::of(recovery))
-    }
-
-    fn of(recovery: MapRecovery) -> Self {
-        Self { recovery, cursor: None, carried: Vec::new(), page: 0, listing_count: 0, is_gathered: false }
     }
 }
 
@@ -145,7 +106,7 @@ pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()
         // The time makes generations increase even if both headers were lost.
         let generation = (before.generation + 1).max(volume.clock.since_epoch().as_millis() as u64);
         let mut header = SnapshotHeader { generation, whole: false, next_write: end as u32, ..before.clone() };
-        if let (Some(recovery), true) = (&mut header.recovery, state.checkpoint().starts_over) {
+        if let (Some(recovery), CheckpointPhase::StartsOver) = (&mut header.recovery, &state.checkpoint().phase) {
             (recovery.run, recovery.epoch) = (generation, volume.epoch());
         }
         (header, end)
@@ -155,7 +116,8 @@ pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()
     state.numbers().reserve_until(end);
     let checkpoint = state.checkpoint();
     checkpoint.journal.begin(header.generation);
-    (checkpoint.header, checkpoint.unfinished, checkpoint.starts_over) = (header, None, false);
+    checkpoint.header = header;
+    checkpoint.phase.note_run();
     Ok(())
 }
 
@@ -250,7 +212,7 @@ pub(crate) async fn write_down<E: CheckpointEngine>(engine: &Arc<E>) -> Result<(
 /// # Errors
 /// If the snapshot could not be written, nothing may be stored or removed.
 pub(crate) async fn renew<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
-    while engine.lock_map_state().checkpoint().is_outdated {
+    while engine.lock_map_state().checkpoint().phase.lacks_snapshot() {
         step(engine).await?;
     }
     Ok(())
@@ -275,7 +237,7 @@ pub(crate) async fn await_room<E: CheckpointEngine>(engine: &Arc<E>) {
                 let checkpoint = state.checkpoint();
                 let journal = &checkpoint.journal;
                 let waits = journal.has_sealed() && journal.is_short() && !journal.is_stalled();
-                if !waits || !journal.is_begun() || checkpoint.is_closed {
+                if !waits || !journal.is_begun() || checkpoint.phase.is_closing() {
                     return Some(true);
                 }
                 engine.volume().head_is_free().then_some(false)
@@ -315,9 +277,7 @@ pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_force
     while engine.lock_map_state().checkpoint().is_walk_due(is_forced) {
         if let Err(error) = step(engine).await {
             engine.volume().note_failure(&error);
-            let mut state = engine.lock_map_state();
-            state.checkpoint().walk = None;
-            state.checkpoint().journal.note_failure(engine.volume().clock.now());
+            engine.lock_map_state().checkpoint().journal.note_failure(engine.volume().clock.now());
             break;
         }
         pass();
@@ -333,11 +293,16 @@ impl MapCheckpoint {
 
     /// Returns whether the next step of a snapshot is due now.
     fn is_walk_due(&self, is_forced: bool) -> bool {
-        if self.is_closed || !self.journal.is_begun() || (self.journal.is_stalled() && !is_forced) {
+        let walk = match &self.phase {
+            CheckpointPhase::Closing(_) => return false,
+            CheckpointPhase::Writing(walk) => Some(walk),
+            _ => None,
+        };
+        if !self.journal.is_begun() || (self.journal.is_stalled() && !is_forced) {
             return false;
         }
-        let Some(due) = self.journal.snapshot_due() else { return self.walk.is_some() && is_forced };
-        let Some(walk) = &self.walk else { return true };
+        let Some(due) = self.journal.snapshot_due() else { return walk.is_some() && is_forced };
+        let Some(walk) = walk else { return true };
         is_forced || self.journal.is_short() || walk.page * 1000 <= due * self.area.snapshot_pages
     }
 }
@@ -347,16 +312,14 @@ async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     // If the future that wrote a header was dropped, the header may be in one copy only. It is completed before
     // anything else.
-    let unfinished = engine.lock_map_state().checkpoint().unfinished.clone();
+    let unfinished = engine.lock_map_state().checkpoint().phase.unfinished();
     if let Some(header) = unfinished {
         return let_rule(engine, header).await;
     }
     let (walk, area) = {
         let mut state = engine.lock_map_state();
         let generation = state.checkpoint().header.generation + 1;
-        // Taken out of the state: if this future is dropped during the write, the snapshot starts over instead of
-        // missing a page.
-        let begun = state.checkpoint().walk.take();
+        let begun = state.checkpoint().phase.take_begun();
         let Some(mut walk) = begun.or_else(|| SnapshotWalk::new(state.checkpoint(), generation)) else { return Ok(()) };
         if !walk.is_gathered {
             let count = (STEP_PAGE_COUNT * PAGE_LISTING_COUNT) as usize;
@@ -368,7 +331,7 @@ async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     };
     let walk = write_listings(volume, area, walk).await?;
     if !walk.is_gathered {
-        engine.lock_map_state().checkpoint().walk = Some(walk);
+        engine.lock_map_state().checkpoint().phase.enter(CheckpointPhase::Writing(walk));
         return Ok(());
     }
     // The pages must be durable before a header names them. Otherwise a power loss after the header would leave a
@@ -396,12 +359,13 @@ async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
 /// Writes the header of a durable snapshot, which puts the snapshot into effect.
 async fn let_rule<E: CheckpointEngine>(engine: &Arc<E>, header: SnapshotHeader) -> Result<()> {
     let recovery = header.recovery.expect("volumes with a journal have snapshots of a store in use");
-    engine.lock_map_state().checkpoint().unfinished = Some(header.clone());
+    engine.lock_map_state().checkpoint().phase.enter(CheckpointPhase::Unfinished(header.clone()));
     write_headers(engine.volume(), &header).await?;
     let mut state = engine.lock_map_state();
     let checkpoint = state.checkpoint();
     assert!(header.generation > checkpoint.header.generation, "generations grow");
-    (checkpoint.header, checkpoint.unfinished, checkpoint.is_outdated) = (header, None, false);
+    checkpoint.header = header;
+    checkpoint.phase.enter(CheckpointPhase::InEffect);
     checkpoint.journal.release_before(recovery.journal_from);
     checkpoint.journal.begin(checkpoint.header.generation);
     Ok(())
@@ -436,9 +400,9 @@ async fn write_listings(volume: &Volume, area: MapCheckpointArea, mut walk: Snap
 /// changes.
 pub(crate) async fn close<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
-    engine.lock_map_state().checkpoint().is_closed = true;
+    engine.lock_map_state().checkpoint().phase.close();
     let turn = wait_for(|| engine.lock_map_state(), |_| volume.head_turn()).await;
-    let unfinished = engine.lock_map_state().checkpoint().unfinished.clone();
+    let unfinished = engine.lock_map_state().checkpoint().phase.unfinished();
     if let Some(header) = unfinished {
         let_rule(engine, header).await?;
     }
