@@ -1,13 +1,14 @@
 //! One interface to the layouts of the mapped policies: places for records, the room they take, and their positions.
 //!
-//! Owns: the choice of layout for each policy, and the limit on used space. Each layout makes the other decisions.
+//! Owns: the choice of layout for each policy, and the directories around the layouts in files. Each layout makes the
+//! other decisions.
 
 pub(crate) mod classes;
 pub(crate) mod files;
 pub(crate) mod levels;
 pub(crate) mod slots;
 
-use super::map::{MapPlace, PLACE_BITS};
+use super::map::MapPlace;
 use crate::{
     FileNaming, MappedRow,
     device::FileName,
@@ -19,27 +20,96 @@ use files::{DirectoryTurns, FileNames, FileStore};
 use levels::{BlockLevels, FreeRun, LevelsShape};
 use slots::SlotArea;
 
-/// The space of a volume.
-pub(super) enum Allocator {
-    Slots {
-        slots: SlotArea,
-        used_sectors_max: u64,
-    },
-    Levels(BlockLevels),
-    /// One file per length, and one file for each long record.
-    Classes {
-        classes: SizeClasses,
-        /// The directories of long records' files: all in one, or one per site.
-        long: [FileStore; 2],
-        /// Whether new files go to the directory of their site.
-        is_long_by_site: bool,
-        used_sectors_max: u64,
-    },
-    /// One file for each record.
-    Files {
-        files: FileStore,
-        used_sectors_max: u64,
-    },
+/// The space of a volume. Implemented only by the layouts of this module.
+pub(super) trait SpaceLayout: Send {
+    /// Takes room for a record. Returns `None` if there is no contiguous room.
+    fn take(&mut self, sectors: u64, site: Site) -> Option<MapPlace>;
+
+    /// Takes the room of an existing record at `place`. Returns `false` if it is not free.
+    fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool;
+
+    /// Frees the room of a record.
+    ///
+    /// # Panics
+    /// If it is not in use.
+    fn free(&mut self, place: MapPlace, sectors: u64);
+
+    /// Returns the position of the record that write `sequence` stores at `place`.
+    fn spot(&self, place: MapPlace, _sectors: u64, _sequence: u32) -> RecordPlace {
+        RecordPlace::Volume(place.0 * SECTOR_BYTES)
+    }
+
+    /// Returns whether a record has its own file, which must be removed with it.
+    fn has_own_file(&self, _sectors: u64) -> bool {
+        false
+    }
+
+    /// Continues at `pointer` when a store is opened again.
+    fn point_at(&mut self, _pointer: u64) {}
+
+    /// Returns where the next record goes, if there is room.
+    fn pointer(&self) -> u64 {
+        0
+    }
+
+    /// Returns the number of slots in each file of slots.
+    fn slot_counts(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// Adopts the lengths of existing files. Returns `false` if they are too long, or do not fit this layout.
+    fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
+        counts.is_empty()
+    }
+
+    /// Notes that a record of `sectors` once existed at `place`. Must be called before any room is taken.
+    fn note_place(&mut self, _place: MapPlace, _sectors: u64) {}
+
+    /// Returns the number of slots for records of `sectors`, in layouts with a file per length.
+    fn slot_count(&self, _sectors: u64) -> Option<u64> {
+        None
+    }
+
+    /// Returns the sectors that a record takes.
+    fn taken_by(&self, sectors: u64) -> u64;
+
+    /// Returns the sectors that are written for a record: all that it takes if the device requires that, otherwise its
+    /// length.
+    fn written_by(&self, sectors: u64) -> u64 {
+        sectors
+    }
+
+    /// Checks the layout's own invariants.
+    fn check(&self) {}
+
+    /// Returns the sectors in use, in layouts that count them.
+    fn sectors_in_use(&self) -> Option<u64> {
+        None
+    }
+
+    fn capacity_sectors(&self) -> u64;
+
+    /// Returns the limit on used sectors, above which entries are evicted. There is none if eviction is paced.
+    fn used_sectors_max(&self) -> u64;
+
+    /// Returns the last run of free blocks found, in layouts whose eviction is paced by it. Returns `None` while the
+    /// volume is written for the first time.
+    fn last_run(&self) -> Option<FreeRun> {
+        None
+    }
+
+    fn remedy(&self) -> RoomRemedy {
+        RoomRemedy::Nothing
+    }
+
+    /// Returns whether a record of `sectors` fits in the room of one of `others`.
+    fn is_of_class(&self, sectors: u64, others: u64) -> bool {
+        sectors == others
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// The present or future place of a record.
@@ -61,266 +131,188 @@ pub(super) enum RoomRemedy {
     Nothing,
 }
 
+/// Creates the layout of a volume with all space free.
+pub(super) fn layout_of(volume: &Volume, row: MappedRow) -> Box<dyn SpaceLayout> {
+    let area = volume.shape.data_area();
+    let tuning = &volume.options.tuning;
+    let start = Sector(area.start / SECTOR_BYTES);
+    let len_sectors = (area.end - area.start) / SECTOR_BYTES;
+    let alignment_bytes = u64::from(volume.device.alignment_bytes());
+    let block_bytes = volume.directory.as_ref().map_or(SECTOR_BYTES, |directory| directory.block_bytes().into());
+    let block_sectors = (block_bytes / SECTOR_BYTES).max(1);
+    let files_sectors = volume.shape.files_bytes() / SECTOR_BYTES;
+    let names = match row {
+        MappedRow::Bitmap => {
+            let shape = LevelsShape {
+                block_bytes: tuning.esp_block_bytes.max(alignment_bytes),
+                level_count: tuning.esp_level_count,
+                threshold_bytes: tuning.esp_threshold_bytes,
+            };
+            return Box::new(BlockLevels::new(start, len_sectors, shape));
+        }
+        MappedRow::SizeClasses => {
+            return Box::new(ClassFiles {
+                classes: SizeClasses::new(tuning.buddy_threshold_bytes / SECTOR_BYTES, files_sectors),
+                long: [FileNames::OneDirectory, FileNames::BySite].map(|naming| FileStore::new(naming, block_sectors)),
+                is_long_by_site: tuning.buddy_long_by_site,
+                used_sectors_max: files_sectors * u64::from(tuning.buddy_used_percent) / 100,
+            });
+        }
+        MappedRow::Slots(_) => {
+            let slot_bytes = SECTOR_BYTES.max(alignment_bytes);
+            return Box::new(SlotArea::new(start, len_sectors, slot_bytes, tuning.stream_used_percent));
+        }
+        MappedRow::Files(FileNaming::OneDirectory) => FileNames::OneDirectory,
+        MappedRow::Files(FileNaming::RoundRobin) => {
+            let entries = volume.size_bytes() / volume.options.mean_entry_bytes;
+            FileNames::InTurn(DirectoryTurns::new(tuning.squid_directory_files, entries))
+        }
+        MappedRow::Files(FileNaming::BySite) => FileNames::BySite,
+    };
+    Box::new(OwnFiles { files: FileStore::new(names, block_sectors), capacity_sectors: files_sectors })
+}
+
+/// One file for each record.
+struct OwnFiles {
+    files: FileStore,
+    capacity_sectors: u64,
+}
+
+impl SpaceLayout for OwnFiles {
+    fn take(&mut self, _: u64, site: Site) -> Option<MapPlace> {
+        Some(MapPlace(self.files.take(site)))
+    }
+
+    fn take_at(&mut self, place: MapPlace, _: u64) -> bool {
+        self.files.is_place(place.0)
+    }
+
+    fn free(&mut self, _: MapPlace, _: u64) {}
+
+    fn spot(&self, place: MapPlace, _: u64, sequence: u32) -> RecordPlace {
+        RecordPlace::File(file_name(self.files.name(place.0, sequence)), 0)
+    }
+
+    fn has_own_file(&self, _: u64) -> bool {
+        true
+    }
+
+    fn point_at(&mut self, pointer: u64) {
+        self.files.set_turn(pointer);
+    }
+
+    fn pointer(&self) -> u64 {
+        self.files.turn()
+    }
+
+    fn taken_by(&self, sectors: u64) -> u64 {
+        self.files.taken_by(sectors)
+    }
+
+    fn capacity_sectors(&self) -> u64 {
+        self.capacity_sectors
+    }
+
+    fn used_sectors_max(&self) -> u64 {
+        self.capacity_sectors
+    }
+}
+
+/// One file per length, and one file for each long record.
+struct ClassFiles {
+    classes: SizeClasses,
+    /// The directories of long records' files: all in one, or one per site.
+    long: [FileStore; 2],
+    /// Whether new files go to the directory of their site.
+    is_long_by_site: bool,
+    used_sectors_max: u64,
+}
+
 /// The directory for the files of long entries, next to the files of slots.
 const LONG_PREFIX: &str = "long";
 /// Set in the place of a long record whose file is in its site's directory. So a volume finds its files whatever the
 /// present setting.
 const BY_SITE_BIT: u64 = 1;
 
-/// Returns the directories that have the file of a long record at `place`.
-fn long_files(long: &[FileStore; 2], place: MapPlace) -> &FileStore {
-    &long[(place.0 & BY_SITE_BIT) as usize]
+impl ClassFiles {
+    /// Returns the directories that have the file of a long record at `place`.
+    fn long_files(&self, place: MapPlace) -> &FileStore {
+        &self.long[(place.0 & BY_SITE_BIT) as usize]
+    }
 }
 
-impl Allocator {
-    /// Creates the allocator of a volume with all space free.
-    pub(super) fn new(volume: &Volume, row: MappedRow) -> Self {
-        let area = volume.shape.data_area();
-        let tuning = &volume.options.tuning;
-        let start = Sector(area.start / SECTOR_BYTES);
-        let len_sectors = (area.end - area.start) / SECTOR_BYTES;
-        let alignment_bytes = u64::from(volume.device.alignment_bytes());
-        let block_bytes = volume.directory.as_ref().map_or(SECTOR_BYTES, |directory| directory.block_bytes().into());
-        let block_sectors = (block_bytes / SECTOR_BYTES).max(1);
-        let files_sectors = volume.shape.files_bytes() / SECTOR_BYTES;
-        let files =
-            |naming| Self::Files { files: FileStore::new(naming, block_sectors), used_sectors_max: files_sectors };
-        match row {
-            MappedRow::Bitmap => {
-                let shape = LevelsShape {
-                    block_bytes: tuning.esp_block_bytes.max(alignment_bytes),
-                    level_count: tuning.esp_level_count,
-                    threshold_bytes: tuning.esp_threshold_bytes,
-                };
-                Self::Levels(BlockLevels::new(start, len_sectors, shape))
-            }
-            MappedRow::Files(FileNaming::OneDirectory) => files(FileNames::OneDirectory),
-            MappedRow::Files(FileNaming::RoundRobin) => {
-                let entries = volume.size_bytes() / volume.options.mean_entry_bytes;
-                files(FileNames::InTurn(DirectoryTurns::new(tuning.squid_directory_files, entries)))
-            }
-            MappedRow::Files(FileNaming::BySite) => files(FileNames::BySite),
-            MappedRow::SizeClasses => Self::Classes {
-                classes: SizeClasses::new(tuning.buddy_threshold_bytes / SECTOR_BYTES, files_sectors),
-                long: [FileNames::OneDirectory, FileNames::BySite].map(|naming| FileStore::new(naming, block_sectors)),
-                is_long_by_site: tuning.buddy_long_by_site,
-                used_sectors_max: files_sectors * u64::from(tuning.buddy_used_percent) / 100,
-            },
-            MappedRow::Slots(_) => {
-                let slots = SlotArea::new(start, len_sectors, SECTOR_BYTES.max(alignment_bytes));
-                let used_sectors_max = slots.capacity_sectors() * u64::from(tuning.stream_used_percent) / 100;
-                Self::Slots { slots, used_sectors_max }
-            }
+impl SpaceLayout for ClassFiles {
+    fn take(&mut self, sectors: u64, site: Site) -> Option<MapPlace> {
+        let slot = self.classes.take(sectors)?;
+        let is_by_site = self.is_long_by_site && self.classes.is_long(sectors);
+        Some(MapPlace(if is_by_site { self.long[1].take(site) | BY_SITE_BIT } else { slot }))
+    }
+
+    fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool {
+        if self.classes.is_long(sectors) {
+            return self.long_files(place).is_place(place.0) && self.classes.take_at(0, sectors);
         }
+        self.classes.take_at(place.0, sectors)
     }
 
-    /// Takes room for a record. Returns `None` if there is no contiguous room.
-    pub(super) fn take(&mut self, sectors: u64, site: Site) -> Option<MapPlace> {
-        assert!(sectors > 0, "a record takes room");
-        let place = match self {
-            Self::Slots { slots, .. } => slots.take(sectors)?.0,
-            Self::Levels(levels) => levels.take(sectors)?.0,
-            Self::Classes { classes, long, is_long_by_site, .. } => {
-                let slot = classes.take(sectors)?;
-                let is_by_site = *is_long_by_site && classes.is_long(sectors);
-                if is_by_site { long[1].take(site) | BY_SITE_BIT } else { slot }
-            }
-            Self::Files { files, .. } => files.take(site),
-        };
-        assert!(place < 1 << PLACE_BITS, "the map has room for every place: {place}");
-        Some(MapPlace(place))
+    fn free(&mut self, place: MapPlace, sectors: u64) {
+        self.classes.free(place.0, sectors);
     }
 
-    /// Takes the room of an existing record at `place`, if it is free.
-    pub(super) fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool {
-        let is_taken = match self {
-            Self::Slots { slots, .. } => slots.take_at(Sector(place.0), sectors),
-            Self::Levels(levels) => levels.take_at(Sector(place.0), sectors),
-            Self::Classes { classes, long, .. } if classes.is_long(sectors) => {
-                long_files(long, place).is_place(place.0) && classes.take_at(0, sectors)
-            }
-            Self::Classes { classes, .. } => classes.take_at(place.0, sectors),
-            Self::Files { files, .. } => files.is_place(place.0),
-        };
-        assert!(!is_taken || place.0 < 1 << PLACE_BITS, "what is taken is a place: {place:?}");
-        is_taken
-    }
-
-    pub(super) fn free(&mut self, place: MapPlace, sectors: u64) {
-        assert!(sectors > 0, "what is freed took room");
-        match self {
-            Self::Slots { slots, .. } => slots.free(Sector(place.0), sectors),
-            Self::Levels(levels) => levels.free(Sector(place.0), sectors),
-            Self::Classes { classes, .. } => classes.free(place.0, sectors),
-            Self::Files { .. } => {}
+    fn spot(&self, place: MapPlace, sectors: u64, sequence: u32) -> RecordPlace {
+        if self.classes.is_long(sectors) {
+            let name = self.long_files(place).name(place.0, sequence);
+            return RecordPlace::File(file_name(format!("{LONG_PREFIX}/{name}")), 0);
         }
+        RecordPlace::File(file_name(format!("{sectors:03}")), place.0 * sectors * SECTOR_BYTES)
     }
 
-    /// Returns the position of the record that write `sequence` stores at `place`.
-    pub(super) fn spot(&self, place: MapPlace, sectors: u64, sequence: u32) -> RecordPlace {
-        match self {
-            Self::Slots { .. } | Self::Levels(_) => RecordPlace::Volume(place.0 * SECTOR_BYTES),
-            Self::Classes { classes, .. } if !classes.is_long(sectors) => {
-                RecordPlace::File(file_name(format!("{sectors:03}")), place.0 * sectors * SECTOR_BYTES)
-            }
-            Self::Classes { long, .. } => {
-                let name = long_files(long, place).name(place.0, sequence);
-                RecordPlace::File(file_name(format!("{LONG_PREFIX}/{name}")), 0)
-            }
-            Self::Files { files, .. } => RecordPlace::File(file_name(files.name(place.0, sequence)), 0),
-        }
+    fn has_own_file(&self, sectors: u64) -> bool {
+        self.classes.is_long(sectors)
     }
 
-    /// Returns the file that must be removed with a record, if it has its own.
-    pub(super) fn file_to_remove(&self, place: MapPlace, sectors: u64, sequence: u32) -> Option<FileName> {
-        let has_file = match self {
-            Self::Slots { .. } | Self::Levels(_) => false,
-            Self::Classes { classes, .. } => classes.is_long(sectors),
-            Self::Files { .. } => true,
-        };
-        match self.spot(place, sectors, sequence) {
-            RecordPlace::File(file, _) if has_file => Some(file),
-            _ => None,
-        }
+    fn slot_counts(&self) -> Vec<u32> {
+        self.classes.slot_counts().collect()
     }
 
-    pub(super) fn point_at(&mut self, pointer: u64) {
-        match self {
-            Self::Slots { slots, .. } => slots.point_at(Sector(pointer)),
-            Self::Levels(levels) => levels.point_at(Sector(pointer)),
-            Self::Classes { .. } => {}
-            Self::Files { files, .. } => files.set_turn(pointer),
-        }
-        debug_assert!(self.pointer() < 1 << PLACE_BITS, "the pointer is at a place");
+    fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
+        self.classes.set_slot_counts(counts)
     }
 
-    pub(super) fn pointer(&self) -> u64 {
-        match self {
-            Self::Slots { slots, .. } => slots.pointer().0,
-            Self::Levels(levels) => levels.pointer().0,
-            Self::Classes { .. } => 0,
-            Self::Files { files, .. } => files.turn(),
-        }
+    fn note_place(&mut self, place: MapPlace, sectors: u64) {
+        self.classes.grow_to(place.0, sectors);
     }
 
-    /// Returns the number of slots in each file of slots.
-    pub(super) fn slot_counts(&self) -> Vec<u32> {
-        match self {
-            Self::Classes { classes, .. } => classes.slot_counts().collect(),
-            _ => Vec::new(),
-        }
+    fn slot_count(&self, sectors: u64) -> Option<u64> {
+        self.classes.slot_count(sectors)
     }
 
-    /// Adopts the lengths of existing files. Returns `false` if they are too long, or do not fit this layout.
-    pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
-        let is_taken_over = match self {
-            Self::Classes { classes, .. } => classes.set_slot_counts(counts),
-            _ => counts.is_empty(),
-        };
-        debug_assert!(!is_taken_over || self.slot_counts() == counts, "files are as long as they were said to be");
-        is_taken_over
+    fn taken_by(&self, sectors: u64) -> u64 {
+        sectors
     }
 
-    /// Notes that a record of `sectors` once existed at `place`. Must be called before any room is taken.
-    pub(super) fn note_place(&mut self, place: MapPlace, sectors: u64) {
-        if let Self::Classes { classes, .. } = self {
-            classes.grow_to(place.0, sectors);
-        }
+    fn check(&self) {
+        self.classes.check();
     }
 
-    /// Returns the number of slots for records of `sectors`, in layouts with a file per length.
-    pub(super) fn slot_count(&self, sectors: u64) -> Option<u64> {
-        if let Self::Classes { classes, .. } = self { classes.slot_count(sectors) } else { None }
+    fn capacity_sectors(&self) -> u64 {
+        self.classes.capacity_sectors()
     }
 
-    /// Returns the sectors that a record takes.
-    pub(super) fn taken_by(&self, sectors: u64) -> u64 {
-        match self {
-            Self::Slots { slots, .. } => slots.taken_by(sectors),
-            Self::Levels(levels) => levels.taken_by(sectors),
-            Self::Classes { .. } => sectors,
-            Self::Files { files, .. } => files.taken_by(sectors),
-        }
+    fn used_sectors_max(&self) -> u64 {
+        self.used_sectors_max
     }
 
-    /// Returns the sectors that are written for a record: all that it takes if the device requires that, otherwise its
-    /// length.
-    pub(super) fn written_by(&self, sectors: u64) -> u64 {
-        match self {
-            Self::Slots { .. } | Self::Levels(_) => self.taken_by(sectors),
-            Self::Classes { .. } | Self::Files { .. } => sectors,
-        }
+    fn remedy(&self) -> RoomRemedy {
+        RoomRemedy::EntryOfLength
     }
 
-    /// Checks the layout's own invariants.
-    pub(super) fn check(&self) {
-        match self {
-            Self::Slots { slots, .. } => slots.check(),
-            Self::Levels(levels) => levels.check(),
-            Self::Classes { classes, .. } => classes.check(),
-            Self::Files { .. } => {}
-        }
+    fn is_of_class(&self, sectors: u64, others: u64) -> bool {
+        if self.classes.is_long(others) { self.classes.is_long(sectors) } else { sectors == others }
     }
 
-    /// Returns the sectors in use, in layouts that count them.
-    pub(super) fn sectors_in_use(&self) -> Option<u64> {
-        match self {
-            Self::Slots { slots, .. } => Some(slots.sectors_in_use()),
-            Self::Levels(levels) => Some(levels.sectors_in_use()),
-            Self::Classes { .. } | Self::Files { .. } => None,
-        }
-    }
-
-    pub(super) fn capacity_sectors(&self) -> u64 {
-        match self {
-            Self::Slots { slots, .. } => slots.capacity_sectors(),
-            Self::Levels(levels) => levels.capacity_sectors(),
-            Self::Classes { classes, .. } => classes.capacity_sectors(),
-            Self::Files { used_sectors_max, .. } => *used_sectors_max,
-        }
-    }
-
-    /// Returns the limit on used sectors, above which entries are evicted. There is none if eviction is paced.
-    pub(super) fn used_sectors_max(&self) -> u64 {
-        match self {
-            Self::Slots { used_sectors_max, .. }
-            | Self::Classes { used_sectors_max, .. }
-            | Self::Files { used_sectors_max, .. } => *used_sectors_max,
-            Self::Levels(_) => u64::MAX,
-        }
-    }
-
-    /// Returns the last run of free blocks found, in layouts whose eviction is paced by it.
-    pub(super) fn last_run(&self) -> Option<FreeRun> {
-        match self {
-            Self::Levels(levels) => levels.last_run(),
-            _ => None,
-        }
-    }
-
-    pub(super) fn remedy(&self) -> RoomRemedy {
-        match self {
-            Self::Slots { .. } => RoomRemedy::AnyEntry,
-            Self::Classes { .. } => RoomRemedy::EntryOfLength,
-            Self::Levels(_) | Self::Files { .. } => RoomRemedy::Nothing,
-        }
-    }
-
-    /// Returns whether a record of `sectors` fits in the room of one of `others`.
-    pub(super) fn is_of_class(&self, sectors: u64, others: u64) -> bool {
-        match self {
-            Self::Classes { classes, .. } if classes.is_long(others) => classes.is_long(sectors),
-            _ => sectors == others,
-        }
-    }
-
-    pub(super) fn memory_bytes(&self) -> u64 {
-        match self {
-            Self::Slots { slots, .. } => slots.memory_bytes(),
-            Self::Levels(levels) => levels.memory_bytes(),
-            Self::Classes { classes, .. } => classes.memory_bytes(),
-            Self::Files { .. } => 0,
-        }
+    fn memory_bytes(&self) -> u64 {
+        self.classes.memory_bytes()
     }
 }
 

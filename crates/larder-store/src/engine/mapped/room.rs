@@ -7,7 +7,7 @@ use super::{
     action::MapTransfer,
     commit::PendingWrite,
     layout::{RecordPlace, RoomRemedy},
-    map::{MapEntry, MapPlace},
+    map::{MapEntry, MapPlace, PLACE_BITS},
     schedule::packets::{PacketTransfer, PlacedWrite},
     state::{MappedState, WriteSchedule},
 };
@@ -76,21 +76,18 @@ impl MappedState {
     /// file is removed.
     pub(super) fn release_room(&mut self, place: MapPlace, sectors: u32, sequence: u32) {
         let sectors = u64::from(sectors);
-        match self.space.file_to_remove(place, sectors, sequence) {
-            Some(file) => {
-                self.held_back_sectors += self.space.taken_by(sectors);
+        let taken = self.space.taken_by(sectors);
+        match self.space.spot(place, sectors, sequence) {
+            RecordPlace::File(file, _) if self.space.has_own_file(sectors) => {
+                self.held_back_sectors += taken;
                 self.outbox.push(MapTransfer::RemoveFile { file, place, sectors });
+                return;
             }
-            None => {
-                let taken = self.space.taken_by(sectors);
-                assert!(taken <= self.used_sectors, "only used room is freed");
-                self.used_sectors -= taken;
-                match self.space.spot(place, sectors, sequence) {
-                    RecordPlace::Volume(_) => self.rest(place, taken),
-                    RecordPlace::File(..) => self.space.free(place, sectors),
-                }
-            }
+            RecordPlace::File(..) => self.space.free(place, sectors),
+            RecordPlace::Volume(_) => self.rest(place, taken),
         }
+        assert!(taken <= self.used_sectors, "only used room is freed");
+        self.used_sectors -= taken;
     }
 
     /// Lets room rest until the journal no longer lists its entry. If much rests, the journal is written at once.
@@ -107,7 +104,9 @@ impl MappedState {
         while let Some((place, sectors)) = self.resting.take_rested(|noted| journal.is_written_until(noted)) {
             self.space.free(place, sectors);
         }
-        self.space.take(sectors, site)
+        let place = self.space.take(sectors, site);
+        assert!(place.is_none_or(|place| place.0 < 1 << PLACE_BITS), "the map has room for every place: {place:?}");
+        place
     }
 
     /// Notes that a file was removed. If that failed, its room stays used until the store starts empty.

@@ -7,7 +7,7 @@ use super::{
     action::MapTransfer,
     commit::PendingWrite,
     dirty::DirtyEntries,
-    layout::Allocator,
+    layout::{SpaceLayout, layout_of},
     map::{EntryMap, MapEntry, MapPlace},
     pace::{EvictionPace, EvictionPacer, RunFound, VolumeDemand},
     read::FoundOnMap,
@@ -48,7 +48,7 @@ pub(crate) struct MappedState {
     pub(super) volume: Arc<Volume>,
     row: MappedRow,
     pub(super) map: EntryMap,
-    pub(super) space: Allocator,
+    pub(super) space: Box<dyn SpaceLayout>,
     pub(super) writes: WriteSchedule,
     pacer: Option<EvictionPacer>,
     pub(super) dirty: DirtyEntries,
@@ -117,7 +117,7 @@ impl MappedState {
         };
         Self {
             map: EntryMap::new(entries.min(MapCheckpointArea::of(shape).listings_max()), volume.clock.now_s()),
-            space: Allocator::new(volume, row),
+            space: layout_of(volume, row),
             writes,
             pacer: (row == MappedRow::Bitmap).then(|| EvictionPacer::new(pace)),
             dirty: DirtyEntries::default(),
@@ -265,7 +265,7 @@ impl MappedState {
     pub(super) fn forget_all(&mut self) {
         assert!(self.dirty.is_empty(), "nothing is stored before it is known what there is");
         self.map = EntryMap::new(self.map.entries_max(), self.volume.clock.now_s());
-        self.space = Allocator::new(&self.volume, self.row);
+        self.space = layout_of(&self.volume, self.row);
         self.resting = RestingRooms::default();
         (self.used_sectors, self.lost_sectors, self.is_recovering) = (0, 0, false);
     }

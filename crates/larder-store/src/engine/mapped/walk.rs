@@ -7,7 +7,7 @@
 //! Cost: one read per entry, and 40 bytes of memory per entry of a volume that was not closed.
 
 use super::{
-    layout::{Allocator, RecordPlace},
+    layout::{RecordPlace, SpaceLayout, layout_of},
     map::MapPlace,
 };
 use crate::{
@@ -29,11 +29,11 @@ use std::{collections::HashMap, io::ErrorKind};
 
 /// Scans the snapshot and the records that it lists.
 pub(crate) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(WalkItem<'_>)) {
-    let space = Allocator::new(volume, row);
+    let space = layout_of(volume, row);
     let Some(header) = newest_header(volume, meet) else { return };
     let mut listings = if header.whole { listed(volume, &header, meet) } else { recovered(volume, &header, meet) };
     listings.sort_by_key(|listing| listing.place);
-    listings.iter().for_each(|listing| meet_listed(volume, &space, listing, meet));
+    listings.iter().for_each(|listing| meet_listed(volume, &*space, listing, meet));
 }
 
 /// Returns the number of entries that a start would find.
@@ -101,7 +101,7 @@ fn newest_header(volume: &Volume, meet: &mut dyn FnMut(WalkItem<'_>)) -> Option<
     newest
 }
 
-fn meet_listed(volume: &Volume, space: &Allocator, listing: &SnapshotEntry, meet: &mut dyn FnMut(WalkItem<'_>)) {
+fn meet_listed(volume: &Volume, space: &dyn SpaceLayout, listing: &SnapshotEntry, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let SnapshotEntry { key_hash, place, sectors, sequence, .. } = *listing;
     let spot = space.spot(MapPlace(place), sectors.into(), sequence);
     let len_bytes = u64::from(sectors) * SECTOR_BYTES;

@@ -9,7 +9,8 @@
 //!
 //! Cost: 2 bits per block; a search examines 64 top nodes per step. Idea: ESP, ICS 2002.
 
-use crate::units::{SECTOR_BYTES, Sector};
+use super::{super::map::MapPlace, SpaceLayout};
+use crate::units::{SECTOR_BYTES, Sector, Site};
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
@@ -56,9 +57,10 @@ impl BlockLevels {
         let remain = block_count;
         Self { start, block_sectors, block_count, threshold_blocks, levels, next, remain, last_run: None }
     }
+}
 
-    /// Takes blocks for a record of `sectors`. Returns `None` if the top level has no run that is long enough.
-    pub(crate) fn take(&mut self, sectors: u64) -> Option<Sector> {
+impl SpaceLayout for BlockLevels {
+    fn take(&mut self, sectors: u64, _: Site) -> Option<MapPlace> {
         let len = self.blocks_of(sectors);
         if len > self.remain {
             self.find_run(len)?;
@@ -68,11 +70,10 @@ impl BlockLevels {
         self.mark_used(first, len);
         self.next += len;
         self.remain -= len;
-        Some(Sector(self.start.0 + first * self.block_sectors))
+        Some(MapPlace(self.start.0 + first * self.block_sectors))
     }
 
-    /// Takes the blocks of an existing record at `place`. Returns `false` if they are not free.
-    pub(crate) fn take_at(&mut self, place: Sector, sectors: u64) -> bool {
+    fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool {
         let len = self.blocks_of(sectors);
         let Some(first) = self.block_at(place).filter(|first| len > 0 && first + len <= self.block_count) else {
             return false;
@@ -89,11 +90,7 @@ impl BlockLevels {
         true
     }
 
-    /// Frees the blocks of a record.
-    ///
-    /// # Panics
-    /// If they are not in use.
-    pub(crate) fn free(&mut self, place: Sector, sectors: u64) {
+    fn free(&mut self, place: MapPlace, sectors: u64) {
         let mut at = self.block_at(place).expect("what is freed was taken, and begins with a block");
         let end = at + self.blocks_of(sectors);
         assert!((at..end).all(|block| self.free_level(block).is_none()), "only used blocks are freed");
@@ -104,35 +101,31 @@ impl BlockLevels {
         }
     }
 
-    /// Continues writing at `place` when a store is opened again, with the next run found from there.
-    pub(crate) fn point_at(&mut self, place: Sector) {
-        self.next = self.block_at(place).filter(|block| *block < self.block_count).unwrap_or(0);
+    fn point_at(&mut self, pointer: u64) {
+        self.next = self.block_at(MapPlace(pointer)).filter(|block| *block < self.block_count).unwrap_or(0);
         self.remain = 0;
         debug_assert!(self.next < self.block_count, "the search goes on at a block");
     }
 
-    /// Returns the position of the next record, if it fits in the present run.
-    pub(crate) fn pointer(&self) -> Sector {
-        Sector(self.start.0 + self.next * self.block_sectors)
+    fn pointer(&self) -> u64 {
+        self.start.0 + self.next * self.block_sectors
     }
 
-    /// Returns the last run found, or `None` while the volume is written for the first time.
-    pub(crate) fn last_run(&self) -> Option<FreeRun> {
+    fn last_run(&self) -> Option<FreeRun> {
         self.last_run.map(|len_blocks| FreeRun { len_blocks, threshold_blocks: self.threshold_blocks })
     }
 
-    /// Returns the sectors that a record of `sectors` takes.
-    pub(crate) fn taken_by(&self, sectors: u64) -> u64 {
+    fn taken_by(&self, sectors: u64) -> u64 {
         self.blocks_of(sectors) * self.block_sectors
     }
 
     /// Returns the size of all blocks together, in sectors.
-    pub(crate) fn capacity_sectors(&self) -> u64 {
+    fn capacity_sectors(&self) -> u64 {
         self.block_count * self.block_sectors
     }
 
     /// Checks that no block is free at two levels, that free halves are joined, and that the run being written is free.
-    pub(super) fn check(&self) {
+    fn check(&self) {
         let mut covered = 0;
         for (level, bits) in self.levels.iter().enumerate() {
             for node in (0..bits.len).filter(|&node| bits.get(node)) {
@@ -148,19 +141,29 @@ impl BlockLevels {
         assert!(run.into_iter().all(|block| self.free_level(block).is_some()), "the run that is written is free");
     }
 
-    /// Returns the sectors in use.
-    pub(super) fn sectors_in_use(&self) -> u64 {
+    fn sectors_in_use(&self) -> Option<u64> {
         let levels = self.levels.iter().enumerate();
         let free = levels
             .map(|(level, bits)| bits.words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() << level);
-        (self.block_count - free.sum::<u64>()) * self.block_sectors
+        Some((self.block_count - free.sum::<u64>()) * self.block_sectors)
     }
 
     /// Returns the memory of the bitmap, in bytes.
-    pub(crate) fn memory_bytes(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
         self.levels.iter().map(|bits| (bits.words.len() * size_of::<u64>()) as u64).sum()
     }
 
+    fn written_by(&self, sectors: u64) -> u64 {
+        self.taken_by(sectors)
+    }
+
+    /// Returns no limit, because eviction is paced.
+    fn used_sectors_max(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+impl BlockLevels {
     /// Searches the top level once around from `next` for a run that is longer than the threshold and holds `len`. If
     /// there is none, takes the longest run if it holds `len`.
     fn find_run(&mut self, len: u64) -> Option<()> {
@@ -204,7 +207,7 @@ impl BlockLevels {
         sectors.div_ceil(self.block_sectors)
     }
 
-    fn block_at(&self, place: Sector) -> Option<u64> {
+    fn block_at(&self, place: MapPlace) -> Option<u64> {
         let sectors = place.0.checked_sub(self.start.0)?;
         sectors.is_multiple_of(self.block_sectors).then_some(sectors / self.block_sectors)
     }

@@ -11,7 +11,8 @@
 //! passes 64 slots per step, and 4096 if all of them are used. If no run of some length is found, it is not searched
 //! again until a run of that length was freed. Idea: Markatos et al., USITS'99, section 3.
 
-use crate::units::{SECTOR_BYTES, Sector};
+use super::{super::map::MapPlace, RoomRemedy, SpaceLayout};
+use crate::units::{SECTOR_BYTES, Sector, Site};
 
 const WORD_SLOTS: u64 = u64::BITS as u64;
 const CHUNK_SLOTS: u64 = 4096;
@@ -29,11 +30,13 @@ pub(crate) struct SlotArea {
     pointer: u64,
     /// Every run of free slots is shorter than this.
     too_long: u64,
+    /// The share of the area that may be used.
+    used_percent: u64,
 }
 
 impl SlotArea {
     /// Creates an area in which all slots of `slot_bytes` that fit in `len_sectors` from `start` are free.
-    pub(crate) fn new(start: Sector, len_sectors: u64, slot_bytes: u64) -> Self {
+    pub(crate) fn new(start: Sector, len_sectors: u64, slot_bytes: u64, used_percent: u32) -> Self {
         assert!(slot_bytes >= SECTOR_BYTES && slot_bytes.is_multiple_of(SECTOR_BYTES));
         let slot_sectors = slot_bytes / SECTOR_BYTES;
         assert!(start.0.is_multiple_of(slot_sectors), "an area begins with a slot");
@@ -46,11 +49,13 @@ impl SlotArea {
         let free_in_chunk = (0..slot_count.div_ceil(CHUNK_SLOTS)).map(chunk_slots).collect();
         let free_count = slot_count;
         let too_long = slot_count + 1;
-        Self { start, slot_sectors, slot_count, used, free_in_chunk, free_count, pointer: 0, too_long }
+        let used_percent = used_percent.into();
+        Self { start, slot_sectors, slot_count, used, free_in_chunk, free_count, pointer: 0, too_long, used_percent }
     }
+}
 
-    /// Takes slots for a record of `sectors`. Returns `None` if no free run is long enough.
-    pub(crate) fn take(&mut self, sectors: u64) -> Option<Sector> {
+impl SpaceLayout for SlotArea {
+    fn take(&mut self, sectors: u64, _: Site) -> Option<MapPlace> {
         let len = self.slots_of(sectors);
         if len >= self.too_long || len > self.free_count {
             return None;
@@ -64,11 +69,10 @@ impl SlotArea {
         assert!(first + len <= self.slot_count && len <= self.free_count, "a run on the volume, of free slots");
         self.mark(first, len, true);
         self.pointer = (first + len) % self.slot_count;
-        Some(self.sector_of(first))
+        Some(self.place_of(first))
     }
 
-    /// Takes the slots of an existing record at `place`. Returns `false` if they are not free.
-    pub(crate) fn take_at(&mut self, place: Sector, sectors: u64) -> bool {
+    fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool {
         let len = self.slots_of(sectors);
         let Some(first) = self.slot_at(place).filter(|first| len > 0 && first + len <= self.slot_count) else {
             return false;
@@ -81,11 +85,7 @@ impl SlotArea {
         true
     }
 
-    /// Frees the slots of a record.
-    ///
-    /// # Panics
-    /// If they are not in use.
-    pub(crate) fn free(&mut self, place: Sector, sectors: u64) {
+    fn free(&mut self, place: MapPlace, sectors: u64) {
         let first = self.slot_at(place).expect("what is freed was taken, and begins with a slot");
         let len = self.slots_of(sectors);
         assert!(len + self.free_count <= self.slot_count, "no more is freed than was taken");
@@ -99,29 +99,26 @@ impl SlotArea {
         }
     }
 
-    /// Moves the pointer, so that a store that is opened again continues where it was.
-    pub(crate) fn point_at(&mut self, place: Sector) {
-        self.pointer = self.slot_at(place).filter(|slot| *slot < self.slot_count).unwrap_or(0);
+    fn point_at(&mut self, pointer: u64) {
+        self.pointer = self.slot_at(MapPlace(pointer)).filter(|slot| *slot < self.slot_count).unwrap_or(0);
         debug_assert!(self.pointer < self.slot_count, "the search goes on at a slot");
     }
 
-    /// Returns the position of the pointer.
-    pub(crate) fn pointer(&self) -> Sector {
-        self.sector_of(self.pointer)
+    fn pointer(&self) -> u64 {
+        self.place_of(self.pointer).0
     }
 
-    /// Returns the sectors that a record of `sectors` takes.
-    pub(crate) fn taken_by(&self, sectors: u64) -> u64 {
+    fn taken_by(&self, sectors: u64) -> u64 {
         self.slots_of(sectors) * self.slot_sectors
     }
 
     /// Returns the size of all slots together, in sectors.
-    pub(crate) fn capacity_sectors(&self) -> u64 {
+    fn capacity_sectors(&self) -> u64 {
         self.slot_count * self.slot_sectors
     }
 
     /// Checks the counts of free slots in each chunk and in total.
-    pub(super) fn check(&self) {
+    fn check(&self) {
         let words_per_chunk = (CHUNK_SLOTS / WORD_SLOTS) as usize;
         let free_in = |words: &[u64]| words.iter().map(|word| u64::from(word.count_zeros())).sum::<u64>();
         for (words, &free) in self.used.chunks(words_per_chunk).zip(&self.free_in_chunk) {
@@ -131,25 +128,38 @@ impl SlotArea {
         assert!(self.pointer < self.slot_count.max(1));
     }
 
-    /// Returns the sectors in use.
-    pub(super) fn sectors_in_use(&self) -> u64 {
-        (self.slot_count - self.free_count) * self.slot_sectors
+    fn sectors_in_use(&self) -> Option<u64> {
+        Some((self.slot_count - self.free_count) * self.slot_sectors)
     }
 
     /// Returns the memory of bitmap and counts, in bytes.
-    pub(crate) fn memory_bytes(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
         (self.used.len() * size_of::<u64>() + self.free_in_chunk.len() * size_of::<u16>()) as u64
     }
 
+    fn written_by(&self, sectors: u64) -> u64 {
+        self.taken_by(sectors)
+    }
+
+    fn used_sectors_max(&self) -> u64 {
+        self.capacity_sectors() * self.used_percent / 100
+    }
+
+    fn remedy(&self) -> RoomRemedy {
+        RoomRemedy::AnyEntry
+    }
+}
+
+impl SlotArea {
     fn slots_of(&self, sectors: u64) -> u64 {
         sectors.div_ceil(self.slot_sectors)
     }
 
-    fn sector_of(&self, slot: u64) -> Sector {
-        Sector(self.start.0 + slot * self.slot_sectors)
+    fn place_of(&self, slot: u64) -> MapPlace {
+        MapPlace(self.start.0 + slot * self.slot_sectors)
     }
 
-    fn slot_at(&self, place: Sector) -> Option<u64> {
+    fn slot_at(&self, place: MapPlace) -> Option<u64> {
         let sectors = place.0.checked_sub(self.start.0)?;
         sectors.is_multiple_of(self.slot_sectors).then_some(sectors / self.slot_sectors)
     }
@@ -248,52 +258,53 @@ mod tests {
     use proptest::prelude::*;
 
     const START: Sector = Sector(128);
+    const SITE: Site = Site(0);
 
     fn slots(count: u64) -> SlotArea {
-        SlotArea::new(START, count, SECTOR_BYTES)
+        SlotArea::new(START, count, SECTOR_BYTES, 100)
     }
 
-    fn place(slot: u64) -> Sector {
-        Sector(START.0 + slot)
+    fn place(slot: u64) -> MapPlace {
+        MapPlace(START.0 + slot)
     }
 
     #[test]
     fn records_follow_one_another_and_after_the_wrap_use_only_freed_slots() {
         let mut slots = slots(100);
-        let taken: Vec<_> = std::iter::from_fn(|| slots.take(30)).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| slots.take(30, SITE)).collect();
         assert_eq!(taken, [place(0), place(30), place(60)]);
-        assert_eq!(slots.take(11), None, "10 are left");
+        assert_eq!(slots.take(11, SITE), None, "10 are left");
         slots.free(place(30), 30);
-        assert_eq!(slots.take(10), Some(place(90)), "the pointer goes on to the end before it wraps");
-        assert_eq!(slots.take(20), Some(place(30)));
-        assert_eq!(slots.take(10), Some(place(50)), "it goes on behind the last record");
+        assert_eq!(slots.take(10, SITE), Some(place(90)), "the pointer goes on to the end before it wraps");
+        assert_eq!(slots.take(20, SITE), Some(place(30)));
+        assert_eq!(slots.take(10, SITE), Some(place(50)), "it goes on behind the last record");
         slots.free(place(0), 30);
         slots.free(place(60), 30);
-        assert_eq!(slots.take(30), Some(place(60)));
-        assert_eq!(slots.take(31), None);
-        assert_eq!(slots.take(30), Some(place(0)));
+        assert_eq!(slots.take(30, SITE), Some(place(60)));
+        assert_eq!(slots.take(31, SITE), None);
+        assert_eq!(slots.take(30, SITE), Some(place(0)));
     }
 
     #[test]
     fn a_run_is_found_again_once_its_pieces_are_freed() {
         let mut slots = slots(10_000);
         for n in 0..1000 {
-            assert_eq!(slots.take(10), Some(place(n * 10)));
+            assert_eq!(slots.take(10, SITE), Some(place(n * 10)));
         }
-        assert_eq!(slots.take(15), None);
+        assert_eq!(slots.take(15, SITE), None);
         slots.free(place(5000), 10);
-        assert_eq!(slots.take(15), None);
+        assert_eq!(slots.take(15, SITE), None);
         slots.free(place(5020), 10);
-        assert_eq!(slots.take(15), None);
+        assert_eq!(slots.take(15, SITE), None);
         slots.free(place(5010), 10);
-        assert_eq!(slots.take(15), Some(place(5000)));
+        assert_eq!(slots.take(15, SITE), Some(place(5000)));
     }
 
     #[test]
     fn slots_are_as_large_as_the_device_transfers() {
-        let mut slots = SlotArea::new(START, 67, 4096);
+        let mut slots = SlotArea::new(START, 67, 4096, 100);
         assert_eq!((slots.capacity_sectors(), slots.taken_by(9)), (64, 16));
-        assert_eq!([slots.take(9), slots.take(1)], [Some(place(0)), Some(place(16))]);
+        assert_eq!([slots.take(9, SITE), slots.take(1, SITE)], [Some(place(0)), Some(place(16))]);
         assert!(!slots.take_at(place(3), 1), "no slot begins there");
     }
 
@@ -303,9 +314,9 @@ mod tests {
         assert!(slots.take_at(place(90), 10));
         assert!(!slots.take_at(place(95), 1), "taken");
         assert!(!slots.take_at(place(85), 6) && !slots.take_at(place(100), 1), "taken in part, and outside");
-        assert!(!slots.take_at(Sector(1), 1) && !slots.take_at(Sector(u64::MAX), 1), "outside");
-        slots.point_at(Sector(u64::MAX));
-        assert_eq!(slots.pointer(), place(0));
+        assert!(!slots.take_at(MapPlace(1), 1) && !slots.take_at(MapPlace(u64::MAX), 1), "outside");
+        slots.point_at(u64::MAX);
+        assert_eq!(slots.pointer(), place(0).0);
     }
 
     proptest! {
@@ -324,7 +335,7 @@ mod tests {
                     continue;
                 }
                 let fits = used.windows(len as usize).any(|run| run.iter().all(|used| !used));
-                let taken = slots.take(len);
+                let taken = slots.take(len, SITE);
                 prop_assert_eq!(taken.is_some(), fits);
                 if let Some(taken) = taken {
                     let first = taken.0 - START.0;

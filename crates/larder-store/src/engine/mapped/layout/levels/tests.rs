@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 const START: Sector = Sector(128);
+const SITE: Site = Site(0);
 const BLOCK_SECTORS: u64 = 8;
 
 fn levels(block_count: u64, level_count: u32, threshold_blocks: u64) -> BlockLevels {
@@ -11,8 +12,8 @@ fn levels(block_count: u64, level_count: u32, threshold_blocks: u64) -> BlockLev
     BlockLevels::new(START, block_count * BLOCK_SECTORS, shape)
 }
 
-fn place(block: u64) -> Sector {
-    Sector(START.0 + block * BLOCK_SECTORS)
+fn place(block: u64) -> MapPlace {
+    MapPlace(START.0 + block * BLOCK_SECTORS)
 }
 
 /// Returns the free nodes of a level.
@@ -26,10 +27,10 @@ fn the_worked_example_of_the_paper_comes_out_bit_by_bit() {
     let mut levels = levels(16, 3, 0);
     assert_eq!([0, 1, 2].map(|level| free_nodes(&levels, level)), [vec![], vec![], vec![0, 1, 2, 3]]);
     // 9 KB take three blocks.
-    assert_eq!(levels.take(18), Some(place(0)));
+    assert_eq!(levels.take(18, SITE), Some(place(0)));
     assert_eq!((levels.next, levels.remain), (3, 13));
     assert_eq!([0, 1, 2].map(|level| free_nodes(&levels, level)), [vec![3], vec![], vec![1, 2, 3]]);
-    assert_eq!(levels.take(16), Some(place(3)));
+    assert_eq!(levels.take(16, SITE), Some(place(3)));
     assert_eq!((levels.next, levels.remain), (5, 11));
     assert_eq!([0, 1, 2].map(|level| free_nodes(&levels, level)), [vec![5], vec![3], vec![2, 3]]);
     levels.free(place(3), 16);
@@ -43,21 +44,21 @@ fn only_the_top_level_is_searched_from_the_pointer_once_round() {
     let mut levels = levels(32, 3, 4);
     let blocks = |count: u64| count * BLOCK_SECTORS;
     for n in 0..8 {
-        assert_eq!(levels.take(blocks(4)), Some(place(n * 4)));
+        assert_eq!(levels.take(blocks(4), SITE), Some(place(n * 4)));
     }
-    assert_eq!((levels.take(blocks(1)), levels.last_run().unwrap().len_blocks), (None, 0));
+    assert_eq!((levels.take(blocks(1), SITE), levels.last_run().unwrap().len_blocks), (None, 0));
     levels.free(place(4), blocks(4));
-    assert_eq!(levels.take(blocks(1)), Some(place(4)), "the longest there is, if none is over the threshold");
+    assert_eq!(levels.take(blocks(1), SITE), Some(place(4)), "the longest there is, if none is over the threshold");
     levels.remain = 0;
-    assert_eq!(levels.take(blocks(1)), None);
+    assert_eq!(levels.take(blocks(1), SITE), None);
     levels.free(place(12), blocks(4));
     levels.free(place(16), blocks(4));
     levels.free(place(24), blocks(4));
     levels.next = 20;
-    assert_eq!(levels.take(blocks(2)), Some(place(12)), "over the threshold, though further than the one at 24");
+    assert_eq!(levels.take(blocks(2), SITE), Some(place(12)), "over the threshold, though further than the one at 24");
     assert_eq!(levels.last_run(), Some(FreeRun { len_blocks: 8, threshold_blocks: 4 }));
-    assert_eq!(levels.take(blocks(6)), Some(place(14)), "the run goes on over the border of its nodes");
-    assert_eq!(levels.take(blocks(5)), None, "an entry that fits nowhere is not stored");
+    assert_eq!(levels.take(blocks(6), SITE), Some(place(14)), "the run goes on over the border of its nodes");
+    assert_eq!(levels.take(blocks(5), SITE), None, "an entry that fits nowhere is not stored");
 }
 
 #[test]
@@ -65,7 +66,7 @@ fn a_search_passes_over_less_than_the_paper_says() {
     let level_count = 4;
     let missed_max = 2 * (1 + 2 + 4 + 8);
     let mut levels = levels(128, level_count, 0);
-    while levels.take(BLOCK_SECTORS).is_some() {}
+    while levels.take(BLOCK_SECTORS, SITE).is_some() {}
     for begin in 0..16 {
         (32 + begin..80).for_each(|block| levels.free(place(block), BLOCK_SECTORS));
         levels.remain = 0;
@@ -82,11 +83,11 @@ fn what_an_image_says_is_checked() {
     let mut levels = levels(16, 3, 0);
     assert!(levels.take_at(place(5), 16));
     assert!(!levels.take_at(place(6), 8) && !levels.take_at(place(15), 16) && !levels.take_at(place(16), 8));
-    assert!(!levels.take_at(Sector(START.0 + 1), 8) && !levels.take_at(Sector(u64::MAX), 8));
+    assert!(!levels.take_at(MapPlace(START.0 + 1), 8) && !levels.take_at(MapPlace(u64::MAX), 8));
     assert!(!levels.take_at(place(0), 0), "nothing has no place");
-    levels.point_at(Sector(u64::MAX));
-    assert_eq!(levels.pointer(), place(0));
-    assert_eq!(levels.take(8), Some(place(0)), "the first run of whole top nodes");
+    levels.point_at(u64::MAX);
+    assert_eq!(levels.pointer(), place(0).0);
+    assert_eq!(levels.take(8, SITE), Some(place(0)), "the first run of whole top nodes");
 }
 
 proptest! {
@@ -102,7 +103,7 @@ proptest! {
                 let (first, len) = held.swap_remove(which.index(held.len()));
                 levels.free(place(first), len * BLOCK_SECTORS);
                 used[first as usize..(first + len) as usize].fill(false);
-            } else if let Some(taken) = levels.take(len * BLOCK_SECTORS - 3) {
+            } else if let Some(taken) = levels.take(len * BLOCK_SECTORS - 3, SITE) {
                 let first = (taken.0 - START.0) / BLOCK_SECTORS;
                 let range = first as usize..(first + len) as usize;
                 prop_assert!(used[range.clone()].iter().all(|used| !used), "given out twice");
