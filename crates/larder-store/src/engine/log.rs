@@ -256,23 +256,18 @@ impl LogEngine {
 
     /// Seals the open unit if it is due. Returns the tasks that wait for room, so that they check again.
     fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
-        let mut actions = Vec::new();
-        let mut log = self.lock_log();
         let options = &self.volume.options;
-        let tuning = &self.volume.options.tuning;
         let interval = if self.reads_groups() {
-            tuning.hashcache_group_window.max(options.flush_interval)
+            options.tuning.hashcache_group_window.max(options.flush_interval)
         } else {
             options.flush_interval
         };
-        if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
-            log.seal_due_unit(self.volume.clock.moment(), &mut actions);
-            self.follow_moves(&mut log);
-        }
-        let woken = log.take_waiting();
-        drop(log);
-        self.perform(actions);
-        woken
+        self.change(|log| {
+            if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
+                log.seal_due_unit(self.volume.clock.moment());
+            }
+            log.take_waiting()
+        })
     }
 
     /// Syncs when many segments were begun since the last time.

@@ -119,14 +119,13 @@ impl MappedEngine {
     fn do_what_is_due(self: &Arc<Self>) -> bool {
         let now = self.volume.clock.now();
         self.volume.submit_due_reads();
-        let (woken, numbers_are_scarce) = self.update(|state| {
+        self.update(|state| {
             state.flush_due(now);
             state.evict_due(now);
-            (state.waiting.take(), state.numbers_are_scarce())
-        });
-        // Commits that wait for room check their deadlines.
-        woken.wake();
-        numbers_are_scarce
+            // Commits that wait for room check their deadlines.
+            state.wake_waiting();
+            state.numbers_are_scarce()
+        })
     }
 }
 

@@ -64,6 +64,15 @@ impl AsMut<Self> for TaskWaiters {
 }
 
 impl WokenTasks {
+    /// Adds tasks that are woken too.
+    pub(crate) fn add(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Wakes the tasks.
     pub(crate) fn wake(self) {
         self.0.into_iter().for_each(Waker::wake);

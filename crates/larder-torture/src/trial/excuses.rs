@@ -220,11 +220,11 @@ fn may_lose_a_few(policy: &Policy) -> bool {
 
 /// Returns the number of parts into which a policy divides its volume, each for a range of lengths.
 fn part_count(options: &StoreOptions) -> u64 {
-    match options.policy.layout {
-        LayoutAxis::MultilevelBitmap => u64::from(options.tuning.esp_level_count) + 1,
-        LayoutAxis::Clusters | LayoutAxis::FrontAndSets => 2,
-        _ => 1,
+    let layout = options.policy.layout;
+    if layout == LayoutAxis::MultilevelBitmap {
+        return u64::from(options.tuning.esp_level_count) + 1;
     }
+    if matches!(layout, LayoutAxis::Clusters | LayoutAxis::FrontAndSets) { 2 } else { 1 }
 }
 
 /// Largest overhead of writing an entry's body: the metadata, and the unused part of a unit.

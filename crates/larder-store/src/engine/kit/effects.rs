@@ -6,9 +6,39 @@
 use crate::{
     device::{AlignedBuffer, Completion, FileWork, Transfer},
     engine::Engine,
-    volume::{Volume, counters::add},
+    volume::{Volume, counters::add, waiters::WokenTasks},
 };
 use std::{io, sync::Arc};
+
+/// The transfers to be made and the tasks to be woken because an engine's state changed. They are collected in the
+/// state, and start once its lock is released.
+#[must_use = "effects must be started"]
+pub(crate) struct Effects<T> {
+    pub(crate) transfers: Vec<T>,
+    woken: WokenTasks,
+}
+
+impl<T> Default for Effects<T> {
+    fn default() -> Self {
+        Self { transfers: Vec::new(), woken: WokenTasks::default() }
+    }
+}
+
+impl<T> Effects<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.transfers.is_empty() && self.woken.is_empty()
+    }
+
+    pub(crate) fn wake(&mut self, woken: WokenTasks) {
+        self.woken.add(woken);
+    }
+
+    /// Starts each transfer by `start`, and wakes the tasks.
+    pub(crate) fn begin(self, start: impl FnMut(T)) {
+        self.transfers.into_iter().for_each(start);
+        self.woken.wake();
+    }
+}
 
 /// Returns a completion that calls `then` if `engine` still exists and has not failed. If `then` panics, the engine's
 /// volume fails.

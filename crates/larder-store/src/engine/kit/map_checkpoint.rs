@@ -11,6 +11,7 @@
 //! Cost: a start reads both once. In use, 24 bytes per change, and 24 bytes per entry whenever the journal has grown by
 //! half of the ring, written in bounded pieces. Source: docs/rfcs/0007-journal-of-the-map.md.
 
+mod phase;
 mod reading;
 mod source;
 
@@ -25,10 +26,11 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
-    format::snapshot::{MapRecovery, PAGE_LISTING_COUNT, PLACE_COUNT, SnapshotEntry, SnapshotHeader, encode_page},
+    format::snapshot::{MapRecovery, PAGE_LISTING_COUNT, SnapshotHeader, encode_page},
     units::BLOCK_BYTES,
     volume::{Volume, turn::TaskTurn, waiters::wait_for},
 };
+use phase::{CheckpointPhase, SnapshotWalk};
 use reading::write_headers;
 use std::{io, sync::Arc};
 
@@ -42,34 +44,6 @@ pub(crate) struct MapCheckpoint {
     /// The header that was written last.
     header: SnapshotHeader,
     phase: CheckpointPhase,
-}
-
-/// The snapshot that is written next, and how far it is written.
-enum CheckpointPhase {
-    /// The header's snapshot is in effect, and no other is begun.
-    InEffect,
-    /// The next header describes an empty snapshot.
-    StartsOver,
-    /// A snapshot must be written from its first page. After a start, memory has fewer entries than the header
-    /// describes until then.
-    Outdated,
-    Writing(SnapshotWalk),
-    /// All pages are durable, and the write of this header may have reached only one copy. A start may read its
-    /// snapshot or that of the header before, so it must be completed before another is written.
-    Unfinished(SnapshotHeader),
-    /// The store is being closed. From then on only `close` writes. It first completes an unfinished header.
-    Closing(Option<SnapshotHeader>),
-}
-
-/// A snapshot that is being written.
-struct SnapshotWalk {
-    recovery: MapRecovery,
-    cursor: Option<u64>,
-    /// Listings that do not fill a page yet.
-    carried: Vec<SnapshotEntry>,
-    page: u64,
-    listing_count: u64,
-    is_gathered: bool,
 }
 
 impl MapCheckpoint {
@@ -115,60 +89,9 @@ impl MapCheckpoint {
         }
     }
 
-    /// Enters a phase, unless the store is being closed. Then notes only whether a header is unfinished.
-    fn enter(&mut self, phase: CheckpointPhase) {
-        self.phase = match (&self.phase, phase) {
-            (CheckpointPhase::Closing(_), CheckpointPhase::Unfinished(header)) => {
-                CheckpointPhase::Closing(Some(header))
-            }
-            (CheckpointPhase::Closing(_), _) => CheckpointPhase::Closing(None),
-            (_, phase) => phase,
-        };
-    }
-
-    /// Returns whether a snapshot must take effect before anything is acknowledged.
-    fn lacks_snapshot(&self) -> bool {
-        use CheckpointPhase::{Outdated, Unfinished, Writing};
-        matches!(self.phase, Outdated | Writing(_) | Unfinished(_))
-    }
-
-    /// Takes the snapshot that is being written. If it is not given back, it starts over instead of missing a page.
-    fn take_begun(&mut self) -> Option<SnapshotWalk> {
-        if let CheckpointPhase::Closing(_) = self.phase {
-            return None;
-        }
-        match std::mem::replace(&mut self.phase, CheckpointPhase::Outdated) {
-            CheckpointPhase::Writing(walk) => Some(walk),
-            _ => None,
-        }
-    }
-
-    /// Returns the header that must be completed before another is written.
-    fn unfinished(&self) -> Option<SnapshotHeader> {
-        match &self.phase {
-            CheckpointPhase::Unfinished(header) => Some(header.clone()),
-            CheckpointPhase::Closing(header) => header.clone(),
-            _ => None,
-        }
-    }
-
     /// Returns a page number that is not in the journal described by the header.
     pub(crate) fn first_page_never_used(&self) -> u64 {
         self.header.recovery.map_or(0, |recovery| recovery.journal_from + self.area.journal_pages)
-    }
-}
-
-impl SnapshotWalk {
-    fn new(checkpoint: &MapCheckpoint, generation: u64) -> Option<Self> {
-        let recovery = checkpoint.header.recovery?;
-        let place = (recovery.place + 1) % PLACE_COUNT;
-        let journal_from = checkpoint.journal.next();
-        let recovery = MapRecovery { generation, place, journal_from, run: checkpoint.journal.run(), epoch: 0 };
-        Some(Self::of(recovery))
-    }
-
-    fn of(recovery: MapRecovery) -> Self {
-        Self { recovery, cursor: None, carried: Vec::new(), page: 0, listing_count: 0, is_gathered: false }
     }
 }
 
@@ -194,12 +117,7 @@ pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()
     let checkpoint = state.checkpoint();
     checkpoint.journal.begin(header.generation);
     checkpoint.header = header;
-    match checkpoint.phase {
-        CheckpointPhase::StartsOver => checkpoint.phase = CheckpointPhase::InEffect,
-        // This header replaces the unfinished one, whose snapshot never takes effect.
-        CheckpointPhase::Unfinished(_) | CheckpointPhase::Closing(_) => checkpoint.enter(CheckpointPhase::Outdated),
-        CheckpointPhase::InEffect | CheckpointPhase::Outdated | CheckpointPhase::Writing(_) => {}
-    }
+    checkpoint.phase.note_run();
     Ok(())
 }
 
@@ -294,7 +212,7 @@ pub(crate) async fn write_down<E: CheckpointEngine>(engine: &Arc<E>) -> Result<(
 /// # Errors
 /// If the snapshot could not be written, nothing may be stored or removed.
 pub(crate) async fn renew<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
-    while engine.lock_map_state().checkpoint().lacks_snapshot() {
+    while engine.lock_map_state().checkpoint().phase.lacks_snapshot() {
         step(engine).await?;
     }
     Ok(())
@@ -319,7 +237,7 @@ pub(crate) async fn await_room<E: CheckpointEngine>(engine: &Arc<E>) {
                 let checkpoint = state.checkpoint();
                 let journal = &checkpoint.journal;
                 let waits = journal.has_sealed() && journal.is_short() && !journal.is_stalled();
-                if !waits || !journal.is_begun() || matches!(checkpoint.phase, CheckpointPhase::Closing(_)) {
+                if !waits || !journal.is_begun() || checkpoint.phase.is_closing() {
                     return Some(true);
                 }
                 engine.volume().head_is_free().then_some(false)
@@ -394,14 +312,14 @@ async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     // If the future that wrote a header was dropped, the header may be in one copy only. It is completed before
     // anything else.
-    let unfinished = engine.lock_map_state().checkpoint().unfinished();
+    let unfinished = engine.lock_map_state().checkpoint().phase.unfinished();
     if let Some(header) = unfinished {
         return let_rule(engine, header).await;
     }
     let (walk, area) = {
         let mut state = engine.lock_map_state();
         let generation = state.checkpoint().header.generation + 1;
-        let begun = state.checkpoint().take_begun();
+        let begun = state.checkpoint().phase.take_begun();
         let Some(mut walk) = begun.or_else(|| SnapshotWalk::new(state.checkpoint(), generation)) else { return Ok(()) };
         if !walk.is_gathered {
             let count = (STEP_PAGE_COUNT * PAGE_LISTING_COUNT) as usize;
@@ -413,7 +331,7 @@ async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     };
     let walk = write_listings(volume, area, walk).await?;
     if !walk.is_gathered {
-        engine.lock_map_state().checkpoint().enter(CheckpointPhase::Writing(walk));
+        engine.lock_map_state().checkpoint().phase.enter(CheckpointPhase::Writing(walk));
         return Ok(());
     }
     // The pages must be durable before a header names them. Otherwise a power loss after the header would leave a
@@ -441,13 +359,13 @@ async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
 /// Writes the header of a durable snapshot, which puts the snapshot into effect.
 async fn let_rule<E: CheckpointEngine>(engine: &Arc<E>, header: SnapshotHeader) -> Result<()> {
     let recovery = header.recovery.expect("volumes with a journal have snapshots of a store in use");
-    engine.lock_map_state().checkpoint().enter(CheckpointPhase::Unfinished(header.clone()));
+    engine.lock_map_state().checkpoint().phase.enter(CheckpointPhase::Unfinished(header.clone()));
     write_headers(engine.volume(), &header).await?;
     let mut state = engine.lock_map_state();
     let checkpoint = state.checkpoint();
     assert!(header.generation > checkpoint.header.generation, "generations grow");
     checkpoint.header = header;
-    checkpoint.enter(CheckpointPhase::InEffect);
+    checkpoint.phase.enter(CheckpointPhase::InEffect);
     checkpoint.journal.release_before(recovery.journal_from);
     checkpoint.journal.begin(checkpoint.header.generation);
     Ok(())
@@ -482,13 +400,9 @@ async fn write_listings(volume: &Volume, area: MapCheckpointArea, mut walk: Snap
 /// changes.
 pub(crate) async fn close<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
-    {
-        let mut state = engine.lock_map_state();
-        let unfinished = state.checkpoint().unfinished();
-        state.checkpoint().phase = CheckpointPhase::Closing(unfinished);
-    }
+    engine.lock_map_state().checkpoint().phase.close();
     let turn = wait_for(|| engine.lock_map_state(), |_| volume.head_turn()).await;
-    let unfinished = engine.lock_map_state().checkpoint().unfinished();
+    let unfinished = engine.lock_map_state().checkpoint().phase.unfinished();
     if let Some(header) = unfinished {
         let_rule(engine, header).await?;
     }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Hints, Result,
     engine::kit::{
-        effects::completion_for,
+        effects::{Effects, completion_for},
         room::{NoRoom, append_with_room, flushed, spent},
     },
     format::record::{RecordKind, RecordMeta, RecordParts},
@@ -195,7 +195,6 @@ impl LogEngine {
         condition: AppendCondition<'_>,
         waker: Option<&Waker>,
     ) -> std::result::Result<AppendAttempt, NoRoom> {
-        let mut actions = Vec::new();
         // Index and log change together under this lock, so log order is commit order. Recovery relies on that.
         let mut log = self.lock_log();
         let matches = self.index.peek(record.meta.hash.key_hash());
@@ -229,7 +228,7 @@ impl LogEngine {
         if let Some(part_bytes) = log.part_due(record, appender) {
             return Ok(AppendAttempt::InParts(part_bytes));
         }
-        let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
+        let outcome = log.append(record, appender, self.volume.clock.moment());
         // Sealing a unit may have reordered its groups. Before the lock is released, the index must know the new
         // places.
         let moves = self.follow_moves(&mut log);
@@ -250,8 +249,9 @@ impl LogEngine {
         }
         let reclaim_due = log.free_count() < RESERVE_SEGMENTS_MIN;
         // I/O starts without the lock.
+        let effects = log.take_effects();
         drop(log);
-        self.perform(actions);
+        self.perform(effects);
         if reclaim_due || outcome.is_err() {
             self.volume.wakeup.wake();
         } else {
@@ -320,10 +320,21 @@ impl LogEngine {
         }
     }
 
-    /// Starts the log's transfers.
-    pub(super) fn perform(self: &Arc<Self>, actions: Vec<LogTransfer>) {
-        for action in actions {
-            let (offset_bytes, buffer, written) = match action {
+    /// Changes the log, and starts what follows from that.
+    pub(super) fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut LogState) -> T) -> T {
+        let (answer, effects) = {
+            let mut log = self.lock_log();
+            let answer = change(&mut log);
+            self.follow_moves(&mut log);
+            (answer, log.take_effects())
+        };
+        self.perform(effects);
+        answer
+    }
+
+    fn perform(self: &Arc<Self>, effects: Effects<LogTransfer>) {
+        effects.begin(|transfer| {
+            let (offset_bytes, buffer, written) = match transfer {
                 LogTransfer::WriteUnit { ticket, offset_bytes, buffer } => {
                     let written = completion_for(self, move |engine, outcome| engine.unit_written(ticket, &outcome));
                     (offset_bytes, buffer, written)
@@ -336,14 +347,15 @@ impl LogEngine {
             };
             self.checkpoints.note_log_bytes(buffer.len() as u64);
             self.volume.submit_write(offset_bytes, buffer, written);
-        }
+        });
     }
 
     fn unit_written(self: &Arc<Self>, ticket: u64, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
-        let mut actions = Vec::new();
-        let mut lost = Vec::new();
-        let woken = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
+        let (lost, effects) = {
+            let mut log = self.lock_log();
+            (log.unit_written(ticket, outcome.is_ok()), log.take_effects())
+        };
         for LostRecord { key_hash, position, key } in lost {
             let matches = self.index.peek(key_hash);
             // Without a newer entry, the replaced one must not come back at the next start.
@@ -352,21 +364,13 @@ impl LogEngine {
             }
             self.forget_through(key_hash, position);
         }
-        woken.wake();
-        self.perform(actions);
+        self.perform(effects);
     }
 
-    fn trailer_written(&self, segment: SegmentId, outcome: &io::Result<()>) {
+    fn trailer_written(self: &Arc<Self>, segment: SegmentId, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
-        let woken = self.lock_log().trailer_written(segment, outcome.is_ok());
-        woken.wake();
+        self.change(|log| log.trailer_written(segment, outcome.is_ok()));
         self.volume.wakeup.wake();
-    }
-
-    fn seal(&self, seal: impl FnOnce(&mut LogState)) {
-        let mut log = self.lock_log();
-        seal(&mut log);
-        self.follow_moves(&mut log);
     }
 
     /// Waits until unit `ticket` and all before it are on the device. Seals and writes the open unit first.
@@ -374,25 +378,18 @@ impl LogEngine {
     /// # Errors
     /// Fails if more than `failed_before` units have failed by then.
     pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64, failed_before: u64) -> Result<()> {
-        let mut actions = Vec::new();
-        let mut last = ticket;
-        self.seal(|log| {
-            log.seal_unit(&mut actions);
-            if self.reads_groups() {
-                // Records of the unit may have been carried over to a later one.
-                last = last.max(log.last_ticket_and_failures().0);
-            }
+        let last = self.change(|log| {
+            log.seal_unit();
+            // Records of the unit may have been carried over to a later one.
+            if self.reads_groups() { ticket.max(log.last_ticket_and_failures().0) } else { ticket }
         });
-        self.perform(actions);
         let failed = |log: &mut LogState| (!log.is_pending(last)).then(|| log.failed_units());
         flushed(wait_for(|| self.lock_log(), failed).await == failed_before)
     }
 
     /// Ends the open segment with its trailer, and waits for all outstanding transfers.
     pub(super) async fn seal_and_wait(self: &Arc<Self>) {
-        let mut actions = Vec::new();
-        self.seal(|log| log.seal_segment(&mut actions));
-        self.perform(actions);
+        self.change(|log| log.seal_segment());
         wait_for(|| self.lock_log(), |log: &mut LogState| (!log.is_writing()).then_some(())).await;
     }
 }

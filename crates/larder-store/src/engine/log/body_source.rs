@@ -21,7 +21,7 @@ impl BodySource for LogEngine {
         Self::body_place(self, position, decoded)
     }
 
-    /// A record may be moved by the sorting of its unit.
+    /// Returns whether the sorting of its unit may move the record.
     fn may_move(&self, position: Sector) -> bool {
         let segment = self.geometry.segment_of(position);
         self.reads_groups() && segment.is_some_and(|segment| self.segments.is_dirty(segment))

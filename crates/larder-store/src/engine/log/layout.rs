@@ -22,7 +22,10 @@ mod syncing;
 use crate::{
     clock::ClockMoment,
     device::AlignedBuffer,
-    engine::{kit::room::NoRoom, log::eviction::quarters::SHARE_AT_FIRST},
+    engine::{
+        kit::{effects::Effects, room::NoRoom},
+        log::eviction::quarters::SHARE_AT_FIRST,
+    },
     format::{
         SegmentRow, SegmentUse, VolumeId,
         record::{DecodedRecord, RecordParts},
@@ -100,9 +103,10 @@ pub(crate) struct LogState {
     unit_bytes: u64,
     /// Records moved since the last call: those of each step, which moved at once.
     moved: Vec<Vec<MovedRecord>>,
+    effects: Effects<LogTransfer>,
 }
 
-/// A transfer to be made. Its outcome is reported to [`LogState::unit_written`] or [`LogState::trailer_written`].
+/// A transfer of the log. Its outcome is reported to [`LogState::unit_written`] or [`LogState::trailer_written`].
 pub(crate) enum LogTransfer {
     WriteUnit { ticket: u64, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
@@ -192,6 +196,7 @@ impl LogState {
             groups: None,
             unit_bytes: unit_bytes(&geometry),
             moved: Vec::new(),
+            effects: Effects::default(),
         }
     }
 
@@ -273,13 +278,17 @@ impl LogState {
         self.is_barred.then_some(self.last_sequence)
     }
 
-    /// Appends `record` and fills in its sequence. Adds the transfers that become due to `actions`.
+    /// Returns what follows from the changes since the last call.
+    pub(crate) fn take_effects(&mut self) -> Effects<LogTransfer> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Appends `record` and fills in its sequence.
     pub(crate) fn append(
         &mut self,
         record: &mut RecordParts<'_>,
         appender: AppendRole,
         now: ClockMoment,
-        actions: &mut Vec<LogTransfer>,
     ) -> Result<AppendedRecord, NoRoom> {
         let len_bytes = self.geometry.stepped(record.len_bytes());
         let key_hash = record.meta.hash.key_hash();
@@ -295,9 +304,9 @@ impl LogState {
         let at = generation as usize;
         let geometry = self.geometry;
         let with_gap = |open: &OpenSegment| open.gap_before(&geometry, key_hash) + len_bytes;
-        self.make_room(generation, now, actions, with_gap);
+        self.make_room(generation, now, with_gap);
         if self.open[at].is_none() {
-            self.open_segment(appender, actions)?;
+            self.open_segment(appender)?;
         }
         let open = self.open[at].as_mut().expect("a segment was opened above");
         if open.unit.is_none() {
@@ -315,38 +324,42 @@ impl LogState {
         Ok(AppendedRecord { position, sectors, ticket, short_lived })
     }
 
-    /// Seals the open units that have records, and adds their writes to `actions`.
-    pub(crate) fn seal_unit(&mut self, actions: &mut Vec<LogTransfer>) {
-        SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation, actions));
+    /// Seals the open units that have records, so that they are written.
+    pub(crate) fn seal_unit(&mut self) {
+        SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation));
     }
 
-    fn seal_unit_of(&mut self, generation: SegmentRow, actions: &mut Vec<LogTransfer>) {
+    fn seal_unit_of(&mut self, generation: SegmentRow) {
         let Some(open) = &mut self.open[generation as usize] else { return };
         if self.groups.is_some() {
             let (moved, _) = open.gather_groups(&self.geometry, self.volume, &mut self.spare, &|_| false);
             self.moved.push(moved);
         }
-        self.seal_gathered_of(generation, actions);
+        self.seal_gathered_of(generation);
     }
 
     /// Seals the open unit with its records as they are.
-    fn seal_gathered_of(&mut self, generation: SegmentRow, actions: &mut Vec<LogTransfer>) {
+    fn seal_gathered_of(&mut self, generation: SegmentRow) {
         let Some(open) = &mut self.open[generation as usize] else { return };
         let Some(unit) = open.seal_unit(&self.geometry, self.volume) else { return };
         let offset_bytes = unit.start.byte_offset();
         let end_bytes = self.geometry.segment_end_bytes(unit.segment);
         assert!(offset_bytes + unit.buffer.len() as u64 <= end_bytes, "a unit ends within its segment");
-        actions.push(LogTransfer::WriteUnit { ticket: unit.ticket, offset_bytes, buffer: Arc::clone(&unit.buffer) });
+        self.effects.transfers.push(LogTransfer::WriteUnit {
+            ticket: unit.ticket,
+            offset_bytes,
+            buffer: Arc::clone(&unit.buffer),
+        });
         self.in_flight.push(unit);
     }
 
     /// Seals the open units and segments, so that the segments' trailers are written next.
-    pub(crate) fn seal_segment(&mut self, actions: &mut Vec<LogTransfer>) {
-        SegmentRow::ALL.into_iter().for_each(|generation| self.seal_segment_of(generation, actions));
+    pub(crate) fn seal_segment(&mut self) {
+        SegmentRow::ALL.into_iter().for_each(|generation| self.seal_segment_of(generation));
     }
 
-    fn seal_segment_of(&mut self, generation: SegmentRow, actions: &mut Vec<LogTransfer>) {
-        self.seal_unit_of(generation, actions);
+    fn seal_segment_of(&mut self, generation: SegmentRow) {
+        self.seal_unit_of(generation);
         let Some(open) = self.open[generation as usize].take() else { return };
         let units_in_flight = self.in_flight.iter().filter(|unit| unit.segment == open.segment).count() as u32;
         let sealed = &mut self.sealed[generation as usize];
@@ -355,21 +368,15 @@ impl LogState {
         sealed.push_back(open.segment);
         let OpenSegment { segment, of, listings, list_bytes, hidden_from, .. } = open;
         self.closing.push(ClosingSegment { segment, of, listings, list_bytes, units_in_flight, hidden_from });
-        self.write_due_trailers(actions);
+        self.write_due_trailers();
     }
 
-    /// Notes the outcome of a unit's write. Returns the tasks that wait for it. If the write failed, adds the unit's
-    /// records to `lost`.
-    pub(crate) fn unit_written(
-        &mut self,
-        ticket: u64,
-        ok: bool,
-        actions: &mut Vec<LogTransfer>,
-        lost: &mut Vec<LostRecord>,
-    ) -> WokenTasks {
+    /// Notes the outcome of a unit's write. If it failed, returns the unit's records.
+    pub(crate) fn unit_written(&mut self, ticket: u64, ok: bool) -> Vec<LostRecord> {
         let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else {
-            return WokenTasks::default();
+            return Vec::new();
         };
+        let mut lost = Vec::new();
         let unit = self.in_flight.swap_remove(at);
         let record_bytes = unit.used_bytes - unit_header_bytes(&self.geometry);
         assert!(record_bytes <= self.dirty_bytes, "what is written was counted");
@@ -388,12 +395,13 @@ impl LogState {
             // Recovery finds no units of an unsealed segment after a hole. A trailer lists them.
             let open = self.open_segments().find(|open| open.segment == unit.segment).map(|open| open.of.generation());
             if let Some(generation) = open.filter(|_| !is_first_again) {
-                self.seal_segment_of(generation, actions);
+                self.seal_segment_of(generation);
             }
         }
-        self.write_due_trailers(actions);
+        self.write_due_trailers();
         self.keep_for_reuse(unit.buffer);
-        self.waiting.take()
+        self.effects.wake(self.waiting.take());
+        lost
     }
 
     /// Empties the segment of a failed unit if it is open and has no other unit, so that the next unit takes the place
@@ -443,7 +451,7 @@ impl LogState {
         self.free.len()
     }
 
-    fn open_segment(&mut self, appender: AppendRole, actions: &mut Vec<LogTransfer>) -> Result<(), NoRoom> {
+    fn open_segment(&mut self, appender: AppendRole) -> Result<(), NoRoom> {
         if self.next_sequence > SEQUENCE_LAST {
             return Err(NoRoom::Spent);
         }
@@ -459,7 +467,7 @@ impl LogState {
         assert!(sequence > self.last_sequence, "no two segments share a sequence");
         self.next_sequence = sequence + 1;
         self.last_sequence = sequence;
-        self.seal_laggard(sequence, actions);
+        self.seal_laggard(sequence);
         let generation = appender.generation();
         assert!(self.has_probation || generation == SegmentRow::Main, "without probation everything goes to main");
         let of = self.use_of(generation, sequence);

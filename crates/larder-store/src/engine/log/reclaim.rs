@@ -51,10 +51,7 @@ impl LogEngine {
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         // Two reclaims at once could free the same segment, or a newer one before an older one.
         let Some(_turn) = TaskTurn::take(&self.reclaiming) else { return false };
-        let mut actions = Vec::new();
-        let next = self.lock_log().next_to_reclaim(&mut actions);
-        self.perform(actions);
-        let Some(segment) = next else { return false };
+        let Some(segment) = self.change(|log| log.next_to_reclaim()) else { return false };
         if matches!(self.index, LogIndex::Sets(_)) {
             // The segment is freed without being read. The index notices by the generation, and counts the entries
             // then.

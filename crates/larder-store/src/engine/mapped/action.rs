@@ -34,10 +34,10 @@ impl MappedEngine {
     pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut MappedState) -> T) -> T {
         let mut state = self.lock();
         let answer = change(&mut state);
-        let actions = std::mem::take(&mut state.outbox);
+        let effects = std::mem::take(&mut state.effects);
         let has_changes = state.checkpoint.journal.has_sealed();
         drop(state);
-        actions.into_iter().for_each(|action| self.perform(action));
+        effects.begin(|transfer| self.perform(transfer));
         if has_changes {
             map_checkpoint::send(self);
         }
@@ -65,12 +65,11 @@ impl MappedEngine {
 
     fn packet_written(self: &Arc<Self>, writes: &[u32], outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
-        let (done, woken) = self.update(|state| (state.written(writes, outcome.is_ok()), state.waiting.take()));
+        let done = self.update(|state| state.written(writes, outcome.is_ok()));
         for (completion, ok) in done {
             let failed = || io::Error::other("a transfer with a piece of the entry failed");
             completion.complete(if ok { Ok(()) } else { Err(failed()) });
         }
-        woken.wake();
     }
 
     fn file_removed(self: &Arc<Self>, place: MapPlace, sectors: u64, outcome: &io::Result<()>) {
@@ -82,10 +81,6 @@ impl MappedEngine {
         {
             tracing::error!("cannot remove a file of the store: {error}");
         }
-        let woken = self.update(|state| {
-            state.file_removed(place, sectors, is_gone);
-            state.waiting.take()
-        });
-        woken.wake();
+        self.update(|state| state.file_removed(place, sectors, is_gone));
     }
 }

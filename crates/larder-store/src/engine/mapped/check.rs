@@ -6,6 +6,7 @@ use crate::engine::kit::state_lock::CheckedState;
 impl CheckedState for MappedState {
     fn check(&self) {
         self.map.check();
+        assert!(self.effects.is_empty(), "every step starts what follows from it");
         if self.is_recovering {
             // Room is assigned only at the end of the recovery.
             return;

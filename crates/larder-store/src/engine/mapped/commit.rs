@@ -139,7 +139,7 @@ impl MappedEngine {
                 if outcome == Err(NoRoom::Now) {
                     state.waiting.add(waker);
                 }
-                (outcome, !state.outbox.is_empty(), state.is_busy())
+                (outcome, !state.effects.transfers.is_empty(), state.is_busy())
             });
             if busy {
                 self.volume.wakeup.wake_if_idle();

@@ -1,8 +1,8 @@
 //! The room of removed entries that the journal still lists.
 //!
 //! A removal reaches the journal up to half a second later. If its room were written before that, a kill would leave a
-//! listed entry with bytes of another, which looks like damage. So the room rests until the journal has the removal,
-//! and records take other room. If there is none, a commit first has the journal written, and an entry that waits in a
+//! listed entry with bytes of another, which looks like damage. So the room rests until the removal is in the journal,
+//! and records take other room. If there is none, a commit writes the journal first, and an entry that waits in a
 //! locality buffer is rejected.
 //! Owns: the resting rooms, oldest first. Invariant: no room is written while the journal lists an entry in it. Layouts
 //! in files need none of this: a listed entry whose slot has another is recognized by that one's head, because both

@@ -80,7 +80,7 @@ impl MappedState {
         match self.space.spot(place, sectors, sequence) {
             RecordPlace::File(file, _) if self.space.has_own_file(sectors) => {
                 self.held_back_sectors += taken;
-                self.outbox.push(MapTransfer::RemoveFile { file, place, sectors });
+                self.effects.transfers.push(MapTransfer::RemoveFile { file, place, sectors });
                 return;
             }
             RecordPlace::File(..) => self.space.free(place, sectors),
@@ -123,6 +123,7 @@ impl MappedState {
         } else {
             self.lost_sectors += taken;
         }
+        self.wake_waiting();
     }
 
     /// Returns the sectors that a record of `sectors` may evict to get contiguous room.
@@ -181,7 +182,7 @@ impl MappedState {
             RecordPlace::Volume(offset_bytes) => offset_bytes,
             RecordPlace::File(file, offset_bytes) => {
                 entry.pieces_left = 1;
-                self.outbox.push(MapTransfer::WriteFile { file, offset_bytes, buffer, sequence });
+                self.effects.transfers.push(MapTransfer::WriteFile { file, offset_bytes, buffer, sequence });
                 return;
             }
         };
@@ -195,7 +196,7 @@ impl MappedState {
                 1
             }
         };
-        self.outbox.extend(packets.into_iter().map(MapTransfer::Write));
+        self.effects.transfers.extend(packets.into_iter().map(MapTransfer::Write));
     }
 
     /// Places entries that waited together, in one run if there is one for all of them.
@@ -218,7 +219,7 @@ impl MappedState {
     /// Submits the packetizer's open page.
     pub(super) fn send_page(&mut self) {
         if let WriteSchedule::Packets { packetizer, .. } = &mut self.writes {
-            self.outbox.extend(packetizer.take().map(MapTransfer::Write));
+            self.effects.transfers.extend(packetizer.take().map(MapTransfer::Write));
             debug_assert!(packetizer.opened_at().is_none(), "no page is open once it was sent");
         }
     }

@@ -20,6 +20,7 @@ use crate::{
     clock::has_expired,
     device::Completion,
     engine::kit::{
+        effects::Effects,
         map_checkpoint::{MapCheckpoint, MapCheckpointArea},
         numbers::RunNumbers,
         room::NoRoom,
@@ -73,8 +74,7 @@ pub(crate) struct MappedState {
     pub(super) unknown_files: Option<KnownFiles>,
     /// The entries that the start found, kept in case the start must be repeated.
     pub(super) found: StartFound,
-    /// I/O to start once the lock is released.
-    pub(super) outbox: Vec<MapTransfer>,
+    pub(super) effects: Effects<MapTransfer>,
 }
 
 /// When bytes are written.
@@ -134,7 +134,7 @@ impl MappedState {
             demand: VolumeDemand::default(),
             waiting: TaskWaiters::default(),
             found: StartFound::Nothing,
-            outbox: Vec::new(),
+            effects: Effects::default(),
             volume: Arc::clone(volume),
             row,
         }
@@ -299,7 +299,13 @@ impl MappedState {
             }
             done.extend(entry.done.take().map(|done| (done, !entry.failed)));
         }
+        self.wake_waiting();
         done
+    }
+
+    /// Wakes the tasks that wait for room, so that they check again.
+    pub(super) fn wake_waiting(&mut self) {
+        self.effects.wake(self.waiting.take());
     }
 
     /// Submits everything in the buffers.
@@ -366,7 +372,7 @@ impl MappedState {
     fn send_opened_before(&mut self, before: Duration, now: Duration) {
         let WriteSchedule::Packets { packetizer, locality } = &mut self.writes else { return };
         if packetizer.opened_at().is_some_and(|at| at <= before) {
-            self.outbox.extend(packetizer.take().map(MapTransfer::Write));
+            self.effects.transfers.extend(packetizer.take().map(MapTransfer::Write));
         }
         let groups = locality.as_mut().map(|locality| locality.take_opened_before(before)).unwrap_or_default();
         groups.iter().for_each(|group| self.place_group(group, now));
@@ -374,7 +380,7 @@ impl MappedState {
         if let WriteSchedule::Packets { packetizer, .. } = &mut self.writes
             && (before == Duration::MAX || !groups.is_empty())
         {
-            self.outbox.extend(packetizer.take().map(MapTransfer::Write));
+            self.effects.transfers.extend(packetizer.take().map(MapTransfer::Write));
             debug_assert!(packetizer.opened_at().is_none(), "no page is open once it was sent");
         }
     }

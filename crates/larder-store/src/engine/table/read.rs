@@ -79,8 +79,8 @@ impl TableEngine {
         Ok(LookStep::Moved)
     }
 
-    /// Returns the changes of the set of `key`'s entry, according to the header of its bin. For a long entry, also checks
-    /// that the ring has not overwritten the remainder, without reading it.
+    /// Returns the changes of the set of `key`'s entry, according to the header of its bin. For a long entry, also
+    /// checks that the ring has not overwritten the remainder, without reading it.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<SetChanges>> {
         self.volume.check_open()?;
         let target = self.target(key);

@@ -102,8 +102,8 @@ impl TinyEngine {
         }
     }
 
-    /// Returns the place of `key`'s entry, according to its piece in the front or set. The record of a long entry is not
-    /// read.
+    /// Returns the place of `key`'s entry, according to its piece in the front or set, without reading the record of a
+    /// long entry.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<TinyEntryPlace>> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, false, || self.locate(WantedKey { key, hash })).await?;

@@ -9,8 +9,8 @@
 //! Source: HashCache (NSDI 2009) buffers each group.
 
 use super::{
-    AppendRole, LogState, LogTransfer, OpenSegment, OpenUnit, Opening, SEQUENCE_LAST, buffers::buffer_of,
-    open::CutRecord, syncing::unsynced_count_max,
+    AppendRole, LogState, OpenSegment, OpenUnit, Opening, SEQUENCE_LAST, buffers::buffer_of, open::CutRecord,
+    syncing::unsynced_count_max,
 };
 use crate::{
     clock::ClockMoment,
@@ -86,22 +86,16 @@ impl OpenGroups {
 
 impl LogState {
     /// Seals the open units, which are due, except for the records of growing groups.
-    pub(crate) fn seal_due_unit(&mut self, now: ClockMoment, actions: &mut Vec<LogTransfer>) {
-        SegmentRow::ALL.into_iter().for_each(|generation| self.seal_complete_of(generation, false, now, actions));
+    pub(crate) fn seal_due_unit(&mut self, now: ClockMoment) {
+        SegmentRow::ALL.into_iter().for_each(|generation| self.seal_complete_of(generation, false, now));
     }
 
     /// Seals the open unit except for the records of growing groups, which begin the next unit. With `ends_segment`,
     /// the segment is sealed too, and the next unit is in a new one. Without growing groups, seals the unit only.
-    pub(super) fn seal_complete_of(
-        &mut self,
-        generation: SegmentRow,
-        ends_segment: bool,
-        now: ClockMoment,
-        actions: &mut Vec<LogTransfer>,
-    ) {
+    pub(super) fn seal_complete_of(&mut self, generation: SegmentRow, ends_segment: bool, now: ClockMoment) {
         let growing = self.growing_groups(generation, ends_segment, now.at);
         if growing.is_empty() || !self.may_open_segment() {
-            return self.seal_unit_of(generation, actions);
+            return self.seal_unit_of(generation);
         }
         let open = self.open[generation as usize].as_mut().expect("its unit has groups");
         let is_growing = |group: u32| growing.contains(&group);
@@ -115,43 +109,37 @@ impl LogState {
         }
         assert!(count < unit.record_count(), "records that grow are some of the unit's");
         let cut = open.cut(&self.geometry, count);
-        self.seal_gathered_of(generation, actions);
+        self.seal_gathered_of(generation);
         if ends_segment {
-            self.seal_segment_of(generation, actions);
+            self.seal_segment_of(generation);
         }
-        self.carry(generation, now, cut, actions);
+        self.carry(generation, now, cut);
     }
 
     /// Seals the unit, and the segment, that have no room for a record of the length `len_in` returns.
-    pub(super) fn make_room(
-        &mut self,
-        generation: SegmentRow,
-        now: ClockMoment,
-        actions: &mut Vec<LogTransfer>,
-        len_in: impl Fn(&OpenSegment) -> u64,
-    ) {
+    pub(super) fn make_room(&mut self, generation: SegmentRow, now: ClockMoment, len_in: impl Fn(&OpenSegment) -> u64) {
         let at = generation as usize;
         let geometry = self.geometry;
         let is_full = |log: &Self| log.open[at].as_ref().is_some_and(|open| !open.unit_takes(len_in(open)));
         let is_at_end = |log: &Self| log.open[at].as_ref().is_some_and(|open| !open.takes(&geometry, len_in(open)));
         if is_full(self) {
-            self.seal_complete_of(generation, false, now, actions);
+            self.seal_complete_of(generation, false, now);
         }
         if is_at_end(self) {
-            self.seal_complete_of(generation, true, now, actions);
+            self.seal_complete_of(generation, true, now);
         }
         // Without growing groups, only the unit was sealed. What was carried may leave too little room.
         if is_full(self) {
-            self.seal_unit_of(generation, actions);
+            self.seal_unit_of(generation);
         }
         if is_at_end(self) {
-            self.seal_segment_of(generation, actions);
+            self.seal_segment_of(generation);
         }
         assert!(!is_full(self) && !is_at_end(self), "a record fits into what is open, or into an empty segment");
     }
 
     /// Makes `cut` the first records of a new unit, in a new segment if none is open or the open one has no room.
-    fn carry(&mut self, generation: SegmentRow, now: ClockMoment, cut: Vec<CutRecord>, actions: &mut Vec<LogTransfer>) {
+    fn carry(&mut self, generation: SegmentRow, now: ClockMoment, cut: Vec<CutRecord>) {
         let cut_bytes: u64 = cut.iter().map(|record| record.bytes.len() as u64).sum();
         if cut.is_empty() {
             return;
@@ -160,8 +148,8 @@ impl LogState {
         let has_room =
             self.open[at].as_ref().is_some_and(|open| open.takes_records(&self.geometry, cut_bytes, cut.len() as u64));
         if !has_room {
-            self.seal_segment_of(generation, actions);
-            let opened = self.open_segment(AppendRole::Client, actions);
+            self.seal_segment_of(generation);
+            let opened = self.open_segment(AppendRole::Client);
             assert!(opened.is_ok(), "a free segment was there");
         }
         let open = self.open[at].as_mut().expect("a segment is open");

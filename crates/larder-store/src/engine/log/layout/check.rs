@@ -14,6 +14,7 @@ impl CheckedState for LogState {
         }
         self.check_sequences();
         self.check_units();
+        assert!(self.effects.is_empty(), "every step starts what follows from it");
     }
 
     fn check_cost(&self) -> u64 {

@@ -10,7 +10,6 @@ use crate::{
         trailer::{self, TrailerRecord, trailer_bytes},
     },
     units::SegmentId,
-    volume::waiters::WokenTasks,
 };
 use std::sync::Arc;
 
@@ -48,7 +47,7 @@ impl LogState {
 
     /// Notes the outcome of a trailer's write. If it failed, recovery lists the records from the units, unless only the
     /// trailer would have shown them.
-    pub(crate) fn trailer_written(&mut self, segment: SegmentId, ok: bool) -> WokenTasks {
+    pub(crate) fn trailer_written(&mut self, segment: SegmentId, ok: bool) {
         assert!(self.open_segments().all(|open| open.segment != segment), "a segment that is filled has no trailer");
         self.segments.set_clean(segment);
         if let Some(at) = self.trailers_in_flight.iter().position(|trailer| trailer.segment == segment) {
@@ -64,11 +63,11 @@ impl LogState {
             }
             self.keep_for_reuse(trailer.buffer);
         }
-        self.waiting.take()
+        self.effects.wake(self.waiting.take());
     }
 
-    /// Adds the trailers of segments whose units are all written to `actions`.
-    pub(super) fn write_due_trailers(&mut self, actions: &mut Vec<LogTransfer>) {
+    /// Writes the trailers of segments whose units are all written.
+    pub(super) fn write_due_trailers(&mut self) {
         let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
         self.closing = closing;
         for ClosingSegment { segment, of, mut listings, list_bytes, hidden_from, .. } in due {
@@ -80,7 +79,7 @@ impl LogState {
             let offset_bytes = self.geometry.segment_end_bytes(segment) - buffer.len() as u64;
             let buffer = Arc::new(buffer);
             self.trailers_in_flight.push(TrailerInFlight { segment, buffer: Arc::clone(&buffer), hidden_from });
-            actions.push(LogTransfer::WriteTrailer { segment, offset_bytes, buffer });
+            self.effects.transfers.push(LogTransfer::WriteTrailer { segment, offset_bytes, buffer });
             listings.clear();
             self.spare_listings = listings;
         }

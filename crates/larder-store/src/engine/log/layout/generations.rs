@@ -6,7 +6,7 @@
 //! does not use. Idea: the small and the main queue of S3-FIFO (Yang et al., SOSP 2023).
 
 use super::{
-    LogState, LogTransfer,
+    LogState,
     open::{OldestInUse, OpenSegment},
 };
 use crate::{
@@ -33,7 +33,7 @@ impl LogState {
 
     /// Returns the segment to reclaim next, if it can be reclaimed. Seals an open segment that would have to be
     /// reclaimed first.
-    pub(crate) fn next_to_reclaim(&mut self, actions: &mut Vec<LogTransfer>) -> Option<SegmentId> {
+    pub(crate) fn next_to_reclaim(&mut self) -> Option<SegmentId> {
         if !self.ready {
             return None;
         }
@@ -55,7 +55,7 @@ impl LogState {
         if let (Some(main_order), Some(open_order)) = (main_order, open)
             && open_order < main_order
         {
-            self.seal_segment_of(SegmentRow::Probation, actions);
+            self.seal_segment_of(SegmentRow::Probation);
             return None;
         }
         main.filter(|&segment| !self.segments.is_dirty(segment))
@@ -157,12 +157,12 @@ impl LogState {
     }
 
     /// Seals the other generation's open segment if it lags behind.
-    pub(super) fn seal_laggard(&mut self, next_sequence: u32, actions: &mut Vec<LogTransfer>) {
+    pub(super) fn seal_laggard(&mut self, next_sequence: u32) {
         let lag_max = (self.geometry.segment_count / 2).clamp(*LAG_SEGMENTS.start(), *LAG_SEGMENTS.end());
         for generation in SegmentRow::ALL {
             let begun = self.open[generation as usize].as_ref().map(|open| open.of.first_sequence());
             if begun.is_some_and(|begun| next_sequence.saturating_sub(begun) > lag_max) {
-                self.seal_segment_of(generation, actions);
+                self.seal_segment_of(generation);
                 debug_assert!(self.open[generation as usize].is_none(), "a sealed segment is not open");
             }
         }

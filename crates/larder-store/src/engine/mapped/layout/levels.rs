@@ -157,7 +157,7 @@ impl SpaceLayout for BlockLevels {
         self.taken_by(sectors)
     }
 
-    /// Eviction is paced.
+    /// Returns no limit, because eviction is paced.
     fn used_sectors_max(&self) -> u64 {
         u64::MAX
     }

@@ -1,0 +1,99 @@
+//! The phases of a map's checkpoint: which snapshot is written next, and how far it is written.
+//!
+//! Owns: the rules between phases. Nothing is written here. Invariant: a store that is being closed stays so.
+
+use super::MapCheckpoint;
+use crate::format::snapshot::{MapRecovery, PLACE_COUNT, SnapshotEntry, SnapshotHeader};
+
+/// The snapshot that is written next, and how far it is written.
+pub(super) enum CheckpointPhase {
+    /// The header's snapshot is in effect, and no other is begun.
+    InEffect,
+    /// The next header describes an empty snapshot.
+    StartsOver,
+    /// A snapshot must be written from its first page. After a start, memory has fewer entries than the header
+    /// describes until then.
+    Outdated,
+    Writing(SnapshotWalk),
+    /// All pages are durable, and the write of this header may have reached only one copy. A start may read its
+    /// snapshot or that of the header before, so it must be completed before another is written.
+    Unfinished(SnapshotHeader),
+    /// The store is being closed. From then on only `close` writes. It first completes an unfinished header.
+    Closing(Option<SnapshotHeader>),
+}
+
+/// A snapshot that is being written.
+pub(super) struct SnapshotWalk {
+    pub(super) recovery: MapRecovery,
+    pub(super) cursor: Option<u64>,
+    /// Listings that do not fill a page yet.
+    pub(super) carried: Vec<SnapshotEntry>,
+    pub(super) page: u64,
+    pub(super) listing_count: u64,
+    pub(super) is_gathered: bool,
+}
+
+impl CheckpointPhase {
+    /// Enters a phase, unless the store is being closed. Then notes only whether a header is unfinished.
+    pub(super) fn enter(&mut self, phase: Self) {
+        *self = match (&*self, phase) {
+            (Self::Closing(_), Self::Unfinished(header)) => Self::Closing(Some(header)),
+            (Self::Closing(_), _) => Self::Closing(None),
+            (_, phase) => phase,
+        };
+    }
+
+    /// Notes that the header of a run was written. It replaces an unfinished one, whose snapshot never takes effect.
+    pub(super) fn note_run(&mut self) {
+        match self {
+            Self::StartsOver => *self = Self::InEffect,
+            Self::Unfinished(_) | Self::Closing(_) => self.enter(Self::Outdated),
+            Self::InEffect | Self::Outdated | Self::Writing(_) => {}
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        *self = Self::Closing(self.unfinished());
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        matches!(self, Self::Closing(_))
+    }
+
+    /// Returns whether a snapshot must take effect before anything is acknowledged.
+    pub(super) fn lacks_snapshot(&self) -> bool {
+        matches!(self, Self::Outdated | Self::Writing(_) | Self::Unfinished(_))
+    }
+
+    /// Takes the snapshot that is being written. If it is not given back, it starts over instead of missing a page.
+    pub(super) fn take_begun(&mut self) -> Option<SnapshotWalk> {
+        if self.is_closing() {
+            return None;
+        }
+        let begun = std::mem::replace(self, Self::Outdated);
+        if let Self::Writing(walk) = begun { Some(walk) } else { None }
+    }
+
+    /// Returns the header that must be completed before another is written.
+    pub(super) fn unfinished(&self) -> Option<SnapshotHeader> {
+        match self {
+            Self::Unfinished(header) => Some(header.clone()),
+            Self::Closing(header) => header.clone(),
+            Self::InEffect | Self::StartsOver | Self::Outdated | Self::Writing(_) => None,
+        }
+    }
+}
+
+impl SnapshotWalk {
+    pub(super) fn new(checkpoint: &MapCheckpoint, generation: u64) -> Option<Self> {
+        let recovery = checkpoint.header.recovery?;
+        let place = (recovery.place + 1) % PLACE_COUNT;
+        let journal_from = checkpoint.journal.next();
+        let recovery = MapRecovery { generation, place, journal_from, run: checkpoint.journal.run(), epoch: 0 };
+        Some(Self::of(recovery))
+    }
+
+    pub(super) fn of(recovery: MapRecovery) -> Self {
+        Self { recovery, cursor: None, carried: Vec::new(), page: 0, listing_count: 0, is_gathered: false }
+    }
+}
