@@ -13,6 +13,7 @@
 //! | test without a disk | [`MemoryDevice`], [`MemoryDirectory`] |
 //! | test errors, short transfers, reordering and power losses, by seed | [`FaultyDevice`] with a [`FaultPlan`] |
 //! | test a failed assertion of the caller | [`PanickingDevice`] |
+//! | keep a list on disk that grows, or replace a small file | [`Journal`], [`replace_file`] |
 //! | lock a mutex whose holder may have panicked | [`IgnorePoison`] |
 //! | try a change without writing it | [`OverlayDevice`] |
 //! | put a device of your own around another | [`delegate_device!`] |
@@ -47,6 +48,7 @@ mod error;
 mod faulty;
 mod ignore_poison;
 mod in_flight;
+mod journal;
 mod memory;
 mod overlay;
 mod panicking;
@@ -68,6 +70,7 @@ pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirecto
 pub use error::{DeviceError, DeviceErrorKind, Result};
 pub use faulty::{FaultPlan, FaultStats, FaultyDevice};
 pub use ignore_poison::IgnorePoison;
+pub use journal::{Journal, create_own_file, replace_file, whole_lines, whole_records};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use panicking::{PanickingDevice, PlannedPanic};

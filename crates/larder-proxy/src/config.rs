@@ -37,7 +37,7 @@ pub use sites::{CacheSettings, Site};
 pub(crate) use tier::TierPlace;
 pub use tier::{TierBucket, TierConfig};
 
-use crate::{lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory, state_file};
+use crate::{lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory};
 
 /// The configuration of a proxy. [`crate::Proxy::start`] refuses invalid values; it never corrects them.
 #[derive(Clone, Debug)]
@@ -243,7 +243,7 @@ impl ProxyConfig {
 
     /// Returns the path of the file that keeps this kind of state next to the store.
     pub(crate) fn state_file(&self, kind: &str) -> Option<PathBuf> {
-        self.state_base.as_deref().map(|base| state_file::beside(base, kind))
+        self.state_base.as_deref().map(|base| base.with_added_extension(kind))
     }
 
     /// Refuses values outside their ranges. [`crate::Proxy::start`] calls this first.

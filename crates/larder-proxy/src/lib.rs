@@ -69,7 +69,6 @@ mod session;
 mod shared;
 mod siblings;
 mod site_figures;
-mod state_file;
 mod tier;
 mod times;
 mod tokens;

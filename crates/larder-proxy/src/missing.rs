@@ -6,11 +6,11 @@
 //! credentials is not listed, because nobody else could fetch it. If the file cannot be read or written, this is
 //! logged, and only the list is lost. Cost: one lock per 504.
 
-use larder_device::IgnorePoison;
+use larder_device::{IgnorePoison, replace_file};
 use std::{
     collections::HashMap,
     fs,
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
     sync::{
         Mutex, MutexGuard,
@@ -20,8 +20,6 @@ use std::{
 
 use http::{HeaderMap, HeaderName, header};
 use serde::{Deserialize, Serialize};
-
-use crate::state_file;
 
 /// The list of resources that were requested and not cached.
 pub(crate) struct MissingList {
@@ -172,7 +170,7 @@ impl MissingEntries {
 /// The file cannot be read or is not such a list.
 pub fn read_missed(base: &Path) -> io::Result<Vec<MissingResource>> {
     let mut list = MissingEntries::default();
-    match list.load(&state_file::beside(base, FILE_KIND)) {
+    match list.load(&base.with_added_extension(FILE_KIND)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(list.in_order()),
     }
@@ -183,7 +181,7 @@ pub fn read_missed(base: &Path) -> io::Result<Vec<MissingResource>> {
 /// # Errors
 /// The file cannot be written.
 pub fn clear_missed(base: &Path) -> io::Result<()> {
-    let path = state_file::beside(base, FILE_KIND);
+    let path = base.with_added_extension(FILE_KIND);
     if path.exists() { write(&path, &[]) } else { Ok(()) }
 }
 
@@ -200,7 +198,7 @@ fn write(path: &Path, all: &[MissingResource]) -> io::Result<()> {
         serde_json::to_writer(&mut text, missed)?;
         text.push(b'\n');
     }
-    state_file::replace(path, &mut |file| file.write_all(&text))
+    replace_file(path, &text)
 }
 
 /// The fields by which origins choose a representation. Many clients send the same values.

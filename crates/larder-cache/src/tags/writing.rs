@@ -1,21 +1,20 @@
 //! The thread that writes removals to their file, so that no caller's task waits for the disk.
 
-use super::file::{TagRecord, replace_file};
+use super::file::{TagRecord, encode_file};
 use futures_channel::oneshot;
-use larder_device::IgnorePoison;
+use larder_device::{IgnorePoison, Journal};
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Seek, SeekFrom, Write},
+    io::{self, Write},
     path::PathBuf,
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
         mpsc,
     },
     thread,
 };
 
-/// Minimum length at which the file is replaced. It must also be twice as long as after the last replacement.
+/// Minimum length at which the file is replaced. It must also have grown since the last replacement.
 const SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
 /// Most removals that are written at once.
 const BATCH_MAX: usize = 1024;
@@ -24,9 +23,10 @@ const BATCH_MAX: usize = 1024;
 pub(super) struct TagWriter {
     path: PathBuf,
     label: u64,
-    /// Length of the file at the next snapshot.
-    snapshot_at_bytes: AtomicU64,
-    len_bytes: AtomicU64,
+    /// Length of the records at the start.
+    len_bytes: u64,
+    /// Whether the next write should bring all records that are still needed.
+    wants_snapshot: AtomicBool,
     /// The sender to the thread, which the first removal starts.
     jobs: Mutex<Option<mpsc::Sender<WriteJob>>>,
 }
@@ -35,42 +35,33 @@ struct WriteJob {
     record: TagRecord,
     /// Replaces all records of the file, this one included.
     snapshot: Option<Vec<TagRecord>>,
-    done: oneshot::Sender<io::Result<u64>>,
+    done: oneshot::Sender<io::Result<bool>>,
 }
 
-/// A write that was sent to the thread.
-pub(super) struct PendingWrite {
-    /// The length of the file afterwards.
-    outcome: oneshot::Receiver<io::Result<u64>>,
-    is_snapshot: bool,
-}
+/// A write that was sent to the thread. Tells whether the file has grown much since it was replaced.
+pub(super) type PendingWrite = oneshot::Receiver<io::Result<bool>>;
 
 impl TagWriter {
     pub(super) fn new(path: PathBuf, label: u64, len_bytes: u64) -> Self {
-        let snapshot_at_bytes = AtomicU64::new(SNAPSHOT_BYTES_MIN.max(2 * len_bytes));
-        Self { path, label, snapshot_at_bytes, len_bytes: AtomicU64::new(len_bytes), jobs: Mutex::new(None) }
+        Self { path, label, len_bytes, wants_snapshot: AtomicBool::new(false), jobs: Mutex::new(None) }
     }
 
     /// Returns whether the next write should bring all records that are still needed.
     pub(super) fn wants_snapshot(&self) -> bool {
-        self.len_bytes.load(Relaxed) >= self.snapshot_at_bytes.load(Relaxed)
+        self.wants_snapshot.load(Relaxed)
     }
 
     /// Sends a record to the thread, or the snapshot that includes it. Does not wait for the disk.
     pub(super) fn send(&self, record: TagRecord, snapshot: Option<Vec<TagRecord>>) -> io::Result<PendingWrite> {
-        let is_snapshot = snapshot.is_some();
         let (done, outcome) = oneshot::channel();
         self.send_job(WriteJob { record, snapshot, done })?;
-        Ok(PendingWrite { outcome, is_snapshot })
+        Ok(outcome)
     }
 
     /// Waits until the record is on the disk.
     pub(super) async fn finish(&self, write: PendingWrite) -> io::Result<()> {
-        let len_bytes = write.outcome.await.map_err(|_| thread_ended())??;
-        self.len_bytes.store(len_bytes, Relaxed);
-        if write.is_snapshot {
-            self.snapshot_at_bytes.store(SNAPSHOT_BYTES_MIN.max(2 * len_bytes), Relaxed);
-        }
+        let has_grown = write.await.map_err(|_| thread_ended())??;
+        self.wants_snapshot.store(has_grown, Relaxed);
         Ok(())
     }
 
@@ -78,12 +69,11 @@ impl TagWriter {
         let mut jobs = self.jobs.lock().ignore_poison();
         if jobs.is_none() {
             let (sender, receiver) = mpsc::channel();
-            let path = self.path.clone();
+            let journal = Journal::new(self.path.clone(), self.len_bytes);
             let label = self.label;
-            let len_bytes = self.len_bytes.load(Relaxed);
             thread::Builder::new()
                 .name("larder-tags".to_owned())
-                .spawn(move || TagFileWriter { path, label, len_bytes, file: None }.run(&receiver))?;
+                .spawn(move || TagFileWriter { journal, label }.run(&receiver))?;
             *jobs = Some(sender);
         }
         let sender = jobs.as_ref().expect("set above");
@@ -97,11 +87,8 @@ fn thread_ended() -> io::Error {
 
 /// The state of the thread.
 struct TagFileWriter {
-    path: PathBuf,
+    journal: Journal,
     label: u64,
-    /// Length of the file's valid part in bytes.
-    len_bytes: u64,
-    file: Option<File>,
 }
 
 impl TagFileWriter {
@@ -110,14 +97,9 @@ impl TagFileWriter {
             // One sync covers all jobs that have arrived in the meantime.
             let batch: Vec<_> = [first].into_iter().chain(jobs.try_iter().take(BATCH_MAX - 1)).collect();
             let outcome = self.write(&batch);
-            if outcome.is_err() {
-                // A failed write may have left anything in the file. The next write opens it again and starts at the
-                // end of the valid part.
-                self.file = None;
-            }
             for job in batch {
                 let outcome = match &outcome {
-                    Ok(()) => Ok(self.len_bytes),
+                    Ok(()) => Ok(self.journal.has_grown(SNAPSHOT_BYTES_MIN)),
                     Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
                 };
                 // The caller may have stopped waiting.
@@ -132,26 +114,14 @@ impl TagFileWriter {
         let rest = match last_snapshot {
             Some(at) => {
                 let records = batch[at].snapshot.as_deref().expect("just found");
-                self.file = None;
-                self.len_bytes = replace_file(&self.path, self.label, records)?;
+                let content = encode_file(self.label, records);
+                self.journal.replace(&mut |file| file.write_all(&content))?;
                 &batch[at + 1..]
             }
             None => batch,
         };
-        if rest.is_empty() { Ok(()) } else { self.append(rest.iter().map(|job| job.record)) }
-    }
-
-    fn append(&mut self, records: impl Iterator<Item = TagRecord>) -> io::Result<()> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(OpenOptions::new().write(true).open(&self.path)?),
-        };
-        let bytes: Vec<u8> = records.flat_map(TagRecord::encode).collect();
-        file.set_len(self.len_bytes)?;
-        file.seek(SeekFrom::Start(self.len_bytes))?;
-        file.write_all(&bytes)?;
-        file.sync_data()?;
-        self.len_bytes += bytes.len() as u64;
-        Ok(())
+        let bytes: Vec<u8> = rest.iter().flat_map(|job| job.record.encode()).collect();
+        self.journal.append(&bytes)?;
+        self.journal.sync()
     }
 }

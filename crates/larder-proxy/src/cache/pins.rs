@@ -10,7 +10,7 @@
 
 mod record;
 
-use larder_device::IgnorePoison;
+use larder_device::{IgnorePoison, replace_file};
 use std::{
     collections::HashSet,
     fs, io,
@@ -28,15 +28,12 @@ use larder_http::{
 use larder_store::{Policy, Result, ScanSummary, Store};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-use crate::{
-    cache::{
-        Cache,
-        entry::CHUNK_BYTES,
-        hot::HotItem,
-        lookup::decode,
-        pins::record::{PinLine, PinRecord},
-    },
-    state_file,
+use crate::cache::{
+    Cache,
+    entry::CHUNK_BYTES,
+    hot::HotItem,
+    lookup::decode,
+    pins::record::{PinLine, PinRecord},
 };
 
 /// The pinned URL patterns and their keys.
@@ -323,7 +320,7 @@ impl Pins {
     fn save_patterns(&self) -> io::Result<()> {
         let Some(path) = &self.patterns_path else { return Ok(()) };
         let lines: String = self.patterns().all().iter().map(|pattern| format!("{pattern}\n")).collect();
-        let saved = state_file::replace(path, &mut |file| io::Write::write_all(file, lines.as_bytes()));
+        let saved = replace_file(path, lines.as_bytes());
         saved.inspect_err(|error| {
             tracing::warn!(%error, path = %path.display(), "the list of pinned URLs cannot be written");
         })

@@ -4,14 +4,14 @@
 
 use std::{
     fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     path::Path,
 };
 
+use larder_device::replace_file;
 use serde::{Deserialize, Serialize};
 
 use super::{KeptHistory, TimeSeries};
-use crate::state_file;
 
 #[derive(Serialize, Deserialize)]
 struct WrittenHistory<K> {
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path) -> io::Result<KeptHistory> {
 /// The system's error.
 pub(super) fn write(path: &Path, kept: &KeptHistory) -> io::Result<()> {
     let text = serde_json::to_vec(&WrittenHistory { version: VERSION, figures: kept })?;
-    state_file::replace(path, &mut |file| file.write_all(&text))
+    replace_file(path, &text)
 }
 
 const VERSION: u32 = 1;

@@ -13,13 +13,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use larder_device::create_own_file;
 use tokio::task::spawn_blocking;
 
 use super::{
     index::{PackName, RecordPlace},
     names,
 };
-use crate::state_file;
 
 /// The packs of one tier in a folder.
 pub(super) struct PackFolder(Arc<PathBuf>);
@@ -38,8 +38,8 @@ impl PackFolder {
                 fs::create_dir_all(folder)?;
             }
             // Not synced: a pack that a power loss damages is a miss.
-            let new = state_file::new_path(&path);
-            state_file::create(&new)?.write_all(&bytes)?;
+            let new = path.with_added_extension("new");
+            create_own_file(&new)?.write_all(&bytes)?;
             fs::rename(&new, &path)
         })
         .await

@@ -6,14 +6,14 @@
 //! in it. Then the tier begins empty. Cost: 28 bytes for each entry that is added or forgotten.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
+    fs,
+    io::{self, Write as _},
+    path::Path,
 };
 
+use larder_device::{Journal, whole_records};
+
 use super::index::{PackName, PackPlace};
-use crate::state_file;
 
 /// A change of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,18 +36,12 @@ pub(super) struct JournalTitle {
 }
 
 /// The open file.
-pub(super) struct TierJournal {
-    path: PathBuf,
-    file: File,
-    /// Number of lines in the file.
-    line_count: usize,
-}
+pub(super) struct TierJournal(Journal);
 
 impl TierJournal {
     /// Reads a file. Returns `None` if there is none, or it is damaged.
     pub(super) fn read(path: &Path) -> Option<(JournalTitle, Vec<JournalLine>)> {
-        let mut bytes = Vec::new();
-        File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
+        let bytes = fs::read(path).ok()?;
         let is_unsigned = bytes.starts_with(MAGIC_UNSIGNED);
         let title_bytes = if is_unsigned { TITLE_BYTES_UNSIGNED } else { TITLE_BYTES };
         let (title, lines) = bytes.split_at_checked(title_bytes)?;
@@ -58,8 +52,7 @@ impl TierJournal {
         }
         let key_mark = if is_unsigned { 0 } else { long(24) };
         let title = JournalTitle { tier: long(8), generation: long(16), key_mark };
-        // A kill can cut the last line.
-        let lines: Option<Vec<JournalLine>> = lines.chunks_exact(LINE_BYTES).map(JournalLine::decode).collect();
+        let lines: Option<Vec<JournalLine>> = whole_records(lines).iter().map(JournalLine::decode).collect();
         Some((title, lines?))
     }
 
@@ -75,13 +68,10 @@ impl TierJournal {
         let sum = checksum(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
         lines.iter().for_each(|line| bytes.extend_from_slice(&line.encode()));
-        state_file::replace(path, &mut |file| file.write_all(&bytes))?;
+        let mut journal = Journal::new(path.to_owned(), 0);
         // Otherwise the former file could be back after a power loss, without the removals appended to this one.
-        if let Some(folder) = path.parent() {
-            File::open(folder)?.sync_all()?;
-        }
-        let file = OpenOptions::new().append(true).mode(0o600).open(path)?;
-        Ok(Self { path: path.to_owned(), file, line_count: lines.len() })
+        journal.replace(&mut |file| file.write_all(&bytes))?;
+        Ok(Self(journal))
     }
 
     /// Appends lines. Blocks until the system has them. If one of them forgets an entry, blocks until they are on the
@@ -91,21 +81,18 @@ impl TierJournal {
     /// They cannot be written.
     pub(super) fn append(&mut self, lines: &[JournalLine]) -> io::Result<()> {
         let bytes: Vec<u8> = lines.iter().flat_map(|line| line.encode()).collect();
-        self.file.write_all(&bytes)?;
-        if lines.iter().any(|line| matches!(line, JournalLine::Forgotten { .. })) {
-            self.file.sync_data()?;
-        }
-        self.line_count += lines.len();
-        Ok(())
+        self.0.append(&bytes)?;
+        let forgets = lines.iter().any(|line| matches!(line, JournalLine::Forgotten { .. }));
+        if forgets { self.0.sync() } else { Ok(()) }
     }
 
     /// Returns whether most of the file is outdated.
     pub(super) fn is_wasteful(&self, entry_count: usize) -> bool {
-        self.line_count > 2 * entry_count + LINES_KEPT
+        self.0.len_bytes() > ((2 * entry_count + LINES_KEPT) * LINE_BYTES) as u64
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 }
 
@@ -128,7 +115,7 @@ impl JournalLine {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    fn decode(bytes: &[u8; LINE_BYTES]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes(bytes[at * 4..at * 4 + 4].try_into().expect("four bytes"));
         let long = u64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes"));
         if word(6) != checksum(&bytes[..24]) as u32 {

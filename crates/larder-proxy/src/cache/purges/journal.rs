@@ -1,40 +1,31 @@
 //! The purge record: a file next to the store with one line per purge, and one per position in another node's log.
 //!
-//! Owns: the line format, and when the file is rewritten. Judging is done elsewhere. Other nodes get the lines of
-//! purges in the same form, without checksums: [`purge_line`], [`parse_purge`].
+//! Owns: the line format. Judging is done elsewhere. Other nodes get the lines of purges in the same form, without
+//! checksums: [`purge_line`], [`parse_purge`].
 //!
-//! Invariants: a purge is durable once [`PurgeJournal::append`] or [`PurgeJournal::rewrite`] has returned. An
-//! incomplete last line is ignored: its purge was never acknowledged. A complete line with a wrong checksum is damage,
-//! and then the whole file is rejected.
+//! Invariants: a purge is durable once [`PurgeJournal::append`] or [`PurgeJournal::rewrite`] has returned. A complete
+//! line with a wrong checksum is damage, and then the whole file is rejected.
 //!
 //! Cost: one line per purge, and one sync for all purges that are written together.
 
 use std::{
     fmt::Write as _,
-    fs::{self, File, OpenOptions},
+    fs,
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use flate2::Crc;
+use larder_device::{Journal, whole_lines};
 use larder_http::Timestamp;
 
 use super::{
     index::{Purge, PurgeMode, PurgeScope},
     log::LogPosition,
 };
-use crate::state_file;
 
 /// The record's file.
-pub(super) struct PurgeJournal {
-    path: PathBuf,
-    /// The file, open for appending; `None` if it must be rewritten first.
-    file: Option<File>,
-    len_bytes: u64,
-    /// Length of the file when it was last rewritten.
-    tidy_bytes: u64,
-}
+pub(super) struct PurgeJournal(Journal);
 
 /// The state of the file at start.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,25 +58,25 @@ pub(super) enum RecordLine {
 
 impl PurgeJournal {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, file: None, len_bytes: 0, tidy_bytes: 0 }
+        // It is rewritten before anything is appended, so the length does not matter.
+        Self(Journal::new(path, 0))
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     /// Reads the file.
     pub(super) fn read(&self) -> JournalState {
-        let octets = match fs::read(&self.path) {
+        let octets = match fs::read(self.path()) {
             Ok(octets) => octets,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return JournalState::Nothing,
             Err(error) => return JournalState::Damaged(error.to_string()),
         };
-        let end = octets.iter().rposition(|octet| *octet == b'\n').unwrap_or(0);
-        let Ok(whole) = std::str::from_utf8(&octets[..end]) else {
+        let Ok(whole) = std::str::from_utf8(whole_lines(&octets)) else {
             return JournalState::Damaged("it is not text".to_owned());
         };
-        let mut lines = whole.split('\n').map(unseal);
+        let mut lines = whole.split_terminator('\n').map(unseal);
         let label = lines.next().flatten().and_then(|line| u64::from_str_radix(line.strip_prefix(TITLE)?, 16).ok());
         let Some(label) = label else { return JournalState::Damaged("its first line is unknown".to_owned()) };
         match lines.map(|line| parse(line?)).collect() {
@@ -97,38 +88,27 @@ impl PurgeJournal {
     /// Returns whether purges can be appended. The file must have been rewritten since the start and since the last
     /// error, and must not have grown too long.
     pub(super) fn takes_more(&self) -> bool {
-        self.file.is_some() && self.len_bytes <= GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
+        self.0.is_open() && !self.0.has_grown(GROWN_BYTES_MIN)
     }
 
     /// Appends lines.
     ///
     /// # Errors
-    /// On an error, the lines are not durable, and the file must be rewritten.
+    /// On an error, the lines may not be durable, and the file must be rewritten.
     pub(super) fn append(&mut self, lines: &[RecordLine]) -> io::Result<()> {
-        let Some(mut file) = self.file.take() else { return Err(io::ErrorKind::NotFound.into()) };
         let lines: String = lines.iter().map(show).collect();
-        file.write_all(lines.as_bytes())?;
-        file.sync_data()?;
-        self.len_bytes += lines.len() as u64;
-        self.file = Some(file);
-        Ok(())
+        self.0.append(lines.as_bytes())?;
+        self.0.sync()
     }
 
     /// Rewrites the file with these lines, for the store with this label.
     ///
     /// # Errors
-    /// On an error, the lines are not durable, and the old file is still in place.
+    /// On an error, the lines may not be durable.
     pub(super) fn rewrite(&mut self, label: u64, lines: &[RecordLine]) -> io::Result<()> {
-        self.file = None;
         let mut text = seal(&format!("{TITLE}{label:016x}"));
         lines.iter().for_each(|line| text.push_str(&show(line)));
-        state_file::replace(&self.path, &mut |file| file.write_all(text.as_bytes()))?;
-        // The file's name must be durable, too.
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-        self.file = Some(OpenOptions::new().append(true).mode(0o600).open(&self.path)?);
-        (self.len_bytes, self.tidy_bytes) = (text.len() as u64, text.len() as u64);
-        Ok(())
+        self.0.replace(&mut |file| file.write_all(text.as_bytes()))
     }
 }
 
@@ -269,7 +249,7 @@ mod tests {
         let path = folder.path().join("store.purges");
         let mut journal = PurgeJournal::new(path.clone());
         assert_eq!(journal.read(), JournalState::Nothing);
-        assert!(!journal.takes_more() && journal.append(&lines()).is_err());
+        assert!(!journal.takes_more());
         journal.rewrite(7, &lines()[..2]).unwrap();
         assert!(journal.takes_more());
         journal.append(&lines()[2..]).unwrap();
