@@ -26,26 +26,40 @@ use std::sync::Arc;
 use http::{Method, Response, StatusCode, header, request};
 use hyper::body::Incoming;
 use larder_http::fields::strip_hop_by_hop;
-use prometheus_client::registry::Registry;
 
 use crate::{
     client::response_body::ResponseBody,
-    exposition::MetricsSource,
+    exposition::{
+        self, process,
+        sites::{self, SiteLabels},
+    },
+    metrics::family::MetricFamily,
     readiness::Readiness,
     request::{explain, show},
+    shared::ProxyState,
     worker::{Worker, WorkerThread},
 };
 
-/// The source of the pages' content.
+/// The state that the pages show beyond that of a worker.
 #[derive(Clone)]
-pub(crate) struct AdminPages(Arc<Registry>);
+pub(crate) struct AdminPages {
+    site_labels: Arc<SiteLabels>,
+    started_s: f64,
+}
 
 pub(crate) use connections::{serve, serve_operator};
 pub(crate) use page::page;
 
 impl AdminPages {
-    pub(crate) fn new(exposition: MetricsSource) -> Self {
-        Self(Arc::new(exposition.registry()))
+    /// Creates the pages. The process counts as started now.
+    pub(crate) fn new() -> Self {
+        Self { site_labels: Arc::default(), started_s: process::now_s() }
+    }
+
+    /// Reads all metrics.
+    fn metrics(&self, state: &ProxyState) -> Vec<MetricFamily> {
+        let sites = self.site_labels.sums(state.history.workers());
+        [exposition::families(state), sites::metrics(Some(&sites)), process::metrics(Some(&self.started_s))].concat()
     }
 
     async fn answer(
@@ -86,7 +100,7 @@ impl AdminPages {
         }
         match request.uri.path() {
             "/healthz" | "/readyz" => Readiness::of(&worker.shared).response(),
-            "/metrics" => figures::answer(&self.0, &request.headers),
+            "/metrics" => figures::answer(&self.metrics(&worker.shared), &request.headers),
             "/overview.json" => overview::answer(worker),
             _ => dashboard::file(request).unwrap_or_else(|| {
                 page(

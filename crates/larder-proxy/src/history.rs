@@ -28,9 +28,9 @@ use self::timed::TimedLooks;
 pub(crate) use self::{
     series::{SeriesPoint, TimeSeries},
     sums::ExchangeSums,
-    timed::TimedCounts,
+    timed::NamedTimes,
 };
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{ProxyStats, WorkerMetrics};
 
 /// The totals over time.
 pub(crate) struct History {
@@ -109,12 +109,13 @@ impl History {
 
     /// Adds the counts since the last update.
     pub(crate) fn note(&self, moment: ClockMoment) {
-        let counted = ExchangeSums::of(&self.workers);
+        let stats = ProxyStats::sum(&self.workers);
+        let counted = ExchangeSums::of(&stats);
         let mut book = self.book();
         let added = counted.since(&book.counted);
         book.counted = counted;
         book.add(&added, moment);
-        book.looks.look(&self.workers, moment.unix_s);
+        book.looks.look(&stats, moment.unix_s);
         self.is_changed.fetch_or(added != ExchangeSums::default(), Relaxed);
     }
 
@@ -125,8 +126,8 @@ impl History {
     }
 
     /// Returns the distribution of durations in the last minute.
-    pub(crate) fn lately(&self) -> TimedCounts {
-        self.book().looks.lately(&self.workers)
+    pub(crate) fn lately(&self) -> NamedTimes {
+        self.book().looks.lately(&ProxyStats::sum(&self.workers))
     }
 
     /// Returns the counters of all workers.
@@ -222,7 +223,7 @@ mod tests {
         let path = folder.path().join("figures");
         let (history, worker) = open(&path);
         worker.count(Outcome::Hit);
-        worker.hit_bytes.add(100);
+        worker.saved_bytes.add(100);
         worker.client_bytes.add(100);
         history.note(MONDAY);
         worker.count(Outcome::Miss);

@@ -86,10 +86,10 @@ pub use config::{
     NodeTls, Offline, OriginUrl, Origins, PackageIndex, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site,
     TargetRules, TierBucket, TierConfig, TlsIdentity,
 };
-pub use exposition::ProxyStats;
 pub use lists::HostLists;
 pub use log_format::{InvalidLogFormat, LogFormat};
 pub use machine_memory::{MachineMemory, MemoryLevel};
+pub use metrics::ProxyStats;
 pub use missing::{MissingResource, clear_missed, read_missed};
 pub use outcome::Outcome;
 pub use overview::{
@@ -103,4 +103,5 @@ pub use server::{
     reload::{NeedsRestart, ReloadOutcome},
 };
 pub use session::{Session, SessionOptions, SessionStats};
+pub use times::TimeCounts;
 pub use worker::CONNECTIONS_SHARE;

@@ -323,7 +323,7 @@ mod tests {
             version: Version::HTTP_11,
             user: None,
             outcome: Outcome::Miss,
-            why: MissReason::all().find(|reason| reason.token() == "no-store"),
+            why: MissReason::ALL.into_iter().find(|reason| reason.token() == "no-store"),
             status: StatusCode::OK,
             origin: Some("a.example".into()),
             content_type: Some("text/html; charset=utf-8".into()),

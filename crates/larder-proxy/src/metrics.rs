@@ -1,10 +1,15 @@
 //! Counters, one set per worker.
 //!
-//! Owns: the counters. `exposition` sums them. Invariant: only the worker's own thread writes its counters, so an
-//! increment is a load and a store without a locked instruction. Readers may see a value one event old.
+//! Owns: the table of what workers count. Its rows make the counters, their sums and their metrics. `exposition` reads
+//! them. Invariant: only the worker's own thread writes its counters, so an increment is a load and a store without a
+//! locked instruction. Readers may see a value one event old.
+
+pub(crate) mod family;
 
 use std::{
+    array,
     ops::Deref,
+    slice,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -13,6 +18,7 @@ use std::{
 
 use http::StatusCode;
 
+use self::family::{MetricFamily, MetricKind, all_combinations};
 use crate::{
     client::intercept::bypass::BypassReason,
     errors::BodyError,
@@ -69,80 +75,202 @@ impl Drop for CountGuard {
 
 /// A sequence of counters.
 #[derive(Debug)]
-pub(crate) struct CounterRow<const COUNT: usize>([Counter; COUNT]);
+pub(crate) struct CounterRow<const COUNT: usize, Cell = Counter>([Cell; COUNT]);
 
-impl<const COUNT: usize> Default for CounterRow<COUNT> {
+impl<const COUNT: usize, Cell: Default> Default for CounterRow<COUNT, Cell> {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| Counter::default()))
+        Self(array::from_fn(|_| Cell::default()))
     }
 }
 
-impl<const COUNT: usize> Deref for CounterRow<COUNT> {
-    type Target = [Counter; COUNT];
+impl<const COUNT: usize, Cell> Deref for CounterRow<COUNT, Cell> {
+    type Target = [Cell; COUNT];
 
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-/// The counters of one worker.
-#[derive(Debug, Default)]
-pub(crate) struct WorkerMetrics {
-    pub(crate) outcomes: [Counter; Outcome::ALL.len()],
-    pub(crate) misses: CounterRow<{ MissReason::COUNT }>,
-    pub(crate) client_bytes: Counter,
-    pub(crate) hit_bytes: Counter,
-    pub(crate) origin_bytes: Counter,
-    pub(crate) origin_requests: Counter,
-    pub(crate) origin_connections: Counter,
-    pub(crate) origin_failures: Counter,
-    pub(crate) origin_waits: Counter,
-    pub(crate) flights: Counter,
-    pub(crate) collapsed: Counter,
-    pub(crate) connections: Counter,
-    pub(crate) connections_open: Counter,
-    /// Open connections that are reduced to their socket, because they have been between two requests for a second.
-    pub(crate) connections_parked: Counter,
-    /// Requests that have waited for a second, during which the HTTP library's state of their connections is released.
-    pub(crate) exchanges_parked: Counter,
-    pub(crate) connections_refused: Counter,
-    /// Open tunnels. Each also counts as a connection.
-    pub(crate) tunnels_open: Counter,
-    /// Tunnels to hosts listed for interception that were not intercepted, by reason.
-    pub(crate) bypassed: [Counter; BypassReason::ALL.len()],
-    /// Open connections that cannot, or may turn out not to, be handed over to another process.
-    pub(crate) connections_unmovable: Counter,
-    /// 1 once the worker accepts no more connections and has notified the open ones.
-    pub(crate) has_left: Counter,
-    /// Requests with possible side effects at the origin, until their invalidation is complete.
-    pub(crate) changes_open: Counter,
-    pub(crate) store_errors: Counter,
-    pub(crate) store_overdue: Counter,
-    pub(crate) store_bypassed: Counter,
-    pub(crate) aborted: Counter,
-    pub(crate) broken: [Counter; BodyError::ALL.len()],
-    pub(crate) rests_fetched: Counter,
-    /// Responses of other nodes of the fleet, and requests that went past the node that owns the resource.
-    pub(crate) sibling_answers: Counter,
-    pub(crate) siblings_passed_by: Counter,
-    /// Bytes of other nodes' responses that were admitted to the store.
-    pub(crate) sibling_copy_bytes: Counter,
-    pub(crate) storing_given_up: Counter,
-    /// Fetched files that never change, by the result of the check of their digests.
-    pub(crate) files: [Counter; FileCheck::ALL.len()],
-    pub(crate) log_lines_dropped: Counter,
-    /// Responses by kind, and within each kind by class of status.
-    pub(crate) responses: CounterRow<{ OutcomeKind::ALL.len() * STATUS_CLASS_COUNT }>,
-    /// Time from a request's head to its response's head, by kind.
-    pub(crate) first_bytes: [Histogram; OutcomeKind::ALL.len()],
-    /// Time from a request's head to the end of its response, by kind.
-    pub(crate) whole_responses: [Histogram; OutcomeKind::ALL.len()],
-    /// Time from a request to an origin to its response's head, including connecting and waiting for a connection.
-    pub(crate) origin_answers: Histogram,
-    /// Reads of the store that waited for its device.
-    pub(crate) store_reads: Histogram,
-    pub(crate) popular: PopularityCounter,
-    pub(crate) sites: SiteFigures,
+/// The type that counts in a worker: one counter, or one for each combination of values of its labels.
+macro_rules! cell {
+    (Histogram) => { Histogram };
+    ($kind:ident) => { Counter };
+    ($kind:ident $($values:ident)+) => { CounterRow<{ 1 $(* $values::ALL.len())+ }, cell!($kind)> };
+}
+
+/// The type of the sum over all workers.
+macro_rules! sum {
+    (Histogram) => { TimeCounts };
+    ($kind:ident) => { u64 };
+    ($kind:ident $($values:ident)+) => { [sum!($kind); 1 $(* $values::ALL.len())+] };
+}
+
+macro_rules! add_up {
+    ($workers:ident.$name:ident) => {
+        $workers.iter().map(|worker| worker.$name.value()).sum()
+    };
+    ($workers:ident.$name:ident $($values:ident)+) => {
+        array::from_fn(|at| $workers.iter().map(|worker| worker.$name[at].value()).sum())
+    };
+}
+
+macro_rules! values_of {
+    ($stats:ident.$name:ident) => {
+        slice::from_ref(&$stats.$name)
+    };
+    ($stats:ident.$name:ident $($values:ident)+) => {
+        &$stats.$name
+    };
+}
+
+/// Makes the counters of a worker, their sums and their metrics. A row is the meaning, the name, the kind, and for each
+/// label its name, an enum and the function that names the enum's values.
+macro_rules! counters {
+    ($($(#[doc = $help:literal])+ $name:ident: $kind:ident
+        $(by $($label:ident = $values:ident::$token:ident)&+)?;)+) => {
+        /// The counters of one worker.
+        #[derive(Debug, Default)]
+        pub(crate) struct WorkerMetrics {
+            $($(#[doc = $help])+ pub(crate) $name: cell!($kind $($($values)+)?),)+
+            /// Open tunnels. Each also counts as a connection.
+            pub(crate) tunnels_open: Counter,
+            /// Open connections that cannot, or may turn out not to, be handed over to another process.
+            pub(crate) connections_unmovable: Counter,
+            /// 1 once the worker accepts no more connections and has notified the open ones.
+            pub(crate) has_left: Counter,
+            /// Requests with possible side effects at the origin, until their invalidation is complete.
+            pub(crate) changes_open: Counter,
+            pub(crate) popular: PopularityCounter,
+            pub(crate) sites: SiteFigures,
+        }
+
+        /// The figures of a running proxy since its start, over all workers.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct ProxyStats {
+            $($(#[doc = $help])+ pub $name: sum!($kind $($($values)+)?),)+
+            /// Entries in the memory cache.
+            pub memory_cache_entries: u64,
+            /// Bytes in the memory cache.
+            pub memory_cache_bytes: u64,
+            /// Bytes of bodies in transfer to clients.
+            pub window_bytes: u64,
+        }
+
+        impl ProxyStats {
+            /// Sums the workers' counters. The state that they share is left at 0.
+            pub(crate) fn sum(workers: &[Arc<WorkerMetrics>]) -> Self {
+                Self {
+                    $($name: add_up!(workers.$name $($($values)+)?),)+
+                    memory_cache_entries: 0,
+                    memory_cache_bytes: 0,
+                    window_bytes: 0,
+                }
+            }
+
+            /// Returns the metrics of the table.
+            pub(crate) fn metrics(&self) -> Vec<MetricFamily> {
+                vec![$(MetricFamily {
+                    name: concat!("larder_", stringify!($name)).to_owned(),
+                    kind: MetricKind::$kind,
+                    labels: &[$($(stringify!($label)),+)?],
+                    help: concat!($($help),+).trim_matches([' ', '.']),
+                    series: all_combinations(
+                        &[$($(&$values::ALL.map($values::$token)),+)?],
+                        values_of!(self.$name $($($values)+)?),
+                    ),
+                }),+]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Exchanges by outcome.
+    requests: Counter by outcome = Outcome::squid_code;
+    /// Finished exchanges, by result and by class of status.
+    responses: Counter by result = OutcomeKind::token & status = StatusClass::token;
+    /// Exchanges whose body came from an origin, by reason.
+    misses: Counter by reason = MissReason::token;
+    /// Body bytes sent to clients.
+    client_bytes: Counter;
+    /// Body bytes sent to clients that came from the cache.
+    saved_bytes: Counter;
+    /// Body bytes received from origins.
+    origin_bytes: Counter;
+    /// Requests sent to origins.
+    origin_requests: Counter;
+    /// Connections opened to origins.
+    origin_connections: Counter;
+    /// Requests to origins that failed.
+    origin_failures: Counter;
+    /// Requests that had to wait for one of their origin's connections.
+    origin_waits: Counter;
+    /// Fetches that other clients could join.
+    flights: Counter;
+    /// Requests that were served by another client's fetch.
+    collapsed_requests: Counter;
+    /// Client connections accepted.
+    connections: Counter;
+    /// Client connections open now.
+    connections_open: Gauge;
+    /// Idle client connections that take little memory.
+    connections_parked: Gauge;
+    /// Requests that wait for a response and take little memory.
+    exchanges_parked: Gauge;
+    /// Client connections refused at the limit.
+    connections_refused: Counter;
+    /// Tunnels to listed hosts that were passed through unread.
+    interception_bypassed: Counter by reason = BypassReason::token;
+    /// Store errors; each request continued without the store.
+    store_errors: Counter;
+    /// Store operations abandoned because they took too long.
+    store_timeouts: Counter;
+    /// Store operations skipped because the store was not responding.
+    store_bypassed: Counter;
+    /// Responses not stored because the store could not keep up.
+    store_aborts: Counter;
+    /// Responses that were cut off before their end.
+    aborted_responses: Counter;
+    /// Responses that were cut off because their remaining bytes were unavailable.
+    broken_responses: Counter by reason = BodyError::token;
+    /// Fetches of missing parts of stored bodies, or of bodies that their origin cut off.
+    range_fills: Counter;
+    /// Responses of other nodes of the fleet.
+    sibling_responses: Counter;
+    /// Requests that went past the node of the fleet that owns the resource.
+    sibling_bypasses: Counter;
+    /// Bytes of other nodes' responses that this node stored too.
+    sibling_copy_bytes: Counter;
+    /// Fetched files that never change, by the result of the check against a known digest.
+    files: Counter by result = FileCheck::token;
+    /// Access log lines dropped.
+    log_lines_dropped: Counter;
+    /// Time from a request's head to the head of its response.
+    first_byte_seconds: Histogram by result = OutcomeKind::token;
+    /// Time from a request's head to the end of its response.
+    response_seconds: Histogram by result = OutcomeKind::token;
+    /// Time from a request to an origin to the head of its response, including connecting and waiting for a connection.
+    origin_first_byte_seconds: Histogram;
+    /// Duration of store reads that waited for the disk.
+    store_read_seconds: Histogram;
+}
+
+impl ProxyStats {
+    /// Returns the number of exchanges with this outcome.
+    pub fn outcome(&self, outcome: Outcome) -> u64 {
+        self.requests[outcome as usize]
+    }
+
+    /// Returns the number of all exchanges.
+    pub fn requests(&self) -> u64 {
+        self.requests.iter().sum()
+    }
+
+    /// Returns the number of exchanges whose body came from the cache.
+    pub fn hits(&self) -> u64 {
+        Outcome::ALL.into_iter().filter(|outcome| outcome.is_hit()).map(|outcome| self.outcome(outcome)).sum()
+    }
 }
 
 /// The result of the check of a fetched file.
@@ -169,6 +297,30 @@ impl FileCheck {
     }
 }
 
+/// The class of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusClass {
+    Interim,
+    Success,
+    Redirect,
+    ClientError,
+    ServerError,
+}
+
+impl StatusClass {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Interim, Self::Success, Self::Redirect, Self::ClientError, Self::ServerError];
+
+    fn of(status: StatusCode) -> Self {
+        Self::ALL[usize::from(status.as_u16() / 100).clamp(1, Self::ALL.len()) - 1]
+    }
+
+    /// Returns the class as the metrics show it.
+    pub(crate) const fn token(self) -> &'static str {
+        ["1xx", "2xx", "3xx", "4xx", "5xx"][self as usize]
+    }
+}
+
 /// The facts about an exchange that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeSummary {
@@ -180,17 +332,17 @@ pub(crate) struct ExchangeSummary {
 
 impl WorkerMetrics {
     pub(crate) fn count(&self, outcome: Outcome) {
-        self.outcomes[outcome as usize].add(1);
+        self.requests[outcome as usize].add(1);
     }
 
     /// Counts an exchange that has ended.
     pub(crate) fn settle(&self, exchange: &ExchangeSummary) {
         let ExchangeSummary { outcome, status, subject, sent_bytes } = *exchange;
-        let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASS_COUNT) - 1;
-        self.responses[outcome.kind() as usize * STATUS_CLASS_COUNT + class].add(1);
+        let class = StatusClass::of(status) as usize;
+        self.responses[outcome.kind() as usize * StatusClass::ALL.len() + class].add(1);
         self.client_bytes.add(sent_bytes);
         if outcome.is_hit() {
-            self.hit_bytes.add(sent_bytes);
+            self.saved_bytes.add(sent_bytes);
         }
         if let Some(subject) = subject {
             self.popular.note(subject, outcome, sent_bytes);
@@ -198,13 +350,3 @@ impl WorkerMetrics {
         }
     }
 }
-
-/// Sums a histogram over all workers.
-pub(crate) fn sum_times(workers: &[Arc<WorkerMetrics>], of: impl Fn(&WorkerMetrics) -> &Histogram) -> TimeCounts {
-    let mut times = TimeCounts::default();
-    workers.iter().for_each(|worker| of(worker).add_to(&mut times));
-    times
-}
-
-/// Number of classes of status, 1xx to 5xx.
-pub(crate) const STATUS_CLASS_COUNT: usize = 5;

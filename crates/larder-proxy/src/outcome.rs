@@ -126,13 +126,16 @@ impl OutcomeKind {
 pub(crate) struct MissReason(u8);
 
 impl MissReason {
-    /// Number of reasons.
-    pub(crate) const COUNT: usize = Reason::ALL.len() + FORWARDS.len();
-
-    /// Returns every reason, in the order of their numbers.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        (0..Self::COUNT as u8).map(Self)
-    }
+    /// Every reason, in the order of their numbers.
+    pub(crate) const ALL: [Self; Reason::ALL.len() + FORWARDS.len()] = {
+        let mut all = [Self(0); _];
+        let mut number = 0;
+        while number < all.len() {
+            all[number] = Self(number as u8);
+            number += 1;
+        }
+        all
+    };
 
     /// Returns the reason in a Cache-Status, or `None` for a hit.
     pub(crate) fn of(status: CacheStatus) -> Option<Self> {
@@ -173,8 +176,8 @@ mod tests {
 
     #[test]
     fn every_reason_has_a_number_and_a_token_of_its_own() {
-        let tokens: HashSet<&str> = MissReason::all().map(MissReason::token).collect();
-        assert_eq!(tokens.len(), MissReason::COUNT);
+        let tokens: HashSet<&str> = MissReason::ALL.into_iter().map(MissReason::token).collect();
+        assert_eq!(tokens.len(), MissReason::ALL.len());
         for reason in Reason::ALL {
             let status = CacheStatus::forwarded(Forward::Stale).because(reason);
             assert_eq!(MissReason::of(status).unwrap().token(), reason.token());

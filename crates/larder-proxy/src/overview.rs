@@ -5,6 +5,8 @@
 
 mod gathering;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The figures of a running proxy.
@@ -44,8 +46,6 @@ pub struct Overview {
     pub objects: Vec<AskedFor>,
     /// The volumes of the store.
     pub volumes: Vec<VolumeFigures>,
-    /// Entries in the memory cache.
-    pub hot_entries: u64,
     /// Bytes of memory by purpose.
     pub memory: Vec<NamedFigure>,
     /// The state of the uplink.
@@ -54,12 +54,15 @@ pub struct Overview {
     pub origins: Vec<OriginState>,
     /// The certificates presented to clients, and when they expire.
     pub certificates: Vec<Expiry>,
-    /// Client connections that are open.
-    pub connections: u64,
-    /// Requests that wait for a response.
-    pub waiting: u64,
-    /// Lines of the access log that were dropped.
-    pub log_lines_dropped: u64,
+    /// The metrics without labels, under their names in `/metrics`.
+    pub metrics: BTreeMap<String, u64>,
+}
+
+impl Overview {
+    /// Returns the value of a metric without labels; 0 if there is none of this name.
+    pub fn metric(&self, name: &str) -> u64 {
+        self.metrics.get(name).copied().unwrap_or(0)
+    }
 }
 
 /// Requests in a period, by result.

@@ -19,11 +19,11 @@ use crate::{
     build_caches::BuildCacheTokens,
     client::{certificates::CertificateSet, intercept::Interceptor, passwords::PasswordList},
     config::ProxyConfig,
-    exposition::{MetricsSource, ProxyStats},
+    exposition,
     fleet::keys::FleetKeys,
     history::ClockMoment,
     lists::ActiveLists,
-    metrics::WorkerMetrics,
+    metrics::{ProxyStats, WorkerMetrics},
     server::{
         assembly::{Assembly, ConfigFiles, Persistent},
         leaving::ListeningSocket,
@@ -122,9 +122,8 @@ impl Proxy {
         let lasting = Persistent::new(&config, store.as_ref(), &metrics)?;
         let Assembly { shared, file_watchers } = Assembly::new(config, files, own_addresses, lasting);
         let in_force = Arc::new(InForce::new(&shared));
-        let exposition = MetricsSource::new(metrics.clone(), store, Arc::clone(&in_force));
         let (stop, stopped) = watch::channel(None);
-        let admin = AdminListener { listener: admin_listener, pages: admin::AdminPages::new(exposition) };
+        let admin = AdminListener { listener: admin_listener, pages: admin::AdminPages::new() };
         let served = ServedConfig::new(&shared, &local_addrs, admin_addr, file_watchers);
         let handle = ProxyHandle { in_force, stop, openings: Vec::new(), served: Arc::new(Mutex::new(served)) };
         let threads = Vec::new();
@@ -181,7 +180,7 @@ impl RunningProxy {
     /// Returns the figures since the start.
     pub fn stats(&self) -> ProxyStats {
         let shared = self.handle.in_force.get();
-        ProxyStats::gather(&self.metrics, shared.as_deref())
+        exposition::gather(&self.metrics, shared.as_deref())
     }
 
     /// Returns a handle for operating this proxy.

@@ -1,9 +1,9 @@
 //! Histograms of durations, with the same bounds everywhere.
 //!
-//! Owns: the bounds. Formatting is in `exposition`. Invariant: as with all counters, only the worker's thread writes.
+//! Owns: the bounds. Formatting is in `admin::figures`. Invariant: only the worker's thread writes, as to all counters.
 //! Cost: recording a duration takes a search among 18 bounds and two additions.
 
-use std::time::Duration;
+use std::{array, iter::Sum, time::Duration};
 
 use crate::metrics::{Counter, CounterRow};
 
@@ -16,7 +16,7 @@ pub(crate) struct Histogram {
 
 /// The durations counted by one or several workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TimeCounts {
+pub struct TimeCounts {
     counts: [u64; BOUNDS_US.len() + 1],
     sum_us: u64,
 }
@@ -46,10 +46,17 @@ impl Histogram {
         self.sum_us.add(bucket.micros);
     }
 
-    /// Adds this histogram's counts to `times`.
-    pub(crate) fn add_to(&self, times: &mut TimeCounts) {
-        times.counts.iter_mut().zip(self.counts.iter()).for_each(|(total, count)| *total += count.value());
-        times.sum_us += self.sum_us.value();
+    pub(crate) fn value(&self) -> TimeCounts {
+        TimeCounts { counts: array::from_fn(|at| self.counts[at].value()), sum_us: self.sum_us.value() }
+    }
+}
+
+impl Sum for TimeCounts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, times| Self {
+            counts: array::from_fn(|at| sum.counts[at] + times.counts[at]),
+            sum_us: sum.sum_us + times.sum_us,
+        })
     }
 }
 
@@ -72,7 +79,7 @@ impl TimeCounts {
 
     /// Returns the difference to an earlier count.
     pub(crate) fn since(&self, before: &Self) -> Self {
-        let counts = std::array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at]));
+        let counts = array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at]));
         Self { counts, sum_us: self.sum_us.saturating_sub(before.sum_us) }
     }
 
@@ -111,19 +118,15 @@ mod tests {
         for micros in [0, 50, 51, 900, 1_000, 30_000_000, 1_000_000_000] {
             histogram.note(Duration::from_micros(micros));
         }
-        let mut times = TimeCounts::default();
-        histogram.add_to(&mut times);
+        let times = histogram.value();
         let counted: Vec<(f64, u64)> = times.buckets().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counted, [(0.000_05, 2), (0.000_1, 1), (0.001, 2), (60.0, 1), (f64::INFINITY, 1)]);
         assert_eq!((times.count(), times.sum_s()), (7, 1_030.002_001));
         assert_eq!(times.quantile_s(0.0), Some(0.0));
         assert_eq!(times.quantile_s(2.0 / 7.0), Some(0.000_05));
         assert_eq!(times.quantile_s(1.0), Some(60.0), "what is beyond the last bound is told as that");
-        let earlier = times;
         histogram.note(Duration::from_micros(80));
-        times = TimeCounts::default();
-        histogram.add_to(&mut times);
-        assert_eq!(times.since(&earlier).count(), 1);
+        assert_eq!(histogram.value().since(&times).count(), 1);
         assert_eq!(TimeCounts::default().quantile_s(0.5), None);
     }
 }

@@ -4,7 +4,7 @@ use crate::{families::AnyEngine, volume::counters::for_each_counter};
 use std::sync::atomic::Ordering;
 
 macro_rules! stats {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($($(#[doc = $doc:literal])+ $name:ident),* $(,)?) => {
         /// Counters and gauges since the store was opened.
         #[derive(Clone, Debug, Default)]
         #[non_exhaustive]
@@ -43,10 +43,14 @@ macro_rules! stats {
             pub pinned_bytes: u64,
             /// Bytes that pinned entries may take.
             pub pinned_bytes_max: u64,
-            $($(#[$doc])* pub $name: u64,)*
+            $($(#[doc = $doc])+ pub $name: u64,)*
         }
 
         impl Stats {
+            /// Every counter: its name, its meaning and how to read it.
+            pub const COUNTERS: &[(&str, &str, fn(&Self) -> u64)] =
+                &[$((stringify!($name), concat!($($doc),+), |stats| stats.$name)),*];
+
             /// Returns the sum over several volumes.
             pub(crate) fn sum(volumes: impl Iterator<Item = Self>) -> Self {
                 volumes.reduce(|sum, volume| Self {

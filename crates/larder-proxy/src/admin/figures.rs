@@ -1,27 +1,31 @@
 //! Serves `/metrics` in a format that the client can read.
 //!
 //! Clients that accept OpenMetrics receive it. All others receive Prometheus' text format, version 0.0.4, in which a
-//! counter's name includes `_total` and there is no end mark. The metrics are collected in `exposition`.
+//! counter's name includes `_total` and there is no end mark. The metrics are read in `exposition`.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use prometheus_client::{encoding::text, registry::Registry};
 
 use super::page;
-use crate::client::response_body::ResponseBody;
+use crate::{
+    client::response_body::ResponseBody,
+    metrics::family::{MetricFamily, MetricValue},
+};
 
 /// Answers a request for the metrics.
-pub(super) fn answer(registry: &Registry, fields: &HeaderMap) -> Response<ResponseBody> {
-    let mut figures = String::new();
-    if text::encode(&mut figures, registry).is_err() {
-        return page(StatusCode::INTERNAL_SERVER_ERROR, "the figures cannot be encoded\n".into());
-    }
-    let (figures, kind) = match accepts_open_metrics(fields) {
-        true => (figures, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
-        false => (as_prometheus_text(&figures), "text/plain; version=0.0.4; charset=utf-8"),
+pub(super) fn answer(families: &[MetricFamily], fields: &HeaderMap) -> Response<ResponseBody> {
+    let is_open = accepts_open_metrics(fields);
+    let mut text = String::new();
+    families.iter().for_each(|family| write_family(&mut text, family, is_open));
+    let kind = match is_open {
+        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        false => "text/plain; version=0.0.4; charset=utf-8",
     };
-    let mut response = page(StatusCode::OK, figures.into());
+    if is_open {
+        text.push_str("# EOF\n");
+    }
+    let mut response = page(StatusCode::OK, text.into());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
@@ -34,33 +38,96 @@ fn accepts_open_metrics(fields: &HeaderMap) -> bool {
     })
 }
 
-/// Converts metrics from OpenMetrics to Prometheus' own text format.
-fn as_prometheus_text(figures: &str) -> String {
-    let counters: Vec<&str> =
-        figures.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
-    let mut text = String::with_capacity(figures.len() + counters.len() * "_total".len() * 2);
-    for line in figures.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
-        let about = ["# HELP ", "# TYPE "].into_iter().find_map(|mark| Some((mark, line.strip_prefix(mark)?)));
-        let written = match about.and_then(|(mark, rest)| Some((mark, rest.split_once(' ')?))) {
-            Some((mark, (name, rest))) if counters.contains(&name) => writeln!(text, "{mark}{name}_total {rest}"),
-            _ => writeln!(text, "{line}"),
-        };
-        written.expect("a string takes what is written to it");
+/// Writes a metric with its values.
+fn write_family(text: &mut String, family: &MetricFamily, is_open: bool) {
+    let name = family.full_name();
+    let title = if is_open { &family.name } else { &name };
+    line(text, format_args!("# HELP {title} {}.", family.help));
+    line(text, format_args!("# TYPE {title} {}", format!("{:?}", family.kind).to_lowercase()));
+    for (values, value) in &family.series {
+        let labels: Vec<(&str, &str)> = family.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
+        let braces = braced(&labels);
+        match value {
+            MetricValue::Number(number) => line(text, format_args!("{name}{braces} {number}")),
+            MetricValue::Times(times) => {
+                let mut count = 0;
+                for (bound, within) in times.buckets() {
+                    count += within;
+                    let bound = if bound == f64::INFINITY { "+Inf".to_owned() } else { format!("{bound:?}") };
+                    let labels = [&[("le", bound.as_str())], labels.as_slice()].concat();
+                    line(text, format_args!("{name}_bucket{} {count}", braced(&labels)));
+                }
+                line(text, format_args!("{name}_sum{braces} {}", times.sum_s()));
+                line(text, format_args!("{name}_count{braces} {count}"));
+            }
+        }
     }
-    text
+}
+
+fn line(text: &mut String, words: fmt::Arguments<'_>) {
+    writeln!(text, "{words}").expect("a string takes what is written to it");
+}
+
+/// Formats the labels of a series.
+fn braced(labels: &[(&str, &str)]) -> String {
+    let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let all: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::{
+        metrics::family::{MetricKind, MetricSeries, labelled},
+        times::Histogram,
+    };
+
+    fn family(name: &str, kind: MetricKind, labels: &'static [&'static str], series: MetricSeries) -> MetricFamily {
+        MetricFamily { name: name.into(), kind, labels, help: "Some", series: vec![series] }
+    }
 
     #[test]
-    fn counters_have_their_suffix_and_there_is_no_end_mark() {
-        let open = "# HELP larder_hits Hits.\n# TYPE larder_hits counter\nlarder_hits_total 3\n# HELP larder_open Open.\n\
-            # TYPE larder_open gauge\n# UNIT larder_open bytes\nlarder_open 1\n# EOF\n";
-        let text = "# HELP larder_hits_total Hits.\n# TYPE larder_hits_total counter\nlarder_hits_total 3\n\
-            # HELP larder_open Open.\n# TYPE larder_open gauge\nlarder_open 1\n";
-        assert_eq!(as_prometheus_text(open), text);
+    fn counters_have_their_suffix_and_labels_are_escaped() {
+        let hits = family("larder_hits", MetricKind::Counter, &[], labelled(&[], 3));
+        let up = family("larder_up", MetricKind::Gauge, &["a", "b"], labelled(&["\"", "\\\n"], 5));
+        let mut text = String::new();
+        [&hits, &up].into_iter().for_each(|family| write_family(&mut text, family, false));
+        let values = "larder_up{a=\"\\\"\",b=\"\\\\\\n\"} 5\n";
+        let up_lines = format!("# HELP larder_up Some.\n# TYPE larder_up gauge\n{values}");
+        assert_eq!(
+            text,
+            format!(
+                "# HELP larder_hits_total Some.\n# TYPE larder_hits_total counter\nlarder_hits_total 3\n{up_lines}"
+            )
+        );
+        text.clear();
+        [&hits, &up].into_iter().for_each(|family| write_family(&mut text, family, true));
+        assert_eq!(
+            text,
+            format!("# HELP larder_hits Some.\n# TYPE larder_hits counter\nlarder_hits_total 3\n{up_lines}")
+        );
+    }
+
+    #[test]
+    fn buckets_of_a_histogram_include_the_shorter_ones() {
+        let histogram = Histogram::default();
+        [40, 60, 70, 1_000_000].into_iter().for_each(|micros| histogram.note(Duration::from_micros(micros)));
+        let times = family("a_seconds", MetricKind::Histogram, &["b"], labelled(&["c"], histogram.value()));
+        let mut text = String::new();
+        write_family(&mut text, &times, false);
+        for line in [
+            "a_seconds_bucket{le=\"5e-5\",b=\"c\"} 1",
+            "a_seconds_bucket{le=\"0.0001\",b=\"c\"} 3",
+            "a_seconds_bucket{le=\"1.0\",b=\"c\"} 4",
+            "a_seconds_bucket{le=\"+Inf\",b=\"c\"} 4",
+            "a_seconds_sum{b=\"c\"} 1.00017",
+            "a_seconds_count{b=\"c\"} 4",
+        ] {
+            assert!(text.lines().any(|written| written == line), "no {line} in {text}");
+        }
     }
 
     #[test]

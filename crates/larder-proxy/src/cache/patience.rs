@@ -198,7 +198,7 @@ pub(crate) async fn read<T>(
     match tokio::time::timeout(limit, work).await {
         Ok(done) => {
             patience.note_answer();
-            cache.metrics.store_reads.note(started.elapsed());
+            cache.metrics.store_read_seconds.note(started.elapsed());
             Some(done)
         }
         Err(_) => {
@@ -256,7 +256,7 @@ async fn wait_for_write<T: Send + 'static>(
 }
 
 fn overdue(cache: &Cache, answers_before: u64) {
-    cache.metrics.store_overdue.add(1);
+    cache.metrics.store_timeouts.add(1);
     if cache.shared.patience.note_overdue(answers_before) {
         tracing::warn!("the store does not respond, continuing without it");
     }

@@ -99,23 +99,23 @@ impl Ticket {
             let whole = TimeBucket::of(started.elapsed());
             // A body in memory is handed over in one piece.
             let first_byte = first_byte_us.map_or(whole, |micros| TimeBucket::of(Duration::from_micros(micros.into())));
-            metrics.first_bytes[kind].note_in(first_byte);
+            metrics.first_byte_seconds[kind].note_in(first_byte);
             if self.complete {
-                metrics.whole_responses[kind].note_in(whole);
+                metrics.response_seconds[kind].note_in(whole);
             }
         }
         if let Some(session) = &self.client.session {
             session.count_sent(outcome, self.sent_bytes);
         }
         if !self.complete {
-            metrics.aborted.add(1);
+            metrics.aborted_responses.add(1);
         }
     }
 
     /// Records that the body ended with an error.
     pub(crate) fn note_broken(&mut self, error: BodyError) {
         tracing::debug!(%error, peer = %self.client.peer, "response broken off");
-        self.client.worker.metrics.broken[error as usize].add(1);
+        self.client.worker.metrics.broken_responses[error as usize].add(1);
         self.complete = false;
         self.broken = true;
     }

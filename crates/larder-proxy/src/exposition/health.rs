@@ -1,27 +1,23 @@
-//! Encodes the health of origins, and the expiry of certificates.
+//! The metrics of origins and certificates: whether they are in use, and when they expire.
 
-use std::{collections::BTreeMap, fmt, time::UNIX_EPOCH};
+use std::{collections::BTreeMap, time::UNIX_EPOCH};
 
-use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeMetric as _},
-    metrics::{MetricType, gauge::ConstGauge},
+use crate::{
+    metrics::family::{MetricFamily, MetricKind, labelled, metric_table, series_of},
+    shared::ProxyState,
 };
 
-use crate::shared::ProxyState;
-
-/// Encodes the metrics.
-pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
-    let help = "1 while an origin of a site is in use, 0 while it is left out because it failed";
-    let mut family = encoder.encode_descriptor("origin_up", help, None, MetricType::Gauge)?;
-    for (origin, is_up) in origins(shared) {
-        ConstGauge::new(i64::from(is_up)).encode(family.encode_family(&[("origin", origin.as_str())])?)?;
+metric_table! {
+    pub(super) fn metrics("larder_", state: ProxyState) {
+        Gauge origin_up[origin] = "1 while an origin of a site is in use, 0 while it is left out because it failed",
+            origins(state).iter().map(|(origin, is_up)| labelled(&[origin], u64::from(*is_up))).collect();
+        Gauge certificate_expiry_timestamp_seconds[name] =
+            "Expiry of a server certificate or of the CA, in Unix time",
+            certificates(state)
+                .iter()
+                .map(|(name, expires_s)| labelled(&[name], u64::try_from(*expires_s).unwrap_or(0)))
+                .collect();
     }
-    let help = "Expiry of a server certificate or of the CA, in Unix time";
-    let mut family = encoder.encode_descriptor("certificate_expiry_seconds", help, None, MetricType::Gauge)?;
-    for (name, expires_s) in certificates(shared) {
-        ConstGauge::new(expires_s).encode(family.encode_family(&[("name", name.as_str())])?)?;
-    }
-    Ok(())
 }
 
 /// Returns the origins of sites, and whether requests are sent to them. An origin of several sites is up if any of

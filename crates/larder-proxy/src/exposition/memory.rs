@@ -1,51 +1,38 @@
 //! The memory of each part.
 
-use super::{ProxyStats, process};
-use crate::shared::ProxyState;
+use super::process;
+use crate::{
+    metrics::family::{MetricFamily, MetricKind, MetricValue, labelled, metric_table, series_of},
+    shared::ProxyState,
+};
 
-/// The memory of each part that is counted or known.
-pub(crate) struct MemoryParts {
-    index_bytes: u64,
-    dirty_bytes: u64,
-    hot_bytes: u64,
-    window_bytes: u64,
-    connection_bytes: u64,
-    popular_bytes: u64,
-    /// The resident memory of the process, from the system.
-    pub(super) resident_bytes: Option<u64>,
-}
-
-impl MemoryParts {
-    pub(crate) fn of(shared: &ProxyState, stats: &ProxyStats, popular_bytes: u64) -> Self {
-        let (index_bytes, dirty_bytes) = shared.cache.store.as_ref().map_or((0, 0), |store| {
-            let stats = store.stats();
-            (stats.index_bytes, stats.dirty_bytes)
-        });
-        Self {
-            index_bytes,
-            dirty_bytes,
-            hot_bytes: stats.hot_bytes,
-            window_bytes: stats.window_bytes,
-            connection_bytes: shared.cache.places.held_bytes(),
-            popular_bytes,
-            resident_bytes: process::resident_bytes(),
-        }
-    }
-
-    /// Returns each part with its name, and the remainder of the process's memory: the program, the threads' stacks,
-    /// and memory kept by the allocator.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 7] {
-        let Self { index_bytes, dirty_bytes, hot_bytes, window_bytes, connection_bytes, popular_bytes, resident_bytes } =
-            *self;
-        let known = index_bytes + dirty_bytes + hot_bytes + window_bytes + connection_bytes + popular_bytes;
-        [
-            ("index", index_bytes),
-            ("dirty", dirty_bytes),
-            ("hot", hot_bytes),
-            ("windows", window_bytes),
-            ("connections", connection_bytes),
-            ("popular", popular_bytes),
-            ("other", resident_bytes.unwrap_or(0).saturating_sub(known)),
-        ]
+metric_table! {
+    pub(super) fn metrics("larder_", parts: [(&str, u64); PART_COUNT]) {
+        Gauge memory_bytes[part] =
+            "Bytes of memory by purpose. Connections are an estimate, the index counts as if it were full, and `other` \
+             is the remainder of the process",
+            parts.iter().map(|(part, bytes)| labelled(&[part], *bytes)).collect();
+        Gauge resident_bytes = "Resident memory of the process, in bytes",
+            parts.iter().map(|(_, bytes)| bytes).sum::<u64>();
     }
 }
+
+/// Returns the memory of each part that is counted or known, and the remainder of the process's memory: the program,
+/// the threads' stacks, and memory kept by the allocator.
+pub(crate) fn parts(state: &ProxyState) -> [(&'static str, u64); PART_COUNT] {
+    let store = state.cache.store.as_ref().map(|store| store.stats()).unwrap_or_default();
+    let mut parts = [
+        ("index", store.index_bytes),
+        ("dirty", store.dirty_bytes),
+        ("hot", state.cache.hot.bytes()),
+        ("windows", state.cache.bodies.held_bytes()),
+        ("connections", state.cache.places.held_bytes()),
+        ("popular", state.history.workers().iter().map(|worker| worker.popular.bytes() as u64).sum()),
+        ("other", 0),
+    ];
+    let known: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
+    parts[PART_COUNT - 1].1 = process::resident_bytes().unwrap_or(0).saturating_sub(known);
+    parts
+}
+
+const PART_COUNT: usize = 7;

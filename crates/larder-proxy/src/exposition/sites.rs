@@ -4,54 +4,45 @@
 //! permanently. Invariant: the number of labels is bounded, whatever clients request, and no counter ever decreases.
 
 use larder_device::IgnorePoison;
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-};
-
-use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeMetric as _},
-    metrics::{MetricType, counter::ConstCounter},
-};
+use std::sync::{Arc, Mutex};
 
 use crate::{
-    metrics::WorkerMetrics,
+    metrics::{
+        WorkerMetrics,
+        family::{MetricFamily, MetricKind, labelled, metric_table, series_of},
+    },
     outcome::OutcomeKind,
     popular::{self, PopularityCount},
     site_figures::{LABEL_COUNT_MAX, OTHER_LABEL, SiteSums},
 };
 
+/// The figures of the sites that have a label, each with its name.
+pub(crate) type NamedSums = Vec<(String, SiteSums)>;
+
+metric_table! {
+    pub(crate) fn metrics("larder_site_", sites: NamedSums) {
+        Counter requests[site, result] = "Exchanges by site, for the busiest sites, and for all others together",
+            sites.iter().flat_map(|(name, sums)| {
+                OutcomeKind::ALL.map(|kind| labelled(&[name, kind.token()], sums.kinds[kind as usize]))
+            }).collect();
+        Counter client_bytes[site] = "Body bytes sent to clients, by site",
+            sites.iter().map(|(name, sums)| labelled(&[name], sums.client_bytes)).collect();
+        Counter saved_bytes[site] = "Body bytes that came from the cache, by site",
+            sites.iter().map(|(name, sums)| labelled(&[name], sums.hit_bytes)).collect();
+    }
+}
+
 /// The sites that have a label, in the order of their labels.
 #[derive(Debug, Default)]
-pub(super) struct SiteLabels(Mutex<Vec<String>>);
+pub(crate) struct SiteLabels(Mutex<Vec<String>>);
 
 impl SiteLabels {
-    /// Encodes the metrics of all sites.
-    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerMetrics>]) -> fmt::Result {
+    /// Gives labels to more sites, and returns the figures of all sites.
+    pub(crate) fn sums(&self, workers: &[Arc<WorkerMetrics>]) -> NamedSums {
         let mut names = self.0.lock().ignore_poison();
         name_sites(&mut names, workers);
         let labels = names.iter().map(String::as_str).zip(0..).chain([(OTHER_NAME, OTHER_LABEL)]);
-        let sites: Vec<(&str, SiteSums)> = labels.map(|(name, label)| (name, sums(workers, label))).collect();
-        let help = "Exchanges by site, for the busiest sites, and for all others together";
-        let mut family = encoder.encode_descriptor("site_requests", help, None, MetricType::Counter)?;
-        for (name, sums) in &sites {
-            for kind in OutcomeKind::ALL {
-                let labels = [("site", *name), ("result", kind.token())];
-                ConstCounter::new(sums.kinds[kind as usize]).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        type Figure = fn(&SiteSums) -> u64;
-        let bytes: [(&str, &str, Figure); 2] = [
-            ("site_client_bytes", "Body bytes sent to clients, by site", |sums| sums.client_bytes),
-            ("site_saved_bytes", "Body bytes that came from the cache, by site", |sums| sums.hit_bytes),
-        ];
-        for (name, help, of) in bytes {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (site, sums) in &sites {
-                ConstCounter::new(of(sums)).encode(family.encode_family(&[("site", *site)])?)?;
-            }
-        }
-        Ok(())
+        labels.map(|(name, label)| (name.to_owned(), sums(workers, label))).collect()
     }
 }
 

@@ -175,7 +175,7 @@ impl BodyCarrier {
         self.turn = None;
         if self.cache.shared.bodies.is_used_up() {
             self.storage = BodyStorage::Off;
-            self.cache.metrics.storing_given_up.add(1);
+            self.cache.metrics.store_aborts.add(1);
             tracing::debug!(
                 stored = self.committed,
                 "a response is not stored: memory is short and the origin is slow"
@@ -283,7 +283,7 @@ impl BodyCarrier {
             Some(false) => self.storage = BodyStorage::Off,
             None => {
                 self.storage = BodyStorage::Off;
-                self.cache.metrics.storing_given_up.add(1);
+                self.cache.metrics.store_aborts.add(1);
                 self.cache.shared.patience.note_behind();
                 tracing::debug!(stored = self.committed, "a response is not stored: the store cannot keep up");
             }

@@ -86,7 +86,7 @@ impl FetchContext {
         }
         siblings.note_answer(&sibling);
         words.settle(siblings, key, &sibling.name);
-        self.cache.metrics.sibling_answers.add(1);
+        self.cache.metrics.sibling_responses.add(1);
         asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
         Some((head, body))
     }
@@ -128,7 +128,7 @@ impl FetchContext {
             _ => SiblingOutcome::Silent,
         });
         tracing::debug!(node = &*sibling.name, %failure, "a node of the fleet is passed by");
-        self.cache.metrics.siblings_passed_by.add(1);
+        self.cache.metrics.sibling_bypasses.add(1);
         None
     }
 }

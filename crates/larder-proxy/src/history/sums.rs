@@ -3,13 +3,13 @@
 //! Owns: the list of counters that are kept, and their names in the file. Invariant: a name that is unknown, because
 //! another version wrote it, is ignored. A missing name counts as 0.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{array, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
 use super::SeriesPoint;
 use crate::{
-    metrics::WorkerMetrics,
+    metrics::ProxyStats,
     outcome::{MissReason, Outcome},
 };
 
@@ -19,22 +19,15 @@ use crate::{
 pub(crate) struct ExchangeSums([u64; COUNT]);
 
 impl ExchangeSums {
-    /// Sums the workers' counts since their start.
-    pub(crate) fn of(workers: &[Arc<WorkerMetrics>]) -> Self {
-        let mut sums = Self::default();
-        for worker in workers {
-            let rows = worker.outcomes.iter().chain(worker.misses.iter());
-            let bytes = [&worker.client_bytes, &worker.origin_bytes, &worker.hit_bytes];
-            for (total, counter) in sums.0.iter_mut().zip(rows.chain(bytes)) {
-                *total += counter.value();
-            }
-        }
-        sums
+    pub(crate) fn of(stats: &ProxyStats) -> Self {
+        let bytes = [stats.client_bytes, stats.origin_bytes, stats.saved_bytes];
+        let mut counts = stats.requests.iter().chain(&stats.misses).chain(&bytes);
+        Self(array::from_fn(|_| *counts.next().expect("these are all counts")))
     }
 
     /// Returns the difference to an earlier sum.
     pub(crate) fn since(&self, before: &Self) -> Self {
-        Self(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
+        Self(array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
     }
 
     pub(crate) fn add(&mut self, added: &Self) {
@@ -97,7 +90,7 @@ impl ExchangeSums {
 /// Returns the names in the file, in the order of the numbers.
 fn names() -> impl Iterator<Item = String> {
     let outcomes = Outcome::ALL.into_iter().map(|outcome| outcome.squid_code().to_owned());
-    let misses = MissReason::all().map(|reason| format!("miss {}", reason.token()));
+    let misses = MissReason::ALL.into_iter().map(|reason| format!("miss {}", reason.token()));
     outcomes.chain(misses).chain(BYTE_NAMES.map(str::to_owned))
 }
 
@@ -124,6 +117,6 @@ impl Default for ExchangeSums {
 }
 
 const MISSES: usize = Outcome::ALL.len();
-const BYTES: usize = MISSES + MissReason::COUNT;
+const BYTES: usize = MISSES + MissReason::ALL.len();
 const BYTE_NAMES: [&str; 3] = ["client bytes", "origin bytes", "hit bytes"];
 const COUNT: usize = BYTES + BYTE_NAMES.len();

@@ -46,7 +46,7 @@ impl OriginRouter {
         let started = Instant::now();
         let answered = outgoing.send(self).await;
         if answered.is_ok() {
-            self.metrics.origin_answers.note(started.elapsed());
+            self.metrics.origin_first_byte_seconds.note(started.elapsed());
         }
         self.count(answered.and_then(|(response, lease)| self.settle(&host, response, lease)))
     }

@@ -1,12 +1,10 @@
 //! Collects the figures of an overview.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use larder_store::Store;
 
 use super::{AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, RequestFigures, VolumeFigures};
 use crate::{
-    exposition::{ProxyStats, health, memory::MemoryParts},
+    exposition::{self, health, memory},
     history::{ClockMoment, CounterBook, ExchangeSums, History, SeriesPoint, TimeSeries},
     outcome::MissReason,
     popular::{self, PopularityCount},
@@ -19,10 +17,8 @@ impl Overview {
         let moment = ClockMoment::now();
         let history = &shared.history;
         let CounterBook { kept, seconds, .. } = history.book_at(moment);
-        let stats = ProxyStats::gather(history.workers(), Some(shared));
+        let families = exposition::families(shared);
         let workers = || history.workers().iter();
-        let popular_bytes = workers().map(|worker| worker.popular.bytes() as u64).sum();
-        let memory = MemoryParts::of(shared, &stats, popular_bytes);
         let named = |(name, count): (&str, u64)| NamedFigure { name: name.to_owned(), count };
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -41,17 +37,14 @@ impl Overview {
             sites: most(popular::together(workers().map(|worker| worker.popular.sites()))),
             objects: most(popular::together(workers().map(|worker| worker.popular.objects()))),
             volumes: shared.cache.store.as_ref().map(volumes).unwrap_or_default(),
-            hot_entries: stats.hot_entries,
-            memory: memory.named().into_iter().map(named).collect(),
+            memory: memory::parts(shared).into_iter().map(named).collect(),
             line: line(shared),
             origins: health::origins(shared).into_iter().map(|(name, up)| OriginState { name, up }).collect(),
             certificates: health::certificates(shared)
                 .into_iter()
                 .map(|(name, expires_s)| Expiry { name, expires_s })
                 .collect(),
-            connections: stats.connections_open,
-            waiting: shared.counts.waiting.load(Relaxed) as u64,
-            log_lines_dropped: stats.log_lines_dropped,
+            metrics: families.iter().filter_map(|each| Some((each.full_name(), each.only_value()?))).collect(),
         }
     }
 }
@@ -81,21 +74,20 @@ fn try_with(shared: &ProxyState) -> String {
 
 /// Returns the reasons why bodies came from origins, most frequent first.
 fn reasons(sums: &ExchangeSums) -> Vec<NamedFigure> {
-    let reasons =
-        MissReason::all().map(|reason| NamedFigure { name: reason.token().to_owned(), count: sums.missed(reason) });
+    let reasons = MissReason::ALL
+        .into_iter()
+        .map(|reason| NamedFigure { name: reason.token().to_owned(), count: sums.missed(reason) });
     let mut reasons: Vec<NamedFigure> = reasons.filter(|reason| reason.count > 0).collect();
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.count));
     reasons
 }
 
 fn latencies(history: &History) -> Vec<Latency> {
-    let timed = history.lately();
-    let latency = |name: &str, times: &TimeCounts| {
+    let latency = |(name, times): (&str, TimeCounts)| {
         let at = |share| times.quantile_s(share).unwrap_or(0.0) * 1000.0;
         Latency { name: name.to_owned(), count: times.count(), half_ms: at(0.5), p99_ms: at(0.99) }
     };
-    let all = [("hit", &timed.hit), ("miss", &timed.miss), ("origin", &timed.origin), ("disk", &timed.disk)];
-    all.map(|(name, times)| latency(name, times)).into()
+    history.lately().map(latency).into()
 }
 
 /// Returns the most requested names.

@@ -88,7 +88,7 @@ pub(crate) fn interceptor<'a>(
 fn note_bypass(client: &Client, worker: &Worker, origin: &Origin, why: BypassReason) {
     let reason = why.token();
     tracing::info!(%origin, reason, "a tunnel to a host listed for interception is not intercepted");
-    worker.metrics.bypassed[why as usize].add(1);
+    worker.metrics.interception_bypassed[why as usize].add(1);
     if let Some(session) = &client.session {
         session.note_bypass(&origin.to_string(), why);
     }

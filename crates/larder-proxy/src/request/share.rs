@@ -155,7 +155,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, al
         // Boxed, because the runtime moves a spawned future four times, and this one takes kilobytes.
         tokio::spawn(Box::pin(fetch.run()));
     } else {
-        worker.metrics.collapsed.add(1);
+        worker.metrics.collapsed_requests.add(1);
     }
     reader
 }

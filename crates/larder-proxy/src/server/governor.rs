@@ -67,7 +67,7 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
             _ = interval.tick() => {}
             () = alarm.notified() => {}
         }
-        let Some(resident) = exposition::resident_bytes() else { continue };
+        let Some(resident) = exposition::process::resident_bytes() else { continue };
         let hot = &shared.cache.hot;
         let now = Instant::now();
         let cached = hot.bytes();

@@ -42,12 +42,12 @@ fn what_a_failing_store_does_not_take_is_served_from_memory() {
     for number in 0..100 {
         check(&fixture, &format!("/middle/{number}"), "");
     }
-    eventually("a response is in memory", || fixture.proxy.stats().hot_entries > 0);
+    eventually("a response is in memory", || fixture.proxy.stats().memory_cache_entries > 0);
     let closed = Fixture::new(answer);
     let store = closed.store.clone().unwrap();
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(store.close()).unwrap();
     check(&closed, "/short/1", "");
-    eventually("the response is in memory", || closed.proxy.stats().hot_entries == 1);
+    eventually("the response is in memory", || closed.proxy.stats().memory_cache_entries == 1);
     check(&closed, "/short/1", "");
     assert_eq!(closed.origin.count(), 1);
 }
@@ -101,7 +101,7 @@ fn store_that_does_not_answer_holds_nobody_up() {
         assert_eq!(connection.read_response("GET").body, body(&format!("/short/{number}")));
     }
     let stats = fixture.proxy.stats();
-    assert!(stats.store_overdue > 0);
+    assert!(stats.store_timeouts > 0);
     // While the store is paused, it receives no operations.
     let waiting = device.waiting_count();
     for number in 0..20 {

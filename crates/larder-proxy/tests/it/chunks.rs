@@ -171,7 +171,7 @@ fn long_body_without_a_store_is_shared_while_it_arrives() {
     });
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..3).map(|_| scope.spawn(|| fixture.get("/", &[]))).collect();
-        eventually("they share", || fixture.proxy.stats().collapsed == 2);
+        eventually("they share", || fixture.proxy.stats().collapsed_requests == 2);
         gate.open();
         for reader in readers {
             let response = reader.join().unwrap();

@@ -113,7 +113,7 @@ fn those_who_wait_for_a_fetch_do_not_get_what_is_the_first_askers_own() {
     });
     std::thread::scope(|scope| {
         let askers: Vec<_> = (0..5).map(|_| scope.spawn(|| fixture.get("/", &[]))).collect();
-        eventually("all but one wait", || fixture.proxy.stats().collapsed == 4);
+        eventually("all but one wait", || fixture.proxy.stats().collapsed_requests == 4);
         gate.open();
         let answers: Vec<_> = askers.into_iter().map(|asker| asker.join().unwrap()).collect();
         assert!(answers.iter().all(|answer| answer.text() == "ok"));

@@ -149,7 +149,7 @@ fn nobody_is_asked_for_what_nobody_waits_for() {
     leaving.read_exact(1 << 20);
     eventually("it is asked again", || fixture.origin.count() > 1);
     drop(leaving);
-    eventually("it is given up", || fixture.proxy.stats().aborted == 1);
+    eventually("it is given up", || fixture.proxy.stats().aborted_responses == 1);
     let count = fixture.origin.count();
     // Meanwhile another request is answered: the abandoned fetch delays no other.
     assert_eq!(fixture.get("/other", &[]).status, 503);

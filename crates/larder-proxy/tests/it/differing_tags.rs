@@ -124,7 +124,7 @@ fn ranges_are_whole_though_servers_disagree_in_their_tag() {
         }
         let several = fixture.get("/long", &["Range: bytes=0-9, 3000000-3000009"]);
         assert_eq!((several.status, several.complete), (206, true), "{why}");
-        assert_eq!(fixture.proxy.stats().broken, [0; 5], "{why}");
+        assert_eq!(fixture.proxy.stats().broken_responses, [0; 5], "{why}");
     }
 }
 
@@ -166,7 +166,7 @@ fn every_gap_is_confirmed_before_a_response_begins() {
     check(&fixture.get("/", &["Range: bytes=10-5999999"]), 10..6_000_000, LEN, "over three gaps");
     let expected = ["all", "bytes=1048576-2097151", "bytes=3145728-4194303", "bytes=10-5999999"];
     assert_eq!(asked(&fixture), expected);
-    assert_eq!(fixture.proxy.stats().broken, [0; 5]);
+    assert_eq!(fixture.proxy.stats().broken_responses, [0; 5]);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn gap_within_a_response_is_requested_again_if_one_server_denies_it() {
     lose(&fixture, "/", lost);
     let whole = fixture.get("/", &[]);
     assert!(whole.complete && whole.body == body(LEN), "{:?}", asked(&fixture));
-    assert_eq!(fixture.proxy.stats().broken, [0; 5]);
+    assert_eq!(fixture.proxy.stats().broken_responses, [0; 5]);
 }
 
 /// At stake: a running fetch that ends where another one begins, although that one then brings nothing.
@@ -210,7 +210,7 @@ fn fetch_goes_on_if_one_that_began_within_its_range_brings_nothing() {
     check(&fixture.get("/", &[&field_of(&within)]), within, LEN, "within");
     gate.open();
     assert!(first.read_exact(49 * CHUNK) == body(LEN)[CHUNK..50 * CHUNK]);
-    assert_eq!(fixture.proxy.stats().broken, [0; 5]);
+    assert_eq!(fixture.proxy.stats().broken_responses, [0; 5]);
 }
 
 #[test]
@@ -233,10 +233,10 @@ fn clients_of_one_fetch_get_their_own_ranges_though_servers_disagree() {
         for span in spans {
             scope.spawn(move || get(span));
         }
-        eventually("they share a fetch", || fixture.proxy.stats().collapsed == 4);
+        eventually("they share a fetch", || fixture.proxy.stats().collapsed_requests == 4);
         gate.open();
     });
-    assert_eq!(fixture.proxy.stats().broken, [0; 5]);
+    assert_eq!(fixture.proxy.stats().broken_responses, [0; 5]);
 }
 
 #[test]
@@ -254,5 +254,5 @@ fn request_whose_if_range_names_the_other_tag_gets_the_whole_or_its_range() {
             assert_eq!(response.field("etag"), Some("\"b\""), "{number}");
         }
     }
-    assert_eq!(fixture.proxy.stats().broken, [0; 5]);
+    assert_eq!(fixture.proxy.stats().broken_responses, [0; 5]);
 }

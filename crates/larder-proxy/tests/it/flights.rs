@@ -18,7 +18,7 @@ fn fifty_askers_make_one_fetch() {
     });
     std::thread::scope(|scope| {
         let askers: Vec<_> = (0..50).map(|_| scope.spawn(|| fixture.get("/", &[]))).collect();
-        eventually("all but one wait", || fixture.proxy.stats().collapsed == 49);
+        eventually("all but one wait", || fixture.proxy.stats().collapsed_requests == 49);
         gate.open();
         for asker in askers {
             let response = asker.join().unwrap();
@@ -88,7 +88,7 @@ fn origin_that_closes_before_a_head_is_an_error_for_all() {
     let fixture = Fixture::new(move |_, _| Reply::default().wait(&held).close());
     std::thread::scope(|scope| {
         let askers: Vec<_> = (0..5).map(|_| scope.spawn(|| fixture.get("/", &[]))).collect();
-        eventually("all but one wait", || fixture.proxy.stats().collapsed == 4);
+        eventually("all but one wait", || fixture.proxy.stats().collapsed_requests == 4);
         gate.open();
         for asker in askers {
             assert_eq!(asker.join().unwrap().status, 502);
@@ -114,7 +114,7 @@ fn private_response_goes_to_one_asker_and_the_others_ask_themselves_at_once() {
     });
     std::thread::scope(|scope| {
         let askers: Vec<_> = (0..5).map(|_| scope.spawn(|| fixture.get("/", &[]).text())).collect();
-        eventually("all but one wait", || fixture.proxy.stats().collapsed == 4);
+        eventually("all but one wait", || fixture.proxy.stats().collapsed_requests == 4);
         first.open();
         eventually("the others ask together", || waiting.load(Ordering::SeqCst) == 5);
         others.open();
@@ -141,7 +141,7 @@ fn waiter_for_another_variant_gets_its_own() {
         eventually("the first fetch is under way", || fixture.origin.count() == 1);
         let german: Vec<_> =
             (0..4).map(|_| scope.spawn(|| fixture.get("/", &["Accept-Language: de"]).text())).collect();
-        eventually("they wait", || fixture.proxy.stats().collapsed == 4);
+        eventually("they wait", || fixture.proxy.stats().collapsed_requests == 4);
         gate.open();
         assert_eq!(english.join().unwrap(), "en");
         for one in german {
@@ -251,10 +251,10 @@ fn askers_who_wait_for_anothers_condition_share_the_next_fetch() {
         let conditional = scope.spawn(|| fixture.get("/", &["If-None-Match: \"a\""]));
         eventually("the condition is with the origin", || fixture.origin.count() == 1);
         let askers: Vec<_> = (0..20).map(|_| scope.spawn(|| fixture.get("/", &[]))).collect();
-        eventually("all wait", || fixture.proxy.stats().collapsed == 20);
+        eventually("all wait", || fixture.proxy.stats().collapsed_requests == 20);
         first.open();
         assert_eq!(conditional.join().unwrap().status, 304);
-        eventually("all wait again but one", || fixture.proxy.stats().collapsed == 39);
+        eventually("all wait again but one", || fixture.proxy.stats().collapsed_requests == 39);
         second.open();
         for asker in askers {
             assert_eq!(asker.join().unwrap().text(), "hell1");

@@ -511,5 +511,5 @@ fn tunnel_to_a_listed_host_that_is_passed_on_unread_is_counted_with_its_reason()
         (session.stats().bypassed_count, session.stats().bypassed),
         (1, vec![(stage.origin.authority(), BypassReason::NotTls)])
     );
-    assert_eq!(stage.proxy.stats().bypassed[BypassReason::NotTls as usize], 2);
+    assert_eq!(stage.proxy.stats().interception_bypassed[BypassReason::NotTls as usize], 2);
 }

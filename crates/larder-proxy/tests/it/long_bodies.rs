@@ -96,7 +96,7 @@ fn gap_that_appears_while_sending_is_filled_by_one_request_for_it() {
     let hit = fixture.get_hit("/long", &[FROM_STORE]);
     assert!(hit.complete && hit.body == body(LEN));
     assert_eq!(fixture.origin.count(), 2);
-    assert_eq!(fixture.proxy.stats().broken, [0; 5]);
+    assert_eq!(fixture.proxy.stats().broken_responses, [0; 5]);
 }
 
 #[test]
@@ -124,8 +124,8 @@ fn store_that_fails_or_falls_silent_while_sending_is_made_up_for_by_the_origin()
         let before = fixture.origin.count();
         device.set(ailment);
         check_rest(connection);
-        assert!(fixture.proxy.stats().rests_fetched > 0);
-        assert_eq!(fixture.proxy.stats().broken, [0; 5], "{ailment:?}");
+        assert!(fixture.proxy.stats().range_fills > 0);
+        assert_eq!(fixture.proxy.stats().broken_responses, [0; 5], "{ailment:?}");
         let asked = &asked_ranges(&fixture)[before..];
         assert!(asked.len() <= 4, "few requests, not one for each chunk: {asked:?}");
     }
@@ -150,7 +150,7 @@ fn store_that_dies_behind_a_slow_client_breaks_no_download() {
     });
     device.set(Ailment::Dead);
     assert!(connection.read_exact(LEN) == body(LEN));
-    assert_eq!((fixture.origin.count(), fixture.proxy.stats().broken), (1, [0; 5]));
+    assert_eq!((fixture.origin.count(), fixture.proxy.stats().broken_responses), (1, [0; 5]));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn slow_store_is_waited_for_where_nobody_else_has_the_rest() {
         device.set(Ailment::Nothing);
         reading.join().unwrap();
     });
-    assert_eq!((fixture.origin.count(), fixture.proxy.stats().broken), (1, [0; 5]));
+    assert_eq!((fixture.origin.count(), fixture.proxy.stats().broken_responses), (1, [0; 5]));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn answer_that_can_be_completed_by_nobody_breaks_and_is_counted() {
         rest.len() < LEN - CHUNK && rest == body(LEN)[CHUNK..CHUNK + rest.len()],
         "what there was, and nothing else"
     );
-    eventually("it is counted", || fixture.proxy.stats().broken == [0, 1, 0, 0, 0]);
+    eventually("it is counted", || fixture.proxy.stats().broken_responses == [0, 1, 0, 0, 0]);
     // The gap is found before the first byte and makes the request a miss.
     let whole = fixture.get("/long", &[]);
     assert!(whole.complete && whole.body == body(LEN) && !whole.is_hit());
@@ -266,7 +266,7 @@ fn gap_in_a_body_that_changed_while_it_was_sent_breaks_off_and_forgets() {
     let _ = std::io::Read::read_to_end(&mut connection.reader, &mut rest);
     assert!(rest.len() < LEN - CHUNK, "a mixed body must not look whole");
     assert!(rest == body(LEN)[CHUNK..CHUNK + rest.len()]);
-    eventually("it is counted", || fixture.proxy.stats().broken == [0, 1, 0, 0, 0]);
+    eventually("it is counted", || fixture.proxy.stats().broken_responses == [0, 1, 0, 0, 0]);
     assert_eq!(fixture.get("/long", &[]).text(), "changed");
 }
 
@@ -289,7 +289,7 @@ fn gap_that_memory_does_not_know_of_is_found_before_the_first_byte() {
             let whole = fixture.get(target, &[]);
             assert!(whole.complete && whole.body == body(4 * CHUNK), "{row} {target}");
         }
-        assert_eq!(fixture.proxy.stats().broken, [0; 5], "{row}");
+        assert_eq!(fixture.proxy.stats().broken_responses, [0; 5], "{row}");
     }
 }
 
@@ -333,7 +333,7 @@ fn long_body_among_many_small_entries_is_whole_in_every_row_with_tags() {
         }
         let is_log = row == "log";
         assert!(!is_log || fixture.origin.count() == 1, "an index of entries that can be told apart drops none");
-        assert_eq!(fixture.proxy.stats().broken, [0; 5], "{row}");
+        assert_eq!(fixture.proxy.stats().broken_responses, [0; 5], "{row}");
     }
 }
 
@@ -385,7 +385,7 @@ fn download_that_was_left_is_not_kept_without_a_validator() {
     assert_eq!(leaving.read_head().status, 200);
     leaving.read_exact(3 * CHUNK);
     drop(leaving);
-    eventually("it is noticed", || fixture.proxy.stats().aborted == 1);
+    eventually("it is noticed", || fixture.proxy.stats().aborted_responses == 1);
     gate.open();
     eventually("nothing is left of it", || fixture.get("/long", &[]).text() == "another");
 }
@@ -407,7 +407,7 @@ fn store_that_cannot_keep_up_slows_nobody_down() {
         "the client had it all before the device: {}",
         device.written_bytes()
     );
-    assert_eq!(fixture.proxy.stats().storing_given_up, 1);
+    assert_eq!(fixture.proxy.stats().store_aborts, 1);
     // The failure is known for a time that grows with each failure.
     let is_spared = |number: u32| {
         let next = fixture.get(&format!("/next/{number}"), &[]);
@@ -440,5 +440,5 @@ fn body_that_is_being_read_is_not_reclaimed_under_its_reader() {
     });
     assert!(store.stats().evicted > evicted + 50);
     check_rest(connection);
-    assert_eq!((fixture.origin.count(), fixture.proxy.stats().broken), (1, [0; 5]));
+    assert_eq!((fixture.origin.count(), fixture.proxy.stats().broken_responses), (1, [0; 5]));
 }

@@ -42,7 +42,7 @@ fn memory_cache_shrinks_when_others_need_memory_and_the_store_still_has_every_en
         fixture.get(&target, &[]);
         fixture.get_hit(&target, &[]);
     }
-    let cached = || fixture.proxy.stats().hot_bytes as usize;
+    let cached = || fixture.proxy.stats().memory_cache_bytes as usize;
     eventually("all are in memory", || {
         targets().for_each(|target| drop(fixture.get(&target, &[])));
         cached() >= COUNT * LEN

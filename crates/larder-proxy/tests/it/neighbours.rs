@@ -15,10 +15,10 @@ fn first_hit_of_a_page_costs_a_read_and_the_rest_of_the_page_none() {
         let store = fixture.store.as_ref().unwrap();
         let reads = store.stats().reads;
         let asked = fixture.origin.count();
-        assert_eq!(fixture.proxy.stats().hot_entries, 0, "{policy}: nothing was read yet");
+        assert_eq!(fixture.proxy.stats().memory_cache_entries, 0, "{policy}: nothing was read yet");
         check(&fixture, PAGE);
         let mates = MATE_COUNT as u64;
-        eventually("the page's mates are in memory", || fixture.proxy.stats().hot_entries > mates);
+        eventually("the page's mates are in memory", || fixture.proxy.stats().memory_cache_entries > mates);
         for target in mates_of_the_page() {
             check(&fixture, &target);
         }
@@ -37,7 +37,7 @@ fn what_was_invalidated_does_not_come_back_with_its_neighbours() {
         let gone = mates_of_the_page().next().unwrap();
         assert_eq!(fixture.connect().request("POST", &gone, &["Content-Length: 0"]).status, 200);
         check(&fixture, PAGE);
-        eventually("the other mates are in memory", || fixture.proxy.stats().hot_entries >= MATE_COUNT as u64);
+        eventually("the other mates are in memory", || fixture.proxy.stats().memory_cache_entries >= MATE_COUNT as u64);
         let asked = fixture.origin.count();
         check(&fixture, &gone);
         assert_eq!(fixture.origin.count(), asked + 1, "{policy}");

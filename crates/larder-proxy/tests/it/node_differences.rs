@@ -24,10 +24,10 @@ fn fresh(received: &Received, number: usize) -> Reply {
     Reply::ok(&["Cache-Control: max-age=600", "ETag: \"1\""], format!("{} {number}", received.target))
 }
 
-/// Returns how many requests a node has seen refused because of a difference of this kind.
-fn differences(nodes: &Nodes, node: usize, kind: &str) -> u64 {
+/// Returns how many requests a node has seen refused for this reason.
+fn differences(nodes: &Nodes, node: usize, reason: &str) -> u64 {
     let figures = nodes.figures(node);
-    let name = format!("larder_sibling_{kind}_differences_total ");
+    let name = format!("larder_sibling_differences_total{{reason=\"{reason}\"}} ");
     figures.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
 }
 
@@ -45,7 +45,7 @@ fn nodes_whose_rules_differ_say_so_and_do_without_each_other() {
         assert_eq!((found.status, Nodes::member(&found, "b")), (200, None), "{node}");
     }
     for node in [0, 1, 2] {
-        assert!(differences(&nodes, node, "rule") > 0, "{node}");
+        assert!(differences(&nodes, node, "rules") > 0, "{node}");
         assert_eq!(differences(&nodes, node, "clock"), 0, "{node}");
     }
     // The others still share.
@@ -62,7 +62,7 @@ fn nodes_whose_rules_differ_say_so_at_their_start() {
         }
     });
     for node in [0, 1, 2] {
-        eventually("it has noticed", || differences(&nodes, node, "rule") > 0);
+        eventually("it has noticed", || differences(&nodes, node, "rules") > 0);
         assert_eq!(differences(&nodes, node, "clock"), 0, "{node}");
     }
     assert_eq!(nodes.origin.count(), 0);
@@ -138,7 +138,7 @@ fn nodes_whose_clocks_differ_log_it_once_count_it_and_do_without_each_other() {
     let target = nodes.target_of(2, "shared");
     assert!(Nodes::member(&nodes.get(1, &target, &[]), "c").is_some());
     for node in [0, 1, 2] {
-        assert_eq!(differences(&nodes, node, "rule"), 0, "{node}");
+        assert_eq!(differences(&nodes, node, "rules"), 0, "{node}");
     }
     let mut warned = warnings.0.lock().unwrap().clone();
     warned.sort();

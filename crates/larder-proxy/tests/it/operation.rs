@@ -225,7 +225,7 @@ fn outcomes_are_counted() {
         fixture.proxy.stats().outcome(Outcome::MemoryHit) == before.outcome(Outcome::MemoryHit) + 1
     });
     assert_eq!(fixture.proxy.stats().outcome(Outcome::Miss), 1);
-    assert_eq!(fixture.proxy.stats().hot_entries, 1);
+    assert_eq!(fixture.proxy.stats().memory_cache_entries, 1);
 }
 
 #[test]

@@ -155,4 +155,5 @@ fn the_overview_lists_what_is_asked_for_and_where_it_lies() {
     let latency = seen.latencies.iter().find(|latency| latency.name == "origin").unwrap();
     assert!(latency.count >= 2 && latency.half_ms > 0.0 && latency.p99_ms >= latency.half_ms, "{latency:?}");
     assert!(seen.memory.iter().any(|part| part.name == "popular" && part.count > 0));
+    assert_eq!((seen.metric("larder_flights_total"), seen.metric("larder_store_loaded")), (2, 1), "{:?}", seen.metrics);
 }

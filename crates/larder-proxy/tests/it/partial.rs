@@ -208,7 +208,7 @@ fn those_who_wait_for_a_part_that_cannot_be_completed_ask_for_what_they_want() {
         eventually("the part is asked for", || fixture.origin.count() == 1);
         let whole = scope.spawn(|| fixture.get("/", &[]));
         let within = scope.spawn(|| fixture.get("/", &["Range: bytes=7-8"]));
-        eventually("the others wait", || fixture.proxy.stats().collapsed == 2);
+        eventually("the others wait", || fixture.proxy.stats().collapsed_requests == 2);
         gate.open();
         assert_eq!(first.join().unwrap().text(), "56789");
         assert_eq!(whole.join().unwrap().text(), "0123456789");

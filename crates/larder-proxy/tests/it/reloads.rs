@@ -41,7 +41,7 @@ fn reloads_that_wait_share_one_request_that_began_after_them() {
         let one = scope.spawn(reload);
         eventually("the first is with the origin", || fixture.origin.count() == 1);
         let others: Vec<_> = (0..5).map(|_| scope.spawn(reload)).collect();
-        eventually("all but one wait for another", || fixture.proxy.stats().collapsed == 4);
+        eventually("all but one wait for another", || fixture.proxy.stats().collapsed_requests == 4);
         assert_eq!(fixture.origin.count(), 1);
         first.open();
         assert_eq!(one.join().unwrap(), "0");
@@ -64,7 +64,7 @@ fn who_bounds_the_age_is_not_answered_by_what_comes_older() {
         eventually("the first is with the origin", || fixture.origin.count() == 1);
         let bounded = scope.spawn(|| fixture.get("/", &["Cache-Control: max-age=50"]).text());
         let accepting = scope.spawn(|| fixture.get("/", &["Cache-Control: max-age=500"]).text());
-        eventually("both wait", || fixture.proxy.stats().collapsed == 2);
+        eventually("both wait", || fixture.proxy.stats().collapsed_requests == 2);
         first.open();
         assert_eq!((plain.join().unwrap().as_str(), accepting.join().unwrap().as_str()), ("0", "0"));
         assert_eq!(bounded.join().unwrap(), "1");

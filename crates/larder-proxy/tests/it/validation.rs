@@ -214,7 +214,7 @@ fn ask_as_many(fixture: &Fixture, gate: &Gate, fields: &[&str], between: impl Fn
     std::thread::scope(|scope| {
         let begin = |number: usize| scope.spawn(move || ask(number));
         let waiting: Vec<_> = (0..ASKER_COUNT).map(begin).collect();
-        eventually("nearly all wait", || fixture.proxy.stats().collapsed >= ASKER_COUNT as u64 - 2);
+        eventually("nearly all wait", || fixture.proxy.stats().collapsed_requests >= ASKER_COUNT as u64 - 2);
         between();
         gate.open();
         let later: Vec<_> = (ASKER_COUNT..2 * ASKER_COUNT).map(begin).collect();

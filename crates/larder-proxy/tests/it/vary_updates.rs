@@ -80,7 +80,7 @@ fn one_who_waits_for_a_confirmation_that_is_not_for_him_gets_his_own() {
         let alice = scope.spawn(|| fixture.get("/", &alice).text());
         eventually("hers is with the origin", || fixture.origin.count() == 2);
         let others: Vec<_> = (0..4).map(|_| scope.spawn(|| fixture.get("/", &bob).text())).collect();
-        eventually("the others wait", || fixture.proxy.stats().collapsed == 4);
+        eventually("the others wait", || fixture.proxy.stats().collapsed_requests == 4);
         gate.open();
         assert_eq!(alice.join().unwrap(), "alice");
         for other in others {

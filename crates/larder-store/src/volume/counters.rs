@@ -2,58 +2,58 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Passes every counter with its description to the macro `$with`. This is the only list of counters.
+/// Passes every counter with its description to the macro `$with`. This is the only list of counters: a line makes the
+/// counter, its field in `Stats`, and its metric.
 macro_rules! for_each_counter {
     ($with:ident) => {
         $with! {
-            /// Lookups.
+            /// Lookups in the store.
             lookups,
-            /// Lookups that found their entry.
+            /// Lookups that found an entry.
             hits,
             /// Lookups that read the record of another key.
             false_matches,
-            /// Committed entries.
+            /// Entries committed.
             commits,
-            /// Entries not stored because there was no room.
+            /// Entries not stored for lack of room.
             rejected,
-            /// Entries that were offered but not stored, because they were not worth evicting others for.
+            /// Entries not stored because others were worth more.
             not_admitted,
-            /// Entries that were offered but not stored, because the limit on bytes written was reached.
+            /// Entries not stored because as much was written as store.tuning.writes_per_day allows.
             wear_refused,
-            /// Entries dropped at reclaim.
+            /// Entries evicted for space.
             evicted,
             /// Entries lost because both of their buckets were full, or because another key took their place.
             displaced,
-            /// Entries rewritten at reclaim.
+            /// Entries that reclaim wrote again.
             reinserted,
-            /// Pinned entries that were evicted nevertheless: expired, invalidated, damaged, or without room to rewrite
-            /// them.
+            /// Pinned entries that were dropped: useless, or no room to rewrite them.
             unpinned,
-            /// Damaged entries found. Each was a miss.
+            /// Corrupt entries found, served as misses.
             corrupt,
             /// Failed I/O operations.
             io_errors,
-            /// Times that a volume was excluded because it failed.
+            /// Times a volume was excluded because it failed.
             outages,
             /// Removals that became one of everything, because too many could not be written.
             removals_widened,
-            /// Assertions of engines that failed. Each excludes its volume until it is opened again.
+            /// Assertions of the storage engine that failed; each excludes its volume until it is opened again.
             failed_assertions,
-            /// Syncs that failed and may have lost changes. Each excludes its volume until it is opened again.
+            /// Syncs that failed and may have lost changes; each excludes its volume until it is opened again.
             failed_syncs,
-            /// Device reads of entries.
+            /// Device reads.
             reads,
-            /// Bytes of these reads.
+            /// Bytes read from the device.
             read_bytes,
-            /// Entries passed on because they were read along with a requested one.
+            /// Entries read along with a requested one and passed on, such as to a memory cache.
             neighbours,
-            /// Bytes of these entries.
+            /// Bytes of entries read along with a requested one.
             neighbour_bytes,
             /// Device writes.
             writes,
             /// Bytes written to the device.
             written_bytes,
-            /// Entry bytes (key, head, body) admitted.
+            /// Bytes of entries admitted: key, head and body.
             admitted_bytes,
             /// Segments loaded, of those found at start.
             recovered_segments,

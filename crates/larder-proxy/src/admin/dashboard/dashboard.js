@@ -124,7 +124,7 @@ function heroes(now) {
   const seconds = now.by_second.slice(0, -1).map((second) => asked(second) + second.others);
   const recent = seconds.slice(-5);
   text("rate", rate(recent.reduce((sum, each) => sum + each, 0) / Math.max(recent.length, 1)));
-  text("rate-about", `${plural(now.connections, "connection is", "connections are")} open, ${plural(now.waiting, "request waits", "requests wait")}`);
+  text("rate-about", `${plural(now.metrics.larder_connections_open, "connection is", "connections are")} open, ${plural(now.metrics.larder_waiting_requests, "request waits", "requests wait")}`);
   sparkline(seconds);
 }
 
@@ -223,7 +223,7 @@ function memoryParts(now) {
   const colour = (at) => ({ background: `var(--p${(at % 7) + 1})` });
   const stack = make("div", { class: "stack", role: "img", "aria-label": `memory, ${memory(all)} in all` }, ...now.memory.map((part, at) => make("div", { style: { ...colour(at), width: `${(100 * part.count) / all}%` } })));
   const parts = now.memory.map((part, at) => make("li", {}, make("span", { class: "key", style: colour(at) }), PARTS[part.name] || part.name, make("b", {}, memory(part.count))));
-  put("memory", make("p", { class: "quiet" }, `${memory(all)} in all, ${plural(now.hot_entries, "object", "objects")} in memory`), stack, make("ul", { class: "parts" }, ...parts));
+  put("memory", make("p", { class: "quiet" }, `${memory(all)} in all, ${plural(now.metrics.larder_memory_cache_entries, "object", "objects")} in memory`), stack, make("ul", { class: "parts" }, ...parts));
 }
 
 function origins(now) {

@@ -81,7 +81,9 @@ fn title<'a>(overview: &'a Overview, trouble: Option<&'a str>) -> Line<'a> {
         None if overview.origins.iter().any(|origin| !origin.up) => "a failed origin is left out".yellow(),
         None => "working".green(),
     };
-    let open = format!("   {} connections open, {} requests waiting", overview.connections, overview.waiting);
+    let connections = overview.metric("larder_connections_open");
+    let waiting = overview.metric("larder_waiting_requests");
+    let open = format!("   {connections} connections open, {waiting} requests waiting");
     Line::from(vec!["Larder ".bold(), Span::raw(&overview.version), "   ".into(), state, open.dim()])
 }
 
