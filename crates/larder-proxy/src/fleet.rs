@@ -20,7 +20,10 @@ pub(crate) mod peers;
 mod reading;
 pub(crate) mod secret;
 pub(crate) mod serving;
-#[cfg_attr(not(feature = "log-nats"), expect(dead_code, reason = "only the clients use some parts"))]
+#[cfg_attr(
+    not(any(feature = "log-redis", feature = "log-nats")),
+    expect(dead_code, reason = "only the clients use some parts")
+)]
 pub(crate) mod shared_log;
 pub(crate) mod tls;
 
