@@ -1,7 +1,7 @@
 //! Larder's laboratory: machines in virtual time, and published eviction algorithms to compare Larder's policies with.
 //!
 //! A request is a key and a size; bodies are not simulated. Requests come from `larder_workload`. Start at [`SimStore`]
-//! and [`Reference`].
+//! and [`Eviction`].
 
 mod bed;
 mod cluster;
@@ -35,7 +35,7 @@ pub use model::{
 pub use paper::{KnownRuns, MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions, bed_notes};
 pub use parallel::jobs_default;
 pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
-pub use reference::{NextUses, Reference};
+pub use reference::{Eviction, NextUses, belady, eviction, eviction_names};
 pub use report::{Comparison, ComparisonBasis, Report, Table, ValueKind};
 pub use speed::SpeedTest;
 pub use sweep::{RequestSource, Steps, Sweep, SweepError, TraceFile};
