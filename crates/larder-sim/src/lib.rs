@@ -32,7 +32,9 @@ pub use model::{
     Arm, Disk, DiskOperation, DiskParameters, DiskWork, FileParameters, Flash, MODELS, Model, ModelDevice,
     ModelDirectory, ModelError, Note, PieceReads, SystemParameters,
 };
-pub use paper::{KnownRuns, MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions, bed_notes};
+pub use paper::{
+    KnownRuns, MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions, RANGES_TITLE, bed_notes, vary_assumptions,
+};
 pub use parallel::jobs_default;
 pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
 pub use reference::{Eviction, NextUses, belady, eviction, eviction_names};

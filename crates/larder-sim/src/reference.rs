@@ -2,11 +2,12 @@
 //!
 //! Owns: [`Eviction`], and the list of them. One more is a file and a line here (docs/how-to/own-eviction.md). Nothing
 //! is placed on a disk. LRU, FIFO, SIEVE and S3-FIFO agree exactly with libCacheSim 0.3.5, with its constants; its GDSF
-//! breaks ties differently, and misses 0.6% less of web objects. Cost: one hash table lookup and a few links per request,
-//! about 50 bytes of memory per object and list.
+//! breaks ties differently, and misses 0.6% less of web objects. Cost: one hash table lookup and a few links per
+//! request, about 50 bytes of memory per object and list.
 
 mod arc;
 mod belady;
+mod eviction;
 mod gdsf;
 mod lhd;
 mod queues;
@@ -14,33 +15,11 @@ mod s3_fifo;
 mod tiny_lfu;
 mod two_q;
 
-use crate::lists::APPROACHED_MAX;
 use belady::Belady;
 pub use belady::NextUses;
+pub use eviction::Eviction;
 
-/// A cache of limited bytes.
-pub trait Eviction {
-    /// Requests an object, which is stored after a miss. Returns whether it was a hit.
-    fn request(&mut self, key: u64, size_bytes: u64) -> bool;
-
-    /// Prefetches the memory that requests for these keys will touch. It only saves time.
-    fn approach(&self, _keys: &[u64]) {}
-
-    /// Requests several objects in sequence, and returns the number of hits. Twice as fast as single requests if the
-    /// cache exceeds the processor's caches.
-    fn request_all(&mut self, requests: &[(u64, u64)]) -> u64 {
-        let mut hits = 0;
-        let mut keys = [0; APPROACHED_MAX];
-        for batch in requests.chunks(APPROACHED_MAX) {
-            keys.iter_mut().zip(batch).for_each(|(to, (key, _))| *to = *key);
-            self.approach(&keys[..batch.len()]);
-            hits += batch.iter().filter(|&&(key, size_bytes)| self.request(key, size_bytes)).count() as u64;
-        }
-        hits
-    }
-}
-
-/// Creates a cache of so many bytes.
+/// Creates a cache of this number of bytes.
 type MakeEviction = fn(u64) -> Box<dyn Eviction>;
 
 /// All evictions, each with its name. Belady's is not among them, because it needs to know the future.

@@ -1,7 +1,7 @@
 //! ARC (Megiddo and Modha, FAST 2003), by bytes. Objects requested once and objects requested again share the cache. A
 //! request for an object that one part has recently evicted moves the border in favour of that part.
 
-use super::Eviction;
+use super::eviction::Eviction;
 use crate::lists::Lists;
 
 /// Lists: requested once, requested again, and for each the keys of the objects it evicted.

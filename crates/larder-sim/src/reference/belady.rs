@@ -2,7 +2,7 @@
 //!
 //! It is the optimum if all objects have one size; otherwise a good bound to compare with.
 
-use super::Eviction;
+use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 use std::collections::{BTreeSet, HashMap};
 

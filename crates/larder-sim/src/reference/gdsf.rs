@@ -1,7 +1,7 @@
 //! Greedy dual size with frequency (Cherkasova, 1998): evicts the object with the fewest hits per byte. The remaining
 //! objects age as the price of the evicted ones rises.
 
-use super::Eviction;
+use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 use std::collections::BTreeSet;
 

@@ -6,7 +6,7 @@
 //! instead of every million, because our traces are shorter. Cost: 24 bytes per object in addition to the list's, and a
 //! sample for each eviction.
 
-use super::Eviction;
+use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 use larder_store::SplitMix64;
 

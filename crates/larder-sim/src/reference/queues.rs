@@ -1,6 +1,6 @@
 //! Evictions with one queue: LRU, FIFO and SIEVE.
 
-use super::Eviction;
+use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 
 /// Least recently used: a hit moves the object to the head.

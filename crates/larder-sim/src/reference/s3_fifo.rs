@@ -4,7 +4,7 @@
 //! moves to the main one, where its counter starts at 0 and goes up to 3. An object longer than the small queue is not
 //! stored.
 
-use super::Eviction;
+use super::eviction::Eviction;
 use crate::lists::Lists;
 
 const SMALL: usize = 0;

@@ -5,7 +5,7 @@
 //! part. Requests are counted exactly, up to 15, and halved every ten requests per object of the cache; a sketch gives
 //! no better results.
 
-use super::Eviction;
+use super::eviction::Eviction;
 use crate::lists::Lists;
 use std::collections::HashMap;
 

@@ -4,7 +4,7 @@
 //! Constants: hot and cold may take 30% of the bytes each, CacheLib's defaults. Its refresh time, which leaves out
 //! promotions within 60 s, has no counterpart here: requests have no time. By bytes instead of by objects.
 
-use super::Eviction;
+use super::eviction::Eviction;
 use crate::lists::Lists;
 
 const HOT: usize = 0;
