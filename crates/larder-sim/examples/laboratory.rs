@@ -52,9 +52,10 @@ The paper's value is *printed*, *derived* from printed ones, or *external* (by o
 - *predicted*: as before, and it holds over the whole range of each assumed constant.
 
 `models/beds.toml` has the range of each assumed constant of a bed, and `models/ranges.toml` that of each assumed value
-of a machine. `laboratory ranges` simulates every report that meets a conditional row with each of them at the ends of its
-range, and in the middle if its own value is an end, until every row was missed once. The account and the reports have
-the results. It varies the beds first, the widest range first, then the machines, and two other seeds.
+of a machine. `laboratory ranges` simulates every report that meets a conditional row with each
+constant at the ends of its range. If a constant's own value is an end, its middle is simulated too. A report is done
+when each of its rows was missed once. The beds come first, the widest range first, then the machines; two other seeds
+are tried. The account and the reports have the results.
 
 The account is by claims. A claim is one finding of a paper; its rows are the places where the paper prints it, 288 in
 all. [`papers/`](../crates/larder-sim/papers/README.md) has each row with its quote, and the lines that reproduce it or

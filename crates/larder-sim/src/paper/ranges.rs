@@ -131,7 +131,10 @@ pub(super) fn verdicts() -> Table {
             .iter()
             .find(|variation| variation.constant == UNVARIED && in_variation(row, variation).is_some());
         let Some(comparison) = unvaried.and_then(|variation| in_variation(row, variation)) else {
-            table.push(format!("{}: missed as set up, as are all rows of its report", row.id), vec![f64::NAN; 4]);
+            table.push(
+                format!("{}: missed as set up, as all conditional rows of its report", row.id),
+                vec![f64::NAN; 4],
+            );
             continue;
         };
         let nearest = comparison.simulated.clamp(comparison.paper, comparison.paper_most);
