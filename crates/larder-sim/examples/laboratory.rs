@@ -2,12 +2,17 @@
 //! laboratory's own speed, as `larder sim speed` prints it.
 //!
 //! `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
+//! simulates the named reports, or all, and keeps the others. A name of no report renders all of them again.
+//!
+//! `... --example laboratory -- ranges docs/laboratory.md crates/larder-sim/papers/ranges.tsv [NAME...]` varies the
+//! assumed constants of the named reports on the page, or of all.
 
 use larder_sim::{
-    KnownRuns, MODELS, Model, PAPERS, Paper, PaperOptions, Report, RequestSource, SpeedTest, jobs_default,
+    KnownRuns, MODELS, Model, PAPERS, Paper, PaperOptions, RANGES_TITLE, Report, RequestSource, SpeedTest,
+    jobs_default, vary_assumptions,
 };
 use larder_store::Policy;
-use std::{error::Error, fmt::Write as _, fs, path::Path};
+use std::{error::Error, fmt::Write as _, fs, path::Path, time::Duration};
 
 /// The page between its first sentence and its list of machines.
 const OPENING: &str = "
@@ -45,6 +50,12 @@ The paper's value is *printed*, *derived* from printed ones, or *external* (by o
 - *conditional*: no constant was chosen by it, but it depends on assumed constants (`[D]` and `[M]` in the machines, and
   the beds of the reports), and other assumptions may give another value.
 - *predicted*: as before, and it holds over the whole range of each assumed constant.
+
+`models/beds.toml` has the range of each assumed constant of a bed, and `models/ranges.toml` that of each assumed value
+of a machine. `laboratory ranges` simulates every report that meets a conditional row with each
+constant at the ends of its range. If a constant's own value is an end, its middle is simulated too. A report is done
+when each of its rows was missed once. The beds come first, the widest range first, then the machines; two other seeds
+are tried. The account and the reports have the results.
 
 The account is by claims. A claim is one finding of a paper; its rows are the places where the paper prints it, 288 in
 all. [`papers/`](../crates/larder-sim/papers/README.md) has each row with its quote, and the lines that reproduce it or
@@ -85,6 +96,11 @@ const SPEED_TITLE: &str = "The laboratory's own speed: requests per second of on
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, document, file, names @ ..] = &arguments[..]
+        && command == "ranges"
+    {
+        return write_ranges(document, file, names);
+    }
     let [document, folder, rest @ ..] = &arguments[..] else {
         println!("usage: laboratory DOCUMENT FIGURES [SHARE [NAME...]]");
         return Ok(());
@@ -127,6 +143,40 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     fs::write(document, text.trim_end().to_owned() + "\n")?;
     Ok(())
 }
+
+/// Varies the assumed constants of the named reports on the page, or of all, and writes the results. The file keeps
+/// those of other reports.
+fn write_ranges(document: &str, file: &str, names: &[String]) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let page = fs::read_to_string(document)?;
+    let options = PaperOptions {
+        seed: 11,
+        jobs: 1,
+        share: 1.0,
+        model: None,
+        varies_assumptions: false,
+        known: &KnownRuns::default(),
+        progress: &|_| {},
+        dry_run: true,
+    };
+    let is_varied = |name: &str| names.is_empty() || names.iter().any(|known| known == name);
+    let papers = PAPERS.iter().filter(|paper| is_varied(paper.name));
+    let reports: Result<Vec<_>, _> = papers.map(|paper| kept(paper, &options, &page)).collect();
+    let reports: Vec<_> = reports?.into_iter().map(|(_, report)| report).collect();
+    let told = |report: &str, constant: &str, value: f64| eprintln!("{report}: {constant} = {value}");
+    let mut text = vary_assumptions(&reports, jobs_default(), RANGES_LIMIT, &told);
+    let before = fs::read_to_string(file)?;
+    let is_kept = |line: &&str| line.split_once('\t').is_some_and(|(name, _)| !is_varied(name));
+    for line in before.lines().skip(RANGES_HEADER_LINES).filter(is_kept) {
+        writeln!(text, "{line}")?;
+    }
+    fs::write(file, text)?;
+    Ok(())
+}
+
+/// Time after which the variation of assumed constants begins no further simulation.
+const RANGES_LIMIT: Duration = Duration::from_mins(7);
+/// Lines before the first result in the file of ranges.
+const RANGES_HEADER_LINES: usize = 2;
 
 /// Returns the list of machines, and a note if fewer operations than the papers' are simulated.
 fn machines(share: f64) -> Result<String, Box<dyn Error + Send + Sync>> {
@@ -186,11 +236,29 @@ fn kept(
         let value = printed_value(&section, &comparison.what);
         comparison.simulated = value.ok_or_else(|| missing(&format!("line `{}`", comparison.what)))?;
     }
-    let fresh = Report { comparisons: report.comparisons.clone(), ..Report::default() }.to_text();
-    let fresh = fresh.trim_start_matches("## \n\n").trim_end();
+    let fresh = body(Report { comparisons: report.comparisons.clone(), ..Report::default() });
+    let section = with_ranges(section, paper);
     let start = section.find("\n|").ok_or_else(|| missing("table"))? + 1;
     let end = start + section[start..].find("|\n\n").ok_or_else(|| missing("table"))? + 1;
     Ok((format!("{}{fresh}{}", &section[..start], &section[end..]), report))
+}
+
+/// Returns the text of a report without its title.
+fn body(report: Report) -> String {
+    report.to_text().trim_start_matches("## \n\n").trim_end().to_owned()
+}
+
+/// Returns a section of the page with the present table of ranges, which comes after all other tables.
+fn with_ranges(mut section: String, paper: &Paper) -> String {
+    let table = paper.ranges();
+    if let Some(start) = section.find(RANGES_TITLE) {
+        let end = section[start..].find("|\n\n").map_or(section.len(), |end| start + end + "|\n\n".len());
+        section.replace_range(start..end, "");
+    }
+    let after_tables = section.rfind("|\n\n").map_or(0, |end| end + "|\n\n".len());
+    let table = table.map(|table| body(Report { tables: vec![table], ..Report::default() }) + "\n\n");
+    section.insert_str(after_tables, &table.unwrap_or_default());
+    section
 }
 
 /// Returns the simulated value in the line of `what`, the first table of `section`.

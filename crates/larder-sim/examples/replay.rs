@@ -1,6 +1,6 @@
 //! Replays a trace through the published eviction algorithms, and prints the misses of each for one cache size.
 
-use larder_sim::Reference;
+use larder_sim::{eviction, eviction_names};
 use larder_workload::Trace;
 use std::{error::Error, path::Path};
 
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     };
     let size_bytes: u64 = bytes.parse().map_err(|_| format!("BYTES is no whole number: {bytes}"))?;
-    let named = Reference::NAMES.iter().filter_map(|name| Some((*name, Reference::named(name, size_bytes)?, (0, 0))));
+    let named = eviction_names().filter_map(|name| Some((name, eviction(name, size_bytes)?, (0, 0))));
     let mut caches: Vec<_> = named.collect();
     let mut trace = Trace::open(Path::new(path), None)?;
     let mut asked = (0_u64, 0_u64);

@@ -6,8 +6,10 @@
 //! have no such overhead. Cost: 16 bytes of memory per request, of one source at a time.
 
 use crate::{
-    Kangaroo, Model, Reference, Report, RequestSource, SimStore, SimStoreOptions, SweepError, Table,
-    memory_cache::MemoryCacheSimulation, parallel,
+    Kangaroo, Model, Report, RequestSource, SimStore, SimStoreOptions, SweepError, Table, eviction, eviction_names,
+    figure::{Figure, FigureContent, Scale},
+    memory_cache::MemoryCacheSimulation,
+    parallel,
 };
 use larder_store::{Objective, Policy, Tuning, Writer};
 use larder_workload::{TraceError, Workload, WorkloadRequest};
@@ -87,6 +89,14 @@ impl Evictions {
         for (source, name) in self.sources.iter().zip(&named) {
             let requests = self.requests(source)?;
             let table = self.on_requests(name, &requests, &mut together, progress)?;
+            report.figures.push(Figure {
+                name: format!("sim-evictions-{}", report.figures.len() + 1),
+                title: format!("Evictions on {name}"),
+                x_label: "size of the cache, % of the footprint".to_owned(),
+                y_label: "hits, %".to_owned(),
+                scale: Scale::LogarithmicX,
+                content: FigureContent::by_name(&table),
+            });
             report.tables.push(table);
             report.remarks.push(format!(
                 "{name}: {} requests, of which the first {} only warm up; footprint {:.1} MB, {} bytes on average.",
@@ -187,7 +197,7 @@ impl Evictions {
 
     fn contenders(&self) -> Vec<Contender> {
         let rows = self.policies.iter().map(|policy| Contender::Row(policy));
-        let literature = Reference::NAMES.into_iter().map(Contender::Literature);
+        let literature = eviction_names().map(Contender::Literature);
         let kangaroo = self.has_kangaroo.then_some(Contender::Kangaroo);
         rows.chain(literature).chain([Contender::MemoryCache]).chain(kangaroo).collect()
     }
@@ -245,7 +255,7 @@ impl ContenderCounts {
 
 impl RequestList {
     fn on_literature(&self, name: &str, bytes: u64) -> ContenderCounts {
-        let Some(mut cache) = Reference::named(name, bytes) else { return ContenderCounts::default() };
+        let Some(mut cache) = eviction(name, bytes) else { return ContenderCounts::default() };
         self.count(|_, key, size_bytes| cache.request(key, size_bytes))
     }
 

@@ -5,6 +5,7 @@
 mod draw;
 mod ticks;
 
+use crate::Table;
 pub use draw::{DrawError, colour_of};
 
 /// A figure.
@@ -65,6 +66,26 @@ pub enum FigureContent {
     Lines(Vec<FigureLine>),
     /// Groups of bars: the names of a group's bars, and each group's name and values.
     Bars(Vec<String>, Vec<(String, Vec<f64>)>),
+}
+
+impl FigureContent {
+    /// Returns the second value of a table's rows against the first: a line for each name if one has several rows,
+    /// otherwise bars.
+    pub(crate) fn by_name(table: &Table) -> Self {
+        let mut lines: Vec<FigureLine> = Vec::new();
+        for (name, values) in &table.rows {
+            let point = (values[0], values[1]);
+            match lines.iter_mut().find(|line| line.label == *name) {
+                Some(line) => line.points.push(point),
+                None => lines.push(FigureLine { label: name.clone(), points: vec![point], ..FigureLine::default() }),
+            }
+        }
+        if lines.iter().any(|line| line.points.len() > 1) {
+            return Self::Lines(lines);
+        }
+        let bars = lines.into_iter().map(|line| (line.label, vec![line.points[0].1]));
+        Self::Bars(table.columns.get(2).cloned().into_iter().collect(), bars.collect())
+    }
 }
 
 impl Default for FigureContent {

@@ -1,7 +1,7 @@
 //! Larder's laboratory: machines in virtual time, and published eviction algorithms to compare Larder's policies with.
 //!
 //! A request is a key and a size; bodies are not simulated. Requests come from `larder_workload`. Start at [`SimStore`]
-//! and [`Reference`].
+//! and [`Eviction`].
 
 mod bed;
 mod cluster;
@@ -32,10 +32,12 @@ pub use model::{
     Arm, Disk, DiskOperation, DiskParameters, DiskWork, FileParameters, Flash, MODELS, Model, ModelDevice,
     ModelDirectory, ModelError, Note, PieceReads, SystemParameters,
 };
-pub use paper::{KnownRuns, MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions, bed_notes};
+pub use paper::{
+    KnownRuns, MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions, RANGES_TITLE, bed_notes, vary_assumptions,
+};
 pub use parallel::jobs_default;
 pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
-pub use reference::{NextUses, Reference};
+pub use reference::{Eviction, NextUses, belady, eviction, eviction_names};
 pub use report::{Comparison, ComparisonBasis, Report, Table, ValueKind};
 pub use speed::SpeedTest;
 pub use sweep::{RequestSource, Steps, Sweep, SweepError, TraceFile};

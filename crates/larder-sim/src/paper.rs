@@ -3,6 +3,7 @@
 //! Owns: the list of papers. Each result is computed in its own module. The catalogue has the published values, and the
 //! reasons why some are not compared; the account counts both. Invariant: compared values were computed in one run.
 
+mod accesses;
 mod account;
 mod beds;
 mod catalogue;
@@ -13,9 +14,11 @@ mod history;
 mod markatos;
 mod options;
 mod queue;
+mod ranges;
 mod squid;
+mod varied;
 
-use crate::{Comparison, Report};
+use crate::{Comparison, Report, Table};
 use larder_store::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +26,7 @@ pub use beds::bed_notes;
 pub use markatos::{KnownRuns, MarkatosOutcome, MarkatosRun};
 pub use options::PaperOptions;
 pub(crate) use options::{paper_tuning, row};
+pub use ranges::{RANGES_TITLE, vary_assumptions};
 
 /// A table or figure of a paper.
 pub struct Paper {
@@ -105,8 +109,10 @@ pub static PAPERS: &[Paper] = &[
         about: "requests per second on SCSI disks (NSDI 2009)",
         run: hashcache::high_end,
     },
+    Paper { name: "hashcache-seeks", about: "seeks of stores, hits and misses (NSDI 2009)", run: accesses::seeks },
     Paper { name: "hashcache-large", about: "requests per second on disks of 1 TB (NSDI 2009)", run: hashcache::large },
     Paper { name: "esp-squid", about: "ESP against Squid (ICS 2002)", run: esp::esp_squid },
+    Paper { name: "esp-blocks", about: "ESP's worked examples of its allocator (ICS 2002)", run: accesses::esp_blocks },
     Paper { name: "esp-threshold", about: "ESP's hit ratio against its threshold (ICS 2002)", run: esp::esp_threshold },
     Paper {
         name: "squid-peak",
@@ -136,7 +142,10 @@ impl Paper {
     /// # Errors
     /// If a store refuses its options, which may happen on a machine other than the paper's.
     pub fn simulate(&self, options: &PaperOptions<'_>) -> Result<Report, Error> {
-        (self.run)(options).map(|report| Report { name: Some(self.name), ..report })
+        let mut report = (self.run)(options)?;
+        report.name = Some(self.name);
+        report.tables.extend(self.ranges());
+        Ok(report)
     }
 
     /// Returns the comparisons of a simulation without simulating. Their simulated values are meaningless.
@@ -165,6 +174,11 @@ impl Paper {
             dry_run: true,
         };
         self.simulate(&options).expect("a dry run opens no store")
+    }
+
+    /// Returns the table of this paper's conditional lines over the ranges of assumed constants, if there is one.
+    pub fn ranges(&self) -> Option<Table> {
+        ranges::table(self.name)
     }
 
     /// Returns the account of the reports of all papers: how many of the printed claims they compare, meet and predict,

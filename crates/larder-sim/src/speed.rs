@@ -4,7 +4,9 @@
 //! time of this thread, so other programs on the machine do not count. Cost: 16 bytes for each request that is kept;
 //! streamed requests are not kept.
 
-use crate::{Experiment, Model, NextUses, Reference, Report, RequestSource, SweepError, Table};
+use crate::{
+    Eviction, Experiment, Model, NextUses, Report, RequestSource, SweepError, Table, belady, eviction, eviction_names,
+};
 use larder_store::Policy;
 use larder_workload::{Request, TraceError, Workload, WorkloadRequest};
 use rustix::time::{ClockId, clock_gettime};
@@ -38,7 +40,7 @@ impl SpeedTest {
     /// # Errors
     /// If the source cannot be read or a store refuses its options.
     pub fn run(&self, progress: &dyn Fn(u64)) -> Result<Report, SweepError> {
-        let count = (Reference::NAMES.len() + 1 + self.policies.len()) as u64 + u64::from(self.streamed > 0);
+        let count = (eviction_names().count() + 1 + self.policies.len()) as u64 + u64::from(self.streamed > 0);
         let mut report = Report::new("Requests per second of one core");
         // This comes first, because the result includes the process's peak memory.
         if self.streamed > 0 {
@@ -90,7 +92,7 @@ impl SpeedTest {
             .map(|asked| asked.map(|WorkloadRequest { request, .. }| (request.key, request.size_bytes)))
             .collect::<Result<_, _>>()?;
         let mut table = Table::new("", &["eviction, in memory", "requests", "requests/s", "ns a request", "hits, %"]);
-        let mut time = |name: &str, mut cache: Reference| {
+        let mut time = |name: &str, mut cache: Box<dyn Eviction>| {
             let begun_s = cpu_s();
             let hits = cache.request_all(&kept);
             let count = kept.len() as u64;
@@ -98,9 +100,9 @@ impl SpeedTest {
             table.push(name, vec![count as f64, per_s.round(), 1e9 / per_s, share(hits, count)]);
             progress();
         };
-        Reference::NAMES.iter().for_each(|name| time(name, reference(name, self.cache_bytes)));
+        eviction_names().for_each(|name| time(name, reference(name, self.cache_bytes)));
         let keys: Vec<u64> = kept.iter().map(|(key, _)| *key).collect();
-        time("belady", Reference::belady(self.cache_bytes, NextUses::of(&keys)));
+        time("belady", belady(self.cache_bytes, NextUses::of(&keys)));
         Ok(table)
     }
 
@@ -143,8 +145,8 @@ impl SpeedTest {
     }
 }
 
-fn reference(name: &str, cache_bytes: u64) -> Reference {
-    Reference::named(name, cache_bytes).expect("the names are those it knows")
+fn reference(name: &str, cache_bytes: u64) -> Box<dyn Eviction> {
+    eviction(name, cache_bytes).expect("the names are those it knows")
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -184,7 +186,7 @@ mod tests {
         let done = Cell::new(0);
         let report = speed.run(&|count| done.set(done.get() + 100 / count)).unwrap();
         // In addition to these: the optimum, the stream of requests, and a policy.
-        let count = crate::reference::Reference::NAMES.len() as u64 + 3;
+        let count = eviction_names().count() as u64 + 3;
         assert_eq!(done.get(), count * (100 / count));
         let rows: Vec<_> = report.tables.iter().flat_map(|table| &table.rows).collect();
         assert_eq!(rows.len() as u64, count);

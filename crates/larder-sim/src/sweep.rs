@@ -8,7 +8,7 @@ mod source;
 mod steps;
 
 use crate::{
-    Experiment, Model, NextUses, Outcome, Reference, Report, Table,
+    Experiment, Model, NextUses, Outcome, Report, Table, belady, eviction, eviction_names,
     figure::{Figure, FigureContent, FigureLine},
     parallel,
 };
@@ -124,7 +124,17 @@ impl Sweep {
         }
         report.remarks = self.remarks(survey, sample);
         if self.has_references {
-            report.tables.push(self.references(sample, survey, &evictions, &tell)?);
+            let table = self.references(sample, survey, &evictions, &tell)?;
+            let (x_label, scale) = self.steps.axis();
+            report.figures.push(Figure {
+                name: "sim-evictions".to_owned(),
+                title: table.title.clone(),
+                x_label: x_label.to_owned(),
+                y_label: "hits, %".to_owned(),
+                scale,
+                content: FigureContent::by_name(&table),
+            });
+            report.tables.push(table);
         }
         Ok(report)
     }
@@ -294,8 +304,8 @@ impl Sweep {
         if !self.has_references {
             return Vec::new();
         }
-        let belady = (survey.requests <= BELADY_REQUESTS_MAX).then_some(BELADY);
-        let names = || Reference::NAMES.into_iter().chain(belady);
+        let optimum = (survey.requests <= BELADY_REQUESTS_MAX).then_some(BELADY);
+        let names = || eviction_names().chain(optimum);
         points.iter().flat_map(|point| names().map(move |name| (name, *point))).collect()
     }
 
@@ -314,12 +324,12 @@ impl Sweep {
         let hits = parallel::map(evictions, self.jobs, |(name, point)| {
             let requests = || Ok(self.open(sample)?.take(survey.requests as usize));
             let cache_bytes = point.cache_bytes() / sample;
-            let mut cache = match Reference::named(name, cache_bytes) {
+            let mut cache = match eviction(name, cache_bytes) {
                 Some(cache) => cache,
                 None => {
                     let keys: Vec<_> =
                         requests()?.filter(|asked| asked.is_storable).map(|asked| asked.request.key).collect();
-                    Reference::belady(cache_bytes, NextUses::of(&keys))
+                    belady(cache_bytes, NextUses::of(&keys))
                 }
             };
             let warm_up = self.warm_up(survey.requests);

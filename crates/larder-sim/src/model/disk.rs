@@ -17,6 +17,8 @@ pub struct DiskWork {
     pub written_bytes: u64,
     /// Bytes written to the medium, which exceed `written_bytes` on disks with write amplification.
     pub media_bytes: u64,
+    /// Transfers that did not continue the one before, so that the head moved.
+    pub moves: u64,
     /// Time spent on all transfers.
     pub busy_ns: u64,
     /// Part of `busy_ns` for background writes: data in a page cache, and inodes and directories written in batches.
@@ -32,6 +34,7 @@ impl DiskWork {
             writes: self.writes - before.writes,
             written_bytes: self.written_bytes - before.written_bytes,
             media_bytes: self.media_bytes - before.media_bytes,
+            moves: self.moves - before.moves,
             busy_ns: self.busy_ns - before.busy_ns,
             late_ns: self.late_ns - before.late_ns,
         }
@@ -96,6 +99,7 @@ impl Disk {
         let ns = match &mut self.kind {
             DiskKind::Spinning { arm, head } => {
                 let ns = arm.transfer_ns(*head, at, len_bytes);
+                self.served.moves += u64::from(at != *head);
                 *head = at + len_bytes;
                 ns
             }
@@ -112,6 +116,7 @@ impl Disk {
         let (ns, media_bytes) = match &mut self.kind {
             DiskKind::Spinning { arm, head } => {
                 let ns = arm.transfer_ns(*head, at, len_bytes);
+                self.served.moves += u64::from(at != *head);
                 *head = at + len_bytes;
                 (ns, len_bytes)
             }

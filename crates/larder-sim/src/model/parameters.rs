@@ -219,6 +219,20 @@ impl Model {
         Self::parse(name, &text)
     }
 
+    /// Returns the machine of this name with another value of a parameter, such as `disk.overhead_ms`.
+    ///
+    /// # Errors
+    /// The machine does not exist, has no such parameter, or is invalid with this value.
+    pub(crate) fn with_value(name: &str, field: &str, value: f64) -> Result<Self, ModelError> {
+        let missing = || ModelError(format!("{name} has no {field}"));
+        let (_, text) = MODELS.iter().find(|(known, _)| *known == name).ok_or_else(missing)?;
+        let mut table: Table = text.parse().expect("the machines that come along are TOML");
+        let (section, field) = field.split_once('.').ok_or_else(missing)?;
+        let parameter = table.get_mut(section).and_then(|section| section.get_mut(field)).ok_or_else(missing)?;
+        *parameter.get_mut("value").ok_or_else(missing)? = Value::Float(value);
+        Self::parse(name, &table.to_string())
+    }
+
     /// Returns the same machine with disk and caches `times` smaller, for experiments on a share of the keys.
     #[must_use]
     pub fn smaller(mut self, times: f64) -> Self {
@@ -252,6 +266,16 @@ impl Model {
             DiskParameters::Flash(flash) => &mut flash.capacity_bytes,
         };
         *capacity_bytes = capacity_bytes.max(bytes as f64);
+        self
+    }
+
+    /// Returns the same machine with a disk of `bytes`, whose seeks take as long as on the whole disk.
+    #[must_use]
+    pub(crate) fn filled_by(mut self, bytes: u64) -> Self {
+        match &mut self.disk {
+            DiskParameters::Spinning(arm) => arm.capacity_bytes = bytes as f64,
+            DiskParameters::Flash(flash) => flash.capacity_bytes = bytes as f64,
+        }
         self
     }
 

@@ -7,7 +7,7 @@
 use super::{
     beds::{self, BedConstant},
     catalogue::{CatalogueRow, Entry, Exclusion, rows},
-    history,
+    history, ranges,
 };
 use crate::{
     Comparison, ComparisonBasis, MODELS, Model, Report, Table,
@@ -50,6 +50,7 @@ pub(super) fn account(reports: &[Report]) -> Report {
         by_claim("Claims that are not compared", claims.iter().filter(|claim| !claim.is_compared())),
         by_paper(&claims),
         by_basis(&claims),
+        ranges::verdicts(),
         history::table(),
     ];
     account.remarks = vec![incomplete(&claims)];
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn reasons_name_each_row_that_is_left_out_once() {
         let reasons = reasons().join(" ");
-        assert!(reasons.starts_with("Not simulated yet: "), "{reasons}");
+        assert!(reasons.starts_with("Cannot be compared: "), "{reasons}");
         let named: Vec<_> = reasons.split(['(', ')', ',', ' ']).collect();
         for row in rows() {
             let is_left_out = matches!(row.entry, Entry::LeftOut(..));

@@ -3,6 +3,7 @@
 //! Owns: `models/beds.toml`. Invariant: every constant has a source, and an assumed one the range in which it may lie;
 //! each is used by a report, and reports use no others. A test checks this.
 
+use super::varied;
 use crate::{
     Note,
     report::{number, range_text},
@@ -27,7 +28,8 @@ pub(super) struct BedConstant {
 /// # Panics
 /// If there is no such constant.
 pub(super) fn constant(name: &str) -> f64 {
-    constants().get(name).unwrap_or_else(|| panic!("models/beds.toml has no {name}")).value
+    let constant = constants().get(name).unwrap_or_else(|| panic!("models/beds.toml has no {name}"));
+    varied::bed_value(name).unwrap_or(constant.value)
 }
 
 /// Returns a constant that is a whole number.
@@ -81,7 +83,8 @@ mod tests {
     use super::*;
 
     /// The reports and the queues.
-    const SOURCES: [&str; 12] = [
+    const SOURCES: [&str; 13] = [
+        include_str!("accesses.rs"),
         include_str!("markatos.rs"),
         include_str!("markatos/figures.rs"),
         include_str!("markatos/operations.rs"),

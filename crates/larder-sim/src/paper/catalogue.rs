@@ -5,8 +5,9 @@
 //! ([`Comparison::published`]), so each value is written once. Invariant: both files have the same rows in the same
 //! order, and each line that they name exists; a test checks this without running a simulation.
 
+use super::ranges;
 use crate::{Comparison, ComparisonBasis, ValueKind, report::MET_WITHIN};
-use std::{iter, sync::LazyLock};
+use std::{cell::RefCell, collections::BTreeSet, iter, sync::LazyLock};
 
 static PRINTED: &str = include_str!("../../papers/printed.tsv");
 static ACCOUNT: &str = include_str!("../../papers/account.tsv");
@@ -113,6 +114,30 @@ impl CatalogueRow {
     /// Returns the comparison of this number with the simulated values of a report's lines. Of several alternatives,
     /// returns the one that is farthest from the paper's value. Returns `None` if a line is missing.
     pub(super) fn compared(&self, line: impl Fn(&str, &str) -> Option<f64>) -> Option<Comparison> {
+        self.compared_as_assumed(line).map(|comparison| self.judged(comparison))
+    }
+
+    /// Returns a met comparison as a prediction if it holds over the ranges of all assumed constants.
+    fn judged(&self, comparison: Comparison) -> Comparison {
+        let is_candidate = comparison.basis == ComparisonBasis::Conditional && comparison.is_met();
+        if is_candidate && ranges::holds(self.id) { comparison.on(ComparisonBasis::Predicted) } else { comparison }
+    }
+
+    /// Returns the names of the lines that are needed to compare this number.
+    pub(super) fn lines(&self) -> BTreeSet<String> {
+        let Entry::Compared(Reproduction { formula, .. }) = self.entry else { return BTreeSet::new() };
+        let names = RefCell::new(BTreeSet::new());
+        for one in formula.split(ALTERNATIVES) {
+            value_of(one, |what| {
+                names.borrow_mut().insert(what.to_owned());
+                Some(1.0)
+            });
+        }
+        names.into_inner()
+    }
+
+    /// Returns [`Self::compared`] without regard to the ranges of assumed constants.
+    pub(super) fn compared_as_assumed(&self, line: impl Fn(&str, &str) -> Option<f64>) -> Option<Comparison> {
         let Entry::Compared(Reproduction { report, formula, .. }) = self.entry else { return None };
         let alternatives = formula.split(ALTERNATIVES).map(|one| value_of(one, |what| line(report, what)));
         let alternatives = alternatives.collect::<Option<Vec<_>>>()?;
@@ -135,7 +160,7 @@ impl CatalogueRow {
             rest => rest.strip_prefix(" * ")?.parse().ok(),
         };
         let factor = reproduction.formula.split(ALTERNATIVES).find_map(factor)?;
-        self.comparison(what, factor, simulated)
+        self.comparison(what, factor, simulated).map(|comparison| self.judged(comparison))
     }
 
     /// Returns the comparison of the printed value, divided by `factor`, with a simulated one.
@@ -218,7 +243,7 @@ fn number(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::PAPERS;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     /// At stake: a result that is left out in silence. Each row of the catalogue has the lines that reproduce it, which
     /// exist, or a reason. Nothing is simulated.

@@ -128,7 +128,8 @@ pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
          shows. A disk is given one operation at a time by ufs and diskd, which has a process for each disk, and 16 by \
          aufs."
             .to_owned(),
-        "Missed: FFS is 1.4 to 1.8 times too fast with and without waiting, and ext2 with ufs too slow. An operation \
+        "Missed: FFS is 1.4 to 2.0 times too fast with and without waiting, ext2 1.3 to 1.8 times without waiting, and \
+         too slow with ufs. An operation \
          on a file takes as long as printed elsewhere (markatos-figure3). The book does not state the speed of its \
          disks; 10,000 revolutions a minute are assumed. See squid-peak for the source that contradicts this one."
             .to_owned(),

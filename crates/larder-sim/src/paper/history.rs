@@ -4,14 +4,15 @@
 //! hash of the present models and the counts of the page that is published; a test checks this, so that a changed model
 //! cannot keep an old account.
 
-use super::beds;
+use super::{beds, ranges};
 use crate::{MODELS, Table};
 
 static HISTORY: &str = include_str!("../../papers/history.tsv");
 
-/// Returns the hash of all machines and beds: 64-bit FNV-1a of their names and texts.
+/// Returns the hash of all machines, beds and ranges: 64-bit FNV-1a of their names and texts.
 pub(super) fn models_hash() -> u64 {
-    let files = MODELS.iter().flat_map(|(name, text)| [*name, *text]).chain(["beds", beds::TEXT]);
+    let files =
+        MODELS.iter().flat_map(|(name, text)| [*name, *text]).chain(["beds", beds::TEXT, "ranges", ranges::TEXT]);
     let bytes = files.flat_map(|text| text.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -43,6 +43,8 @@ pub struct MarkatosRun {
     pub assumed: PipelineAssumptions,
     /// Number of warm-up operations, which are not counted.
     pub warm_up: u64,
+    /// Whether reads of the disk are left out, to learn what they cost.
+    pub leaves_out_reads: bool,
     /// Constants of the policy that differ from the defaults.
     pub tuned: Vec<(&'static str, TuningValue)>,
 }
@@ -103,6 +105,7 @@ impl MarkatosRun {
             utilization_percent: constant("markatos.utilization_percent"),
             assumed: PipelineAssumptions::default(),
             warm_up: 0,
+            leaves_out_reads: false,
             tuned: Vec::new(),
         }
     }
@@ -125,6 +128,7 @@ impl MarkatosRun {
             bed.handle_requests(pipeline.counts().gets - gets);
             gets = pipeline.counts().gets;
             match operation {
+                Operation::Read(_) if self.leaves_out_reads => {}
                 Operation::Read(document) => {
                     bed.look_up(document.number);
                 }

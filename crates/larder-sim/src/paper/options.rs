@@ -1,6 +1,6 @@
 //! The settings of a reproduction, and the policies as the papers' authors ran them.
 
-use super::markatos::KnownRuns;
+use super::{markatos::KnownRuns, varied};
 use crate::{Model, Table, parallel};
 use larder_store::{Error, Policy, Tuning};
 
@@ -35,8 +35,9 @@ impl PaperOptions<'_> {
             (self.progress)(items.len() as u64);
             return Ok(items.iter().map(|_| R::default()).collect());
         }
+        let scope = varied::current();
         let outcomes = parallel::map(items, self.jobs, |item| {
-            let outcome = run(item);
+            let outcome = varied::within(scope.clone(), || run(item));
             (self.progress)(1);
             outcome
         });
@@ -50,7 +51,11 @@ impl PaperOptions<'_> {
 
     /// Returns the requested machine, or the one with this name if none was requested.
     pub(super) fn machine(&self, name: &str) -> Model {
-        self.model.clone().unwrap_or_else(|| Model::open(name).expect("the machines that come along are right"))
+        let own = || match varied::machine_value(name) {
+            Some((field, value)) => Model::with_value(name, &field, value),
+            None => Model::open(name),
+        };
+        self.model.clone().unwrap_or_else(|| own().expect("the machines that come along are right"))
     }
 }
 

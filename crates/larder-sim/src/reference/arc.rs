@@ -1,6 +1,7 @@
 //! ARC (Megiddo and Modha, FAST 2003), by bytes. Objects requested once and objects requested again share the cache. A
 //! request for an object that one part has recently evicted moves the border in favour of that part.
 
+use super::eviction::Eviction;
 use crate::lists::Lists;
 
 /// Lists: requested once, requested again, and for each the keys of the objects it evicted.
@@ -10,8 +11,8 @@ const ONCE_GHOSTS: usize = 2;
 const AGAIN_GHOSTS: usize = 3;
 
 /// ARC.
-pub struct Arc {
-    pub(super) lists: Lists<4>,
+pub(super) struct Arc {
+    lists: Lists<4>,
     size_bytes: u64,
     /// Limit on the bytes of objects requested once.
     once_bytes: u64,
@@ -20,29 +21,6 @@ pub struct Arc {
 impl Arc {
     pub(super) fn new(size_bytes: u64) -> Self {
         Self { lists: Lists::new(), size_bytes, once_bytes: 0 }
-    }
-
-    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
-        let found = self.lists.find(key);
-        let list = found.map(|id| self.lists.list_of(id));
-        if let (Some(id), Some(ONCE | AGAIN)) = (found, list) {
-            self.lists.move_to_head(AGAIN, id);
-            return true;
-        }
-        if size_bytes > self.size_bytes {
-            return false;
-        }
-        if let (Some(id), Some(ghosts)) = (found, list) {
-            self.adapt(ghosts, size_bytes);
-            self.lists.remove(id);
-            self.make_room(size_bytes, ghosts == AGAIN_GHOSTS);
-            self.lists.insert(AGAIN, key, size_bytes);
-            return false;
-        }
-        self.make_room(size_bytes, false);
-        self.lists.insert(ONCE, key, size_bytes);
-        self.forget_ghosts();
-        false
     }
 
     /// Moves the border in favour of the list that evicted the requested object.
@@ -81,5 +59,34 @@ impl Arc {
             let Some(tail) = self.lists.tail(AGAIN_GHOSTS) else { break };
             self.lists.remove(tail);
         }
+    }
+}
+
+impl Eviction for Arc {
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        let found = self.lists.find(key);
+        let list = found.map(|id| self.lists.list_of(id));
+        if let (Some(id), Some(ONCE | AGAIN)) = (found, list) {
+            self.lists.move_to_head(AGAIN, id);
+            return true;
+        }
+        if size_bytes > self.size_bytes {
+            return false;
+        }
+        if let (Some(id), Some(ghosts)) = (found, list) {
+            self.adapt(ghosts, size_bytes);
+            self.lists.remove(id);
+            self.make_room(size_bytes, ghosts == AGAIN_GHOSTS);
+            self.lists.insert(AGAIN, key, size_bytes);
+            return false;
+        }
+        self.make_room(size_bytes, false);
+        self.lists.insert(ONCE, key, size_bytes);
+        self.forget_ghosts();
+        false
+    }
+
+    fn approach(&self, keys: &[u64]) {
+        self.lists.approach(keys.iter().copied());
     }
 }

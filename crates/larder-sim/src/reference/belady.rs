@@ -2,6 +2,7 @@
 //!
 //! It is the optimum if all objects have one size; otherwise a good bound to compare with.
 
+use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,8 +26,8 @@ impl NextUses {
 }
 
 /// Belady's MIN.
-pub struct Belady {
-    pub(super) objects: Lists<1>,
+pub(super) struct Belady {
+    objects: Lists<1>,
     order: BTreeSet<(u64, NodeId)>,
     uses: Vec<u64>,
     next_uses: NextUses,
@@ -39,7 +40,17 @@ impl Belady {
         Self { objects: Lists::new(), order: BTreeSet::new(), uses: Vec::new(), next_uses, position: 0, size_bytes }
     }
 
-    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+    fn note(&mut self, id: NodeId, next: u64) {
+        self.order.insert((next, id));
+        if self.uses.len() <= id as usize {
+            self.uses.resize(id as usize + 1, NEVER);
+        }
+        self.uses[id as usize] = next;
+    }
+}
+
+impl Eviction for Belady {
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         let next = self.next_uses.0.get(self.position).copied().unwrap_or(NEVER);
         self.position += 1;
         if let Some(id) = self.objects.find(key) {
@@ -59,11 +70,7 @@ impl Belady {
         false
     }
 
-    fn note(&mut self, id: NodeId, next: u64) {
-        self.order.insert((next, id));
-        if self.uses.len() <= id as usize {
-            self.uses.resize(id as usize + 1, NEVER);
-        }
-        self.uses[id as usize] = next;
+    fn approach(&self, keys: &[u64]) {
+        self.objects.approach(keys.iter().copied());
     }
 }

@@ -1,6 +1,7 @@
 //! Greedy dual size with frequency (Cherkasova, 1998): evicts the object with the fewest hits per byte. The remaining
 //! objects age as the price of the evicted ones rises.
 
+use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 use std::collections::BTreeSet;
 
@@ -8,8 +9,8 @@ use std::collections::BTreeSet;
 const SCALE: f64 = 1.0e6;
 
 /// GDSF.
-pub struct Gdsf {
-    pub(super) objects: Lists<1>,
+pub(super) struct Gdsf {
+    objects: Lists<1>,
     /// Ordered by price, then by the time the price was set.
     order: BTreeSet<(Price, u64, NodeId)>,
     priced: Vec<(Price, u64)>,
@@ -41,7 +42,19 @@ impl Gdsf {
         Self { objects: Lists::new(), order: BTreeSet::new(), priced: Vec::new(), paid: 0.0, clock: 0, size_bytes }
     }
 
-    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+    fn price(&mut self, id: NodeId) {
+        let node = self.objects.node(id);
+        let price = Price(self.paid + f64::from(node.count) * SCALE / node.size_bytes.max(1) as f64);
+        self.order.insert((price, self.clock, id));
+        if self.priced.len() <= id as usize {
+            self.priced.resize(id as usize + 1, (Price(0.0), 0));
+        }
+        self.priced[id as usize] = (price, self.clock);
+    }
+}
+
+impl Eviction for Gdsf {
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         self.clock += 1;
         if let Some(id) = self.objects.find(key) {
             self.objects.node_mut(id).count += 1;
@@ -64,13 +77,7 @@ impl Gdsf {
         false
     }
 
-    fn price(&mut self, id: NodeId) {
-        let node = self.objects.node(id);
-        let price = Price(self.paid + f64::from(node.count) * SCALE / node.size_bytes.max(1) as f64);
-        self.order.insert((price, self.clock, id));
-        if self.priced.len() <= id as usize {
-            self.priced.resize(id as usize + 1, (Price(0.0), 0));
-        }
-        self.priced[id as usize] = (price, self.clock);
+    fn approach(&self, keys: &[u64]) {
+        self.objects.approach(keys.iter().copied());
     }
 }

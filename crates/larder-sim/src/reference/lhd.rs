@@ -6,6 +6,7 @@
 //! instead of every million, because our traces are shorter. Cost: 24 bytes per object in addition to the list's, and a
 //! sample for each eviction.
 
+use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 use larder_store::SplitMix64;
 
@@ -24,8 +25,8 @@ const SETTING_LESSONS: [u64; 3] = [1, 5, 25];
 const STEP_ERROR: f64 = 0.01;
 
 /// LHD.
-pub struct Lhd {
-    pub(super) objects: Lists<1>,
+pub(super) struct Lhd {
+    objects: Lists<1>,
     /// All objects, from which samples are drawn.
     drawn_from: Vec<NodeId>,
     /// Indexed by [`NodeId`].
@@ -75,38 +76,6 @@ impl Lhd {
         }
     }
 
-    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
-        self.clock += 1;
-        if self.clock.is_multiple_of(REQUESTS_PER_LESSON) {
-            self.learn();
-        }
-        if let Some(id) = self.objects.find(key) {
-            let age = self.age(id);
-            let history = &mut self.histories[id as usize];
-            self.classes[class_of(history)].hits[age] += 1.0;
-            (history.hit_age_before, history.last_hit_age) = (history.last_hit_age, age as u32);
-            history.asked_at = self.clock;
-            return true;
-        }
-        if size_bytes > self.size_bytes {
-            return false;
-        }
-        while self.objects.bytes(0) + size_bytes > self.size_bytes {
-            self.evict();
-        }
-        let id = self.objects.insert(0, key, size_bytes);
-        if self.histories.len() <= id as usize {
-            self.histories.resize(id as usize + 1, History::default());
-        }
-        let oldest = AGES as u32;
-        let place = self.drawn_from.len() as u32;
-        self.histories[id as usize] = History { asked_at: self.clock, last_hit_age: 0, hit_age_before: oldest, place };
-        self.drawn_from.push(id);
-        self.admitted[self.admitted_count % ADMITTED] = id;
-        self.admitted_count += 1;
-        false
-    }
-
     /// Evicts the worst object of a sample. The cache must not be empty.
     fn evict(&mut self) {
         let sampled = (0..SAMPLE).map(|_| self.drawn_from[self.random.below(self.drawn_from.len() as u64) as usize]);
@@ -152,6 +121,44 @@ impl Lhd {
             }
         }
         self.classes.iter_mut().for_each(Class::learn);
+    }
+}
+
+impl Eviction for Lhd {
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        self.clock += 1;
+        if self.clock.is_multiple_of(REQUESTS_PER_LESSON) {
+            self.learn();
+        }
+        if let Some(id) = self.objects.find(key) {
+            let age = self.age(id);
+            let history = &mut self.histories[id as usize];
+            self.classes[class_of(history)].hits[age] += 1.0;
+            (history.hit_age_before, history.last_hit_age) = (history.last_hit_age, age as u32);
+            history.asked_at = self.clock;
+            return true;
+        }
+        if size_bytes > self.size_bytes {
+            return false;
+        }
+        while self.objects.bytes(0) + size_bytes > self.size_bytes {
+            self.evict();
+        }
+        let id = self.objects.insert(0, key, size_bytes);
+        if self.histories.len() <= id as usize {
+            self.histories.resize(id as usize + 1, History::default());
+        }
+        let oldest = AGES as u32;
+        let place = self.drawn_from.len() as u32;
+        self.histories[id as usize] = History { asked_at: self.clock, last_hit_age: 0, hit_age_before: oldest, place };
+        self.drawn_from.push(id);
+        self.admitted[self.admitted_count % ADMITTED] = id;
+        self.admitted_count += 1;
+        false
+    }
+
+    fn approach(&self, keys: &[u64]) {
+        self.objects.approach(keys.iter().copied());
     }
 }
 

@@ -1,10 +1,11 @@
 //! Evictions with one queue: LRU, FIFO and SIEVE.
 
+use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 
 /// Least recently used: a hit moves the object to the head.
-pub struct Lru {
-    pub(super) queue: Lists<1>,
+pub(super) struct Lru {
+    queue: Lists<1>,
     size_bytes: u64,
 }
 
@@ -12,8 +13,10 @@ impl Lru {
     pub(super) fn new(size_bytes: u64) -> Self {
         Self { queue: Lists::new(), size_bytes }
     }
+}
 
-    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+impl Eviction for Lru {
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         if let Some(id) = self.queue.find(key) {
             self.queue.move_to_head(0, id);
             return true;
@@ -21,11 +24,15 @@ impl Lru {
         admit(&mut self.queue, key, size_bytes, self.size_bytes);
         false
     }
+
+    fn approach(&self, keys: &[u64]) {
+        self.queue.approach(keys.iter().copied());
+    }
 }
 
 /// First in, first out: a hit changes nothing.
-pub struct Fifo {
-    pub(super) queue: Lists<1>,
+pub(super) struct Fifo {
+    queue: Lists<1>,
     size_bytes: u64,
 }
 
@@ -33,19 +40,25 @@ impl Fifo {
     pub(super) fn new(size_bytes: u64) -> Self {
         Self { queue: Lists::new(), size_bytes }
     }
+}
 
-    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+impl Eviction for Fifo {
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         if self.queue.find(key).is_some() {
             return true;
         }
         admit(&mut self.queue, key, size_bytes, self.size_bytes);
         false
     }
+
+    fn approach(&self, keys: &[u64]) {
+        self.queue.approach(keys.iter().copied());
+    }
 }
 
 /// SIEVE: a queue with a hand that passes over objects that were hit since its last visit.
-pub struct Sieve {
-    pub(super) queue: Lists<1>,
+pub(super) struct Sieve {
+    queue: Lists<1>,
     hand: Option<NodeId>,
     size_bytes: u64,
 }
@@ -55,7 +68,20 @@ impl Sieve {
         Self { queue: Lists::new(), hand: None, size_bytes }
     }
 
-    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+    fn evict(&mut self) {
+        let Some(mut at) = self.hand.or(self.queue.tail(0)) else { return };
+        while self.queue.node(at).count > 0 {
+            self.queue.node_mut(at).count = 0;
+            let Some(next) = self.queue.newer(at).or(self.queue.tail(0)) else { return };
+            at = next;
+        }
+        self.hand = self.queue.newer(at);
+        self.queue.remove(at);
+    }
+}
+
+impl Eviction for Sieve {
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         if let Some(id) = self.queue.find(key) {
             self.queue.node_mut(id).count = 1;
             return true;
@@ -69,15 +95,8 @@ impl Sieve {
         false
     }
 
-    fn evict(&mut self) {
-        let Some(mut at) = self.hand.or(self.queue.tail(0)) else { return };
-        while self.queue.node(at).count > 0 {
-            self.queue.node_mut(at).count = 0;
-            let Some(next) = self.queue.newer(at).or(self.queue.tail(0)) else { return };
-            at = next;
-        }
-        self.hand = self.queue.newer(at);
-        self.queue.remove(at);
+    fn approach(&self, keys: &[u64]) {
+        self.queue.approach(keys.iter().copied());
     }
 }
 

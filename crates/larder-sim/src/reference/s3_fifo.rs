@@ -4,6 +4,7 @@
 //! moves to the main one, where its counter starts at 0 and goes up to 3. An object longer than the small queue is not
 //! stored.
 
+use super::eviction::Eviction;
 use crate::lists::Lists;
 
 const SMALL: usize = 0;
@@ -14,8 +15,8 @@ const PROMOTION_HITS: u32 = 2;
 const COUNT_MAX: u32 = 3;
 
 /// S3-FIFO.
-pub struct S3Fifo {
-    pub(super) queues: Lists<2>,
+pub(super) struct S3Fifo {
+    queues: Lists<2>,
     ghosts: Lists<1>,
     size_bytes: u64,
     small_bytes: u64,
@@ -33,31 +34,6 @@ impl S3Fifo {
             ghost_bytes: (size_bytes as f64 * GHOST_SHARE) as u64,
             has_evicted: false,
         }
-    }
-
-    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
-        if let Some(id) = self.queues.find(key) {
-            self.queues.node_mut(id).count += 1;
-            return true;
-        }
-        let ghost = self.ghosts.find(key);
-        if let Some(id) = ghost {
-            self.ghosts.remove(id);
-        }
-        if size_bytes > self.small_bytes {
-            return false;
-        }
-        while self.queues.bytes(SMALL) + self.queues.bytes(MAIN) + size_bytes > self.size_bytes {
-            self.evict();
-        }
-        if size_bytes == self.small_bytes && ghost.is_none() {
-            return false;
-        }
-        // Until the first eviction there is room, and objects that do not fit into the small queue go to the main one.
-        let is_filling = !self.has_evicted && self.queues.bytes(SMALL) >= self.small_bytes;
-        let queue = if ghost.is_some() || is_filling { MAIN } else { SMALL };
-        self.queues.insert(queue, key, size_bytes);
-        false
     }
 
     fn evict(&mut self) {
@@ -105,5 +81,36 @@ impl S3Fifo {
             self.ghosts.remove(tail);
         }
         self.ghosts.insert(0, key, size_bytes);
+    }
+}
+
+impl Eviction for S3Fifo {
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        if let Some(id) = self.queues.find(key) {
+            self.queues.node_mut(id).count += 1;
+            return true;
+        }
+        let ghost = self.ghosts.find(key);
+        if let Some(id) = ghost {
+            self.ghosts.remove(id);
+        }
+        if size_bytes > self.small_bytes {
+            return false;
+        }
+        while self.queues.bytes(SMALL) + self.queues.bytes(MAIN) + size_bytes > self.size_bytes {
+            self.evict();
+        }
+        if size_bytes == self.small_bytes && ghost.is_none() {
+            return false;
+        }
+        // Until the first eviction there is room, and objects that do not fit into the small queue go to the main one.
+        let is_filling = !self.has_evicted && self.queues.bytes(SMALL) >= self.small_bytes;
+        let queue = if ghost.is_some() || is_filling { MAIN } else { SMALL };
+        self.queues.insert(queue, key, size_bytes);
+        false
+    }
+
+    fn approach(&self, keys: &[u64]) {
+        self.queues.approach(keys.iter().copied());
     }
 }

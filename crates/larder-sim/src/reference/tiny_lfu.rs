@@ -5,6 +5,7 @@
 //! part. Requests are counted exactly, up to 15, and halved every ten requests per object of the cache; a sketch gives
 //! no better results.
 
+use super::eviction::Eviction;
 use crate::lists::Lists;
 use std::collections::HashMap;
 
@@ -17,8 +18,8 @@ const COUNT_MAX: u8 = 15;
 const REQUESTS_PER_OBJECT: u64 = 10;
 
 /// W-TinyLFU.
-pub struct TinyLfu {
-    pub(super) lists: Lists<3>,
+pub(super) struct TinyLfu {
+    lists: Lists<3>,
     window_bytes: u64,
     main_bytes: u64,
     protected_bytes: u64,
@@ -35,37 +36,6 @@ impl TinyLfu {
         let lists = Lists::new();
         let counts = HashMap::new();
         Self { lists, window_bytes, main_bytes, protected_bytes, counts, counted: 0, objects: 0 }
-    }
-
-    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
-        self.count(key);
-        if let Some(id) = self.lists.find(key) {
-            match self.lists.list_of(id) {
-                WINDOW => self.lists.move_to_head(WINDOW, id),
-                _ => self.lists.move_to_head(PROTECTED, id),
-            }
-            while self.lists.bytes(PROTECTED) > self.protected_bytes {
-                let Some(tail) = self.lists.tail(PROTECTED) else { break };
-                self.lists.move_to_head(PROBATION, tail);
-            }
-            return true;
-        }
-        if size_bytes > self.main_bytes {
-            return false;
-        }
-        self.lists.insert(WINDOW, key, size_bytes);
-        self.objects += 1;
-        while self.lists.bytes(WINDOW) > self.window_bytes {
-            let Some(candidate) = self.lists.tail(WINDOW) else { break };
-            let node = *self.lists.node(candidate);
-            if self.is_admitted(node.key, node.size_bytes) {
-                self.lists.move_to_head(PROBATION, candidate);
-            } else {
-                self.lists.remove(candidate);
-                self.objects -= 1;
-            }
-        }
-        false
     }
 
     /// Makes room for an object in the main part, while it was requested more often than the object it displaces.
@@ -97,5 +67,42 @@ impl TinyLfu {
                 *count > 0
             });
         }
+    }
+}
+
+impl Eviction for TinyLfu {
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        self.count(key);
+        if let Some(id) = self.lists.find(key) {
+            match self.lists.list_of(id) {
+                WINDOW => self.lists.move_to_head(WINDOW, id),
+                _ => self.lists.move_to_head(PROTECTED, id),
+            }
+            while self.lists.bytes(PROTECTED) > self.protected_bytes {
+                let Some(tail) = self.lists.tail(PROTECTED) else { break };
+                self.lists.move_to_head(PROBATION, tail);
+            }
+            return true;
+        }
+        if size_bytes > self.main_bytes {
+            return false;
+        }
+        self.lists.insert(WINDOW, key, size_bytes);
+        self.objects += 1;
+        while self.lists.bytes(WINDOW) > self.window_bytes {
+            let Some(candidate) = self.lists.tail(WINDOW) else { break };
+            let node = *self.lists.node(candidate);
+            if self.is_admitted(node.key, node.size_bytes) {
+                self.lists.move_to_head(PROBATION, candidate);
+            } else {
+                self.lists.remove(candidate);
+                self.objects -= 1;
+            }
+        }
+        false
+    }
+
+    fn approach(&self, keys: &[u64]) {
+        self.lists.approach(keys.iter().copied());
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 };
 use clap::Args;
 use larder_bench::DeviceJob;
-use larder_sim::Reference;
+use larder_sim::eviction;
 use larder_store::{
     Policy,
     plan::{DeviceFigures, Plan, PlanWishes, Sizes},
@@ -224,7 +224,7 @@ fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
         let help = "give a trace in Squid's, common, CSV, oracleGeneral or larder's own format, plain, gzip or zstd";
         Failure::runtime(error.to_string(), help)
     };
-    let mut cache = Reference::named("lru", wishes.size_bytes).expect("there is an LRU");
+    let mut cache = eviction("lru", wishes.size_bytes).expect("there is an LRU");
     let mut lengths = Vec::new();
     let mut requests = 0_u64;
     let mut hits = 0_u64;

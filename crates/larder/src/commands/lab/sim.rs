@@ -111,8 +111,8 @@ pub(crate) struct SimRunFlags {
         help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
-    /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, ARC, W-TinyLFU, GDSF, Belady; with `--policy
-    /// none`, only these
+    /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, ARC, 2Q, W-TinyLFU, GDSF, LHD, Belady; with
+    /// `--policy none`, only these
     #[arg(long)]
     references: bool,
 
@@ -382,6 +382,9 @@ fn show(report: &Report, flags: &OutputFlags) -> Result<(), Failure> {
 }
 
 fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
+    if report.figures.is_empty() {
+        tell!("drew nothing of \"{}\": it has tables only", report.title);
+    }
     for figure in &report.figures {
         let drawn = figure.draw(folder).map_err(|error| {
             let problem = format!("cannot draw {} into {}: {error}", figure.name, folder.display());
