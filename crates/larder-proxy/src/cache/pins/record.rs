@@ -17,7 +17,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::fingerprint;
 use crate::state_file::{create, new_path};
 
 /// The record of pinned keys.
@@ -331,6 +330,12 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 const UNSYNCED_BYTES_MAX: usize = 1 << 20;
 /// A record shorter than this is not rewritten because of growth.
 const GROWN_BYTES_MIN: u64 = 1 << 20;
+
+/// Returns a 64-bit fingerprint of a key.
+pub(crate) fn fingerprint(key: &[u8]) -> u64 {
+    use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
+}
 
 #[cfg(test)]
 mod tests {
