@@ -3,24 +3,15 @@
 //!
 //! Requests, flights and origins are elsewhere. Invariant: the cache's callers never see a fault of the store.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
-use larder_cache::{ActiveKeys, MemoryCache};
 use larder_http::{Rules, Settings};
-use larder_store::Store;
 
 use crate::{
-    body_budget::BodyBudget,
-    cache::{
-        arrivals::Arrivals, copies::SiblingCopies, groups::PageGroups, hot::HotItem, key_set::KeySet, mark::KeyMarks,
-        patience::StorePatience, pins::Pins, purges::Purges, shared_reads::SharedReads, sightings::ChunkSightings,
-        tag_changes::TagChanges,
-    },
+    cache::{groups::PageGroups, mark::KeyMarks, patience::StorePatience, survivors::CacheSurvivors},
     config::CacheSettings,
-    exchange_budget::ExchangeBudget,
     listings::ListingTable,
     metrics::WorkerMetrics,
-    tier::Tier,
 };
 
 pub(crate) mod arrivals;
@@ -44,6 +35,7 @@ pub(crate) mod responses;
 pub(crate) mod shared_reads;
 pub(crate) mod sightings;
 pub(crate) mod storing;
+pub(crate) mod survivors;
 pub(crate) mod tag_changes;
 pub(crate) mod tiered;
 pub(crate) mod work;
@@ -78,33 +70,9 @@ impl SitePolicy {
     }
 }
 
-/// The parts of the cache that all workers share.
+/// The parts of the cache that all workers share under one configuration.
 pub(crate) struct CacheShared {
-    pub(crate) hot: Arc<MemoryCache<HotItem>>,
-    pub(crate) store: Option<Store>,
-    /// The second tier, for entries that the store has evicted.
-    pub(crate) tier: Option<Arc<Tier>>,
-    /// The memory for bodies in transfer.
-    pub(crate) bodies: Arc<BodyBudget>,
-    /// The memory for connections and exchanges.
-    pub(crate) places: Arc<ExchangeBudget>,
-    /// Pieces of long bodies that several clients are reading.
-    pub(crate) reads: Arc<SharedReads>,
-    /// The known locations of the chunks of long bodies.
-    pub(crate) sightings: Arc<ChunkSightings>,
-    /// Long bodies whose heads are hidden because the bodies are still arriving.
-    pub(crate) arrivals: Arc<Arrivals>,
-    /// The work in progress, by resource key.
-    pub(crate) works: Arc<ActiveKeys>,
-    /// Resources whose responses cannot be shared. Requests for them do not wait for one another's fetches.
-    pub(crate) uncollapsible: Arc<KeySet>,
-    /// Resources whose entity tags differ from one response to the next.
-    pub(crate) tag_changes: Arc<TagChanges>,
-    /// The room for copies of other nodes' responses, and the popular ones among them.
-    pub(crate) copies: Arc<SiblingCopies>,
     pub(crate) patience: StorePatience,
-    pub(crate) pins: Arc<Pins>,
-    pub(crate) purges: Arc<Purges>,
     pub(crate) rules: Rules,
     /// The origins that can respond for a URL.
     pub(crate) key_marks: Arc<dyn KeyMarks>,
@@ -114,4 +82,13 @@ pub(crate) struct CacheShared {
     pub(crate) entry_bytes_max: u64,
     /// Time after which a client that makes no progress is dropped.
     pub(crate) stall: Duration,
+    pub(crate) survivors: Arc<CacheSurvivors>,
+}
+
+impl Deref for CacheShared {
+    type Target = CacheSurvivors;
+
+    fn deref(&self) -> &CacheSurvivors {
+        &self.survivors
+    }
 }

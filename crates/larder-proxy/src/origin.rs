@@ -25,6 +25,7 @@ pub(crate) mod sending;
 pub(crate) mod shared;
 pub(crate) mod status_line;
 pub(crate) mod stream;
+pub(crate) mod survivors;
 pub(crate) mod target;
 pub(crate) mod tls;
 pub(crate) mod uplink;

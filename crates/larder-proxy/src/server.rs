@@ -25,13 +25,13 @@ use crate::{
     lists::ActiveLists,
     metrics::{ProxyStats, WorkerMetrics},
     server::{
-        assembly::{Assembly, ConfigFiles, Persistent},
+        assembly::{Assembly, ConfigFiles},
         leaving::ListeningSocket,
         opening::WorkerMessage,
         reload::ServedConfig,
         sockets::{WorkerSockets, bind, bind_all},
     },
-    shared::{InForce, ProxyState},
+    shared::{InForce, ProxyState, survivors::Survivors},
     tier,
 };
 
@@ -119,8 +119,8 @@ impl Proxy {
         let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let own_addresses = local_addrs.iter().copied().chain(admin_addr).collect();
         let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
-        let lasting = Persistent::new(&config, store.as_ref(), &metrics)?;
-        let Assembly { shared, file_watchers } = Assembly::new(config, files, own_addresses, lasting);
+        let survivors = Survivors::open(&config, store.as_ref(), &metrics)?;
+        let Assembly { shared, file_watchers } = Assembly::new(config, files, own_addresses, survivors, None)?;
         let in_force = Arc::new(InForce::new(&shared));
         let (stop, stopped) = watch::channel(None);
         let admin = AdminListener { listener: admin_listener, pages: admin::AdminPages::new() };

@@ -1,16 +1,22 @@
 //! State that all workers share under one configuration.
 //!
-//! Owns: only the list of that state. A reload creates a new one and takes over what must survive: see
+//! Owns: only the list of that state. A reload creates a new one around the `Survivors` of the old one: see
 //! `server::reload`.
 
+pub(crate) mod survivors;
+
 use larder_device::IgnorePoison;
-use std::sync::{
-    Arc, Mutex, Weak,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize},
+use std::{
+    ops::Deref,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize},
+    },
 };
 
 use tokio_rustls::TlsAcceptor;
 
+use self::survivors::Survivors;
 use crate::{
     access_log::AccessLog,
     admin_tokens::AdminTokens,
@@ -20,11 +26,8 @@ use crate::{
     config::ProxyConfig,
     delays::DelayTable,
     fleet::link::FleetLink,
-    flight::{rest::TailFetches, table::FlightTable},
-    history::History,
     marks::ResponseMarkers,
     mirrors::MirrorTable,
-    missing::MissingList,
     origin::origins::OriginsShared,
     routes::SiteRoutes,
     siblings::Siblings,
@@ -43,9 +46,6 @@ pub(crate) struct ProxyState {
     pub(crate) manner: SitePolicy,
     /// Whether responses of any site are encoded for clients.
     pub(crate) compresses: bool,
-    pub(crate) flights: Arc<FlightTable>,
-    /// The running fetches of missing parts of stored bodies.
-    pub(crate) rests: Arc<TailFetches>,
     pub(crate) origins: Arc<OriginsShared>,
     /// The certificates for TLS connections of clients.
     pub(crate) certificates: Option<Arc<CertificateSet>>,
@@ -55,10 +55,6 @@ pub(crate) struct ProxyState {
     pub(crate) interceptor: Option<Arc<Interceptor>>,
     pub(crate) marks: Arc<ResponseMarkers>,
     pub(crate) access_log: Option<Arc<AccessLog>>,
-    /// Resources that were requested while their origin could not be contacted.
-    pub(crate) missing: Arc<MissingList>,
-    /// Totals of served requests over time.
-    pub(crate) history: Arc<History>,
     /// The users of the forward proxy, if it requires credentials.
     pub(crate) passwords: Option<Arc<PasswordList>>,
     /// The tokens for the admin listener, if it requires any.
@@ -69,7 +65,15 @@ pub(crate) struct ProxyState {
     pub(crate) siblings: Option<Arc<Siblings>>,
     /// The rate limits for responses to clients.
     pub(crate) delays: DelayTable,
-    pub(crate) counts: Arc<BoundedCounts>,
+    pub(crate) survivors: Arc<Survivors>,
+}
+
+impl Deref for ProxyState {
+    type Target = Survivors;
+
+    fn deref(&self) -> &Survivors {
+        &self.survivors
+    }
 }
 
 /// A reference to the current configuration's state, for holders that outlive it.

@@ -8,7 +8,7 @@
 //!
 //! Cost: one flag or one pattern match per response that is not pinned; one line in a file per response that is.
 
-mod record;
+pub(crate) mod record;
 
 use larder_device::{IgnorePoison, replace_file};
 use std::{
@@ -33,7 +33,7 @@ use crate::cache::{
     entry::CHUNK_BYTES,
     hot::HotItem,
     lookup::decode,
-    pins::record::{PinLine, PinRecord},
+    pins::record::{PinLine, PinRecord, fingerprint},
 };
 
 /// The pinned URL patterns and their keys.
@@ -463,12 +463,6 @@ fn load_patterns(path: &Path) -> UrlPatterns {
         }
     };
     UrlPatterns::new(text.lines().filter(|line| !line.is_empty()).filter_map(parse).take(PATTERN_COUNT_MAX))
-}
-
-/// Returns a 64-bit fingerprint of a key.
-pub(crate) fn fingerprint(key: &[u8]) -> u64 {
-    use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
 }
 
 /// Most patterns.

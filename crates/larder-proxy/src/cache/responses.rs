@@ -14,7 +14,7 @@ use larder_store::{Reader, Result, ScanSummary, Store};
 use crate::cache::{
     Cache,
     mark::OriginMark,
-    pins::{fingerprint, stored_len, wait},
+    pins::{record::fingerprint, stored_len, wait},
     purges::PurgeVerdict,
 };
 

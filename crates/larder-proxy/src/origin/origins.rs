@@ -2,25 +2,22 @@
 //!
 //! Owns: the connections, the resolver, the limits. The content of requests is irrelevant here.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc};
 
 use crate::{
-    body_budget::BodyBudget,
     config::{Limits, Parent, TargetRules},
     errors::Failure,
     fleet::tls::FleetTls,
     lists::ActiveLists,
     metrics::WorkerMetrics,
     origin::{
-        certificate_askers::CertificateAskers,
-        complaints::ComplaintLog,
         dns::DnsResolver,
         parent,
         pool::{ConnectionPool, OwnConnection},
         room::OriginRooms,
+        survivors::OriginSurvivors,
         target::{Origin, OriginWay},
         tls::OriginTls,
-        uplink::Uplink,
         ways::{OriginWays, ParentGroup},
     },
     watch::WorkerDeadlines,
@@ -37,7 +34,7 @@ pub(crate) struct OriginRouter {
     pub(crate) metrics: Arc<WorkerMetrics>,
 }
 
-/// The state that all workers share.
+/// The state that all workers share under one configuration.
 pub(crate) struct OriginsShared {
     pub(crate) limits: Limits,
     /// The targets that clients may reach.
@@ -55,16 +52,17 @@ pub(crate) struct OriginsShared {
     pub(crate) tls: OriginTls,
     /// TLS with the other nodes of the fleet, if they use it.
     pub(crate) fleet_tls: Option<Arc<FleetTls>>,
-    /// Origins that request client certificates.
-    pub(crate) certificate_askers: Arc<CertificateAskers>,
     /// Limits the connections to each origin.
     pub(crate) rooms: OriginRooms<OwnConnection>,
-    /// Recently logged faults, for rate limiting.
-    pub(crate) complaints: Arc<ComplaintLog>,
-    /// The state of the uplink.
-    pub(crate) uplink: Arc<Uplink>,
-    /// The memory budget of bodies in flight.
-    pub(crate) bodies: Arc<BodyBudget>,
+    pub(crate) survivors: Arc<OriginSurvivors>,
+}
+
+impl Deref for OriginsShared {
+    type Target = OriginSurvivors;
+
+    fn deref(&self) -> &OriginSurvivors {
+        &self.survivors
+    }
 }
 
 impl OriginRouter {

@@ -1,62 +1,41 @@
 //! Builds the state that all workers share from a configuration.
 //!
-//! Owns: reading the files that a configuration names, and the choice of the state that survives a reload. The only
-//! threads started here are those that watch files; sockets are opened elsewhere. Invariant: every step that can fail
-//! comes before any change of surviving state.
+//! Owns: reading the files that a configuration names. The only threads started here are those that watch files and
+//! that write the access log; sockets are opened elsewhere. Invariant: every step that can fail comes before any change
+//! of surviving state.
 
-use std::{
-    hash::{BuildHasher as _, Hasher as _, RandomState},
-    io,
-    net::SocketAddr,
-    sync::Arc,
-};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use http::Version;
-use larder_cache::{ActiveKeys, MemoryCache};
 use larder_http::{
     cache_status::{CACHE_NAME, node_name},
     fields::via::Pseudonym,
 };
-use larder_store::Store;
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
     access_log::AccessLog,
     admin_tokens::AdminTokens,
-    body_budget::BodyBudget,
     build_caches::{BuildCacheTable, BuildCacheTokens},
-    cache::{
-        CacheShared, SitePolicy, arrivals::Arrivals, copies::SiblingCopies, groups::PageGroups, hot::HotItem,
-        key_set::KeySet, neighbours, patience::StorePatience, pins::Pins, purges::Purges, shared_reads::SharedReads,
-        sightings::ChunkSightings, tag_changes::TagChanges,
-    },
+    cache::{CacheShared, SitePolicy, groups::PageGroups, patience::StorePatience},
     client::{certificates::CertificateSet, intercept::Interceptor, opening, passwords::PasswordList},
     config::{ProxyConfig, Site},
     delays::DelayTable,
-    exchange_budget::ExchangeBudget,
     file_watcher::FileWatcher,
     fleet::{keys::FleetKeys, link::FleetLink, peers::FleetPeers, shared_log::stream::SharedLogLink},
-    flight::{rest::TailFetches, table::FlightTable},
-    history::History,
     listings::ListingTable,
     lists::ActiveLists,
     marks::ResponseMarkers,
-    metrics::WorkerMetrics,
     mirrors::MirrorTable,
-    missing::{self, MissingList},
     origin::{
-        certificate_askers::CertificateAskers,
-        complaints::ComplaintLog,
         origins::OriginsShared,
         room::OriginRooms,
         tls::{self, OriginTls},
-        uplink::Uplink,
         ways::ParentGroup,
     },
     routes::SiteRoutes,
-    shared::{BoundedCounts, ProxyState},
+    shared::{ProxyState, survivors::Survivors},
     siblings::{Siblings, rules_of},
-    tier::Tier,
 };
 
 /// The state built from a configuration.
@@ -78,37 +57,6 @@ pub(super) struct ConfigFiles {
     fleet_keys: Option<FleetKeys>,
     build_cache_tokens: BuildCacheTokens,
     file_watchers: Vec<FileWatcher>,
-}
-
-/// The state that survives a reload.
-pub(super) struct Persistent {
-    store: Option<Store>,
-    tier: Option<Arc<Tier>>,
-    hot: Arc<MemoryCache<HotItem>>,
-    sightings: Arc<ChunkSightings>,
-    arrivals: Arc<Arrivals>,
-    works: Arc<ActiveKeys>,
-    uncollapsible: Arc<KeySet>,
-    tag_changes: Arc<TagChanges>,
-    copies: Arc<SiblingCopies>,
-    groups: Arc<PageGroups>,
-    flights: Arc<FlightTable>,
-    bodies: Arc<BodyBudget>,
-    places: Arc<ExchangeBudget>,
-    reads: Arc<SharedReads>,
-    rests: Arc<TailFetches>,
-    missing: Arc<MissingList>,
-    history: Arc<History>,
-    pins: Arc<Pins>,
-    purges: Arc<Purges>,
-    fleet_peers: Arc<FleetPeers>,
-    access_log: Option<Arc<AccessLog>>,
-    uplink: Arc<Uplink>,
-    complaints: Arc<ComplaintLog>,
-    certificate_askers: Arc<CertificateAskers>,
-    counts: Arc<BoundedCounts>,
-    /// The random name for use if none is configured.
-    pseudonym: Option<Pseudonym>,
 }
 
 impl ConfigFiles {
@@ -146,132 +94,31 @@ impl ConfigFiles {
     }
 }
 
-impl Persistent {
-    /// Creates the surviving state at start.
-    ///
-    /// # Errors
-    /// The access log or the journal of the second tier cannot be opened.
-    pub(super) fn new(config: &ProxyConfig, store: Option<&Store>, workers: &[Arc<WorkerMetrics>]) -> io::Result<Self> {
-        // First, because nothing may be stored before.
-        let pins = Arc::new(Pins::open(config.state_file("pins"), config.state_file("pinned"), store));
-        let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
-        let peers = config.fleet.log_names();
-        let purges = Purges::open(config.state_file("purges"), store, &peers);
-        let fleet_peers = FleetPeers::default();
-        fleet_peers.set(&peers);
-        // Before any request is served: others may have purged what is stored.
-        if !peers.is_empty()
-            && let Err(error) = purges.doubt()
-        {
-            tracing::warn!(%error, "the record of purges cannot be written: everything is validated before use");
-        }
-        let hot = open_memory_cache(config, store);
-        Ok(Self {
-            store: store.cloned(),
-            tier: open_tier(config, store)?,
-            places: Arc::new(ExchangeBudget::new(config.exchange_bytes(), Arc::clone(&hot))),
-            hot,
-            sightings: Arc::default(),
-            arrivals: Arc::default(),
-            works: Arc::default(),
-            uncollapsible: Arc::default(),
-            tag_changes: Arc::default(),
-            copies: Arc::default(),
-            groups: Arc::new(PageGroups::new(config.cache.group_window)),
-            flights: Arc::default(),
-            bodies: Arc::new(BodyBudget::new(config.window_bytes())),
-            reads: Arc::default(),
-            rests: Arc::default(),
-            missing: Arc::new(MissingList::open(config.state_file(missing::FILE_KIND))),
-            history: Arc::new(History::open(config.state_file("figures"), workers.to_vec())),
-            pins,
-            purges: Arc::new(purges),
-            fleet_peers: Arc::new(fleet_peers),
-            access_log,
-            uplink: Arc::new(Uplink::new(config.offline)),
-            complaints: Arc::default(),
-            certificate_askers: Arc::default(),
-            counts: Arc::default(),
-            pseudonym: None,
-        })
-    }
-
-    /// Takes the surviving state from another configuration, and adapts it to `config`.
-    ///
-    /// The memory cache is resized if possible, and emptied if responses are marked differently.
+impl Assembly {
+    /// Builds the shared state for `config`, with listeners at these addresses. On a reload, the surviving state is
+    /// adapted to it, and `before` is the state that is replaced.
     ///
     /// # Errors
     /// The access log cannot be opened. Nothing is changed in that case.
-    pub(super) fn of(before: &ProxyState, config: &ProxyConfig) -> io::Result<Self> {
-        let access_log = match (&config.access_log, &before.access_log) {
-            (target, Some(log)) if *target == before.config.access_log => {
-                log.reopen()?;
-                Some(Arc::clone(log))
-            }
-            (target, _) => target.as_ref().map(AccessLog::open).transpose()?.map(Arc::new),
-        };
-        let cache = &before.cache;
-        let origins = &before.origins;
-        let groups = match config.cache.group_window == before.config.cache.group_window {
-            true => Arc::clone(&before.manner.groups),
-            false => Arc::new(PageGroups::new(config.cache.group_window)),
-        };
-        if marking(config) != marking(&before.config) {
-            // The prepared fields of cached entries contain these marks.
-            cache.hot.clear();
-        }
-        cache.places.set_max_bytes(config.exchange_bytes());
-        cache.hot.set_capacity_bytes(config.hot_bytes.min(cache.places.cache_bytes_max()));
-        cache.bodies.set_max_bytes(config.window_bytes());
-        let peers = config.fleet.log_names();
-        let fleet_peers = before.fleet.as_ref().map_or_else(Arc::default, |link| Arc::clone(&link.peers));
-        fleet_peers.set(&peers);
-        cache.purges.set_peers(&peers);
-        if config.offline != before.config.offline {
-            // A mode that the operator set since the start stays, unless the mode in the file has changed.
-            origins.uplink.set_mode(config.offline);
-        }
-        Ok(Self {
-            store: cache.store.clone(),
-            tier: cache.tier.clone(),
-            hot: Arc::clone(&cache.hot),
-            sightings: Arc::clone(&cache.sightings),
-            arrivals: Arc::clone(&cache.arrivals),
-            works: Arc::clone(&cache.works),
-            uncollapsible: Arc::clone(&cache.uncollapsible),
-            tag_changes: Arc::clone(&cache.tag_changes),
-            copies: Arc::clone(&cache.copies),
-            groups,
-            flights: Arc::clone(&before.flights),
-            bodies: Arc::clone(&cache.bodies),
-            places: Arc::clone(&cache.places),
-            reads: Arc::clone(&cache.reads),
-            rests: Arc::clone(&before.rests),
-            missing: Arc::clone(&before.missing),
-            history: Arc::clone(&before.history),
-            pins: Arc::clone(&cache.pins),
-            purges: Arc::clone(&cache.purges),
-            fleet_peers,
-            access_log,
-            uplink: Arc::clone(&origins.uplink),
-            complaints: Arc::clone(&origins.complaints),
-            certificate_askers: Arc::clone(&origins.certificate_askers),
-            counts: Arc::clone(&before.counts),
-            pseudonym: before.config.marking_name().is_none().then(|| before.marks.pseudonym.clone()),
-        })
-    }
-}
-
-impl Assembly {
-    /// Builds the shared state for `config`, with listeners at these addresses.
     pub(super) fn new(
         config: ProxyConfig,
         files: ConfigFiles,
         own_addresses: Vec<SocketAddr>,
-        lasting: Persistent,
-    ) -> Self {
-        let pseudonym = files.pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
-        let (fleet, siblings) = fleet_of(&config, files.fleet_keys, lasting.fleet_peers, &own_addresses);
+        survivors: Arc<Survivors>,
+        before: Option<&ProxyState>,
+    ) -> io::Result<Self> {
+        let access_log = open_access_log(&config, before)?;
+        if let Some(before) = before {
+            survivors.adapt(&before.config, &config);
+        }
+        let same_groups = before.filter(|before| before.config.cache.group_window == config.cache.group_window);
+        let groups = same_groups.map_or_else(
+            || Arc::new(PageGroups::new(config.cache.group_window)),
+            |before| Arc::clone(&before.manner.groups),
+        );
+        let pseudonym = files.pseudonym.unwrap_or_else(|| survivors.random_name.clone());
+        let peers = Arc::clone(&survivors.fleet_peers);
+        let (fleet, siblings) = fleet_of(&config, files.fleet_keys, peers, &own_addresses);
         let routes = Arc::new(SiteRoutes::new(&config));
         let origins = OriginsShared {
             limits: config.limits.clone(),
@@ -283,52 +130,32 @@ impl Assembly {
             own_addresses,
             tls: OriginTls::default(),
             fleet_tls: fleet.as_ref().and_then(|link| link.tls.clone()),
-            certificate_askers: lasting.certificate_askers,
             rooms: OriginRooms::new(&config.limits),
-            complaints: lasting.complaints,
-            uplink: lasting.uplink,
-            bodies: Arc::clone(&lasting.bodies),
+            survivors: Arc::clone(&survivors.origins),
         };
         let cache = CacheShared {
-            hot: lasting.hot,
-            store: lasting.store,
-            tier: lasting.tier,
-            bodies: lasting.bodies,
-            places: lasting.places,
-            reads: lasting.reads,
-            sightings: lasting.sightings,
-            arrivals: lasting.arrivals,
-            works: lasting.works,
-            uncollapsible: lasting.uncollapsible,
-            tag_changes: lasting.tag_changes,
-            copies: lasting.copies,
             patience: StorePatience::new(config.limits.store),
-            pins: lasting.pins,
-            purges: lasting.purges,
             entry_bytes_max: config.cache.entry_bytes_max,
             rules: config.rules.clone(),
             key_marks: Arc::<SiteRoutes>::clone(&routes),
             listings: ListingTable::new(&config.package_indexes),
             stall: config.limits.stall,
+            survivors: Arc::clone(&survivors.cache),
         };
-        let settings = |site: &Site| Some(SitePolicy::new(site.cache.as_ref()?, &config.cache, &lasting.groups));
+        let settings = |site: &Site| Some(SitePolicy::new(site.cache.as_ref()?, &config.cache, &groups));
         let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
         let shared = Arc::new(ProxyState {
             manners: config.sites.iter().map(settings).collect(),
-            manner: SitePolicy::new(&config.cache, &config.cache, &lasting.groups),
+            manner: SitePolicy::new(&config.cache, &config.cache, &groups),
             compresses,
             cache: Arc::new(cache),
             routes,
             mirrors: MirrorTable::new(&config.mirrors),
             build_caches: BuildCacheTable::new(&config.build_caches, files.build_cache_tokens),
-            flights: lasting.flights,
-            rests: lasting.rests,
             origins: Arc::new(origins),
             certificates: files.certificates,
             acceptor: files.acceptor,
-            access_log: lasting.access_log,
-            missing: lasting.missing,
-            history: lasting.history,
+            access_log,
             interceptor: files.interceptor,
             marks: Arc::new(marks_of(&config, pseudonym)),
             passwords: files.passwords,
@@ -336,11 +163,22 @@ impl Assembly {
             fleet,
             siblings,
             delays: DelayTable::new(&config.delays),
-            counts: lasting.counts,
+            survivors,
             config,
         });
-        Self { shared, file_watchers: files.file_watchers }
+        Ok(Self { shared, file_watchers: files.file_watchers })
     }
+}
+
+/// Opens the access log, if there is one. The log of the configuration before goes on if it is the same one; its file
+/// is opened again.
+fn open_access_log(config: &ProxyConfig, before: Option<&ProxyState>) -> io::Result<Option<Arc<AccessLog>>> {
+    let same = before.filter(|before| before.config.access_log == config.access_log);
+    if let Some(log) = same.and_then(|before| before.access_log.as_ref()) {
+        log.reopen()?;
+        return Ok(Some(Arc::clone(log)));
+    }
+    Ok(config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new))
 }
 
 /// Returns the other nodes of the fleet, for their purges and for their entries.
@@ -367,23 +205,11 @@ pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
     tls::load_ca_file(path, &mut roots).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
-/// Returns the settings that decide how responses are marked.
-fn marking(config: &ProxyConfig) -> (bool, bool, Option<&str>) {
-    (config.add_via, config.add_cache_status, config.marking_name())
-}
-
 fn named(name: &str) -> io::Result<Pseudonym> {
     Pseudonym::new(name).ok_or_else(|| {
         let why = format!("pseudonym must be letters, digits, '-', '.' or '_': {name:?}");
         io::Error::new(io::ErrorKind::InvalidInput, why)
     })
-}
-
-/// Returns a name that no other proxy has, so that a chain of proxies is not mistaken for a loop.
-fn unique() -> Pseudonym {
-    // A random number from the standard library's hash keys.
-    let drawn = RandomState::new().build_hasher().finish();
-    Pseudonym::new(format!("larder-{:08x}", drawn as u32)).expect("it is letters, digits and a hyphen")
 }
 
 fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
@@ -397,31 +223,6 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
         // A random name would mean nothing to readers of the field.
         cache_name: node_name(config.marking_name().unwrap_or(CACHE_NAME)),
     }
-}
-
-/// Opens the second tier, if one is configured and the store can have one.
-fn open_tier(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Option<Arc<Tier>>> {
-    let Some(place) = config.tier.place() else { return Ok(None) };
-    let Some((store, path)) = store.zip(config.state_file("tier")) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a second tier needs a store"));
-    };
-    Tier::open(&config.tier, place, &path, store).map(Some)
-}
-
-/// Creates the memory cache. The store puts neighbours into it.
-fn open_memory_cache(config: &ProxyConfig, store: Option<&Store>) -> Arc<MemoryCache<HotItem>> {
-    let brings_unasked = store.is_some_and(Store::brings_neighbours);
-    let hot = Arc::new(if brings_unasked {
-        MemoryCache::with_room_for_unrequested(config.hot_bytes)
-    } else {
-        MemoryCache::new(config.hot_bytes)
-    });
-    // Neighbours are decoded with one list of targeted fields for all sites.
-    let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
-    if let Some(store) = store.filter(|_| has_one_list) {
-        neighbours::connect(store, &hot, &config.cache.http.targets);
-    }
-    hot
 }
 
 /// Reads the certificates for TLS listeners, if there are any, and starts the watcher of their files.

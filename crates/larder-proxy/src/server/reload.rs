@@ -12,7 +12,7 @@ use crate::{
     file_watcher::FileWatcher,
     server::{
         ProxyHandle,
-        assembly::{Assembly, ConfigFiles, Persistent},
+        assembly::{Assembly, ConfigFiles},
         opening::{NewConfiguration, WorkerMessage},
         sockets::bind_all,
     },
@@ -112,8 +112,8 @@ impl ProxyHandle {
         let local_addrs: Vec<SocketAddr> =
             addresses.filter_map(|address| served.local_addr(address).or_else(|| added_addrs.next())).collect();
         let own_addresses = local_addrs.iter().copied().chain(served.admin_addr).collect();
-        let lasting = Persistent::of(&before, &config)?;
-        let Assembly { shared, file_watchers } = Assembly::new(config, files, own_addresses, lasting);
+        let survivors = Arc::clone(&before.survivors);
+        let Assembly { shared, file_watchers } = Assembly::new(config, files, own_addresses, survivors, Some(&before))?;
         for (opening, sockets) in self.openings.iter().zip(sockets) {
             let mut sockets = sockets.into_iter();
             let listeners = shared.config.listeners.iter();

@@ -15,8 +15,6 @@ use std::{
 
 use larder_device::{Journal, create_own_file, whole_lines};
 
-use super::fingerprint;
-
 /// The record of pinned keys.
 pub(super) struct PinRecord {
     journal: Option<Journal>,
@@ -253,6 +251,12 @@ fn parse(line: &[u8]) -> Option<PinLine> {
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// A record shorter than this is not rewritten because of growth.
 const GROWN_BYTES_MIN: u64 = 1 << 20;
+
+/// Returns a 64-bit fingerprint of a key.
+pub(crate) fn fingerprint(key: &[u8]) -> u64 {
+    use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,43 @@
+//! The state of origins that survives a reload.
+//!
+//! Owns: the list of that state. `OriginsShared` dereferences to it.
+
+use std::sync::Arc;
+
+use crate::{
+    body_budget::BodyBudget,
+    config::ProxyConfig,
+    origin::{certificate_askers::CertificateAskers, complaints::ComplaintLog, uplink::Uplink},
+};
+
+/// The state of origins that survives a reload.
+pub(crate) struct OriginSurvivors {
+    /// Origins that request client certificates.
+    pub(crate) certificate_askers: CertificateAskers,
+    /// Recently logged faults, for rate limiting.
+    pub(crate) complaints: ComplaintLog,
+    /// The state of the uplink.
+    pub(crate) uplink: Uplink,
+    /// The memory budget of bodies in flight.
+    pub(crate) bodies: Arc<BodyBudget>,
+}
+
+impl OriginSurvivors {
+    /// Creates the state at start.
+    pub(crate) fn open(config: &ProxyConfig, bodies: &Arc<BodyBudget>) -> Self {
+        Self {
+            certificate_askers: CertificateAskers::default(),
+            complaints: ComplaintLog::default(),
+            uplink: Uplink::new(config.offline),
+            bodies: Arc::clone(bodies),
+        }
+    }
+
+    /// Adapts the state to another configuration.
+    pub(crate) fn adapt(&self, before: &ProxyConfig, after: &ProxyConfig) {
+        if after.offline != before.offline {
+            // A mode that the operator set since the start stays, unless the mode in the file has changed.
+            self.uplink.set_mode(after.offline);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The state that survives a reload.
+//!
+//! Owns: the list of that state, its beginning, and its changes by a reload. The cache and origins have lists of their
+//! own. `ProxyState` dereferences to this one.
+
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    io,
+    sync::Arc,
+};
+
+use larder_http::fields::via::Pseudonym;
+use larder_store::Store;
+
+use super::BoundedCounts;
+use crate::{
+    cache::{neighbours, survivors::CacheSurvivors},
+    config::ProxyConfig,
+    fleet::peers::FleetPeers,
+    flight::{rest::TailFetches, table::FlightTable},
+    history::History,
+    metrics::WorkerMetrics,
+    missing::{self, MissingList},
+    origin::survivors::OriginSurvivors,
+};
+
+/// The state that survives a reload.
+pub(crate) struct Survivors {
+    pub(crate) cache: Arc<CacheSurvivors>,
+    pub(crate) origins: Arc<OriginSurvivors>,
+    pub(crate) flights: Arc<FlightTable>,
+    /// The running fetches of missing parts of stored bodies.
+    pub(crate) rests: Arc<TailFetches>,
+    /// Resources that were requested while their origin could not be contacted.
+    pub(crate) missing: Arc<MissingList>,
+    /// Totals of served requests over time.
+    pub(crate) history: Arc<History>,
+    /// The state of the fleet's other nodes.
+    pub(crate) fleet_peers: Arc<FleetPeers>,
+    pub(crate) counts: Arc<BoundedCounts>,
+    /// The name of this proxy if none is configured.
+    pub(crate) random_name: Pseudonym,
+}
+
+impl Survivors {
+    /// Creates the state at start.
+    ///
+    /// # Errors
+    /// The journal of the second tier cannot be opened.
+    pub(crate) fn open(
+        config: &ProxyConfig,
+        store: Option<&Store>,
+        workers: &[Arc<WorkerMetrics>],
+    ) -> io::Result<Arc<Self>> {
+        let cache = Arc::new(CacheSurvivors::open(config, store)?);
+        // The store puts neighbours into the memory cache. They are decoded with one list of targeted fields for all
+        // sites.
+        let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
+        if let Some(store) = store.filter(|_| has_one_list) {
+            neighbours::connect(store, &cache.hot, &config.cache.http.targets);
+        }
+        let fleet_peers = FleetPeers::default();
+        fleet_peers.set(&config.fleet.log_names());
+        Ok(Arc::new(Self {
+            origins: Arc::new(OriginSurvivors::open(config, &cache.bodies)),
+            cache,
+            flights: Arc::default(),
+            rests: Arc::default(),
+            missing: Arc::new(MissingList::open(config.state_file(missing::FILE_KIND))),
+            history: Arc::new(History::open(config.state_file("figures"), workers.to_vec())),
+            fleet_peers: Arc::new(fleet_peers),
+            counts: Arc::default(),
+            random_name: random_name(),
+        }))
+    }
+
+    /// Adapts the state to another configuration.
+    pub(crate) fn adapt(&self, before: &ProxyConfig, after: &ProxyConfig) {
+        self.cache.adapt(before, after);
+        self.origins.adapt(before, after);
+        self.fleet_peers.set(&after.fleet.log_names());
+    }
+}
+
+/// Returns a name that no other proxy has, so that a chain of proxies is not mistaken for a loop.
+fn random_name() -> Pseudonym {
+    // A random number from the standard library's hash keys.
+    let drawn = RandomState::new().build_hasher().finish();
+    Pseudonym::new(format!("larder-{:08x}", drawn as u32)).expect("it is letters, digits and a hyphen")
+}
