@@ -47,5 +47,5 @@ fetch() { curl -sS -x "http://127.0.0.1:$larder_port" -o /dev/null -w '%{http_co
 verdict "curl: our page, over our TLS" [ "$(fetch --cacert "$stage/any/ca.pem" https://nobody.invalid/)" = 502 ]
 verdict "curl, HTTP/1.1: the same" [ "$(fetch --http1.1 --cacert "$stage/any/ca.pem" https://nobody.invalid/)" = 502 ]
 verdict "curl without our authority: refused" grep -q 'SSL certificate problem' <(fetch https://nobody.invalid/)
-verdict "an excepted host is tunnelled: no answer to CONNECT but the origin's" grep -q 'CONNECT tunnel failed' <(fetch --cacert "$stage/any/ca.pem" https://left.invalid/)
+verdict "an excepted host is tunneled: no answer to CONNECT but the origin's" grep -q 'CONNECT tunnel failed' <(fetch --cacert "$stage/any/ca.pem" https://left.invalid/)
 summary

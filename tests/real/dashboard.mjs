@@ -46,7 +46,7 @@ const looks = {
       verdict(`${view.name}: bars are drawn`, (await page.$$("#traffic rect.f-hit")).length > 0);
       const wide = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
       verdict(`${view.name}: nothing is wider than the screen`, wide[0] <= wide[1], wide);
-      const [back, ink] = await page.evaluate(() => [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color].map((colour) => Number(colour.match(/\d+/)[0])));
+      const [back, ink] = await page.evaluate(() => [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color].map((color) => Number(color.match(/\d+/)[0])));
       verdict(`${view.name}: it is ${view.scheme}`, view.scheme === "dark" ? back < 60 && ink > 200 : back > 200 && ink < 60, [back, ink]);
       verdict(`${view.name}: nothing is asked of anybody else`, page.asked.every((asked) => asked.startsWith(url) || asked.startsWith("data:")), page.asked);
       verdict(`${view.name}: no complaints`, page.complaints.length === 0, page.complaints);

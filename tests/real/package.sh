@@ -123,7 +123,7 @@ cat "$log"
 says() { grep "^$1: " "$log" | grep -q "$2"; }
 
 echo
-verdict "the package has the C client's documents and licences, and the manual page of its server" documented
+verdict "the package has the C client's documents and licenses, and the manual page of its server" documented
 verdict "the C client of the package compiles without a warning" compiled
 verdict "it stores and gets a value" shared
 verdict "a program in a home folder is not installed as a service, and the remedy is named" says home-install 'install -m 755 /root/larder'

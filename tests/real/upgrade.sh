@@ -55,8 +55,8 @@ bench=$!
 pids+=("$bench")
 curl -sS -x "http://127.0.0.1:$listen" -o "$stage/download" "http://127.0.0.1:$slow_port/file" &
 download=$!
-curl -sS -p -x "http://127.0.0.1:$listen" -o "$stage/tunnelled" "http://127.0.0.1:$slow_port/file" &
-tunnelled=$!
+curl -sS -p -x "http://127.0.0.1:$listen" -o "$stage/tunneled" "http://127.0.0.1:$slow_port/file" &
+tunneled=$!
 sleep 5
 
 printf '#!/bin/sh\nexit 3\n' > "$stage/broken"; chmod +x "$stage/broken"
@@ -80,8 +80,8 @@ slow=$(awk '$1 == "run" { print $(NF - 1) }' "$stage/bench.log")
 verdict "load: 99.9% took less than 200 ms: $slow ms" awk -v "slow=$slow" 'BEGIN { exit !(slow != "" && slow + 0 < 200) }'
 wait "$download"; code=$?
 verdict "the download that began before goes on to its end" [ "$code $(stat -c %s "$stage/download")" = "0 300000" ]
-wait "$tunnelled"; code=$?
-verdict "the tunnel that began before goes on to its end" [ "$code $(stat -c %s "$stage/tunnelled")" = "0 300000" ]
+wait "$tunneled"; code=$?
+verdict "the tunnel that began before goes on to its end" [ "$code $(stat -c %s "$stage/tunneled")" = "0 300000" ]
 kill -TERM "$program"
 gone() { ! kill -0 "$program" 2>/dev/null || grep -q '^State:.Z' "/proc/$program/status"; }
 verdict "the last one stops in order" await 20 gone

@@ -1,4 +1,4 @@
-//! Checks the dependencies with cargo-deny: known vulnerabilities, yanked versions, licences and sources (`deny.toml`).
+//! Checks the dependencies with cargo-deny: known vulnerabilities, yanked versions, licenses and sources (`deny.toml`).
 //!
 //! Owns: the source of the advisories. It is no part of the gate, because it needs a tool and data that the project
 //! does not have. cargo-deny fetches the advisories with git. Git takes them from a snapshot, if there is one.

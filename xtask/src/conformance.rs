@@ -1,4 +1,4 @@
-//! Generates docs/reference/conformance.md: the requirements of the RFCs, Larder's behaviour, and the tests.
+//! Generates docs/reference/conformance.md: the requirements of the RFCs, Larder's behavior, and the tests.
 //!
 //! Owns: the page's text, which is generated from two lists next to the tests of larder-http, and the threshold: every
 //! requirement and at least 95% of the options must have tests. Invariant: the page equals the output of these

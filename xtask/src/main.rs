@@ -27,7 +27,7 @@ usage: cargo xtask <chore>
 chores:
   ci           fmt, tidy, clippy, rustdoc, tests (2,310 seeds among them) and interleavings, with warnings denied; stops at the first failure
   quick [CRATE..]  fmt, tidy, and clippy and unit tests of these crates, or of those with uncommitted changes
-  audit        vulnerabilities, licences and sources of the dependencies, by cargo-deny
+  audit        vulnerabilities, licenses and sources of the dependencies, by cargo-deny
   dist [TARGET..]  audits, and makes what is released: static program, archive, Debian package, container, components, checksums
   conformance  writes docs/reference/conformance.md from the lists next to the tests of larder-http
   prose [AREA [RULE]]  the places that break a rule whose count may only fall, or the counts; `--record` writes lower counts

@@ -24,7 +24,7 @@ use std::{
 };
 use tokio::{net::TcpStream, runtime, sync::watch};
 
-/// The behaviour of an origin.
+/// The behavior of an origin.
 #[derive(Clone, Debug)]
 pub struct OriginOptions {
     /// The listening address; with port 0, any free port is used.

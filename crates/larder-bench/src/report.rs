@@ -215,7 +215,7 @@ fn peak_plot(results: &[BenchResult]) -> Figure {
     let low = rates().fold(f64::INFINITY, f64::min);
     let high = rates().fold(0.0, f64::max);
     let points = vec![(low, limit), (high, limit)];
-    lines.push(FigureLine { points, hue: Hue::Grey, is_dashed: true, ..FigureLine::default() });
+    lines.push(FigureLine { points, hue: Hue::Gray, is_dashed: true, ..FigureLine::default() });
     figure("requests per second", "99% take at most, milliseconds", Scale::Logarithmic, lines)
 }
 

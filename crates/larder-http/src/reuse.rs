@@ -1,7 +1,7 @@
 //! Decides whether and how a stored response may answer a request (RFC 9111 4, 4.2.4, 5.2.1).
 //!
 //! The key and the selecting fields have already matched. The decision depends on freshness, on the response's
-//! prohibitions and, if the settings honour them, on the request's directives. Preconditions and ranges are evaluated
+//! prohibitions and, if the settings honor them, on the request's directives. Preconditions and ranges are evaluated
 //! afterwards. Cost: two lookups in the request's fields and a few comparisons for a usual hit; no allocation. A caller
 //! that decides several times about one request parses its directives once.
 

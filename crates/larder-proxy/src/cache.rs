@@ -27,7 +27,7 @@ pub(crate) mod key_set;
 pub(crate) mod key_slots;
 pub(crate) mod lookup;
 pub(crate) mod mark;
-pub(crate) mod neighbours;
+pub(crate) mod neighbors;
 pub(crate) mod patience;
 pub(crate) mod pins;
 pub(crate) mod purges;

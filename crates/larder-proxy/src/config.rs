@@ -71,7 +71,7 @@ pub struct ProxyConfig {
     /// Ports to which CONNECT is allowed. With more ports, clients can tunnel other protocols through the proxy.
     /// Default 443 and 8443.
     pub connect_ports: Vec<u16>,
-    /// Forward proxy: hosts whose `https://` requests are decrypted and cached instead of tunnelled. Default none.
+    /// Forward proxy: hosts whose `https://` requests are decrypted and cached instead of tunneled. Default none.
     pub intercept: Option<Intercept>,
     /// Forward proxy: the hosts that the script at `/proxy.pac` and `/wpad.dat` sends to this proxy. Default: all.
     pub pac: HostRules,

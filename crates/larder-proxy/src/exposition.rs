@@ -19,7 +19,7 @@ use crate::{
     history::{ClockMoment, KeptHistory},
     metrics::{
         ProxyStats, WorkerMetrics,
-        family::{MetricFamily, MetricKind, MetricValue, labelled, metric_table, series_of},
+        family::{MetricFamily, MetricKind, MetricValue, labeled, metric_table, series_of},
     },
     shared::ProxyState,
 };
@@ -74,9 +74,9 @@ metric_table! {
 metric_table! {
     fn current("larder_", state: ProxyState) {
         Gauge build_info[version] = "Version of the program, always 1",
-            vec![labelled(&[env!("CARGO_PKG_VERSION")], 1)];
+            vec![labeled(&[env!("CARGO_PKG_VERSION")], 1)];
         Gauge node_info[node] = "Name of the node, always 1",
-            state.config.fleet.node.iter().map(|node| labelled(&[node], 1)).collect();
+            state.config.fleet.node.iter().map(|node| labeled(&[node], 1)).collect();
         Gauge window_bytes_max = "Limit beyond which fetches without readers pause, in bytes",
             state.cache.bodies.max_bytes();
         Gauge memory_limit_bytes = "Memory limit of the process now, in bytes; 0 without one",

@@ -1,6 +1,6 @@
 //! A body that the HTTP library receives: of a client's request, or of an origin's response.
 //!
-//! Owns: the judgement whether the body is complete. Invariant: the end is reported only for a complete body, and an
+//! Owns: the judgment whether the body is complete. Invariant: the end is reported only for a complete body, and an
 //! error for any other. The library ends a stream of HTTP/2 that was reset with NO_ERROR without an error, but
 //! `is_end_stream` stays false. Over HTTP/1 it reports an error unless it has received the last chunk, the whole length
 //! or, in a response that announces neither, the end of the connection.

@@ -29,7 +29,7 @@ use crate::{
 /// The options of a new session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
-    /// Hosts whose `https://` requests are decrypted and cached instead of tunnelled.
+    /// Hosts whose `https://` requests are decrypted and cached instead of tunneled.
     pub hosts: HostRules,
     /// Whether origins are never contacted. Stored responses are then served even if stale, unless their origin forbids
     /// that.

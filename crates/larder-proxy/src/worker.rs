@@ -18,7 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::{
     access_log::{LineBuffer, OpenLogLine},
     cache::{Cache, SitePolicy},
-    client::socket::TunnelledConnection,
+    client::socket::TunneledConnection,
     config::{Limits, ProxyConfig},
     exchange_budget::{ExchangePlace, PlaceUse},
     flight::{flights::Flights, source::FetchContext},
@@ -55,7 +55,7 @@ pub(crate) struct WorkerThread {
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) unfinished: Arc<UnfinishedWork>,
     /// The queue of connections inside tunnels that are to be served.
-    inside: UnboundedSender<TunnelledConnection>,
+    inside: UnboundedSender<TunneledConnection>,
     /// The workers of all configurations that are still in use. The last one is current.
     workers: Mutex<Vec<Weak<Worker>>>,
 }
@@ -123,7 +123,7 @@ impl Worker {
     }
 
     /// Serves a connection inside a tunnel. It counts towards the limit on connections.
-    pub(crate) fn serve_inside(&self, inside: TunnelledConnection) {
+    pub(crate) fn serve_inside(&self, inside: TunneledConnection) {
         // An error is ignored, because a worker that is stopping serves no new connections.
         let _ = self.thread.inside.send(inside);
     }
@@ -177,7 +177,7 @@ impl Drop for Worker {
 
 impl WorkerThread {
     /// Creates the state of the worker with this number. It has no configuration yet.
-    pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<TunnelledConnection>) -> Self {
+    pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<TunneledConnection>) -> Self {
         let watches = Arc::default();
         let unfinished = Arc::default();
         Self { index, metrics, watches, unfinished, inside, workers: Mutex::default() }

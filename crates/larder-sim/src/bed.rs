@@ -1,4 +1,4 @@
-//! The shipping engine on a modelled machine: one request at a time, in virtual time.
+//! The shipping engine on a modeled machine: one request at a time, in virtual time.
 //!
 //! Owns: the store, its clock, and the time that has passed. Processor and disk time add up, because each request waits
 //! for its response, as in Markatos et al. Callers choose the requests. Invariant: only the caller's thread runs, and
@@ -9,7 +9,7 @@ use crate::model::{DiskOperation, DiskWork, Model, ModelDevice, ModelDirectory, 
 use bytes::Bytes;
 use larder_device::IgnorePoison;
 use larder_device::{Device, MemoryDevice};
-use larder_store::{Clock, Hints, NeighbourSink, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer};
+use larder_store::{Clock, Hints, NeighborSink, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer};
 use std::{
     fmt,
     future::Future,
@@ -79,7 +79,7 @@ pub struct StoreEvents {
     pub refused: u64,
 }
 
-/// A store on a modelled machine.
+/// A store on a modeled machine.
 pub struct SimStore {
     store: Store,
     clock: Clock,
@@ -94,7 +94,7 @@ pub struct SimStore {
     waiting: Vec<WaitingLookup>,
     zeros: Bytes,
     happened: StoreEvents,
-    neighbours: Arc<Mutex<Vec<(u64, u64)>>>,
+    neighbors: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
 /// The place of an entry.
@@ -146,9 +146,9 @@ impl SimStore {
             let device = Arc::new(make(model, options.size_bytes).reading(options.reads));
             (Store::open_on(Arc::clone(&device) as _, &store_options)?, EntryPlace::Device(device))
         };
-        let neighbours = Arc::<Mutex<Vec<(u64, u64)>>>::default();
-        let kept = Arc::clone(&neighbours);
-        store.set_neighbours(Arc::new(move || sink(&kept)));
+        let neighbors = Arc::<Mutex<Vec<(u64, u64)>>>::default();
+        let kept = Arc::clone(&neighbors);
+        store.set_neighbors(Arc::new(move || sink(&kept)));
         let request_ns = (model.system.request_us * 1e3) as u64;
         let zeros = Bytes::from(vec![0; Writer::BODY_MAX_BYTES as usize]);
         let cpu_ns = 0;
@@ -169,7 +169,7 @@ impl SimStore {
             waiting,
             zeros,
             happened,
-            neighbours,
+            neighbors,
         };
         bed.begun_ns = bed.disk_ns();
         Ok(bed)
@@ -247,8 +247,8 @@ impl SimStore {
     }
 
     /// Returns the entries that were read together with others since the last call, as key and length.
-    pub fn take_neighbours(&self) -> Vec<(u64, u64)> {
-        std::mem::take(&mut *self.neighbours.lock().ignore_poison())
+    pub fn take_neighbors(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut *self.neighbors.lock().ignore_poison())
     }
 
     /// Counts a hit of an entry that a memory cache served.
@@ -376,12 +376,12 @@ impl fmt::Debug for SimStore {
 }
 
 /// Returns a sink that keeps the entries read together with others.
-fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighbourSink {
+fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighborSink {
     let kept = Arc::clone(kept);
-    Box::new(move |neighbour| {
-        if let Ok(key) = neighbour.key.as_ref().try_into() {
-            let neighbour = (u64::from_le_bytes(key), neighbour.reader.len());
-            kept.lock().ignore_poison().push(neighbour);
+    Box::new(move |neighbor| {
+        if let Ok(key) = neighbor.key.as_ref().try_into() {
+            let neighbor = (u64::from_le_bytes(key), neighbor.reader.len());
+            kept.lock().ignore_poison().push(neighbor);
         }
     })
 }

@@ -1,4 +1,4 @@
-//! An experiment: requests to a memory cache in front of a policy on a modelled machine.
+//! An experiment: requests to a memory cache in front of a policy on a modeled machine.
 //!
 //! Owns: the part of a proxy's request handling that concerns memory and disk, and its counts. A request is looked up
 //! in memory, then in the store; misses are stored, long bodies in entries of 1 MiB. Callers choose the requests.
@@ -182,7 +182,7 @@ impl Experiment {
                 bed.store_part(chunk.key, chunk.len_bytes, request.site);
             }
         }
-        for (key, len_bytes) in bed.take_neighbours() {
+        for (key, len_bytes) in bed.take_neighbors() {
             if !memory.lru.touch(key) && len_bytes < self.memory_bytes / 16 {
                 memory.insert(key, len_bytes);
             }

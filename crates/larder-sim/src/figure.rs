@@ -6,7 +6,7 @@ mod draw;
 mod ticks;
 
 use crate::Table;
-pub use draw::{DrawError, colour_of};
+pub use draw::{DrawError, color_of};
 
 /// A figure.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -97,24 +97,24 @@ impl Default for FigureContent {
 /// A line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FigureLine {
-    /// The label; empty for a line that shares the colour and label of another.
+    /// The label; empty for a line that shares the color and label of another.
     pub label: String,
     /// The points, from left to right. Those that a logarithmic axis cannot show are left out.
     pub points: Vec<(f64, f64)>,
-    /// The colour.
+    /// The color.
     pub hue: Hue,
     /// Set for a dashed line without dots.
     pub is_dashed: bool,
 }
 
-/// The colour of a line.
+/// The color of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hue {
-    /// The colour assigned to the line's index.
+    /// The color assigned to the line's index.
     #[default]
     Next,
-    /// The colour assigned to this index.
+    /// The color assigned to this index.
     Of(usize),
-    /// Grey, for published values and limits.
-    Grey,
+    /// Gray, for published values and limits.
+    Gray,
 }

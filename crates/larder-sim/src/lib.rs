@@ -26,7 +26,7 @@ pub use cluster::ClusterTest;
 pub use convert::{Conversion, ConversionSummary};
 pub use evictions::Evictions;
 pub use experiment::{Experiment, Outcome};
-pub use figure::{DrawError, Figure, FigureContent, FigureLine, Hue, Scale, colour_of};
+pub use figure::{DrawError, Figure, FigureContent, FigureLine, Hue, Scale, color_of};
 pub use kangaroo::{Kangaroo, KangarooCounts};
 pub use model::{
     Arm, Disk, DiskOperation, DiskParameters, DiskWork, FileParameters, Flash, MODELS, Model, ModelDevice,

@@ -25,9 +25,9 @@ pub(crate) struct Node {
     /// A counter for the caller.
     pub(crate) count: u32,
     list: u32,
-    /// The neighbour towards the head.
+    /// The neighbor towards the head.
     newer: NodeId,
-    /// The neighbour towards the tail.
+    /// The neighbor towards the tail.
     older: NodeId,
 }
 
@@ -126,7 +126,7 @@ impl<const COUNT: usize> Lists<COUNT> {
         some(self.ends[list].tail)
     }
 
-    /// Returns the neighbour of an object towards the head.
+    /// Returns the neighbor of an object towards the head.
     pub(crate) fn newer(&self, id: NodeId) -> Option<NodeId> {
         some(self.nodes[id as usize].newer)
     }

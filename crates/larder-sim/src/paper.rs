@@ -1,12 +1,12 @@
 //! The papers' tables and figures, simulated with the shipping policies and compared with the published values.
 //!
-//! Owns: the list of papers. Each result is computed in its own module. The catalogue has the published values, and the
+//! Owns: the list of papers. Each result is computed in its own module. The catalog has the published values, and the
 //! reasons why some are not compared; the account counts both. Invariant: compared values were computed in one run.
 
 mod accesses;
 mod account;
 mod beds;
-mod catalogue;
+mod catalog;
 mod esp;
 mod guide;
 mod hashcache;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_executor::block_on;
 use larder_device::IgnorePoison;
 use larder_device::{Device, MemoryDevice};
-use larder_store::{Clock, Hints, NeighbourEntry, Policy, SplitMix64, Store, StoreOptions, Tuning};
+use larder_store::{Clock, Hints, NeighborEntry, Policy, SplitMix64, Store, StoreOptions, Tuning};
 use std::{
     collections::HashSet,
     env,
@@ -111,10 +111,10 @@ fn fetch(store: &Store, clock: &Clock, at_once: u64, view_ms: u64) -> Result<std
 fn reads_a_page(store: &Store, pages: std::ops::Range<u64>) -> Result<f64, Box<dyn Error>> {
     let brought = Arc::new(Mutex::new(HashSet::new()));
     let noted = Arc::clone(&brought);
-    store.set_neighbours(Arc::new(move || {
+    store.set_neighbors(Arc::new(move || {
         let noted = Arc::clone(&noted);
-        Box::new(move |neighbour: NeighbourEntry| {
-            noted.lock().ignore_poison().insert(neighbour.key.to_vec());
+        Box::new(move |neighbor: NeighborEntry| {
+            noted.lock().ignore_poison().insert(neighbor.key.to_vec());
         })
     }));
     let before = store.stats().reads;

@@ -112,7 +112,7 @@ pub use policy::{
     EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow, MappedRow, Policy,
     ReadAxis, SlotSchedule, TableRow, WriteAxis,
 };
-pub use reader::{BodyStream, NeighbourEntry, NeighbourSink, Reader};
+pub use reader::{BodyStream, NeighborEntry, NeighborSink, Reader};
 pub use stats::Stats;
 pub use store::{
     CheckFindings, PathContent, ScanSummary, Store, StoreDamage, StoreInfo, UpgradePlan, VolumeStats, check, format,

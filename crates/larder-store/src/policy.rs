@@ -280,8 +280,8 @@ impl Policy {
         }
     }
 
-    /// Returns whether a read brings along entries that were not requested, see [`crate::Store::set_neighbours`].
-    pub fn brings_neighbours(&self, tuning: &Tuning) -> bool {
+    /// Returns whether a read brings along entries that were not requested, see [`crate::Store::set_neighbors`].
+    pub fn brings_neighbors(&self, tuning: &Tuning) -> bool {
         matches!(self.reads, ReadAxis::Clusters | ReadAxis::Groups) || self.group_read_bytes(tuning) > 0
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a byte of a body is returned only after the checksum of its 64 KiB block was verified.
 
-mod neighbours;
+mod neighbors;
 mod source;
 mod stream;
 
@@ -16,8 +16,8 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-pub(crate) use neighbours::begin_records;
-pub use neighbours::{NeighbourEntry, NeighbourSink};
+pub(crate) use neighbors::begin_records;
+pub use neighbors::{NeighborEntry, NeighborSink};
 pub(crate) use source::BodySource;
 use std::{ops::Range, pin::pin, sync::Arc, sync::atomic::Ordering};
 pub use stream::BodyStream;

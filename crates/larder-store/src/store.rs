@@ -17,7 +17,7 @@ mod upgrade;
 mod volumes;
 
 use crate::{
-    Error, ErrorKind, Hints, NeighbourSink, Policy, Reader, Result, StoreOptions, Writer,
+    Error, ErrorKind, Hints, NeighborSink, Policy, Reader, Result, StoreOptions, Writer,
     device::{Device, Directory, ThreadDriver, block_on},
     engine::{LocatedEntry, ReadExtent},
     families::AnyEngine,
@@ -173,23 +173,23 @@ impl Store {
         }
     }
 
-    /// Sets the receiver of neighbours: entries that are read along with a requested one (by policies that read groups
+    /// Sets the receiver of neighbors: entries that are read along with a requested one (by policies that read groups
     /// or clusters, and by `log` with `log_group_read_bytes`). A memory cache can keep them for the requests that are
     /// likely to follow.
     ///
     /// The store calls `begin` before it checks which of these entries are still current. The sink can therefore refuse
     /// entries that were replaced or removed since it was created. `begin` and the sink are called on the reading
     /// thread and must not block. Only the first call of this function has an effect.
-    pub fn set_neighbours(&self, begin: Arc<dyn Fn() -> NeighbourSink + Send + Sync>) {
+    pub fn set_neighbors(&self, begin: Arc<dyn Fn() -> NeighborSink + Send + Sync>) {
         let begin = begin_records(begin);
         for engine in self.volumes.all() {
-            let _ = engine.volume().begin_neighbours.set(Arc::clone(&begin));
+            let _ = engine.volume().begin_neighbors.set(Arc::clone(&begin));
         }
     }
 
     /// Returns whether a policy of this store reads other entries along with the requested one.
-    pub fn brings_neighbours(&self) -> bool {
-        self.volumes.all().any(|engine| engine.volume().brings_neighbours())
+    pub fn brings_neighbors(&self) -> bool {
+        self.volumes.all().any(|engine| engine.volume().brings_neighbors())
     }
 
     /// Finds the entry of `key`. Costs one device read, or none if the entry is still in a write buffer. Misses almost
@@ -320,9 +320,9 @@ impl Store {
         if self.volumes.sound().next().is_none() {
             return Err(volumes::is_out());
         }
-        let is_unlabelled = |engine: &AnyEngine| engine.volume().superblock().label != label;
-        let unlabelled: Vec<AnyEngine> = self.volumes.sound().filter(is_unlabelled).collect();
-        let done = join_all(unlabelled.iter().map(|engine| superblocks::set_label(engine.volume(), label))).await;
+        let is_unlabeled = |engine: &AnyEngine| engine.volume().superblock().label != label;
+        let unlabeled: Vec<AnyEngine> = self.volumes.sound().filter(is_unlabeled).collect();
+        let done = join_all(unlabeled.iter().map(|engine| superblocks::set_label(engine.volume(), label))).await;
         done.into_iter().collect()
     }
 

@@ -16,7 +16,7 @@ pub(crate) mod health;
 pub(crate) mod journal_marks;
 pub(crate) mod loading;
 pub(crate) mod membership;
-pub(crate) mod neighbours;
+pub(crate) mod neighbors;
 pub(crate) mod pending_removals;
 pub(crate) mod pins;
 pub(crate) mod protected_keys;
@@ -48,7 +48,7 @@ use bytes::Bytes;
 use counters::add;
 use failure::VolumeFailure;
 use journal_marks::JournalMarks;
-use neighbours::{NeighbourRecord, RecordSink};
+use neighbors::{NeighborRecord, RecordSink};
 use read_batches::LookupReads;
 use shared_flush::SharedFlush;
 use std::{
@@ -319,8 +319,8 @@ impl Volume {
     }
 
     /// Returns whether a read brings along entries that were not requested.
-    pub(crate) fn brings_neighbours(&self) -> bool {
-        self.policy.brings_neighbours(&self.options.tuning)
+    pub(crate) fn brings_neighbors(&self) -> bool {
+        self.policy.brings_neighbors(&self.options.tuning)
     }
 
     /// Returns the bytes that a read of a short entry takes at least, see [`Policy::group_read_bytes`].
@@ -328,25 +328,25 @@ impl Volume {
         self.policy.group_read_bytes(&self.options.tuning)
     }
 
-    /// Returns a sink for neighbours, if there is a receiver. Take it before checking which of the read records are
+    /// Returns a sink for neighbors, if there is a receiver. Take it before checking which of the read records are
     /// current: the receiver learns of every replacement after that.
-    pub(crate) fn neighbours(&self) -> Option<RecordSink> {
-        self.begin_neighbours.get().map(|begin| begin())
+    pub(crate) fn neighbors(&self) -> Option<RecordSink> {
+        self.begin_neighbors.get().map(|begin| begin())
     }
 
     /// Returns a record that was read along with another one, if it is an entry that may be served. `decoded` is its
     /// front.
     ///
     /// A reader verifies the body when it is read, so that an unused body costs no checksum.
-    pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: DecodedRecord) -> Option<NeighbourRecord> {
+    pub(crate) fn neighbor(self: &Arc<Self>, record: Bytes, decoded: DecodedRecord) -> Option<NeighborRecord> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
         let key = record.slice(decoded.key.clone());
         if !is_entry || self.pending_removals.hides(&key) {
             return None;
         }
-        add(&self.counters.neighbours, 1);
-        add(&self.counters.neighbour_bytes, record.len() as u64);
-        Some(NeighbourRecord { volume: Arc::clone(self), key, record, decoded })
+        add(&self.counters.neighbors, 1);
+        add(&self.counters.neighbor_bytes, record.len() as u64);
+        Some(NeighborRecord { volume: Arc::clone(self), key, record, decoded })
     }
 
     /// Counts a failure that does not lose an entry. Logs the first one.

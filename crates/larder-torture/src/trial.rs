@@ -6,7 +6,7 @@
 
 mod excuses;
 mod life;
-mod neighbours;
+mod neighbors;
 mod panics;
 mod tally;
 mod task;
@@ -15,7 +15,7 @@ use crate::{History, SeenEntry, content, drive, faults::Faults};
 use excuses::LossExcuses;
 use larder_device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory};
 use larder_store::{Clock, Error, IndexAxis, Policy, SplitMix64, Store, StoreOptions, Tuning};
-use neighbours::PassedEntries;
+use neighbors::PassedEntries;
 use panics::PlannedFailure;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 pub use tally::Tally;
@@ -130,7 +130,7 @@ pub struct Trial {
     /// The times until which completed operations survive a kill, and a power loss.
     durable: Durable,
     excuses: LossExcuses,
-    neighbours: Arc<PassedEntries>,
+    neighbors: Arc<PassedEntries>,
     panics: PlannedFailure,
     tally: Tally,
     tell: Option<fn(&str)>,
@@ -227,7 +227,7 @@ impl Trial {
             staged: FaultStats::default(),
             durable: Durable::default(),
             excuses: LossExcuses::default(),
-            neighbours: Arc::default(),
+            neighbors: Arc::default(),
             panics: PlannedFailure::default(),
             tally: Tally::default(),
             tell: None,
@@ -253,7 +253,7 @@ impl Trial {
     pub(crate) fn begin(&mut self, operation: Operation) -> Result<Option<Task>, String> {
         self.tally.operations += 1;
         self.note_faults();
-        self.judge_neighbours()?;
+        self.judge_neighbors()?;
         self.say(|trial| format!("{} {operation:?}", trial.now + 1));
         self.wear_by(&operation);
         match operation {
@@ -275,7 +275,7 @@ impl Trial {
     /// The law that it broke.
     pub(crate) fn judge_outcome(&mut self, work: ModelWork, outcome: TaskOutcome) -> Result<(), String> {
         self.note_faults();
-        self.judge_neighbours()?;
+        self.judge_neighbors()?;
         let ended = self.tick();
         // Memory must be consistent, whatever the device did.
         self.store.iter().for_each(Store::check_invariants);
@@ -414,7 +414,7 @@ impl Trial {
 
     fn tick(&mut self) -> u64 {
         self.now += 1;
-        self.neighbours.set_now(self.now);
+        self.neighbors.set_now(self.now);
         self.now
     }
 

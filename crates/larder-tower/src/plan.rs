@@ -87,7 +87,7 @@ fn wanted(facts: &RequestFacts<'_>, directives: &RequestDirectives, settings: &S
             Reuse::NotUsable { reason } => return fetch(Forward::Request, Some(reason), None),
         };
     let fallback = may_serve_on_error.then_some(age);
-    // A client with preconditions of its own gets the origin's judgement of them.
+    // A client with preconditions of its own gets the origin's judgment of them.
     if !stored.has_validator() || has_precondition(facts.fields) {
         return fetch(why, Some(reason), fallback);
     }

@@ -1,7 +1,7 @@
 //! Lists the crates in a release as CycloneDX 1.5 (JSON), from `cargo tree` and `Cargo.lock`.
 //!
 //! Owns: the form of the list. The crates are those that cargo compiles for the target, build scripts included. Each
-//! has its licence, its checksum and the crates that it depends on. The same sources give the same bytes.
+//! has its license, its checksum and the crates that it depends on. The same sources give the same bytes.
 
 use super::FEATURES;
 use std::{
@@ -36,15 +36,15 @@ pub(super) fn list(root: &Path, target: &str) -> Result<String, String> {
     Ok(write(&compiled(&String::from_utf8_lossy(&tree.stdout)), &locked(&lock)))
 }
 
-/// Reads the output of `cargo tree`: lines such as `bytes v1.12.1|MIT`. Returns the licence of each crate.
+/// Reads the output of `cargo tree`: lines such as `bytes v1.12.1|MIT`. Returns the license of each crate.
 fn compiled(tree: &str) -> BTreeMap<Identity, String> {
     let read = |line: &str| {
-        let (package, licence) = line.split_once('|')?;
+        let (package, license) = line.split_once('|')?;
         let mut words = package.split_whitespace();
         let name = words.next()?;
         let version = words.next()?.strip_prefix('v')?;
         // The form with a slash is older than SPDX expressions.
-        Some(((name.to_owned(), version.to_owned()), licence.replace('/', " OR ")))
+        Some(((name.to_owned(), version.to_owned()), license.replace('/', " OR ")))
     };
     tree.lines().filter_map(read).collect()
 }
@@ -86,10 +86,10 @@ fn write(compiled: &BTreeMap<Identity, String>, locked: &BTreeMap<Identity, Lock
     let mut components = Vec::new();
     let mut relations = Vec::new();
     let mut own = String::new();
-    for (identity, licence) in compiled {
+    for (identity, license) in compiled {
         let is_program = Some(identity) == program;
         let package = locked.get(identity);
-        let text = component(identity, licence, package, if is_program { "application" } else { "library" });
+        let text = component(identity, license, package, if is_program { "application" } else { "library" });
         if is_program {
             own = text
         } else {
@@ -108,7 +108,7 @@ fn write(compiled: &BTreeMap<Identity, String>, locked: &BTreeMap<Identity, Lock
     )
 }
 
-fn component((name, version): &Identity, licence: &str, package: Option<&LockedCrate>, kind: &str) -> String {
+fn component((name, version): &Identity, license: &str, package: Option<&LockedCrate>, kind: &str) -> String {
     let reference = quoted(&reference(&(name.clone(), version.clone())));
     let name = quoted(name);
     let version = quoted(version);
@@ -119,8 +119,8 @@ fn component((name, version): &Identity, licence: &str, package: Option<&LockedC
         write!(text, ",\"hashes\":[{{\"alg\":\"SHA-256\",\"content\":{}}}]", quoted(checksum))
             .expect("a string takes all");
     }
-    if !licence.is_empty() {
-        write!(text, ",\"licenses\":[{{\"expression\":{}}}]", quoted(licence)).expect("a string takes all");
+    if !license.is_empty() {
+        write!(text, ",\"licenses\":[{{\"expression\":{}}}]", quoted(license)).expect("a string takes all");
     }
     text + "}"
 }
@@ -130,7 +130,7 @@ fn reference((name, version): &Identity) -> String {
     format!("pkg:cargo/{name}@{version}")
 }
 
-/// Returns a JSON string. Names, versions and licences have no other characters that need an escape.
+/// Returns a JSON string. Names, versions and licenses have no other characters that need an escape.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -145,7 +145,7 @@ mod tests {
                         \"tempfile\",\n]\n\n[[package]]\nname = \"syn\"\nversion = \"2.0.1\"\n";
 
     #[test]
-    fn every_compiled_crate_is_listed_once_with_licence_checksum_and_relations() {
+    fn every_compiled_crate_is_listed_once_with_license_checksum_and_relations() {
         let text = write(&compiled(TREE), &locked(LOCK));
         assert_eq!(text.matches("\"type\":\"library\"").count(), 2, "{text}");
         for part in [

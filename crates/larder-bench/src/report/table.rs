@@ -5,7 +5,7 @@ use crate::{
     bench::BenchResult,
     load::{Complaint, ResponseTimes},
 };
-use larder_sim::colour_of;
+use larder_sim::color_of;
 use std::fmt::Write;
 
 /// Creates one line per proxy: the results for its clients.
@@ -81,7 +81,7 @@ pub(super) fn costs(results: &[BenchResult]) -> String {
 }
 
 fn named(number: usize, result: &BenchResult) -> String {
-    format!("<span class=\"dot\" style=\"background:{}\"></span>{}", colour_of(number), escaped(&result.name))
+    format!("<span class=\"dot\" style=\"background:{}\"></span>{}", color_of(number), escaped(&result.name))
 }
 
 /// Creates one line for each phase of each proxy.

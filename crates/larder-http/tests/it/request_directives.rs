@@ -1,4 +1,4 @@
-//! Request directives and Pragma (RFC 9111 5.2.1, 5.4): honoured by default, ignored by option.
+//! Request directives and Pragma (RFC 9111 5.2.1, 5.4): honored by default, ignored by option.
 
 use larder_http::{Reason, Reuse, Settings, cache_control::RequestDirectives, reuse};
 

@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        metrics::family::{MetricKind, MetricSeries, labelled},
+        metrics::family::{MetricKind, MetricSeries, labeled},
         times::Histogram,
     };
 
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn counters_have_their_suffix_and_labels_are_escaped() {
-        let hits = family("larder_hits", MetricKind::Counter, &[], labelled(&[], 3));
-        let up = family("larder_up", MetricKind::Gauge, &["a", "b"], labelled(&["\"", "\\\n"], 5));
+        let hits = family("larder_hits", MetricKind::Counter, &[], labeled(&[], 3));
+        let up = family("larder_up", MetricKind::Gauge, &["a", "b"], labeled(&["\"", "\\\n"], 5));
         let mut text = String::new();
         [&hits, &up].into_iter().for_each(|family| write_family(&mut text, family, false));
         let values = "larder_up{a=\"\\\"\",b=\"\\\\\\n\"} 5\n";
@@ -115,7 +115,7 @@ mod tests {
     fn buckets_of_a_histogram_include_the_shorter_ones() {
         let histogram = Histogram::default();
         [40, 60, 70, 1_000_000].into_iter().for_each(|micros| histogram.note(Duration::from_micros(micros)));
-        let times = family("a_seconds", MetricKind::Histogram, &["b"], labelled(&["c"], histogram.value()));
+        let times = family("a_seconds", MetricKind::Histogram, &["b"], labeled(&["c"], histogram.value()));
         let mut text = String::new();
         write_family(&mut text, &times, false);
         for line in [

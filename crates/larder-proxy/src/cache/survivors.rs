@@ -111,7 +111,7 @@ fn open_tier(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Option<A
 
 /// Creates the memory cache.
 fn open_memory_cache(config: &ProxyConfig, store: Option<&Store>) -> Arc<MemoryCache<HotItem>> {
-    let brings_unasked = store.is_some_and(Store::brings_neighbours);
+    let brings_unasked = store.is_some_and(Store::brings_neighbors);
     Arc::new(if brings_unasked {
         MemoryCache::with_room_for_unrequested(config.hot_bytes)
     } else {

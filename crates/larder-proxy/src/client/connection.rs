@@ -44,7 +44,7 @@ use crate::{
         peer_user::NearEnds,
         response_body::ResponseBody,
         shed::{HTTP2_REFUSAL, shed},
-        socket::{ClientProtocol, ClientSocket, TunnelledConnection},
+        socket::{ClientProtocol, ClientSocket, TunneledConnection},
         stream::ClientStream,
         waiting::WaitingConnection,
     },
@@ -142,8 +142,8 @@ fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<SocketAddr>, 
 }
 
 /// Serves a connection inside a tunnel until it ends.
-pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunnelledConnection) {
-    let TunnelledConnection { stream, peer, listener, origin, session, kept } = inside;
+pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunneledConnection) {
+    let TunneledConnection { stream, peer, listener, origin, session, kept } = inside;
     let protocol = ClientProtocol::agreed(stream.get_ref().1.alpn_protocol());
     let socket = ClientSocket::Intercepted(stream);
     let opened = OpenedConnection { peer, is_proxied: false, socket, first: Bytes::new(), protocol };

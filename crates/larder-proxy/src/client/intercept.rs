@@ -150,7 +150,7 @@ impl Interceptor {
                 why,
                 help,
                 hours,
-                "a client refused the certificate made for a host: its connections to that host are tunnelled for a \
+                "a client refused the certificate made for a host: its connections to that host are tunneled for a \
                  while"
             );
         }

@@ -33,7 +33,7 @@ pub(crate) enum ClientSocket {
 pub(crate) type TunnelStream = RewoundStream<TokioIo<Upgraded>>;
 
 /// A connection inside a tunnel that is to be served.
-pub(crate) struct TunnelledConnection {
+pub(crate) struct TunneledConnection {
     pub(crate) stream: Box<TlsStream<TunnelStream>>,
     /// The client's address.
     pub(crate) peer: SocketAddr,

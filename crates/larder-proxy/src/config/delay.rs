@@ -16,7 +16,7 @@ pub struct Delay {
     pub clients: Vec<IpNet>,
     /// Hosts that the rule applies to, by the names that clients use. If empty, it applies to all hosts.
     pub hosts: Vec<HostPattern>,
-    /// Bytes per second, counting bodies and tunnelled bytes.
+    /// Bytes per second, counting bodies and tunneled bytes.
     pub rate: NonZeroU64,
     /// Bytes that may be sent at full speed after a pause. With more, short pages arrive at full speed; with less, the
     /// uplink is shared more evenly. `None`: the bytes of one second.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     fleet::peers::PeerState,
     metrics::family::{
-        MetricFamily, MetricKind, MetricSeries, MetricValue, all_combinations, labelled, metric_table, series_of,
+        MetricFamily, MetricKind, MetricSeries, MetricValue, all_combinations, labeled, metric_table, series_of,
     },
     shared::ProxyState,
     siblings::{PeerDifference, Siblings},
@@ -53,5 +53,5 @@ metric_table! {
 
 /// Returns a figure of each node that has it.
 fn each(peers: &[PeerState], figure: impl Fn(&PeerState) -> Option<u64>) -> Vec<MetricSeries> {
-    peers.iter().filter_map(|peer| Some(labelled(&[&peer.name], figure(peer)?))).collect()
+    peers.iter().filter_map(|peer| Some(labeled(&[&peer.name], figure(peer)?))).collect()
 }

@@ -3,19 +3,19 @@
 use std::{collections::BTreeMap, time::UNIX_EPOCH};
 
 use crate::{
-    metrics::family::{MetricFamily, MetricKind, labelled, metric_table, series_of},
+    metrics::family::{MetricFamily, MetricKind, labeled, metric_table, series_of},
     shared::ProxyState,
 };
 
 metric_table! {
     pub(super) fn metrics("larder_", state: ProxyState) {
         Gauge origin_up[origin] = "1 while an origin of a site is in use, 0 while it is left out because it failed",
-            origins(state).iter().map(|(origin, is_up)| labelled(&[origin], u64::from(*is_up))).collect();
+            origins(state).iter().map(|(origin, is_up)| labeled(&[origin], u64::from(*is_up))).collect();
         Gauge certificate_expiry_timestamp_seconds[name] =
             "Expiry of a server certificate or of the CA, in Unix time",
             certificates(state)
                 .iter()
-                .map(|(name, expires_s)| labelled(&[name], u64::try_from(*expires_s).unwrap_or(0)))
+                .map(|(name, expires_s)| labeled(&[name], u64::try_from(*expires_s).unwrap_or(0)))
                 .collect();
     }
 }

@@ -2,7 +2,7 @@
 
 use super::process;
 use crate::{
-    metrics::family::{MetricFamily, MetricKind, MetricValue, labelled, metric_table, series_of},
+    metrics::family::{MetricFamily, MetricKind, MetricValue, labeled, metric_table, series_of},
     shared::ProxyState,
 };
 
@@ -11,7 +11,7 @@ metric_table! {
         Gauge memory_bytes[part] =
             "Bytes of memory by purpose. Connections are an estimate, the index counts as if it were full, and `other` \
              is the remainder of the process",
-            parts.iter().map(|(part, bytes)| labelled(&[part], *bytes)).collect();
+            parts.iter().map(|(part, bytes)| labeled(&[part], *bytes)).collect();
         Gauge resident_bytes = "Resident memory of the process, in bytes",
             parts.iter().map(|(_, bytes)| bytes).sum::<u64>();
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use crate::{
     metrics::{
         WorkerMetrics,
-        family::{MetricFamily, MetricKind, labelled, metric_table, series_of},
+        family::{MetricFamily, MetricKind, labeled, metric_table, series_of},
     },
     outcome::OutcomeKind,
     popular::{self, PopularityCount},
@@ -23,12 +23,12 @@ metric_table! {
     pub(crate) fn metrics("larder_site_", sites: NamedSums) {
         Counter requests[site, result] = "Exchanges by site, for the busiest sites, and for all others together",
             sites.iter().flat_map(|(name, sums)| {
-                OutcomeKind::ALL.map(|kind| labelled(&[name, kind.token()], sums.kinds[kind as usize]))
+                OutcomeKind::ALL.map(|kind| labeled(&[name, kind.token()], sums.kinds[kind as usize]))
             }).collect();
         Counter client_bytes[site] = "Body bytes sent to clients, by site",
-            sites.iter().map(|(name, sums)| labelled(&[name], sums.client_bytes)).collect();
+            sites.iter().map(|(name, sums)| labeled(&[name], sums.client_bytes)).collect();
         Counter saved_bytes[site] = "Body bytes that came from the cache, by site",
-            sites.iter().map(|(name, sums)| labelled(&[name], sums.hit_bytes)).collect();
+            sites.iter().map(|(name, sums)| labeled(&[name], sums.hit_bytes)).collect();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use larder_store::Stats;
 
-use crate::metrics::family::{MetricFamily, MetricKind, MetricValue, labelled, metric_table, series_of};
+use crate::metrics::family::{MetricFamily, MetricKind, MetricValue, labeled, metric_table, series_of};
 
 /// Reads the metrics. The store has the list of its counters.
 pub(super) fn metrics(stats: Option<&Stats>) -> Vec<MetricFamily> {
@@ -11,7 +11,7 @@ pub(super) fn metrics(stats: Option<&Stats>) -> Vec<MetricFamily> {
         kind: MetricKind::Counter,
         labels: &[],
         help: help.trim_matches([' ', '.']),
-        series: stats.map(|stats| labelled(&[], read(stats))).into_iter().collect(),
+        series: stats.map(|stats| labeled(&[], read(stats))).into_iter().collect(),
     });
     counters.chain(gauges(stats)).collect()
 }

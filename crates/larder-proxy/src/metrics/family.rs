@@ -62,7 +62,7 @@ impl From<TimeCounts> for MetricValue {
 }
 
 /// Returns the series with these values of labels.
-pub(crate) fn labelled(labels: &[&str], value: impl Into<MetricValue>) -> MetricSeries {
+pub(crate) fn labeled(labels: &[&str], value: impl Into<MetricValue>) -> MetricSeries {
     (labels.iter().map(|label| (*label).to_owned()).collect(), value.into())
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn all_combinations<V: Copy + Into<MetricValue>>(labels: &[&[&str]], 
         [tokens] => tokens.iter().map(|token| vec![*token]).collect(),
         [first, tokens, ..] => first.iter().flat_map(|one| tokens.iter().map(|other| vec![*one, *other])).collect(),
     };
-    let all = combinations.iter().zip(values).map(|(labels, value)| labelled(labels, *value));
+    let all = combinations.iter().zip(values).map(|(labels, value)| labeled(labels, *value));
     all.filter(|(_, value)| labels.len() < 2 || *value != MetricValue::Number(0.0)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Origins that request a client certificate. Only the client itself has one, so connections to them are tunnelled.
+//! Origins that request a client certificate. Only the client itself has one, so connections to them are tunneled.
 //!
 //! Owns: the table of them. Invariant: it is bounded; when it is full, the oldest entry is dropped.
 

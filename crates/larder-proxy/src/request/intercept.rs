@@ -31,7 +31,7 @@ use crate::{
             refusing_config,
         },
         peer::Client,
-        socket::{RewoundStream, TunnelStream, TunnelledConnection},
+        socket::{RewoundStream, TunnelStream, TunneledConnection},
         ticket::Ticket,
     },
     config::normal_host,
@@ -130,7 +130,7 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
                 let listener = client.listener;
                 let session = client.session.clone();
                 let kept = Box::new((ticket, presence));
-                worker.serve_inside(TunnelledConnection { stream, peer, listener, origin, session, kept });
+                worker.serve_inside(TunneledConnection { stream, peer, listener, origin, session, kept });
             }
             Some(Ok(TunnelOutcome::Other(..))) if client.line_to(&origin).is_down() => {
                 ticket.note_sent(0, true);

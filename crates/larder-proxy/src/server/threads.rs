@@ -32,7 +32,7 @@ use crate::{
         handed::ClientConnection,
         opening::PeerAddress,
         shed::{HTTP1_REFUSAL, shed},
-        socket::TunnelledConnection,
+        socket::TunneledConnection,
     },
     config::Listener,
     fleet,
@@ -303,7 +303,7 @@ fn open_operator(
 }
 
 /// Serves connections inside tunnels.
-async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver<TunnelledConnection>) {
+async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver<TunneledConnection>) {
     while let Some(inside) = arriving.recv().await {
         let Some(worker) = thread.latest() else { return };
         tokio::spawn(async move { connection::serve_inside(&worker, inside).await });

@@ -14,7 +14,7 @@ use larder_store::Store;
 
 use super::BoundedCounts;
 use crate::{
-    cache::{neighbours, survivors::CacheSurvivors},
+    cache::{neighbors, survivors::CacheSurvivors},
     config::ProxyConfig,
     fleet::peers::FleetPeers,
     flight::{rest::TailFetches, table::FlightTable},
@@ -53,11 +53,11 @@ impl Survivors {
         workers: &[Arc<WorkerMetrics>],
     ) -> io::Result<Arc<Self>> {
         let cache = Arc::new(CacheSurvivors::open(config, store)?);
-        // The store puts neighbours into the memory cache. They are decoded with one list of targeted fields for all
+        // The store puts neighbors into the memory cache. They are decoded with one list of targeted fields for all
         // sites.
         let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
         if let Some(store) = store.filter(|_| has_one_list) {
-            neighbours::connect(store, &cache.hot, &config.cache.http.targets);
+            neighbors::connect(store, &cache.hot, &config.cache.http.targets);
         }
         let fleet_peers = FleetPeers::default();
         fleet_peers.set(&config.fleet.log_names());

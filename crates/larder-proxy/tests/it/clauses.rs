@@ -346,14 +346,14 @@ fn client_of_http_1_0_gets_no_interim_response() {
 
 #[test]
 fn variant_is_chosen_by_the_language_that_is_preferred() {
-    let normalised = |config: &mut ProxyConfig| config.cache.http.normalize_language = true;
+    let normalized = |config: &mut ProxyConfig| config.cache.http.normalize_language = true;
     let handle = |received: &Received, _| {
         let languages = received.field("accept-language").unwrap_or_default();
         let tag = if languages.contains("de") { "de" } else { "en" };
         let fields = ["Cache-Control: max-age=60", "Vary: Accept-Language", &format!("Content-Language: {tag}")];
         Reply::ok(&fields, tag)
     };
-    let fixture = Fixture::with(handle, normalised);
+    let fixture = Fixture::with(handle, normalized);
     fixture.get("/", &["Accept-Language: en"]);
     fixture.get("/", &["Accept-Language: en, de"]);
     fixture.get_hit("/", &["Accept-Language: en, de"]);
@@ -362,7 +362,7 @@ fn variant_is_chosen_by_the_language_that_is_preferred() {
         assert_eq!((chosen.is_hit(), chosen.text().as_str()), (true, "de"), "{accepted}");
     }
     assert_eq!(fixture.origin.count(), 2);
-    let fixture = fixture.restart_with(normalised);
+    let fixture = fixture.restart_with(normalized);
     assert!(fixture.get("/", &["Accept-Language: fr;q=0.1, en"]).is_hit(), "the store keeps what leads there");
     for accepted in ["it, de", "it;q=0.9, fr", "de;q=0, it"] {
         assert!(!fixture.get("/", &[&format!("Accept-Language: {accepted}")]).is_hit(), "{accepted}");

@@ -233,7 +233,7 @@ fn client_hello(alpn: &[&str]) -> Vec<u8> {
 
 /// At stake: other protocols and unlisted hosts, which must be neither broken nor inspected.
 #[test]
-fn what_is_not_listed_or_not_tls_is_tunnelled_byte_for_byte() {
+fn what_is_not_listed_or_not_tls_is_tunneled_byte_for_byte() {
     let ours = client_hello(&["h2", "http/1.1"]);
     let imap = client_hello(&["imap"]);
     let odd = [&[0x16, 3, 1, 0, 5][..], b"no hello at all"].concat();
@@ -270,7 +270,7 @@ fn server_that_speaks_first_is_heard() {
 
 /// At stake: programs with their own CAs, for which no retry would succeed.
 #[test]
-fn host_whose_certificate_is_refused_three_times_is_tunnelled() {
+fn host_whose_certificate_is_refused_three_times_is_tunneled() {
     let stage = Stage::new(&["all"]);
     for _ in 0..3 {
         assert!(stage.is_intercepted());
@@ -279,14 +279,14 @@ fn host_whose_certificate_is_refused_three_times_is_tunnelled() {
         // Its alert may still be in transit.
         drop(refusing);
     }
-    eventually("it is tunnelled", || !stage.is_intercepted());
+    eventually("it is tunneled", || !stage.is_intercepted());
     assert_eq!(stage.tls("localhost", &stage.theirs.der).get("/y", &stage.origin.authority()).unwrap().text(), "/y");
     assert!(stage.tls("localhost", &stage.ours).get("/y", "localhost").is_err(), "ours is no longer shown");
 }
 
 /// At stake: clients with their own certificates, which only they can present, must not be locked out.
 #[test]
-fn origin_that_asks_for_a_client_certificate_is_tunnelled_from_then_on() {
+fn origin_that_asks_for_a_client_certificate_is_tunneled_from_then_on() {
     let stage = Stage::with(&["all"], OriginAuthority::sign_asking, |_| {});
     assert!(stage.is_intercepted());
     assert!(!stage.is_intercepted() && !stage.is_intercepted());

@@ -37,7 +37,7 @@ mod long_bodies;
 mod memory_yields;
 mod metrics;
 mod mirrors;
-mod neighbours;
+mod neighbors;
 mod network;
 mod node_differences;
 mod node_tls;

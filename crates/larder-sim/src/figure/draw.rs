@@ -1,6 +1,6 @@
 //! Draws figures as SVG. Widths of texts are those of an embedded font, so that figures look the same everywhere.
 //!
-//! Owns: colours, sizes and axes. Callers decide the content. Invariant: the same figure always gives the same picture.
+//! Owns: colors, sizes and axes. Callers decide the content. Invariant: the same figure always gives the same picture.
 
 use super::{Figure, FigureContent, FigureLine, Hue, Scale, ticks::Ticks};
 use plotters::{
@@ -18,8 +18,8 @@ use std::{
 
 pub(super) const FONT: &str = "larder";
 const SIZE: (u32, u32) = (960, 560);
-/// Colours that people with colour blindness can distinguish (Okabe and Ito, 2008).
-const COLOURS: [RGBColor; 7] = [
+/// Colors that people with color blindness can distinguish (Okabe and Ito, 2008).
+const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -126,19 +126,19 @@ impl Figure {
                 mesh.draw()?;
                 ticks.draw(&area, chart.plotting_area().get_pixel_range())?;
                 for (place, line) in lines.iter().enumerate() {
-                    let colour = line.hue.colour(place);
-                    let style = colour.stroke_width(wide(place, lines.len()));
+                    let color = line.hue.color(place);
+                    let style = color.stroke_width(wide(place, lines.len()));
                     let points = line.points.iter().copied().filter(|point| self.can_show(*point));
                     if line.is_dashed {
                         chart.draw_series(DashedLineSeries::new(points, 6, 5, style))?;
                     } else {
                         chart.draw_series(LineSeries::new(points.clone(), style))?;
-                        // When colours repeat, the dots have another shape.
+                        // When colors repeat, the dots have another shape.
                         let size = wide(place, lines.len()) + 1;
-                        let circle = |point| Circle::new(point, size, colour.filled());
-                        let triangle = |point| TriangleMarker::new(point, 2 * size, colour.filled());
+                        let circle = |point| Circle::new(point, size, color.filled());
+                        let triangle = |point| TriangleMarker::new(point, 2 * size, color.filled());
                         let cross = |point| Cross::new(point, 2 * size, style);
-                        match place / COLOURS.len() {
+                        match place / COLORS.len() {
                             _ if line.points.len() > DOTS_MAX => {}
                             0 => drop(chart.draw_series(points.map(circle))?),
                             1 => drop(chart.draw_series(points.map(triangle))?),
@@ -146,7 +146,7 @@ impl Figure {
                         }
                     }
                     if !line.label.is_empty() {
-                        // An empty series, for the line's colour and name in the legend.
+                        // An empty series, for the line's color and name in the legend.
                         chart
                             .draw_series(LineSeries::new(std::iter::empty::<(f64, f64)>(), style))?
                             .label(&line.label)
@@ -233,12 +233,12 @@ impl Figure {
             let middle = left + wide * (group as f64 + 0.5);
             name_of_bars(area, name, (middle, bottom), wide * 0.94)?;
             for (bar, value) in values.iter().enumerate() {
-                let colour = bar_colour(bar, names.len());
+                let color = bar_color(bar, names.len());
                 let from = left + wide * (group as f64 + 0.12) + bar_wide * bar as f64;
                 let top = bottom - value * high;
                 area.draw(&Rectangle::new(
                     [(from as i32, top as i32), ((from + bar_wide) as i32 - 1, bottom as i32)],
-                    colour.filled(),
+                    color.filled(),
                 ))?;
                 let style = (FONT, 13).into_font().color(&BLACK.mix(0.8));
                 let text = crate::report::number(*value);
@@ -252,32 +252,32 @@ impl Figure {
 }
 
 impl Hue {
-    fn colour(self, place: usize) -> RGBColor {
+    fn color(self, place: usize) -> RGBColor {
         match self {
-            Self::Next => COLOURS[place % COLOURS.len()],
-            Self::Of(place) => COLOURS[place % COLOURS.len()],
-            Self::Grey => PRINTED,
+            Self::Next => COLORS[place % COLORS.len()],
+            Self::Of(place) => COLORS[place % COLORS.len()],
+            Self::Gray => PRINTED,
         }
     }
 }
 
-/// Returns the colour of the line with this index, in HTML notation.
-pub fn colour_of(place: usize) -> String {
-    let RGBColor(red, green, blue) = Hue::Of(place).colour(place);
+/// Returns the color of the line with this index, in HTML notation.
+pub fn color_of(place: usize) -> String {
+    let RGBColor(red, green, blue) = Hue::Of(place).color(place);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Draws the labels of lines with their colours and dots, one below another.
+/// Draws the labels of lines with their colors and dots, one below another.
 fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[FigureLine]) -> DrawResult<B> {
     for (row, (place, line)) in lines.iter().enumerate().filter(|(_, line)| !line.label.is_empty()).enumerate() {
         let middle = 54 + 21 * row as i32;
-        let colour = line.hue.colour(place);
-        let style = colour.stroke_width(2);
+        let color = line.hue.color(place);
+        let style = color.stroke_width(2);
         area.draw(&PathElement::new([(4, middle), (26, middle)], style))?;
         let at = (15, middle);
-        match place / COLOURS.len() {
-            0 => area.draw(&Circle::new(at, 3, colour.filled()))?,
-            1 => area.draw(&TriangleMarker::new(at, 6, colour.filled()))?,
+        match place / COLORS.len() {
+            0 => area.draw(&Circle::new(at, 3, color.filled()))?,
+            1 => area.draw(&TriangleMarker::new(at, 6, color.filled()))?,
             _ => area.draw(&Cross::new(at, 6, style))?,
         }
         let text = (FONT, 15).into_font().color(&BLACK);
@@ -313,13 +313,13 @@ fn name_of_bars<B: DrawingBackend>(
     Ok(())
 }
 
-/// Draws the names of bars with their colours, next to each other above the bars.
+/// Draws the names of bars with their colors, next to each other above the bars.
 fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String]) -> DrawResult<B> {
     let mut left = 118;
     let top = 54;
     let side = 13;
     for (bar, name) in names.iter().enumerate() {
-        area.draw(&Rectangle::new([(left, top), (left + side, top + side)], bar_colour(bar, names.len()).filled()))?;
+        area.draw(&Rectangle::new([(left, top), (left + side, top + side)], bar_color(bar, names.len()).filled()))?;
         let style = (FONT, 15).into_font().color(&BLACK);
         left += side + 6;
         area.draw(&Text::new(name.clone(), (left, top - 1), style.clone()))?;
@@ -328,12 +328,12 @@ fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String]) -> 
     Ok(())
 }
 
-/// Returns the colour of a bar. The first of several bars is the published value.
-fn bar_colour(bar: usize, count: usize) -> RGBColor {
+/// Returns the color of a bar. The first of several bars is the published value.
+fn bar_color(bar: usize, count: usize) -> RGBColor {
     match (bar, count) {
         (0, 2..) => PRINTED,
-        (bar, 2..) => COLOURS[(bar - 1) % COLOURS.len()],
-        (bar, _) => COLOURS[bar % COLOURS.len()],
+        (bar, 2..) => COLORS[(bar - 1) % COLORS.len()],
+        (bar, _) => COLORS[bar % COLORS.len()],
     }
 }
 
@@ -387,7 +387,7 @@ mod tests {
             FigureLine {
                 points: vec![(0.0, 1.0), (2.0, 2.0), (50.0, 3.0)],
                 is_dashed: true,
-                hue: Hue::Grey,
+                hue: Hue::Gray,
                 ..FigureLine::default()
             },
         ];

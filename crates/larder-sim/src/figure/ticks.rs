@@ -6,7 +6,7 @@ use super::{Scale, draw};
 use plotters::{coord::Shift, prelude::*};
 use std::ops::Range;
 
-/// Number of distinct values above which an axis is labelled with powers of ten.
+/// Number of distinct values above which an axis is labeled with powers of ten.
 const COUNT_MAX: usize = 16;
 const GRID: RGBColor = RGBColor(225, 225, 225);
 

@@ -18,7 +18,7 @@ use std::{
 
 const ALIGNMENT_BYTES: u32 = 512;
 
-/// A device on a modelled disk.
+/// A device on a modeled disk.
 pub struct ModelDevice {
     len_bytes: u64,
     state: Mutex<State>,
@@ -169,7 +169,7 @@ mod tests {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let mut ready = |pending| match std::future::Future::poll(std::pin::pin!(pending), &mut context) {
             std::task::Poll::Ready(outcome) => outcome,
-            std::task::Poll::Pending => panic!("a modelled transfer waits"),
+            std::task::Poll::Pending => panic!("a modeled transfer waits"),
         };
         assert!(ready(device.read(0, 512)).unwrap().as_slice().iter().all(|byte| *byte == 0));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

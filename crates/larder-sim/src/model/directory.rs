@@ -1,4 +1,4 @@
-//! The engine's directory in virtual time: files of a modelled file system.
+//! The engine's directory in virtual time: files of a modeled file system.
 //!
 //! A file that is written for the first time is created: looked up, named, given an inode and data. A file that is
 //! written again is kept open by its user: its pages wait in memory and are written later. Owns: the files' bytes and
@@ -19,7 +19,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-/// A directory on a modelled disk.
+/// A directory on a modeled disk.
 pub struct ModelDirectory {
     fragment_bytes: u32,
     state: Mutex<State>,

@@ -150,13 +150,13 @@ impl SeekBed {
 
     /// Returns the reads for each of the objects, if those that were read together with an earlier one are in memory.
     fn page_reads(&mut self, objects: u64) -> f64 {
-        self.store.take_neighbours();
+        self.store.take_neighbors();
         let mut in_memory = HashSet::new();
         let mut reads = 0;
         for key in (0..objects).filter(|key| !key.is_multiple_of(whole("seeks.page_objects"))) {
             if !in_memory.remove(&key) {
                 reads += self.look_up(key).1;
-                in_memory.extend(self.store.take_neighbours().into_iter().map(|(neighbour, _)| neighbour));
+                in_memory.extend(self.store.take_neighbors().into_iter().map(|(neighbor, _)| neighbor));
             }
         }
         reads as f64 / objects as f64

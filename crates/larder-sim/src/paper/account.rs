@@ -6,7 +6,7 @@
 
 use super::{
     beds::{self, BedConstant},
-    catalogue::{CatalogueRow, Entry, Exclusion, rows},
+    catalog::{CatalogRow, Entry, Exclusion, rows},
     history, ranges,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     report::{number, range_text},
 };
 
-/// The papers, by their short names in the catalogue.
+/// The papers, by their short names in the catalog.
 const PAPER_NAMES: [(&str, &str); 5] = [
     ("markatos", "Markatos et al."),
     ("squid", "Performance Issues in Squid"),
@@ -23,8 +23,8 @@ const PAPER_NAMES: [(&str, &str); 5] = [
     ("ucfs", "UCFS"),
 ];
 
-/// A row of the catalogue and its comparison, if it is compared.
-type ComparedRow = (&'static CatalogueRow, Option<Comparison>);
+/// A row of the catalog and its comparison, if it is compared.
+type ComparedRow = (&'static CatalogRow, Option<Comparison>);
 
 /// A claim with its rows.
 struct Claim {
@@ -61,7 +61,7 @@ pub(super) fn account(reports: &[Report]) -> Report {
     account
 }
 
-/// Returns all claims in the order of the catalogue.
+/// Returns all claims in the order of the catalog.
 fn claims(reports: &[Report]) -> Vec<Claim> {
     let line = |report: &str, what: &str| {
         let of_name = reports.iter().find(|known| known.name == Some(report))?;
@@ -130,7 +130,7 @@ fn missed_rows(claims: &[Claim]) -> Table {
     missed.sort_by(|(_, one), (_, other)| other.distance().total_cmp(&one.distance()));
     let mut table = Table::new("Rows that are missed, farthest first", &["row", "paper", "simulated", "ratio"]);
     for (row, line) in missed {
-        let CatalogueRow { id, quantity, unit, .. } = row;
+        let CatalogRow { id, quantity, unit, .. } = row;
         let nearest = line.simulated.clamp(line.paper, line.paper_most);
         let name = format!("{id}: {quantity}, {unit} ({})", line.basis.name());
         table.push(name, vec![nearest, line.simulated, line.ratio()]);

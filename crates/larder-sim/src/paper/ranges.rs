@@ -9,7 +9,7 @@
 use super::{
     Paper, PaperOptions,
     beds::{self, BedConstant},
-    catalogue::{CatalogueRow, Entry, rows},
+    catalog::{CatalogRow, Entry, rows},
     history,
     markatos::KnownRuns,
     varied::{self, VariedScope},
@@ -85,7 +85,7 @@ fn variations() -> &'static [Variation] {
 }
 
 /// Returns the comparison of a row in a variation.
-fn in_variation(row: &CatalogueRow, variation: &Variation) -> Option<Comparison> {
+fn in_variation(row: &CatalogRow, variation: &Variation) -> Option<Comparison> {
     let line = |report: &str, what: &str| variation.lines.get(what).copied().filter(|_| report == variation.report);
     row.compared_as_assumed(line)
 }
@@ -98,14 +98,14 @@ pub(super) fn holds(id: &str) -> bool {
 }
 
 /// Returns whether `row` is met in all variations of its report, of which there are some.
-fn is_held(row: &CatalogueRow) -> bool {
+fn is_held(row: &CatalogRow) -> bool {
     let mut of_report = variations().iter().filter(|variation| report_of(row) == Some(&*variation.report)).peekable();
     let is_met = |variation: &Variation| in_variation(row, variation).is_some_and(|comparison| comparison.is_met());
     of_report.peek().is_some() && of_report.all(is_met)
 }
 
 /// Returns the rows whose line depends on assumed constants, and for which no constant was chosen.
-fn conditional() -> impl Iterator<Item = &'static CatalogueRow> {
+fn conditional() -> impl Iterator<Item = &'static CatalogRow> {
     rows().iter().filter(|row| match row.entry {
         Entry::Compared(reproduction) => reproduction.basis == ComparisonBasis::Conditional,
         Entry::LeftOut(..) => false,
@@ -113,7 +113,7 @@ fn conditional() -> impl Iterator<Item = &'static CatalogueRow> {
 }
 
 /// Returns the variation that is farthest from the printed value, if one misses it.
-fn worst(row: &CatalogueRow) -> Option<Break> {
+fn worst(row: &CatalogRow) -> Option<Break> {
     let compared = variations().iter().filter_map(|variation| {
         let comparison = in_variation(row, variation)?;
         Some(Break { variation, comparison })
@@ -209,12 +209,12 @@ fn vary_report(
 ) -> Vec<Variation> {
     let Some(paper) = report.name.and_then(Paper::named) else { return Vec::new() };
     let of_report = conditional().filter(|row| report_of(row) == report.name);
-    let wanted: BTreeSet<_> = of_report.flat_map(CatalogueRow::lines).collect();
+    let wanted: BTreeSet<_> = of_report.flat_map(CatalogRow::lines).collect();
     let lines = report.comparisons.iter().filter(|line| wanted.contains(&line.what));
     let lines = lines.map(|line| (line.what.clone(), line.simulated)).collect();
     let published = Variation { report: paper.name.to_owned(), constant: UNVARIED.to_owned(), value: 0.0, lines };
     let is_met =
-        |row: &CatalogueRow, variation: &Variation| in_variation(row, variation).is_some_and(|line| line.is_met());
+        |row: &CatalogRow, variation: &Variation| in_variation(row, variation).is_some_and(|line| line.is_met());
     let mut open_rows: Vec<_> = conditional().filter(|row| is_met(row, &published)).collect();
     let mut found = vec![published];
     let [first_seed, other_seed] = OTHER_SEEDS.map(|seed| (SEED_NAME.to_owned(), seed as f64));
@@ -240,7 +240,7 @@ fn vary_report(
 
 /// Simulates a report with one constant at another value. Returns the lines of `open_rows`, and the names of the
 /// constants and machines that were used.
-fn vary(paper: &Paper, constant: &str, value: f64, open_rows: &[&CatalogueRow]) -> (Variation, BTreeSet<String>) {
+fn vary(paper: &Paper, constant: &str, value: f64, open_rows: &[&CatalogRow]) -> (Variation, BTreeSet<String>) {
     let scope = Arc::new(VariedScope::varying(constant, value, open_rows.iter().flat_map(|row| row.lines()).collect()));
     let options = PaperOptions {
         seed: if constant == SEED_NAME { value as u64 } else { SEED },
@@ -276,7 +276,7 @@ fn values_of(used: &BTreeSet<String>) -> Vec<(String, f64)> {
     of_beds.chain(of_machines).collect()
 }
 
-fn report_of(row: &CatalogueRow) -> Option<&'static str> {
+fn report_of(row: &CatalogRow) -> Option<&'static str> {
     match row.entry {
         Entry::Compared(reproduction) => Some(reproduction.report),
         Entry::LeftOut(..) => None,

@@ -285,7 +285,7 @@ fn figures(report: &Report, points: Vec<(f64, f64)>) -> Vec<Figure> {
     };
     let printed = RATES.map(|rate| (rate, line(&format!("{rate}/s: hits")).paper)).to_vec();
     let lines = vec![
-        FigureLine { label: "paper".to_owned(), points: printed, hue: Hue::Grey, ..FigureLine::default() },
+        FigureLine { label: "paper".to_owned(), points: printed, hue: Hue::Gray, ..FigureLine::default() },
         FigureLine { label: "simulated".to_owned(), points, ..FigureLine::default() },
     ];
     let hit_times = Figure {

@@ -1,5 +1,5 @@
 //! ARC (Megiddo and Modha, FAST 2003), by bytes. Objects requested once and objects requested again share the cache. A
-//! request for an object that one part has recently evicted moves the border in favour of that part.
+//! request for an object that one part has recently evicted moves the border in favor of that part.
 
 use super::eviction::Eviction;
 use crate::lists::Lists;
@@ -23,7 +23,7 @@ impl Arc {
         Self { lists: Lists::new(), size_bytes, once_bytes: 0 }
     }
 
-    /// Moves the border in favour of the list that evicted the requested object.
+    /// Moves the border in favor of the list that evicted the requested object.
     fn adapt(&mut self, ghosts: usize, size_bytes: u64) {
         let bytes = |list| self.lists.bytes(list).max(1) as f64;
         let other = if ghosts == ONCE_GHOSTS { AGAIN_GHOSTS } else { ONCE_GHOSTS };

@@ -1,6 +1,6 @@
 //! The measurement of one policy: a trace on a small store, and many entries in a large one.
 //!
-//! Time is not measured, because it would include the machine's noise. Neighbours go to a small cache in memory, as in
+//! Time is not measured, because it would include the machine's noise. Neighbors go to a small cache in memory, as in
 //! the proxy.
 
 use crate::trace::{Object, page, popular_page};
@@ -28,7 +28,7 @@ const GROWTH_BATCH: u64 = 16;
 /// Batches between syncs. Entries that wait to be written would leave holes in the heap, whose number depends on how
 /// busy the machine is.
 const GROWTH_SYNC_BATCHES: u64 = 16;
-const NEIGHBOURS_MAX: usize = 4096;
+const NEIGHBORS_MAX: usize = 4096;
 
 /// The measurements of one policy.
 #[derive(Clone, Debug, Default)]
@@ -198,9 +198,9 @@ async fn insert(store: &Store, object: Object, view: u64, median: f64) {
 fn open(options: &StoreOptions, near: &Near) -> larder_store::Result<Store> {
     let store = Store::open(options.clone())?;
     let near = near.clone();
-    store.set_neighbours(Arc::new(move || {
+    store.set_neighbors(Arc::new(move || {
         let near = near.clone();
-        Box::new(move |neighbour| near.put(neighbour.key.to_vec()))
+        Box::new(move |neighbor| near.put(neighbor.key.to_vec()))
     }));
     Ok(store)
 }
@@ -239,7 +239,7 @@ impl Near {
         if state.keys.insert(key.clone()) {
             state.order.push_back(key);
         }
-        if state.order.len() > NEIGHBOURS_MAX
+        if state.order.len() > NEIGHBORS_MAX
             && let Some(oldest) = state.order.pop_front()
         {
             state.keys.remove(&oldest);

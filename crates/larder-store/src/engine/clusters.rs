@@ -2,7 +2,7 @@
 //!
 //! Owns: the entry table and clusters of one volume, and the order in which they change. Entries of one site go to the
 //! same open cluster, so that they are adjacent. A read brings the whole cluster, and its other entries go to the
-//! neighbours' sink. Nothing is moved on the device.
+//! neighbors' sink. Nothing is moved on the device.
 //!
 //! Invariants: every table is in memory. After a crash it is restored from the last snapshot and the journal of later
 //! changes (`engine::kit::map_checkpoint`); on volumes without a journal, only the snapshot of a clean close restores

@@ -175,7 +175,7 @@ fn bin_and_rest(assumed: &CostAssumptions<'_>, one: fn(f64, f64) -> TransferWork
 /// Returns the useful entries that one read brings in.
 fn useful_entries(policy: &Policy, assumed: &CostAssumptions<'_>) -> f64 {
     let CostAssumptions { tuning, group_size, .. } = *assumed;
-    if !policy.brings_neighbours(tuning) {
+    if !policy.brings_neighbors(tuning) {
         return 1.0;
     }
     let found = match policy.group_read_bytes(tuning) {
@@ -260,7 +260,7 @@ fn insert(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let work = write_work(policy, assumed).and(eviction_work(policy, assumed));
     if policy.index == IndexAxis::SetPlaces {
         // The start of a record with the new entry's tag is read, to see whose it is.
-        return work.and(reads(false_matches(assumed.tuning), RECOGNISED_BYTES));
+        return work.and(reads(false_matches(assumed.tuning), RECOGNIZED_BYTES));
     }
     if policy.index == IndexAxis::RecentSetPlaces {
         // Each new position displaces another one from memory. In a large store, two positions are hardly ever in the
@@ -400,7 +400,7 @@ const LOG_POSITION_BITS: f64 = 32.0;
 const PLACE_WAITING_BYTES: f64 = 40.0;
 const PLACES_BLOCK_BYTES: f64 = 4096.0;
 /// The start of a record, which has its key.
-const RECOGNISED_BYTES: f64 = 4096.0;
+const RECOGNIZED_BYTES: f64 = 4096.0;
 const GROUP_LENGTH_BITS: f64 = 8.0;
 /// 20 bytes in the table, and 4 bytes per list head, with 1.5 list heads per entry.
 const OBJECT_BITS: f64 = 160.0 + 48.0;

@@ -11,7 +11,7 @@ use super::{
     failure::FailureMark,
     health::VolumeHealth,
     loading::LoadWaiters,
-    neighbours::BeginNeighbours,
+    neighbors::BeginNeighbors,
     pending_removals::PendingRemovals,
     pins::PinnedKeys,
     protected_keys::ProtectedKeys,
@@ -56,7 +56,7 @@ pub(crate) struct VolumeBase {
     pub(crate) pending_removals: PendingRemovals,
     /// Keys whose last change may not be durable.
     pub(crate) changed_keys: ChangedKeys,
-    pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
+    pub(crate) begin_neighbors: OnceLock<BeginNeighbors>,
     /// The receiver of evicted entries, if there is one.
     pub(crate) evictions: OnceLock<Arc<EvictionReceiver>>,
     pub(crate) waiting: LoadWaiters,
@@ -95,7 +95,7 @@ impl VolumeBase {
             ),
             pending_removals: PendingRemovals::default(),
             changed_keys: ChangedKeys::default(),
-            begin_neighbours: OnceLock::new(),
+            begin_neighbors: OnceLock::new(),
             evictions: OnceLock::new(),
             waiting: LoadWaiters::default(),
             maintenance_thread: OnceLock::new(),

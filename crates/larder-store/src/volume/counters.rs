@@ -46,9 +46,9 @@ macro_rules! for_each_counter {
             /// Bytes read from the device.
             read_bytes,
             /// Entries read along with a requested one and passed on, such as to a memory cache.
-            neighbours,
+            neighbors,
             /// Bytes of entries read along with a requested one.
-            neighbour_bytes,
+            neighbor_bytes,
             /// Device writes.
             writes,
             /// Bytes written to the device.

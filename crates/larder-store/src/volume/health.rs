@@ -36,7 +36,7 @@ pub(crate) struct VolumeHealth {
     failures_in_a_row: AtomicU32,
     /// When the last failures began and ended.
     failing: Mutex<Option<FailingTime>>,
-    has_neighbours: AtomicBool,
+    has_neighbors: AtomicBool,
     is_out: AtomicBool,
     /// Whether the exclusion of this volume is recorded, so that the next start empties it.
     is_recorded: Arc<AtomicBool>,
@@ -64,7 +64,7 @@ impl VolumeHealth {
     /// Sets `call`, which is called when this volume is excluded and must not block. Also notes that other volumes
     /// share the keys. Only the first call of this function has an effect.
     pub(crate) fn set_on_out(&self, call: impl Fn() + Send + Sync + 'static) {
-        self.has_neighbours.store(true, Ordering::Relaxed);
+        self.has_neighbors.store(true, Ordering::Relaxed);
         let _ = self.on_out.set(Box::new(call));
     }
 
@@ -82,7 +82,7 @@ impl VolumeHealth {
                 let now = now();
                 let (failures, since) = self.note_failure(now);
                 let is_patient =
-                    !self.has_neighbours.load(Ordering::Relaxed) && now.saturating_sub(since) < LONE_PATIENCE;
+                    !self.has_neighbors.load(Ordering::Relaxed) && now.saturating_sub(since) < LONE_PATIENCE;
                 let is_over = failures >= FAILURES_IN_A_ROW_MAX && !is_patient;
                 (is_over && self.exclude(now, false)).then_some(failures)
             }
@@ -197,7 +197,7 @@ mod tests {
         Err(kind.into())
     }
 
-    fn with_neighbours() -> (VolumeHealth, Arc<AtomicU32>) {
+    fn with_neighbors() -> (VolumeHealth, Arc<AtomicU32>) {
         let calls = Arc::new(AtomicU32::new(0));
         let health = VolumeHealth::default();
         let counted = Arc::clone(&calls);
@@ -215,7 +215,7 @@ mod tests {
     /// At stake: a volume that is excluded because of one bad sector, or a dead one that is used forever.
     #[test]
     fn only_failures_in_a_row_take_a_volume_out_and_only_once() {
-        let (health, calls) = with_neighbours();
+        let (health, calls) = with_neighbors();
         let now = || Duration::ZERO;
         for _ in 0..10 {
             assert_eq!(fail(&health, FAILURES_IN_A_ROW_MAX - 1, Duration::ZERO), 0);
@@ -255,7 +255,7 @@ mod tests {
     /// At stake: a repaired disk that is not used, or a dead one that is probed all the time.
     #[test]
     fn a_volume_that_is_out_is_probed_every_second_and_less_often_when_it_fails_again() {
-        let (health, _) = with_neighbours();
+        let (health, _) = with_neighbors();
         let seconds = Duration::from_secs;
         assert!(health.begin_probe(seconds(0), true).is_none() && health.probe_due(seconds(0)).is_none());
         fail(&health, FAILURES_IN_A_ROW_MAX, seconds(0));

@@ -134,7 +134,7 @@ fn a_device_that_holds_something_is_left_alone_until_it_is_formatted() {
 }
 
 #[test]
-fn a_device_really_formatted_by_others_is_recognised() {
+fn a_device_really_formatted_by_others_is_recognized() {
     let Some(device) = LoopDevice::attach() else { return };
     let makers = [
         ("mkfs.ext4", vec!["-q", "-F"], "an ext2, ext3 or ext4 file system"),

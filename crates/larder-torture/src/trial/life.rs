@@ -201,7 +201,7 @@ impl Trial {
         } else {
             Store::open_on(device, &self.options)
         }?;
-        self.neighbours.receive_from(&store, &self.options.clock);
+        self.neighbors.receive_from(&store, &self.options.clock);
         Ok(store)
     }
 

@@ -12,7 +12,7 @@ pub struct Tally {
     /// Entries found, all their bytes correct.
     pub hits: u64,
     /// Entries passed on because they were read along with a requested one.
-    pub neighbours: u64,
+    pub neighbors: u64,
     /// Kills and power losses.
     pub crashes: u64,
     /// Operations that failed, or that the store refused. Allowed when the device fails.
@@ -32,7 +32,7 @@ impl AddAssign for Tally {
         self.operations += other.operations;
         self.lookups += other.lookups;
         self.hits += other.hits;
-        self.neighbours += other.neighbours;
+        self.neighbors += other.neighbors;
         self.crashes += other.crashes;
         self.failures += other.failures;
         self.given_up += other.given_up;
@@ -44,11 +44,10 @@ impl AddAssign for Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operations, lookups, hits, neighbours, crashes, failures, given_up, faults, required, missed } =
-            self;
+        let Self { operations, lookups, hits, neighbors, crashes, failures, given_up, faults, required, missed } = self;
         write!(
             f,
-            "{operations} operations, {lookups} lookups, {hits} hits, {neighbours} neighbours, \
+            "{operations} operations, {lookups} lookups, {hits} hits, {neighbors} neighbors, \
              {required} required hits, {missed} of them missed, {crashes} crashes, {faults} faults, \
              {failures} refused, {given_up} stores given up"
         )

@@ -167,7 +167,7 @@ impl Trial {
     }
 }
 
-/// Returns the hints for an entry of `key`: keys are assigned to sites, and neighbours to groups.
+/// Returns the hints for an entry of `key`: keys are assigned to sites, and neighbors to groups.
 fn hints(key: u64) -> Hints {
     Hints { site: 1 + key % SITE_COUNT, group: 1 + key / 4, ..Hints::default() }
 }

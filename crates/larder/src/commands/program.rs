@@ -150,7 +150,7 @@ fn start_diagnostics() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(output::has_colours(&io::stderr()))
+        .with_ansi(output::has_colors(&io::stderr()))
         .log_internal_errors(false)
         .init();
 }

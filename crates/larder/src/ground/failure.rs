@@ -4,7 +4,7 @@
 //! failure has a help line.
 
 use crate::ground::{
-    output::{has_colours, tell},
+    output::{has_colors, tell},
     size,
 };
 use miette::{Diagnostic, LabeledSpan, MietteHandler, MietteHandlerOpts, NamedSource, Report, SourceCode};
@@ -164,7 +164,7 @@ fn handler() -> MietteHandler {
     let is_terminal = error_output.is_terminal();
     let columns = tcgetwinsize(&error_output).map_or(0, |size| usize::from(size.ws_col));
     let options = MietteHandlerOpts::new().context_lines(2).wrap_lines(is_terminal).break_words(is_terminal);
-    let options = options.color(has_colours(&error_output)).unicode(!is_terminal || is_unicode_terminal());
+    let options = options.color(has_colors(&error_output)).unicode(!is_terminal || is_unicode_terminal());
     options.width(if columns == 0 { COLUMNS } else { columns }).build()
 }
 

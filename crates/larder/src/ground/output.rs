@@ -43,8 +43,8 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Returns whether text on this output may have colours.
-pub(crate) fn has_colours(output: &impl IsTerminal) -> bool {
+/// Returns whether text on this output may have colors.
+pub(crate) fn has_colors(output: &impl IsTerminal) -> bool {
     output.is_terminal() && env::var_os("NO_COLOR").is_none()
 }
 

@@ -86,7 +86,7 @@ fn wrong_word_is_answered_with_the_words_there_are_and_the_command_whose_help_to
             &["exec", "--summary", "xml", "true"][..],
             &["--summary: unknown value: `xml`", "text, json", "larder exec --help"][..],
         ),
-        (&["ls", "--sort", "colour"], &["--sort: unknown value: `colour`", "size, age, hits", "larder ls --help"]),
+        (&["ls", "--sort", "color"], &["--sort: unknown value: `color`", "size, age, hits", "larder ls --help"]),
         (
             &["completions", "tcsh"],
             &["unknown value: `tcsh`", "bash, elvish, fish, powershell, zsh", "larder completions --help"],

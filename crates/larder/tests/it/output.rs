@@ -1,4 +1,4 @@
-//! At stake: the behaviour of a command whose output cannot be written, because the reader has closed the pipe or the
+//! At stake: the behavior of a command whose output cannot be written, because the reader has closed the pipe or the
 //! disk is full.
 
 use crate::{

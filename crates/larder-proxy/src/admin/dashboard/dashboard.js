@@ -220,9 +220,9 @@ function disks(now) {
 
 function memoryParts(now) {
   const all = now.memory.reduce((sum, part) => sum + part.count, 0) || 1;
-  const colour = (at) => ({ background: `var(--p${(at % 7) + 1})` });
-  const stack = make("div", { class: "stack", role: "img", "aria-label": `memory, ${memory(all)} in all` }, ...now.memory.map((part, at) => make("div", { style: { ...colour(at), width: `${(100 * part.count) / all}%` } })));
-  const parts = now.memory.map((part, at) => make("li", {}, make("span", { class: "key", style: colour(at) }), PARTS[part.name] || part.name, make("b", {}, memory(part.count))));
+  const color = (at) => ({ background: `var(--p${(at % 7) + 1})` });
+  const stack = make("div", { class: "stack", role: "img", "aria-label": `memory, ${memory(all)} in all` }, ...now.memory.map((part, at) => make("div", { style: { ...color(at), width: `${(100 * part.count) / all}%` } })));
+  const parts = now.memory.map((part, at) => make("li", {}, make("span", { class: "key", style: color(at) }), PARTS[part.name] || part.name, make("b", {}, memory(part.count))));
   put("memory", make("p", { class: "quiet" }, `${memory(all)} in all, ${plural(now.metrics.larder_memory_cache_entries, "object", "objects")} in memory`), stack, make("ul", { class: "parts" }, ...parts));
 }
 

@@ -170,7 +170,7 @@ mod tests {
 
     /// At stake: on a busy machine, a client's first bytes arrive late, and its host must be cached even then.
     #[tokio::test]
-    async fn silent_client_is_waited_for_on_ports_of_https_and_tunnelled_on_others() {
+    async fn silent_client_is_waited_for_on_ports_of_https_and_tunneled_on_others() {
         assert_eq!([443, 8443, 22, 9418].map(silence_limit), [None, None, Some(SILENCE), Some(SILENCE)]);
         let (mut near, mut far) = tokio::io::duplex(64 << 10);
         let at_once = Some(Duration::ZERO);

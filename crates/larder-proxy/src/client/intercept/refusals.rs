@@ -1,5 +1,5 @@
 //! Remembers clients that refused a certificate. After a few refusals, a client's connections to that host are
-//! tunnelled for a while.
+//! tunneled for a while.
 //!
 //! Owns: the table of refusals. Invariants: one client's refusals do not affect other clients. The table is bounded.
 //! When it is full, the oldest refusal of the client with the most refusals is dropped.
@@ -44,7 +44,7 @@ impl ClientRefusals {
         Some(count)
     }
 
-    /// Returns whether a client refused a host's certificate so often that its connections there are tunnelled.
+    /// Returns whether a client refused a host's certificate so often that its connections there are tunneled.
     pub(super) fn is_let_through(&self, client: IpAddr, host: &str, now: Instant) -> bool {
         let table = self.0.lock().ignore_poison();
         table
@@ -70,9 +70,9 @@ impl HostRefusals {
     }
 }
 
-/// Refusals after which a host's connections are tunnelled.
+/// Refusals after which a host's connections are tunneled.
 pub(super) const REFUSAL_COUNT_MAX: u32 = 3;
-/// Time for which connections are tunnelled, and for which refusals are remembered.
+/// Time for which connections are tunneled, and for which refusals are remembered.
 pub(super) const LET_THROUGH_FOR: Duration = Duration::from_hours(1);
 /// Most pairs of a client and a host that are remembered.
 const COUNT_MAX: usize = 1024;

@@ -36,7 +36,7 @@ struct SensitivityCase {
 }
 
 impl SensitivityCase {
-    fn labelled(label: &'static str) -> Self {
+    fn labeled(label: &'static str) -> Self {
         Self { label, ..Self::default() }
     }
 
@@ -104,30 +104,27 @@ fn table(
 /// Creates the table of the rise of STREAM and STREAM-PACK from 71% to 95% utilization.
 pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
-        SensitivityCase::labelled("as above"),
-        SensitivityCase { counts_slots: true, ..SensitivityCase::labelled("utilization of slots instead of bytes") },
-        SensitivityCase {
-            counts_memory_hits: true,
-            ..SensitivityCase::labelled("hits in memory are uses on the disk")
-        },
-        SensitivityCase { changed_share: Some(0.10), ..SensitivityCase::labelled("10% new versions instead of 3") },
-        SensitivityCase { reads_nothing_ahead: true, ..SensitivityCase::labelled("no read-ahead") },
-        SensitivityCase { begins_full: true, ..SensitivityCase::labelled("begins full: the second million") },
-        SensitivityCase { victims: Some(Victims::Documents(1.0)), ..SensitivityCase::labelled("any document goes") },
+        SensitivityCase::labeled("as above"),
+        SensitivityCase { counts_slots: true, ..SensitivityCase::labeled("utilization of slots instead of bytes") },
+        SensitivityCase { counts_memory_hits: true, ..SensitivityCase::labeled("hits in memory are uses on the disk") },
+        SensitivityCase { changed_share: Some(0.10), ..SensitivityCase::labeled("10% new versions instead of 3") },
+        SensitivityCase { reads_nothing_ahead: true, ..SensitivityCase::labeled("no read-ahead") },
+        SensitivityCase { begins_full: true, ..SensitivityCase::labeled("begins full: the second million") },
+        SensitivityCase { victims: Some(Victims::Documents(1.0)), ..SensitivityCase::labeled("any document goes") },
         SensitivityCase {
             victims: Some(Victims::Documents(OLDEST)),
-            ..SensitivityCase::labelled("any of the oldest tenth goes")
+            ..SensitivityCase::labeled("any of the oldest tenth goes")
         },
         SensitivityCase {
             victims: Some(Victims::Documents(OLDEST)),
             begins_full: true,
-            ..SensitivityCase::labelled("begins full, and any of the oldest tenth goes")
+            ..SensitivityCase::labeled("begins full, and any of the oldest tenth goes")
         },
         SensitivityCase {
             victims: Some(Victims::Documents(OLDEST)),
             begins_full: true,
             reads_nothing_ahead: true,
-            ..SensitivityCase::labelled("the same, and no read-ahead")
+            ..SensitivityCase::labeled("the same, and no read-ahead")
         },
     ];
     let subject = |row, utilization_percent| Subject { row, buffers: None, utilization_percent };
@@ -141,24 +138,24 @@ pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
 /// Creates the table of the gain of 128 locality buffers at 71% and 76% utilization.
 pub(super) fn of_figure_8(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
-        SensitivityCase::labelled("as above"),
-        SensitivityCase { counts_slots: true, ..SensitivityCase::labelled("utilization of slots instead of bytes") },
-        SensitivityCase { reads_nothing_ahead: true, ..SensitivityCase::labelled("no read-ahead") },
-        SensitivityCase { begins_full: true, ..SensitivityCase::labelled("begins full: the second million") },
-        SensitivityCase { victims: Some(Victims::Documents(1.0)), ..SensitivityCase::labelled("any document goes") },
+        SensitivityCase::labeled("as above"),
+        SensitivityCase { counts_slots: true, ..SensitivityCase::labeled("utilization of slots instead of bytes") },
+        SensitivityCase { reads_nothing_ahead: true, ..SensitivityCase::labeled("no read-ahead") },
+        SensitivityCase { begins_full: true, ..SensitivityCase::labeled("begins full: the second million") },
+        SensitivityCase { victims: Some(Victims::Documents(1.0)), ..SensitivityCase::labeled("any document goes") },
         SensitivityCase {
             victims: Some(Victims::Pages(1.0)),
-            ..SensitivityCase::labelled("any page goes, with all its documents")
+            ..SensitivityCase::labeled("any page goes, with all its documents")
         },
         SensitivityCase {
             victims: Some(Victims::Pages(1.0)),
             begins_full: true,
-            ..SensitivityCase::labelled("begins full, and any page goes")
+            ..SensitivityCase::labeled("begins full, and any page goes")
         },
         SensitivityCase {
             victims: Some(Victims::Pages(OLDEST)),
             begins_full: true,
-            ..SensitivityCase::labelled("begins full, and any page of the oldest tenth goes")
+            ..SensitivityCase::labeled("begins full, and any page of the oldest tenth goes")
         },
     ];
     let subject = |buffers: Option<u64>, utilization_percent| {

@@ -164,9 +164,9 @@ mod tests {
     use crate::{KnownRuns, Paper};
 
     /// At stake: the claim that the shipping policies behave like the paper's. Runs the policies of Table 2 with one
-    /// file on a tenth of the paper's operations; neighbours must be in the right order.
+    /// file on a tenth of the paper's operations; neighbors must be in the right order.
     #[test]
-    fn neighbours_in_table_2_stand_on_the_right_sides() {
+    fn neighbors_in_table_2_stand_on_the_right_sides() {
         let known = [KnownRuns::default(), KnownRuns::default()];
         let options = PaperOptions {
             seed: 11,

@@ -57,7 +57,7 @@ pub(crate) struct ClusterTable<F> {
 struct ClusterLine<F> {
     sequence: u32,
     first: Option<F>,
-    /// The neighbours in the order of use.
+    /// The neighbors in the order of use.
     newer: u32,
     older: u32,
     live_sectors: u16,

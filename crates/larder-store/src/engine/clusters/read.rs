@@ -1,7 +1,7 @@
-//! The read side of `ucfs`: reads a whole cluster for one entry, and offers its other entries to the neighbours' sink.
+//! The read side of `ucfs`: reads a whole cluster for one entry, and offers its other entries to the neighbors' sink.
 //!
 //! Invariant: a cluster is trusted only if its directory has the expected sequence. A record is trusted only if it is
-//! whole and of that sequence. For a neighbour, the head is checked here, and the body when it is read. Cost: one read
+//! whole and of that sequence. For a neighbor, the head is checked here, and the body when it is read. Cost: one read
 //! of a cluster; for a long entry, of its clusters up to the end of the entry.
 
 use super::{ClustersEngine, entries::EntryPlace, layout::ClusterPlace};
@@ -98,11 +98,11 @@ impl ClustersEngine {
         pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
     }
 
-    /// Notes the use of a cluster and, if its bytes were read, offers its other entries to the neighbours' sink. The
+    /// Notes the use of a cluster and, if its bytes were read, offers its other entries to the neighbors' sink. The
     /// entries come from the cluster's chain, which is in adjacent memory. Looking up each entry of the directory would
     /// access random places of the table.
     fn touch_cluster(&self, (asked, sequence): FoundInCluster, bytes: Option<Bytes>) {
-        let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbours()?)));
+        let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbors()?)));
         let mut present: Vec<(KeyHash, EntryPlace)> = Vec::new();
         {
             let mut state = self.lock();
@@ -119,8 +119,8 @@ impl ClustersEngine {
             let Some(record) = record_at(&bytes, place) else { continue };
             let Ok(decoded) = DecodedRecord::decode(self.volume.id, &record) else { continue };
             let is_it = decoded.meta.hash.key_hash() == key_hash && decoded.meta.sequence == sequence;
-            if is_it && let Some(neighbour) = self.volume.neighbour(record, decoded) {
-                sink(neighbour);
+            if is_it && let Some(neighbor) = self.volume.neighbor(record, decoded) {
+                sink(neighbor);
             }
         }
     }

@@ -7,7 +7,7 @@ use super::{
     index::{IndexSlot, InsertOutcome, LogIndex, SizeClass, SlotMatches},
     layout::{AppendRole, AppendedRecord, LogState, LogTransfer, LostRecord, MovedRecord, place_after},
     parts::ClientAppender,
-    read::{RecognisedEntries, RecordAge},
+    read::{RecognizedEntries, RecordAge},
 };
 use crate::{
     Hints, Result,
@@ -24,13 +24,13 @@ use crate::{
 use std::{io, sync::Arc, task::Waker};
 
 /// Number of times an append looks up its key's slots again because other tasks changed them.
-const RECOGNISED_MAX: u32 = 4;
+const RECOGNIZED_MAX: u32 = 4;
 
 /// The condition of an append, and the entries it replaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppendCondition<'a> {
     /// All slots that may be the key's have been identified; the key's own are replaced.
-    Recognised(&'a RecognisedEntries),
+    Recognized(&'a RecognizedEntries),
     /// The key's entry is still the one at this place; it is replaced.
     StillAt(Sector),
     /// As `StillAt`, for an entry that reclaim writes again: it starts with these hits.
@@ -48,7 +48,7 @@ pub(super) enum AppendAttempt {
     /// Nothing was appended: the key's entry has changed.
     Changed,
     /// Nothing was appended: a slot may be the key's or another's.
-    Unrecognised,
+    Unrecognized,
     /// Nothing was appended: this many bytes of the body must be appended first, as a part.
     InParts(u64),
 }
@@ -79,7 +79,7 @@ impl LogEngine {
         let appended = if beside {
             match self.append_if(&mut record, AppendCondition::Beside).await? {
                 AppendAttempt::Appended(appended) => Some(appended),
-                AppendAttempt::Changed | AppendAttempt::Unrecognised | AppendAttempt::InParts(_) => {
+                AppendAttempt::Changed | AppendAttempt::Unrecognized | AppendAttempt::InParts(_) => {
                     unreachable!("a removal next to its entry has no condition, and no body")
                 }
             }
@@ -101,14 +101,14 @@ impl LogEngine {
         let key_hash = hash.key_hash();
         let is_older = |other: Sector| self.age(other) < end;
         let older = self.index.peek(key_hash).iter().filter(|slot| is_older(slot.position)).collect();
-        let recognised = self.recognise_among(hash, &older).await;
+        let recognized = self.recognize_among(hash, &older).await;
         // No segment is reused while the log is locked, so the records read are still the older ones.
         let log = self.lock_log();
-        for &unreadable in recognised.unreadable.iter().filter(|&&unreadable| is_older(unreadable)) {
+        for &unreadable in recognized.unreadable.iter().filter(|&&unreadable| is_older(unreadable)) {
             self.forget_through(key_hash, unreadable);
         }
         let its_own = Some(end.position).filter(|&position| self.age(position) == end);
-        let own: Vec<_> = recognised.own.into_iter().filter(|&own| is_older(own)).chain(its_own).collect();
+        let own: Vec<_> = recognized.own.into_iter().filter(|&own| is_older(own)).chain(its_own).collect();
         self.index.remove(key_hash, &own);
         drop(log);
     }
@@ -124,7 +124,7 @@ impl LogEngine {
         Ok(if let AppendAttempt::Appended(appended) = attempt { Some(appended) } else { None })
     }
 
-    /// Appends a record that is not divided here, as [`Self::append`] does. Never returns `Unrecognised`.
+    /// Appends a record that is not divided here, as [`Self::append`] does. Never returns `Unrecognized`.
     pub(super) async fn append_undivided(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
@@ -133,22 +133,22 @@ impl LogEngine {
         self.check_begun()?;
         let hash = record.meta.hash;
         let by_address = record.meta.kind == RecordKind::Tombstone && self.index.removes_by_address();
-        let mut recognised = match still_at {
-            Some(_) => RecognisedEntries::default(),
-            None if by_address => RecognisedEntries::all_own(&self.index.peek(hash.key_hash())),
-            None => self.recognise(hash).await,
+        let mut recognized = match still_at {
+            Some(_) => RecognizedEntries::default(),
+            None if by_address => RecognizedEntries::all_own(&self.index.peek(hash.key_hash())),
+            None => self.recognize(hash).await,
         };
         for round in 1.. {
-            let condition = still_at.map_or(AppendCondition::Recognised(&recognised), AppendCondition::StillAt);
+            let condition = still_at.map_or(AppendCondition::Recognized(&recognized), AppendCondition::StillAt);
             match self.append_if(record, condition).await? {
                 attempt @ (AppendAttempt::Appended(_) | AppendAttempt::Changed | AppendAttempt::InParts(_)) => {
                     return Ok(attempt);
                 }
-                AppendAttempt::Unrecognised if round < RECOGNISED_MAX && !by_address => {
-                    recognised = self.recognise(hash).await;
+                AppendAttempt::Unrecognized if round < RECOGNIZED_MAX && !by_address => {
+                    recognized = self.recognize(hash).await;
                 }
-                AppendAttempt::Unrecognised => {
-                    recognised = RecognisedEntries::all_own(&self.index.peek(hash.key_hash()))
+                AppendAttempt::Unrecognized => {
+                    recognized = RecognizedEntries::all_own(&self.index.peek(hash.key_hash()))
                 }
             }
         }
@@ -210,18 +210,18 @@ impl LogEngine {
             }
             // A slot added since the caller read the records may be the key's own. Appending now could leave two
             // entries of one key.
-            AppendCondition::Recognised(recognised)
-                if self.index.holds_false_matches() && !recognised.covers(&matches) =>
+            AppendCondition::Recognized(recognized)
+                if self.index.holds_false_matches() && !recognized.covers(&matches) =>
             {
-                return Ok(AppendAttempt::Unrecognised);
+                return Ok(AppendAttempt::Unrecognized);
             }
             AppendCondition::StillAt(_)
             | AppendCondition::Reinserted { .. }
-            | AppendCondition::Recognised(_)
+            | AppendCondition::Recognized(_)
             | AppendCondition::Beside
             | AppendCondition::Part => {}
         }
-        let is_newcomer = matches!(condition, AppendCondition::Recognised(_) | AppendCondition::Part)
+        let is_newcomer = matches!(condition, AppendCondition::Recognized(_) | AppendCondition::Part)
             && self.is_newcomer(&log, record, &matches);
         let appender = if appender == AppendRole::Client && is_newcomer { AppendRole::Newcomer } else { appender };
         // The caller appends a part first and comes back. Under one lock, a long body would stop all other commits.
@@ -293,18 +293,18 @@ impl LogEngine {
             _ if self.volume.pins.contains(key_hash) => IndexSlot::HITS_MAX,
             // An entry that gets a new head was requested, and its body may be on probation, where one hit saves it.
             AppendCondition::StillAt(_) => 1,
-            AppendCondition::Recognised(_) | AppendCondition::Beside | AppendCondition::Part => 0,
+            AppendCondition::Recognized(_) | AppendCondition::Beside | AppendCondition::Part => 0,
         };
         let slot = IndexSlot { position: appended.position, size, hits, short_lived: appended.short_lived };
         let present = |&position: &Sector| place_after(moves, position);
         let replaced: Vec<Sector> = match &condition {
             AppendCondition::StillAt(from) | AppendCondition::Reinserted { from, .. } => vec![present(from)],
             AppendCondition::Beside | AppendCondition::Part => Vec::new(),
-            AppendCondition::Recognised(recognised) => {
+            AppendCondition::Recognized(recognized) => {
                 // An unreadable record may be an older one of this key. If its slot stayed, it could resurface once it
                 // is readable again.
-                recognised.unreadable.iter().for_each(|position| _ = self.forget_through(key_hash, present(position)));
-                recognised.own.iter().map(present).collect()
+                recognized.unreadable.iter().for_each(|position| _ = self.forget_through(key_hash, present(position)));
+                recognized.own.iter().map(present).collect()
             }
         };
         if record.meta.kind == RecordKind::Tombstone && !matches!(condition, AppendCondition::Beside) {

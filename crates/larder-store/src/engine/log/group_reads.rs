@@ -6,7 +6,7 @@
 //! a read, and the scan of its bytes. Does not: decide which entries form a group, or keep them.
 //!
 //! Invariant: a record is passed on only if it is a whole entry of the segment's present use and the newest one of its
-//! address. Cost: a copy of the requested record and of each neighbour, so that none keeps the memory of the whole
+//! address. Cost: a copy of the requested record and of each neighbor, so that none keeps the memory of the whole
 //! read. Source: HashCache (NSDI 2009), grouped prefetch; docs/rfcs/0013-groups-in-log.md.
 
 use super::{LogEngine, index::IndexSlot};
@@ -31,7 +31,7 @@ struct FollowingRecord {
 
 impl LogEngine {
     /// Returns how many sectors the read of `slot` takes at least, so that it finds other records of its group. Returns
-    /// 0 if only the record is read: groups are off, nobody receives neighbours, or the record is as long.
+    /// 0 if only the record is read: groups are off, nobody receives neighbors, or the record is as long.
     pub(super) fn group_read_sectors(&self, slot: &IndexSlot, extent: ReadExtent) -> u64 {
         if extent == ReadExtent::Key || !self.reads_on() {
             return 0;
@@ -42,7 +42,7 @@ impl LogEngine {
 
     /// Returns whether reads of short entries go on behind them.
     pub(super) fn reads_on(&self) -> bool {
-        self.volume.group_read_bytes() > 0 && self.volume.begin_neighbours.get().is_some()
+        self.volume.group_read_bytes() > 0 && self.volume.begin_neighbors.get().is_some()
     }
 
     /// Passes on the entries of `first`'s group among the records behind it. `first` is at `position` and at the start
@@ -62,7 +62,7 @@ impl LogEngine {
 
     /// Passes on the entries of `first`'s group in `bytes`, which were read from `start_bytes` of the volume on.
     fn hand_over_group_of(&self, first: &DecodedRecord, start_bytes: u64, bytes: &Bytes) {
-        let Some(sink) = self.volume.neighbours() else { return };
+        let Some(sink) = self.volume.neighbors() else { return };
         let mut end = self.end_of(0, first);
         while let Some(FollowingRecord { at, position, decoded }) = self.record_behind(start_bytes, end, bytes) {
             assert!(at >= end, "a record begins behind the one before it");
@@ -72,7 +72,7 @@ impl LogEngine {
             let is_whole = meta.kind == RecordKind::Entry && at + len_bytes <= bytes.len();
             if is_whole && meta.group == first.meta.group && self.is_newest_slot(meta.hash.key_hash(), position) {
                 let record = Bytes::copy_from_slice(&bytes[at..at + len_bytes]);
-                self.volume.neighbour(record, decoded).into_iter().for_each(&sink);
+                self.volume.neighbor(record, decoded).into_iter().for_each(&sink);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Groups: passes the entries that follow a record just read to the store's sink for neighbours.
+//! Groups: passes the entries that follow a record just read to the store's sink for neighbors.
 //!
 //! Invariant: an entry is passed on only if its head is verified and it is the newest one of its address. Cost: a copy
-//! of each neighbour, so that none keeps the memory of the whole read. Source: HashCache (NSDI 2009), Log.
+//! of each neighbor, so that none keeps the memory of the whole read. Source: HashCache (NSDI 2009), Log.
 
 use super::{
     LogEngine,
@@ -33,7 +33,7 @@ impl LogEngine {
         if first.meta.group == 0 || !first.body_is_here() || at >= bytes.len() as u64 {
             return;
         }
-        let Some(sink) = self.volume.neighbours() else { return };
+        let Some(sink) = self.volume.neighbors() else { return };
         while at < bytes.len() as u64 {
             let record = bytes.slice(at as usize..);
             let Ok(decoded) = DecodedRecord::decode(self.volume.id, &record) else { return };
@@ -48,7 +48,7 @@ impl LogEngine {
             }
             if self.is_newest_slot(meta.hash.key_hash(), position) {
                 let record = Bytes::copy_from_slice(&record[..decoded.len_bytes()]);
-                self.volume.neighbour(record, decoded).into_iter().for_each(&sink);
+                self.volume.neighbor(record, decoded).into_iter().for_each(&sink);
             }
         }
     }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// Sectors that [`ReadExtent::Front`] reads of a long entry.
 const FRONT_SECTORS: u64 = 32;
 /// Sectors read of a record to recognize its key: one block.
-pub(super) const RECOGNISED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
+pub(super) const RECOGNIZED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
 /// The age of a record relative to others: the use of its segment, and its place in that segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,14 +53,14 @@ type Found = (Sector, Bytes, DecodedRecord);
 
 /// The entries that may be a key's, sorted by what their records show.
 #[derive(Debug, Default)]
-pub(super) struct RecognisedEntries {
+pub(super) struct RecognizedEntries {
     pub(super) own: Vec<Sector>,
     others: Vec<Sector>,
     /// Positions whose records cannot be read, so that their keys are unknown.
     pub(super) unreadable: Vec<Sector>,
 }
 
-impl RecognisedEntries {
+impl RecognizedEntries {
     /// Returns whether the record of every slot was read.
     pub(super) fn covers(&self, matches: &SlotMatches) -> bool {
         let known = |position| [&self.own, &self.others, &self.unreadable].iter().any(|list| list.contains(&position));
@@ -172,31 +172,31 @@ impl LogEngine {
     }
 
     /// Reads the records of all slots that may be a key's, and finds out which are.
-    pub(super) async fn recognise(&self, hash: FullHash) -> RecognisedEntries {
+    pub(super) async fn recognize(&self, hash: FullHash) -> RecognizedEntries {
         if !self.index.holds_false_matches() {
-            return RecognisedEntries::default();
+            return RecognizedEntries::default();
         }
-        self.recognise_among(hash, &self.index.peek(hash.key_hash())).await
+        self.recognize_among(hash, &self.index.peek(hash.key_hash())).await
     }
 
-    /// As [`Self::recognise`], for these slots only.
-    pub(super) async fn recognise_among(&self, hash: FullHash, matches: &SlotMatches) -> RecognisedEntries {
-        let mut recognised = RecognisedEntries::default();
+    /// As [`Self::recognize`], for these slots only.
+    pub(super) async fn recognize_among(&self, hash: FullHash, matches: &SlotMatches) -> RecognizedEntries {
+        let mut recognized = RecognizedEntries::default();
         for slot in matches.iter() {
-            match self.read_front(hash.key_hash(), slot, RECOGNISED_SECTORS).await {
-                Ok(Some((_, decoded))) if decoded.meta.hash == hash => recognised.own.push(slot.position),
-                Ok(Some(_)) => recognised.others.push(slot.position),
-                Ok(None) | Err(_) => recognised.unreadable.push(slot.position),
+            match self.read_front(hash.key_hash(), slot, RECOGNIZED_SECTORS).await {
+                Ok(Some((_, decoded))) if decoded.meta.hash == hash => recognized.own.push(slot.position),
+                Ok(Some(_)) => recognized.others.push(slot.position),
+                Ok(None) | Err(_) => recognized.unreadable.push(slot.position),
             }
         }
-        recognised
+        recognized
     }
 
     /// Returns whether no record of this key newer than the one at `position` is known.
     pub(super) async fn is_newest(&self, hash: FullHash, position: Sector) -> bool {
         let matches = self.index.peek(hash.key_hash());
         for slot in matches.iter().filter(|slot| self.age(slot.position) > self.age(position)) {
-            match self.read_front(hash.key_hash(), slot, RECOGNISED_SECTORS).await {
+            match self.read_front(hash.key_hash(), slot, RECOGNIZED_SECTORS).await {
                 Ok(Some((_, decoded))) if decoded.meta.hash != hash => {}
                 _ => return false,
             }
@@ -243,7 +243,7 @@ impl LogEngine {
     ) -> Result<Option<(Bytes, DecodedRecord)>> {
         let wanted_sectors = match extent {
             ReadExtent::Whole => slot.size.sectors(),
-            ReadExtent::Key => RECOGNISED_SECTORS,
+            ReadExtent::Key => RECOGNIZED_SECTORS,
             ReadExtent::Front if self.reads_groups() => slot.size.sectors(),
             ReadExtent::Front => FRONT_SECTORS,
         };

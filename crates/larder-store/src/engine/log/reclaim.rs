@@ -13,7 +13,7 @@ use super::{
     index::{IndexSlot, LogIndex},
     listing,
     parts::ReclaimAppender,
-    read::RECOGNISED_SECTORS,
+    read::RECOGNIZED_SECTORS,
 };
 use crate::{
     LogRow, Reader,
@@ -215,7 +215,7 @@ impl LogEngine {
     /// Returns the length of a slot's entry if its body, or one of its parts, is in a record of the segment that is not
     /// the entry's own.
     async fn len_of_entry_with_body_in(&self, segment: SegmentId, key_hash: KeyHash, slot: IndexSlot) -> Option<u32> {
-        let (record, decoded) = self.read_front(key_hash, slot, RECOGNISED_SECTORS).await.ok().flatten()?;
+        let (record, decoded) = self.read_front(key_hash, slot, RECOGNIZED_SECTORS).await.ok().flatten()?;
         let sequence = self.segments.sequence(segment);
         let is_here = |place: BodyElsewhere| {
             let sector = Sector(place.offset_bytes / SECTOR_BYTES);

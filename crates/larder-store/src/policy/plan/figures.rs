@@ -1,7 +1,7 @@
 //! The measured figures of a device, as data, and interpolation between them.
 //!
 //! Owns: the figures and the interpolation. Measuring is elsewhere. Invariant: an interpolated rate lies between those
-//! of the neighbouring points. Beyond the last point, time grows with the bytes.
+//! of the neighboring points. Beyond the last point, time grows with the bytes.
 
 /// Lengths of the measured random reads, in bytes.
 pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10, 128 << 10];

@@ -157,15 +157,15 @@ fn setmem_forgets_what_was_used_least_recently_and_set_what_was_written_first() 
     for (row, kept) in [("hashcache-setmem", 0.85..1.01), ("hashcache-set", 0.0..0.6)] {
         let bench = Bench::new(row);
         let bins = bench.store.stats().entries_max;
-        let favourites = bins / 8;
-        bench.fill(0..favourites, |_| 100);
+        let favorites = bins / 8;
+        bench.fill(0..favorites, |_| 100);
         for round in 1..=12 {
             // A popular entry takes one of eight ways on average; between two of its uses, a few others are inserted.
             let first = round * 1_000_000;
             bench.fill(first..first + bins / 8, |_| 100);
-            bench.count(0..favourites);
+            bench.count(0..favorites);
         }
-        let share = bench.count(0..favourites).0 as f64 / favourites as f64;
+        let share = bench.count(0..favorites).0 as f64 / favorites as f64;
         assert!(kept.contains(&share), "{row}: {share}");
     }
 }
@@ -439,7 +439,7 @@ fn what_the_log_overwrote_is_a_miss_without_a_read() {
 
 #[test]
 fn a_group_comes_with_one_read_at_its_first_entry() {
-    use larder_store::NeighbourEntry;
+    use larder_store::NeighborEntry;
     use std::sync::Mutex;
     // With segments of 2 MiB, all pages fit one unit.
     let policy = Policy::named("hashcache-log").unwrap();
@@ -447,9 +447,9 @@ fn a_group_comes_with_one_read_at_its_first_entry() {
         Bench::with(StoreOptions { policy, segment_size_bytes: Some(2 << 20), identity_seed: Some(1), ..options() });
     let received = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&received);
-    bench.store.set_neighbours(Arc::new(move || {
+    bench.store.set_neighbors(Arc::new(move || {
         let sink = Arc::clone(&sink);
-        Box::new(move |neighbour: NeighbourEntry| sink.lock().unwrap().push((neighbour.key.to_vec(), neighbour.reader)))
+        Box::new(move |neighbor: NeighborEntry| sink.lock().unwrap().push((neighbor.key.to_vec(), neighbor.reader)))
     }));
     (1..=10).for_each(|page| insert_page(&bench, page, SHORT));
     block_on(bench.store.sync()).unwrap();
@@ -473,13 +473,13 @@ fn a_group_comes_with_one_read_at_its_first_entry() {
     assert_eq!(bench.store.stats().corrupt, 0);
 }
 
-/// Passes neighbours to a list of keys, as a memory cache would keep them.
-fn note_neighbours(store: &Store) -> Arc<std::sync::Mutex<Vec<Vec<u8>>>> {
+/// Passes neighbors to a list of keys, as a memory cache would keep them.
+fn note_neighbors(store: &Store) -> Arc<std::sync::Mutex<Vec<Vec<u8>>>> {
     let noted = Arc::new(std::sync::Mutex::new(Vec::new()));
     let sink = Arc::clone(&noted);
-    store.set_neighbours(Arc::new(move || {
+    store.set_neighbors(Arc::new(move || {
         let sink = Arc::clone(&sink);
-        Box::new(move |neighbour: larder_store::NeighbourEntry| sink.lock().unwrap().push(neighbour.key.to_vec()))
+        Box::new(move |neighbor: larder_store::NeighborEntry| sink.lock().unwrap().push(neighbor.key.to_vec()))
     }));
     noted
 }
@@ -510,7 +510,7 @@ fn pages_that_came_at_once_cost_two_reads_each_at_most_also_after_a_stop_and_a_k
         }
         block_on(bench.store.sync()).unwrap();
         for round in ["running", "started again"] {
-            let noted = note_neighbours(&bench.store);
+            let noted = note_neighbors(&bench.store);
             let before = bench.store.stats().reads;
             for page in 1..=PAGES {
                 noted.lock().unwrap().clear();
@@ -562,7 +562,7 @@ fn pages_that_take_ten_seconds_cost_one_read_and_a_half_at_most_also_after_a_sto
         view_pages(&bench, 0..PAGES, 20);
         block_on(bench.store.sync()).unwrap();
         for round in ["running", "killed", "stopped"] {
-            let noted = note_neighbours(&bench.store);
+            let noted = note_neighbors(&bench.store);
             let before = bench.store.stats().reads;
             for page in 0..PAGES {
                 noted.lock().unwrap().clear();

@@ -1,8 +1,8 @@
-//! At stake: the reads of a page in `log` with `log_group_read_bytes`, and the neighbours that come with them.
+//! At stake: the reads of a page in `log` with `log_group_read_bytes`, and the neighbors that come with them.
 
 use crate::support::{block_on, body, checked_version, cost, head, key_bytes, options, refuse, version_of};
 use larder_device::{Device, MemoryDevice, Transfer};
-use larder_store::{Hints, NeighbourEntry, Reader, Store, StoreOptions};
+use larder_store::{Hints, NeighborEntry, Reader, Store, StoreOptions};
 use std::sync::{Arc, Mutex};
 
 const OBJECTS: u64 = 11;
@@ -33,9 +33,9 @@ fn insert_object(store: &Store, page: u64, object: u64) {
 fn receive(store: &Store) -> Received {
     let received = Received::default();
     let kept = Arc::clone(&received);
-    store.set_neighbours(Arc::new(move || {
+    store.set_neighbors(Arc::new(move || {
         let kept = Arc::clone(&kept);
-        Box::new(move |NeighbourEntry { key, reader, .. }| {
+        Box::new(move |NeighborEntry { key, reader, .. }| {
             let number = str::from_utf8(&key).unwrap().rsplit('/').next().unwrap().parse().unwrap();
             kept.lock().unwrap().push((number, reader));
         })
@@ -88,9 +88,9 @@ fn a_page_takes_two_reads_at_most_when_two_are_stored_at_once() {
             assert!(reads <= 2, "{when}: {reads} reads for page {page}");
         }
         assert_eq!(store.stats().corrupt, 0);
-        let count = store.stats().neighbours;
-        let bytes = store.stats().neighbour_bytes;
-        assert!(count >= 10 * (OBJECTS - 2) && bytes >= count * LEN as u64, "{count} neighbours of {bytes} bytes");
+        let count = store.stats().neighbors;
+        let bytes = store.stats().neighbor_bytes;
+        assert!(count >= 10 * (OBJECTS - 2) && bytes >= count * LEN as u64, "{count} neighbors of {bytes} bytes");
     };
     check(&open(&Arc::new(MemoryDevice::from_contents(device.contents())), &options), "after a kill");
     check(&store, "running");
@@ -130,13 +130,13 @@ fn the_option_is_off_by_default_and_without_a_receiver() {
     (0..OBJECTS).for_each(|object| insert_object(&store, 1, object));
     block_on(store.sync()).unwrap();
     let reads = reads_of(&store, &received, 1);
-    assert_eq!((reads, store.stats().neighbours, store.brings_neighbours()), (OBJECTS, 0, false));
+    assert_eq!((reads, store.stats().neighbors, store.brings_neighbors()), (OBJECTS, 0, false));
     let read_bytes = store.stats().read_bytes;
     block_on(store.close()).unwrap();
     let store = open(&device, &group_options());
-    assert!(store.brings_neighbours());
+    assert!(store.brings_neighbors());
     (0..OBJECTS).for_each(|object| assert_eq!(version_of(&store, 100 + object), Some(1)));
-    assert_eq!(store.stats().read_bytes, read_bytes, "nobody receives neighbours, so none are read");
+    assert_eq!(store.stats().read_bytes, read_bytes, "nobody receives neighbors, so none are read");
 }
 
 /// A device on which every long read meets a bad block.
@@ -155,7 +155,7 @@ impl Device for ShortReads {
 
 /// At stake: a sound entry that is lost because of a bad block behind it.
 #[test]
-fn a_bad_block_behind_an_entry_costs_its_neighbours_only() {
+fn a_bad_block_behind_an_entry_costs_its_neighbors_only() {
     let device = Arc::new(ShortReads(MemoryDevice::new(group_options().size_bytes)));
     let store = Store::open_on(device, &group_options()).unwrap();
     let received = receive(&store);

@@ -3,7 +3,7 @@
 
 use crate::support::{block_on, body, cost, head, insert, key_bytes, options, version_of};
 use larder_device::MemoryDevice;
-use larder_store::{Hints, NeighbourEntry, Policy, Store, StoreOptions};
+use larder_store::{Hints, NeighborEntry, Policy, Store, StoreOptions};
 use std::sync::{Arc, Mutex};
 
 const CLUSTER: u64 = 128 << 10;
@@ -57,41 +57,41 @@ fn a_hit_is_one_read_of_a_cluster_and_a_miss_none() {
 }
 
 #[test]
-fn one_read_of_a_cluster_brings_all_its_living_entries_to_the_neighbours() {
+fn one_read_of_a_cluster_brings_all_its_living_entries_to_the_neighbors() {
     let store = store(64);
     // Entries of two sites alternate; each site has its own clusters.
     (0..92).for_each(|key| insert_at(&store, key % 2, key, LEN));
     block_on(store.sync()).unwrap();
     block_on(store.remove(&key_bytes(8))).unwrap();
-    let (reads, neighbours) = neighbours_of(&store, 4);
+    let (reads, neighbors) = neighbors_of(&store, 4);
     assert_eq!(reads, 1);
     // The keys 0, 2, .. 46 of site 0 fill the first cluster. Key 4 was requested and key 8 removed.
     let mut keys: Vec<u64> = (0..48).step_by(2).filter(|key| ![4, 8].contains(key)).collect();
-    for neighbour in &neighbours {
-        let at = keys.iter().position(|&key| key_bytes(key) == neighbour.key).expect("of that cluster, and alive");
+    for neighbor in &neighbors {
+        let at = keys.iter().position(|&key| key_bytes(key) == neighbor.key).expect("of that cluster, and alive");
         let key = keys.remove(at);
-        let read = block_on(neighbour.reader.read(0..LEN as u64)).unwrap().unwrap();
-        assert!(read == body(key, 1, LEN) && neighbour.reader.head() == head(key, 1, LEN));
+        let read = block_on(neighbor.reader.read(0..LEN as u64)).unwrap().unwrap();
+        assert!(read == body(key, 1, LEN) && neighbor.reader.head() == head(key, 1, LEN));
     }
     assert!(keys.is_empty(), "{keys:?} did not come");
     assert_eq!(cost(&store, || assert_eq!(version_of(&store, 8), None)).reads, 0);
 }
 
-/// Returns the reads for `key`, and the neighbours that they returned.
-fn neighbours_of(store: &Store, key: u64) -> (u64, Vec<NeighbourEntry>) {
-    let seen: Arc<Mutex<Vec<NeighbourEntry>>> = Arc::default();
+/// Returns the reads for `key`, and the neighbors that they returned.
+fn neighbors_of(store: &Store, key: u64) -> (u64, Vec<NeighborEntry>) {
+    let seen: Arc<Mutex<Vec<NeighborEntry>>> = Arc::default();
     let kept = Arc::clone(&seen);
-    store.set_neighbours(Arc::new(move || {
+    store.set_neighbors(Arc::new(move || {
         let kept = Arc::clone(&kept);
-        Box::new(move |neighbour| kept.lock().unwrap().push(neighbour))
+        Box::new(move |neighbor| kept.lock().unwrap().push(neighbor))
     }));
     let reads = cost(store, || assert_eq!(version_of(store, key), Some(1))).reads;
-    let neighbours = std::mem::take(&mut *seen.lock().unwrap());
-    (reads, neighbours)
+    let neighbors = std::mem::take(&mut *seen.lock().unwrap());
+    (reads, neighbors)
 }
 
 #[test]
-fn a_neighbour_whose_body_is_damaged_is_a_miss_when_it_is_read() {
+fn a_neighbor_whose_body_is_damaged_is_a_miss_when_it_is_read() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     let store = store_on(&device);
     (0..20).for_each(|key| insert_at(&store, 7, key, LEN));
@@ -101,11 +101,11 @@ fn a_neighbour_whose_body_is_damaged_is_a_miss_when_it_is_read() {
     let at = image.windows(LEN).position(|bytes| bytes == body_of_6).expect("it was written");
     image[at + LEN - 1] ^= 1;
     let store = store_on(&Arc::new(MemoryDevice::from_contents(image)));
-    let (_, neighbours) = neighbours_of(&store, 4);
-    assert_eq!(neighbours.len(), 19);
-    for neighbour in &neighbours {
-        let is_sound = block_on(neighbour.reader.read(0..LEN as u64)).unwrap().is_some();
-        assert_eq!(is_sound, neighbour.key != key_bytes(6));
+    let (_, neighbors) = neighbors_of(&store, 4);
+    assert_eq!(neighbors.len(), 19);
+    for neighbor in &neighbors {
+        let is_sound = block_on(neighbor.reader.read(0..LEN as u64)).unwrap().is_some();
+        assert_eq!(is_sound, neighbor.key != key_bytes(6));
     }
     assert_eq!(store.stats().corrupt, 1);
 }

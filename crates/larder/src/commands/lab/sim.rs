@@ -1,4 +1,4 @@
-//! `larder sim`: runs the real engine in virtual time on modelled machines.
+//! `larder sim`: runs the real engine in virtual time on modeled machines.
 //!
 //! Owns: the flags of these commands and their output. The simulation is in the crate `larder-sim`. Results go to
 //! standard output, progress to standard error.
@@ -45,7 +45,7 @@ Examples:
 /// The subcommands of `larder sim`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
-    /// Run a trace or a workload against policies on a modelled machine.
+    /// Run a trace or a workload against policies on a modeled machine.
     Run(Box<SimRunFlags>),
     /// Compare policies with the evictions of the literature, at several cache sizes.
     Evictions(Box<EvictionsFlags>),

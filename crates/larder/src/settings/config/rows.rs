@@ -289,13 +289,13 @@ const SETTINGS: &[Setting] = &[
         flag once("FILE", LISTENERS, "Require a user and password from this `htpasswd -B` file")
         => run |s, v| s.proxy.passwords = Some(path(v)?)),
     row!("intercept.hosts", "--intercept", List, "", Prose("none"), Reload, "[\"pypi.org\", \"*.debian.org\"]",
-        "Hosts whose `https://` is decrypted and cached instead of tunnelled: a name, an address, `*.NAME` for \
+        "Hosts whose `https://` is decrypted and cached instead of tunneled: a name, an address, `*.NAME` for \
          everything below a name, or a package registry such as `npm` (`larder mirror list`). Clients must trust \
          your CA; see [Cache HTTPS](../how-to/interception.md).",
         flag repeated("HOST", FORWARD, "Host whose https:// is decrypted and cached: a name, *.NAME, all, or a registry such as npm (repeatable)")
         => run |s, v| s.intercept.set_hosts(&each(v, "a host", InterceptedHosts::parse)?)),
     row!("intercept.except", "", List, "", Prose("none"), Reload, "[\"private.debian.org\"]",
-        "Hosts among these that are tunnelled anyway."
+        "Hosts among these that are tunneled anyway."
         => run |s, v| s.intercept.set_except(&each(v, "a host", InterceptedHosts::parse)?)),
     row!("intercept.ca_dir", "",
         Text, "", Prose("`larder/ca` in the user's data directory"), Reload, "\"/var/lib/larder/ca\"",

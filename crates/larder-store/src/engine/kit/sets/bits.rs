@@ -1,6 +1,6 @@
 //! Fields of any width, packed without gaps into bytes.
 //!
-//! The meaning of fields is unknown here. Invariant: writing a field does not change its neighbours' bits. Cost: two
+//! The meaning of fields is unknown here. Invariant: writing a field does not change its neighbors' bits. Cost: two
 //! unaligned word accesses per field. The system allocates the memory when it is first written.
 
 /// Widest field. Together with any bit offset in its first byte, it fits in one word.

@@ -113,7 +113,7 @@ proptest! {
             let mut again = sets.read(SetNumber(1)).unwrap();
             prop_assert_eq!(&again, &set);
             again.clear(0);
-            prop_assert_eq!((sets.read(SetNumber(0)), sets.read(SetNumber(2))), (None, None), "neighbours are left alone");
+            prop_assert_eq!((sets.read(SetNumber(0)), sets.read(SetNumber(2))), (None, None), "neighbors are left alone");
         }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Owns: a bitmap of used slots, and the pointer. A record goes to the first run of free slots after the pointer that
 //! is long enough. The pointer then moves behind it, and wraps at the end of the area. Records are never divided: runs
-//! that are too short are skipped until their neighbours are freed as well. The published STREAM may divide records.
+//! that are too short are skipped until their neighbors are freed as well. The published STREAM may divide records.
 //! Here each hit stays one read, and each place one number. The price is skipped runs, so such policies leave a share
 //! of the volume free (the paper's working point is 70% used): then runs are long. Evictions are chosen elsewhere.
 //!
 //! A slot is 512 bytes, or the device's unit of I/O if that is larger, so that a write never includes bytes of a
-//! neighbour. Invariant: a used slot belongs to one record. Cost: 1 bit per slot and 2 bytes per 4096 slots. A search
+//! neighbor. Invariant: a used slot belongs to one record. Cost: 1 bit per slot and 2 bytes per 4096 slots. A search
 //! passes 64 slots per step, and 4096 if all of them are used. If no run of some length is found, it is not searched
 //! again until a run of that length was freed. Idea: Markatos et al., USITS'99, section 3.
 

@@ -4,7 +4,7 @@
 //! enough. If a write extends beyond the page, its further whole pages are submitted as one operation, and its last
 //! piece goes into the next page. A half-full page is submitted only up to its filled part; its other half may be
 //! written later, as a separate operation. So the bytes of a page on the device are never needed: operations begin and
-//! end with whole slots of the layout, which the device can write individually, and never touch a neighbour's slots
+//! end with whole slots of the layout, which the device can write individually, and never touch a neighbor's slots
 //! (the read before a write that the paper's packetizer avoids cannot occur here). Owns: the bytes of the open page,
 //! and their writes. Reads are not served here (an entry's commit keeps its record until all packets with a piece of it
 //! are written). Invariant: bytes are submitted once, in order of position.

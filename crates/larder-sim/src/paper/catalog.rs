@@ -1,4 +1,4 @@
-//! The catalogue: every number that the five papers print, and how the laboratory accounts for it.
+//! The catalog: every number that the five papers print, and how the laboratory accounts for it.
 //!
 //! Owns: `papers/printed.tsv` with the numbers, and `papers/account.tsv`, which has for each number the lines of a
 //! report that reproduce it, or the reason why none does. Reports take published values from here
@@ -14,7 +14,7 @@ static ACCOUNT: &str = include_str!("../../papers/account.tsv");
 
 /// A number that a paper prints.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CatalogueRow {
+pub(super) struct CatalogRow {
     pub(super) id: &'static str,
     /// The paper, by its short name.
     pub(super) paper: &'static str,
@@ -61,11 +61,11 @@ pub(super) enum Exclusion {
 }
 
 /// Returns all printed numbers.
-pub(super) fn rows() -> &'static [CatalogueRow] {
-    static ROWS: LazyLock<Vec<CatalogueRow>> = LazyLock::new(|| {
+pub(super) fn rows() -> &'static [CatalogRow] {
+    static ROWS: LazyLock<Vec<CatalogRow>> = LazyLock::new(|| {
         let lines = PRINTED.lines().zip(ACCOUNT.lines()).skip(1);
         let row = |(printed, account)| {
-            CatalogueRow::parse(printed, account).unwrap_or_else(|| panic!("not a row of the catalogue: {printed}"))
+            CatalogRow::parse(printed, account).unwrap_or_else(|| panic!("not a row of the catalog: {printed}"))
         };
         lines.map(row).collect()
     });
@@ -77,16 +77,16 @@ impl Comparison {
     /// several, an exact value is preferred to an approximate one, and that to a bound.
     ///
     /// # Panics
-    /// If the catalogue has no such line for this report.
+    /// If the catalog has no such line for this report.
     pub(super) fn published(report: &str, what: impl Into<String>, simulated: f64) -> Self {
         let what = what.into();
         let direct = rows().iter().filter_map(|row| Some((row, row.of_line(report, &what, simulated)?)));
         let exact = direct.min_by_key(|(row, line)| (row.relation != "=", line.paper != line.paper_most));
-        exact.unwrap_or_else(|| panic!("the catalogue has no line of {report}: {what}")).1
+        exact.unwrap_or_else(|| panic!("the catalog has no line of {report}: {what}")).1
     }
 }
 
-impl CatalogueRow {
+impl CatalogRow {
     /// Parses a row of both files. Returns `None` if they do not belong together.
     fn parse(printed: &'static str, account: &'static str) -> Option<Self> {
         let printed: [&str; PRINTED_COLUMNS] = fields(printed)?;
@@ -245,7 +245,7 @@ mod tests {
     use crate::PAPERS;
     use std::collections::BTreeMap;
 
-    /// At stake: a result that is left out in silence. Each row of the catalogue has the lines that reproduce it, which
+    /// At stake: a result that is left out in silence. Each row of the catalog has the lines that reproduce it, which
     /// exist, or a reason. Nothing is simulated.
     #[test]
     fn every_printed_number_is_compared_or_has_a_reason() {
@@ -268,7 +268,7 @@ mod tests {
 
     /// At stake: a better account by fewer rows. The papers print 288 numbers in 74 claims.
     #[test]
-    fn the_catalogue_has_every_row_once() {
+    fn the_catalog_has_every_row_once() {
         assert_eq!(PRINTED.lines().count(), ACCOUNT.lines().count());
         assert_eq!(rows().len(), 288);
         assert_eq!(rows().iter().map(|row| row.id).collect::<BTreeSet<_>>().len(), 288);

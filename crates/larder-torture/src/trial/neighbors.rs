@@ -1,13 +1,13 @@
 //! Judges the entries that a store passes on because they were read along with a requested one.
 //!
 //! Owns: the entries passed on since they were last judged, each with the moment at which the store chose it.
-//! Invariant: a neighbour is judged like the result of a lookup that began at that moment, before any later change is
+//! Invariant: a neighbor is judged like the result of a lookup that began at that moment, before any later change is
 //! acknowledged.
 
 use super::{Trial, task::FoundEntry, task::Part};
 use crate::content;
 use larder_device::IgnorePoison;
-use larder_store::{Clock, NeighbourEntry, NeighbourSink, Store};
+use larder_store::{Clock, NeighborEntry, NeighborSink, Store};
 use std::{
     future::Future,
     mem,
@@ -40,23 +40,23 @@ impl PassedEntries {
         self.now.store(now, Ordering::Relaxed);
     }
 
-    /// Receives the neighbours of `store`.
+    /// Receives the neighbors of `store`.
     pub(super) fn receive_from(self: &Arc<Self>, store: &Store, clock: &Clock) {
         let passed = Arc::clone(self);
         let clock = clock.clone();
-        store.set_neighbours(Arc::new(move || passed.sink(&clock)));
+        store.set_neighbors(Arc::new(move || passed.sink(&clock)));
     }
 
-    fn sink(self: &Arc<Self>, clock: &Clock) -> NeighbourSink {
+    fn sink(self: &Arc<Self>, clock: &Clock) -> NeighborSink {
         let passed = Arc::clone(self);
         let begun = self.now.load(Ordering::Relaxed);
         let unix_s = clock.since_epoch().as_secs() as u32;
-        Box::new(move |neighbour| {
-            let NeighbourEntry { key, reader, .. } = neighbour;
+        Box::new(move |neighbor| {
+            let NeighborEntry { key, reader, .. } = neighbor;
             let range = 0..reader.len();
             let read = match pin!(reader.read(range.clone())).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(outcome) => outcome.ok().flatten().map(|bytes| Part { range, bytes }),
-                Poll::Pending => unreachable!("the body of a neighbour is in memory"),
+                Poll::Pending => unreachable!("the body of a neighbor is in memory"),
             };
             let found = FoundEntry { head: reader.head(), body_bytes: reader.len(), read };
             passed.lock().push(PassedEntry { key: content::key_number(&key), begun, unix_s, found });
@@ -69,14 +69,14 @@ impl PassedEntries {
 }
 
 impl Trial {
-    /// Judges the neighbours passed on since the last call.
-    pub(super) fn judge_neighbours(&mut self) -> Result<(), String> {
-        let passed = mem::take(&mut *self.neighbours.lock());
+    /// Judges the neighbors passed on since the last call.
+    pub(super) fn judge_neighbors(&mut self) -> Result<(), String> {
+        let passed = mem::take(&mut *self.neighbors.lock());
         for PassedEntry { key, begun, unix_s, found } in passed {
-            let key = key.ok_or("a neighbour has a key that was never used")?;
-            self.say(|_| format!("{begun} neighbour of key {key}: {found:?}"));
-            self.judge(key, begun, unix_s, &found).map_err(|why| format!("neighbour: {why}"))?;
-            self.tally.neighbours += 1;
+            let key = key.ok_or("a neighbor has a key that was never used")?;
+            self.say(|_| format!("{begun} neighbor of key {key}: {found:?}"));
+            self.judge(key, begun, unix_s, &found).map_err(|why| format!("neighbor: {why}"))?;
+            self.tally.neighbors += 1;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Keeps neighbours in memory: entries that the store read together with a requested one.
+//! Keeps neighbors in memory: entries that the store read together with a requested one.
 //!
 //! Invariants: an entry that was replaced or removed since the read is not kept, because the memory cache's moment is
 //! taken before the store determines which entries are current. An entry that was requested twice is never evicted for
-//! a neighbour; see
+//! a neighbor; see
 //! [`MemoryCache::insert_unrequested`].
 //!
 //! Cost: a copy and a decoded head per entry kept, on the thread that read; one lookup per entry that is already in
@@ -17,40 +17,40 @@ use std::{
 use bytes::Bytes;
 use larder_cache::MemoryCache;
 use larder_http::{TargetList, key::KIND_CHUNK};
-use larder_store::{NeighbourEntry, NeighbourSink, Reader, Store};
+use larder_store::{NeighborEntry, NeighborSink, Reader, Store};
 
 use crate::cache::{hot::HotItem, lookup};
 
-/// Makes the store put neighbours into `hot` for as long as `hot` lives. `targets` is used to read their heads.
+/// Makes the store put neighbors into `hot` for as long as `hot` lives. `targets` is used to read their heads.
 pub(crate) fn connect(store: &Store, hot: &Arc<MemoryCache<HotItem>>, targets: &TargetList) {
     let hot = Arc::downgrade(hot);
     let targets = targets.clone();
-    store.set_neighbours(Arc::new(move || begin(&hot, &targets)));
+    store.set_neighbors(Arc::new(move || begin(&hot, &targets)));
 }
 
-/// Creates a sink for the neighbours of one read.
-fn begin(hot: &Weak<MemoryCache<HotItem>>, targets: &TargetList) -> NeighbourSink {
+/// Creates a sink for the neighbors of one read.
+fn begin(hot: &Weak<MemoryCache<HotItem>>, targets: &TargetList) -> NeighborSink {
     let moment = hot.upgrade().map(|hot| hot.moment());
     let hot = Weak::clone(hot);
     let targets = targets.clone();
-    Box::new(move |neighbour| {
+    Box::new(move |neighbor| {
         if let (Some(hot), Some(moment)) = (hot.upgrade(), moment)
-            && hot.can_keep(neighbour.reader.head().len() as u64 + neighbour.reader.len())
-            && !hot.contains(&neighbour.key)
-            && let Some(content) = content_of(&neighbour, &targets)
+            && hot.can_keep(neighbor.reader.head().len() as u64 + neighbor.reader.len())
+            && !hot.contains(&neighbor.key)
+            && let Some(content) = content_of(&neighbor, &targets)
         {
-            hot.insert_unrequested(&neighbour.key, content, moment);
+            hot.insert_unrequested(&neighbor.key, content, moment);
         }
     })
 }
 
-/// Returns the item that a hit under the neighbour's key would find, copied into its own memory.
-fn content_of(neighbour: &NeighbourEntry, targets: &TargetList) -> Option<HotItem> {
-    let body = Bytes::copy_from_slice(&body_at_hand(&neighbour.reader)?);
-    if neighbour.key.first() == Some(&KIND_CHUNK) {
+/// Returns the item that a hit under the neighbor's key would find, copied into its own memory.
+fn content_of(neighbor: &NeighborEntry, targets: &TargetList) -> Option<HotItem> {
+    let body = Bytes::copy_from_slice(&body_at_hand(&neighbor.reader)?);
+    if neighbor.key.first() == Some(&KIND_CHUNK) {
         return Some(HotItem::Chunk(body));
     }
-    lookup::decode(Bytes::copy_from_slice(&neighbour.reader.head()), body, targets)
+    lookup::decode(Bytes::copy_from_slice(&neighbor.reader.head()), body, targets)
 }
 
 /// Returns the whole body if it is available without waiting.
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_found_as_hits_would_find_them() {
+    fn neighbors_are_found_as_hits_would_find_them() {
         let bench = Bench::new();
         let page = primary("/");
         let chunk = key::chunk_key(&primary("/long"), 7, 0);
@@ -79,22 +79,22 @@ mod tests {
         bench.commit(&chunk, Vec::new(), b"part");
         let sink = bench.sink();
         for key in [&page, &chunk] {
-            sink(bench.neighbour(key));
+            sink(bench.neighbor(key));
         }
         assert!(matches!(bench.hot.get(&page), Some(HotItem::Response(entry)) if entry.body_len() == 4));
         assert!(matches!(bench.hot.get(&chunk), Some(HotItem::Chunk(bytes)) if bytes == "part"[..]));
     }
 
     #[test]
-    fn neighbour_that_was_replaced_or_removed_since_the_read_is_not_kept() {
+    fn neighbor_that_was_replaced_or_removed_since_the_read_is_not_kept() {
         let bench = Bench::new();
         bench.commit(&primary("/"), response(3), b"old");
         let sink = bench.sink();
-        let neighbour = bench.neighbour(&primary("/"));
+        let neighbor = bench.neighbor(&primary("/"));
         bench.hot.remove(&primary("/"));
-        sink(neighbour);
+        sink(neighbor);
         assert!(bench.hot.get(&primary("/")).is_none());
-        bench.sink()(bench.neighbour(&primary("/")));
+        bench.sink()(bench.neighbor(&primary("/")));
         assert!(bench.hot.get(&primary("/")).is_some(), "a change before the read does not count");
     }
 
@@ -104,8 +104,8 @@ mod tests {
         bench.commit(&primary("/"), response(5), b"four");
         bench.commit(&primary("/no-head"), Vec::new(), b"four");
         let sink = bench.sink();
-        sink(bench.neighbour(&primary("/")));
-        sink(bench.neighbour(&primary("/no-head")));
+        sink(bench.neighbor(&primary("/")));
+        sink(bench.neighbor(&primary("/no-head")));
         assert_eq!(bench.hot.len(), 0);
     }
 
@@ -114,15 +114,15 @@ mod tests {
         let bench = Bench::new();
         bench.commit(&primary("/"), response(4), b"body");
         let sink = bench.sink();
-        let neighbour = bench.neighbour(&primary("/"));
+        let neighbor = bench.neighbor(&primary("/"));
         let left = Arc::downgrade(&bench.hot);
         drop(bench);
-        sink(neighbour);
+        sink(neighbor);
         assert!(left.upgrade().is_none());
     }
 
     /// A store in memory with a memory cache in front of it. The test calls the sink directly, because only some
-    /// policies read neighbours.
+    /// policies read neighbors.
     struct Bench {
         store: Store,
         hot: Arc<MemoryCache<HotItem>>,
@@ -143,12 +143,12 @@ mod tests {
             self.runtime.block_on(writer.commit()).unwrap();
         }
 
-        fn neighbour(&self, key: &[u8]) -> NeighbourEntry {
+        fn neighbor(&self, key: &[u8]) -> NeighborEntry {
             let reader = self.runtime.block_on(self.store.get(key)).unwrap().unwrap();
-            NeighbourEntry { key: Bytes::copy_from_slice(key), reader }
+            NeighborEntry { key: Bytes::copy_from_slice(key), reader }
         }
 
-        fn sink(&self) -> NeighbourSink {
+        fn sink(&self) -> NeighborSink {
             begin(&Arc::downgrade(&self.hot), &TargetList::default())
         }
     }

@@ -31,7 +31,7 @@ fn first_hit_of_a_page_costs_a_read_and_the_rest_of_the_page_none() {
 }
 
 #[test]
-fn what_was_invalidated_does_not_come_back_with_its_neighbours() {
+fn what_was_invalidated_does_not_come_back_with_its_neighbors() {
     for policy in policies_with_groups() {
         let fixture = viewed(policy);
         let gone = mates_of_the_page().next().unwrap();
@@ -46,7 +46,7 @@ fn what_was_invalidated_does_not_come_back_with_its_neighbours() {
 
 /// Returns the policies that read entries along with the requested one.
 fn policies_with_groups() -> impl Iterator<Item = &'static Policy> {
-    Policy::all().iter().filter(|policy| policy.brings_neighbours(&tuning()))
+    Policy::all().iter().filter(|policy| policy.brings_neighbors(&tuning()))
 }
 
 /// Returns constants with which `log` reads groups, too.

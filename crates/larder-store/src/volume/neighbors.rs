@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// A record that was read along with a requested one, and is an entry that may be served.
-pub(crate) struct NeighbourRecord {
+pub(crate) struct NeighborRecord {
     pub(crate) volume: Arc<Volume>,
     pub(crate) key: Bytes,
     pub(crate) record: Bytes,
@@ -14,7 +14,7 @@ pub(crate) struct NeighbourRecord {
 }
 
 /// Receives the records that came with one read.
-pub(crate) type RecordSink = Box<dyn Fn(NeighbourRecord) + Send + Sync>;
+pub(crate) type RecordSink = Box<dyn Fn(NeighborRecord) + Send + Sync>;
 
 /// Creates a sink for the records that are read along with a requested one.
-pub(crate) type BeginNeighbours = Arc<dyn Fn() -> RecordSink + Send + Sync>;
+pub(crate) type BeginNeighbors = Arc<dyn Fn() -> RecordSink + Send + Sync>;
