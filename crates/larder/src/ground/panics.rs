@@ -115,7 +115,7 @@ mod tests {
     /// Runs [`child_panics`] in a process of its own. Returns how it ended, and what it printed.
     fn run_child(part: &str) -> (Output, String) {
         let mut child = Command::new(env::current_exe().unwrap());
-        child.args(["--exact", "panics::tests::child_panics", "--nocapture"]).env(PART, part);
+        child.args(["--exact", "ground::panics::tests::child_panics", "--nocapture"]).env(PART, part);
         let ended = child.output().unwrap();
         let printed = [&ended.stdout[..], &ended.stderr[..]].concat();
         (ended, String::from_utf8_lossy(&printed).into_owned())
