@@ -26,7 +26,6 @@ pub(crate) mod map;
 pub(crate) mod pace;
 mod read;
 mod recovery;
-mod resting;
 mod room;
 pub(crate) mod schedule;
 mod snapshot;
