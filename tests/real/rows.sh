@@ -12,6 +12,7 @@
 #
 # Passes if no byte is wrong, no request fails, every start and stop works, and neither a clean stop nor, where `larder store info`
 # says that a kill costs no more than the last seconds, kill -9 loses more than 5% of the hits there were before it.
+# `larder store check` finds no damage after the kill, nor after the next clean stop.
 . "$(dirname "$0")/stage.sh"
 need python3:python3
 entries=${ENTRIES:-5000}
@@ -98,6 +99,7 @@ round() {
   await 60 under_load || fail "$row on $where: the load never got going"
   end KILL "$larder_pid"
   end TERM "$load"
+  undamaged "$row on $where, killed" "$path"
   promised=$("$LARDER_BIN" store info "$path" 2>&1 | sed -n 's/^ *kill -9 *keeps //p')
   start_on "$path"
   sampled "$row on $where, after kill -9"; killed=$hits
@@ -115,7 +117,15 @@ round() {
   echo "HITS  $line"
   table+="$line"$'\n'
   end TERM "$larder_pid"
+  undamaged "$row on $where, stopped after the kill" "$path"
   rm -f "$stage/load.log"
+}
+# undamaged NAME PATH: nothing in the store is damaged, and the start after the kill reported no error
+undamaged() {
+  local code=0
+  "$LARDER_BIN" store check "$2" > "$stage/check" 2>&1 </dev/null || code=$?
+  verdict "$1: no damage ($(tail -1 "$stage/check"))" [ "$code" -eq 0 ]
+  verdict "$1: no error" [ "$(grep -c ERROR "$stage/$row.$where.log")" -eq 0 ]
 }
 under_load() { [ -f "$stage/load.log" ] && [ "$(wc -l < "$stage/load.log")" -ge $((entries / 5)) ]; }
 

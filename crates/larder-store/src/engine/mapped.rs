@@ -26,6 +26,7 @@ pub(crate) mod map;
 pub(crate) mod pace;
 mod read;
 mod recovery;
+mod resting;
 mod room;
 pub(crate) mod schedule;
 mod snapshot;

@@ -4,8 +4,11 @@ use std::{
     fs::{self, File, OpenOptions},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
+use larder_device::Device;
 use larder_store::{
     CheckFindings, EngineRow, ErrorKind, PathContent, Policy, Stats, Store, StoreOptions, check,
     index_bytes_max_default, inspect, mean_entry_bytes_default, survey,
@@ -16,7 +19,7 @@ use proptest::{
 };
 use tempfile::TempDir;
 
-use crate::support::{block_on, insert, key_bytes, options};
+use crate::support::{RecordingDevice, block_on, insert, key_bytes, options};
 
 const SIZE_BYTES: u64 = 12 << 20;
 
@@ -249,4 +252,34 @@ fn what_is_no_store_is_said_so_and_left_alone() {
     assert_eq!(survey(&held.path).unwrap_err().kind(), ErrorKind::InUse);
     drop(store);
     survey(&held.path).unwrap();
+}
+
+/// At stake: an operator who replaces a disk because a process was killed. The process ends after any of its last writes.
+#[test]
+fn check_finds_no_damage_after_a_kill_at_any_write() {
+    for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
+        let device = Arc::new(RecordingDevice::new());
+        let mut options = StoreOptions { policy, ..options() };
+        // Less room stays free than by default, so that it is given to others sooner.
+        options.tuning.stream_used_percent = 93;
+        let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+        for key in 0..400 {
+            // Bodies of many lengths, so that room is given to others in pieces.
+            insert(&store, key, 1, 500 + (key * 7919 % 40_000) as usize);
+            options.clock.advance(Duration::from_millis(50));
+            block_on(store.maintain());
+        }
+        let subject = Subject::of(policy);
+        let mut image = vec![0; crate::support::SIZE_BYTES as usize];
+        let writes = device.writes();
+        for (number, (offset_bytes, buffer)) in writes.iter().enumerate() {
+            image[*offset_bytes as usize..][..buffer.len()].copy_from_slice(buffer.as_slice());
+            if number + 60 < writes.len() {
+                continue;
+            }
+            fs::write(&subject.path, &image).unwrap();
+            let findings = check(&subject.path, &mut |_, _| {}).unwrap();
+            assert_eq!(findings.damages, [], "{policy}, write {number} of {}", writes.len());
+        }
+    }
 }

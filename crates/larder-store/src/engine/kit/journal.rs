@@ -235,6 +235,11 @@ impl MapJournal {
         self.sealed.len() > self.in_flight
     }
 
+    /// Returns whether all pages are written, but for the open one.
+    pub(crate) fn is_all_written_but_open(&self) -> bool {
+        self.sealed.is_empty()
+    }
+
     /// Returns whether changes are waiting to be written.
     pub(crate) fn is_dirty(&self) -> bool {
         !self.open.is_empty() || !self.sealed.is_empty()

@@ -33,7 +33,11 @@ impl CheckedState for MappedState {
         assert_eq!(dirty_bytes, self.dirty.len_bytes(), "what is dirty is counted");
         assert!(dropped <= self.held_back_sectors, "the room of what was dropped is held back");
         if let Some(in_use) = self.space.sectors_in_use() {
-            assert_eq!(in_use + unplaced, self.used_sectors, "the layout has given out what is used");
+            assert_eq!(
+                in_use + unplaced,
+                self.used_sectors + self.resting.sectors(),
+                "the layout has given out what is used or rests"
+            );
         }
     }
 

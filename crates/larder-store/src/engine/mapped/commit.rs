@@ -32,6 +32,8 @@ pub(super) struct PendingWrite {
     pub(super) sequence: u32,
     pub(super) sectors: u32,
     pub(super) expires_at: u32,
+    /// Sectors that may still be evicted to get contiguous room.
+    pub(super) evictable: u64,
     /// The record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) now: Duration,
@@ -97,7 +99,7 @@ impl MappedEngine {
             // Without a maintenance thread, no other task does this.
             map_checkpoint::make_room(self).await;
         }
-        let write = self.encode(&record);
+        let mut write = self.encode(&record);
         let waits = self.row.waits_for_device();
         let (mut done, pending) = if waits {
             let (completion, pending) = Completion::pair();
@@ -106,22 +108,31 @@ impl MappedEngine {
             (None, None)
         };
         let too_long = "the store has no room for the entry in one piece";
-        let attempt = |waker: &Waker| self.admit(&write, still_by, &mut done, waker);
-        let admitted = self.volume.wait_for_room(deadline, too_long, attempt).await?;
+        let admitted = loop {
+            let attempt = |waker: &Waker| self.admit(&mut write, still_by, &mut done, waker);
+            if let Some(admitted) = self.volume.wait_for_room(deadline, too_long, attempt).await? {
+                break admitted;
+            }
+            if self.volume.clock.now() > deadline {
+                return Err(Error::new(ErrorKind::Full, NO_ROOM));
+            }
+            map_checkpoint::write_down(self).await?;
+        };
         match pending {
             Some(pending) if admitted => wait_written(pending).await.map(|()| true),
             _ => Ok(admitted),
         }
     }
 
-    /// Admits a write if there is room. If the buffers are full, writes them and tries once more.
+    /// Admits a write if there is room. If the buffers are full, writes them and tries once more. Returns `None` if
+    /// there is room only once the journal is written.
     fn admit(
         self: &Arc<Self>,
-        write: &PendingWrite,
+        write: &mut PendingWrite,
         still_by: Option<u32>,
         done: &mut Option<Completion<()>>,
         waker: &Waker,
-    ) -> std::result::Result<bool, NoRoom> {
+    ) -> std::result::Result<Option<bool>, NoRoom> {
         loop {
             let (outcome, sent, busy) = self.update(|state| {
                 let outcome = state.admit(write, still_by, done);
@@ -157,7 +168,10 @@ impl MappedEngine {
     fn encode(&self, record: &RecordParts<'_>) -> PendingWrite {
         let sectors = record.len_sectors();
         let len = record.len_bytes() as usize;
-        let written_bytes = self.lock().space.written_by(sectors) * SECTOR_BYTES;
+        let (written_bytes, evictable) = {
+            let state = self.lock();
+            (state.space.written_by(sectors) * SECTOR_BYTES, state.evictable_for(sectors))
+        };
         let mut buffer = AlignedBuffer::with_len(written_bytes as usize);
         let target = buffer.as_mut_slice();
         record.encode(self.volume.id, &mut target[..len]);
@@ -168,6 +182,7 @@ impl MappedEngine {
             sequence: record.meta.sequence,
             sectors: sectors as u32,
             expires_at: record.meta.expires_at,
+            evictable,
             record: Arc::new(buffer),
             now: self.volume.clock.now(),
         }

@@ -15,6 +15,8 @@ use crate::{engine::kit::room::NoRoom, hash::KeyHash, units::Site, volume::count
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;
+/// The journal is written at once when more than one part in this many of the volume rests.
+const RESTING_SHARE: u64 = 32;
 /// Number of the oldest entries that are searched for one of a given length.
 const OLDEST_LOOKED_AT_MAX: usize = 1024;
 
@@ -81,10 +83,34 @@ impl MappedState {
                 self.effects.transfers.push(MapTransfer::RemoveFile { file, place, sectors });
                 return;
             }
-            RecordPlace::File(..) | RecordPlace::Volume(_) => self.space.free(place, sectors),
+            RecordPlace::File(..) => self.space.free(place, sectors),
+            RecordPlace::Volume(_) => self.rest(place, taken),
         }
         assert!(taken <= self.used_sectors, "only used room is freed");
         self.used_sectors -= taken;
+    }
+
+    /// Lets room rest until the journal no longer lists its entry. If much rests, the journal is written at once, one
+    /// page after the other.
+    fn rest(&mut self, place: MapPlace, taken: u64) {
+        let journal = &mut self.checkpoint.journal;
+        self.resting.add(place, taken, journal.noted());
+        let is_much = self.resting.sectors() > self.space.capacity_sectors() / RESTING_SHARE;
+        // A page for each removal would fill the ring.
+        if is_much && journal.is_all_written_but_open() {
+            journal.seal(self.space.pointer());
+        }
+    }
+
+    /// Takes contiguous room for `sectors` without evicting.
+    fn take_free(&mut self, sectors: u64, site: Site) -> Option<MapPlace> {
+        let journal = &self.checkpoint.journal;
+        while let Some((place, sectors)) = self.resting.take_rested(|noted| journal.is_written_until(noted)) {
+            self.space.free(place, sectors);
+        }
+        let place = self.space.take(sectors, site);
+        assert!(place.is_none_or(|place| place.0 < 1 << PLACE_BITS), "the map has room for every place: {place:?}");
+        place
     }
 
     /// Notes that a file was removed. If that failed, its room stays used until the store starts empty.
@@ -104,41 +130,50 @@ impl MappedState {
         self.wake_waiting();
     }
 
+    /// Returns the sectors that a record of `sectors` may evict to get contiguous room.
+    pub(super) fn evictable_for(&self, sectors: u64) -> u64 {
+        self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX
+    }
+
     /// Takes contiguous room for a write. If eviction is paced and there is none, does the evictions that are due and
-    /// tries again.
-    pub(super) fn take_place_in_time(&mut self, write: &PendingWrite) -> Result<MapPlace, NoRoom> {
+    /// tries again. Returns `None` like [`Self::take_place`].
+    pub(super) fn take_place_in_time(&mut self, write: &mut PendingWrite) -> Result<Option<MapPlace>, NoRoom> {
         let sectors = write.sectors.into();
         let site = write.site;
         assert!(sectors > 0, "a write has a length");
-        match self.take_place(sectors, site) {
-            Err(NoRoom::Ever) if self.is_paced() => {
+        match self.take_place(sectors, site, &mut write.evictable) {
+            Err(NoRoom::Ever) if self.is_paced() && write.evictable > 0 => {
+                write.evictable = 0;
                 self.note_unplaced();
                 self.evict_due(write.now);
-                self.take_place(sectors, site)
+                self.take_place(sectors, site, &mut write.evictable)
             }
             outcome => outcome,
         }
     }
 
-    /// Takes contiguous room for a record of `sectors`, evicting entries if the layout does so.
-    pub(super) fn take_place(&mut self, sectors: u64, site: Site) -> Result<MapPlace, NoRoom> {
+    /// Takes contiguous room for a record of `sectors`, evicting at most `evictable` sectors if the layout does so.
+    /// Returns `None` if there is room only once the journal is written.
+    fn take_place(&mut self, sectors: u64, site: Site, evictable: &mut u64) -> Result<Option<MapPlace>, NoRoom> {
         assert!(sectors > 0 && self.held_back_sectors <= self.used_sectors, "what is held back is used");
-        let mut evictable = self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX;
+        let taken = self.space.taken_by(sectors);
         loop {
-            if let Some(place) = self.space.take(sectors, site) {
-                assert!(place.0 < 1 << PLACE_BITS, "the map has room for every place: {place:?}");
+            let place = self.take_free(sectors, site);
+            if place.is_some() {
                 return Ok(place);
             }
-            let evicted = if evictable > 0 { self.evict_for(sectors) } else { None };
-            let Some(evicted) = evicted else {
-                if self.held_back_sectors == 0 {
-                    return Err(NoRoom::Ever);
-                }
-                self.send_page();
-                return Err(NoRoom::Now);
-            };
-            evictable = evictable.saturating_sub(evicted);
+            let is_enough = self.resting.sectors() >= taken || *evictable == 0;
+            let Some(evicted) = (if is_enough { None } else { self.evict_for(sectors) }) else { break };
+            *evictable = evictable.saturating_sub(evicted);
         }
+        if self.resting.sectors() > 0 {
+            return Ok(None);
+        }
+        if self.held_back_sectors == 0 {
+            return Err(NoRoom::Ever);
+        }
+        self.send_page();
+        Err(NoRoom::Now)
     }
 
     /// Passes a placed entry to the schedule.
@@ -173,10 +208,11 @@ impl MappedState {
         let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
         // Only policies whose room does not depend on the site have groups.
         assert!(total <= self.used_sectors, "the room of what waits is promised");
-        let mut run = self.space.take(total, Site::default());
+        let mut run = self.take_free(total, Site::default());
         for &sequence in group {
             let taken = self.taken_by_write(sequence);
-            let place = run.or_else(|| self.take_place(taken, Site::default()).ok());
+            let mut evictable = self.evictable_for(taken);
+            let place = run.or_else(|| self.take_place(taken, Site::default(), &mut evictable).ok().flatten());
             run = run.map(|run| MapPlace(run.0 + taken));
             if self.place_entry(sequence, place) {
                 self.send(sequence, now);
@@ -215,6 +251,7 @@ impl MappedState {
         self.dirty.remove(sequence);
         self.used_sectors -= taken;
         if let Some(place) = place {
+            // Nothing was written there.
             self.space.free(place, sectors.into());
         }
         if dropped {

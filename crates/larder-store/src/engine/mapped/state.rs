@@ -12,6 +12,7 @@ use super::{
     pace::{EvictionPace, EvictionPacer, RunFound, VolumeDemand},
     read::FoundOnMap,
     recovery::{KnownFiles, RecoveryFindings as StartFound},
+    resting::RestingRooms,
     schedule::{locality::LocalityBuffers, packets::Packetizer},
 };
 use crate::{
@@ -65,6 +66,7 @@ pub(crate) struct MappedState {
     pub(super) failed_writes: u64,
     /// The snapshot and journal with which the map survives a kill.
     pub(super) checkpoint: MapCheckpoint,
+    pub(super) resting: RestingRooms,
     /// The demand since eviction was last paced.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
@@ -127,6 +129,7 @@ impl MappedState {
             numbers: RunNumbers::new(0, NUMBERS_PER_BATCH),
             failed_writes: 0,
             checkpoint: MapCheckpoint::new(volume),
+            resting: RestingRooms::default(),
             unknown_files: None,
             demand: VolumeDemand::default(),
             waiting: TaskWaiters::default(),
@@ -143,17 +146,18 @@ impl MappedState {
     }
 
     /// Makes `write` its key's entry if there is room. With `still_by`, only if that write stored the present entry;
-    /// returns `Ok(false)` if not. `done` is completed when the entry is written.
+    /// returns `false` if not. Returns `None` if there is room only once the journal is written. `done` is completed
+    /// when the entry is written.
     pub(super) fn admit(
         &mut self,
-        write: &PendingWrite,
+        write: &mut PendingWrite,
         still_by: Option<u32>,
         done: &mut Option<Completion<()>>,
-    ) -> Result<bool, NoRoom> {
+    ) -> Result<Option<bool>, NoRoom> {
         // Compared under the lock: the entry may have been replaced while its body was being read.
         let held = self.map.find(write.key_hash).map(|entry| entry.sequence);
         if still_by.is_some() && held != still_by {
-            return Ok(false);
+            return Ok(Some(false));
         }
         if self.phase == StorePhase::Closed {
             return Err(NoRoom::Ever);
@@ -171,7 +175,11 @@ impl MappedState {
             return Err(NoRoom::Now);
         }
         // Checked before anything is removed: an entry that cannot be recorded must not displace another.
-        self.checkpoint.journal.check_room()?;
+        match self.checkpoint.journal.check_room() {
+            // Without a maintenance thread, the caller makes room in the journal, unless another task is about to.
+            Err(NoRoom::Now) if !self.volume.options.background && self.volume.head_is_free() => return Ok(None),
+            outcome => outcome?,
+        }
         match still_by {
             // The old entry stays until the new one has room; other entries are evicted first.
             Some(_) => self.map.touch(write.key_hash),
@@ -187,7 +195,10 @@ impl MappedState {
             return Err(NoRoom::Now);
         }
         let waits = matches!(self.writes, WriteSchedule::Packets { locality: Some(_), .. });
-        let place = if waits { None } else { Some(self.take_place_in_time(write)?) };
+        let place = if waits { None } else { self.take_place_in_time(write)? };
+        if place.is_none() && !waits {
+            return Ok(None);
+        }
         self.used_sectors += taken;
         self.demand.placed += 1;
         assert!(self.used_sectors <= used_max, "a layout is never fuller than it may be");
@@ -201,7 +212,7 @@ impl MappedState {
             let groups = locality.add(write.site, write.sequence, write.record.len() as u64, write.now);
             groups.iter().for_each(|group| self.place_group(group, write.now));
         }
-        Ok(true)
+        Ok(Some(true))
     }
 
     /// Removes an entry, for any reason.
@@ -259,6 +270,7 @@ impl MappedState {
         assert!(self.dirty.is_empty(), "nothing is stored before it is known what there is");
         self.map = EntryMap::new(self.map.entries_max(), self.volume.clock.now_s());
         self.space = layout_of(&self.volume, self.row);
+        self.resting = RestingRooms::default();
         (self.used_sectors, self.lost_sectors, self.is_recovering) = (0, 0, false);
     }
 

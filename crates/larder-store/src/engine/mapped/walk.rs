@@ -1,9 +1,10 @@
 //! Verifies every entry of a volume with a map, for `store check`.
 //!
 //! Owns: the path from snapshot and journal to the records. Entries listed in neither are not searched, because they
-//! are not trusted. An entry is listed until its removal is in the journal, which a kill can prevent after its place was
-//! given to another; such an entry is lost, not damaged. Invariant: a flipped bit in a listed record, in a page of the
-//! snapshot or the journal, or in their headers is found. Cost: one read per entry, and 40 bytes of memory per entry of a volume that was not closed.
+//! are not trusted. An entry is listed until its removal is in the journal, which a kill can prevent after its file was
+//! given to another; such an entry is lost, not damaged. (On a device, its room rests until then: `resting`.)
+//! Invariant: a flipped bit in a listed record, in a page of the snapshot or the journal, or in their headers is found.
+//! Cost: one read per entry, and 40 bytes of memory per entry of a volume that was not closed.
 
 use super::{
     layout::{RecordPlace, SpaceLayout, layout_of},
