@@ -50,24 +50,12 @@ pub struct LocatedEntry(pub(crate) Location);
 /// A location in the form that an engine uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    At(RecordLocation),
+    /// A record of the log, in the current use of its segment. A reused segment has another `sequence`.
+    At { position: Sector, sequence: u32 },
     /// The index holds the full hash of every entry, so no position is needed.
     Known,
     /// The index cannot tell. Each check has to search for the entry.
     Passing,
-}
-
-/// A record of the log, in the current use of its segment. A reused segment has another `sequence`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordLocation {
-    pub(crate) position: Sector,
-    pub(crate) sequence: u32,
-}
-
-impl From<RecordLocation> for Location {
-    fn from(location: RecordLocation) -> Self {
-        Self::At(location)
-    }
 }
 
 /// The bytes that a flush writes.
@@ -82,7 +70,7 @@ pub(crate) enum FlushExtent {
 /// A family of policies: one implementation of index, layout, schedule and eviction.
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Data with which the engine checks that a found entry is still its key's entry.
-    type Found: Copy + Into<Location>;
+    type Found: Copy;
 
     /// Attempts to store a new head while its entry moves. One for engines whose [`Self::Found`] may be older than the
     /// entry found: an entry that was replaced in between would pass for one that moved.

@@ -103,18 +103,32 @@ impl AnyEngine {
         if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
-        let found = each!(self, engine => self.volume().fenced(pin!(engine.find(key, extent))).await?.and_then(|(_, reader)| reader));
-        Ok(found)
+        each!(self, engine => {
+            let found = self.volume().fenced(pin!(engine.find(key, extent))).await?;
+            Ok(found.and_then(|(_, reader)| reader))
+        })
     }
 
     pub(crate) async fn locate(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
         if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
-        let location: Option<Location> = each!(self, engine => {
-            self.volume().fenced(pin!(engine.find(key, ReadExtent::Key))).await?.map(|(found, _)| found.into())
-        });
+        // Only an index that has the full hash of every entry needs no position.
+        let location = match self {
+            Self::Log(engine) => {
+                let found = self.volume().fenced(pin!(engine.find(key, ReadExtent::Key))).await?;
+                found.map(|(position, _)| engine.location_at(position))
+            }
+            Self::Mapped(engine) => self.has(engine, key).await?.then_some(Location::Known),
+            Self::Clusters(engine) => self.has(engine, key).await?.then_some(Location::Known),
+            Self::Table(engine) => self.has(engine, key).await?.then_some(Location::Passing),
+            Self::Tiny(engine) => self.has(engine, key).await?.then_some(Location::Passing),
+        };
         Ok(location.map(LocatedEntry))
+    }
+
+    async fn has<E: Engine>(&self, engine: &Arc<E>, key: &[u8]) -> Result<bool> {
+        Ok(self.volume().fenced(pin!(engine.find(key, ReadExtent::Key))).await?.is_some())
     }
 
     pub(crate) fn is_at(&self, key_hash: KeyHash, location: Location) -> bool {

@@ -34,7 +34,7 @@ mod walk;
 mod worth;
 
 use super::{
-    Engine, EngineGauges, FlushExtent, Location, ReadExtent, RecordLocation,
+    Engine, EngineGauges, FlushExtent, Location, ReadExtent,
     kit::{
         sets,
         state_lock::{CheckedState, LockedState, StateLock},
@@ -49,7 +49,7 @@ use crate::{
     hash::KeyHash,
     options,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    units::{BLOCK_BYTES, SECTOR_BYTES, SegmentGeometry},
+    units::{BLOCK_BYTES, SECTOR_BYTES, Sector, SegmentGeometry},
     volume::{START_RETRY_PAUSE, Volume, superblocks, waiters::WokenTasks, wakeup::TICK},
 };
 use checkpoint::LogCheckpoints;
@@ -359,8 +359,8 @@ impl LogEngine {
 }
 
 impl Engine for LogEngine {
-    /// The location of the entry's record.
-    type Found = RecordLocation;
+    /// The position of the entry's record.
+    type Found = Sector;
 
     /// Reclaim moves entries, and the room for a head may take a reclaim.
     const HEAD_ATTEMPTS_MAX: u32 = 4;
@@ -373,25 +373,23 @@ impl Engine for LogEngine {
         recovery::run(self).await;
     }
 
-    async fn find(
-        self: &Arc<Self>,
-        key: &[u8],
-        extent: ReadExtent,
-    ) -> Result<Option<(RecordLocation, Option<Reader>)>> {
+    async fn find(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(Sector, Option<Reader>)>> {
         let found = self.look_up(key, extent).await?;
-        Ok(found.map(|(position, reader)| (self.location_at(position), Some(reader))))
+        Ok(found.map(|(position, reader)| (position, Some(reader))))
     }
 
     fn may_contain(&self, key_hash: KeyHash, at: Option<Location>) -> bool {
         match at {
             None => self.index.knows(key_hash),
-            Some(Location::At(at)) => self.still_at(key_hash, at.position) && self.location_at(at.position) == at,
+            Some(at @ Location::At { position, .. }) => {
+                self.still_at(key_hash, position) && self.location_at(position) == at
+            }
             Some(Location::Known | Location::Passing) => false,
         }
     }
 
-    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<RecordLocation>) -> Result<bool> {
-        self.append_entry(record, found.map(|found| found.position)).await
+    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<Sector>) -> Result<bool> {
+        self.append_entry(record, found).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {

@@ -129,18 +129,9 @@ impl MappedEngine {
     }
 }
 
-/// The number of the write that stored an entry.
-#[derive(Clone, Copy)]
-pub(crate) struct WriteNumber(u32);
-
-impl From<WriteNumber> for Location {
-    fn from(_: WriteNumber) -> Self {
-        Self::Known
-    }
-}
-
 impl Engine for MappedEngine {
-    type Found = WriteNumber;
+    /// The number of the write that stored the entry.
+    type Found = u32;
 
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -150,22 +141,22 @@ impl Engine for MappedEngine {
         self.load_snapshot().await;
     }
 
-    async fn find(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(WriteNumber, Option<Reader>)>> {
+    async fn find(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(u32, Option<Reader>)>> {
         if extent == ReadExtent::Key {
             self.volume.check_open()?;
             let entry = self.lock().map.find(self.volume.hash(key).0);
-            return Ok(entry.map(|entry| (WriteNumber(entry.sequence), None)));
+            return Ok(entry.map(|entry| (entry.sequence, None)));
         }
         let found = self.look_up(key).await?;
-        Ok(found.map(|(sequence, reader)| (WriteNumber(sequence), Some(reader))))
+        Ok(found.map(|(sequence, reader)| (sequence, Some(reader))))
     }
 
     fn may_contain(&self, key_hash: KeyHash, at: Option<Location>) -> bool {
         at.is_none_or(|at| at == Location::Known) && self.lock().map.find(key_hash).is_some()
     }
 
-    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<WriteNumber>) -> Result<bool> {
-        self.store_record(record, found.map(|WriteNumber(sequence)| sequence)).await
+    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<u32>) -> Result<bool> {
+        self.store_record(record, found).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {

@@ -293,18 +293,9 @@ impl AsMut<TaskWaiters> for TableState {
     }
 }
 
-/// The change counter of a set when an entry was found there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SetChanges(u32);
-
-impl From<SetChanges> for Location {
-    fn from(_: SetChanges) -> Self {
-        Self::Passing
-    }
-}
-
 impl Engine for TableEngine {
-    type Found = SetChanges;
+    /// The change counter of the entry's set.
+    type Found = u32;
 
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -314,7 +305,7 @@ impl Engine for TableEngine {
         self.begin_session().await;
     }
 
-    async fn find(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(SetChanges, Option<Reader>)>> {
+    async fn find(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(u32, Option<Reader>)>> {
         if extent == ReadExtent::Key {
             return Ok(self.sees(key).await?.map(|changes| (changes, None)));
         }
@@ -330,7 +321,7 @@ impl Engine for TableEngine {
             && known.is_none_or(|(shape, contents)| contents.find(shape.tag(key_hash)).is_some())
     }
 
-    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<SetChanges>) -> Result<bool> {
+    async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<u32>) -> Result<bool> {
         self.put(record, found).await
     }
 

@@ -7,10 +7,7 @@
 use super::{ClustersEngine, entries::EntryPlace, layout::ClusterPlace};
 use crate::{
     Reader, Result,
-    engine::{
-        Location,
-        kit::lookup::{self, LookStep},
-    },
+    engine::kit::lookup::{self, LookStep},
     format::{pack, record::DecodedRecord},
     hash::{FullHash, KeyHash},
     units::SECTOR_BYTES,
@@ -21,12 +18,6 @@ use std::sync::Arc;
 
 /// The place of an entry that was found, and the sequence of its cluster.
 pub(super) type FoundInCluster = (EntryPlace, u32);
-
-impl From<FoundInCluster> for Location {
-    fn from(_: FoundInCluster) -> Self {
-        Self::Known
-    }
-}
 
 impl ClustersEngine {
     /// Returns the entry of `key`, and its place.

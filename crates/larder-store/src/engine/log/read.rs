@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Reader, Result,
     engine::{
-        ReadExtent, RecordLocation,
+        Location, ReadExtent,
         kit::lookup::{self, LookStep},
     },
     format::{
@@ -378,9 +378,9 @@ impl LogEngine {
     }
 
     /// Returns the location of a record found at `position`.
-    pub(super) fn location_at(&self, position: Sector) -> RecordLocation {
+    pub(crate) fn location_at(&self, position: Sector) -> Location {
         let segment = self.geometry.segment_of(position);
-        RecordLocation { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }
+        Location::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }
     }
 
     pub(super) fn still_at(&self, key_hash: KeyHash, position: Sector) -> bool {

@@ -4,7 +4,7 @@
 //! of the whole set. An entry longer than its bin takes one more read. Invariant: a read during a change of the set
 //! does not prove that an entry is absent, and is repeated.
 
-use super::{DirtySet, SetChanges, TableEngine, TablePhase, TableState, summary::SetSummary};
+use super::{DirtySet, TableEngine, TablePhase, TableState, summary::SetSummary};
 use crate::{
     Reader, Result,
     engine::kit::lookup::{self, LookStep},
@@ -45,12 +45,12 @@ impl TableEngine {
     }
 
     /// Returns the entry of `key`, and the changes of its set before it was read.
-    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(SetChanges, Reader)>> {
+    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
         let target = self.target(key);
         lookup::follow(&self.volume, true, || self.look(target)).await
     }
 
-    async fn look(self: &Arc<Self>, target: LookupTarget<'_>) -> Result<LookStep<(SetChanges, Reader)>> {
+    async fn look(self: &Arc<Self>, target: LookupTarget<'_>) -> Result<LookStep<(u32, Reader)>> {
         let (plan, changes) = {
             let mut state = self.lock();
             (state.plan(&target), state.changes(target.set))
@@ -58,7 +58,7 @@ impl TableEngine {
         let found = match plan {
             LookupPlan::Miss => return Ok(LookStep::Nothing),
             LookupPlan::Dirty(record) => {
-                let found = self.judge(&target, record).map(|reader| (SetChanges(changes), reader));
+                let found = self.judge(&target, record).map(|reader| (changes, reader));
                 return Ok(found.map_or(LookStep::Nothing, LookStep::Found));
             }
             LookupPlan::Bin(way) => {
@@ -70,7 +70,7 @@ impl TableEngine {
         };
         if let Some(reader) = found {
             self.lock().promote(target.set, target.hash.key_hash());
-            return Ok(LookStep::Found((SetChanges(changes), reader)));
+            return Ok(LookStep::Found((changes, reader)));
         }
         if self.lock().is_settled(target.set, changes) {
             return Ok(LookStep::Nothing);
@@ -81,7 +81,7 @@ impl TableEngine {
 
     /// Returns the changes of the set of `key`'s entry, according to the header of its bin. For a long entry, also
     /// checks that the ring has not overwritten the remainder, without reading it.
-    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<SetChanges>> {
+    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<u32>> {
         self.volume.check_open()?;
         let target = self.target(key);
         let (plan, changes) = {
@@ -90,7 +90,7 @@ impl TableEngine {
         };
         let header = match plan {
             LookupPlan::Miss => return Ok(None),
-            LookupPlan::Dirty(_) => return Ok(Some(SetChanges(changes))),
+            LookupPlan::Dirty(_) => return Ok(Some(changes)),
             LookupPlan::Bin(way) => {
                 let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
                 let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;
@@ -109,7 +109,7 @@ impl TableEngine {
             let rest = u64::from(header.record_bytes).saturating_sub(first);
             header.hash == target.hash && (rest == 0 || self.lock().ring.offset_bytes(header.rest_at, rest).is_some())
         });
-        Ok(is_there.then_some(SetChanges(changes)))
+        Ok(is_there.then_some(changes))
     }
 
     /// Reads a set. Stores its content in memory, unless the set changed since its counter was `changes`.

@@ -5,7 +5,7 @@
 //! until its writes are done, even if the caller is dropped.
 
 use super::{
-    DirtySet, RETRY_PAUSE, SetChanges, SetHold, TableEngine, TableState,
+    DirtySet, RETRY_PAUSE, SetHold, TableEngine, TableState,
     read::LookupTarget,
     ring::NoPlace,
     summary::{BinContent, SetSummary},
@@ -72,7 +72,7 @@ struct SetWrites {
 
 impl TableEngine {
     /// Stores an entry. With `expected`, only if the change counter of its set still has this value.
-    pub(super) async fn put(self: &Arc<Self>, mut record: RecordParts<'_>, found: Option<SetChanges>) -> Result<bool> {
+    pub(super) async fn put(self: &Arc<Self>, mut record: RecordParts<'_>, found: Option<u32>) -> Result<bool> {
         let len = record.len_bytes();
         let rest = len.saturating_sub(self.layout.first_bytes());
         if rest > self.layout.ring_len_bytes {
@@ -80,7 +80,7 @@ impl TableEngine {
         }
         let target = self.target(record.key);
         let hold = self.hold(target.set).await?;
-        if found.is_some_and(|SetChanges(changes)| changes != self.lock().changes(target.set)) {
+        if found.is_some_and(|changes| changes != self.lock().changes(target.set)) {
             return Ok(false);
         }
         let view = self.view(target.set).await?;

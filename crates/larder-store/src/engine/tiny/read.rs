@@ -13,10 +13,7 @@ use super::{
 };
 use crate::{
     Reader, Result,
-    engine::{
-        Location,
-        kit::lookup::{self, LookStep},
-    },
+    engine::kit::lookup::{self, LookStep},
     format::pack::RecordStub,
     hash::{FullHash, KeyHash},
     units::SetNumber,
@@ -35,12 +32,6 @@ pub(crate) enum TinyEntryPlace {
     Set {
         version: u8,
     },
-}
-
-impl From<TinyEntryPlace> for Location {
-    fn from(_: TinyEntryPlace) -> Self {
-        Self::Passing
-    }
 }
 
 /// The key of a lookup.
