@@ -71,6 +71,27 @@ pub(super) enum SetOutcome {
     Failed,
 }
 
+/// The fate of a useful entry when its set is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EntryFate {
+    /// The entry is in the written set, and no longer in the front.
+    InSet,
+    Evicted,
+    /// The entry stays in the front until its own segment is moved out.
+    Waits,
+}
+
+impl EntryFate {
+    /// Returns the fate of an entry. `due` says of an entry of the front whether it must leave it.
+    fn of(has_room: bool, due: Option<bool>) -> Self {
+        match (has_room, due) {
+            (true, _) => Self::InSet,
+            (false, None | Some(true)) => Self::Evicted,
+            (false, Some(false)) => Self::Waits,
+        }
+    }
+}
+
 impl TinyEngine {
     /// Moves the oldest segment of the front out. Returns `false` if that is not possible now.
     pub(super) async fn move_oldest(self: &Arc<Self>) -> bool {
@@ -347,14 +368,12 @@ impl TinyEngine {
         let mut leaving: Vec<FrontSlot> =
             gone.iter().map(|arrival| arrival.slot).chain(broken.iter().copied()).collect();
         let mut residents = Vec::new();
-        let mut items = Vec::new();
-        let mut slots = Vec::new();
+        let mut candidates = Vec::new();
         for item in std::mem::take(&mut old.stay) {
             // Hit bits are read now, before the write clears them.
             let hit = self.lock().sets.was_hit(item.piece.hash().key_hash());
             residents.push(ResidentRank { len_bytes: item.len_bytes(), rank: item.rank, hit, new: false });
-            items.push(item);
-            slots.push(None);
+            candidates.push((item, None));
         }
         for SetArrival { slot, piece, expires_at, due } in newest {
             let item = SetItem { piece, expires_at, rank: 0 };
@@ -364,24 +383,21 @@ impl TinyEngine {
             }
             let hit = slot.state == FrontState::Hit;
             residents.push(ResidentRank { len_bytes: item.len_bytes(), rank: 0, hit, new: true });
-            items.push(item);
-            slots.push(Some((slot, due)));
+            candidates.push((item, Some((slot, due))));
         }
-        let kept = rrip::merge(&residents, room_bytes(self.plan.set_bytes), items.len());
-        let mut ranks = vec![None; items.len()];
+        let kept = rrip::merge(&residents, room_bytes(self.plan.set_bytes), candidates.len());
+        let mut ranks = vec![None; candidates.len()];
         kept.iter().for_each(|&(index, rank)| ranks[index] = Some(rank));
         let mut content = Vec::new();
-        for ((mut item, slot), rank) in items.into_iter().zip(slots).zip(ranks) {
-            // An entry that is neither due nor kept stays in the front until its own segment is moved.
-            if let Some((slot, _)) = slot.filter(|&(_, due)| due || rank.is_some()) {
+        for ((mut item, arrived), rank) in candidates.into_iter().zip(ranks) {
+            let fate = EntryFate::of(rank.is_some(), arrived.map(|(_, due)| due));
+            if let Some((slot, _)) = arrived.filter(|_| fate != EntryFate::Waits) {
                 leaving.push(slot);
             }
-            match rank {
-                Some(rank) => {
-                    item.rank = rank;
-                    content.push(item);
-                }
-                None => add(&self.volume.counters.evicted, 1),
+            add(&self.volume.counters.evicted, u64::from(fate == EntryFate::Evicted));
+            if let Some(rank) = rank {
+                item.rank = rank;
+                content.push(item);
             }
         }
         content.sort_by_key(|item| item.rank);
