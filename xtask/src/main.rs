@@ -3,8 +3,8 @@
 //! threads in many interleavings.
 //!
 //! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). It installs nothing, and only
-//! `audit` uses the network. On request it writes docs/reference/conformance.md and the ratchet; other results are
-//! below `target`. Its only dependency is a crate for regular expressions, so that it builds in seconds.
+//! `audit` uses the network. On request it writes docs/reference/conformance.md; other results are below
+//! `target`. Its only dependency is a crate for regular expressions, so that it builds in seconds.
 
 mod audit;
 mod cargo;
@@ -30,7 +30,6 @@ chores:
   audit        vulnerabilities, licenses and sources of the dependencies, by cargo-deny
   dist [TARGET..]  audits, and makes what is released: static program, archive, Debian package, container, components, checksums
   conformance  writes docs/reference/conformance.md from the lists next to the tests of larder-http
-  prose [AREA [RULE]]  the places that break a rule whose count may only fall, or the counts; `--record` writes lower counts
   publish      packages the libraries and compiles them as a registry would; nothing is uploaded
   msrv         checks the libraries with the oldest toolchain that they promise, if rustup has it
   semver REVISION  compares the interfaces of the libraries with those of a revision, by cargo-semver-checks
@@ -52,10 +51,6 @@ fn main() -> ExitCode {
         ["msrv"] => exit(publish::oldest_toolchain(root)),
         ["semver", revision] => exit(publish::semver(root, revision)),
         ["tidy"] => exit(tidy::run(root)),
-        ["prose", "--record"] => exit(tidy::record_counted(root)),
-        ["prose", chosen @ ..] if chosen.len() <= 2 => {
-            exit(tidy::list_counted(root, chosen.first().copied(), chosen.get(1).copied()))
-        }
         ["mutants", chosen @ ..] => exit(mutants::run(root, chosen)),
         ["shuttle"] => exit(shuttle::run(root, "2000")),
         ["shuttle", iterations] if iterations.parse::<u32>().is_ok() => exit(shuttle::run(root, iterations)),

@@ -13,7 +13,6 @@ mod names;
 mod policy_arms;
 mod prose;
 pub(crate) mod questions;
-mod ratchet;
 mod rings;
 pub(crate) mod source;
 mod test_bounds;
@@ -21,7 +20,7 @@ pub(crate) mod test_names;
 
 use crate::conformance;
 use source::Tree;
-use std::{fmt, io, path::Path};
+use std::{fmt, path::Path};
 
 /// A violation of a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,22 +40,6 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.problem)
     }
-}
-
-/// Lists the places that break counted rules (`cargo xtask prose`): those of one area, or their numbers in all areas.
-pub(crate) fn list_counted(root: &Path, area: Option<&str>, rule: Option<&str>) -> bool {
-    let listed = Tree::read(root).map(|tree| ratchet::list(&counted(&tree), area, rule));
-    succeeded(listed)
-}
-
-/// Records lower counts (`cargo xtask prose --record`).
-pub(crate) fn record_counted(root: &Path) -> bool {
-    let recorded = Tree::read(root).and_then(|tree| ratchet::record(root, &tree, &counted(&tree)));
-    succeeded(recorded)
-}
-
-fn succeeded(result: io::Result<()>) -> bool {
-    result.inspect_err(|error| eprintln!("prose: {error}")).is_ok()
 }
 
 /// Checks the tree under `root`. Prints the findings and a final line on standard error.
@@ -99,13 +82,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     findings.extend(questions::check(tree));
     findings.extend(test_bounds::check(tree));
     findings.extend(conformance::check(tree));
-    findings.extend(ratchet::check(tree, &counted(tree)));
+    findings.extend(prose::check(tree));
+    findings.extend(names::check(tree));
     findings
-}
-
-/// Returns every place that breaks a counted rule.
-fn counted(tree: &Tree) -> Vec<ratchet::Counted> {
-    let mut found = prose::count(tree);
-    found.extend(names::count(tree));
-    found
 }

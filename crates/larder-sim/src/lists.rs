@@ -7,7 +7,7 @@
 mod table;
 
 use std::hint::black_box;
-use table::Table;
+use table::NumberTable;
 
 /// Number of an object in the slab.
 pub(crate) type NodeId = u32;
@@ -42,14 +42,14 @@ struct Ends {
 pub(crate) struct Lists<const COUNT: usize> {
     nodes: Vec<Node>,
     spare: Vec<NodeId>,
-    table: Table,
+    table: NumberTable,
     ends: [Ends; COUNT],
 }
 
 impl<const COUNT: usize> Lists<COUNT> {
     pub(crate) fn new() -> Self {
         let ends = Ends { head: NONE, tail: NONE, bytes: 0 };
-        Self { nodes: Vec::new(), spare: Vec::new(), table: Table::new(), ends: [ends; COUNT] }
+        Self { nodes: Vec::new(), spare: Vec::new(), table: NumberTable::new(), ends: [ends; COUNT] }
     }
 
     /// Adds an object that is in no list at the head of `list`.

@@ -24,7 +24,7 @@ type MakeEviction = fn(u64) -> Box<dyn Eviction>;
 
 /// All evictions, each with its name. Belady's is not among them, because it needs to know the future.
 const EVICTIONS: [(&str, MakeEviction); 9] = [
-    ("lru", |bytes| Box::new(queues::Lru::new(bytes))),
+    ("lru", |bytes| Box::new(queues::LruOrder::new(bytes))),
     ("fifo", |bytes| Box::new(queues::Fifo::new(bytes))),
     ("sieve", |bytes| Box::new(queues::Sieve::new(bytes))),
     ("s3-fifo", |bytes| Box::new(s3_fifo::S3Fifo::new(bytes))),

@@ -11,7 +11,7 @@ use crate::{
     Hints, SplitMix64,
     format::{
         SegmentUse, VolumeId,
-        checkpoint::{CheckpointRoot, ImageAt, ImageOf, SegmentState, frame_bytes, image_of, root_bytes},
+        checkpoint::{CheckpointRoot, ImageAt, ImageOf, ListedSegment, frame_bytes, image_of, root_bytes},
         record::{
             BODY_BLOCK_BYTES, BodyElsewhere, BodyPart, DecodedRecord, RecordKind, RecordMeta, RecordParts,
             RecordRefusal, body_checksums, checksum_count,
@@ -342,7 +342,7 @@ fn checkpoint(bytes: &[u8]) -> bool {
 
 fn checkpoint_samples() -> Vec<Vec<u8>> {
     let sample = |has_probation: bool| {
-        let segment = |n: u32| SegmentState {
+        let segment = |n: u32| ListedSegment {
             segment: SegmentId((n + 3) % SEGMENT_COUNT),
             sequence: n * 5,
             is_probation: has_probation && n % 3 == 1,

@@ -16,8 +16,8 @@ impl MemoryHits {
     /// Counts a hit. Returns whether to call [`Store::touch`](crate::Store::touch): at the first hit, and at each 32nd
     /// after it.
     ///
-    /// The first one counts: an entry that came with the read of a group has no hit in the store yet. Most entries leave
-    /// the memory before their second hit.
+    /// The first one counts: an entry that came with the read of a group has no hit in the store yet. Most entries
+    /// leave the memory before their second hit.
     pub fn count(&self) -> bool {
         self.0.fetch_add(1, Relaxed).is_multiple_of(HITS_PER_REPORT)
     }

@@ -239,7 +239,8 @@ macro_rules! table {
     };
 }
 
-// name: type = default, kind in range;   kinds: switch, count, bytes, power (of two, in bytes), time, share, word (one of)
+// name: type = default, kind in range;
+// kinds: switch, count, bytes, power (of two, in bytes), time, share, word (one of)
 table! {
     /// `log`, `log-clock`: largest share of a main segment that is rewritten because its entries were hit. More: more
     /// hits, but up to 1 / (1 - share) times as many bytes written as admitted. 0: no entry is rewritten for its hits.

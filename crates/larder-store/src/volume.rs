@@ -382,8 +382,8 @@ impl Volume {
         self.wakeup.wake();
     }
 
-    /// Calls `defer` to defer a change if the volume is excluded; the change is written before the volume is used again.
-    /// Returns whether the change survives a kill, because the next start empties the volume.
+    /// Calls `defer` to defer a change if the volume is excluded. The change is written before the volume is used
+    /// again. Returns whether the change survives a kill, because the next start empties the volume.
     pub(crate) fn defers(&self, defer: impl FnOnce(&Self)) -> bool {
         if !self.health.is_out() {
             return false;

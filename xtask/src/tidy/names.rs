@@ -1,9 +1,9 @@
-//! Counts type names that say too little: bare participles, and names defined twice in one crate.
+//! Finds type names that say too little: bare participles, and names defined twice in one crate.
 
 use super::{
+    Finding,
     code::words,
     prose::crate_of,
-    ratchet::Counted,
     source::{Source, Tree},
 };
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ const NOUNS: [&str; 11] =
     ["Bed", "Feed", "Listing", "Ruling", "Setting", "Settings", "Ring", "String", "Timing", "Tuning", "Warning"];
 
 /// Returns the type definitions whose names break a rule.
-pub(crate) fn count(tree: &Tree) -> Vec<Counted> {
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut met = BTreeSet::new();
     for source in
@@ -28,10 +28,10 @@ pub(crate) fn count(tree: &Tree) -> Vec<Counted> {
         let area = crate_of(&source.path);
         for (line, name) in types(source) {
             if is_participle(name) {
-                found.push(Counted::new(area, "type-is-participle", &source.path, line, name));
+                found.push(Finding::new(&source.path, line, format!("{name} is a bare participle; name the thing")));
             }
             if !met.insert((area, name)) {
-                found.push(Counted::new(area, "type-named-twice", &source.path, line, name));
+                found.push(Finding::new(&source.path, line, format!("{name} is defined twice in {area}")));
             }
         }
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bare_participles_and_second_definitions_are_counted() {
+    fn bare_participles_and_second_definitions_are_found() {
         let source = |path: &str, text: &str| Source::new(path, text);
         let tree = Tree {
             sources: vec![
@@ -74,8 +74,11 @@ mod tests {
             ],
             ..Tree::default()
         };
-        let found: Vec<_> =
-            count(&tree).iter().map(|found| format!("{}:{} {}", found.path, found.line, found.rule)).collect();
-        assert_eq!(found, ["crates/a/src/b.rs:2 type-is-participle", "crates/a/src/c.rs:2 type-named-twice"]);
+        let found: Vec<_> = check(&tree).iter().map(ToString::to_string).collect();
+        let expected = [
+            "crates/a/src/b.rs:2: Told is a bare participle; name the thing",
+            "crates/a/src/c.rs:2: Range is defined twice in a",
+        ];
+        assert_eq!(found, expected);
     }
 }

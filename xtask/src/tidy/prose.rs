@@ -1,17 +1,15 @@
-//! Counts how often the tree's prose breaks a pattern of the writing guide (CONTRIBUTING.md), or a comment is too wide.
+//! Finds prose that breaks a pattern of the writing guide (CONTRIBUTING.md), and comments that are too wide.
 //!
-//! Owns: the areas of the prose, and the exceptions. `texts` finds the prose, `rules` has the patterns, and `ratchet`
-//! compares the counts with the allowed ones.
+//! Owns: the exceptions. `texts` finds the prose, and `rules` has the patterns.
 
 mod rules;
 mod texts;
 
 use super::{
-    ratchet::Counted,
+    Finding,
     source::{Source, Tree},
 };
 use rules::Rules;
-use texts::Place;
 
 /// Sentences that are allowed to break a rule: the rule, a part of the sentence, and the reason.
 const EXCEPTIONS: [(&str, &str, &str); 2] = [
@@ -22,57 +20,52 @@ const EXCEPTIONS: [(&str, &str, &str); 2] = [
 /// Widest line of a comment or document, in characters. Lines of tables and with links are exempt, because they cannot
 /// be broken.
 const COLUMNS_MAX: usize = 120;
+const WIDE: &str = "a line of prose has at most 120 columns";
+
+/// Longest part of a sentence that a finding shows, in characters.
+const SHOWN_CHARS: usize = 140;
 
 /// Returns every place that breaks a rule.
-pub(crate) fn count(tree: &Tree) -> Vec<Counted> {
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let rules = Rules::new();
     let mut found = Vec::new();
     for source in tree.sources.iter().filter(|source| !is_test(&source.path)) {
         for prose in texts::of_source(source) {
-            let area = area_of(&source.path, prose.place);
-            found.extend(broken(&rules, &prose, &area, &source.path));
+            found.extend(broken(&rules, &prose, &source.path));
         }
         found.extend(wide_comments(source));
     }
     for document in &tree.documents {
         for prose in texts::of_document(document) {
-            found.extend(broken(&rules, &prose, "documents", &document.path));
+            found.extend(broken(&rules, &prose, &document.path));
         }
         let mut fenced = false;
         for (position, line) in document.text.lines().enumerate() {
             fenced ^= line.trim_start().starts_with("```");
             let breakable = !fenced && !line.starts_with(['|', '<', '[']) && line.contains(' ');
             if breakable && line.chars().count() > COLUMNS_MAX {
-                found.push(Counted::new("documents", "line-over-120", &document.path, position + 1, line));
+                found.push(Finding::new(&document.path, position + 1, WIDE));
             }
         }
     }
     found
 }
 
-fn broken(rules: &Rules, prose: &texts::Prose, area: &str, path: &str) -> Vec<Counted> {
+fn broken(rules: &Rules, prose: &texts::Prose, path: &str) -> Vec<Finding> {
     let excepted =
         |rule: &str, sentence: &str| EXCEPTIONS.iter().any(|(of, part, _)| *of == rule && sentence.contains(part));
     let found = rules.broken_by(prose).into_iter().filter(|found| !excepted(found.rule, &found.sentence));
-    found.map(|found| Counted::new(area, found.rule, path, prose.line, &found.sentence)).collect()
+    let start = |sentence: &str| sentence.chars().take(SHOWN_CHARS).collect::<String>();
+    found.map(|it| Finding::new(path, prose.line, format!("{}: {}", it.rule, start(&it.sentence)))).collect()
 }
 
-fn wide_comments(source: &Source) -> Vec<Counted> {
+fn wide_comments(source: &Source) -> Vec<Finding> {
     let wide = |line: &crate::scan::Line| {
         let is_comment = line.code.trim().is_empty() && !line.comment.is_empty();
         is_comment && line.code.chars().count() > COLUMNS_MAX
     };
     let lines = source.lines.iter().enumerate().filter(|(_, line)| wide(line));
-    let area = crate_of(&source.path);
-    lines
-        .map(|(position, line)| Counted::new(area, "line-over-120", &source.path, position + 1, &line.comment))
-        .collect()
-}
-
-/// Returns the area of the ratchet that prose in a source belongs to: the crate, with messages apart.
-fn area_of(path: &str, place: Place) -> String {
-    let name = crate_of(path);
-    if place == Place::Message { format!("{name}/messages") } else { name.to_owned() }
+    lines.map(|(position, _)| Finding::new(&source.path, position + 1, WIDE)).collect()
 }
 
 /// Returns the name of the crate that a source belongs to.
@@ -91,8 +84,14 @@ mod tests {
     use super::*;
     use crate::tidy::source::Text;
 
+    /// Returns the place and the rule of a finding, without the sentence.
+    fn rule_of(found: &Finding) -> String {
+        let rule = found.problem.split(':').next().unwrap_or_default();
+        format!("{}:{} {rule}", found.path, found.line)
+    }
+
     #[test]
-    fn each_crate_its_messages_and_the_documents_are_areas() {
+    fn sources_messages_and_documents_are_checked() {
         let wide = format!("// {}\n", "a ".repeat(60));
         let tree = Tree {
             sources: vec![
@@ -110,18 +109,17 @@ mod tests {
             }],
             ..Tree::default()
         };
-        let mut found: Vec<_> =
-            count(&tree).iter().map(|found| format!("{} {}:{}", found.area, found.rule, found.line)).collect();
+        let mut found: Vec<_> = check(&tree).iter().map(rule_of).collect();
         found.sort();
         let expected = [
-            "a doc-opens-with-pronoun:2",
-            "a doc-opens-with-wh:2",
-            "a function-doc-without-verb:2",
-            "a line-over-120:6",
-            "a/messages told:4",
-            "documents beside-anew:3",
-            "documents docs-over-35-words:1",
-            "documents line-over-120:1",
+            "crates/a/src/b.rs:2 doc-opens-with-pronoun",
+            "crates/a/src/b.rs:2 doc-opens-with-wh",
+            "crates/a/src/b.rs:2 function-doc-without-verb",
+            "crates/a/src/b.rs:4 told",
+            "crates/a/src/b.rs:6 a line of prose has at most 120 columns",
+            "docs/a.md:1 a line of prose has at most 120 columns",
+            "docs/a.md:1 docs-over-35-words",
+            "docs/a.md:3 beside-anew",
         ];
         assert_eq!(found, expected);
     }

@@ -3,7 +3,7 @@
 //!
 //! Invariant: paths are relative to the root, with `/`.
 
-use super::{questions, ratchet, test_bounds};
+use super::{questions, test_bounds};
 use crate::{
     conformance,
     scan::{self, Line},
@@ -14,13 +14,8 @@ use std::{fs, io, path::Path};
 const SKIPPED: [&str; 4] = [".git", "target", "results", "node_modules"];
 
 /// Files that rules read, and that are no sources, manifests or documents.
-const LISTS: [&str; 5] = [
-    conformance::REQUIREMENTS,
-    conformance::DIFFERENCES,
-    ratchet::ALLOWED,
-    questions::QUESTIONS,
-    test_bounds::CARGO_CONFIG,
-];
+const LISTS: [&str; 4] =
+    [conformance::REQUIREMENTS, conformance::DIFFERENCES, questions::QUESTIONS, test_bounds::CARGO_CONFIG];
 
 /// A file as text.
 pub(crate) struct Text {

@@ -35,7 +35,7 @@ struct GroupMember {
     origin: Origin,
     failure_count: AtomicU32,
     out_until: Mutex<Option<Instant>>,
-    /// Whether it failed its last check.
+    /// Whether the origin failed its last check.
     unwell: AtomicBool,
 }
 

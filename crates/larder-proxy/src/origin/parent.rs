@@ -44,7 +44,7 @@ pub(crate) fn takes_absolute_form(origin: &Origin) -> bool {
     !origin.https && !origin.prior_http2
 }
 
-/// If a request for an origin goes to its parent in absolute form, rewrites the request and returns the parent.
+/// Rewrites the request and returns the parent, if a request for this origin goes to its parent in absolute form.
 pub(crate) fn address<'a, B>(
     parent: Option<&'a Parent>,
     origin: &Origin,

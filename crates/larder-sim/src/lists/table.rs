@@ -5,7 +5,7 @@
 //! there is no empty slot between a number's home and its slot. Cost: mostly one cache line a search; growing reads no
 //! keys.
 
-pub(super) struct Table {
+pub(super) struct NumberTable {
     /// Tag in the upper half, number + 1 in the lower; 0 is empty. The length is a power of two.
     slots: Vec<u64>,
     len: usize,
@@ -13,7 +13,7 @@ pub(super) struct Table {
 
 const SLOTS_AT_FIRST: usize = 16;
 
-impl Table {
+impl NumberTable {
     pub(super) fn new() -> Self {
         Self { slots: vec![0; SLOTS_AT_FIRST], len: 0 }
     }
@@ -112,7 +112,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0_u64..80), 1..600),
             spread in prop_oneof![Just(1_u64), Just(1 << 32), Just(0x0001_0000_0001_0000)],
         ) {
-            let mut table = Table::new();
+            let mut table = NumberTable::new();
             let mut map = HashMap::new();
             let mut keys = Vec::new();
             for (is_removal, key) in steps {

@@ -21,10 +21,10 @@ const ALIGNMENT_BYTES: u32 = 512;
 /// A device on a modeled disk.
 pub struct ModelDevice {
     len_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<DeviceState>,
 }
 
-struct State {
+struct DeviceState {
     disk: Disk,
     file: Option<OneFile>,
     reads: PieceReads,
@@ -49,7 +49,7 @@ impl ModelDevice {
         let reads = PieceReads::default();
         Self {
             len_bytes,
-            state: Mutex::new(State { disk, file, reads, contents: SparseBytes::default(), passed_ns: 0 }),
+            state: Mutex::new(DeviceState { disk, file, reads, contents: SparseBytes::default(), passed_ns: 0 }),
         }
     }
 
@@ -88,7 +88,7 @@ impl ModelDevice {
         if is_aligned && is_inside { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DeviceState> {
         self.state.lock().ignore_poison()
     }
 }
@@ -129,7 +129,7 @@ impl Device for ModelDevice {
     }
 }
 
-impl State {
+impl DeviceState {
     fn read(&mut self, offset_bytes: u64, to: &mut [u8]) {
         let len_bytes = to.len() as u64;
         let Self { disk, file, reads, .. } = self;

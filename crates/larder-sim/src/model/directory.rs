@@ -22,10 +22,10 @@ use std::{
 /// A directory on a modeled disk.
 pub struct ModelDirectory {
     fragment_bytes: u32,
-    state: Mutex<State>,
+    state: Mutex<DirectoryState>,
 }
 
-struct State {
+struct DirectoryState {
     disk: Disk,
     tree: Tree,
     open: OpenFiles,
@@ -46,7 +46,7 @@ impl ModelDirectory {
     /// Creates an empty directory that uses the whole disk.
     pub fn new(model: &Model) -> Self {
         let capacity_bytes = model.disk.capacity_bytes();
-        let state = State {
+        let state = DirectoryState {
             disk: Disk::new(&model.disk),
             tree: Tree::new(&model.files, capacity_bytes),
             open: OpenFiles::new(&model.files, &model.system, capacity_bytes),
@@ -72,7 +72,7 @@ impl ModelDirectory {
     /// Sets the present time, so that periodic writes happen on time.
     pub fn note_time(&self, now_ns: u64) {
         let mut state = self.lock();
-        let State { disk, tree, .. } = &mut *state;
+        let DirectoryState { disk, tree, .. } = &mut *state;
         let ns = tree.write_delayed(disk, now_ns);
         state.passed_ns += ns;
     }
@@ -92,7 +92,7 @@ impl ModelDirectory {
         self.lock().disk.served()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DirectoryState> {
         self.state.lock().ignore_poison()
     }
 }
@@ -135,7 +135,7 @@ impl Directory for ModelDirectory {
     }
 }
 
-impl State {
+impl DirectoryState {
     fn write(&mut self, name: FileName, offset_bytes: u64, from: &[u8]) -> io::Result<()> {
         if !offset_bytes.is_multiple_of(SECTOR_BYTES as u64) {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -4,18 +4,18 @@ use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 
 /// Least recently used: a hit moves the object to the head.
-pub(super) struct Lru {
+pub(super) struct LruOrder {
     queue: Lists<1>,
     size_bytes: u64,
 }
 
-impl Lru {
+impl LruOrder {
     pub(super) fn new(size_bytes: u64) -> Self {
         Self { queue: Lists::new(), size_bytes }
     }
 }
 
-impl Eviction for Lru {
+impl Eviction for LruOrder {
     fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         if let Some(id) = self.queue.find(key) {
             self.queue.move_to_head(0, id);

@@ -34,7 +34,7 @@ pub(crate) struct CheckpointRoot {
     pub(crate) images: Vec<ImageAt>,
     /// All segments: first the unused ones in the order of their next use, then the used ones, oldest first
     /// ([`super::SegmentUse::order`]).
-    pub(crate) segments: Vec<SegmentState>,
+    pub(crate) segments: Vec<ListedSegment>,
 }
 
 /// The valid image of a partition.
@@ -57,7 +57,7 @@ impl ImageAt {
 
 /// The state of a segment in a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SegmentState {
+pub(crate) struct ListedSegment {
     pub(crate) segment: SegmentId,
     /// 0 is a segment not in use.
     pub(crate) sequence: u32,
@@ -92,7 +92,7 @@ impl CheckpointRoot {
             .put(&(self.images.len() as u32).to_le_bytes())
             .put(&(self.segments.len() as u32).to_le_bytes());
         let mut fields = FieldsMut::new(&mut target[ROOT_FIXED_BYTES as usize..]);
-        for SegmentState { segment, sequence, is_probation, deadlines } in &self.segments {
+        for ListedSegment { segment, sequence, is_probation, deadlines } in &self.segments {
             assert!(segment.0 < PROBATION_BIT, "a segment's number leaves room for its generation");
             let segment = segment.0 | if *is_probation { PROBATION_BIT } else { 0 };
             for number in [segment, *sequence, deadlines.0, deadlines.1] {
@@ -135,7 +135,7 @@ impl CheckpointRoot {
             if std::mem::replace(seen.get_mut(segment.index())?, true) {
                 return None;
             }
-            segments.push(SegmentState { segment, sequence, is_probation, deadlines: (fields.u32()?, fields.u32()?) });
+            segments.push(ListedSegment { segment, sequence, is_probation, deadlines: (fields.u32()?, fields.u32()?) });
         }
         let mut images = Vec::with_capacity(partition_count as usize);
         for _ in 0..partition_count {
@@ -201,7 +201,7 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([4; 16]);
 
     fn root() -> CheckpointRoot {
-        let segment = |n: u32| SegmentState {
+        let segment = |n: u32| ListedSegment {
             segment: SegmentId((n + 3) % 9),
             sequence: n * 5,
             is_probation: n % 4 == 1,

@@ -45,8 +45,8 @@ impl Store {
     /// Returns a key for copies of entries that are kept elsewhere, such as to sign them. It is another one for each
     /// `purpose`.
     ///
-    /// Only somebody who can read the store's volumes can compute it. It changes when the store is created again, or has
-    /// other volumes.
+    /// Only somebody who can read the store's volumes can compute it. It changes when the store is created again, or
+    /// has other volumes.
     pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
         self.volumes.all().fold([0; 32], |mut sum, engine| {
             let of_volume = KeyHasher::new(engine.volume().superblock().hash_key).derive(purpose.as_bytes());

@@ -1,10 +1,10 @@
 //! The superblock of a volume in memory, and the order of its changes.
 //!
-//! Owns: the present superblock, and the queue of changes. A change is made durable in both copies before it takes effect
-//! in memory. Invariants: one copy is always whole; memory is never newer than the copies; one change is written at a
-//! time. The device's completions drive a change, so it ends even if its caller stops waiting: a write still in flight
-//! never lands after that of a later change, and no later change waits for a task that nobody polls. Cost: two small
-//! writes and two syncs.
+//! Owns: the present superblock, and the queue of changes. A change is made durable in both copies before it takes
+//! effect in memory. Invariants: one copy is always whole; memory is never newer than the copies; one change is written
+//! at a time. The device's completions drive a change, so it ends even if its caller stops waiting: a write still in
+//! flight never lands after that of a later change, and no later change waits for a task that nobody polls. Cost: two
+//! small writes and two syncs.
 
 use super::sync_watch::SyncWatch;
 use crate::sync::IgnorePoison;

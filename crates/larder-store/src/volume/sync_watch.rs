@@ -90,8 +90,8 @@ impl SyncWatch {
         })
     }
 
-    /// Notes the outcome of a sync that began after `covered` writes had ended. Returns the callback to call if writes may
-    /// be lost.
+    /// Notes the outcome of a sync that began after `covered` writes had ended. Returns the callback to call if writes
+    /// may be lost.
     fn note_sync(&self, covered: u64, is_ok: bool) -> Option<LossCallback> {
         let mut state = self.lock();
         if is_ok {

@@ -33,7 +33,7 @@ use crate::{
     device::AlignedBuffer,
     format::{
         SegmentRow,
-        checkpoint::{CheckpointRoot, ImageOf, SegmentState, frame_bytes, image_of},
+        checkpoint::{CheckpointRoot, ImageOf, ListedSegment, frame_bytes, image_of},
         superblock::VolumeShape,
     },
     sync::{
@@ -314,7 +314,7 @@ impl LogEngine {
 
     async fn write_root(&self, area: &CheckpointArea, state: &mut CheckpointState, stamp: u32) -> Result<()> {
         let order = self.lock_log().order();
-        let segments = order.into_iter().map(|(segment, of)| SegmentState {
+        let segments = order.into_iter().map(|(segment, of)| ListedSegment {
             segment,
             sequence: of.sequence,
             is_probation: of.generation() == SegmentRow::Probation,

@@ -21,7 +21,7 @@ use super::{LogEngine, layout::unknown_count_max, listing::read_blocks};
 use crate::{
     format::{
         SegmentRow, SegmentUse,
-        checkpoint::{CheckpointRoot, SegmentState},
+        checkpoint::{CheckpointRoot, ListedSegment},
         trailer::TrailerFooter,
         unit::UnitHeader,
     },
@@ -125,7 +125,7 @@ fn listed_by(root: &CheckpointRoot) -> Vec<(SegmentId, SegmentUse)> {
         .segments
         .iter()
         .rev()
-        .map(|&SegmentState { segment, sequence, is_probation, .. }| {
+        .map(|&ListedSegment { segment, sequence, is_probation, .. }| {
             let anchor = if is_probation { next_main.unwrap_or(sequence) } else { 0 };
             if !is_probation && sequence > 0 {
                 next_main = Some(sequence);

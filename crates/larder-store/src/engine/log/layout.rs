@@ -40,7 +40,7 @@ use buffers::{buffer_of, spare_buffer};
 use carry::OpenGroups;
 use closing::{ClosingSegment, TrailerInFlight};
 pub(crate) use groups::{MovedRecord, place_after};
-use open::{AppendPlace, OpenSegment, OpenUnit, Opening};
+use open::{AppendPlace, OpenSegment, OpenUnit, UnitStart};
 use segments::SegmentTable;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use syncing::unsynced_count_max;
@@ -312,8 +312,8 @@ impl LogState {
         if open.unit.is_none() {
             let capacity = open.unit_capacity(&self.geometry, self.unit_bytes, len_bytes);
             let buffer = buffer_of(&mut self.spare, capacity);
-            let opening = Opening { ticket: self.next_ticket, opened_at: now.at };
-            open.unit = Some(OpenUnit::new(buffer, [unit_header_bytes(&self.geometry), capacity], opening));
+            let start = UnitStart { ticket: self.next_ticket, opened_at: now.at };
+            open.unit = Some(OpenUnit::new(buffer, [unit_header_bytes(&self.geometry), capacity], start));
             self.next_ticket += 1;
         }
         let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);

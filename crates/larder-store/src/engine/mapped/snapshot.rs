@@ -1,11 +1,11 @@
 //! Start and end of a run: the map is restored from the last close's snapshot, or from an older one and the journal.
 //!
 //! At start, the valid header names the snapshot. Its listings are loaded. Only then is the header replaced by one that
-//! marks the close's snapshot as outdated (`engine::kit::map_checkpoint`), and only after that is the store opened for writing.
-//! The header also reserves the numbers of future writes. A run after a crash continues after them, so no number is
-//! used twice, and a record that the crashed run had not recorded is never trusted. Closing writes the pages, syncs,
-//! then writes the headers. Cost: 24 bytes read and written per entry. Until its entry is loaded, a lookup misses;
-//! commits wait.
+//! marks the close's snapshot as outdated (`engine::kit::map_checkpoint`), and only after that is the store opened for
+//! writing. The header also reserves the numbers of future writes. A run after a crash continues after them, so no
+//! number is used twice, and a record that the crashed run had not recorded is never trusted. Closing writes the pages,
+//! syncs, then writes the headers. Cost: 24 bytes read and written per entry. Until its entry is loaded, a lookup
+//! misses; commits wait.
 
 use super::{
     MappedEngine,

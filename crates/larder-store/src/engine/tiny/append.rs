@@ -83,7 +83,8 @@ impl TinyEngine {
         };
         let offset_bytes = match unwritten {
             Some(offset_bytes) => offset_bytes,
-            // If there is no room, the removal becomes pending, and its key is hidden until it is done (see `pending_removals`).
+            // If there is no room, the removal becomes pending, and its key is hidden until it is done
+            // (see `pending_removals`).
             None => match self.append(FrontLoad::Tombstone(hash), None).await? {
                 Some(place) => place.offset_bytes,
                 None => return Ok(()),

@@ -1,8 +1,8 @@
 //! The location of a map's snapshots and journal on a volume, and how a start reads them.
 //!
-//! Owns: [`MapCheckpointArea`], and which parts of headers, snapshot and journal count. Only headers are written here, because
-//! they are read back. Invariant: a page counts only if it belongs to the snapshot, or to the sequence of the journal,
-//! that the header names. Cost: one read of both. The format is described in docs/reference/format.md.
+//! Owns: [`MapCheckpointArea`], and which parts of headers, snapshot and journal count. Only headers are written here,
+//! because they are read back. Invariant: a page counts only if it belongs to the snapshot, or to the sequence of the
+//! journal, that the header names. Cost: one read of both. The format is described in docs/reference/format.md.
 
 use crate::{
     Error, ErrorKind, Result,

@@ -9,7 +9,7 @@
 //! Source: HashCache (NSDI 2009) buffers each group.
 
 use super::{
-    AppendRole, LogState, OpenSegment, OpenUnit, Opening, SEQUENCE_LAST, buffers::buffer_of, open::CutRecord,
+    AppendRole, LogState, OpenSegment, OpenUnit, SEQUENCE_LAST, UnitStart, buffers::buffer_of, open::CutRecord,
     syncing::unsynced_count_max,
 };
 use crate::{
@@ -155,8 +155,8 @@ impl LogState {
         let open = self.open[at].as_mut().expect("a segment is open");
         let capacity = open.unit_capacity(&self.geometry, self.unit_bytes, cut_bytes);
         let buffer = buffer_of(&mut self.spare, capacity);
-        let opening = Opening { ticket: self.next_ticket, opened_at: now.at };
-        open.unit = Some(OpenUnit::new(buffer, [unit_header_bytes(&self.geometry), capacity], opening));
+        let start = UnitStart { ticket: self.next_ticket, opened_at: now.at };
+        open.unit = Some(OpenUnit::new(buffer, [unit_header_bytes(&self.geometry), capacity], start));
         self.next_ticket += 1;
         let mut moved = Vec::with_capacity(cut.len());
         for record in cut {

@@ -46,7 +46,7 @@ pub(super) struct OldestInUse {
 
 /// The number of a unit, and when it was opened.
 #[derive(Clone, Copy)]
-pub(super) struct Opening {
+pub(super) struct UnitStart {
     pub(super) ticket: u64,
     pub(super) opened_at: Duration,
 }
@@ -92,9 +92,9 @@ impl OpenUnit {
     }
 
     /// Creates an empty unit of at most `capacity_bytes` after its header of `header_bytes`.
-    pub(super) fn new(buffer: AlignedBuffer, [header_bytes, capacity_bytes]: [u64; 2], opening: Opening) -> Self {
+    pub(super) fn new(buffer: AlignedBuffer, [header_bytes, capacity_bytes]: [u64; 2], start: UnitStart) -> Self {
         assert!(buffer.len() as u64 >= capacity_bytes && capacity_bytes > header_bytes);
-        let Opening { ticket, opened_at } = opening;
+        let UnitStart { ticket, opened_at } = start;
         Self { buffer, capacity_bytes, used_bytes: header_bytes, groups: Vec::new(), ticket, opened_at }
     }
 }
