@@ -225,8 +225,7 @@ impl RequestHead {
             fields.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
         if is_chunked && !edits.whole {
-            // Without this field the HTTP library would take a GET with a body of unknown length for one without a
-            // body.
+            // A body that came in chunks is forwarded in chunks.
             fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         for (name, value) in edits.added.iter().filter(|_| edits.only_at.is_none()) {

@@ -1,4 +1,4 @@
-//! A body that the HTTP library receives: of a client's request, or of an origin's response.
+//! A body that the HTTP library receives: of a client's request, or of an origin's response over HTTP/2.
 //!
 //! Owns: the judgment whether the body is complete. Invariant: the end is reported only for a complete body, and an
 //! error for any other. The library ends a stream of HTTP/2 that was reset with NO_ERROR without an error, but

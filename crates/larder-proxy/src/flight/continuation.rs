@@ -35,7 +35,6 @@ pub(super) struct MissingRange<'a> {
 }
 
 /// The relation of the origin's response to the bytes that are present.
-#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub(super) enum ContinuationAnswer {
     /// The response has the same representation. This many bytes precede the missing range.
     Continued {

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use http::{HeaderName, Request, Response, StatusCode, response};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, response};
 use larder_http::fields::{settle_response, strip_own};
 
 use crate::{
@@ -13,17 +13,28 @@ use crate::{
     origin::{
         attempt,
         body::{ArrivingBody, OriginBody},
+        http1::SwitchedStream,
         origins::OriginRouter,
         pool::{Lease, ReplayableRequest},
         request_body::RequestBody,
         target::Origin,
     },
+    watch::WatchedConnection,
 };
+
+/// A connection whose origin has switched to another protocol.
+pub(crate) struct SwitchedOrigin {
+    /// The fields of the 101.
+    pub(crate) fields: HeaderMap,
+    pub(crate) stream: SwitchedStream,
+    /// The deadline of `stream`.
+    pub(crate) watched: Arc<WatchedConnection>,
+}
 
 /// The origin's reply to an upgrade request.
 pub(crate) enum UpgradeAnswer {
     /// The origin switched protocols: the connection no longer carries HTTP.
-    Switched(Response<ArrivingBody>, Lease),
+    Switched(SwitchedOrigin),
     /// The origin answered over HTTP.
     Declined(response::Parts, OriginBody),
 }
@@ -86,7 +97,7 @@ impl OriginRouter {
         let answered = attempt::send_upgrade(self, origin, request).await;
         self.count(answered.and_then(|(response, lease)| {
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                return Ok(UpgradeAnswer::Switched(response, lease));
+                return switched(origin, response, lease).map(UpgradeAnswer::Switched);
             }
             self.settle(origin, response, lease).map(|(head, body)| UpgradeAnswer::Declined(head, body))
         }))
@@ -117,4 +128,16 @@ impl OriginRouter {
             }
         })
     }
+}
+
+/// Takes the connection of a 101.
+fn switched(origin: &Origin, response: Response<ArrivingBody>, lease: Lease) -> Result<SwitchedOrigin, Failure> {
+    let (head, body) = response.into_parts();
+    let switched = match body {
+        ArrivingBody::Http1(body) => lease.into_switched(body.into_received()),
+        ArrivingBody::Http2(_) => None,
+    };
+    let broken = || Failure::Broken { host: origin.to_string(), why: "it switches before it has the request".into() };
+    let (stream, watched) = switched.ok_or_else(broken)?;
+    Ok(SwitchedOrigin { fields: head.headers, stream, watched })
 }

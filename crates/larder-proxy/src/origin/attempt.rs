@@ -1,13 +1,12 @@
 //! One attempt to send a request on a connection.
 //!
-//! Owns: the choice between our own HTTP/1.1 code and the HTTP library. HTTP/1.1 requests whose body is present use our
-//! own code. The library takes over a connection for a body that a client is still sending, because the origin may
-//! respond before it has arrived. Retries are decided elsewhere. Invariant: the origin's deadline runs until its
-//! response has begun.
+//! Owns: the exchange up to the head of the response, over HTTP/1.1 or HTTP/2. Retries are decided elsewhere.
+//! Invariant: the origin's deadline runs until its response has begun.
 
 use std::{future::poll_fn, sync::Arc, task::Poll};
 
-use http::{Method, Request, Response, header::HOST};
+use http::{Method, Request, Response, StatusCode, header::HOST};
+use hyper::body::Incoming;
 
 use crate::{
     errors::Failure,
@@ -16,14 +15,14 @@ use crate::{
         connect::{self, NewLink},
         expectation::Expectation,
         fault::FaultReport,
-        http1::{ExchangeFault, Http1Body, Http1Exchange, head::ResponseFault},
-        library,
+        http1::{ExchangeFault, Http1Body, head::ResponseFault},
         origins::OriginRouter,
         parent,
-        pool::{Http1Speaker, Lease, OutgoingRequest, OwnConnection, PooledConnection, SendFailure},
-        request_body::RequestBody,
+        pool::{Lease, OutgoingRequest, OwnConnection, PooledConnection, SendFailure},
+        request_body::{BodyFate, BodyFault, RequestBody},
         target::Origin,
     },
+    received_body::ReceivedBody,
     watch::WatchOrder,
 };
 
@@ -36,10 +35,8 @@ pub(crate) async fn send_upgrade(
     let ends = request.extensions().get().copied();
     let sent = async {
         // A connection that is upgraded cannot be given to waiting requests.
-        let NewLink { stream, watched, requests, .. } = connect::connect(origins, origin, false, ends).await?;
-        let sender = library::start_upgradeable(origins, origin, stream, &watched).await?;
-        let speaker = Http1Speaker::Library(sender);
-        let own = OwnConnection { room: origins.shared.rooms.of(origin), speaker, watched, requests };
+        let NewLink { stream, watched, .. } = connect::connect(origins, origin, false, ends).await?;
+        let own = OwnConnection::new(origins, origins.shared.rooms.of(origin), stream, (watched, None));
         attempt(origins, origin, PooledConnection::Own(own), Box::new(request)).await.map_err(|failed| failed.failure)
     };
     let sent = sent.await;
@@ -65,11 +62,8 @@ pub(super) async fn attempt(
     let (response, connection) = match connection {
         PooledConnection::Own(mut own) => {
             own.watched.arm(patience);
-            let response = match begin(&mut own, request) {
-                Ok(exchange) => receive(origin, exchange, &mut own).await?.map(ArrivingBody::Own),
-                // Boxed, because it is large, and most requests have no body that a client is still sending.
-                Err(request) => Box::pin(library::send(origins, origin, &mut own, request)).await?,
-            };
+            let request = request.map(|body| body.with_deadline(&own.watched, patience));
+            let response = receive(origin, request, &mut own).await?.map(ArrivingBody::Http1);
             own.watched.disarm();
             if let Some(failure) = parent.and_then(|parent| parent::refusal(response.status(), parent)) {
                 return Err(SendFailure { failure, unsent: None, unprocessed: false, answered: true });
@@ -82,9 +76,9 @@ pub(super) async fn attempt(
                 expectation.grant();
             }
             match Box::pin(stream.send(*request, patience)).await {
-                Some(Ok(response)) => (library::received(response, is_head), PooledConnection::Shared(stream)),
+                Some(Ok(response)) => (received(response, is_head), PooledConnection::Shared(stream)),
                 Some(Err(refused)) => {
-                    let failure = library::failure_of(origin, &refused.error, fate.as_ref());
+                    let failure = failure_of(origin, &refused.error, fate.as_ref());
                     let unsent = refused.unsent.map(Box::new);
                     let unprocessed = refused.unprocessed;
                     return Err(SendFailure { failure, unsent, unprocessed, answered: false });
@@ -103,29 +97,20 @@ pub(super) async fn attempt(
     Ok((response, Lease { connection, origin: origin.clone(), origins: Arc::clone(origins), refusal }))
 }
 
-/// Begins an exchange on our own connection, unless the request needs the HTTP library.
-fn begin(own: &mut OwnConnection, mut request: OutgoingRequest) -> Result<Http1Exchange, OutgoingRequest> {
-    let Http1Speaker::Own { connection, .. } = &mut own.speaker else { return Err(request) };
-    let Some(body) = request.body_mut().take_whole() else { return Err(request) };
-    own.requests.note();
-    Ok(connection.begin(request.map(|_| body)))
-}
-
-/// Waits for the head of a response on our own connection.
+/// Sends a request of HTTP/1.1, and waits for the head of its response.
 async fn receive(
     origin: &Origin,
-    mut exchange: Http1Exchange,
+    request: Request<RequestBody>,
     own: &mut OwnConnection,
 ) -> Result<Response<Http1Body>, SendFailure> {
-    let Http1Speaker::Own { connection, .. } = &mut own.speaker else {
-        unreachable!("the exchange has begun on our own connection")
-    };
+    let OwnConnection { connection, watched, .. } = own;
+    let mut exchange = connection.begin(request);
     let mut is_known = false;
     let answered = poll_fn(|context| {
         if !std::mem::replace(&mut is_known, true) {
-            own.watched.remember(context);
+            watched.remember(context);
         }
-        if own.watched.order() == WatchOrder::Expire {
+        if watched.order() == WatchOrder::Expire {
             return Poll::Ready(None);
         }
         exchange.poll_response(connection, context).map(Some)
@@ -135,8 +120,27 @@ async fn receive(
         Some(Err(ExchangeFault::Response(ResponseFault::Framing(error)))) => {
             Failure::Broken { host: origin.to_string(), why: error.to_string() }
         }
+        Some(Err(ExchangeFault::RequestBody(fault))) => fault.into(),
         Some(Err(fault)) => Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_exchange(&fault) },
         None => Failure::Timeout { host: origin.to_string() },
     };
     Err(SendFailure { failure, unsent: None, unprocessed: false, answered: exchange.answered })
+}
+
+/// Returns a response of HTTP/2 with a body that reports its end only if it is complete.
+fn received(response: Response<Incoming>, is_head: bool) -> Response<ArrivingBody> {
+    let (head, body) = response.into_parts();
+    let has_content = !is_head && !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let body = ReceivedBody::new(body, (head.version, &head.headers), has_content);
+    Response::from_parts(head, ArrivingBody::Http2(body))
+}
+
+/// Returns the failure of an exchange of HTTP/2. The origin is at fault, unless the client's own body did not arrive.
+fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
+    match fate.and_then(|fate| fate.fault()) {
+        Some(fault @ (BodyFault::BrokenOff | BodyFault::TooSlow)) => fault.into(),
+        Some(BodyFault::NotWanted) | None => {
+            Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(error) }
+        }
+    }
 }

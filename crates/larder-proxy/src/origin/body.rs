@@ -26,10 +26,10 @@ use crate::{
 
 /// The body of a response as it arrives over a connection.
 pub(crate) enum ArrivingBody {
-    /// Over our own connection of HTTP/1.1.
-    Own(Http1Body),
-    /// Over a connection that the HTTP library drives.
-    Library(ReceivedBody),
+    /// Over HTTP/1.1.
+    Http1(Http1Body),
+    /// Over HTTP/2.
+    Http2(ReceivedBody),
 }
 
 /// The body of an origin's response.
@@ -71,11 +71,11 @@ impl OriginBody {
             return Poll::Ready(Some(Err(self.broken("silent for too long"))));
         }
         let polled = match &mut self.incoming {
-            ArrivingBody::Own(body) => {
+            ArrivingBody::Http1(body) => {
                 let connection = self.lease.as_mut().and_then(Lease::http1);
                 body.poll_frame(connection, context).map_err(|fault| fault.to_string())
             }
-            ArrivingBody::Library(body) => body.poll_frame(context).map_err(|fault| fault.to_string()),
+            ArrivingBody::Http2(body) => body.poll_frame(context).map_err(|fault| fault.to_string()),
         };
         match polled {
             Poll::Pending => {
@@ -109,8 +109,8 @@ impl OriginBody {
     /// Returns the proof that the body is complete, once its end was reported.
     pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         match &self.incoming {
-            ArrivingBody::Own(body) => body.end(),
-            ArrivingBody::Library(body) => body.end(),
+            ArrivingBody::Http1(body) => body.end(),
+            ArrivingBody::Http2(body) => body.end(),
         }
     }
 
@@ -151,16 +151,16 @@ impl OriginBody {
     /// Returns whether nothing more will be returned.
     pub(crate) fn is_finished(&self) -> bool {
         match &self.incoming {
-            ArrivingBody::Own(body) => body.is_finished(),
-            ArrivingBody::Library(body) => body.is_end_stream(),
+            ArrivingBody::Http1(body) => body.is_finished(),
+            ArrivingBody::Http2(body) => body.is_end_stream(),
         }
     }
 
     /// Returns the number of bytes still to come, if the origin announced the length.
     pub(crate) fn remaining(&self) -> Option<u64> {
         match &self.incoming {
-            ArrivingBody::Own(body) => body.remaining(),
-            ArrivingBody::Library(body) => body.remaining(),
+            ArrivingBody::Http1(body) => body.remaining(),
+            ArrivingBody::Http2(body) => body.remaining(),
         }
     }
 
@@ -173,8 +173,8 @@ impl OriginBody {
 
     fn release_if_ended(&mut self) {
         let is_off_the_wire = match &self.incoming {
-            ArrivingBody::Own(body) => body.is_off_the_wire(),
-            ArrivingBody::Library(body) => body.is_end_stream(),
+            ArrivingBody::Http1(body) => body.is_off_the_wire(),
+            ArrivingBody::Http2(body) => body.is_end_stream(),
         };
         if is_off_the_wire {
             self.release();

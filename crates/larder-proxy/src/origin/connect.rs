@@ -17,7 +17,6 @@ use crate::{
         origins::OriginRouter,
         parent,
         proxy_header::{self, ClientEnds},
-        status_line::RequestCount,
         stream::{OriginStream, Transport},
         target::{Origin, OriginWay},
     },
@@ -29,8 +28,6 @@ pub(crate) struct NewLink {
     pub(crate) stream: OriginStream,
     /// The deadline of the connection.
     pub(crate) watched: Arc<WatchedConnection>,
-    /// Counts the HTTP/1.1 requests that have begun on it.
-    pub(crate) requests: Arc<RequestCount>,
     /// Whether the connection uses HTTP/2.
     pub(crate) http2: bool,
 }
@@ -87,11 +84,10 @@ pub(crate) async fn connect(
         Transport::Plain(stream)
     };
     let watched = Arc::new(origins.watches.register());
-    let requests = Arc::<RequestCount>::default();
-    let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response, Arc::clone(&requests));
+    let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response);
     let stream = stream.within(&origins.shared.bodies);
     origins.metrics.origin_connections.add(1);
-    Ok(NewLink { stream, watched, requests, http2: agreed })
+    Ok(NewLink { stream, watched, http2: agreed })
 }
 
 /// Opens a connection to an origin, directly or through one of its parents.

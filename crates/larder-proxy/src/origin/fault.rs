@@ -108,7 +108,9 @@ impl FaultReport {
         let kind = match fault {
             ExchangeFault::Response(ResponseFault::TooLarge) => ProxyError::HttpResponseHeaderSectionSize,
             ExchangeFault::Response(_) => ProxyError::HttpProtocolError,
-            ExchangeFault::Closed | ExchangeFault::Socket(_) => ProxyError::ConnectionTerminated,
+            ExchangeFault::Closed | ExchangeFault::Socket(_) | ExchangeFault::RequestBody(_) => {
+                ProxyError::ConnectionTerminated
+            }
         };
         Self::new(kind, fault.to_string())
     }

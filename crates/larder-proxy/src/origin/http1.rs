@@ -5,32 +5,38 @@
 //! a response with a faulty head or framing is an error, never a shorter response. A connection is reused only if its
 //! request was sent whole, its response ended as announced, and nothing came after it.
 //!
-//! Memory: while nothing moves, a connection has no buffer. Octets are received into one buffer per thread, and copied
-//! at their exact length. Only long bodies are received in place. Cost: a connection has neither a task nor a channel.
-//! The HTTP library has both, and two buffers per connection. It still carries bodies that clients are sending,
-//! upgrades and HTTP/2.
+//! An origin may respond before the client has sent all of the request's body. Each side then moves by itself, because
+//! a client may read nothing before it has sent everything: a task sends the rest of the body. Such a connection is not
+//! reused.
 //!
-//! Rejected: an I/O object that lends the library its buffers. The library allocates its read buffer before it knows
-//! whether there is anything to read.
+//! Memory: while nothing moves, a connection has no buffer. Octets are received into one buffer per thread, and copied
+//! at their exact length. Only long bodies are received in place. Cost: a connection has neither a channel nor, but for
+//! early responses, a task.
 
 use std::{
     cell::RefCell,
     fmt, io,
-    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Waker, ready},
 };
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
-use tokio::io::{AsyncReadExt as _, AsyncWrite as _, ReadBuf};
+use tokio::io::ReadBuf;
 
-use crate::{body_budget::Reservation, origin::stream::OriginStream};
+use crate::{
+    body_budget::Reservation,
+    origin::{
+        request_body::{BodyFault, RequestBody},
+        stream::OriginStream,
+    },
+};
 
 pub(crate) mod framing;
 pub(crate) mod head;
+mod link;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -38,12 +44,15 @@ mod tests;
 use self::{
     framing::{BodyDecoder, DecodedPart},
     head::{HeadLimits, ResponseFault, ResponseHead},
-    request::{EncodedRequest, encode},
+    link::OriginLink,
+    request::{OutgoingMessage, SendFault, encode},
 };
+
+pub(crate) use self::link::SwitchedStream;
 
 /// A connection of HTTP/1.1.
 pub(crate) struct Http1Connection {
-    stream: OriginStream,
+    link: OriginLink,
     limits: HeadLimits,
     /// Room for further octets of a long body.
     spare: BytesMut,
@@ -54,9 +63,7 @@ pub(crate) struct Http1Connection {
 /// An exchange whose response has not begun.
 pub(crate) struct Http1Exchange {
     method: Method,
-    unsent: EncodedRequest,
-    /// Octets of `unsent.head` that have left.
-    sent_len: usize,
+    unsent: OutgoingMessage,
     /// The error that ended sending. The origin may have responded before.
     send_error: Option<io::Error>,
     /// The octets of an incomplete head.
@@ -96,28 +103,35 @@ pub(crate) enum ExchangeFault {
     /// The origin closed the connection before the end.
     Closed,
     Socket(io::Error),
+    /// The client's body did not arrive whole.
+    RequestBody(BodyFault),
 }
 
 impl Http1Connection {
     /// Returns a connection on which nothing was sent yet.
     pub(crate) fn new(stream: OriginStream, limits: HeadLimits) -> Self {
-        Self { stream, limits, spare: BytesMut::new(), is_reusable: true }
+        Self { link: OriginLink::new(stream), limits, spare: BytesMut::new(), is_reusable: true }
     }
 
-    /// Returns the stream of a connection between two exchanges.
-    pub(crate) fn into_stream(self) -> OriginStream {
-        self.stream
+    /// Returns the stream of a connection that no longer carries HTTP. `after` are the octets that arrived after the
+    /// head of the 101. Returns `None` if the request was not sent whole.
+    pub(crate) fn into_switched(self, after: Bytes) -> Option<SwitchedStream> {
+        self.link.into_switched(after)
+    }
+
+    /// Lets the rest of a request's body be sent although its response has ended.
+    pub(crate) fn finish_sending(&mut self) {
+        self.link.finish_sending();
     }
 
     /// Begins an exchange.
-    pub(crate) fn begin(&mut self, mut request: Request<Bytes>) -> Http1Exchange {
+    pub(crate) fn begin(&mut self, mut request: Request<RequestBody>) -> Http1Exchange {
         debug_assert!(self.is_reusable, "an exchange begins on a connection that is free");
         self.is_reusable = false;
         Http1Exchange {
             method: request.method().clone(),
             interim: request.extensions_mut().remove(),
             unsent: encode(request),
-            sent_len: 0,
             send_error: None,
             partial: Vec::new(),
             examined: 0,
@@ -131,7 +145,7 @@ impl Http1Connection {
         let mut octet = [0];
         let mut buffer = ReadBuf::new(&mut octet);
         // The end of the connection, an octet that belongs to no response, or an error.
-        self.is_reusable && self.stream.poll_receive(&mut Context::from_waker(Waker::noop()), &mut buffer).is_pending()
+        self.is_reusable && self.link.poll_receive(&mut Context::from_waker(Waker::noop()), &mut buffer).is_pending()
     }
 
     /// Returns whether the last exchange left the connection in a state in which it can take another.
@@ -142,22 +156,19 @@ impl Http1Connection {
     /// Waits for octets of a body, at most `wanted` of them. None arrive at the end of the connection.
     fn poll_octets(&mut self, context: &mut Context<'_>, wanted: u64) -> Poll<Result<Bytes, ExchangeFault>> {
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        let read_len = self.stream.read_len();
+        let read_len = self.link.read_len();
         if read_len <= ARRIVALS_BYTES {
             self.spare = BytesMut::new();
             return ARRIVALS.with_borrow_mut(|arrivals| {
                 let mut buffer = ReadBuf::new(&mut arrivals[..wanted.min(read_len)]);
-                ready!(self.stream.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
+                ready!(self.link.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
                 Poll::Ready(Ok(Bytes::copy_from_slice(buffer.filled())))
             });
         }
         if self.spare.capacity() < wanted.min(ARRIVALS_BYTES) {
             self.spare = BytesMut::with_capacity(wanted.min(read_len));
         }
-        let room = self.spare.capacity();
-        let mut target = (&mut self.spare).limit(wanted.min(room));
-        let receiving = pin!(self.stream.read_buf(&mut target));
-        ready!(receiving.poll(context)).map_err(ExchangeFault::Socket)?;
+        ready!(self.link.poll_receive_into(context, &mut self.spare, wanted)).map_err(ExchangeFault::Socket)?;
         Poll::Ready(Ok(self.spare.split().freeze()))
     }
 }
@@ -171,16 +182,19 @@ impl Http1Exchange {
     ) -> Poll<Result<Response<Http1Body>, ExchangeFault>> {
         // A write error does not end the exchange, because the origin may have refused the request before it closed.
         if self.send_error.is_none()
-            && let Poll::Ready(Err(error)) = self.poll_send(connection, context)
+            && let Poll::Ready(Err(fault)) = connection.link.poll_send(&mut self.unsent, context)
         {
-            self.send_error = Some(error);
+            match fault {
+                SendFault::Socket(error) => self.send_error = Some(error),
+                SendFault::Body(fault) => return Poll::Ready(Err(ExchangeFault::RequestBody(fault))),
+            }
         }
         loop {
             let received = ready!(ARRIVALS.with_borrow_mut(|arrivals| {
                 // What arrives with the head is the first piece of the body.
-                let read_len = connection.stream.head_read_len().min(ARRIVALS_BYTES);
+                let read_len = connection.link.head_read_len().min(ARRIVALS_BYTES);
                 let mut buffer = ReadBuf::new(&mut arrivals[..read_len]);
-                ready!(connection.stream.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
+                ready!(connection.link.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
                 Poll::Ready(self.take(buffer.filled(), connection))
             }));
             match received {
@@ -190,33 +204,6 @@ impl Http1Exchange {
                 Err(fault) => return Poll::Ready(Err(self.send_error.take().map_or(fault, ExchangeFault::Socket))),
             }
         }
-    }
-
-    fn poll_send(&mut self, connection: &mut Http1Connection, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let EncodedRequest { head, body } = &mut self.unsent;
-        let mut stream = Pin::new(&mut connection.stream);
-        while !head.is_empty() {
-            let slices = [io::IoSlice::new(&head[self.sent_len..]), io::IoSlice::new(body)];
-            let slices = if body.is_empty() { &slices[..1] } else { &slices[..] };
-            let sent = ready!(stream.as_mut().poll_write_vectored(context, slices))?;
-            if sent == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            let of_head = sent.min(head.len() - self.sent_len);
-            self.sent_len += of_head;
-            body.advance(sent - of_head);
-            if self.sent_len == head.len() {
-                *head = Vec::new();
-            }
-        }
-        while !body.is_empty() {
-            match ready!(stream.as_mut().poll_write(context, body))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                sent => body.advance(sent),
-            }
-        }
-        *body = Bytes::new();
-        stream.poll_flush(context)
     }
 
     /// Takes received octets. Returns the response once its head is complete.
@@ -269,14 +256,17 @@ impl Http1Exchange {
     ) -> Result<Response<Http1Body>, ExchangeFault> {
         let decoder = BodyDecoder::of_response(&head, &self.method, connection.limits);
         let decoder = decoder.map_err(ExchangeFault::Response)?;
-        let is_sent = self.unsent.head.is_empty() && self.unsent.body.is_empty() && self.send_error.is_none();
+        let is_sent = self.unsent.is_sent() && self.send_error.is_none();
+        if !is_sent && self.send_error.is_none() {
+            connection.link.send_in_task(std::mem::take(&mut self.unsent));
+        }
         connection.is_reusable = is_sent
             && head.persists()
             && head.status != StatusCode::SWITCHING_PROTOCOLS
             && !matches!(decoder, BodyDecoder::UntilClose);
         let meter = decoder.meter();
         let received = Bytes::copy_from_slice(after);
-        let arrived_with_head = connection.stream.reserve(received.len());
+        let arrived_with_head = connection.link.reserve(received.len());
         let mut body = Http1Body { decoder, received, arrived_with_head, is_decoded: false, meter };
         body.note_end(connection);
         body.decode_whole(connection);
@@ -340,6 +330,11 @@ impl Http1Body {
         Frame::data(data)
     }
 
+    /// Returns the octets that arrived after the head of a response that has no body.
+    pub(crate) fn into_received(self) -> Bytes {
+        self.received
+    }
+
     /// Returns whether the rest of the body no longer needs the connection.
     pub(crate) fn is_off_the_wire(&self) -> bool {
         self.decoder.has_ended()
@@ -383,6 +378,7 @@ impl fmt::Display for ExchangeFault {
             Self::Response(ResponseFault::Framing(error)) => error.fmt(f),
             Self::Closed => f.write_str("it closes the connection before its response ends"),
             Self::Socket(error) => error.fmt(f),
+            Self::RequestBody(fault) => fault.fmt(f),
         }
     }
 }

@@ -11,8 +11,8 @@ use std::{
     task::Context,
 };
 
+use bytes::Bytes;
 use http::Request;
-use hyper::client::conn::http1::SendRequest;
 
 use crate::{
     errors::Failure,
@@ -21,13 +21,13 @@ use crate::{
         expectation::ExpectationRefusal,
         fault::FaultReport,
         group::OriginChoice,
-        http1::{Http1Connection, head::HeadLimits},
+        http1::{Http1Connection, SwitchedStream, head::HeadLimits},
         origins::OriginRouter,
         proxy_header::ClientEnds,
         request_body::RequestBody,
         room::{OriginRoom, RoomEntry, RoomPlace, RoomTurn},
         shared::{SharedConnection, SharedStream},
-        status_line::RequestCount,
+        stream::OriginStream,
         target::Origin,
     },
     watch::{WatchOrder, WatchedConnection},
@@ -50,19 +50,10 @@ struct IdleConnections {
 /// An HTTP/1.1 connection to an origin, in use or unused.
 pub(crate) struct OwnConnection {
     pub(super) room: Arc<OriginRoom<OwnConnection>>,
-    pub(super) speaker: Http1Speaker,
+    pub(super) connection: Box<Http1Connection>,
     pub(super) watched: Arc<WatchedConnection>,
-    pub(super) requests: Arc<RequestCount>,
-}
-
-/// The code that drives an HTTP/1.1 connection.
-pub(super) enum Http1Speaker {
-    /// Our own code. It holds the connection's place in the origin's limit.
-    Own { connection: Box<Http1Connection>, place: RoomPlace<OwnConnection> },
-    /// The HTTP library, in a task of its own. The task holds the place.
-    Library(SendRequest<RequestBody>),
-    /// None: the library failed to take the connection over, which is closed.
-    Nobody,
+    /// The connection's place in the origin's limit. A connection for an upgrade has none.
+    _place: Option<RoomPlace<OwnConnection>>,
 }
 
 /// A connection on which a request can be sent.
@@ -180,23 +171,26 @@ impl ConnectionPool {
 }
 
 impl OwnConnection {
+    /// Returns a connection on which nothing was sent yet.
+    pub(super) fn new(
+        origins: &OriginRouter,
+        room: Arc<OriginRoom<Self>>,
+        stream: OriginStream,
+        (watched, place): (Arc<WatchedConnection>, Option<RoomPlace<Self>>),
+    ) -> Self {
+        let limits = &origins.shared.limits;
+        let limits = HeadLimits { bytes_max: limits.header_bytes_max, field_count_max: limits.header_count_max };
+        Self { room, connection: Box::new(Http1Connection::new(stream, limits)), watched, _place: place }
+    }
+
     /// Returns whether another request can be sent.
     fn is_free(&mut self) -> bool {
-        match &mut self.speaker {
-            Http1Speaker::Own { connection, .. } => connection.is_free(),
-            Http1Speaker::Library(sender) => sender.is_ready(),
-            Http1Speaker::Nobody => false,
-        }
+        self.connection.is_free()
     }
 
     /// Returns whether an unused connection can be dropped.
     fn is_over(&mut self) -> bool {
-        match &mut self.speaker {
-            // When the deadline has passed, the library's task closes its connection. Ours closes when it is dropped.
-            Http1Speaker::Own { connection, .. } => self.watched.order() == WatchOrder::Expire || !connection.is_free(),
-            Http1Speaker::Library(sender) => sender.is_closed(),
-            Http1Speaker::Nobody => true,
-        }
+        self.watched.order() == WatchOrder::Expire || !self.is_free()
     }
 }
 
@@ -211,48 +205,25 @@ impl Lease {
         // A stream ends with its response, so only HTTP/1.1 connections are returned.
         let PooledConnection::Own(mut connection) = connection else { return };
         connection.watched.disarm();
-        match &mut connection.speaker {
-            Http1Speaker::Own { connection: own, .. } => {
-                if own.is_reusable() {
-                    connection.watched.forget_task();
-                    origins.pool.put(&origins, origin, connection);
-                }
-            }
-            Http1Speaker::Nobody => {}
-            Http1Speaker::Library(sender) if sender.is_closed() => {}
-            Http1Speaker::Library(sender) if sender.is_ready() => origins.pool.put(&origins, origin, connection),
-            Http1Speaker::Library(_) => {
-                // The connection's own task has not yet noticed the end of the response.
-                tokio::spawn(async move {
-                    let Http1Speaker::Library(sender) = &mut connection.speaker else { return };
-                    if sender.ready().await.is_ok() {
-                        origins.pool.put(&origins, origin, connection);
-                    }
-                });
-            }
+        if connection.connection.is_reusable() {
+            connection.watched.forget_task();
+            origins.pool.put(&origins, origin, connection);
+        } else {
+            connection.connection.finish_sending();
         }
     }
 
-    /// Returns the HTTP/1.1 connection that our own code drives, if the response arrives on one.
+    /// Returns the HTTP/1.1 connection, if the response arrives on one.
     pub(super) fn http1(&mut self) -> Option<&mut Http1Connection> {
         match &mut self.connection {
-            PooledConnection::Own(OwnConnection { speaker: Http1Speaker::Own { connection, .. }, .. }) => {
-                Some(connection)
-            }
-            PooledConnection::Own(_) | PooledConnection::Shared(_) => None,
+            PooledConnection::Own(own) => Some(&mut own.connection),
+            PooledConnection::Shared(_) => None,
         }
     }
 
     /// Starts the origin's deadline, because its bytes are being waited for.
     pub(crate) fn await_origin(&self, context: &Context<'_>) {
-        match &self.connection {
-            PooledConnection::Shared(stream) => stream.deadline().remember(context),
-            PooledConnection::Own(OwnConnection { speaker: Http1Speaker::Own { .. }, watched, .. }) => {
-                watched.remember(context);
-            }
-            // The connection's task wakes the reader.
-            PooledConnection::Own(_) => {}
-        }
+        self.watched().remember(context);
         if !self.watched().is_armed() {
             self.watched().arm(self.origins.shared.limits.origin_response);
         }
@@ -268,10 +239,11 @@ impl Lease {
         self.watched().order() == WatchOrder::Expire
     }
 
-    /// Returns the deadline of a connection that no longer carries HTTP.
-    pub(crate) fn into_watched(self) -> Option<Arc<WatchedConnection>> {
+    /// Returns a connection that no longer carries HTTP, and its deadline. `after` are the octets that arrived after
+    /// the head of the 101.
+    pub(crate) fn into_switched(self, after: Bytes) -> Option<(SwitchedStream, Arc<WatchedConnection>)> {
         match self.connection {
-            PooledConnection::Own(own) => Some(own.watched),
+            PooledConnection::Own(own) => Some((own.connection.into_switched(after)?, own.watched)),
             PooledConnection::Shared(_) => None,
         }
     }
@@ -320,7 +292,7 @@ async fn connect(
     (room, place): (Arc<OriginRoom<OwnConnection>>, RoomPlace<OwnConnection>),
 ) -> Result<PooledConnection, Failure> {
     let opened = connect::connect(origins, origin, origins.shared.http2, ends).await?;
-    let NewLink { stream, watched, requests, http2 } = opened;
+    let NewLink { stream, watched, http2 } = opened;
     if http2 {
         let connection = SharedConnection::start(origins, stream, watched, place).await;
         let broken = |error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(&error) };
@@ -334,10 +306,7 @@ async fn connect(
         let refused = || Failure::Broken { host: origin.to_string(), why: "it accepts no requests".into() };
         return stream.map(PooledConnection::Shared).ok_or_else(refused);
     }
-    let limits = &origins.shared.limits;
-    let limits = HeadLimits { bytes_max: limits.header_bytes_max, field_count_max: limits.header_count_max };
-    let speaker = Http1Speaker::Own { connection: Box::new(Http1Connection::new(stream, limits)), place };
-    Ok(PooledConnection::Own(OwnConnection { room, speaker, watched, requests }))
+    Ok(PooledConnection::Own(OwnConnection::new(origins, room, stream, (watched, Some(place)))))
 }
 
 /// Most unused connections that a worker keeps, over all origins.

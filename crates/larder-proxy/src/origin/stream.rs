@@ -1,11 +1,9 @@
 //! A connection to an origin as a byte stream, plain or TLS, that extends its deadline while it sends.
 //!
-//! Owns: the socket. Deadlines for the origin's response are armed by the code that waits for it. Memory: the HTTP
-//! library doubles its buffer with each read that fills it, and keeps it, so only bodies known to be long get whole
-//! buffers to fill. Cost: the bytes before that are copied once, within the processor's cache.
+//! Owns: the socket, and how many octets should be read at once: few while memory is short, many once a body is long.
+//! Deadlines for the origin's response are armed by the code that waits for it.
 
 use std::{
-    cell::RefCell,
     io,
     pin::Pin,
     sync::Arc,
@@ -21,7 +19,6 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{
     body_budget::{BodyBudget, Reservation, SHARE_BYTES_MIN},
-    origin::status_line::{RequestCount, StatusLines},
     watch::WatchedConnection,
 };
 
@@ -35,7 +32,6 @@ pub(crate) struct OriginStream {
     both_ways: bool,
     /// Bytes received since the last send.
     received: u64,
-    status_lines: StatusLines,
     /// The memory for bodies, unless this is a tunnel.
     bodies: Option<Arc<BodyBudget>>,
 }
@@ -47,15 +43,9 @@ pub(crate) enum Transport {
 }
 
 impl OriginStream {
-    /// Creates a stream. `requests` must count a request before its response is read.
-    pub(crate) fn new(
-        transport: Transport,
-        watched: Arc<WatchedConnection>,
-        patience: Duration,
-        requests: Arc<RequestCount>,
-    ) -> Self {
-        let status_lines = StatusLines::new(requests);
-        Self { transport, watched, patience, both_ways: false, received: 0, status_lines, bodies: None }
+    /// Creates a stream.
+    pub(crate) fn new(transport: Transport, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
+        Self { transport, watched, patience, both_ways: false, received: 0, bodies: None }
     }
 
     /// Returns this stream, with small reads while the memory for bodies is short.
@@ -65,7 +55,7 @@ impl OriginStream {
 
     /// Creates a stream for a tunnel, on which every byte in either direction is progress.
     pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
-        Self::new(Transport::Plain(socket), watched, patience, Arc::default()).into_tunnel()
+        Self::new(Transport::Plain(socket), watched, patience).into_tunnel()
     }
 
     /// Turns this stream into a tunnel, on which every byte in either direction is progress.
@@ -76,17 +66,6 @@ impl OriginStream {
     /// Returns whether the stream uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self.transport, Transport::Tls(_))
-    }
-
-    /// Receives octets that have arrived, at most as many as `buffer` can take.
-    pub(super) fn poll_receive(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let received = ready!(match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        });
-        self.note_received(&mut buffer.filled_mut()[before..]);
-        Poll::Ready(received)
     }
 
     /// Returns how many octets of a body should be read at once: few while memory is short, many once the body is long.
@@ -112,9 +91,8 @@ impl OriginStream {
         self.bodies.as_ref().filter(|_| len > 0).map(|bodies| bodies.reserve(len as u64))
     }
 
-    fn note_received(&mut self, received: &mut [u8]) {
-        self.received += received.len() as u64;
-        self.status_lines.follow(received);
+    fn note_received(&mut self, len: usize) {
+        self.received += len as u64;
         if self.both_ways {
             self.note_progress();
         }
@@ -133,32 +111,13 @@ impl OriginStream {
 impl AsyncRead for OriginStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let is_scarce = self.bodies.as_ref().is_some_and(|bodies| bodies.is_scarce());
-        let is_short = self.received < LONG_BYTES || is_scarce;
         let received = ready!(match &mut self.transport {
-            Transport::Plain(stream) if is_short => poll_read_some(stream, cx, buf),
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Transport::Tls(stream) if is_scarce => poll_read_some(stream.as_mut(), cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         });
-        self.note_received(&mut buf.filled_mut()[before..]);
+        self.note_received(buf.filled().len() - before);
         Poll::Ready(received)
     }
-}
-
-/// Reads less than would make the HTTP library's buffer grow once more.
-fn poll_read_some(
-    stream: &mut (impl AsyncRead + Unpin),
-    cx: &mut Context<'_>,
-    buf: &mut ReadBuf<'_>,
-) -> Poll<io::Result<()>> {
-    SOME.with_borrow_mut(|some| {
-        let len = buf.remaining().min(SOME_BYTES);
-        let mut part = ReadBuf::new(&mut some[..len]);
-        ready!(Pin::new(stream).poll_read(cx, &mut part))?;
-        buf.put_slice(part.filled());
-        Poll::Ready(Ok(()))
-    })
 }
 
 impl AsyncWrite for OriginStream {
@@ -207,13 +166,6 @@ impl AsyncWrite for OriginStream {
     }
 }
 
-thread_local! {
-    static SOME: RefCell<Box<[u8; SOME_BYTES]>> = RefCell::new(Box::new([0; SOME_BYTES]));
-}
-
-/// Bytes read at once of a message that may be short: just below the size at which the HTTP library allocates a buffer
-/// of 32 KiB.
-const SOME_BYTES: usize = (16 << 10) - 1;
 /// Bytes after which a message counts as long.
 const LONG_BYTES: u64 = 256 << 10;
 /// Bytes read at once of a body that may be short.

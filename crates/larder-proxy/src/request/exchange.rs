@@ -8,7 +8,6 @@ use std::{sync::Arc, time::Instant};
 
 use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
-use hyper_util::rt::TokioIo;
 use larder_http::{cache_status::Forward, coding::CodingWish, invalidate};
 
 use crate::{
@@ -420,7 +419,7 @@ async fn run_upgrade(
             let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: Some(origin), why: None };
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
-            let target = TunnelTarget { stream: TokioIo::new(origin_side), watched, pacer };
+            let target = TunnelTarget { stream: origin_side, watched, pacer };
             tunnel::carry(worker, client_side, target, ticket);
             served.response
         }

@@ -12,7 +12,7 @@ use http::{
 };
 use hyper::{
     body::{Body as _, Incoming},
-    upgrade::{OnUpgrade, Upgraded},
+    upgrade::OnUpgrade,
 };
 use larder_http::{CacheStatus, cache_status::Forward, fields::asks_to_switch};
 
@@ -20,7 +20,10 @@ use crate::{
     asked::{RequestEdits, RequestHead},
     client::response_body::ResponseBody,
     errors::Failure,
-    origin::ask::UpgradeAnswer,
+    origin::{
+        ask::{SwitchedOrigin, UpgradeAnswer},
+        http1::SwitchedStream,
+    },
     request::{
         pass::{self, PassedResponse},
         served::ServedResponse,
@@ -42,7 +45,7 @@ pub(crate) enum UpgradeReply {
 pub(crate) struct SwitchedConnection {
     pub(crate) response: Response<ResponseBody>,
     pub(crate) client_side: OnUpgrade,
-    pub(crate) origin_side: Upgraded,
+    pub(crate) origin_side: SwitchedStream,
     /// The deadline of the connection to the origin.
     pub(crate) watched: Arc<WatchedConnection>,
 }
@@ -78,8 +81,8 @@ pub(crate) async fn ask(
     if let Some(protocol) = asked.fields.get(UPGRADE) {
         fields.insert(UPGRADE, protocol.clone());
     }
-    let (response, lease) = match worker.origins.ask_upgrade(&asked.origin, request).await? {
-        UpgradeAnswer::Switched(response, lease) => (response, lease),
+    let switched = match worker.origins.ask_upgrade(&asked.origin, request).await? {
+        UpgradeAnswer::Switched(switched) => switched,
         UpgradeAnswer::Declined(head, body) => {
             let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
             return Ok(UpgradeReply::Declined(pass::respond(
@@ -91,10 +94,8 @@ pub(crate) async fn ask(
         }
     };
     let broken = |why: String| Failure::Broken { host: asked.origin.to_string(), why };
-    let fields = response.headers().clone();
+    let SwitchedOrigin { fields, stream: origin_side, watched } = switched;
     let protocol = fields.get(UPGRADE).cloned().ok_or_else(|| broken("it switches to an unknown protocol".into()))?;
-    let origin_side = hyper::upgrade::on(response).await.map_err(|error| broken(error.to_string()))?;
-    let watched = lease.into_watched().ok_or_else(|| broken("it switches a stream".into()))?;
     let mut fields = pass::prepared(&worker.shared.marks, fields, CacheStatus::forwarded(Forward::Bypass));
     fields.remove(CONTENT_LENGTH);
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -69,6 +69,7 @@ mod support;
 mod tier;
 mod tls_clients;
 mod upgrades;
+mod uploads;
 mod validation;
 mod vary_updates;
 mod waiting;

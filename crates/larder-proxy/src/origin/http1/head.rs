@@ -67,6 +67,25 @@ pub(crate) fn parse(
         return incomplete(octets, limits);
     }
     steps::take(octets.len());
+    if let Some(known) = as_http_1_1(octets) {
+        return parse_known(&known, limits);
+    }
+    parse_known(octets, limits)
+}
+
+/// Returns the octets with version 1.1, if their version is a later one of HTTP/1 (RFC 9110 2.5).
+fn as_http_1_1(octets: &[u8]) -> Option<Vec<u8>> {
+    let minor = octets.strip_prefix(b"HTTP/1.")?.first()?;
+    if !matches!(minor, b'2'..=b'9') {
+        return None;
+    }
+    let mut known = octets.to_vec();
+    known["HTTP/1.".len()] = b'1';
+    Some(known)
+}
+
+/// Parses a head like [`parse`], of version 1.0 or 1.1.
+fn parse_known(octets: &[u8], limits: HeadLimits) -> Result<Option<(ResponseHead, usize)>, ResponseFault> {
     let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELD_COUNT_MAX];
     let slot_count = limits.field_count_max.min(USUAL_FIELD_COUNT_MAX);
     match parse_into(&mut usual[..slot_count], octets, limits) {
@@ -215,6 +234,28 @@ mod tests {
         assert!(parse_all(&long[..199]).unwrap().is_none());
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: 1\r\n".repeat(5));
         assert_eq!(parse_all(&many).unwrap_err(), ResponseFault::TooLarge);
+    }
+
+    #[test]
+    fn later_minor_version_of_a_response_is_read_as_1_1() {
+        for (line, version) in
+            [("HTTP/1.2 200 OK", Some(Version::HTTP_11)), ("HTTP/1.9 404 No", Some(Version::HTTP_11))]
+                .into_iter()
+                .chain([
+                    ("HTTP/1.0 200 OK", Some(Version::HTTP_10)),
+                    ("HTTP/2.0 200 OK", None),
+                    ("HTTP/1.20 200 OK", None),
+                ])
+        {
+            let text = format!("{line}\r\nA: HTTP/1.2\r\n\r\n");
+            for split in 1..text.len() {
+                let first = parse(&text.as_bytes()[..split], 0, LIMITS);
+                assert!(version.is_none() || matches!(first, Ok(None)), "{line}: {split}: {first:?}");
+            }
+            let parsed = parse_all(&text).ok().flatten();
+            assert_eq!(parsed.as_ref().map(|(head, _)| head.version), version, "{line}");
+            assert!(parsed.is_none_or(|(head, len)| head.fields["a"] == "HTTP/1.2" && len == text.len()));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
+    pin::Pin,
     sync::Mutex,
     time::Duration,
 };
@@ -10,10 +11,7 @@ use std::{
 use http::HeaderValue;
 
 use crate::{
-    origin::{
-        status_line::RequestCount,
-        stream::{OriginStream, Transport},
-    },
+    origin::stream::{OriginStream, Transport},
     watch::WorkerDeadlines,
 };
 
@@ -24,7 +22,6 @@ const LIMITS: HeadLimits = HeadLimits { bytes_max: 16 << 10, field_count_max: 20
 /// A connection, and the origin at its other end.
 struct Link {
     connection: Http1Connection,
-    requests: Arc<RequestCount>,
     origin: TcpStream,
     /// A second handle of the proxy's socket, to see which bytes were not read.
     unread: TcpStream,
@@ -54,10 +51,9 @@ impl Link {
         let unread = socket.try_clone().unwrap();
         let socket = tokio::net::TcpStream::from_std(socket).unwrap();
         let watched = Arc::new(Arc::new(WorkerDeadlines::default()).register());
-        let requests = Arc::<RequestCount>::default();
         let transport = Transport::Plain(socket);
-        let stream = OriginStream::new(transport, watched, Duration::from_secs(60), Arc::clone(&requests));
-        Self { connection: Http1Connection::new(stream, LIMITS), requests, origin, unread }
+        let stream = OriginStream::new(transport, watched, Duration::from_secs(60));
+        Self { connection: Http1Connection::new(stream, LIMITS), origin, unread }
     }
 
     /// Sends a request. The origin then sends these pieces, and closes if `closes`.
@@ -65,11 +61,10 @@ impl Link {
         let interim = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&interim);
         let listener = InterimListener(Arc::new(move |status, _| seen.lock().unwrap().push(status.as_u16())));
-        let mut request = Request::new(Bytes::new());
+        let mut request = Request::new(RequestBody::none());
         *request.method_mut() = method;
         request.extensions_mut().insert(listener);
         let mut received = Received::default();
-        self.requests.note();
         let exchange = self.connection.begin(request);
         let mut receiving = Some(Box::pin(receive(&mut self.connection, exchange, &mut received)));
         for piece in pieces {
@@ -305,7 +300,7 @@ fn connection_carries_one_exchange_after_the_other_until_either_side_ends_it() {
 fn response_that_comes_before_the_request_is_sent_ends_the_connection_and_counts() {
     run(async {
         let mut link = Link::open().await;
-        let request = Request::post("/").body(Bytes::from(vec![7; 32 << 20])).unwrap();
+        let request = Request::post("/").body(RequestBody::whole(vec![7; 32 << 20].into())).unwrap();
         let exchange = link.connection.begin(request);
         let mut received = Received::default();
         let mut receiving = Some(Box::pin(receive(&mut link.connection, exchange, &mut received)));

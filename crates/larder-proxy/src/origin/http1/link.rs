@@ -1,0 +1,128 @@
+//! The byte stream of a connection to an origin, and the task that sends the rest of a request while its response
+//! arrives.
+//!
+//! Owns: the stream, and that task. Invariant: the task ends with the exchange, unless the response was read to its
+//! end: then the origin may still want the rest of the body. Cost: a lock that is mostly free for each read and write.
+
+use std::{
+    future::{Future as _, poll_fn},
+    io::{self, Cursor},
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll},
+};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use larder_device::IgnorePoison;
+use tokio::{
+    io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, Chain, Join, ReadBuf, ReadHalf, WriteHalf},
+    task::AbortHandle,
+};
+
+use super::request::{OutgoingMessage, SendFault};
+use crate::{body_budget::Reservation, origin::stream::OriginStream};
+
+/// The stream of a connection.
+pub(super) struct OriginLink {
+    stream: Arc<Mutex<OriginStream>>,
+    sending: Option<SendingTask>,
+}
+
+/// The task that sends the rest of a request.
+struct SendingTask {
+    task: AbortHandle,
+    /// Whether the task goes on after the exchange.
+    outlives: bool,
+}
+
+/// A connection that has switched to another protocol. Octets that arrived with the head of the 101 come first.
+pub(crate) type SwitchedStream = Join<Chain<Cursor<Bytes>, ReadHalf<OriginStream>>, WriteHalf<OriginStream>>;
+
+impl OriginLink {
+    pub(super) fn new(stream: OriginStream) -> Self {
+        Self { stream: Arc::new(Mutex::new(stream)), sending: None }
+    }
+
+    /// Sends what can be sent now. Ready once all of the message has left.
+    pub(super) fn poll_send(
+        &self,
+        message: &mut OutgoingMessage,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), SendFault>> {
+        message.poll_send(Pin::new(&mut *self.lock()), context)
+    }
+
+    /// Sends the rest of a message in a task of its own.
+    pub(super) fn send_in_task(&mut self, mut message: OutgoingMessage) {
+        assert!(self.sending.is_none(), "one request is sent at a time");
+        let stream = Arc::clone(&self.stream);
+        let sending = tokio::spawn(async move {
+            let lock = || stream.lock().ignore_poison();
+            if poll_fn(|context| message.poll_send(Pin::new(&mut *lock()), context)).await.is_err() {
+                // Otherwise the origin would wait for the rest. If this fails, the socket has failed already.
+                let _ = poll_fn(|context| Pin::new(&mut *lock()).poll_shutdown(context)).await;
+            }
+        });
+        self.sending = Some(SendingTask { task: sending.abort_handle(), outlives: false });
+    }
+
+    /// Lets the rest of a request be sent although its response has ended.
+    pub(super) fn finish_sending(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.outlives = true;
+        }
+    }
+
+    /// Receives octets that have arrived, at most as many as `buffer` can take.
+    pub(super) fn poll_receive(&self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_read(context, buffer)
+    }
+
+    /// Receives octets that have arrived into the room of `target`, at most `wanted` of them.
+    pub(super) fn poll_receive_into(
+        &self,
+        context: &mut Context<'_>,
+        target: &mut BytesMut,
+        wanted: usize,
+    ) -> Poll<io::Result<usize>> {
+        let room = target.capacity();
+        let mut target = target.limit(wanted.min(room));
+        let mut stream = self.lock();
+        pin!(stream.read_buf(&mut target)).poll(context)
+    }
+
+    /// Returns how many octets of a body should be read at once.
+    pub(super) fn read_len(&self) -> usize {
+        self.lock().read_len()
+    }
+
+    /// Returns how many octets should be read at once while a head is expected.
+    pub(super) fn head_read_len(&self) -> usize {
+        self.lock().head_read_len()
+    }
+
+    /// Counts `len` octets of a body.
+    pub(super) fn reserve(&self, len: usize) -> Option<Reservation> {
+        self.lock().reserve(len)
+    }
+
+    /// Returns the stream of a connection that has switched to another protocol, with the octets that arrived `after`
+    /// the 101. Returns `None` if the request is still being sent.
+    pub(super) fn into_switched(self, after: Bytes) -> Option<SwitchedStream> {
+        let stream = Arc::into_inner(self.stream)?.into_inner().ignore_poison().into_tunnel();
+        let (reading, writing) = tokio::io::split(stream);
+        Some(tokio::io::join(Cursor::new(after).chain(reading), writing))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OriginStream> {
+        self.stream.lock().ignore_poison()
+    }
+}
+
+impl Drop for SendingTask {
+    fn drop(&mut self) {
+        if !self.outlives {
+            self.task.abort();
+        }
+    }
+}
