@@ -7,21 +7,11 @@
 
 use std::{
     future::poll_fn,
-    pin::Pin,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use http::{HeaderValue, Request, StatusCode, header};
-use http_body::Body as _;
-use hyper::{
-    body::Incoming,
-    client::conn::http1::{self, SendRequest},
-};
-use hyper_util::rt::TokioIo;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    task::JoinSet,
-};
 
 use super::{
     connecting::{self, RESPONSE_PATIENCE},
@@ -34,19 +24,20 @@ use super::{
 use crate::{
     cache::purges::{LogPosition, LogSlice, Purges},
     config::FleetNode,
-    origin::{fault::FaultReport, request_body::RequestBody},
+    origin::{
+        fault::FaultReport,
+        http1::{Http1Body, Http1Connection, head::HeadLimits},
+        request_body::RequestBody,
+        stream::{OriginStream, Transport},
+    },
+    watch::WorkerDeadlines,
 };
 
 /// The log of another node.
 pub(super) struct NodeLog {
     node: FleetNode,
-    connection: Option<PeerConnection>,
-}
-
-/// A connection to a node. Dropping it closes it.
-struct PeerConnection {
-    sender: SendRequest<RequestBody>,
-    _driver: JoinSet<()>,
+    /// A connection between two requests.
+    connection: Option<Http1Connection>,
 }
 
 impl NodeLog {
@@ -107,50 +98,42 @@ impl NodeLog {
         request: Request<RequestBody>,
         tls: Option<&FleetTls>,
     ) -> Result<(StatusCode, String, String), String> {
-        let connection = match self.connection.take().filter(|connection| !connection.sender.is_closed()) {
+        let kept = self.connection.take_if(Http1Connection::is_free);
+        let mut connection = match kept {
             Some(connection) => connection,
             None => connect(&self.node, tls).await?,
         };
-        let connection = self.connection.insert(connection);
-        let response = connection.sender.send_request(request).await.map_err(|error| error.to_string())?;
-        let status = response.status();
-        let code =
-            response.headers().get(CODE_FIELD).and_then(|code| code.to_str().ok()).unwrap_or_default().to_owned();
-        let body = whole(response.into_body()).await?;
-        Ok((status, code, body))
+        let mut exchange = connection.begin(request);
+        let response = poll_fn(|context| exchange.poll_response(&mut connection, context)).await;
+        let (head, body) = response.map_err(|fault| fault.to_string())?.into_parts();
+        let code = head.headers.get(CODE_FIELD).and_then(|code| code.to_str().ok()).unwrap_or_default().to_owned();
+        let body = whole(&mut connection, body).await?;
+        self.connection = Some(connection);
+        Ok((head.status, code, body))
     }
 }
 
 /// Opens a connection to a node.
-async fn connect(node: &FleetNode, tls: Option<&FleetTls>) -> Result<PeerConnection, String> {
+async fn connect(node: &FleetNode, tls: Option<&FleetTls>) -> Result<Http1Connection, String> {
     let socket = connecting::connect(&node.host, node.port).await.map_err(|error| error.to_string())?;
-    match tls {
+    let transport = match tls {
         Some(tls) => {
             let stream = tls.connect(socket, &node.host).await;
-            drive(stream.map_err(|error| FaultReport::of_node_tls(&error).why)?).await
+            Transport::Tls(Box::new(stream.map_err(|error| FaultReport::of_node_tls(&error).why)?))
         }
-        None => drive(socket).await,
-    }
-}
-
-/// Begins to speak HTTP on a connection.
-async fn drive(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<PeerConnection, String> {
-    let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream));
-    let (sender, connection) = handshake.await.map_err(|error| error.to_string())?;
-    let mut driver = JoinSet::new();
-    driver.spawn(async move {
-        // The request fails with the same error.
-        let _ = connection.await;
-    });
-    Ok(PeerConnection { sender, _driver: driver })
+        None => Transport::Plain(socket),
+    };
+    // The time of a whole exchange is limited, so no deadline is armed.
+    let watched = Arc::new(Arc::<WorkerDeadlines>::default().register());
+    Ok(Http1Connection::new(OriginStream::new(transport, watched, RESPONSE_PATIENCE), HEAD_LIMITS))
 }
 
 /// Reads a whole body, which must be short text.
-async fn whole(mut body: Incoming) -> Result<String, String> {
+async fn whole(connection: &mut Http1Connection, mut body: Http1Body) -> Result<String, String> {
     let mut octets = Vec::new();
     let begun = Instant::now();
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let Ok(data) = frame.map_err(|error| error.to_string())?.into_data() else { continue };
+    while let Some(frame) = poll_fn(|context| body.poll_frame(Some(connection), context)).await {
+        let Ok(data) = frame.map_err(|fault| fault.to_string())?.into_data() else { continue };
         if octets.len() + data.len() > BODY_BYTES_MAX {
             return Err(format!("it sends more than {BODY_BYTES_MAX} bytes at once"));
         }
@@ -164,6 +147,6 @@ async fn whole(mut body: Incoming) -> Result<String, String> {
 
 /// Longest response. The purges of one command are sent together; their tags fit in the head of a request.
 pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
-const HEAD_BYTES_MAX: usize = 64 << 10;
+const HEAD_LIMITS: HeadLimits = HeadLimits { bytes_max: 64 << 10, field_count_max: 100 };
 /// Number of characters of a refusal that are shown to the operator.
 const SHOWN_CHARS: usize = 120;
