@@ -119,9 +119,9 @@ impl Http1Connection {
         self.link.into_switched(after)
     }
 
-    /// Lets the rest of a request's body be sent although its response has ended.
-    pub(crate) fn finish_sending(&mut self) {
-        self.link.finish_sending();
+    /// Lets the rest of a request's body be sent although its response has ended. `place` is kept until then.
+    pub(crate) fn finish_sending(&mut self, place: impl Send + 'static) {
+        self.link.finish_sending(place);
     }
 
     /// Begins an exchange.

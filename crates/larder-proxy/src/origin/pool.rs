@@ -53,7 +53,7 @@ pub(crate) struct OwnConnection {
     pub(super) connection: Box<Http1Connection>,
     pub(super) watched: Arc<WatchedConnection>,
     /// The connection's place in the origin's limit. A connection for an upgrade has none.
-    _place: Option<RoomPlace<OwnConnection>>,
+    place: Option<RoomPlace<OwnConnection>>,
 }
 
 /// A connection on which a request can be sent.
@@ -180,7 +180,7 @@ impl OwnConnection {
     ) -> Self {
         let limits = &origins.shared.limits;
         let limits = HeadLimits { bytes_max: limits.header_bytes_max, field_count_max: limits.header_count_max };
-        Self { room, connection: Box::new(Http1Connection::new(stream, limits)), watched, _place: place }
+        Self { room, connection: Box::new(Http1Connection::new(stream, limits)), watched, place }
     }
 
     /// Returns whether another request can be sent.
@@ -209,7 +209,7 @@ impl Lease {
             connection.watched.forget_task();
             origins.pool.put(&origins, origin, connection);
         } else {
-            connection.connection.finish_sending();
+            connection.connection.finish_sending(connection.place);
         }
     }
 

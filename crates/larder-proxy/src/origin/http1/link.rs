@@ -16,7 +16,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use larder_device::IgnorePoison;
 use tokio::{
     io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, Chain, Join, ReadBuf, ReadHalf, WriteHalf},
-    task::AbortHandle,
+    task::JoinSet,
 };
 
 use super::request::{OutgoingMessage, SendFault};
@@ -25,14 +25,8 @@ use crate::{body_budget::Reservation, origin::stream::OriginStream};
 /// The stream of a connection.
 pub(super) struct OriginLink {
     stream: Arc<Mutex<OriginStream>>,
-    sending: Option<SendingTask>,
-}
-
-/// The task that sends the rest of a request.
-struct SendingTask {
-    task: AbortHandle,
-    /// Whether the task goes on after the exchange.
-    outlives: bool,
+    /// The task that sends the rest of a request. It ends when this is dropped.
+    sending: Option<JoinSet<()>>,
 }
 
 /// A connection that has switched to another protocol. Octets that arrived with the head of the 101 come first.
@@ -56,20 +50,24 @@ impl OriginLink {
     pub(super) fn send_in_task(&mut self, mut message: OutgoingMessage) {
         assert!(self.sending.is_none(), "one request is sent at a time");
         let stream = Arc::clone(&self.stream);
-        let sending = tokio::spawn(async move {
+        let mut sending = JoinSet::new();
+        sending.spawn(async move {
             let lock = || stream.lock().ignore_poison();
             if poll_fn(|context| message.poll_send(Pin::new(&mut *lock()), context)).await.is_err() {
                 // Otherwise the origin would wait for the rest. If this fails, the socket has failed already.
                 let _ = poll_fn(|context| Pin::new(&mut *lock()).poll_shutdown(context)).await;
             }
         });
-        self.sending = Some(SendingTask { task: sending.abort_handle(), outlives: false });
+        self.sending = Some(sending);
     }
 
-    /// Lets the rest of a request be sent although its response has ended.
-    pub(super) fn finish_sending(&mut self) {
-        if let Some(sending) = &mut self.sending {
-            sending.outlives = true;
+    /// Lets the rest of a request be sent although its response has ended. `place` is kept until then.
+    pub(super) fn finish_sending(&mut self, place: impl Send + 'static) {
+        if let Some(mut sending) = self.sending.take() {
+            tokio::spawn(async move {
+                sending.join_next().await;
+                drop(place);
+            });
         }
     }
 
@@ -116,13 +114,5 @@ impl OriginLink {
 
     fn lock(&self) -> MutexGuard<'_, OriginStream> {
         self.stream.lock().ignore_poison()
-    }
-}
-
-impl Drop for SendingTask {
-    fn drop(&mut self) {
-        if !self.outlives {
-            self.task.abort();
-        }
     }
 }
