@@ -274,11 +274,14 @@ impl TableState {
         self.changes(set) == changes && self.held.get(&set).is_none_or(Option::is_none)
     }
 
-    /// Makes the entry of `key_hash` the most recently used of its set.
-    fn promote(&mut self, set: SetNumber, key_hash: KeyHash) {
+    /// Makes an entry of `key_hash`'s tag the most recently used of its set: the one in `way`, or without it the only
+    /// one.
+    fn promote(&mut self, set: SetNumber, key_hash: KeyHash, way: Option<usize>) {
         let Some(shape) = self.memory.shape() else { return };
         let Some(mut contents) = self.memory.read(set) else { return };
-        let Some(way) = contents.find(shape.tag(key_hash)) else { return };
+        let ways: Vec<usize> = contents.ways_with(shape.tag(key_hash)).collect();
+        let only = if let [only] = ways[..] { Some(only) } else { None };
+        let Some(way) = way.or(only).filter(|way| ways.contains(way)) else { return };
         if contents.ways()[way].rank > 0 {
             contents.promote(way, SetPlace::default());
             assert_eq!(contents.ways()[way].rank, 0, "what was promoted was used last");
@@ -339,7 +342,7 @@ impl Engine for TableEngine {
     }
 
     fn touch(&self, key_hash: KeyHash) {
-        self.lock().promote(self.set_of(key_hash), key_hash);
+        self.lock().promote(self.set_of(key_hash), key_hash, None);
     }
 
     async fn maintain(self: &Arc<Self>) {
