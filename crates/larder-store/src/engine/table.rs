@@ -17,6 +17,7 @@
 //! `setmem_reads_for_three_percent_of_misses_in_full_sets`). A removal is one write. Source: HashCache (NSDI 2009), 3.
 
 mod check;
+pub(crate) mod costs;
 pub(crate) mod layout;
 pub(crate) mod memory;
 mod read;
