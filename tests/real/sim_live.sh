@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Hit ratios of the simulator beside those of the running proxy, on the same requests and with the defaults of both.
 #
-#   tests/real/sim_live.sh                          four traces of 200,000 requests
+#   tests/real/sim_live.sh                          five traces of 200,000 requests
 #   REQUESTS=50000 SIZE=64MB tests/real/sim_live.sh a first look
 #
 # MEMORY is the memory cache of both: a simulation has no other memory. Needs the release build (or LARDER_BIN). Passes if they differ by at most half a point on each trace.
@@ -9,7 +9,7 @@
 need python3:python3
 requests=${REQUESTS:-200000} size=${SIZE:-128MB} memory=${MEMORY:-32MB} points=${POINTS:-0.5}
 
-for workload in zipf-0.8 zipf-1.0 markatos polymix-4; do
+for workload in zipf-0.8 zipf-1.0 markatos polymix-3 polymix-4; do
   trace=$stage/$workload.trace
   "$LARDER_BIN" sim convert --workload "$workload" --requests "$requests" "$trace" > /dev/null 2>&1
   "$LARDER_BIN" sim run --trace "$trace" --size "$size" --memory-cache "$memory" --output json > "$stage/sim.json" 2> /dev/null

@@ -16,6 +16,7 @@ mod model;
 mod paper;
 mod parallel;
 mod pipeline;
+mod plan_test;
 mod reference;
 mod report;
 mod speed;
@@ -37,6 +38,7 @@ pub use paper::{
 };
 pub use parallel::jobs_default;
 pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
+pub use plan_test::PlanTest;
 pub use reference::{Eviction, NextUses, belady, eviction, eviction_names};
 pub use report::{Comparison, ComparisonBasis, Report, Table, ValueKind};
 pub use speed::SpeedTest;

@@ -12,7 +12,7 @@ pub mod plan;
 
 use crate::{Tuning, units::SECTOR_BYTES};
 pub use axes::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
-pub(crate) use costs::{CostAssumptions, PolicyCosts, TransferWork};
+pub(crate) use costs::{CostAssumptions, HITS_EXPONENT, PolicyCosts, TransferWork, mean_rest_bytes};
 pub use engine_row::{EngineRow, FileNaming, LocatedRow, LogEviction, LogRow, MappedRow, SlotSchedule, TableRow};
 use std::fmt;
 

@@ -15,6 +15,7 @@
 
 mod append;
 mod check;
+pub(crate) mod costs;
 pub(crate) mod entries;
 pub(crate) mod layout;
 mod read;

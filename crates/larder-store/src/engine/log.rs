@@ -14,6 +14,7 @@ mod admit;
 mod append;
 mod body_source;
 mod checkpoint;
+pub(crate) mod costs;
 mod discovery;
 pub(crate) mod eviction;
 mod gate;

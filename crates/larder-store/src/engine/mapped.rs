@@ -20,6 +20,7 @@
 mod action;
 mod check;
 mod commit;
+pub(crate) mod costs;
 mod dirty;
 pub(crate) mod layout;
 pub(crate) mod map;

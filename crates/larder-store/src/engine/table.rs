@@ -17,6 +17,7 @@
 //! `setmem_reads_for_three_percent_of_misses_in_full_sets`). A removal is one write. Source: HashCache (NSDI 2009), 3.
 
 mod check;
+pub(crate) mod costs;
 pub(crate) mod layout;
 pub(crate) mod memory;
 mod read;
@@ -274,11 +275,14 @@ impl TableState {
         self.changes(set) == changes && self.held.get(&set).is_none_or(Option::is_none)
     }
 
-    /// Makes the entry of `key_hash` the most recently used of its set.
-    fn promote(&mut self, set: SetNumber, key_hash: KeyHash) {
+    /// Makes an entry of `key_hash`'s tag the most recently used of its set: the one in `way`, or without it the only
+    /// one.
+    fn promote(&mut self, set: SetNumber, key_hash: KeyHash, way: Option<usize>) {
         let Some(shape) = self.memory.shape() else { return };
         let Some(mut contents) = self.memory.read(set) else { return };
-        let Some(way) = contents.find(shape.tag(key_hash)) else { return };
+        let ways: Vec<usize> = contents.ways_with(shape.tag(key_hash)).collect();
+        let only = if let [only] = ways[..] { Some(only) } else { None };
+        let Some(way) = way.or(only).filter(|way| ways.contains(way)) else { return };
         if contents.ways()[way].rank > 0 {
             contents.promote(way, SetPlace::default());
             assert_eq!(contents.ways()[way].rank, 0, "what was promoted was used last");
@@ -330,7 +334,7 @@ impl Engine for TableEngine {
     }
 
     fn touch(&self, key_hash: KeyHash) {
-        self.lock().promote(self.set_of(key_hash), key_hash);
+        self.lock().promote(self.set_of(key_hash), key_hash, None);
     }
 
     async fn maintain(self: &Arc<Self>) {

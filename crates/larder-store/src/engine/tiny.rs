@@ -19,6 +19,7 @@
 mod append;
 mod check;
 mod contents;
+pub(crate) mod costs;
 pub(crate) mod front;
 pub(crate) mod layout;
 mod moves;

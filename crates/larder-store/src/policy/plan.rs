@@ -161,6 +161,7 @@ fn planned(policy: &'static Policy, wishes: &PlanWishes, tuning: &Tuning, figure
         size_bytes: wishes.size_bytes,
         mean_entry_bytes: mean,
         share_longer_than: &longer,
+        hit_ratio: wishes.hit_ratio,
         group_size: wishes.group_size,
         tuning,
     });

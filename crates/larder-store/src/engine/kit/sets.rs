@@ -2,11 +2,11 @@
 //! policies with entries in the log also a generation, a position and a length.
 //!
 //! Owns: [`SetShape`], which decides a policy's bits per entry, and [`UnpackedSet`], which changes a set. Keys, and the
-//! content of a set's bins, are unknown here. Invariants: the ranks of a set are a permutation. Several ways have the
-//! same tag only if all positions are in memory ([`SetShape::keeps_equal_tags`]): then the position tells them apart.
-//! Otherwise the tag of a key selects its way, and two keys of a set with the same tag displace each other. The reader
-//! of a record compares the key. Cost: a hit renumbers the ranks of one set, without I/O. Source: HashCache (NSDI
-//! 2009), SetMem, Log.
+//! content of a set's bins, are unknown here. Invariants: the ranks of a set are a permutation. Several ways can
+//! have the same tag ([`SetShape::keeps_equal_tags`]): the position of each tells them apart, or the way itself if
+//! entries are in the bins of the set. If only some positions are in memory, the tag of a key selects its way, and two
+//! keys of a set with the same tag displace each other. The reader of a record compares the key. Cost: a hit renumbers
+//! the ranks of one set, without I/O. Source: HashCache (NSDI 2009), SetMem, Log.
 
 pub(crate) mod bits;
 
@@ -45,7 +45,7 @@ impl SetShape {
 
     /// Returns whether several ways of a set can have the same tag.
     pub(crate) fn keeps_equal_tags(&self) -> bool {
-        self.positions == self.ways
+        self.positions == 0 || self.positions == self.ways
     }
 
     /// Returns the tag of a key: bits of its hash that do not select the set. Never 0, which marks an empty way.
@@ -180,11 +180,6 @@ impl UnpackedSet {
         self.ways().iter().enumerate().filter(move |(_, way)| way.tag == tag).map(|(at, _)| at)
     }
 
-    /// Returns the way for a new entry of `tag`: the way with that tag, or an empty way, or the least recently used.
-    pub(crate) fn victim(&self, tag: u16) -> usize {
-        self.find(tag).unwrap_or_else(|| self.least_recent())
-    }
-
     /// Returns an empty way or, if there is none, the least recently used.
     pub(crate) fn least_recent(&self) -> usize {
         let last = self.ways().iter().position(|way| usize::from(way.rank) == self.way_count - 1);
@@ -192,7 +187,7 @@ impl UnpackedSet {
     }
 
     fn keeps_equal_tags(&self) -> bool {
-        self.place_count == self.way_count
+        self.place_count == 0 || self.place_count == self.way_count
     }
 
     /// Returns the place of `way` if it is in memory.

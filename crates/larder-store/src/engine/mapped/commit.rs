@@ -12,7 +12,7 @@ use super::{
     state::{MappedState, StorePhase},
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, MappedRow, Result,
     device::{AlignedBuffer, Completion, PendingTransfer},
     engine::kit::{
         map_checkpoint,
@@ -107,10 +107,9 @@ impl MappedEngine {
         } else {
             (None, None)
         };
-        let too_long = "the store has no room for the entry in one piece";
         let admitted = loop {
             let attempt = |waker: &Waker| self.admit(&mut write, still_by, &mut done, waker);
-            if let Some(admitted) = self.volume.wait_for_room(deadline, too_long, attempt).await? {
+            if let Some(admitted) = self.volume.wait_for_room(deadline, no_run(self.row), attempt).await? {
                 break admitted;
             }
             if self.volume.clock.now() > deadline {
@@ -204,6 +203,19 @@ impl MappedEngine {
             state.send_all(now);
             before
         })
+    }
+}
+
+/// Returns the error text for an entry that finds no free run.
+fn no_run(row: MappedRow) -> &'static str {
+    match row {
+        MappedRow::Bitmap => {
+            "no free run is as long as the entry: esp evicts by time and demand, not until an entry fits; later entries \
+             may fit, and other policies evict until this one does"
+        }
+        MappedRow::Files(_) | MappedRow::SizeClasses | MappedRow::Slots(_) => {
+            "the store has no room for the entry in one piece"
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The read side of the disk table: from a key to a verified entry.
 //!
-//! Cost: one read if the set is in memory, and none for a miss unless another key has the same tag; otherwise one read
-//! of the whole set. An entry longer than its bin takes one more read. Invariant: a read during a change of the set
-//! does not prove that an entry is absent, and is repeated.
+//! Cost: one read if the set is in memory, one more for each other key of the same tag that is read first, and none for
+//! a miss unless another key has the same tag; otherwise one read of the whole set. An entry longer than its bin takes
+//! one more read. Invariant: a read during a change of the set does not prove that an entry is absent, and is repeated.
 
 use super::{DirtySet, TableEngine, TablePhase, TableState, summary::SetSummary};
 use crate::{
@@ -20,8 +20,15 @@ use std::sync::Arc;
 enum LookupPlan {
     Dirty(Bytes),
     Miss,
-    Bin(usize),
+    /// The ways with the key's tag.
+    Bins(Vec<usize>),
     Set,
+}
+
+/// An entry that was found in a way of its set.
+struct FoundInWay {
+    way: usize,
+    reader: Reader,
 }
 
 /// A bin that was read, and its offset.
@@ -61,15 +68,11 @@ impl TableEngine {
                 let found = self.judge(&target, record).map(|reader| (changes, reader));
                 return Ok(found.map_or(LookStep::Nothing, LookStep::Found));
             }
-            LookupPlan::Bin(way) => {
-                let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
-                let bin = self.volume.read_in_batch(offset_bytes, self.layout.bin_bytes).await?;
-                self.open_bin(&target, ReadBin { bytes: bin, offset_bytes }, changes).await?
-            }
+            LookupPlan::Bins(ways) => self.search_bins(&target, &ways, changes).await?,
             LookupPlan::Set => self.search_set(&target, changes).await?,
         };
-        if let Some(reader) = found {
-            self.lock().promote(target.set, target.hash.key_hash());
+        if let Some(FoundInWay { way, reader }) = found {
+            self.lock().promote(target.set, target.hash.key_hash(), Some(way));
             return Ok(LookStep::Found((changes, reader)));
         }
         if self.lock().is_settled(target.set, changes) {
@@ -91,10 +94,15 @@ impl TableEngine {
         let header = match plan {
             LookupPlan::Miss => return Ok(None),
             LookupPlan::Dirty(_) => return Ok(Some(changes)),
-            LookupPlan::Bin(way) => {
-                let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
-                let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;
-                BinHeader::decode(self.volume.id, &bin, offset_bytes)
+            LookupPlan::Bins(ways) => {
+                let mut own = None;
+                for way in ways {
+                    own = self.header(target.set, way).await?.filter(|header| header.hash == target.hash);
+                    if own.is_some() {
+                        break;
+                    }
+                }
+                own
             }
             LookupPlan::Set => {
                 let (bytes, summary) = self.read_set(target.set, changes).await?;
@@ -110,6 +118,30 @@ impl TableEngine {
             header.hash == target.hash && (rest == 0 || self.lock().ring.offset_bytes(header.rest_at, rest).is_some())
         });
         Ok(is_there.then_some(changes))
+    }
+
+    /// Reads the header of a bin. Returns `None` if it is not valid.
+    pub(super) async fn header(&self, set: SetNumber, way: usize) -> Result<Option<BinHeader>> {
+        let offset_bytes = self.layout.bin_offset_bytes(set, way as u64);
+        let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;
+        Ok(BinHeader::decode(self.volume.id, &bin, offset_bytes))
+    }
+
+    /// Reads bins, one after the other, until one has the entry of `target`.
+    async fn search_bins(
+        self: &Arc<Self>,
+        target: &LookupTarget<'_>,
+        ways: &[usize],
+        changes: u32,
+    ) -> Result<Option<FoundInWay>> {
+        for &way in ways {
+            let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
+            let bytes = self.volume.read_in_batch(offset_bytes, self.layout.bin_bytes).await?;
+            if let Some(reader) = self.open_bin(target, ReadBin { bytes, offset_bytes }, changes).await? {
+                return Ok(Some(FoundInWay { way, reader }));
+            }
+        }
+        Ok(None)
     }
 
     /// Reads a set. Stores its content in memory, unless the set changed since its counter was `changes`.
@@ -138,19 +170,16 @@ impl TableEngine {
         (bytes, summary)
     }
 
-    async fn search_set(self: &Arc<Self>, target: &LookupTarget<'_>, changes: u32) -> Result<Option<Reader>> {
+    async fn search_set(self: &Arc<Self>, target: &LookupTarget<'_>, changes: u32) -> Result<Option<FoundInWay>> {
         let offset_bytes = self.layout.set_offset_bytes(target.set);
         let bytes = self.volume.read_in_batch(offset_bytes, self.layout.set_bytes()).await?;
         let (bytes, summary) = self.take_set(target.set, bytes, changes);
         let Some(way) = summary.newest(target.hash) else { return Ok(None) };
         let bin_bytes = self.layout.bin_bytes as usize;
         let bin = bytes.slice(way * bin_bytes..(way + 1) * bin_bytes);
-        self.open_bin(
-            target,
-            ReadBin { bytes: bin, offset_bytes: self.layout.bin_offset_bytes(target.set, way as u64) },
-            changes,
-        )
-        .await
+        let bin = ReadBin { bytes: bin, offset_bytes: self.layout.bin_offset_bytes(target.set, way as u64) };
+        let found = self.open_bin(target, bin, changes).await?;
+        Ok(found.map(|reader| FoundInWay { way, reader }))
     }
 
     /// Returns the entry of `target` in a bin that was read at `offset_bytes`.
@@ -235,6 +264,7 @@ impl TableState {
         let Some((shape, contents)) = self.memory.shape().zip(self.memory.read(target.set)) else {
             return LookupPlan::Set;
         };
-        contents.find(shape.tag(target.hash.key_hash())).map_or(LookupPlan::Miss, LookupPlan::Bin)
+        let ways: Vec<usize> = contents.ways_with(shape.tag(target.hash.key_hash())).collect();
+        if ways.is_empty() { LookupPlan::Miss } else { LookupPlan::Bins(ways) }
     }
 }

@@ -100,7 +100,7 @@ impl SetSummary {
 
     /// Returns the part of the set that memory keeps, with the entries in the order of their writes, and the bins to
     /// wipe before memory can be trusted. Bins to wipe are damaged ones, which may become readable again, all but the
-    /// newest of those with the same tag, and blank ones whose position was not confirmed.
+    /// newest of a key, and blank ones whose position was not confirmed.
     pub(crate) fn remembered(&self, shape: &SetShape) -> (UnpackedSet, Vec<usize>) {
         let mut set = UnpackedSet::empty(shape);
         let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != BinContent::Empty).collect();
@@ -108,18 +108,18 @@ impl SetSummary {
         let blank = |way: &usize| !self.is_proven && self.bins[*way] == BinContent::Empty;
         let mut kept = Vec::new();
         let mut stale = (0..self.way_count).filter(blank).collect::<Vec<_>>();
-        let mut tags = Vec::new();
+        let mut hashes = Vec::new();
         for way in order {
             match self.bins[way] {
-                BinContent::Entry { hash, .. } if !tags.contains(&shape.tag(hash.key_hash())) => {
-                    tags.push(shape.tag(hash.key_hash()));
+                BinContent::Entry { hash, .. } if !hashes.contains(&hash) => {
+                    hashes.push(hash);
                     kept.push(way);
                 }
                 _ => stale.push(way),
             }
         }
-        for (way, tag) in kept.into_iter().zip(tags).rev() {
-            set.put(way, tag, 0, SetPlace::default());
+        for (way, hash) in kept.into_iter().zip(hashes).rev() {
+            set.put(way, shape.tag(hash.key_hash()), 0, SetPlace::default());
         }
         (set, stale)
     }
@@ -198,9 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_keeps_the_last_written_of_a_tag_and_names_what_must_be_wiped() {
+    fn memory_keeps_the_last_written_of_a_key_and_names_what_must_be_wiped() {
         // 2 and 2 + 255 have the same tag.
-        let (set, stale) = summary([Some((2, 30)), Some((257, 40)), Some((5, 20)), None]).remembered(&SHAPE);
+        let (both, stale) = summary([Some((2, 30)), Some((257, 40)), Some((5, 20)), None]).remembered(&SHAPE);
+        let of_tag: Vec<_> = both.ways_with(SHAPE.tag(KeyHash(2))).collect();
+        assert_eq!((stale, of_tag, both.entries()), (vec![], vec![0, 1], 3));
+        let (set, stale) = summary([Some((2, 30)), Some((2, 40)), Some((5, 20)), None]).remembered(&SHAPE);
         assert_eq!(stale, [0]);
         assert_eq!(
             (set.find(SHAPE.tag(KeyHash(2))), set.find(SHAPE.tag(KeyHash(5))), set.entries()),

@@ -1,7 +1,8 @@
 //! The write side of the disk table: commits, removals and new heads write through.
 //!
 //! Cost: one write for the bin, and one for a remainder. The set is read first only if it has several ways, is not in
-//! memory, and was not read by the preceding miss. A removal overwrites the start of the bin. Invariant: a set is held
+//! memory, and was not read by the preceding miss. If memory has the set, the headers of bins with the key's tag are
+//! read, to see whose they are. A removal overwrites the start of the bin. Invariant: a set is held
 //! until its writes are done, even if the caller is dropped.
 
 use super::{
@@ -83,9 +84,10 @@ impl TableEngine {
         if found.is_some_and(|changes| changes != self.lock().changes(target.set)) {
             return Ok(false);
         }
-        let view = self.view(target.set).await?;
+        let mut view = self.view(target.set).await?;
+        let own = self.take_own(&target, &mut view).await;
         let rest_at = self.make_room(len, rest).await?;
-        let ChosenWay { way, sequence } = self.choose(&target, &view)?;
+        let ChosenWay { way, sequence } = self.choose(&target, &view, own)?;
         record.meta.sequence = sequence as u32;
         let mut encoded = vec![0; len as usize];
         record.encode(self.volume.id, &mut encoded);
@@ -114,8 +116,8 @@ impl TableEngine {
         let mut suspects = view.stale.clone();
         let shape = self.lock().memory.shape();
         let contents = view.contents.zip(shape).map(|(mut contents, shape)| {
-            // The bin is not read to compare the key: one removal in thirty also drops another entry of the set.
-            if let Some(way) = contents.find(shape.tag(target.hash.key_hash())) {
+            // The bins are not read to compare the key: one removal in thirty also drops another entry of the set.
+            while let Some(way) = contents.find(shape.tag(target.hash.key_hash())) {
                 contents.clear(way);
                 if !suspects.contains(&way) {
                     suspects.push(way);
@@ -188,6 +190,28 @@ impl TableEngine {
         Ok(SetView { contents, summary: Some(summary), stale })
     }
 
+    /// Returns the way of a set that has the key's entry, if memory has the set. Bins that cannot be read may have an
+    /// older entry of the key, which would come back. If there are several such bins, all but one are to be wiped.
+    async fn take_own(&self, target: &LookupTarget<'_>, view: &mut SetView) -> Option<usize> {
+        let shape = self.lock().memory.shape()?;
+        let contents = view.contents.as_mut()?;
+        let mut own = None;
+        let ways: Vec<usize> = contents.ways_with(shape.tag(target.hash.key_hash())).collect();
+        for way in ways {
+            let header = self.header(target.set, way).await.ok().flatten();
+            if header.is_some_and(|header| header.hash != target.hash) {
+                continue;
+            }
+            if own.is_none() {
+                own = Some(way);
+            } else {
+                contents.clear(way);
+                view.stale.push(way);
+            }
+        }
+        own
+    }
+
     /// Waits until an entry of `len` may be in flight, and takes a place for its remainder of `rest` bytes.
     async fn make_room(&self, len: u64, rest: u64) -> Result<Option<u64>> {
         let dirty_bytes_max = self.volume.options.dirty_bytes_max;
@@ -209,15 +233,15 @@ impl TableEngine {
         .await
     }
 
-    /// Chooses the way for an entry, and the number of its write.
-    fn choose(&self, target: &LookupTarget<'_>, view: &SetView) -> Result<ChosenWay> {
+    /// Chooses the way for an entry, and the number of its write. `own` is the way with the key's entry, if memory has
+    /// the set.
+    fn choose(&self, target: &LookupTarget<'_>, view: &SetView, own: Option<usize>) -> Result<ChosenWay> {
         let mut state = self.lock();
         let sequence = state.numbers.take().ok_or_else(spent)?;
-        let (way, evicts) = match (view.contents.zip(state.memory.shape()), view.summary) {
-            (Some((contents, shape)), _) => {
-                let tag = shape.tag(target.hash.key_hash());
-                let way = contents.victim(tag);
-                (way, ![0, tag].contains(&contents.ways()[way].tag))
+        let (way, evicts) = match (view.contents, view.summary) {
+            (Some(contents), _) => {
+                let way = own.unwrap_or_else(|| contents.least_recent());
+                (way, own.is_none() && contents.ways()[way].tag != 0)
             }
             (None, Some(summary)) => {
                 let way = summary.victim(target.hash);

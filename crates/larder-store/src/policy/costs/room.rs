@@ -1,14 +1,4 @@
-//! The room for entries in HashCache's sets and tables on disk, and the hits that it costs.
-//!
-//! Owns: the hits as a function of the constants. The policies' own hits are in `costs`. A bin has one entry, however
-//! short. The bytes of long entries that do not fit go to a ring, which overwrites the oldest. So a table has fewer
-//! entries than an LRU of the same bytes.
-
-use super::CostAssumptions;
-use crate::{
-    Tuning,
-    policy::{EngineRow, LogRow, Policy, TableRow},
-};
+//! The bytes of entries that do not fit into a bin of HashCache's tables.
 
 /// Returns the mean bytes of an entry beyond its bin, over all entries.
 pub(crate) fn mean_rest_bytes(share_longer_than: &dyn Fn(f64) -> f64, bin_bytes: u64) -> f64 {
@@ -22,39 +12,6 @@ pub(crate) fn mean_rest_bytes(share_longer_than: &dyn Fn(f64) -> f64, bin_bytes:
     parts.sum()
 }
 
-/// Returns the hits with these constants, relative to sets of 8 entries and to a volume that is full of entries.
-pub(super) fn hits_share(policy: &Policy, assumed: &CostAssumptions<'_>) -> f64 {
-    match policy.engine {
-        EngineRow::Table(TableRow::Bins) => table_share(assumed),
-        EngineRow::Table(_) => table_share(assumed) * sets_share(assumed.tuning),
-        EngineRow::Log(LogRow::Located(_)) => sets_share(assumed.tuning),
-        EngineRow::Log(LogRow::Packed(_)) | EngineRow::Mapped(_) | EngineRow::Clusters | EngineRow::Tiny => 1.0,
-    }
-}
-
-/// Returns the hits with sets of this many entries, relative to those with 8. The smaller a set, the sooner an entry is
-/// evicted by chance.
-fn sets_share(tuning: &Tuning) -> f64 {
-    let hits = |ways: f64| 1.0 - SMALL_SET_LOSS / ways;
-    hits(f64::from(tuning.hashcache_ways)) / hits(8.0)
-}
-
-/// Returns the hits of a table relative to one that keeps as many entries of mean length as fit into the volume.
-fn table_share(assumed: &CostAssumptions<'_>) -> f64 {
-    let CostAssumptions { size_bytes, mean_entry_bytes, tuning, share_longer_than, .. } = *assumed;
-    let size = size_bytes as f64;
-    let bins = size * (1.0 - tuning.hashcache_ring_share) / tuning.hashcache_bin_bytes as f64;
-    let rest = mean_rest_bytes(share_longer_than, tuning.hashcache_bin_bytes);
-    let kept = bins.min(size * tuning.hashcache_ring_share / rest.max(1.0));
-    let of_lru = (kept / (size / mean_entry_bytes as f64)).min(1.0);
-    libm::pow(of_lru, HITS_EXPONENT)
-}
-
-/// Hits grow with this power of the number of entries: 1 - a for requests by Zipf's law with the exponent a, which is
-/// 0.64 to 0.83 in web traces (Breslau et al., INFOCOM 1999).
-const HITS_EXPONENT: f64 = 0.2;
-/// Hits that sets of one entry lose against an LRU. With 8 entries it is 3%, as much as a plan assumes for LRU in sets.
-const SMALL_SET_LOSS: f64 = 0.24;
 const STEP: f64 = 1.1;
 /// Up to a thousand times the bin.
 const STEP_COUNT: u32 = 72;

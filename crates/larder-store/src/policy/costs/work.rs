@@ -1,6 +1,6 @@
 //! The I/O operations of a request, as counts and bytes that can be added.
 //!
-//! Decides nothing: `costs` says which operations a policy needs, and `plan` how long a device takes for them.
+//! Decides nothing: an engine's costs say which operations a policy needs, and `plan` how long a device takes for them.
 
 /// I/O operations per request. A count can be below one, because not every request performs the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,6 +30,21 @@ pub(crate) struct TransferWork {
 }
 
 impl TransferWork {
+    /// Returns `count` random reads of `bytes_each` bytes.
+    pub(crate) fn reads_of(count: f64, bytes_each: f64) -> Self {
+        Self { random_reads: count, random_read_bytes: count * bytes_each, ..Self::default() }
+    }
+
+    /// Returns `count` random writes of `bytes_each` bytes.
+    pub(crate) fn writes_of(count: f64, bytes_each: f64) -> Self {
+        Self { random_writes: count, random_write_bytes: count * bytes_each, ..Self::default() }
+    }
+
+    /// Returns the work of writing `bytes` as a part of long sequential pieces.
+    pub(crate) fn sequential_write_of(bytes: f64) -> Self {
+        Self { sequential_write_bytes: bytes, ..Self::default() }
+    }
+
     /// Returns this work multiplied by `times`.
     pub(crate) fn times(self, times: f64) -> Self {
         let mut work = self;
@@ -69,14 +84,4 @@ impl TransferWork {
             &mut self.file_write_bytes,
         ]
     }
-}
-
-/// Returns `count` random reads of `bytes_each` bytes.
-pub(super) fn reads(count: f64, bytes_each: f64) -> TransferWork {
-    TransferWork { random_reads: count, random_read_bytes: count * bytes_each, ..TransferWork::default() }
-}
-
-/// Returns `count` random writes of `bytes_each` bytes.
-pub(super) fn writes(count: f64, bytes_each: f64) -> TransferWork {
-    TransferWork { random_writes: count, random_write_bytes: count * bytes_each, ..TransferWork::default() }
 }

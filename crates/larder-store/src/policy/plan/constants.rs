@@ -8,7 +8,7 @@
 use super::{DeviceFigures, PlanWishes, PlannedRow, hits_per_second, planned};
 use crate::{
     Tuning, TuningKind, TuningValue,
-    policy::{EngineRow, LocatedRow, LogRow, MappedRow, Policy, ReadAxis, TableRow, costs::room},
+    policy::{EngineRow, LocatedRow, LogRow, MappedRow, Policy, ReadAxis, TableRow, mean_rest_bytes},
 };
 
 /// A constant and the values to try.
@@ -34,7 +34,7 @@ impl Candidates {
             EngineRow::Table(TableRow::TaggedSets) => vec![bins, ways, tags],
             EngineRow::Table(TableRow::RecentlyTaggedSets) => {
                 let values = (1..=9).map(|tenths| TuningValue::Share(f64::from(tenths) / 10.0)).collect();
-                vec![bins, ways, tags, Self { name: "hashcache_resident_share", values }]
+                vec![bins, ways, tags, Self { name: RESIDENT_SHARE, values }]
             }
             EngineRow::Log(LogRow::Located(LocatedRow::Plain | LocatedRow::Grouped)) => vec![ways, tags],
             EngineRow::Log(LogRow::Located(LocatedRow::Recent)) => {
@@ -68,6 +68,7 @@ pub(super) fn planned_best(policy: &'static Policy, wishes: &PlanWishes, figures
             tuning.hashcache_positions <= tuning.hashcache_ways || tuning.hashcache_positions == kept
         })
         .map(|tuning| planned(policy, wishes, &with_ring_for_bins(policy, wishes, tuning), figures))
+        .filter(|row| !is_free(RESIDENT_SHARE, wishes) || saves_memory(policy, row))
         .collect();
     let best = rows.iter().filter(|row| row.fits).map(hits_per_second).fold(0.0, f64::max);
     let is_candidate = |row: &&PlannedRow| row.fits && hits_per_second(row) >= best * AS_FAST;
@@ -81,6 +82,13 @@ pub(super) fn planned_best(policy: &'static Policy, wishes: &PlanWishes, figures
     let Some(mut row) = fastest else { return planned(policy, wishes, &wishes.tuning, figures) };
     row.constants = flags(&row.tuning, &wishes.tuning);
     row
+}
+
+/// Returns whether a part of the sets takes less memory than all of them. A set of a part needs its number and a place
+/// in the order of use, so beyond about half of the sets it does not, and `hashcache-setmem` is faster too.
+fn saves_memory(policy: &Policy, row: &PlannedRow) -> bool {
+    let all_bits = f64::from(row.tuning.hashcache_tag_bits + row.tuning.hashcache_ways.ilog2());
+    policy.engine != EngineRow::Table(TableRow::RecentlyTaggedSets) || row.index_bits < all_bits
 }
 
 /// Returns whether the plan may choose a constant.
@@ -128,7 +136,7 @@ fn with_each(tuning: &Tuning, candidates: &Candidates) -> Vec<Tuning> {
 fn with_ring_for_bins(policy: &Policy, wishes: &PlanWishes, mut tuning: Tuning) -> Tuning {
     const NAME: &str = "hashcache_ring_share";
     if matches!(policy.engine, EngineRow::Table(_)) && is_free(NAME, wishes) {
-        let rest = room::mean_rest_bytes(&|bytes| wishes.sizes.share_longer_than(bytes), tuning.hashcache_bin_bytes);
+        let rest = mean_rest_bytes(&|bytes| wishes.sizes.share_longer_than(bytes), tuning.hashcache_bin_bytes);
         let share = rest / (rest + tuning.hashcache_bin_bytes as f64);
         tuning.hashcache_ring_share = ((share * 100.0).ceil() / 100.0).clamp(0.01, 0.9);
     }
@@ -158,6 +166,7 @@ fn shown(kind: &TuningKind, value: TuningValue) -> String {
     }
 }
 
+const RESIDENT_SHARE: &str = "hashcache_resident_share";
 const GROUP_READS: &str = "log_group_read_bytes";
 const SORTED_READS: &str = "sorted_reads";
 /// The lengths of reads to try. The first is off.

@@ -3,7 +3,9 @@
 
 use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
 use larder_device::{Device, MemoryDevice, Transfer};
-use larder_store::{EvictionAxis, Hints, IndexAxis, LayoutAxis, Policy, ReadAxis, Store, StoreOptions, WriteAxis};
+use larder_store::{
+    ErrorKind, EvictionAxis, Hints, IndexAxis, LayoutAxis, Policy, ReadAxis, Store, StoreOptions, WriteAxis,
+};
 use std::{
     future::Future,
     pin::Pin,
@@ -342,6 +344,21 @@ fn esp_evicts_as_time_goes_by_while_entries_are_stored() {
     let evicted = bench.store.stats().evicted;
     assert!(evicted > idle && evicted <= 120, "{idle}, then {evicted}");
     assert!(insert(&bench.store, key, 1, 9000), "there is room again");
+}
+
+/// At stake: long values that a store refuses without a reason that its operator can act on.
+#[test]
+fn esp_says_why_it_refuses_a_long_entry() {
+    let bench = Bench::new("esp");
+    let mut key = 0;
+    while insert(&bench.store, key, 1, 9000) {
+        key += 1;
+    }
+    let mut writer = bench.store.insert(&key_bytes(key), head(key, 1, 900_000), Hints::default()).unwrap();
+    writer.write(body(key, 1, 900_000)).unwrap();
+    let error = block_on(writer.commit()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full);
+    assert!(error.to_string().contains("no free run is as long as the entry: esp"), "{error}");
 }
 
 /// At stake: a policy that seems fast because it stores little. 3,500 entries per second arrive, ten times the number

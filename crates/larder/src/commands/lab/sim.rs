@@ -5,6 +5,7 @@
 
 mod cluster;
 mod convert;
+mod plan;
 mod source;
 mod speed;
 mod steps;
@@ -55,6 +56,8 @@ pub(crate) enum SimCommand {
     Convert(convert::ConvertFlags),
     /// Compute how keys and requests spread over nodes, and which keys a new node moves.
     Cluster(cluster::ClusterFlags),
+    /// Compare `larder plan` with simulations: the order of all policies, for 40 combinations of disk, memory and size
+    Plan(plan::PlanTestFlags),
     /// Measure the laboratory itself: requests per second of evictions, traces and policies.
     Speed(speed::SpeedFlags),
     /// List the tables and figures that can be reproduced.
@@ -233,6 +236,7 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
         SimCommand::Paper(flags) => papers(&flags),
         SimCommand::Convert(flags) => convert::run(flags),
         SimCommand::Cluster(flags) => cluster::run(&flags),
+        SimCommand::Plan(flags) => plan::run(&flags),
         SimCommand::Speed(flags) => speed::run(flags),
         SimCommand::Papers => PAPERS.iter().try_for_each(|paper| print_line!("{:24} {}", paper.name, paper.about)),
         SimCommand::Models { name: None } => {
