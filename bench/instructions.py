@@ -5,6 +5,7 @@
   bench/instructions.py --record             writes bench/instructions.json; refuses what is over 2% above
   bench/instructions.py --record --why TEXT  writes it with TEXT as the reason of each that is over 2% above; TEXT must name
                                              the issue that asks for it, as #123
+  bench/instructions.py --keep FOLDER        also keeps callgrind's output in FOLDER, for callgrind_annotate
 
 Needs valgrind, and the release build or LARDER_BIN. A request at a time on one connection to one worker; what the program does
 besides (ticks, maintenance) is counted too, and is little. The counts are of user space: the kernel's share is not in them.
@@ -15,6 +16,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -73,10 +75,11 @@ class Client:
 class Larder:
     """The program under callgrind, which counts only while it is told to."""
 
-    def __init__(self, program, folder, memory):
+    def __init__(self, program, folder, memory, keep):
         listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=serve_origin, args=(listener,), daemon=True).start()
         self.folder = folder
+        self.keep = keep
         flags = f"run --listen 127.0.0.1:0 --origin http://127.0.0.1:{listener.getsockname()[1]} --size 256MiB".split()
         flags += ["--disk", str(folder / "store"), "--memory-cache", memory, "--workers", "1", "--io", "threads"]
         callgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/counts"]
@@ -98,7 +101,7 @@ class Larder:
     def control(self, *command):
         subprocess.run(["callgrind_control", *command, str(self.process.pid)], check=True, capture_output=True)
 
-    def counted(self, work):
+    def counted(self, name, work):
         """Returns the instructions that `work` costs a request."""
         before = set(self.folder.glob("counts.*"))
         self.control("-i", "on")
@@ -108,6 +111,9 @@ class Larder:
         self.control("-d")
         self.control("-i", "off")
         (dump,) = set(self.folder.glob("counts.*")) - before
+        if self.keep:
+            self.keep.mkdir(parents=True, exist_ok=True)
+            shutil.copy(dump, self.keep / name.replace(",", "").replace(" ", "-"))
         return int(re.search(r"^(?:totals|summary): (\d+)", dump.read_text(), re.M)[1]) / REQUESTS
 
     def end(self):
@@ -115,7 +121,7 @@ class Larder:
         self.process.wait(60)
 
 
-def measured(program):
+def measured(program, keep):
     """Returns the instructions of each kind of request."""
 
     def asks(client, name, expected):
@@ -125,21 +131,25 @@ def measured(program):
             assert expected in status, f"{path}: {status}"
 
     figures = {}
+
+    def count(larder, name, work):
+        figures[name] = larder.counted(name, work)
+
     with tempfile.TemporaryDirectory(prefix="larder-instructions.") as folder:
-        larder = Larder(program, pathlib.Path(folder), "16MB")
+        larder = Larder(program, pathlib.Path(folder), "16MB", keep)
         client = Client(larder.port)
         for _ in range(50):
             client.get("/hit"), client.get("/miss")
-        figures["hit from memory"] = larder.counted(lambda: asks(client, "/hit", "hit"))
-        figures["miss, not stored"] = larder.counted(lambda: asks(client, "/miss", "fwd="))
-        figures["miss, stored"] = larder.counted(lambda: asks(client, "/fill/{}", "stored"))
+        count(larder, "hit from memory", lambda: asks(client, "/hit", "hit"))
+        count(larder, "miss, not stored", lambda: asks(client, "/miss", "fwd="))
+        count(larder, "miss, stored", lambda: asks(client, "/fill/{}", "stored"))
         larder.end()
     with tempfile.TemporaryDirectory(prefix="larder-instructions.") as folder:
-        larder = Larder(program, pathlib.Path(folder), "0MB")
+        larder = Larder(program, pathlib.Path(folder), "0MB", keep)
         client = Client(larder.port)
         asks(client, "/fill/{}", "stored")
         asks(client, "/fill/{}", "hit")
-        figures["hit from disk"] = larder.counted(lambda: asks(client, "/fill/{}", "hit"))
+        count(larder, "hit from disk", lambda: asks(client, "/fill/{}", "hit"))
         larder.end()
     return {name: round(count) for name, count in figures.items()}
 
@@ -148,9 +158,10 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--record", action="store_true", help="compare with these counts from now on")
     arguments.add_argument("--why", default="", help="why counts grew; written beside those that did")
+    arguments.add_argument("--keep", type=pathlib.Path, metavar="FOLDER", help="keep callgrind's output in FOLDER")
     options = arguments.parse_args()
     program = os.environ.get("LARDER_BIN", str(HERE.parent / "target/release/larder"))
-    figures = measured(program)
+    figures = measured(program, options.keep)
     recorded = json.loads(RECORDED.read_text())
     grown = set()
     print(f"{'instructions a request':24}{'measured':>10}{'recorded':>10}{'ratio':>8}")

@@ -8,10 +8,10 @@
 //! no more than a copy. The replacement policy (Clock-PRO with ghosts, from the library) resists scans.
 
 use larder_device::IgnorePoison;
-use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, sync::Cache};
 use std::{
     fmt,
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     marker::PhantomData,
     sync::{
         Mutex, MutexGuard,
@@ -60,7 +60,7 @@ pub struct MemoryCache<V> {
     weight_bytes_max: AtomicU64,
     /// Number of removals and replacements so far.
     change_count: AtomicU64,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     /// The number of the last change in each group of keys. Locked while a value is inserted or removed, so that no
     /// value is inserted between the change of its key and the removal.
     groups: Box<[Mutex<LastChange>]>,
@@ -95,7 +95,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
             cache: options.map(|options| Cache::with_options(options, weights, Default::default(), Default::default())),
             weight_bytes_max: AtomicU64::new(capacity_bytes / VALUE_SHARE),
             change_count: AtomicU64::new(0),
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
             groups: (0..GROUP_COUNT).map(|_| Mutex::new(0)).collect(),
         }
     }

@@ -38,6 +38,9 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
+/// Most bytes that [`push_number`] appends.
+pub(crate) const NUMBER_LEN_MAX: usize = u64::BITS.div_ceil(7) as usize;
+
 /// Appends a number in groups of seven bits, the lowest group first.
 pub(crate) fn push_number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

@@ -4,8 +4,6 @@
 //! `Expires` means expired. The weekday is not checked against the date. Cost: parsing takes tens of nanoseconds and
 //! does not allocate; formatting allocates once.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use http::HeaderValue;
 
 use crate::{Timestamp, steps};
@@ -26,8 +24,18 @@ pub fn parse_http_date(value: &[u8], now: Timestamp) -> Option<Timestamp> {
 /// Formats a date in the preferred form. A moment outside 1970 to 9999 is clamped to that range.
 pub fn format_http_date(moment: Timestamp) -> HeaderValue {
     let secs = moment.as_secs().clamp(0, LAST_SECOND);
-    let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(secs.unsigned_abs()));
-    HeaderValue::try_from(text).expect("an HTTP date is ASCII")
+    let days = secs / DAY_SECS;
+    let second = secs % DAY_SECS;
+    let (year, month, day) = civil_from_days(days);
+    let mut text = *b"Mon, 01 Jan 1970 00:00:00 GMT";
+    text[..3].copy_from_slice(&WEEKDAYS[((days + FIRST_WEEKDAY) % 7) as usize].as_bytes()[..3]);
+    text[8..11].copy_from_slice(MONTHS[month as usize - 1].as_bytes());
+    let numbers = [year / 100, year % 100, second / 3600, second / 60 % 60, second % 60];
+    for (at, number) in [5, 12, 14, 17, 20, 23].into_iter().zip([day].into_iter().chain(numbers)) {
+        text[at] = b'0' + (number / 10) as u8;
+        text[at + 1] = b'0' + (number % 10) as u8;
+    }
+    HeaderValue::from_bytes(&text).expect("an HTTP date is ASCII")
 }
 
 /// Formats a moment as `1994-11-06T08:49:37.000Z` (RFC 3339). A moment outside 1970 to 9999 is clamped to that range.
@@ -172,6 +180,8 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
 
 const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+/// The index of the weekday of 1 January 1970.
+const FIRST_WEEKDAY: i64 = 3;
 const DAY_SECS: i64 = 86_400;
 /// Days in 400 years.
 const ERA_DAYS: i64 = 146_097;

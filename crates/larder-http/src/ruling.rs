@@ -240,8 +240,12 @@ impl Ruling {
     }
 
     /// Returns the ruling in a response's fields. `None` if there is none, or none that can be parsed.
+    #[inline]
     pub fn of(fields: &HeaderMap) -> Option<Self> {
-        let value = fields.get(&FIELD)?;
+        Self::parse(fields.get(&FIELD)?)
+    }
+
+    fn parse(value: &HeaderValue) -> Option<Self> {
         let dictionary: Dictionary = Parser::new(value.as_bytes()).parse().ok()?;
         let mut ruling = Self::default();
         for (key, value) in &dictionary {

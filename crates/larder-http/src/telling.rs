@@ -77,7 +77,13 @@ pub const IDENTITY_FIELDS: &[TellingField] = &[
 
 /// Returns whether a field is one of [`TELLING_FIELDS`].
 pub fn is_telling(name: &HeaderName) -> bool {
-    is_one_of(TELLING_FIELDS, name.as_str())
+    let name = name.as_str();
+    // Compared first, because each lookup and each fetch asks this about every field of the request.
+    let may_be = matches!(
+        name.as_bytes(),
+        [b'x', ..] | [b'n', b'e', ..] | [b'r', b's', ..] | [b'c', b'f' | b'l', ..] | [b'f', b'r', ..]
+    );
+    may_be && is_one_of(TELLING_FIELDS, name)
 }
 
 /// Returns whether a field is one of [`IDENTITY_FIELDS`].

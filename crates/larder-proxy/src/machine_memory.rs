@@ -11,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use memchr::memmem;
+
 /// The source of memory figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
@@ -101,7 +103,7 @@ impl MachineMemory {
     fn machine(&self) -> Option<MemoryLevel> {
         let figures = fs::read_to_string(self.root.join("proc/meminfo")).ok()?;
         let bytes = |name| {
-            let value = figures.lines().find_map(|line| line.strip_prefix(name))?;
+            let value = rest_of_line(&figures, name)?;
             value.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1 << 10)
         };
         Some(MemoryLevel {
@@ -182,7 +184,7 @@ fn open_trigger(path: &Path) -> io::Result<File> {
 /// Returns the time for which some thread was stalled, from a file in the format of `/proc/pressure`.
 fn stalled_us(path: &Path) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
-    let some = text.lines().find_map(|line| line.strip_prefix("some "));
+    let some = rest_of_line(&text, "some ");
     some.and_then(|some| some.rsplit_once("total=")?.1.trim().parse().ok()).unwrap_or(0)
 }
 
@@ -192,7 +194,15 @@ fn number(path: &Path) -> Option<u64> {
 }
 
 fn line_value(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    rest_of_line(text, &format!("{name} "))?.trim().parse().ok()
+}
+
+/// Returns what follows `beginning` in the first line that begins with it. Searches the text as a whole, because a
+/// `memory.stat` has 55 lines and is read four times a second.
+fn rest_of_line<'a>(text: &'a str, beginning: &str) -> Option<&'a str> {
+    let is_line = |at: &usize| *at == 0 || text.as_bytes()[at - 1] == b'\n';
+    let at = memmem::find_iter(text.as_bytes(), beginning).find(is_line)?;
+    text[at + beginning.len()..].lines().next()
 }
 
 const VERSION_2: GroupFiles = GroupFiles {

@@ -11,7 +11,7 @@ use super::{BodyPlace, FIELD_COUNT_MAX, Head, StoredHead};
 use crate::{
     DecodeError, SelectingFields, Timestamp, VaryMarker, VaryRule,
     cache_control::ResponseDirectives,
-    codec::{CodecReader, push_bytes, push_name, push_number, push_signed},
+    codec::{CodecReader, NUMBER_LEN_MAX, push_bytes, push_name, push_number, push_signed},
     freshness::Receipt,
     targeted::TargetList,
     vary::{RULE_COUNT_MAX, SELECTING_COUNT_MAX},
@@ -60,6 +60,14 @@ impl StoredHead {
         }
         self.encode_into(&mut out);
         out
+    }
+
+    /// Returns a length that the encoded head does not exceed, without encoding it.
+    pub fn encoded_len_max(&self) -> usize {
+        let fields = self.fields.iter().map(|(name, value)| name.as_str().len() + value.len());
+        let parts = self.selecting.parts();
+        let selecting = parts.map(|(name, value)| name.as_str().len() + value.map_or(0, |value| value.len()));
+        fields.chain(selecting).map(|len| len + FIELD_OVERHEAD_MAX).sum::<usize>() + FIXED_LEN_MAX
     }
 
     /// Decodes a response's head.
@@ -184,5 +192,9 @@ const BODY_WHOLE: u8 = 0;
 const BODY_CHUNKS: u8 = 1;
 const RULE_STAR: u8 = 0;
 const RULE_FIELDS: u8 = 1;
+/// Most bytes of an encoded field in addition to its name and value: two numbers, and a byte for each.
+const FIELD_OVERHEAD_MAX: usize = 2 * NUMBER_LEN_MAX + 2;
+/// Most bytes of an encoded head in addition to its fields: nine numbers, and the kinds of head and body.
+const FIXED_LEN_MAX: usize = 9 * NUMBER_LEN_MAX + 2;
 /// Initial buffer size, in bytes. Most heads fit without growing it.
 const ENCODED_SIZE_USUAL: usize = 384;

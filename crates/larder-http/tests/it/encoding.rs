@@ -14,6 +14,7 @@ const USUAL: &str = "Cache-Control: public, max-age=3600\nContent-Type: text/htm
                      Server: nginx\nVary: Accept-Encoding\nContent-Encoding: gzip\nAccept-Ranges: bytes\nX-Own: a\nX-Own: b";
 
 fn round_trip(head: &StoredHead) -> StoredHead {
+    assert!(head.encode().len() <= head.encoded_len_max());
     StoredHead::decode(Bytes::from(head.encode()), &TargetList::default()).expect("what is written is read")
 }
 
@@ -34,6 +35,8 @@ fn usual_head_is_small() {
     let plain: usize = head.fields().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let encoded = head.encode().len();
     assert!(encoded < 260 && encoded < plain * 3 / 4, "{encoded} of {plain} bytes");
+    let most = head.encoded_len_max();
+    assert!((encoded..encoded + 2 * plain).contains(&most), "{most} for {encoded} bytes");
 }
 
 #[test]

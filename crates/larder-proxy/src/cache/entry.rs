@@ -97,12 +97,23 @@ impl CachedEntry {
         }
     }
 
-    /// Returns the fields to send, with slots for Age and Cache-Status.
+    /// Returns the fields to send.
     ///
-    /// They are built once and shared by all hits. The HTTP library adds Content-Length, because it knows how much it
-    /// sends.
-    pub(crate) fn fields(&self, marks: &ResponseMarkers) -> HeaderMap {
-        self.ready.get_or_init(|| outgoing_fields(self.head.fields(), marks)).clone()
+    /// For an entry that memory keeps, they are built once, with slots for Age and Cache-Status, and copied for each
+    /// hit. The HTTP library adds Content-Length, because it knows how much it sends.
+    pub(crate) fn fields(self: &Arc<Self>, marks: &ResponseMarkers) -> HeaderMap {
+        if Arc::strong_count(self) == 1 {
+            return outgoing_fields(self.head.fields(), marks);
+        }
+        let with_slots = || {
+            let mut fields = outgoing_fields(self.head.fields(), marks);
+            fields.insert(header::AGE, HeaderValue::from_static(""));
+            if marks.add_cache_status && !fields.contains_key(&CACHE_STATUS) {
+                fields.insert(&CACHE_STATUS, HeaderValue::from_static(""));
+            }
+            fields
+        };
+        self.ready.get_or_init(with_slots).clone()
     }
 
     /// Returns the hits from memory.
@@ -123,7 +134,7 @@ impl CachedEntry {
     }
 }
 
-/// Returns a stored response's fields in the form to send, with slots for Age and Cache-Status.
+/// Returns a stored response's fields in the form to send, with room for Age and Cache-Status.
 pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> HeaderMap {
     let mut fields = HeaderMap::with_capacity(stored.len() + ADDED_FIELD_COUNT);
     for (name, value) in stored {
@@ -133,10 +144,6 @@ pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> He
     }
     if let Some(via) = &marks.via {
         fields.append(header::VIA, via.clone());
-    }
-    fields.insert(header::AGE, HeaderValue::from_static(""));
-    if marks.add_cache_status && !fields.contains_key(&CACHE_STATUS) {
-        fields.insert(&CACHE_STATUS, HeaderValue::from_static(""));
     }
     fields
 }

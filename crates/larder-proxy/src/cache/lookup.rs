@@ -7,7 +7,7 @@
 //! Cost: one lookup in memory for a hit there; one device read for a hit in the store; one more lookup for each rule by
 //! which the resource varies.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
@@ -245,11 +245,12 @@ pub(crate) async fn try_read(
     key: &[u8],
     waiting: ReadPatience,
 ) -> Result<Option<(Reader, Bytes)>, StoreTrouble> {
-    let reading = async {
+    // Pinned here: each function below that took it by value would keep a copy of its kilobytes in its own future.
+    let reading = pin!(async {
         let Some(reader) = store.get(key).await? else { return Ok(None) };
         let body = reader.read(0..reader.len()).await?;
         Ok::<_, larder_store::Error>(body.map(|body| (reader, body)))
-    };
+    });
     ask(cache, waiting, reading).await
 }
 

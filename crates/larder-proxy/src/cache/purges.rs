@@ -24,7 +24,7 @@ mod record;
 
 use larder_device::IgnorePoison;
 use std::{
-    mem,
+    cmp, mem,
     path::PathBuf,
     sync::{
         Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -168,11 +168,15 @@ impl Purges {
     /// Applies all purges so far to a response with this head and key.
     pub(crate) fn judge_head(&self, head: &StoredHead, key: &[u8]) -> PurgeVerdict {
         let known = self.known();
-        if head.purge_count() > known.index.last_number() {
+        let verdict = match head.purge_count().cmp(&known.index.last_number()) {
             // The entry's count includes purges that were never recorded, so it is unknown which purges it precedes.
-            return PurgeVerdict::Gone;
-        }
-        let verdict = known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count());
+            cmp::Ordering::Greater => return PurgeVerdict::Gone,
+            // There was no purge since.
+            cmp::Ordering::Equal => PurgeVerdict::Stands,
+            cmp::Ordering::Less => {
+                known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count())
+            }
+        };
         if head.purge_count() < known.doubt { verdict.and(PurgeVerdict::Unconfirmed) } else { verdict }
     }
 

@@ -68,7 +68,7 @@ pub(crate) fn admission(cache: &Cache, place: &StorePlace, head: &StoredHead, bo
     let is_granted = match body_len {
         // Chunks reach the second tier through the store only.
         Some(len) if len > CHUNK_BYTES => store.admits(&place.key, len) || tiered::wants(cache, CHUNK_BYTES),
-        Some(len) => store.admits(&place.key, (place.key.len() + head.encode().len()) as u64 + len),
+        Some(len) => store.admits(&place.key, (place.key.len() + head.encoded_len_max()) as u64 + len),
         None if store.has_room(&place.key) => true,
         None => return StoreAdmission::Open,
     };
@@ -432,7 +432,9 @@ pub(crate) fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
 /// Returns a hash of a key's host (FNV-1a), which is the same after every start. The papers call this number the
 /// server.
 pub(super) fn site_of(primary: &[u8]) -> u64 {
-    let after_scheme = primary.windows(3).position(|bytes| bytes == b"://").map_or(0, |at| at + 3);
+    // The scheme before it has no colon.
+    let scheme_end = primary.iter().position(|byte| *byte == b':').filter(|at| primary[*at..].starts_with(b"://"));
+    let after_scheme = scheme_end.map_or(0, |at| at + 3);
     let authority = &primary[after_scheme..];
     // An IPv6 address contains colons itself.
     let address = authority.iter().position(|byte| *byte == b']').filter(|_| authority.starts_with(b"[")).unwrap_or(0);

@@ -10,7 +10,7 @@
 //! The head of an incomplete representation is stored while the body is still arriving, so that a crash does not lose
 //! the bytes received. This process hides the head until the fetch ends (see [`crate::cache::arrivals`]).
 
-use std::{sync::Arc, task::Poll};
+use std::{pin::pin, sync::Arc, task::Poll};
 
 use http::StatusCode;
 use larder_http::{
@@ -194,7 +194,8 @@ impl<'a> ResponseCarrier<'a> {
             return None;
         }
         let missing = MissingRange::of_open(&source.asked.method, self.open)?;
-        self.carrier.go_on(source, &missing, is_worth_finishing).await
+        // Boxed, because it takes kilobytes that a body which does not break off never needs.
+        Box::pin(self.carrier.go_on(source, &missing, is_worth_finishing)).await
     }
 
     /// Checks the complete body. Returns whether it contradicts the digest in its URL or a listing.
@@ -278,7 +279,8 @@ impl<'a> ResponseCarrier<'a> {
                 (place, CommittedBody::Chunks(completed))
             }
         };
-        self.commit_head(place, body).await;
+        // Pinned where it is made: awaited as a value, its kilobytes would be copied once more.
+        pin!(self.commit_head(place, body)).await;
         self.arrival = None;
         self.fetch.count_file(&self.open.head);
     }

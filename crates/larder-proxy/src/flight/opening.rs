@@ -96,7 +96,8 @@ impl Fetch {
             };
         }
         if let Some(len) = divided_len.filter(|_| body.is_from_sibling || place.admission != StoreAdmission::Refused) {
-            return self.open_divided(DividedHead { head, own, len }, body, place).await;
+            // Boxed, because it takes kilobytes that no other response needs.
+            return Box::pin(self.open_divided(DividedHead { head, own, len }, body, place)).await;
         }
         let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
         let is_admitted = place.admission == StoreAdmission::Granted;

@@ -45,7 +45,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Checks a request and parses its head.
+/// Checks a request and parses its head. `key` is its key, if that is known.
 ///
 /// # Errors
 /// The request is refused or cannot be forwarded.
@@ -53,6 +53,7 @@ pub(crate) async fn admit(
     client: &Arc<Client>,
     worker: &Worker,
     request: &mut Request<Incoming>,
+    key: Option<Vec<u8>>,
 ) -> Result<Arc<RequestHead>, Failure> {
     check_client(client, worker, request)?;
     let shared = &worker.shared;
@@ -75,15 +76,15 @@ pub(crate) async fn admit(
         // The signs of life that another node waits for, however long the origin takes.
         sink.show_life();
     }
-    let asked = take_apart(client, shared, request)?;
+    let mut asked = take_apart(client, shared, request, key)?;
     // Every client that may connect may use sites.
     if !asked.origin.trusted && !asked.is_by_sibling {
         check_password(client, shared, &asked.fields).await?;
     }
-    let interim = sink
-        .is_of_use()
-        .then(|| Arc::new(move |status, fields: &HeaderMap| _ = sink.push(status, fields)) as InterimTaker);
-    Ok(Arc::new(RequestHead { interim, ..asked }))
+    if sink.is_of_use() {
+        asked.interim = Some(Arc::new(move |status, fields: &HeaderMap| _ = sink.push(status, fields)) as InterimTaker);
+    }
+    Ok(Arc::new(asked))
 }
 
 /// Checks that the client may use this proxy.
@@ -100,7 +101,7 @@ pub(crate) async fn check_password(client: &Client, shared: &ProxyState, fields:
     if may_forward { Ok(()) } else { Err(Failure::NoPassword) }
 }
 
-/// Parses a request's head.
+/// Parses a request's head. `known_key` is its key, if that is known.
 ///
 /// # Errors
 /// The request cannot be forwarded, because it is malformed or loops.
@@ -108,6 +109,7 @@ pub(crate) fn take_apart(
     client: &Client,
     shared: &ProxyState,
     request: &mut Request<impl Sized>,
+    known_key: Option<Vec<u8>>,
 ) -> Result<RequestHead, Failure> {
     let mut fields = std::mem::take(request.headers_mut());
     strip_named(&mut fields);
@@ -118,11 +120,10 @@ pub(crate) fn take_apart(
     let way = RequestWay::of(request);
     let destination = way.destination(client, shared, request, &fields)?;
     shared.origins.check_listed(&destination.origin)?;
-    let rules = &shared.config.cache.http.key_rules;
-    let key = rules.key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
     let Destination { scheme, authority, origin, group, prefix, mark } = destination;
-    let (origin, choice) = group.map_or((origin, None), |group| group.choose(key.as_deref()));
-    let key = key.map(|key| mark.on(key));
+    let unmarked = || shared.config.cache.http.key_rules.key(scheme, &authority, path_of(request.uri())).ok();
+    let (origin, choice) = group.map_or((origin, None), |group| group.choose(unmarked));
+    let key = known_key.or_else(|| Some(mark.on(unmarked()?)));
     let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
     let path = match request.uri().path_and_query() {
         Some(_) if request.extensions().get::<AboutServer>().is_some() => PathAndQuery::from_static("*"),

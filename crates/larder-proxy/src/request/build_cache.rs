@@ -52,7 +52,7 @@ pub(crate) async fn answer(
 ) -> Result<ServedResponse, Failure> {
     // Judged first, because fields that a client names in Connection are removed when the request is admitted.
     let access = access(client, &request, &cache);
-    let mut asked = admission::admit(client, worker, &mut request).await?;
+    let mut asked = admission::admit(client, worker, &mut request, None).await?;
     let head = Arc::get_mut(&mut asked).expect("a request that was just admitted has one owner");
     // The origin must not learn the token. Entries are the same for all clients.
     head.fields.remove(AUTHORIZATION);

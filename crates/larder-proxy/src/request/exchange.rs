@@ -4,7 +4,7 @@
 //! fetches, and `hit` serves hits. Invariant: every response carries a ticket, so every exchange is counted and logged
 //! once. Cost: a hit from memory is answered within the call. Everything else costs a future on the heap.
 
-use std::{sync::Arc, time::Instant};
+use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
 use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
@@ -128,14 +128,14 @@ fn exchange(
     let name = name_of(client, worker, &request);
     let met = RequestNote { started, subject: subject_of(worker, &request, name) };
     match memory::answer(client, worker, &request, name) {
-        Some(mut served) => {
+        ControlFlow::Break(mut served) => {
             disarm(BuildCacheRequest::of(&request).is_some(), true, &mut served);
             encode(worker, wish.as_ref(), &mut served);
             nodes::prove(worker, PeerRequest::of(&request), &mut served);
             ClientAnswer::Ready(Some(finish(client, RequestStart::new(client, worker, &request, met), served)))
         }
-        None => {
-            let Some(begun) = PendingExchange::new(client, worker, &request, met) else {
+        ControlFlow::Continue(key) => {
+            let Some(begun) = PendingExchange::new(client, worker, &request, met, key) else {
                 return refuse(client, worker, &request, &Failure::Overloaded);
             };
             admission::detach(&mut request);
@@ -254,12 +254,12 @@ async fn respond(
 
 /// Answers a request that is neither for a tunnel nor for this proxy itself.
 async fn run_request(
-    begun: &PendingExchange,
+    begun: &mut PendingExchange,
     request: Box<Request<Incoming>>,
     wish: Option<CodingWish>,
     mut start: RequestStart,
 ) -> Response<ResponseBody> {
-    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, .. } = begun;
+    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, key, .. } = begun;
     let version = request.version();
     // Counted from here on, so that a proxy that hands over waits for the invalidation.
     let is_change = !invalidate::is_safe(request.method());
@@ -275,7 +275,7 @@ async fn run_request(
     } else if let Some(ask) = request.extensions().get::<RegistryAsk>().copied() {
         Box::pin(registry::answer(client, worker, &request, ask)).await
     } else {
-        serve_request(client, worker, request).await
+        serve_request(client, worker, request, key.take()).await
     };
     let mut served = match answered.and_then(|served| start.admit_body(served)) {
         Ok(mut served) => {
@@ -339,8 +339,9 @@ async fn serve_request(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     mut request: Box<Request<Incoming>>,
+    key: Option<Vec<u8>>,
 ) -> Result<ServedResponse, Failure> {
-    let asked = admission::admit(client, worker, &mut request).await?;
+    let asked = admission::admit(client, worker, &mut request, key).await?;
     nodes::catch_up(worker, &request, asked.key.as_deref()).await?;
     // The head must have no second owner, because a git question may be made from it.
     let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
@@ -406,7 +407,7 @@ async fn run_upgrade(
     mut start: RequestStart,
 ) -> Response<ResponseBody> {
     let answered = async {
-        let asked = admission::admit(client, worker, &mut request).await?;
+        let asked = admission::admit(client, worker, &mut request, None).await?;
         asked.check_line()?;
         let reply = upgrade::ask(worker, &asked, hyper::upgrade::on(&mut request)).await?;
         Ok((reply, asked.origin.host.clone()))

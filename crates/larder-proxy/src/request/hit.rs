@@ -121,15 +121,10 @@ pub(crate) fn portion(
     }
 }
 
-/// Sets Age and Cache-Status in their slots. Without an age, removes its slot.
+/// Sets Age and Cache-Status, in their slots if the fields have them.
 pub(crate) fn set_times(marks: &ResponseMarkers, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
-    match age_secs {
-        Some(age_secs) => {
-            fields.insert(header::AGE, HeaderValue::from(age_secs));
-        }
-        None => {
-            fields.remove(header::AGE);
-        }
+    if let Some(age_secs) = age_secs {
+        fields.insert(header::AGE, HeaderValue::from(age_secs));
     }
     if marks.add_cache_status {
         let value = status.to_value(&marks.cache_name);

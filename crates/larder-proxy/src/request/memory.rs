@@ -4,6 +4,8 @@
 //! looked at more closely on its way through `admission` is not answered here. Cost: one lookup in memory, and no
 //! future.
 
+use std::ops::ControlFlow;
+
 use http::{Method, Request};
 use hyper::body::{Body as _, Incoming};
 use larder_http::{CacheStatus, Reuse, cache_status::Tier, rules::RuledRequest, telling};
@@ -27,22 +29,32 @@ use crate::{
     worker::Worker,
 };
 
-/// Answers from memory if the whole response is in memory and fresh, and the request is simple.
+/// Answers from memory if the whole response is in memory and fresh, and the request is simple. Otherwise continues
+/// with the key of a simple request.
 pub(super) fn answer(
     client: &Client,
     worker: &Worker,
     request: &Request<Incoming>,
     name: Option<(&str, &str, OriginMark<'_>)>,
-) -> Option<ServedResponse> {
-    let (scheme, authority, mark) = name.filter(|(_, authority, _)| is_simple(client, worker, request, authority))?;
-    let cache = &worker.cache;
+) -> ControlFlow<ServedResponse, Option<Vec<u8>>> {
+    let simple = name.filter(|(_, authority, _)| is_simple(client, worker, request, authority));
+    let Some((scheme, authority, mark)) = simple else { return ControlFlow::Continue(None) };
     let path = path_of(request.uri());
-    let key = mark.on(cache.http.key_rules.key(scheme, authority, path).ok()?);
-    let (entry, variant) = lookup::find_hot(cache, &key, request.headers()).filter(|(entry, _)| {
+    let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
+    let Ok(key) = worker.cache.http.key_rules.key(scheme, authority, path) else { return ControlFlow::Continue(None) };
+    let key = mark.on(key);
+    match from_memory(client, worker, ruled, &key) {
+        Some(served) => ControlFlow::Break(served),
+        None => ControlFlow::Continue(Some(key)),
+    }
+}
+
+fn from_memory(client: &Client, worker: &Worker, ruled: RuledRequest<'_>, key: &[u8]) -> Option<ServedResponse> {
+    let cache = &worker.cache;
+    let (entry, variant) = lookup::find_hot(cache, key, ruled.fields).filter(|(entry, _)| {
         matches!(entry.body, EntryBody::Whole(_)) && !entry.head.freshness().checks_authorization
     })?;
     // The uplink's state is not known yet, and does not matter to a response that is fresh anyway.
-    let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
     let terms = RequestTerms {
         session_rules: client.session.as_ref().map(|session| &*session.rules),
         ..RequestTerms::new(ruled, UplinkState::Up)
@@ -52,7 +64,7 @@ pub(super) fn answer(
     let RequestTerms { method, fields, .. } = terms;
     let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
     let answered = hit::answer(&wanted, &entry, None)?;
-    lookup::note_memory_hit(cache, &entry, variant.as_deref().unwrap_or(&key));
+    lookup::note_memory_hit(cache, &entry, variant.as_deref().unwrap_or(key));
     let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
     Some(ServedResponse { response: answered.response, outcome, origin: None, why: None })
 }

@@ -15,6 +15,8 @@ pub(super) struct PendingExchange {
     pub(super) ending: ExchangeEnd,
     pub(super) worker: Arc<Worker>,
     pub(super) met: RequestNote,
+    /// The resource's key, if it was looked up in memory.
+    pub(super) key: Option<Vec<u8>>,
     /// The memory of the exchange. The response takes it over.
     pub(super) place: Option<ExchangePlace>,
 }
@@ -26,12 +28,13 @@ impl PendingExchange {
         worker: &Arc<Worker>,
         request: &Request<Incoming>,
         met: RequestNote,
+        key: Option<Vec<u8>>,
     ) -> Option<Self> {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let place = worker.shared.cache.places.begin_exchange(fields.sum::<usize>() as u64)?;
         worker.shared.counts.waiting.fetch_add(1, Relaxed);
         let ending = ExchangeEnd { client: Arc::clone(client), is_answered: false };
-        Some(Self { ending, worker: Arc::clone(worker), met, place: Some(place) })
+        Some(Self { ending, worker: Arc::clone(worker), met, key, place: Some(place) })
     }
 }
 

@@ -165,7 +165,7 @@ fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &MirrorRequest) ->
     let mut request = Request::new(());
     *request.uri_mut() = uri;
     request.extensions_mut().insert(mirrored.clone());
-    admission::take_apart(client, &worker.shared, &mut request)
+    admission::take_apart(client, &worker.shared, &mut request, None)
 }
 
 /// Fetches a token from `url`. Its host receives the client's credentials.

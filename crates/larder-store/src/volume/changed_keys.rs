@@ -102,7 +102,7 @@ impl ChangedKeys {
         let mut log = self.lock();
         log.durable = log.durable.max(until);
         while log.start < until && !log.bytes.is_empty() {
-            log.pop();
+            log.forget_first();
         }
     }
 
@@ -144,13 +144,22 @@ impl ChangeLog {
     }
 
     fn pop(&mut self) -> Box<[u8]> {
-        let len: Vec<u8> = self.bytes.drain(..LEN_BYTES).collect();
-        let len = u16::from_le_bytes([len[0], len[1]]);
-        let key: Box<[u8]> = self.bytes.drain(..usize::from(len)).collect();
-        self.key_count -= 1;
-        self.start += (LEN_BYTES + key.len()) as u64;
-        assert_eq!(self.bytes.is_empty(), self.key_count == 0, "every key is counted");
+        let key = self.bytes.range(LEN_BYTES..self.first_end()).copied().collect();
+        self.forget_first();
         key
+    }
+
+    fn forget_first(&mut self) {
+        let end = self.first_end();
+        self.bytes.drain(..end);
+        self.key_count -= 1;
+        self.start += end as u64;
+        assert_eq!(self.bytes.is_empty(), self.key_count == 0, "every key is counted");
+    }
+
+    /// Returns the length of the first key and of its length.
+    fn first_end(&self) -> usize {
+        LEN_BYTES + usize::from(u16::from_le_bytes([self.bytes[0], self.bytes[1]]))
     }
 }
 
