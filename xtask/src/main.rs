@@ -34,7 +34,7 @@ chores:
   msrv         checks the libraries with the oldest toolchain that they promise, if rustup has it
   semver REVISION  compares the interfaces of the libraries with those of a revision, by cargo-semver-checks
   tidy         the house rules a compiler does not check (see CONTRIBUTING.md)
-  mutants [--seeds N] [NAME..]  puts known bugs into a copy of the engine, and tells which ones torture and tests find
+  mutants [--seeds N] [NAME..]  puts known bugs into a copy of the sources, and tells which ones torture and tests find
   shuttle [N]  tries N (2,000) interleavings of threads for each scene, row and scheduler of the engine's tests
   sim          schedules of operations, faults and crashes by seed; `cargo xtask sim --help` says what can be chosen";
 

@@ -1,13 +1,13 @@
-//! `cargo xtask mutants`: puts one bug at a time into a copy of the engine, and tells which of them the torture and the
-//! engine's tests find.
+//! `cargo xtask mutants`: puts one bug at a time into a copy of the sources, and tells which of them are found: bugs of
+//! the engine by the torture and the engine's tests, bugs of another crate by the tests that the list names.
 //!
-//! Owns: the copy under target/mutants, and the order: torture first, then the tests `it` of larder-store. The bugs are
-//! in `crates/larder-torture/mutants.txt`. Each mutant gets its line as soon as it is known. Invariants: the sources of
-//! the workspace are only read, and a mutant counts as killed only by a step that the engine without mutants passes. A
-//! mutant that hangs counts as killed.
+//! Owns: the copy under target/mutants, and the order of an engine's hunt: torture first, then the tests `it` of
+//! larder-store. The bugs are in `crates/larder-torture/mutants.txt`. Each mutant gets its line as soon as it is known.
+//! Invariants: the sources of the workspace are only read, and a mutant counts as killed only by a step that passes
+//! without mutants. A mutant that hangs counts as killed.
 
 use std::{
-    env, fs, io,
+    env, fmt, fs, io,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -17,29 +17,41 @@ use std::{
 
 /// The list of mutants.
 pub(crate) const LIST: &str = "crates/larder-torture/mutants.txt";
-/// The folder of the files that mutants change.
-const SOURCES: &str = "crates/larder-store/src";
+/// The crate of the mutants that name none.
+const ENGINE_CRATE: &str = "larder-store";
 /// Seeds of the torture if the command names no number.
 const SEEDS_DEFAULT: u64 = 3000;
-/// Longest time of a step of the engine without mutants.
+/// Longest time of a step without mutants.
 const PATIENCE_AT_FIRST: Duration = Duration::from_mins(30);
-/// A mutant hangs if a step takes longer than this many times the longest one of the engine without mutants.
+/// A mutant hangs if a step takes longer than this many times all of its hunt's steps without mutants.
 const HANG_FACTOR: u32 = 3;
 /// Pause between two looks at a running step.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A bug to be put into the engine.
+/// A bug to be put into the sources.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mutant {
     name: String,
-    /// Path below [`SOURCES`].
+    /// The crate with the bug, such as `larder-store`.
+    package: String,
+    /// Path below the crate's `src`.
     file: String,
+    hunter: Hunter,
     /// The fault that it makes, as a sentence.
     effect: String,
     old: String,
     new: String,
     /// Why nothing finds it, if that is so.
     survivor: Option<String>,
+}
+
+/// The tests that have to find a mutant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Hunter {
+    /// The torture of one engine's rows, or of all, and the engine's tests.
+    Torture { engine: Option<String> },
+    /// The tests of `it` of a crate whose names contain this.
+    Test { package: String, name: String },
 }
 
 /// The outcome of the hunt for a mutant.
@@ -68,23 +80,17 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> bool {
 
 fn run_chosen(root: &Path, seeds: u64, names: &[&str]) -> io::Result<bool> {
     let mutants = parse(&fs::read_to_string(root.join(LIST))?).map_err(io::Error::other)?;
+    let is_chosen = |mutant: &&Mutant| names.is_empty() || names.contains(&mutant.name.as_str());
+    let chosen: Vec<&Mutant> = mutants.iter().filter(is_chosen).collect();
     let tree = root.join("target/mutants/tree");
     copy_sources(root, &tree)?;
     let build = root.join("target/mutants/build");
-    let mut workshop = Workshop { build, tree, seeds, patience: PATIENCE_AT_FIRST };
-    let start = Instant::now();
-    match workshop.hunt(None)? {
-        Fate::Survived => {}
-        Fate::Broken(problem) | Fate::KilledBySeed(problem) | Fate::KilledByTest(problem) => {
-            return Err(io::Error::other(format!("the engine without mutants does not pass: {problem}")));
-        }
-    }
-    workshop.patience = start.elapsed() * HANG_FACTOR;
-    println!("none ({} s): passes, as the engine without mutants must", start.elapsed().as_secs());
+    let mut workshop = Workshop { build, tree, seeds, patience: Vec::new() };
+    workshop.pass_without_mutants(&chosen)?;
     let mut killed = 0;
     let mut explained = 0;
     let mut bad = 0;
-    for mutant in mutants.iter().filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str())) {
+    for mutant in chosen {
         let start = Instant::now();
         let fate = workshop.try_mutant(mutant)?;
         let told = match (&fate, &mutant.survivor) {
@@ -116,41 +122,85 @@ struct Workshop {
     tree: PathBuf,
     build: PathBuf,
     seeds: u64,
-    /// Longest time of one step. A mutant that takes longer hangs.
-    patience: Duration,
+    /// Longest time of a step of each hunter that has passed without mutants. A mutant that takes longer hangs.
+    patience: Vec<(Hunter, Duration)>,
 }
 
 impl Workshop {
+    /// Runs the hunters of mutants without a mutant. Each must pass.
+    fn pass_without_mutants(&mut self, mutants: &[&Mutant]) -> io::Result<()> {
+        for mutant in mutants {
+            let hunter = mutant.hunter.without_engine();
+            if self.patience.iter().any(|(passed, _)| *passed == hunter) {
+                continue;
+            }
+            let start = Instant::now();
+            match self.hunt(&hunter, PATIENCE_AT_FIRST)? {
+                Fate::Survived => {}
+                Fate::Broken(problem) | Fate::KilledBySeed(problem) | Fate::KilledByTest(problem) => {
+                    return Err(io::Error::other(format!("the sources without mutants do not pass: {problem}")));
+                }
+            }
+            println!("none, {hunter} ({} s): passes, as it must without mutants", start.elapsed().as_secs());
+            self.patience.push((hunter, start.elapsed() * HANG_FACTOR));
+        }
+        Ok(())
+    }
+
     /// Puts one mutant into the copy, looks for it, and takes it out again.
     fn try_mutant(&self, mutant: &Mutant) -> io::Result<Fate> {
-        let path = self.tree.join(SOURCES).join(&mutant.file);
+        let path = self.tree.join(mutant.path());
         let whole = fs::read_to_string(&path)?;
         let Some(changed) = mutant.apply(&whole) else {
             return Ok(Fate::Broken(format!("its text is not exactly once in {}", mutant.file)));
         };
         fs::write(&path, changed)?;
-        let fate = self.hunt(mutant.engine());
+        let known = self.patience.iter().find(|(hunter, _)| *hunter == mutant.hunter.without_engine());
+        let fate = self.hunt(&mutant.hunter, known.map_or(PATIENCE_AT_FIRST, |(_, patience)| *patience));
         fs::write(&path, whole)?;
         fate
     }
 
+    /// Looks for a wrong result in the copy.
+    fn hunt(&self, hunter: &Hunter, patience: Duration) -> io::Result<Fate> {
+        match hunter {
+            Hunter::Torture { engine } => self.torture(engine.as_deref(), patience),
+            Hunter::Test { package, name } => self.test(package, name, patience),
+        }
+    }
+
     /// Looks for a wrong result of the engine in the copy: in the rows of one engine, or in all.
-    fn hunt(&self, engine: Option<&str>) -> io::Result<Fate> {
-        let (is_built, output) =
-            self.run(self.cargo(&["build", "--quiet", "--locked", "--package", "larder-torture"]))?;
+    fn torture(&self, engine: Option<&str>, patience: Duration) -> io::Result<Fate> {
+        let build = self.cargo(&["build", "--quiet", "--locked", "--package", "larder-torture"]);
+        let (is_built, output) = self.run(build, patience)?;
         if !is_built {
             return Ok(Fate::Broken(last_line(&output, "error")));
         }
         let mut torture = Command::new(self.build.join("debug/larder-torture"));
         torture.args(["--seeds", &self.seeds.to_string()]);
         torture.args(engine.into_iter().flat_map(|engine| ["--engine", engine]));
-        let (is_lawful, output) = self.run(torture)?;
+        let (is_lawful, output) = self.run(torture, patience)?;
         if !is_lawful {
             return Ok(Fate::KilledBySeed(last_line(&output, "seed ")));
         }
-        let tests = ["test", "--quiet", "--locked", "--package", "larder-store", "--lib", "--test", "it"];
-        let (is_passed, output) = self.run(self.cargo(&tests))?;
+        let tests = ["test", "--quiet", "--locked", "--package", ENGINE_CRATE, "--lib", "--test", "it"];
+        let (is_passed, output) = self.run(self.cargo(&tests), patience)?;
         Ok(if is_passed { Fate::Survived } else { Fate::KilledByTest(last_line(&output, "panicked at")) })
+    }
+
+    /// Looks for a test that fails in the copy: among those of `it` of a crate whose names contain `name`.
+    fn test(&self, package: &str, name: &str, patience: Duration) -> io::Result<Fate> {
+        let tests = ["test", "--quiet", "--locked", "--package", package, "--test", "it"];
+        let mut build = self.cargo(&tests);
+        build.arg("--no-run");
+        let (is_built, output) = self.run(build, patience)?;
+        if !is_built {
+            return Ok(Fate::Broken(last_line(&output, "error")));
+        }
+        let mut chosen = self.cargo(&tests);
+        chosen.args(["--", name]);
+        let (is_passed, output) = self.run(chosen, patience)?;
+        Ok(if is_passed { Fate::Survived } else { Fate::KilledByTest(last_line(&output, "law ")) })
     }
 
     fn cargo(&self, arguments: &[&str]) -> Command {
@@ -160,7 +210,7 @@ impl Workshop {
     }
 
     /// Returns whether a command succeeded in time, and what it printed.
-    fn run(&self, mut command: Command) -> io::Result<(bool, String)> {
+    fn run(&self, mut command: Command, patience: Duration) -> io::Result<(bool, String)> {
         let path = self.build.with_extension("output");
         let output = fs::File::create(&path)?;
         // A group of its own, so that the tests that cargo runs can be ended with it.
@@ -171,7 +221,7 @@ impl Workshop {
             if let Some(status) = child.try_wait()? {
                 return Ok((status.success(), String::from_utf8_lossy(&fs::read(&path)?).into_owned()));
             }
-            if start.elapsed() > self.patience {
+            if start.elapsed() > patience {
                 end_group(&mut child)?;
                 return Ok((false, "seed or test that hangs".to_owned()));
             }
@@ -187,11 +237,37 @@ fn end_group(child: &mut Child) -> io::Result<()> {
     Ok(())
 }
 
+impl Hunter {
+    /// Returns the hunter of an engine's file, or of what all engines use.
+    fn of_engine(file: &str) -> Self {
+        let engine = file.strip_prefix("engine/").and_then(|path| path.split_once('/'));
+        let engine = engine.filter(|(engine, _)| *engine != "kit");
+        Self::Torture { engine: engine.map(|(engine, _)| engine.to_owned()) }
+    }
+
+    /// Returns what must pass without mutants before this one hunts: the torture of all rows stands for that of one.
+    fn without_engine(&self) -> Self {
+        match self {
+            Self::Torture { .. } => Self::Torture { engine: None },
+            Self::Test { .. } => self.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Hunter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Torture { engine: None } => formatter.write_str("torture"),
+            Self::Torture { engine: Some(engine) } => write!(formatter, "torture of {engine}"),
+            Self::Test { package, name } => write!(formatter, "{name} of {package}"),
+        }
+    }
+}
+
 impl Mutant {
-    /// Returns the engine to whose rows the bug is limited, if it is in one of them.
-    fn engine(&self) -> Option<&str> {
-        let (engine, _) = self.file.strip_prefix("engine/")?.split_once('/')?;
-        (engine != "kit").then_some(engine)
+    /// Returns the path of the file that it changes, from the root of the workspace.
+    fn path(&self) -> PathBuf {
+        Path::new("crates").join(&self.package).join("src").join(&self.file)
     }
 
     /// Returns a file's text with the bug, or `None` if the text to replace is not there exactly once.
@@ -215,7 +291,7 @@ fn copy_sources(root: &Path, tree: &Path) -> io::Result<()> {
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::write(to, bytes)?;
+        fs::copy(&from, &to)?; // with its permissions: the runner of the tests is a script
     }
     Ok(())
 }
@@ -226,8 +302,8 @@ fn last_line(output: &str, mark: &str) -> String {
     marked.or(output.lines().last()).unwrap_or("no output").trim().to_owned()
 }
 
-/// Reads the list. Each mutant is `[name] file`, a line with its effect, `<<<<`, the old text, `====`, the new text,
-/// `>>>>`, and perhaps `survives: reason`.
+/// Reads the list. Each mutant is `[name] file` for a file of the engine, or `[name] crate file test`; then come a line
+/// with its effect, `<<<<`, the old text, `====`, the new text, `>>>>`, and perhaps `survives: reason`.
 pub(crate) fn parse(list: &str) -> Result<Vec<Mutant>, String> {
     let mut mutants: Vec<Mutant> = Vec::new();
     let mut lines = list.lines();
@@ -240,7 +316,14 @@ pub(crate) fn parse(list: &str) -> Result<Vec<Mutant>, String> {
             continue;
         }
         let head = line.strip_prefix('[').and_then(|line| line.split_once("] "));
-        let (name, file) = head.ok_or_else(|| format!("not the head of a mutant: {line}"))?;
+        let (name, place) = head.ok_or_else(|| format!("not the head of a mutant: {line}"))?;
+        let (package, file, hunter) = match place.split(' ').collect::<Vec<_>>()[..] {
+            [file] => (ENGINE_CRATE, file, Hunter::of_engine(file)),
+            [package, file, test] => {
+                (package, file, Hunter::Test { package: package.to_owned(), name: test.to_owned() })
+            }
+            _ => return Err(format!("{name}: neither a file, nor a crate, a file and a test: {place}")),
+        };
         let effect = lines.next().unwrap_or_default().to_owned();
         if lines.next() != Some("<<<<") {
             return Err(format!("{name}: no line <<<< after its effect"));
@@ -248,7 +331,9 @@ pub(crate) fn parse(list: &str) -> Result<Vec<Mutant>, String> {
         let mut until = |end: &str| lines.by_ref().take_while(|line| *line != end).collect::<Vec<_>>().join("\n");
         let old = until("====");
         let new = until(">>>>");
-        mutants.push(Mutant { name: name.to_owned(), file: file.to_owned(), effect, old, new, survivor: None });
+        let package = package.to_owned();
+        let file = file.to_owned();
+        mutants.push(Mutant { name: name.to_owned(), package, file, hunter, effect, old, new, survivor: None });
     }
     Ok(mutants)
 }
@@ -266,7 +351,7 @@ mod tests {
         let mutants = parse(&fs::read_to_string(root().join(LIST)).unwrap()).unwrap();
         assert!(mutants.len() >= 27, "{}", mutants.len());
         for mutant in &mutants {
-            let text = fs::read_to_string(root().join(SOURCES).join(&mutant.file)).unwrap();
+            let text = fs::read_to_string(root().join(mutant.path())).unwrap();
             let changed = mutant.apply(&text);
             assert!(changed.is_some_and(|changed| changed != text), "{}: {:?}", mutant.name, mutant.old);
             assert!(mutant.effect.ends_with('.'), "{} says what is wrong: {}", mutant.name, mutant.effect);
@@ -283,6 +368,21 @@ mod tests {
         assert_eq!(mutant.survivor.as_deref(), Some("nobody looks"));
         assert_eq!(mutant.apply("1\nx\n  y\n2"), Some("1\n\n2".to_owned()));
         assert_eq!(mutant.apply("x\n  yx\n  y"), None);
+        assert_eq!(mutant.path(), Path::new("crates/larder-store/src/b.rs"));
+        assert_eq!(mutant.hunter, Hunter::Torture { engine: None });
         assert!(parse("[a] b.rs\nIt is wrong.\nx").is_err());
+    }
+
+    #[test]
+    fn mutant_names_its_engine_or_its_crate_and_test() {
+        let body = "It is wrong.\n<<<<\nx\n====\ny\n>>>>\n";
+        let list = format!("[a] engine/log/b.rs\n{body}[c] larder-cache d/e.rs object::tests\n{body}");
+        let read = parse(&list).unwrap();
+        let [engine, cache] = &read[..] else { panic!("{read:?}") };
+        assert_eq!(engine.hunter, Hunter::Torture { engine: Some("log".to_owned()) });
+        assert_eq!(engine.hunter.without_engine(), Hunter::Torture { engine: None });
+        assert_eq!(cache.path(), Path::new("crates/larder-cache/src/d/e.rs"));
+        assert_eq!(cache.hunter.to_string(), "object::tests of larder-cache");
+        assert!(parse(&format!("[a] larder-cache b.rs\n{body}")).is_err());
     }
 }

@@ -47,6 +47,7 @@ mod head;
 mod json;
 mod keys;
 mod memory;
+pub mod object;
 mod size;
 mod tags;
 mod value;

@@ -1,5 +1,6 @@
 //! Rules about imports within a crate: a layer of the store or of the program may name only the layers below it, an
-//! engine may not name another engine, and only the clock may use the system.
+//! engine may not name another engine, and only the clock may use the system. The core of bodies in larder-cache may
+//! use nothing but plain data.
 //!
 //! Simplification: paths are compared as text. A name that a module re-exports counts as one of the module that defines
 //! it. The compiler and the rule for manifests check the boundaries between crates.
@@ -41,6 +42,13 @@ const SYSTEM_PARTS: [&str; 1] = ["clock"];
 /// Crates whose sources must not use the system at all.
 const PURE: [&str; 1] = ["crates/larder-http/src/"];
 
+/// The core of bodies, which does no I/O and knows no clock, lock, store, socket or task: its place, the roots of what
+/// it imports, and parts of the standard library that it must not name.
+const CORE: &str = "crates/larder-cache/src/object";
+const CORE_ROOTS: [&str; 9] = ["std", "bytes", "smallvec", "slab", "larder_http", "crate", "super", "self", "core"];
+const CORE_NEVER: [&str; 7] =
+    ["std::fs", "std::net", "std::process", "std::sync", "std::thread", "std::time", "std::task"];
+
 /// Checks one file.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let layers = layers_of(&source.path);
@@ -62,8 +70,31 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
             let problem = format!("`{path}`: only a clock or larder-device touches the system; take it as an argument");
             findings.push(Finding::new(&source.path, line + 1, problem));
         }
+        findings.extend(
+            beyond_core(&source.path, &statement).map(|problem| Finding::new(&source.path, first + 1, problem)),
+        );
     }
     findings
+}
+
+/// Returns the violation if `path` is a file of the core of bodies and `statement` names what that must not know.
+fn beyond_core(path: &str, statement: &str) -> Option<String> {
+    path.strip_prefix(CORE).filter(|rest| rest.starts_with(['/', '.']))?;
+    let module = rings::module_of(path)?;
+    let named: Vec<String> = rings::paths(statement, &module).iter().map(|path| path.join("::")).collect();
+    let stranger = named.into_iter().find(|path| !is_within(path, "object"));
+    let never = || CORE_NEVER.iter().find(|never| statement.contains(**never)).map(|never| (*never).to_owned());
+    let beyond = stranger.or_else(never).or_else(|| {
+        let root = imported_root(statement)?;
+        (!CORE_ROOTS.contains(&root)).then(|| root.to_owned())
+    })?;
+    Some(format!("`{module}` must not know `{beyond}`: it is plain data and decisions, without I/O, clocks and locks"))
+}
+
+/// Returns the first part of the path that `statement` imports.
+fn imported_root(statement: &str) -> Option<&str> {
+    let path = statement.split_once("use ").filter(|(before, _)| before.is_empty() || before.starts_with("pub"))?.1;
+    path.split(|sign: char| !sign.is_alphanumeric() && sign != '_').next()
 }
 
 /// Checks the parts of the store that its modules name through re-exports, such as those at the crate's root.
@@ -201,6 +232,24 @@ mod tests {
         assert_eq!(found, [problem]);
         let below = [source("lib", "pub use volume::V;"), source("reader", "use crate::V;"), source("volume", "")];
         assert_eq!(check_reexported(&below), []);
+    }
+
+    #[test]
+    fn core_of_bodies_knows_plain_data_only() {
+        let found = |file: &str, text| check_one(&format!("crates/larder-cache/src/{file}.rs"), text);
+        for (file, import, problem) in [
+            ("object", "use tokio::sync::Notify;", "`object` must not know `tokio`"),
+            ("object/core", "use std::sync::Mutex;", "`object::core` must not know `std::sync`"),
+            ("object/core", "fn a(now: std::time::Instant) {}", "`object::core` must not know `std::time`"),
+            ("object/plan", "use crate::memory::A;", "`object::plan` must not know `memory"),
+            ("object/plan", "use super::super::{A, keys::B};", "`object::plan` must not know `A"),
+        ] {
+            let findings = found(file, import);
+            assert!(findings.first().is_some_and(|finding| finding.contains(problem)), "{import}: {findings:?}");
+        }
+        assert_eq!(found("object/plan", "use super::{Sizes, runs::Run};\nuse smallvec::SmallVec;").len(), 0);
+        assert_eq!(found("object", "pub use core::Core;\nuse std::ops::Range;\nuse bytes::Bytes;").len(), 0);
+        assert_eq!(found("objects", "use tokio::sync::Notify;").len(), 0);
     }
 
     #[test]

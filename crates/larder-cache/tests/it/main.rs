@@ -6,6 +6,7 @@ mod fetching;
 mod kills;
 mod lifetimes;
 mod lookups;
+mod object;
 mod readme;
 mod removals;
 mod streaming;

@@ -1,0 +1,226 @@
+//! One body while it arrives or is read: the bytes that are present, the clients that want some, and the reads and
+//! requests that this needs.
+//!
+//! [`Core`] is a state machine without I/O. A driver reports events ([`Event`]) and executes the actions that
+//! [`Core::on`] returns ([`Action`]). Clients are cursors; each wants the bytes of its spans from its position on. The
+//! function `plan` turns all wants into reads of the store and requests to the origin, after every event. So a client
+//! that stands still delays nobody: it owns no read and no request.
+//!
+//! The core knows no clock, lock, store, socket or task. Time is an argument, in milliseconds of a steady clock.
+//!
+//! Cost: a body that streams to one client takes one call of [`Core::on`] per arriving piece and one per piece taken.
+
+mod arrivals;
+mod asks;
+mod chunk_map;
+mod core;
+mod cursors;
+mod memory;
+mod pieces;
+mod plan;
+mod runs;
+mod span_set;
+mod survey;
+
+pub use core::Core;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// The sizes that the plan works with, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sizes {
+    /// Length of a chunk, the unit that is stored and read. The last chunk of a body is shorter. Typically 1 MiB.
+    pub chunk: u64,
+    /// Greatest distance from a run's next byte to a byte that a client awaits from this run. A byte further ahead gets
+    /// a request of its own. Typically 8 MiB.
+    pub ahead: u64,
+    /// Greatest distance from the fastest cursor to the next byte of a run, and how far the store is read ahead of a
+    /// cursor. Typically 4 MiB.
+    pub lead: u64,
+    /// Present bytes worth a request of their own: gaps with fewer bytes between them become one request, and a run
+    /// passes through fewer present bytes. Typically 256 KiB.
+    pub gap: u64,
+    /// Memory that an object with a cursor may always use. Typically 64 KiB.
+    pub least: u64,
+}
+
+/// A time of a steady clock, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tick(pub u64);
+
+impl Tick {
+    /// Returns the time `millis` later.
+    fn after(self, millis: u64) -> Self {
+        Self(self.0.saturating_add(millis))
+    }
+}
+
+/// A client of one object. The driver chooses the number; it is unique in the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CursorId(pub u32);
+
+/// A response of the origin, requested by this object. [`Core`] chooses the number and uses it once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(pub u32);
+
+/// Parts of a body: ascending, disjoint, none empty. A body of unknown length is `0..u64::MAX`.
+pub type Spans = SmallVec<[Range<u64>; 1]>;
+
+/// The actions of one event, in the order in which the driver executes them.
+pub type Actions = SmallVec<[Action; 8]>;
+
+/// The facts that the core needs of a response's head.
+pub trait Head: Clone {
+    /// Returns the octets of the strong validator. `None` if the response has none or a weak one.
+    fn validator(&self) -> Option<&[u8]>;
+    /// Returns the length of the whole body in bytes, if it is announced.
+    fn len(&self) -> Option<u64>;
+    /// Returns whether parts of different responses can be joined: the head has a strong validator and a length, and
+    /// the origin serves ranges (it sent `Accept-Ranges` or a 206).
+    fn is_divisible(&self) -> bool;
+    /// Returns whether the body is known to have no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+}
+
+/// Something that happened to the object.
+#[derive(Clone, Debug)]
+pub enum Event<H> {
+    /// A client begins to read these spans. None of them lies outside a known length.
+    Attach(CursorId, Spans),
+    /// The client has taken all its bytes before this position of the body. A position that has not changed means that
+    /// the client is ready and found no bytes.
+    Moved(CursorId, u64),
+    /// The client has gone.
+    Left(CursorId),
+    /// The run brought something.
+    Came(RunId, Arrival<H>),
+    /// Whether the store has this chunk.
+    Probed(u64, bool),
+    /// The result of reading this chunk.
+    Read(u64, ReadEnd),
+    /// The result of storing this chunk.
+    Stored(u64, StoreEnd),
+    /// A 304 changed the head. Its validator and length are the same.
+    Updated(H),
+    /// The object was purged or replaced. It takes no more cursors and commits nothing more.
+    Outdated,
+    /// The bytes that the object may hold in memory.
+    Budget(u64),
+    /// The cache itself wants these bytes in the store, for example to finish a download that its client left.
+    Keep(Range<u64>),
+    /// The cache itself wants nothing any more.
+    Unkeep,
+    /// Time has passed: a timer that [`Action::Timer`] requested.
+    Tick,
+}
+
+/// An event of a run.
+#[derive(Clone, Debug)]
+pub enum Arrival<H> {
+    /// The head of the response, the first arrival of each run but that of [`Core::arriving`].
+    Head {
+        /// The head.
+        head: H,
+        /// The part of the body that the response announces: the whole (`0..u64::MAX` without a length) or the range of
+        /// a 206.
+        span: Range<u64>,
+        /// Whether the response is a 200.
+        is_whole: bool,
+    },
+    /// The next bytes of the body.
+    Bytes(Bytes),
+    /// The response ended as announced, after this many bytes if the driver counted them. The driver keeps the proof.
+    End(Option<u64>),
+    /// The response broke off, was refused, or there was no connection.
+    Broken,
+}
+
+/// The result of a read.
+#[derive(Clone, Debug)]
+pub enum ReadEnd {
+    /// The whole chunk.
+    Bytes(Bytes),
+    /// The store does not have the chunk any more.
+    Absent,
+    /// The store could not be read. The chunk may still be there.
+    Trouble,
+}
+
+/// The result of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreEnd {
+    /// The chunk can be read from the store.
+    Done,
+    /// The store did not take the chunk.
+    Refused,
+}
+
+/// A task of the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a request to the origin; its response is the run.
+    Ask(RunId, OriginAsk),
+    /// Receive no more bytes of the run for now.
+    Pause(RunId),
+    /// Receive bytes of the run again.
+    Resume(RunId),
+    /// Abort the run. Nothing of it is wanted any more.
+    Stop(RunId),
+    /// Find out whether the store has this chunk; report [`Event::Probed`].
+    Probe(u64),
+    /// Read this chunk from the store; report [`Event::Read`].
+    Read(u64),
+    /// Store this chunk, which consists of these pieces; report [`Event::Stored`].
+    Store(u64, SmallVec<[Bytes; 4]>),
+    /// Store the head, so that later lookups find what is stored.
+    CommitHead {
+        /// Whether all bytes are stored and ended as announced. Otherwise only a part is.
+        is_whole: bool,
+    },
+    /// The head of the client's response may be sent.
+    Promise(CursorId),
+    /// There are bytes for the cursor.
+    Wake(CursorId),
+    /// The cursor ends and is gone.
+    End(CursorId, CursorEnd),
+    /// The run brings another representation. It has left this object, and the driver makes a new object of it.
+    Other(RunId),
+    /// Report [`Event::Tick`] at this time. An earlier request for a later time need not be withdrawn.
+    Timer(Tick),
+    /// The object stores no chunk more and does not become whole in the store. A later [`Event::Updated`] still commits
+    /// the head of what is there.
+    GivenUp,
+}
+
+/// A request to the origin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum OriginAsk {
+    /// The whole body.
+    Whole,
+    /// A part of the body.
+    Range {
+        /// The first byte and the end. `u64::MAX` is an open range.
+        span: Range<u64>,
+        /// Whether the request has an `If-Range` field with the validator.
+        if_range: bool,
+    },
+}
+
+/// Why a cursor ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CursorEnd {
+    /// The client has taken all bytes of its spans.
+    Whole,
+    /// No source has the next byte.
+    Broken,
+    /// The client held up other clients for too long.
+    TooSlow,
+    /// Nothing was sent, and there is a newer object: attach to that.
+    MoveOver,
+    /// Nothing was sent, and this object cannot serve the spans: pass the client's own request to the origin.
+    AskAlone,
+}

@@ -1,0 +1,159 @@
+//! The origin's responses as they arrive: whether they belong to this body, and what follows when one ends or breaks
+//! off.
+
+use super::{Action, Actions, Arrival, CursorEnd, Head, RunId, Tick, core::Core, runs::OriginRun};
+use bytes::Bytes;
+use std::ops::Range;
+
+/// Arrivals from the origin.
+impl<H: Head> Core<H> {
+    pub(super) fn arrive(&mut self, now: Tick, id: RunId, arrival: Arrival<H>, actions: &mut Actions) {
+        let Some(index) = self.runs.iter().position(|run| run.id == id) else {
+            return;
+        };
+        let is_true = match arrival {
+            Arrival::Head { head, span, is_whole } => self.arrive_head(index, &head, (span, is_whole), actions),
+            Arrival::Bytes(bytes) => self.arrive_bytes(index, &bytes),
+            Arrival::End(received) if self.has_ended_well(index, received) => return self.end_run(index, actions),
+            Arrival::End(_) | Arrival::Broken => return self.lose_run(now, index, actions),
+        };
+        if !is_true {
+            actions.push(Action::Stop(id));
+            self.lose_run(now, index, actions);
+        }
+    }
+
+    /// Lets a response join the object if it is of the same representation. Returns whether it is what was asked.
+    fn arrive_head(&mut self, index: usize, head: &H, announced: (Range<u64>, bool), actions: &mut Actions) -> bool {
+        let (span, is_whole) = announced;
+        if self.runs[index].is_open {
+            return false;
+        }
+        if head.validator().is_none() || head.validator() != self.head.validator() {
+            let run = self.runs.remove(index);
+            actions.push(Action::Other(run.id));
+            self.retries.see_other();
+            self.outdate(actions);
+            return true;
+        }
+        if head.len() != self.map.len() {
+            return false;
+        }
+        if is_whole { self.open_whole(index, actions) } else { self.open_range(index, span) }
+    }
+
+    /// Opens a run that brings the whole body. If a range was requested, the origin serves none: other requests for
+    /// ranges stop, because this run brings their bytes too.
+    fn open_whole(&mut self, index: usize, actions: &mut Actions) -> bool {
+        let len = self.map.end();
+        let run = &mut self.runs[index];
+        run.is_open = true;
+        run.next = 0;
+        run.end = len;
+        if run.is_range {
+            self.has_no_ranges = true;
+            self.map.set_avoided(0..0);
+            self.stop_runs(actions, |_, run| run.is_range && !run.is_open);
+        }
+        true
+    }
+
+    fn open_range(&mut self, index: usize, span: Range<u64>) -> bool {
+        let len = self.map.end();
+        let run = &mut self.runs[index];
+        let is_true = span.start == run.next && span.start < span.end && span.end <= len;
+        if is_true {
+            run.is_open = true;
+            run.end = span.end;
+        }
+        is_true
+    }
+
+    /// Adds bytes. Returns whether the response announced them.
+    fn arrive_bytes(&mut self, index: usize, bytes: &Bytes) -> bool {
+        let run = &mut self.runs[index];
+        if !run.is_open {
+            return false;
+        }
+        let kept = bytes.slice(..(run.end - run.next).min(bytes.len() as u64) as usize);
+        self.map.insert(run.next, &kept);
+        run.next += kept.len() as u64;
+        run.received += kept.len() as u64;
+        if run.received >= self.sizes.chunk {
+            self.retries.forget_failures();
+        }
+        kept.len() == bytes.len()
+    }
+
+    /// Returns whether all bytes that the run announced have come.
+    fn has_ended_well(&self, index: usize, received: Option<u64>) -> bool {
+        let run = &self.runs[index];
+        let is_all_here = run.is_all_here() || run.is_open && self.is_open_ended(run);
+        is_all_here && received.is_none_or(|received| received == run.received)
+    }
+
+    /// Returns whether only the end of the run tells how long the body is.
+    fn is_open_ended(&self, run: &OriginRun) -> bool {
+        run.end == u64::MAX && self.map.len().is_none()
+    }
+
+    fn end_run(&mut self, index: usize, actions: &mut Actions) {
+        let run = self.runs.remove(index);
+        if self.is_open_ended(&run) {
+            self.set_len(run.next);
+        }
+        self.is_end_proved |= self.map.len() == Some(run.next);
+        self.retries.forget_failures();
+        self.commit(actions);
+    }
+
+    /// Sets the length of a body that has ended.
+    fn set_len(&mut self, len: u64) {
+        self.map.set_len(len);
+        for cursor in &mut self.cursors {
+            cursor.clip(len);
+        }
+        self.keep = self.keep.take().map(|keep| keep.start..keep.end.min(len)).filter(|keep| !keep.is_empty());
+    }
+
+    /// Removes a run that broke off. Clients to which nothing was sent ask alone, so that they get the origin's own
+    /// error.
+    fn lose_run(&mut self, now: Tick, index: usize, actions: &mut Actions) {
+        self.end_cursors(actions, |core, cursor| {
+            let depends = || core.view(now).survey(cursor.remaining()).runs.contains(&index);
+            (!cursor.is_promised && depends()).then_some(CursorEnd::AskAlone)
+        });
+        let run = self.runs.remove(index);
+        if run.is_all_here() && run.end < self.map.end() {
+            return;
+        }
+        if run.is_all_here() && self.is_divisible() {
+            self.drop_unproved_end();
+        }
+        let is_wanted = self.keep.is_some() || !self.cursors.is_empty();
+        if self.is_divisible() && is_wanted && !self.retries.fail(now) {
+            self.end_retries(now, actions);
+        }
+    }
+
+    /// Drops the last chunk, so that it is requested again, unless its response ended as announced or still may.
+    fn drop_unproved_end(&mut self) {
+        if !self.is_end_proved && !self.awaits_proof() {
+            let last = self.map.chunk_of(self.map.end().saturating_sub(1));
+            self.map.drop_from_memory(self.map.span_of(last));
+        }
+    }
+
+    /// Ends what only the origin could serve.
+    fn end_retries(&mut self, now: Tick, actions: &mut Actions) {
+        self.retries.forget_failures();
+        self.map.set_avoided(0..0);
+        self.keep = None;
+        self.end_cursors(actions, |core, cursor| core.end_at_gap(now, cursor));
+    }
+
+    /// Returns whether a run brings the end of the body, or has brought it and may still prove it.
+    pub(super) fn awaits_proof(&self) -> bool {
+        self.runs.iter().any(|run| run.end == self.map.end())
+    }
+}

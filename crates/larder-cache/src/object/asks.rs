@@ -1,0 +1,92 @@
+//! The requests to the origin: for bytes that are neither present nor coming, joined where one request serves several
+//! wants.
+
+use super::{
+    OriginAsk, Sizes,
+    cursors::Cursor,
+    plan::{Surveys, View},
+    survey::Survey,
+};
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+
+/// Gaps in one span that are requested one by one. More are requested as one.
+const GAPS_MAX: usize = 3;
+
+/// Returns the requests for the wanted bytes that are neither present nor coming.
+pub(super) fn asks(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVec<[OriginAsk; 1]> {
+    if !view.may_ask {
+        return SmallVec::new();
+    }
+    let mut gaps: SmallVec<[Range<u64>; 4]> = SmallVec::new();
+    for (cursor, survey) in view.cursors.iter().zip(surveys) {
+        gaps.extend(due_gaps(view, cursor, survey));
+    }
+    if kept.unknown.is_none() {
+        gaps.extend(kept.gaps.first().cloned());
+    }
+    gaps.sort_by_key(|gap| gap.start);
+    let requested = join(view.sizes, gaps);
+    requested.into_iter().map(|gap| request(view, gap)).collect()
+}
+
+/// Returns the gaps that a cursor needs now. Before its promise: all, so that the promise covers them. Later: the next
+/// one, when the cursor comes near.
+fn due_gaps(view: &View<'_>, cursor: &Cursor, survey: &Survey) -> SmallVec<[Range<u64>; 2]> {
+    if !cursor.is_promised {
+        let all = if survey.unknown.is_some() { SmallVec::new() } else { survey.gaps.clone() };
+        return cursor.remaining().flat_map(|span| join_many(&all, &span)).collect();
+    }
+    let near = cursor.position().saturating_add(view.sizes.lead);
+    let is_near = |gap: &Range<u64>| gap.start < near && view.may_get_ahead_after(0);
+    let is_due = |gap: &Range<u64>| gap.start == cursor.position() || is_near(gap) && !cursor.is_standing(view.now);
+    let next = survey.gaps.first().filter(|gap| cursor.is_active() && is_due(gap));
+    next.cloned().into_iter().collect()
+}
+
+/// Returns the gaps in one span, as one if they are many.
+fn join_many(gaps: &[Range<u64>], span: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
+    let within: SmallVec<[Range<u64>; 2]> = gaps.iter().filter(|gap| span.contains(&gap.start)).cloned().collect();
+    match (within.first(), within.last()) {
+        (Some(first), Some(last)) if within.len() > GAPS_MAX => smallvec![first.start..last.end],
+        _ => within,
+    }
+}
+
+/// Joins gaps, sorted by their start, that overlap or have few bytes between them. A gap that begins far inside of
+/// another one gets a request of its own, so that its client need not wait for what is before.
+fn join(sizes: Sizes, gaps: impl IntoIterator<Item = Range<u64>>) -> SmallVec<[Range<u64>; 2]> {
+    let mut joined: SmallVec<[Range<u64>; 2]> = SmallVec::new();
+    for mut gap in gaps {
+        if let Some(last) = joined.last_mut() {
+            let is_awaited = gap.start - last.start <= sizes.ahead && gap.start <= last.end;
+            let is_close = gap.start >= last.end && gap.start - last.end < sizes.gap;
+            if is_awaited || is_close {
+                last.end = last.end.max(gap.end);
+                continue;
+            }
+            gap.end = gap.end.max(last.end);
+            last.end = last.end.min(gap.start);
+        }
+        joined.push(gap);
+    }
+    joined
+}
+
+/// Returns the request for a gap. If its bytes are stored, it covers whole chunks.
+fn request(view: &View<'_>, gap: Range<u64>) -> OriginAsk {
+    let span = if view.is_storing { round_out(view, gap) } else { gap };
+    if view.map.len() == Some(span.end) && span.start == 0 {
+        return OriginAsk::Whole;
+    }
+    OriginAsk::Range { span, if_range: true }
+}
+
+/// Extends a gap to whole chunks, except for bytes that are present or coming.
+fn round_out(view: &View<'_>, gap: Range<u64>) -> Range<u64> {
+    let before = view.map.span_of(view.map.chunk_of(gap.start)).start..gap.start;
+    let after = gap.end..view.map.span_of(view.map.chunk_of(gap.end - 1)).end;
+    let start = view.survey(std::iter::once(before)).gaps.last().filter(|hole| hole.end == gap.start).cloned();
+    let end = view.survey(std::iter::once(after)).gaps.first().filter(|hole| hole.start == gap.end).cloned();
+    start.map_or(gap.start, |hole| hole.start)..end.map_or(gap.end, |hole| hole.end)
+}

@@ -1,0 +1,907 @@
+//! The state machine of one body: applies an event, then settles what follows from it for clients, store, memory and
+//! runs.
+
+use super::{
+    Action, Actions, CursorEnd, CursorId, Event, Head, OriginAsk, ReadEnd, RunId, Sizes, Spans, StoreEnd, Tick,
+    chunk_map::ChunkMap,
+    cursors::Cursor,
+    plan::{Verdict, View, plan},
+    runs::{OriginRun, Retries, Trouble},
+};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// One body: its head, its bytes as far as they are known, the clients that read it and the responses that fill it.
+///
+/// Events for a cursor or a run that is gone are ignored, because they may be on their way when it goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Core<H> {
+    pub(super) sizes: Sizes,
+    pub(super) head: H,
+    pub(super) map: ChunkMap,
+    pub(super) runs: SmallVec<[OriginRun; 2]>,
+    /// Sorted by their numbers.
+    pub(super) cursors: Vec<Cursor>,
+    pub(super) keep: Option<Range<u64>>,
+    pub(super) is_storing: bool,
+    committed: CommittedExtent,
+    /// Whether the last byte came in a response that ended as announced, or was found in the store.
+    pub(super) is_end_proved: bool,
+    is_outdated: bool,
+    /// Whether the origin answered a range request with the whole body.
+    pub(super) has_no_ranges: bool,
+    share: u64,
+    next_run: u32,
+    pub(super) retries: Retries,
+    trouble: Trouble,
+    timer: Option<Tick>,
+}
+
+/// The part of the body that the store's head announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum CommittedExtent {
+    /// There is no head.
+    Nothing,
+    /// A part of the body is stored.
+    Part,
+    /// The whole body is stored.
+    Whole,
+}
+
+impl<H: Head> Core<H> {
+    /// Creates the object of an entry in the store, whose chunks have to be probed.
+    ///
+    /// # Panics
+    /// If the head has no length: the head of a stored body always has one. If a chunk has no bytes.
+    pub fn stored(sizes: Sizes, head: H) -> Self {
+        let len = head.len().expect("the head of a stored body has a length");
+        let map = ChunkMap::unprobed(sizes, len);
+        Self {
+            committed: CommittedExtent::Part,
+            is_end_proved: len == 0,
+            is_storing: true,
+            ..Self::new(sizes, head, map)
+        }
+    }
+
+    /// Creates the object of a response whose head has come: a 200 if `is_whole`, otherwise a 206 with `span`. Returns
+    /// the number of the run that brings its body. Nothing is stored unless `is_stored`.
+    ///
+    /// # Panics
+    /// If a chunk has no bytes.
+    pub fn arriving(sizes: Sizes, head: H, span: Range<u64>, is_whole: bool, is_stored: bool) -> (Self, RunId) {
+        let map = ChunkMap::empty(sizes, head.len());
+        let mut core = Self { is_storing: is_stored, ..Self::new(sizes, head, map) };
+        let id = core.new_run_id();
+        let span = if is_whole { 0..core.map.end() } else { span };
+        core.runs.push(OriginRun::open(id, span));
+        (core, id)
+    }
+
+    fn new(sizes: Sizes, head: H, map: ChunkMap) -> Self {
+        Self {
+            sizes,
+            head,
+            map,
+            runs: SmallVec::new(),
+            cursors: Vec::new(),
+            keep: None,
+            is_storing: false,
+            committed: CommittedExtent::Nothing,
+            is_end_proved: false,
+            is_outdated: false,
+            has_no_ranges: false,
+            share: u64::MAX,
+            next_run: 0,
+            retries: Retries::default(),
+            trouble: Trouble::default(),
+            timer: None,
+        }
+    }
+
+    /// Applies an event and adds what the driver has to do. Memory is unlimited until the first [`Event::Budget`].
+    pub fn on(&mut self, now: Tick, event: Event<H>, actions: &mut Actions) {
+        self.expire(now, actions);
+        self.apply(now, event, actions);
+        self.settle(now, actions);
+        self.store_chunks(actions);
+        self.make_room(now, actions);
+        while self.carry_out_plan(now, actions) {}
+        self.set_timer(now, actions);
+        debug_assert!(self.is_consistent());
+    }
+
+    /// Returns bytes for the cursor: those at its position that arrived as one piece, within its span. `None` if there
+    /// are none in memory, before its promise, and for a cursor that is gone.
+    pub fn bytes_at(&self, cursor: CursorId) -> Option<Bytes> {
+        let cursor = self.cursor(cursor).filter(|cursor| cursor.is_promised && !cursor.is_at_end())?;
+        let bytes = self.map.get(cursor.position())?;
+        let left = cursor.span_end() - cursor.position();
+        Some(bytes.slice(..left.min(bytes.len() as u64) as usize))
+    }
+
+    /// Returns the next byte that the cursor takes. After the last byte of a span, this is the first one of the next
+    /// span.
+    pub fn position(&self, cursor: CursorId) -> Option<u64> {
+        self.cursor(cursor).map(Cursor::position)
+    }
+
+    /// Returns the number of bytes in memory.
+    pub fn held_bytes(&self) -> u64 {
+        self.map.held_bytes()
+    }
+
+    /// Returns whether nothing is wanted and nothing under way, so that the driver may drop the object.
+    pub fn is_idle(&self) -> bool {
+        self.cursors.is_empty() && self.runs.is_empty() && self.keep.is_none() && !self.map.is_store_at_work()
+    }
+
+    /// Returns the head, as the last update left it.
+    pub fn head(&self) -> &H {
+        &self.head
+    }
+
+    fn apply(&mut self, now: Tick, event: Event<H>, actions: &mut Actions) {
+        match event {
+            Event::Attach(id, spans) => self.attach(now, id, spans, actions),
+            Event::Moved(id, position) => self.move_cursor(now, id, position),
+            Event::Left(id) => self.cursors.retain(|cursor| cursor.id != id),
+            Event::Came(id, arrival) => self.arrive(now, id, arrival, actions),
+            Event::Probed(chunk, is_found) => self.end_probe(chunk, is_found),
+            Event::Read(chunk, found) => self.end_read(now, chunk, found, actions),
+            Event::Stored(chunk, end) => self.end_store(chunk, end, actions),
+            Event::Updated(head) => self.update(head, actions),
+            Event::Outdated => self.outdate(actions),
+            Event::Budget(share) => self.share = share,
+            Event::Keep(span) => self.keep = self.keepable(span),
+            Event::Unkeep => self.keep = None,
+            Event::Tick => self.timer = self.timer.filter(|timer| *timer > now),
+        }
+    }
+
+    fn cursor(&self, id: CursorId) -> Option<&Cursor> {
+        self.cursors.binary_search_by_key(&id, |cursor| cursor.id).ok().map(|at| &self.cursors[at])
+    }
+
+    fn attach(&mut self, now: Tick, id: CursorId, spans: Spans, actions: &mut Actions) {
+        if self.is_outdated {
+            actions.push(Action::End(id, CursorEnd::MoveOver));
+            return;
+        }
+        let place = self.cursors.binary_search_by_key(&id, |cursor| cursor.id);
+        let place = place.expect_err("the number of a cursor is unique");
+        let mut cursor = Cursor::new(id, spans, now);
+        cursor.clip(self.map.end());
+        self.cursors.insert(place, cursor);
+    }
+
+    fn move_cursor(&mut self, now: Tick, id: CursorId, position: u64) {
+        if let Ok(at) = self.cursors.binary_search_by_key(&id, |cursor| cursor.id) {
+            self.cursors[at].move_to(position, now);
+        }
+    }
+
+    /// Returns the chunks of `span` if they can be stored.
+    fn keepable(&self, span: Range<u64>) -> Option<Range<u64>> {
+        let span = span.start..span.end.min(self.map.end());
+        if !self.is_storing || self.is_outdated || span.is_empty() {
+            return None;
+        }
+        let first = self.map.span_of(self.map.chunk_of(span.start));
+        let last = self.map.span_of(self.map.chunk_of(span.end - 1));
+        Some(first.start..last.end)
+    }
+
+    fn update(&mut self, head: H, actions: &mut Actions) {
+        self.head = head;
+        if self.committed != CommittedExtent::Nothing && !self.is_outdated {
+            actions.push(Action::CommitHead { is_whole: self.committed == CommittedExtent::Whole });
+        }
+    }
+
+    /// Takes no more cursors. Those to which nothing was sent go to the newer object.
+    pub(super) fn outdate(&mut self, actions: &mut Actions) {
+        self.is_outdated = true;
+        self.keep = None;
+        self.end_cursors(actions, |_, cursor| (!cursor.is_promised).then_some(CursorEnd::MoveOver));
+    }
+
+    /// Ends the cursors for which `end` returns a reason.
+    pub(super) fn end_cursors(&mut self, actions: &mut Actions, end: impl Fn(&Self, &Cursor) -> Option<CursorEnd>) {
+        let reason = |cursor: &Cursor| end(self, cursor).map(|reason| (cursor.id, reason));
+        let ended: SmallVec<[(CursorId, CursorEnd); 4]> = self.cursors.iter().filter_map(reason).collect();
+        self.cursors.retain(|cursor| ended.iter().all(|(id, _)| *id != cursor.id));
+        actions.extend(ended.into_iter().map(|(id, reason)| Action::End(id, reason)));
+    }
+}
+
+/// Results of the store.
+impl<H: Head> Core<H> {
+    fn end_probe(&mut self, chunk: u64, is_found: bool) {
+        self.map.end_probe(chunk, is_found);
+        self.is_end_proved |= is_found && self.is_last(chunk);
+    }
+
+    /// Returns whether `chunk` contains the last byte of the body.
+    fn is_last(&self, chunk: u64) -> bool {
+        self.map.len() == Some(self.map.span_of(chunk).end)
+    }
+
+    fn end_read(&mut self, now: Tick, chunk: u64, found: ReadEnd, actions: &mut Actions) {
+        if !self.map.end_read(chunk) {
+            return;
+        }
+        let span = self.map.span_of(chunk);
+        match found {
+            ReadEnd::Bytes(bytes) if bytes.len() as u64 == span.end - span.start => {
+                self.map.insert(span.start, &bytes);
+                self.trouble.forget();
+            }
+            ReadEnd::Bytes(_) | ReadEnd::Absent => self.map.set_absent(chunk),
+            ReadEnd::Trouble => self.avoid(now, span, actions),
+        }
+    }
+
+    /// Goes around a part of the store that cannot be read: the origin serves it. What it cannot serve is read again
+    /// later.
+    fn avoid(&mut self, now: Tick, span: Range<u64>, actions: &mut Actions) {
+        if self.can_continue() {
+            let len = self.trouble.avoid(self.sizes.lead);
+            self.map.set_avoided(span.start..span.start.saturating_add(len));
+        } else if !self.trouble.wait(now) {
+            self.trouble.forget();
+            self.end_cursors(actions, |core, cursor| {
+                let is_hungry = core.view(now).is_hungry(cursor) && span.contains(&cursor.position());
+                is_hungry.then_some(CursorEnd::Broken)
+            });
+        }
+    }
+
+    fn end_store(&mut self, chunk: u64, end: StoreEnd, actions: &mut Actions) {
+        self.map.end_store(chunk, end == StoreEnd::Done);
+        match end {
+            StoreEnd::Done => self.commit(actions),
+            StoreEnd::Refused => self.give_up(actions),
+        }
+    }
+
+    /// Stores each chunk that is complete. The last one waits until the response has ended as announced.
+    fn store_chunks(&mut self, actions: &mut Actions) {
+        if !self.is_storing {
+            return;
+        }
+        for chunk in self.map.chunks_in_memory() {
+            let is_due = self.map.is_chunk_in_memory(chunk) && (self.is_end_proved || !self.is_last(chunk));
+            if is_due && !self.map.is_storing(chunk) && !self.map.is_all_stored(&self.map.span_of(chunk)) {
+                self.map.begin_store(chunk);
+                actions.push(Action::Store(chunk, self.map.pieces_of(chunk)));
+            }
+        }
+    }
+
+    /// Commits the head when all is stored, or when the first chunk of a body is that another request can continue.
+    pub(super) fn commit(&mut self, actions: &mut Actions) {
+        if self.keep.as_ref().is_some_and(|keep| self.map.is_all_stored(keep)) {
+            self.keep = None;
+        }
+        if self.is_outdated || !self.is_storing {
+            return;
+        }
+        if self.is_end_proved && self.map.is_whole_stored() {
+            if self.committed != CommittedExtent::Whole {
+                self.committed = CommittedExtent::Whole;
+                actions.push(Action::CommitHead { is_whole: true });
+            }
+        } else if self.committed == CommittedExtent::Nothing && self.is_divisible() && self.map.has_stored() {
+            self.committed = CommittedExtent::Part;
+            actions.push(Action::CommitHead { is_whole: false });
+        }
+    }
+}
+
+/// Consequences of the state for clients.
+impl<H: Head> Core<H> {
+    /// Promises, wakes and ends cursors.
+    fn settle(&mut self, now: Tick, actions: &mut Actions) {
+        for index in 0..self.cursors.len() {
+            let is_due = !self.cursors[index].is_promised && self.can_promise(now, &self.cursors[index]);
+            if is_due {
+                self.cursors[index].is_promised = true;
+                actions.push(Action::Promise(self.cursors[index].id));
+            }
+            let cursor = &mut self.cursors[index];
+            let has_bytes = cursor.is_active() && self.map.is_in_memory(cursor.position());
+            if cursor.is_waiting && has_bytes {
+                actions.push(Action::Wake(cursor.id));
+            }
+            cursor.is_waiting = !has_bytes;
+        }
+        self.end_cursors(actions, |core, cursor| core.end_of(now, cursor));
+    }
+
+    /// Returns whether every byte of the cursor's spans is present, or in a run whose head has come.
+    fn can_promise(&self, now: Tick, cursor: &Cursor) -> bool {
+        let survey = self.view(now).survey(cursor.remaining());
+        let are_open = survey.runs.iter().all(|&run| self.runs[run].is_open);
+        survey.unknown.is_none() && survey.gaps.is_empty() && are_open && !self.lacks_proof(cursor)
+    }
+
+    /// Returns whether the cursor's last byte is the body's, and no response ended there as announced or still may.
+    fn lacks_proof(&self, cursor: &Cursor) -> bool {
+        self.map.len() == Some(cursor.end()) && !self.is_end_proved && !self.awaits_proof()
+    }
+
+    /// Returns why the cursor ends, if it does.
+    fn end_of(&self, now: Tick, cursor: &Cursor) -> Option<CursorEnd> {
+        if cursor.is_promised && cursor.is_at_end() {
+            let is_proof_coming = self.map.len() == Some(cursor.end()) && !self.is_end_proved && self.awaits_proof();
+            let end = if self.lacks_proof(cursor) { CursorEnd::Broken } else { CursorEnd::Whole };
+            return (!is_proof_coming).then_some(end);
+        }
+        if self.can_continue() { None } else { self.end_at_gap(now, cursor) }
+    }
+
+    /// Returns why a cursor ends that needs bytes which nothing brings. One that has bytes to take goes on.
+    pub(super) fn end_at_gap(&self, now: Tick, cursor: &Cursor) -> Option<CursorEnd> {
+        let survey = self.view(now).survey(cursor.remaining());
+        let gap = survey.gaps.first();
+        if !cursor.is_promised {
+            let is_unproved = survey.unknown.is_none() && self.lacks_proof(cursor);
+            return (gap.is_some() || is_unproved).then_some(CursorEnd::AskAlone);
+        }
+        gap.filter(|gap| gap.start == cursor.position()).map(|_| CursorEnd::Broken)
+    }
+
+    /// Returns whether parts of different responses can be joined.
+    pub(super) fn is_divisible(&self) -> bool {
+        self.head.is_divisible() && !self.has_no_ranges
+    }
+
+    /// Returns whether another request can bring what is missing.
+    pub(super) fn can_continue(&self) -> bool {
+        self.is_divisible() && self.retries.may_find_same()
+    }
+}
+
+/// The plan, and time.
+impl<H: Head> Core<H> {
+    /// Returns what the plan depends on.
+    pub(super) fn view(&self, now: Tick) -> View<'_> {
+        let least = if self.cursors.is_empty() { 1 } else { self.sizes.least.max(1) };
+        View {
+            sizes: self.sizes,
+            map: &self.map,
+            runs: &self.runs,
+            cursors: &self.cursors,
+            keep: self.keep.clone(),
+            now,
+            is_storing: self.is_storing,
+            is_divisible: self.is_divisible(),
+            may_ask: self.can_continue() && self.retries.ask_at.is_none(),
+            may_read: self.trouble.read_at.is_none(),
+            reach: if self.has_no_ranges { u64::MAX } else { self.sizes.ahead },
+            room: self.share.max(least),
+        }
+    }
+
+    /// Makes a plan and executes it. Returns whether that ended a run, which calls for another plan.
+    fn carry_out_plan(&mut self, now: Tick, actions: &mut Actions) -> bool {
+        let plan = plan(&self.view(now));
+        for chunk in plan.probes {
+            self.map.begin_probe(chunk);
+            actions.push(Action::Probe(chunk));
+        }
+        for chunk in plan.reads {
+            self.map.begin_read(chunk);
+            actions.push(Action::Read(chunk));
+        }
+        for (run, verdict) in self.runs.iter_mut().zip(&plan.verdicts) {
+            run.follow(*verdict, now, actions);
+        }
+        let stopped: SmallVec<[RunId; 2]> = self
+            .runs
+            .iter()
+            .zip(&plan.verdicts)
+            .filter(|(_, verdict)| **verdict == Verdict::Stop)
+            .map(|(run, _)| run.id)
+            .collect();
+        for ask in plan.asks {
+            self.ask(ask, actions);
+        }
+        self.stop_runs(actions, |_, run| stopped.contains(&run.id));
+        !stopped.is_empty()
+    }
+
+    fn ask(&mut self, ask: OriginAsk, actions: &mut Actions) {
+        let id = self.new_run_id();
+        self.runs.push(OriginRun::asked(id, &ask, self.map.len()));
+        actions.push(Action::Ask(id, ask));
+    }
+
+    fn new_run_id(&mut self) -> RunId {
+        self.next_run += 1;
+        RunId(self.next_run - 1)
+    }
+
+    /// Stops the runs that `is_over` selects.
+    pub(super) fn stop_runs(&mut self, actions: &mut Actions, is_over: impl Fn(&Self, &OriginRun) -> bool) {
+        let over: SmallVec<[RunId; 2]> = self.runs.iter().filter(|run| is_over(self, run)).map(|run| run.id).collect();
+        self.runs.retain(|run| !over.contains(&run.id));
+        actions.extend(over.into_iter().map(Action::Stop));
+    }
+
+    /// Ends what has waited for too long.
+    fn expire(&mut self, now: Tick, actions: &mut Actions) {
+        let has_come = |time: Option<Tick>| time.is_some_and(|time| time <= now);
+        self.retries.ask_at = self.retries.ask_at.filter(|time| *time > now);
+        self.trouble.read_at = self.trouble.read_at.filter(|time| *time > now);
+        // The cache's own want does not wait for clients, so memory was short for all this time.
+        let is_stuck = |run: &OriginRun| {
+            has_come(run.paused_until) && self.keep.as_ref().is_some_and(|keep| keep.contains(&run.next))
+        };
+        if self.runs.iter().any(is_stuck) {
+            self.keep = None;
+        }
+        self.stop_runs(actions, |core, run| {
+            has_come(run.unwanted_until) || has_come(run.paused_until) && core.can_continue()
+        });
+        self.end_cursors(actions, |_, cursor| has_come(cursor.holds_until).then_some(CursorEnd::TooSlow));
+    }
+
+    /// Requests a tick for the next time at which something ends.
+    fn set_timer(&mut self, now: Tick, actions: &mut Actions) {
+        let paused = self.runs.iter().filter_map(|run| run.paused_until).filter(|_| self.can_continue());
+        let unwanted = self.runs.iter().filter_map(|run| run.unwanted_until);
+        let holding = self.cursors.iter().filter_map(|cursor| cursor.holds_until);
+        let is_blocked = self.block(now).is_some();
+        let standing = self.cursors.iter().filter(|_| is_blocked).map(|cursor| cursor.stands_from);
+        let waits = [self.retries.ask_at, self.trouble.read_at].into_iter().flatten();
+        let times = paused.chain(unwanted).chain(holding).chain(standing).chain(waits);
+        let Some(next) = times.filter(|time| *time > now).min() else {
+            return;
+        };
+        if self.timer.is_none_or(|timer| next < timer) {
+            self.timer = Some(next);
+            actions.push(Action::Timer(next));
+        }
+    }
+
+    fn is_consistent(&self) -> bool {
+        let are_sorted = self.cursors.is_sorted_by(|before, after| before.id < after.id);
+        let are_in_body = self.runs.iter().all(|run| run.next <= run.end && run.end <= self.map.end());
+        are_sorted && are_in_body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Arrival;
+    use smallvec::smallvec;
+
+    const SIZES: Sizes = Sizes { chunk: 4, ahead: 8, lead: 8, gap: 2, least: 4 };
+    const A: CursorId = CursorId(1);
+    const B: CursorId = CursorId(2);
+    const FIRST: RunId = RunId(0);
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct TestHead {
+        tag: Option<&'static [u8]>,
+        len: Option<u64>,
+    }
+
+    impl Head for TestHead {
+        fn validator(&self) -> Option<&[u8]> {
+            self.tag
+        }
+        fn len(&self) -> Option<u64> {
+            self.len
+        }
+        fn is_divisible(&self) -> bool {
+            self.tag.is_some() && self.len.is_some()
+        }
+    }
+
+    /// A core that records its actions.
+    struct Driver {
+        core: Core<TestHead>,
+        now: Tick,
+    }
+
+    fn divisible(len: u64) -> TestHead {
+        TestHead { tag: Some(b"a"), len: Some(len) }
+    }
+
+    fn plain(len: Option<u64>) -> TestHead {
+        TestHead { tag: None, len }
+    }
+
+    fn bytes(span: Range<u64>) -> Bytes {
+        span.map(|at| at as u8).collect()
+    }
+
+    impl Driver {
+        fn stored(len: u64) -> Self {
+            Self { core: Core::stored(SIZES, divisible(len)), now: Tick(0) }
+        }
+
+        fn arriving(head: TestHead, is_stored: bool) -> Self {
+            let span = 0..head.len.unwrap_or(u64::MAX);
+            let (core, run) = Core::arriving(SIZES, head, span, true, is_stored);
+            assert_eq!(run, FIRST);
+            Self { core, now: Tick(0) }
+        }
+
+        /// Reports an event. Returns the actions but the timers.
+        fn on(&mut self, event: Event<TestHead>) -> Vec<Action> {
+            let mut actions = Actions::new();
+            self.core.on(self.now, event, &mut actions);
+            actions.into_iter().filter(|action| !matches!(action, Action::Timer(_))).collect()
+        }
+
+        fn attach(&mut self, cursor: CursorId, span: Range<u64>) -> Vec<Action> {
+            self.on(Event::Attach(cursor, smallvec![span]))
+        }
+
+        fn came(&mut self, run: RunId, span: Range<u64>) -> Vec<Action> {
+            self.on(Event::Came(run, Arrival::Bytes(bytes(span))))
+        }
+
+        fn head(&mut self, run: RunId, head: TestHead, span: Range<u64>, is_whole: bool) -> Vec<Action> {
+            self.on(Event::Came(run, Arrival::Head { head, span, is_whole }))
+        }
+
+        fn broken(&mut self, run: RunId) -> Vec<Action> {
+            self.on(Event::Came(run, Arrival::Broken))
+        }
+
+        fn end(&mut self, run: RunId) -> Vec<Action> {
+            self.on(Event::Came(run, Arrival::End(None)))
+        }
+
+        fn after(&mut self, millis: u64) -> Vec<Action> {
+            self.now = self.now.after(millis);
+            self.on(Event::Tick)
+        }
+
+        fn probed(&mut self, found: &[bool]) -> Vec<Action> {
+            found.iter().zip(0..).flat_map(|(found, chunk)| self.on(Event::Probed(chunk, *found))).collect()
+        }
+    }
+
+    fn range(run: u32, span: Range<u64>) -> Action {
+        Action::Ask(RunId(run), OriginAsk::Range { span, if_range: true })
+    }
+
+    fn store(chunk: u64, span: Range<u64>) -> Action {
+        Action::Store(chunk, smallvec![bytes(span)])
+    }
+
+    #[test]
+    fn body_streams_to_a_client_is_stored_and_committed() {
+        let mut driver = Driver::arriving(divisible(6), true);
+        assert_eq!(driver.attach(A, 0..6), [Action::Promise(A)]);
+        assert_eq!(driver.came(FIRST, 0..4), [Action::Wake(A), store(0, 0..4)]);
+        assert_eq!(driver.core.bytes_at(A), Some(bytes(0..4)));
+        assert_eq!(driver.on(Event::Moved(A, 4)), []);
+        assert_eq!(driver.on(Event::Stored(0, StoreEnd::Done)), [Action::CommitHead { is_whole: false }]);
+        assert_eq!(driver.core.held_bytes(), 0);
+        assert_eq!(driver.came(FIRST, 4..6), [Action::Wake(A)]);
+        assert_eq!(driver.on(Event::Moved(A, 6)), []);
+        assert_eq!(driver.end(FIRST), [Action::End(A, CursorEnd::Whole), store(1, 4..6)]);
+        assert_eq!(driver.on(Event::Stored(1, StoreEnd::Done)), [Action::CommitHead { is_whole: true }]);
+        assert!(driver.core.is_idle());
+    }
+
+    #[test]
+    fn length_is_known_when_the_response_has_ended() {
+        let mut driver = Driver::arriving(plain(None), true);
+        assert_eq!(driver.attach(A, 0..u64::MAX), [Action::Promise(A)]);
+        assert_eq!(driver.came(FIRST, 0..3), [Action::Wake(A)]);
+        assert_eq!(driver.on(Event::Moved(A, 3)), []);
+        assert_eq!(driver.end(FIRST), [Action::End(A, CursorEnd::Whole), store(0, 0..3)]);
+    }
+
+    #[test]
+    fn hit_is_promised_when_all_chunks_are_probed() {
+        let mut driver = Driver::stored(8);
+        assert_eq!(driver.attach(A, 0..8), [Action::Probe(0), Action::Probe(1)]);
+        assert_eq!(driver.on(Event::Probed(0, true)), []);
+        assert_eq!(driver.on(Event::Probed(1, true)), [Action::Promise(A), Action::Read(0), Action::Read(1)]);
+        assert_eq!(driver.on(Event::Read(0, ReadEnd::Bytes(bytes(0..4)))), [Action::Wake(A)]);
+        assert_eq!(driver.on(Event::Moved(A, 4)), []);
+        assert_eq!(driver.core.held_bytes(), 0);
+        assert_eq!(driver.on(Event::Read(1, ReadEnd::Bytes(bytes(4..8)))), [Action::Wake(A)]);
+        assert_eq!(driver.on(Event::Moved(A, 8)), [Action::End(A, CursorEnd::Whole)]);
+        assert!(driver.core.is_idle());
+    }
+
+    #[test]
+    fn gap_is_promised_when_the_origin_has_agreed_to_fill_it() {
+        let mut driver = Driver::stored(12);
+        driver.attach(A, 0..12);
+        assert_eq!(driver.probed(&[true, false, true]), [range(0, 4..8)]);
+        assert_eq!(driver.head(FIRST, divisible(12), 4..8, false), [Action::Promise(A), Action::Read(0)]);
+    }
+
+    #[test]
+    fn client_without_a_promise_asks_alone_when_the_origin_fails() {
+        let mut driver = Driver::stored(12);
+        driver.attach(A, 0..12);
+        driver.probed(&[true, false, true]);
+        assert_eq!(driver.broken(FIRST), [Action::End(A, CursorEnd::AskAlone)]);
+    }
+
+    #[test]
+    fn other_representation_leaves_and_unpromised_clients_move_over() {
+        let mut driver = Driver::stored(8);
+        driver.attach(A, 0..8);
+        driver.probed(&[true, false]);
+        let other = TestHead { tag: Some(b"b"), len: Some(8) };
+        let expected = [Action::Other(FIRST), Action::End(A, CursorEnd::MoveOver)];
+        assert_eq!(driver.head(FIRST, other, 0..8, true), expected);
+        assert_eq!(driver.attach(B, 0..8), [Action::End(B, CursorEnd::MoveOver)]);
+    }
+
+    #[test]
+    fn promised_client_gets_one_retry_after_another_representation() {
+        let mut driver = Driver::arriving(divisible(8), false);
+        driver.attach(A, 0..8);
+        assert_eq!(driver.broken(FIRST), [Action::Ask(RunId(1), OriginAsk::Whole)]);
+        let other = TestHead { tag: Some(b"b"), len: Some(8) };
+        let retry = [Action::Other(RunId(1)), Action::Ask(RunId(2), OriginAsk::Whole)];
+        assert_eq!(driver.head(RunId(1), other.clone(), 0..8, true), retry);
+        let expected = [Action::Other(RunId(2)), Action::End(A, CursorEnd::Broken)];
+        assert_eq!(driver.head(RunId(2), other, 0..8, true), expected);
+    }
+
+    #[test]
+    fn run_that_breaks_off_is_continued_then_its_clients_end() {
+        let mut driver = Driver::arriving(divisible(8), false);
+        driver.attach(A, 0..8);
+        driver.came(FIRST, 0..3);
+        driver.on(Event::Moved(A, 3));
+        assert_eq!(driver.broken(FIRST), [range(1, 3..8)]);
+        assert_eq!(driver.broken(RunId(1)), []);
+        assert_eq!(driver.after(1_000), [range(2, 3..8)]);
+        assert_eq!(driver.broken(RunId(2)), []);
+        assert_eq!(driver.after(2_000), [range(3, 3..8)]);
+        assert_eq!(driver.broken(RunId(3)), [Action::End(A, CursorEnd::Broken)]);
+    }
+
+    #[test]
+    fn client_of_an_indivisible_body_gets_what_is_present_before_it_ends() {
+        let mut driver = Driver::arriving(plain(Some(8)), false);
+        driver.attach(A, 0..8);
+        driver.came(FIRST, 0..3);
+        assert_eq!(driver.broken(FIRST), []);
+        assert_eq!(driver.core.bytes_at(A), Some(bytes(0..3)));
+        assert_eq!(driver.on(Event::Moved(A, 3)), [Action::End(A, CursorEnd::Broken)]);
+    }
+
+    #[test]
+    fn bytes_beyond_the_announced_ones_are_not_kept() {
+        let mut driver = Driver::arriving(plain(Some(3)), false);
+        driver.attach(A, 0..3);
+        let expected = [Action::Stop(FIRST), Action::Wake(A)];
+        assert_eq!(driver.came(FIRST, 0..5), expected);
+        assert_eq!(driver.core.held_bytes(), 3);
+        assert_eq!(driver.attach(B, 0..3), [Action::End(B, CursorEnd::AskAlone)]);
+        assert_eq!(driver.on(Event::Moved(A, 3)), [Action::End(A, CursorEnd::Broken)]);
+    }
+
+    #[test]
+    fn range_that_starts_elsewhere_is_stopped() {
+        let mut driver = Driver::stored(12);
+        driver.attach(A, 0..12);
+        driver.probed(&[true, false, true]);
+        let expected = [Action::Stop(FIRST), Action::End(A, CursorEnd::AskAlone)];
+        assert_eq!(driver.head(FIRST, divisible(12), 0..4, false), expected);
+    }
+
+    #[test]
+    fn whole_response_to_a_range_request_serves_all() {
+        let mut driver = Driver::stored(32);
+        driver.attach(A, 4..8);
+        driver.attach(B, 24..28);
+        assert_eq!(driver.probed(&[false; 8]), [range(0, 4..8), range(1, 24..28)]);
+        let expected = [Action::Stop(RunId(1)), Action::Promise(A), Action::Promise(B)];
+        assert_eq!(driver.head(FIRST, divisible(32), 0..32, true), expected);
+    }
+
+    #[test]
+    fn client_far_ahead_of_an_indivisible_run_asks_alone() {
+        let mut driver = Driver::arriving(plain(Some(32)), true);
+        driver.attach(A, 0..32);
+        assert_eq!(driver.attach(B, 24..32), [Action::End(B, CursorEnd::AskAlone)]);
+    }
+
+    #[test]
+    fn client_far_ahead_of_a_divisible_run_gets_its_own() {
+        let mut driver = Driver::arriving(divisible(32), true);
+        driver.attach(A, 0..32);
+        assert_eq!(driver.attach(B, 24..32), [range(1, 24..32)]);
+    }
+
+    #[test]
+    fn run_waits_for_the_fastest_client_and_is_stopped_after_a_while() {
+        let mut driver = Driver::arriving(divisible(32), true);
+        driver.attach(A, 0..32);
+        driver.came(FIRST, 0..4);
+        assert!(driver.came(FIRST, 4..8).contains(&Action::Pause(FIRST)));
+        assert_eq!(driver.on(Event::Moved(A, 2)), [Action::Resume(FIRST)]);
+        assert!(driver.came(FIRST, 8..12).contains(&Action::Pause(FIRST)));
+        assert_eq!(driver.after(29_999), []);
+        assert_eq!(driver.after(1), [Action::Stop(FIRST)]);
+    }
+
+    #[test]
+    fn run_that_nobody_wants_is_stopped_after_a_second() {
+        let mut driver = Driver::arriving(divisible(32), true);
+        driver.attach(A, 0..32);
+        assert_eq!(driver.on(Event::Left(A)), [Action::Pause(FIRST)]);
+        assert_eq!(driver.after(999), []);
+        assert_eq!(driver.after(1), [Action::Stop(FIRST)]);
+        assert!(driver.core.is_idle());
+    }
+
+    #[test]
+    fn kept_run_goes_on_without_clients_until_all_is_stored() {
+        let mut driver = Driver::arriving(divisible(8), true);
+        driver.attach(A, 0..8);
+        driver.on(Event::Keep(0..8));
+        assert_eq!(driver.on(Event::Left(A)), []);
+        assert_eq!(driver.came(FIRST, 0..8), [store(0, 0..4)]);
+        assert_eq!(driver.end(FIRST), [store(1, 4..8)]);
+        driver.on(Event::Stored(0, StoreEnd::Done));
+        assert_eq!(driver.on(Event::Stored(1, StoreEnd::Done)), [Action::CommitHead { is_whole: true }]);
+        assert!(driver.core.is_idle());
+    }
+
+    #[test]
+    fn slow_client_of_a_divisible_unstored_body_is_left_behind_at_once() {
+        let mut driver = Driver::arriving(divisible(32), false);
+        driver.on(Event::Budget(8));
+        driver.attach(A, 0..32);
+        driver.attach(B, 0..32);
+        driver.came(FIRST, 0..8);
+        assert_eq!(driver.on(Event::Moved(A, 8)), [Action::Resume(FIRST)]);
+        assert_eq!([driver.core.bytes_at(B), driver.core.position(B).map(|_| bytes(0..0))], [None, Some(bytes(0..0))]);
+        assert_eq!(driver.on(Event::Moved(B, 0)), [range(1, 0..8)]);
+    }
+
+    #[test]
+    fn client_that_was_left_behind_keeps_its_bytes_until_it_stands() {
+        let mut driver = Driver::arriving(divisible(32), false);
+        driver.on(Event::Budget(4));
+        driver.attach(A, 0..32);
+        driver.attach(B, 0..32);
+        driver.came(FIRST, 0..8);
+        driver.on(Event::Moved(A, 8));
+        driver.on(Event::Moved(B, 0));
+        driver.head(RunId(1), divisible(32), 0..8, false);
+        driver.came(RunId(1), 0..8);
+        driver.after(999);
+        assert_eq!(driver.core.bytes_at(B), Some(bytes(0..4)));
+        driver.after(1);
+        assert_eq!(driver.core.bytes_at(B), None);
+    }
+
+    #[test]
+    fn cache_keeps_what_the_store_has_but_cannot_read() {
+        let mut driver = Driver::stored(32);
+        driver.attach(A, 0..8);
+        driver.probed(&[true; 2]);
+        assert_eq!(driver.on(Event::Read(0, ReadEnd::Trouble)), [range(0, 0..8)]);
+        driver.head(FIRST, divisible(32), 0..8, false);
+        driver.came(FIRST, 0..4);
+        driver.on(Event::Moved(A, 4));
+        assert_eq!(driver.on(Event::Keep(0..8)), []);
+    }
+
+    #[test]
+    fn slow_client_of_an_indivisible_unstored_body_ends_after_ten_seconds() {
+        let mut driver = Driver::arriving(plain(Some(32)), false);
+        driver.attach(A, 0..32);
+        driver.attach(B, 0..32);
+        driver.came(FIRST, 0..8);
+        assert_eq!(driver.on(Event::Moved(A, 8)), []);
+        assert_eq!(driver.after(9_999), []);
+        let expected = [Action::End(B, CursorEnd::TooSlow), Action::Resume(FIRST)];
+        assert_eq!(driver.after(1), expected);
+    }
+
+    #[test]
+    fn run_whose_end_nobody_awaits_is_stopped() {
+        let mut driver = Driver::arriving(divisible(8), false);
+        driver.attach(A, 0..4);
+        driver.came(FIRST, 0..8);
+        driver.on(Event::Left(A));
+        assert_eq!(driver.after(1_000), [Action::Stop(FIRST)]);
+        assert!(driver.core.is_idle());
+    }
+
+    #[test]
+    fn client_that_could_read_the_store_holds_up_others_when_storing_is_given_up() {
+        let mut driver = Driver::arriving(plain(Some(32)), true);
+        driver.attach(A, 0..32);
+        driver.attach(B, 4..12);
+        driver.came(FIRST, 0..4);
+        driver.on(Event::Stored(0, StoreEnd::Done));
+        driver.came(FIRST, 4..8);
+        driver.on(Event::Moved(B, 8));
+        driver.on(Event::Stored(1, StoreEnd::Refused));
+        let expected = [Action::End(A, CursorEnd::TooSlow), Action::Resume(FIRST)];
+        assert_eq!(driver.after(10_000), expected);
+    }
+
+    #[test]
+    fn store_that_is_behind_by_the_share_is_given_up() {
+        let mut driver = Driver::arriving(divisible(32), true);
+        driver.on(Event::Budget(8));
+        driver.attach(A, 0..32);
+        driver.came(FIRST, 0..4);
+        driver.came(FIRST, 4..8);
+        driver.on(Event::Moved(A, 4));
+        assert_eq!(driver.on(Event::Moved(A, 8)), [Action::GivenUp, Action::Resume(FIRST)]);
+        assert_eq!(driver.core.held_bytes(), 0);
+    }
+
+    #[test]
+    fn refusing_store_is_given_up_once() {
+        let mut driver = Driver::arriving(divisible(32), true);
+        driver.attach(A, 0..32);
+        driver.came(FIRST, 0..8);
+        assert!(driver.on(Event::Stored(0, StoreEnd::Refused)).contains(&Action::GivenUp));
+        assert!(!driver.on(Event::Stored(1, StoreEnd::Refused)).contains(&Action::GivenUp));
+    }
+
+    #[test]
+    fn standing_reader_gives_its_memory_to_one_that_waits() {
+        let mut driver = Driver::stored(16);
+        driver.on(Event::Budget(4));
+        driver.attach(A, 0..4);
+        driver.attach(B, 8..12);
+        driver.probed(&[true; 4]);
+        driver.on(Event::Read(0, ReadEnd::Bytes(bytes(0..4))));
+        assert_eq!(driver.after(999), []);
+        assert_eq!(driver.after(1), [Action::Read(2)]);
+        driver.on(Event::Read(2, ReadEnd::Bytes(bytes(8..12))));
+        assert_eq!(driver.on(Event::Moved(B, 12)), [Action::End(B, CursorEnd::Whole)]);
+        assert_eq!(driver.on(Event::Moved(A, 0)), [Action::Read(0)]);
+    }
+
+    #[test]
+    fn chunk_at_the_edge_of_the_window_is_read_once() {
+        let mut driver = Driver::stored(16);
+        driver.attach(A, 1..16);
+        driver.probed(&[true; 4]);
+        for chunk in 0..3 {
+            let read = ReadEnd::Bytes(bytes(chunk * 4..chunk * 4 + 4));
+            assert!(!driver.on(Event::Read(chunk, read)).iter().any(|action| matches!(action, Action::Read(_))));
+        }
+        assert_eq!(driver.core.held_bytes(), 11);
+        assert_eq!(driver.on(Event::Moved(A, 3)), []);
+    }
+
+    #[test]
+    fn origin_serves_what_the_store_cannot_read() {
+        let mut driver = Driver::stored(32);
+        driver.attach(A, 0..32);
+        driver.probed(&[true; 8]);
+        assert_eq!(driver.on(Event::Read(0, ReadEnd::Trouble)), [range(0, 0..16)]);
+    }
+
+    #[test]
+    fn outdated_object_finishes_but_commits_nothing() {
+        let mut driver = Driver::arriving(divisible(8), true);
+        driver.attach(A, 0..8);
+        assert_eq!(driver.on(Event::Outdated), []);
+        driver.came(FIRST, 0..8);
+        driver.end(FIRST);
+        driver.on(Event::Stored(0, StoreEnd::Done));
+        assert_eq!(driver.on(Event::Stored(1, StoreEnd::Done)), []);
+        assert_eq!(driver.on(Event::Moved(A, 8)), [Action::End(A, CursorEnd::Whole)]);
+    }
+}

@@ -1,0 +1,153 @@
+//! The clients of an object: what each wants, and how far it has come.
+
+use super::{CursorId, Spans, Tick};
+use std::ops::Range;
+
+/// Time without a move after which a cursor that has bytes counts as standing.
+pub(super) const STANDING_AFTER_MILLIS: u64 = 1_000;
+
+/// Time in all for which a cursor may hold up others before it ends.
+const HOLD_UP_MILLIS_MAX: u64 = 10_000;
+
+/// A client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Cursor {
+    pub(super) id: CursorId,
+    spans: Spans,
+    position: u64,
+    /// Whether the head of its response may be out.
+    pub(super) is_promised: bool,
+    /// Whether the client has found no bytes and has not been woken since.
+    pub(super) is_waiting: bool,
+    /// Whether the bytes at its position were dropped while it stood still. It wants nothing until it moves.
+    pub(super) is_left_behind: bool,
+    /// Whether the client was left behind and came back. From then on it is left behind only when it stands still,
+    /// because each time costs a request.
+    pub(super) is_back: bool,
+    /// When the client counts as standing, unless it moves.
+    pub(super) stands_from: Tick,
+    /// Time for which the client may still hold up others.
+    patience_millis: u64,
+    /// While the client holds up others: when it ends.
+    pub(super) holds_until: Option<Tick>,
+}
+
+impl Cursor {
+    /// Returns a cursor at the start of its spans.
+    pub(super) fn new(id: CursorId, spans: Spans, now: Tick) -> Self {
+        debug_assert!(spans.iter().all(|span| span.start < span.end), "{spans:?}");
+        debug_assert!(spans.is_sorted_by(|before, after| before.end <= after.start), "{spans:?}");
+        Self {
+            id,
+            position: spans.first().map_or(0, |span| span.start),
+            spans,
+            is_promised: false,
+            is_waiting: true,
+            is_left_behind: false,
+            is_back: false,
+            stands_from: now.after(STANDING_AFTER_MILLIS),
+            patience_millis: HOLD_UP_MILLIS_MAX,
+            holds_until: None,
+        }
+    }
+
+    /// Returns the next byte that the client takes.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Returns the end of the last span.
+    pub(super) fn end(&self) -> u64 {
+        self.spans.last().map_or(0, |span| span.end)
+    }
+
+    /// Iterates over the parts of the spans that the client has not taken.
+    pub(super) fn remaining(&self) -> impl Iterator<Item = Range<u64>> {
+        let left = |span: &Range<u64>| span.start.max(self.position)..span.end;
+        self.spans.iter().map(left).filter(|span| !span.is_empty())
+    }
+
+    /// Returns whether the client has taken all its bytes.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.position >= self.end()
+    }
+
+    /// Returns the end of the span at the position.
+    pub(super) fn span_end(&self) -> u64 {
+        self.remaining().next().map_or(self.position, |span| span.end)
+    }
+
+    /// Moves to `position`, and on to the next span if one has ended there.
+    pub(super) fn move_to(&mut self, position: u64, now: Tick) {
+        debug_assert!(position >= self.position || self.remaining().next().is_some(), "{self:?} moves back");
+        self.is_back |= self.is_left_behind;
+        self.position = self.position.max(position.min(self.end()));
+        let next = self.remaining().next().map(|span| span.start);
+        self.position = next.unwrap_or(self.position);
+        self.is_left_behind = false;
+        self.stands_from = now.after(STANDING_AFTER_MILLIS);
+    }
+
+    /// Cuts the spans at the end of a body whose length is known now.
+    pub(super) fn clip(&mut self, len: u64) {
+        self.spans.retain_mut(|span| {
+            span.end = span.end.min(len);
+            !span.is_empty()
+        });
+    }
+
+    /// Returns whether it wants bytes and may be sent some.
+    pub(super) fn is_active(&self) -> bool {
+        self.is_promised && !self.is_left_behind && !self.is_at_end()
+    }
+
+    /// Returns whether it has not moved for a while.
+    pub(super) fn is_standing(&self, now: Tick) -> bool {
+        self.stands_from <= now
+    }
+
+    /// Notes whether it holds up others, and counts the time.
+    pub(super) fn set_holding(&mut self, is_holding: bool, now: Tick) {
+        match (is_holding, self.holds_until) {
+            (true, None) => self.holds_until = Some(now.after(self.patience_millis)),
+            (false, Some(until)) => {
+                self.patience_millis = until.0.saturating_sub(now.0);
+                self.holds_until = None;
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smallvec::smallvec;
+
+    #[test]
+    fn position_skips_to_the_next_span() {
+        let mut cursor = Cursor::new(CursorId(1), smallvec![2..4, 8..12], Tick(0));
+        assert_eq!(cursor.position(), 2);
+        cursor.move_to(4, Tick(0));
+        assert_eq!(cursor.position(), 8);
+        cursor.move_to(12, Tick(0));
+        assert!(cursor.is_at_end());
+    }
+
+    #[test]
+    fn time_that_a_cursor_holds_up_others_adds_up() {
+        let mut cursor = Cursor::new(CursorId(1), smallvec![0..4], Tick(0));
+        cursor.set_holding(true, Tick(0));
+        cursor.set_holding(true, Tick(1_000));
+        cursor.set_holding(false, Tick(4_000));
+        cursor.set_holding(true, Tick(50_000));
+        assert_eq!(cursor.holds_until, Some(Tick(56_000)));
+    }
+
+    #[test]
+    fn spans_are_cut_at_the_end_of_the_body() {
+        let mut cursor = Cursor::new(CursorId(1), smallvec![2..4, 8..u64::MAX], Tick(0));
+        cursor.clip(8);
+        assert_eq!(cursor.end(), 4);
+    }
+}

@@ -1,0 +1,444 @@
+//! Decides about probes, reads, requests and runs: a function of the bytes that are present, coming and wanted.
+//!
+//! [`plan`] is pure, and the core calls it after every event. It never repeats what is under way, because that is part
+//! of its argument.
+
+use super::{
+    OriginAsk, Sizes, Tick,
+    asks::asks,
+    chunk_map::{ChunkMap, Place},
+    cursors::Cursor,
+    runs::OriginRun,
+    survey::{Survey, survey},
+};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Probes of the store at a time.
+const PROBES_MAX: usize = 64;
+
+/// Reads of the store at a time.
+const READS_MAX: usize = 4;
+
+/// The facts that the plan depends on.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    pub(super) sizes: Sizes,
+    pub(super) map: &'a ChunkMap,
+    pub(super) runs: &'a [OriginRun],
+    pub(super) cursors: &'a [Cursor],
+    /// The bytes that the cache itself wants to be stored.
+    pub(super) keep: Option<Range<u64>>,
+    pub(super) now: Tick,
+    /// Whether what comes is stored.
+    pub(super) is_storing: bool,
+    /// Whether another request can continue a run.
+    pub(super) is_divisible: bool,
+    /// Whether requests may be sent now.
+    pub(super) may_ask: bool,
+    /// Whether the store may be read now.
+    pub(super) may_read: bool,
+    /// Greatest distance from a run to a byte that is awaited from it.
+    pub(super) reach: u64,
+    /// Bytes that may be in memory.
+    pub(super) room: u64,
+}
+
+/// The next steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Chunks to probe the store for.
+    pub(super) probes: SmallVec<[u64; 4]>,
+    /// Chunks to read.
+    pub(super) reads: SmallVec<[u64; 4]>,
+    /// Requests to send.
+    pub(super) asks: SmallVec<[OriginAsk; 1]>,
+    /// The verdict on each run, in the order of the runs.
+    pub(super) verdicts: SmallVec<[Verdict; 2]>,
+}
+
+/// A verdict on a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The run goes on.
+    Go,
+    /// The run waits.
+    Hold,
+    /// Nobody wants it. It goes on to the end of a chunk, then it waits; after a while it is stopped.
+    Unwanted { goes_on: bool },
+    /// The run is stopped, because what it would bring is present or coming.
+    Stop,
+}
+
+/// Returns what has to be done for all wants.
+pub(super) fn plan(view: &View<'_>) -> Plan {
+    let surveys: Surveys = view.cursors.iter().map(|cursor| view.survey(cursor.remaining())).collect();
+    let kept = view.survey(view.keep.iter().flat_map(|keep| view.map.unstored_of(keep.clone())));
+    Plan {
+        probes: probes(view, &surveys, &kept),
+        reads: reads(view),
+        asks: asks(view, &surveys, &kept),
+        verdicts: (0..view.runs.len()).map(|run| verdict(view, run, &surveys, &kept)).collect(),
+    }
+}
+
+/// The surveys of all cursors, in the order of the cursors.
+pub(super) type Surveys = SmallVec<[Survey; 2]>;
+
+impl View<'_> {
+    /// Surveys `spans`.
+    pub(super) fn survey(&self, spans: impl Iterator<Item = Range<u64>>) -> Survey {
+        survey(self.map, self.runs, self.reach, spans)
+    }
+
+    /// Returns whether a client waits for its next byte.
+    pub(super) fn is_hungry(&self, cursor: &Cursor) -> bool {
+        cursor.is_active() && !self.map.is_in_memory(cursor.position())
+    }
+
+    /// Returns whether memory is used up.
+    pub(super) fn is_full(&self) -> bool {
+        self.map.held_bytes_after_reads() >= self.room
+    }
+
+    /// Returns whether a chunk can be read after `others` that will be read too. One can always be read, whatever else
+    /// is in memory, so that a share that is smaller than a chunk suffices.
+    pub(super) fn may_read_after(&self, others: usize) -> bool {
+        let reads = self.map.reads() + others;
+        let is_only = reads == 0 && !self.map.holds_readable();
+        let needed = self.sizes.chunk * (others as u64 + 1);
+        reads < READS_MAX && (is_only || self.map.held_bytes_after_reads() + needed <= self.room)
+    }
+
+    /// Returns whether a chunk can be read or requested ahead after `others`. Memory for another chunk stays free: what
+    /// came ahead would have to go again at once if a client waited for it.
+    pub(super) fn may_get_ahead_after(&self, others: usize) -> bool {
+        let needed = self.sizes.chunk * (others as u64 + 2);
+        let fits = self.map.held_bytes_after_reads().saturating_add(needed) <= self.room;
+        fits && self.map.reads() + others < READS_MAX
+    }
+
+    /// Returns whether runs wait for the slowest cursor, because the bytes that it misses do not come again.
+    pub(super) fn is_slowest_in_charge(&self) -> bool {
+        !(self.is_storing || self.is_divisible)
+    }
+
+    /// Returns whether runs regard the cursor.
+    pub(super) fn sets_pace(&self, cursor: &Cursor) -> bool {
+        !cursor.is_left_behind || self.is_slowest_in_charge()
+    }
+
+    /// Returns the byte at which `run` waits for its cursors. The bytes of a stored run can be read again, and a cursor
+    /// of a divisible body can be continued: there the fastest cursor sets the pace, otherwise the slowest.
+    pub(super) fn limit(&self, run: &OriginRun, followers: impl Iterator<Item = u64>) -> u64 {
+        let pace = if self.is_slowest_in_charge() { followers.min() } else { followers.max() };
+        pace.map_or(run.next, |position| position.saturating_add(self.sizes.lead))
+    }
+}
+
+/// Returns the chunks that may be in the store, before a promise is made for them.
+fn probes(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVec<[u64; 4]> {
+    let mut found = SmallVec::new();
+    for (cursor, survey) in view.cursors.iter().zip(surveys) {
+        if survey.unknown.is_some() {
+            cursor.remaining().for_each(|span| probe_span(view, span, &mut found));
+        }
+    }
+    if let (Some(keep), Some(_)) = (&view.keep, kept.unknown) {
+        probe_span(view, keep.clone(), &mut found);
+    }
+    found
+}
+
+/// Adds the unknown chunks of `span`.
+fn probe_span(view: &View<'_>, span: Range<u64>, found: &mut SmallVec<[u64; 4]>) {
+    let mut at = span.start;
+    while at < span.end && view.map.probes() + found.len() < PROBES_MAX {
+        let (place, end) = view.map.place(at);
+        if place != Place::Unknown {
+            at = end;
+            continue;
+        }
+        let chunk = view.map.chunk_of(at);
+        if !view.map.is_probing(chunk) && !found.contains(&chunk) {
+            found.push(chunk);
+        }
+        at = view.map.span_of(chunk).end;
+    }
+}
+
+/// Returns the chunks to read: first the next chunk of each cursor that waits, the longest waiting first; then, if
+/// memory allows, what follows.
+fn reads(view: &View<'_>) -> SmallVec<[u64; 4]> {
+    let mut found = SmallVec::new();
+    if !view.may_read {
+        return found;
+    }
+    let mut active: SmallVec<[&Cursor; 4]> = view.cursors.iter().filter(|cursor| cursor.is_active()).collect();
+    active.sort_by_key(|cursor| cursor.stands_from);
+    for cursor in active.iter().filter(|cursor| view.is_hungry(cursor)) {
+        let position = cursor.position();
+        read_span(view, position..position + 1, View::may_read_after, &mut found);
+    }
+    for cursor in active.iter().filter(|cursor| !cursor.is_standing(view.now)) {
+        let limit = cursor.position().saturating_add(view.sizes.lead);
+        for span in cursor.remaining().take_while(|span| span.start < limit) {
+            read_span(view, span.start..span.end.min(limit), View::may_get_ahead_after, &mut found);
+        }
+    }
+    found
+}
+
+/// Adds the chunks of `span` that are in the store alone, as far as they can be read now.
+fn read_span<'a>(
+    view: &View<'a>,
+    span: Range<u64>,
+    may_read_after: impl Fn(&View<'a>, usize) -> bool,
+    found: &mut SmallVec<[u64; 4]>,
+) {
+    let mut at = span.start;
+    while at < span.end {
+        let (place, end) = view.map.place(at);
+        if place != Place::Store {
+            at = end;
+            continue;
+        }
+        let chunk = view.map.chunk_of(at);
+        at = view.map.span_of(chunk).end.min(end);
+        if found.contains(&chunk) {
+            continue;
+        }
+        if !may_read_after(view, found.len()) {
+            return;
+        }
+        found.push(chunk);
+    }
+}
+
+/// Returns what happens to the run at `index`.
+fn verdict(view: &View<'_>, index: usize, surveys: &Surveys, kept: &Survey) -> Verdict {
+    let run = &view.runs[index];
+    if run.is_all_here() {
+        let is_awaited = view.keep.is_some() || view.cursors.iter().any(|cursor| cursor.end() == run.end);
+        return if is_awaited { Verdict::Go } else { Verdict::Unwanted { goes_on: true } };
+    }
+    if view.is_divisible && run.is_open && is_overtaken(view, index) {
+        return Verdict::Stop;
+    }
+    let is_kept = kept.runs.contains(&index);
+    let followers: SmallVec<[&Cursor; 4]> = followers(view, index, surveys).collect();
+    if followers.is_empty() && !is_kept {
+        let goes_on = view.is_storing && !run.next.is_multiple_of(view.sizes.chunk) && !view.is_full();
+        return Verdict::Unwanted { goes_on };
+    }
+    let positions = followers.iter().filter(|cursor| view.sets_pace(cursor)).map(|cursor| cursor.position());
+    let kept_to = view.keep.as_ref().filter(|_| is_kept).map_or(0, |keep| keep.end);
+    let is_ahead = run.next >= view.limit(run, positions).max(kept_to);
+    if run.is_open && (is_ahead || view.is_full()) { Verdict::Hold } else { Verdict::Go }
+}
+
+/// Returns the cursors that need bytes of the run at `index`.
+fn followers<'a>(view: &View<'a>, index: usize, surveys: &Surveys) -> impl Iterator<Item = &'a Cursor> {
+    let needed = view.cursors.iter().zip(surveys).filter(move |(_, survey)| survey.runs.contains(&index));
+    needed.map(|(cursor, _)| cursor)
+}
+
+/// Returns whether what the run brings next is present or comes in another run, and worth another request behind it.
+fn is_overtaken(view: &View<'_>, index: usize) -> bool {
+    let run = &view.runs[index];
+    let mut at = run.next;
+    while at < run.end {
+        let (place, end) = view.map.place(at);
+        at = match place {
+            Place::Memory | Place::Reading | Place::Store => end,
+            Place::Unknown | Place::Absent => match coming_ahead(view.runs, index, at) {
+                Some(end) => end,
+                None => break,
+            },
+        };
+    }
+    let overlap = at.min(run.end) - run.next;
+    overlap > 0 && (overlap >= view.sizes.gap || at >= run.end)
+}
+
+/// Returns the end of another run that is ahead of the run at `index` and brings the byte `at`. Of two runs that are
+/// equally far, the older one is ahead.
+fn coming_ahead(runs: &[OriginRun], index: usize, at: u64) -> Option<u64> {
+    let run = &runs[index];
+    let is_ahead = |other: &&OriginRun| other.next > run.next || other.next == run.next && other.id < run.id;
+    runs.iter().filter(is_ahead).find(|other| other.brings(at)).map(|other| other.end)
+}
+
+#[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "a list of spans may have one")]
+mod tests {
+    use super::*;
+    use crate::object::{CursorId, RunId};
+    use smallvec::smallvec;
+
+    const SIZES: Sizes = Sizes { chunk: 4, ahead: 8, lead: 8, gap: 2, least: 4 };
+
+    /// A state and the wants of clients.
+    #[derive(Debug)]
+    struct Case {
+        /// A letter per chunk of four bytes: `.` absent, `s` in the store, `?` unknown, `m` in memory.
+        chunks: &'static str,
+        runs: &'static [Range<u64>],
+        /// Wants of clients without a promise.
+        new: &'static [Range<u64>],
+        /// Wants of clients with a promise.
+        promised: &'static [Range<u64>],
+        keep: Option<Range<u64>>,
+        room: u64,
+    }
+
+    const EMPTY: Case = Case { chunks: "........", runs: &[], new: &[], promised: &[], keep: None, room: u64::MAX };
+
+    fn map_of(chunks: &str) -> ChunkMap {
+        let mut map = ChunkMap::unprobed(SIZES, chunks.len() as u64 * 4);
+        for (place, chunk) in chunks.bytes().zip(0..) {
+            if place != b'?' {
+                map.begin_probe(chunk);
+                map.end_probe(chunk, place == b's');
+            }
+            if place == b'm' {
+                map.insert(chunk * 4, &bytes::Bytes::from_static(b"abcd"));
+            }
+        }
+        map
+    }
+
+    fn cursors_of(case: &Case) -> Vec<Cursor> {
+        let wants = case.new.iter().map(|span| (span, false)).chain(case.promised.iter().map(|span| (span, true)));
+        let cursor = |((span, is_promised), id): ((&Range<u64>, bool), u32)| {
+            let mut cursor = Cursor::new(CursorId(id), smallvec![span.clone()], Tick(0));
+            cursor.is_promised = is_promised;
+            cursor
+        };
+        wants.zip(0..).map(cursor).collect()
+    }
+
+    fn planned(case: &Case) -> Plan {
+        let map = map_of(case.chunks);
+        let runs: Vec<OriginRun> =
+            case.runs.iter().zip(0..).map(|(span, id)| OriginRun::open(RunId(id), span.clone())).collect();
+        let cursors = cursors_of(case);
+        plan(&View {
+            sizes: SIZES,
+            map: &map,
+            runs: &runs,
+            cursors: &cursors,
+            keep: case.keep.clone(),
+            now: Tick(0),
+            is_storing: true,
+            is_divisible: true,
+            may_ask: true,
+            may_read: true,
+            reach: SIZES.ahead,
+            room: case.room,
+        })
+    }
+
+    fn spans_of(plan: &Plan, len: u64) -> Vec<Range<u64>> {
+        let span = |ask: &OriginAsk| match ask {
+            OriginAsk::Whole => 0..len,
+            OriginAsk::Range { span, .. } => span.clone(),
+        };
+        plan.asks.iter().map(span).collect()
+    }
+
+    #[test]
+    fn requests_cover_what_is_neither_present_nor_coming() {
+        let cases: [(Case, &[Range<u64>]); 14] = [
+            (Case { new: &[0..32], ..EMPTY }, &[0..32]),
+            // The client's whole span, in chunks.
+            (Case { new: &[5..15], ..EMPTY }, &[4..16]),
+            (Case { chunks: "s..m....", new: &[2..20], ..EMPTY }, &[4..12, 16..20]),
+            // More than three gaps are one.
+            (Case { chunks: ".s.s.s.s", new: &[0..28], ..EMPTY }, &[0..28]),
+            (Case { chunks: ".s.s.sss", new: &[0..28], ..EMPTY }, &[0..4, 8..12, 16..20]),
+            // Not before all chunks are probed.
+            (Case { chunks: "..?.....", new: &[0..32], ..EMPTY }, &[]),
+            // What a run will bring soon is not requested; what it would bring late is.
+            (Case { runs: &[0..32], new: &[8..32], ..EMPTY }, &[]),
+            (Case { runs: &[0..32], new: &[12..32], ..EMPTY }, &[12..32]),
+            // Up to what another run brings.
+            (Case { runs: &[20..32], new: &[4..32], ..EMPTY }, &[4..20]),
+            // Two clients share one request, unless one of them would wait for long.
+            (Case { new: &[0..16, 8..24], ..EMPTY }, &[0..24]),
+            (Case { new: &[0..16, 12..24], ..EMPTY }, &[0..12, 12..24]),
+            // With a promise: the next gap, when the client comes near.
+            (Case { chunks: "s.s....s", promised: &[0..32], ..EMPTY }, &[4..8]),
+            (Case { chunks: "sss....s", promised: &[0..32], ..EMPTY }, &[]),
+            // Nothing ahead while memory has no room for it.
+            (Case { chunks: "s.s....s", promised: &[0..32], room: 7, ..EMPTY }, &[]),
+        ];
+        for (case, expected) in cases {
+            assert_eq!(spans_of(&planned(&case), 32), expected, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_cache_keeps_is_probed_and_requested() {
+        let unknown = Case { chunks: "s.?.", keep: Some(0..16), ..EMPTY };
+        assert_eq!(planned(&unknown).probes.as_slice(), [2]);
+        let known = Case { chunks: "s.s.", keep: Some(0..16), ..EMPTY };
+        assert_eq!(spans_of(&planned(&known), 16), [4..8]);
+    }
+
+    #[test]
+    fn store_is_probed_before_a_promise_and_read_after_it() {
+        let unknown = planned(&Case { chunks: "s?.?ssss", new: &[0..16], ..EMPTY });
+        assert_eq!((unknown.probes.as_slice(), unknown.reads.as_slice()), ([1, 3].as_slice(), [].as_slice()));
+        let known = planned(&Case { chunks: "ssssssss", promised: &[0..32], ..EMPTY });
+        assert_eq!(known.reads.as_slice(), [0, 1]);
+    }
+
+    #[test]
+    fn next_chunk_of_each_client_is_read_before_what_follows() {
+        let four = Case { chunks: "ssssssss", promised: &[0..32, 12..32, 24..32], ..EMPTY };
+        assert_eq!(planned(&four).reads.as_slice(), [0, 3, 6, 1]);
+        assert_eq!(planned(&Case { room: 8, ..four }).reads.as_slice(), [0, 3]);
+    }
+
+    #[test]
+    fn one_chunk_is_read_even_if_the_share_is_smaller() {
+        let short = Case { chunks: "ssss", promised: &[0..16], room: 1, ..EMPTY };
+        assert_eq!(planned(&short).reads.as_slice(), [0]);
+        let fed_by_a_run = Case { chunks: ".sss", runs: &[0..4], ..short };
+        assert_eq!(planned(&fed_by_a_run).reads.as_slice(), []);
+        // Nothing of what is in memory can be read again, so nothing is dropped for the read.
+        let held = Case { chunks: "ssms", promised: &[0..16], room: 1, ..EMPTY };
+        assert_eq!(planned(&held).reads.as_slice(), [0]);
+    }
+
+    #[test]
+    fn run_goes_on_while_a_client_is_near_behind_it() {
+        let cases: [(Case, &[Verdict]); 9] = [
+            (Case { runs: &[4..32], promised: &[0..32], chunks: "m.......", ..EMPTY }, &[Verdict::Go]),
+            (Case { runs: &[8..32], promised: &[0..32], chunks: "mm......", ..EMPTY }, &[Verdict::Hold]),
+            (
+                Case { runs: &[8..32], promised: &[0..32], keep: Some(0..32), chunks: "mm......", ..EMPTY },
+                &[Verdict::Go],
+            ),
+            (Case { runs: &[8..32], promised: &[0..32, 4..32], chunks: "mm......", ..EMPTY }, &[Verdict::Go]),
+            (Case { runs: &[4..32], promised: &[0..32], room: 4, chunks: "m.......", ..EMPTY }, &[Verdict::Hold]),
+            (Case { runs: &[4..32], ..EMPTY }, &[Verdict::Unwanted { goes_on: false }]),
+            (Case { runs: &[6..32], ..EMPTY }, &[Verdict::Unwanted { goes_on: true }]),
+            // All has come but the end, which nobody awaits.
+            (Case { runs: &[8..8], ..EMPTY }, &[Verdict::Unwanted { goes_on: true }]),
+            // What the run would bring next is present.
+            (Case { runs: &[4..32], promised: &[0..32], chunks: "ms......", ..EMPTY }, &[Verdict::Stop]),
+        ];
+        for (case, expected) in cases {
+            assert_eq!(planned(&case).verdicts.as_slice(), expected, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn run_that_reaches_another_one_is_stopped() {
+        let behind = Case { runs: &[8..32, 8..20], promised: &[0..32], chunks: "mm......", ..EMPTY };
+        assert_eq!(planned(&behind).verdicts[1], Verdict::Stop);
+        assert_ne!(planned(&behind).verdicts[0], Verdict::Stop);
+    }
+}

@@ -1,0 +1,204 @@
+//! The origin's responses that fill an object.
+
+use super::{Action, Actions, OriginAsk, RunId, Tick, plan::Verdict};
+use std::ops::Range;
+
+/// Time for which a run may be paused before it is stopped, if another request can continue it.
+const PAUSED_MILLIS_MAX: u64 = 30_000;
+
+/// Time for which a run goes on that nobody wants, because a client may come back.
+const UNWANTED_MILLIS_MAX: u64 = 1_000;
+
+/// A response of the origin, or the request for one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct OriginRun {
+    pub(super) id: RunId,
+    /// Whether the head has come.
+    pub(super) is_open: bool,
+    /// Whether the request was for a range.
+    pub(super) is_range: bool,
+    /// The first byte that has not come.
+    pub(super) next: u64,
+    /// The end of the announced bytes, or of the requested ones while there is no head.
+    pub(super) end: u64,
+    /// Bytes that it brought.
+    pub(super) received: u64,
+    /// While it is paused: when it is stopped, if another request can continue it.
+    pub(super) paused_until: Option<Tick>,
+    /// While nobody wants it: when it is stopped.
+    pub(super) unwanted_until: Option<Tick>,
+}
+
+impl OriginRun {
+    /// Returns a run whose request is about to be sent.
+    pub(super) fn asked(id: RunId, ask: &OriginAsk, len: Option<u64>) -> Self {
+        let (span, is_range) = match ask {
+            OriginAsk::Whole => (0..len.unwrap_or(u64::MAX), false),
+            OriginAsk::Range { span, .. } => (span.clone(), true),
+        };
+        Self { is_open: false, is_range, ..Self::open(id, span) }
+    }
+
+    /// Returns a run whose head has come and announces `span`.
+    pub(super) fn open(id: RunId, span: Range<u64>) -> Self {
+        Self {
+            id,
+            is_open: true,
+            is_range: false,
+            next: span.start,
+            end: span.end,
+            received: 0,
+            paused_until: None,
+            unwanted_until: None,
+        }
+    }
+
+    /// Returns whether the byte `at` is still to come in this run.
+    pub(super) fn brings(&self, at: u64) -> bool {
+        self.next <= at && at < self.end
+    }
+
+    /// Goes on or waits, and notes until when it may wait.
+    pub(super) fn follow(&mut self, verdict: Verdict, now: Tick, actions: &mut Actions) {
+        let goes_on = match verdict {
+            Verdict::Stop => return,
+            Verdict::Go => true,
+            Verdict::Hold => false,
+            Verdict::Unwanted { goes_on } => goes_on || !self.is_open,
+        };
+        self.unwanted_until = match verdict {
+            Verdict::Unwanted { .. } => self.unwanted_until.or(Some(now.after(UNWANTED_MILLIS_MAX))),
+            _ => None,
+        };
+        match (goes_on, self.paused_until) {
+            (true, Some(_)) => {
+                self.paused_until = None;
+                actions.push(Action::Resume(self.id));
+            }
+            (false, None) => {
+                self.paused_until = Some(now.after(PAUSED_MILLIS_MAX));
+                actions.push(Action::Pause(self.id));
+            }
+            (true, None) | (false, Some(_)) => {}
+        }
+    }
+
+    /// Returns whether all announced bytes have come.
+    pub(super) fn is_all_here(&self) -> bool {
+        self.is_open && self.next == self.end
+    }
+}
+
+/// Counts failures of the origin, to repeat requests with growing waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Retries {
+    failures: u8,
+    /// Other representations that the origin sent.
+    others: u8,
+    /// When the next request may be sent.
+    pub(super) ask_at: Option<Tick>,
+}
+
+impl Retries {
+    /// Notes a failure. Returns whether another request may be sent, at once or after a wait.
+    pub(super) fn fail(&mut self, now: Tick) -> bool {
+        let wait = RETRY_WAITS_MILLIS.get(usize::from(self.failures));
+        self.failures += 1;
+        self.ask_at = wait.filter(|&&millis| millis > 0).map(|&millis| now.after(millis));
+        wait.is_some()
+    }
+
+    /// Forgets failures, because the origin sent what it should, or because nobody waits any more.
+    pub(super) fn forget_failures(&mut self) {
+        self.failures = 0;
+        self.ask_at = None;
+    }
+
+    /// Notes that the origin sent another representation.
+    pub(super) fn see_other(&mut self) {
+        self.others = self.others.saturating_add(1);
+    }
+
+    /// Returns whether the origin may be asked for this representation again: one more time after it sent another one.
+    pub(super) fn may_find_same(&self) -> bool {
+        self.others <= 1
+    }
+}
+
+/// Waits before the requests that continue a run that broke off.
+const RETRY_WAITS_MILLIS: [u64; 3] = [0, 1_000, 2_000];
+
+/// The store's failures to read, to go around them for a while.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Trouble {
+    /// Failures since the last read that succeeded.
+    failures: u8,
+    /// When the store may be read again.
+    pub(super) read_at: Option<Tick>,
+}
+
+impl Trouble {
+    /// Notes a failure, of which the origin serves the next bytes. Returns how many: twice as many after each failure.
+    pub(super) fn avoid(&mut self, lead: u64) -> u64 {
+        let doublings = u32::from(self.failures).min(32);
+        self.failures = self.failures.saturating_add(1);
+        lead.saturating_mul(2).saturating_mul(1 << doublings)
+    }
+
+    /// Notes a failure that only another read can mend. Returns whether there is another one.
+    pub(super) fn wait(&mut self, now: Tick) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        self.read_at = Some(now.after(READ_WAIT_MILLIS));
+        self.failures < READS_MAX
+    }
+
+    /// Forgets failures, because a read succeeded, or because nobody waits any more.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Wait before a read is repeated.
+const READ_WAIT_MILLIS: u64 = 1_000;
+
+/// Reads of a chunk that the origin cannot serve, before its cursors end.
+const READS_MAX: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_run_is_continued_at_once_then_after_one_and_two_seconds() {
+        let mut retries = Retries::default();
+        let waits: Vec<_> = (0..4).map(|_| (retries.fail(Tick(5)), retries.ask_at)).collect();
+        let expected = [(true, None), (true, Some(Tick(1_005))), (true, Some(Tick(2_005))), (false, None)];
+        assert_eq!(waits, expected);
+        retries.forget_failures();
+        assert!(retries.fail(Tick(9)));
+    }
+
+    #[test]
+    fn representation_is_looked_for_once_more_after_another_came() {
+        let mut retries = Retries::default();
+        assert!(retries.may_find_same());
+        retries.see_other();
+        assert!(retries.may_find_same());
+        retries.see_other();
+        assert!(!retries.may_find_same());
+    }
+
+    #[test]
+    fn origin_serves_twice_as_much_after_each_trouble() {
+        let mut trouble = Trouble::default();
+        assert_eq!([trouble.avoid(4), trouble.avoid(4), trouble.avoid(4)], [8, 16, 32]);
+        trouble.forget();
+        assert_eq!(trouble.avoid(4), 8);
+    }
+
+    #[test]
+    fn read_is_repeated_three_times() {
+        let mut trouble = Trouble::default();
+        assert_eq!([0; 4].map(|_| trouble.wait(Tick(0))), [true, true, true, false]);
+    }
+}
