@@ -2,33 +2,22 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     thread::JoinHandle,
 };
 
 use larder_proxy::RunningProxy;
 
-use crate::support::{Connection, Fixture, gate::PATIENCE};
+use crate::support::{Connection, scripted_origin::proxy_to_script};
 
 const PUT: &str = "PUT / HTTP/1.1\r\nHost: site.example\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n";
 
-/// Starts a proxy in front of an origin that runs this script on its only connection after receiving a head.
+/// Starts a proxy in front of an origin that runs this script after receiving a head with the expectation.
 fn proxy_to(script: impl FnOnce(&mut TcpStream) + Send + 'static) -> (RunningProxy, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let origin = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            let mut octet = [0];
-            socket.read_exact(&mut octet).unwrap();
-            head.push(octet[0].into());
-        }
+    proxy_to_script(|head, mut socket| {
         assert!(head.to_ascii_lowercase().contains("\r\nexpect: 100-continue\r\n"), "{head}");
         script(&mut socket);
-    });
-    (Fixture::proxy_to(address, |_| {}), origin)
+    })
 }
 
 fn read_body(socket: &mut TcpStream) {

@@ -14,6 +14,7 @@ pub(crate) mod origin;
 pub(crate) mod ports;
 pub(crate) mod raw_http2;
 pub(crate) mod relay;
+pub(crate) mod scripted_origin;
 pub(crate) mod stream_server;
 pub(crate) mod tls_origin;
 

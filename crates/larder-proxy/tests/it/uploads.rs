@@ -2,35 +2,22 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::TcpStream,
     thread::{JoinHandle, spawn},
 };
 
 use larder_proxy::RunningProxy;
 
-use crate::support::{Connection, Fixture, body, gate::PATIENCE};
+use crate::support::{Connection, body, scripted_origin::proxy_to_script};
 
 /// Far more than the sockets between client and origin hold.
 const LONG: usize = 24 << 20;
 
-/// Starts a proxy in front of an origin that runs this script on its only connection after receiving a head.
+/// As [`proxy_to_script`], with a reader of lines.
 fn proxy_to<T: Send + 'static>(
     script: impl FnOnce(String, BufReader<TcpStream>) -> T + Send + 'static,
 ) -> (RunningProxy, JoinHandle<T>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address: SocketAddr = listener.local_addr().unwrap();
-    let origin = spawn(move || {
-        let (socket, _) = listener.accept().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.set_write_timeout(Some(PATIENCE)).unwrap();
-        let mut reader = BufReader::new(socket);
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            assert!(reader.read_line(&mut head).unwrap() > 0, "{head}");
-        }
-        script(head, reader)
-    });
-    (Fixture::proxy_to(address, |_| {}), origin)
+    proxy_to_script(|head, socket| script(head, BufReader::new(socket)))
 }
 
 #[test]
