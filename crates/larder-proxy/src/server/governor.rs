@@ -1,13 +1,13 @@
-//! Keeps the process within its memory limit: the memory cache shrinks when other parts grow, then requests are
-//! refused.
+//! Keeps the process within its memory limit: when other parts grow, the memory cache shrinks, then the memory for
+//! bodies in transfer, then requests are refused.
 //!
 //! Owns: the current capacities of the memory cache, exchanges and bodies in transfer. The other parts have their own
 //! limits.
 //! Design: the governor compares the process's resident memory with the limit. The system reports that figure, so it
-//! includes everything, even fragmentation. Memory that the cache frees returns to the system after a few seconds;
-//! until then the cache does not shrink further for the same limit. If the limit gives way to other programs
-//! (`memory_yield`), an alarm of the kernel starts a check at once. Cost: one small file read per second, and about ten
-//! if the limit gives way.
+//! includes everything, even fragmentation and what the allocator has not given back. Freed memory returns to the
+//! system within a second; until then nothing shrinks further for the same limit. If the limit gives way to other
+//! programs (`memory_yield`), an alarm of the kernel starts a check at once. Cost: four small file reads per second,
+//! and about forty if the limit gives way.
 
 use std::{
     fs::File,
@@ -25,7 +25,10 @@ use tokio::{
 };
 
 use super::memory_yield::{ProcessMemory, YieldingLimit};
-use crate::{exchange_budget::CACHE_BYTES_MIN, exposition, machine_memory::MachineMemory, shared::ProxyState};
+use crate::{
+    cache::survivors::CacheSurvivors, exchange_budget::CACHE_BYTES_MIN, exposition, machine_memory::MachineMemory,
+    shared::ProxyState,
+};
 
 /// The state between two checks.
 #[derive(Debug, Default)]
@@ -34,6 +37,15 @@ struct Governor {
     limit: u64,
     /// The time by which freed memory has returned to the system.
     settled_at: Option<Instant>,
+}
+
+/// The memory of the parts that shrink, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ShrinkingParts {
+    /// The memory cache.
+    cache: u64,
+    /// Bodies in transfer.
+    bodies: u64,
 }
 
 /// The figures of one check, in bytes.
@@ -45,13 +57,13 @@ struct MemoryLook {
     limit: u64,
     /// The bytes in the memory cache.
     cached: u64,
-    /// The memory cache's current capacity.
-    capacity: u64,
-    /// The memory cache's largest capacity.
-    capacity_max: u64,
+    /// The current limits.
+    present: ShrinkingParts,
+    /// The highest limits.
+    most: ShrinkingParts,
 }
 
-/// Adjusts the capacity of the memory cache once a second, and when memory is short, if the process has a memory limit.
+/// Adjusts the memory of the parts that shrink, regularly and when memory is short, if the process has a memory limit.
 pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     let Some(limit_max) = shared.config.memory_bytes else { return };
     let source = shared.config.memory_yields.as_ref();
@@ -60,7 +72,7 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     let _alarms = source.map(|source| watch_alarms(source, &alarm));
     let mut governor = Governor::default();
     let mut yielding = YieldingLimit::new(limit_max);
-    let mut interval = time::interval(if source.is_some() { YIELDING_INTERVAL } else { INTERVAL });
+    let mut interval = time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -74,17 +86,23 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
         let limit = source
             .map_or(limit_max, |source| yielding.next_limit(source.levels(), ProcessMemory { resident, cached }, now));
         adopt_limit(&shared, limit, limit_max);
-        shared.cache.places.set_excess_bytes(resident.saturating_sub(limit));
-        let capacity_max = shared.config.hot_bytes.min(shared.cache.places.cache_bytes_max());
-        let look = MemoryLook { now, resident, limit, cached, capacity: hot.capacity_bytes(), capacity_max };
-        let capacity = governor.next_capacity(&look);
-        if capacity != look.capacity {
-            hot.set_capacity_bytes(capacity);
+        let CacheSurvivors { places, bodies, .. } = &*shared.cache.survivors;
+        places.set_excess_bytes(resident.saturating_sub(limit));
+        let window_bytes = shared.config.window_bytes();
+        let most = ShrinkingParts {
+            cache: shared.config.hot_bytes.min(places.cache_bytes_max()),
+            bodies: share_of(window_bytes, limit, limit_max).max(BODIES_BYTES_MIN.min(window_bytes)),
+        };
+        let present = ShrinkingParts { cache: hot.capacity_bytes(), bodies: bodies.max_bytes() };
+        let next = governor.next_parts(&MemoryLook { now, resident, limit, cached, present, most });
+        if next.cache != present.cache {
+            hot.set_capacity_bytes(next.cache);
         }
+        bodies.set_max_bytes(next.bodies);
     }
 }
 
-/// Publishes the limit, and sets the shares of exchanges and of bodies in flight.
+/// Publishes the limit, and sets the share of exchanges.
 fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     let before = shared.counts.memory_bytes.swap(limit, Relaxed);
     if limit == before {
@@ -95,8 +113,6 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
         shared.counts.memory_yields.fetch_add(1, Relaxed);
         tracing::info!(bytes = limit, before, "memory is short: the memory limit of this process falls");
     }
-    let bodies = share_of(shared.config.window_bytes(), limit, limit_max);
-    shared.cache.bodies.set_max_bytes(bodies.max(BODIES_BYTES_MIN.min(shared.config.window_bytes())));
     shared.cache.places.set_max_bytes(share_of(shared.config.exchange_bytes(), limit, limit_max));
 }
 
@@ -137,31 +153,39 @@ async fn watch_alarm(file: AsyncFd<File>, alarm: Arc<Notify>) {
 }
 
 impl Governor {
-    /// Returns the capacity of the memory cache until the next check.
-    fn next_capacity(&mut self, look: &MemoryLook) -> u64 {
-        let MemoryLook { now, resident, limit, cached, capacity, capacity_max } = *look;
+    /// Returns the memory of the parts until the next check. The memory cache shrinks before the bodies in transfer,
+    /// because they are what the program works on.
+    fn next_parts(&mut self, look: &MemoryLook) -> ShrinkingParts {
+        let MemoryLook { now, resident, limit, cached, present, most } = *look;
         let has_fallen = limit < self.limit;
         self.limit = limit;
+        let bodies = present.bodies.min(most.bodies);
         if resident <= limit {
-            return capacity.saturating_add((limit - resident) / GROWTH_SHARE).min(capacity_max);
+            let growth = (limit - resident) / GROWTH_SHARE;
+            return ShrinkingParts {
+                cache: present.cache.saturating_add(growth).min(most.cache),
+                bodies: bodies.saturating_add(growth).min(most.bodies),
+            };
         }
         if !has_fallen && self.settled_at.is_some_and(|at| now < at) {
-            return capacity;
+            return ShrinkingParts { bodies, ..present };
         }
         self.settled_at = Some(now + SETTLING);
-        cached.min(capacity).saturating_sub(resident - limit).max(CACHE_BYTES_MIN).min(capacity_max)
+        let excess = resident - limit;
+        let cached = cached.min(present.cache);
+        let cache = cached.saturating_sub(excess).max(CACHE_BYTES_MIN).min(most.cache);
+        let left = excess.saturating_sub(cached.saturating_sub(cache));
+        ShrinkingParts { cache, bodies: bodies.saturating_sub(left).max(BODIES_BYTES_MIN).min(most.bodies) }
     }
 }
 
-const INTERVAL: Duration = Duration::from_secs(1);
-/// The interval between checks while memory may be given back. Without swap, little time passes between a shortage and
-/// the end of the process, so a fast decline must be noticed early.
-const YIELDING_INTERVAL: Duration = Duration::from_millis(250);
+/// The interval between checks. Memory grows by megabytes within it when many clients arrive at once.
+const INTERVAL: Duration = Duration::from_millis(250);
 /// Shortest time between two alarms of one file.
 const ALARM_PAUSE: Duration = Duration::from_millis(100);
 /// The time until freed memory has returned to the system.
-const SETTLING: Duration = Duration::from_secs(3);
-/// Divisor of the free memory that gives the growth of the memory cache per check.
+const SETTLING: Duration = Duration::from_secs(1);
+/// Divisor of the free memory that gives the growth of each part per check.
 const GROWTH_SHARE: u64 = 8;
 /// Smallest room for bodies in transfer, in bytes.
 const BODIES_BYTES_MIN: u64 = 2 << 20;
@@ -172,32 +196,50 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn look(resident: u64, cached: u64, capacity: u64) -> MemoryLook {
-        let [resident, cached, capacity] = [resident, cached, capacity].map(|mib| mib * MIB);
-        MemoryLook { now: Instant::now(), resident, limit: 64 * MIB, cached, capacity, capacity_max: 32 * MIB }
+    const MOST: ShrinkingParts = ShrinkingParts { cache: 32 * MIB, bodies: 8 * MIB };
+
+    fn look(resident: u64, cached: u64, present: ShrinkingParts) -> MemoryLook {
+        let [resident, cached] = [resident, cached].map(|mib| mib * MIB);
+        MemoryLook { now: Instant::now(), resident, limit: 64 * MIB, cached, present, most: MOST }
+    }
+
+    fn parts(cache: u64, bodies: u64) -> ShrinkingParts {
+        ShrinkingParts { cache: cache * MIB, bodies: bodies * MIB }
     }
 
     #[test]
     fn memory_cache_gives_way_by_what_is_too_much_and_then_waits_until_that_is_free() {
         let mut governor = Governor::default();
-        let first = look(74, 30, 32);
-        assert_eq!(governor.next_capacity(&first), 20 * MIB);
-        let later = |time| MemoryLook { now: first.now + time, ..look(72, 20, 20) };
-        assert_eq!(governor.next_capacity(&later(SETTLING / 2)), 20 * MIB);
+        let first = look(74, 30, MOST);
+        assert_eq!(governor.next_parts(&first), parts(20, 8));
+        let later = |time| MemoryLook { now: first.now + time, ..look(72, 20, parts(20, 8)) };
+        assert_eq!(governor.next_parts(&later(SETTLING / 2)), parts(20, 8));
         let lower = MemoryLook { limit: 62 * MIB, ..later(SETTLING / 2) };
-        assert_eq!(governor.next_capacity(&lower), 10 * MIB, "a limit that has fallen counts at once");
+        assert_eq!(governor.next_parts(&lower), parts(10, 8), "a limit that has fallen counts at once");
         let mut governor = Governor { settled_at: Some(first.now + SETTLING), ..Governor::default() };
-        assert_eq!(governor.next_capacity(&later(SETTLING)), 12 * MIB);
+        assert_eq!(governor.next_parts(&later(SETTLING)), parts(12, 8));
     }
 
     #[test]
-    fn memory_cache_keeps_the_least_and_grows_back_to_what_it_was_given() {
+    fn bodies_in_transfer_give_way_by_what_the_memory_cache_does_not_have() {
+        let next = |resident| Governor::default().next_parts(&look(resident, 4, parts(10, 8)));
+        assert_eq!(next(66), parts(2, 8));
+        assert_eq!(next(70), parts(1, 5), "3 of 6 are in the memory cache");
+        assert_eq!(next(100), parts(1, BODIES_BYTES_MIN / MIB));
+        let fallen = ShrinkingParts { bodies: 6 * MIB, ..MOST };
+        let look = MemoryLook { most: fallen, ..look(60, 4, parts(10, 8)) };
+        assert_eq!(Governor::default().next_parts(&look).bodies, 6 * MIB, "the highest limit has fallen");
+    }
+
+    #[test]
+    fn parts_keep_the_least_and_grow_back_to_what_they_were_given() {
         let mut governor = Governor::default();
-        assert_eq!(governor.next_capacity(&look(200, 30, 32)), CACHE_BYTES_MIN);
-        let mut capacity = 1;
+        let mut present = governor.next_parts(&look(200, 30, MOST));
+        assert_eq!(present, ShrinkingParts { cache: CACHE_BYTES_MIN, bodies: BODIES_BYTES_MIN });
         for _ in 0..20 {
-            capacity = governor.next_capacity(&look(24 + capacity, capacity, capacity)) / MIB;
+            let resident = 24 + present.cache / MIB;
+            present = governor.next_parts(&look(resident, present.cache / MIB, present));
         }
-        assert_eq!(capacity, 32);
+        assert_eq!(present, MOST);
     }
 }
