@@ -7,6 +7,9 @@
 //! group of keys. A change of one key keeps values of its group that are being read from entering memory, which costs
 //! no more than a copy. The replacement policy (Clock-PRO with ghosts, from the library) resists scans.
 
+mod admission;
+
+use admission::{MemoryAdmission, MemoryUse};
 use larder_device::IgnorePoison;
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, sync::Cache};
 use std::{
@@ -58,6 +61,7 @@ pub trait Weigh {
 pub struct MemoryCache<V> {
     cache: Option<Cache<Box<[u8]>, V, ByteWeights<V>>>,
     weight_bytes_max: AtomicU64,
+    admission: MemoryAdmission,
     /// Number of removals and replacements so far.
     change_count: AtomicU64,
     hasher: DefaultHashBuilder,
@@ -94,6 +98,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         Self {
             cache: options.map(|options| Cache::with_options(options, weights, Default::default(), Default::default())),
             weight_bytes_max: AtomicU64::new(capacity_bytes / VALUE_SHARE),
+            admission: MemoryAdmission::new(capacity_bytes),
             change_count: AtomicU64::new(0),
             hasher: DefaultHashBuilder::default(),
             groups: (0..GROUP_COUNT).map(|_| Mutex::new(0)).collect(),
@@ -122,6 +127,17 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     /// Returns whether a value of `len_bytes` is small enough to be kept.
     pub fn can_keep(&self, len_bytes: u64) -> bool {
         self.cache.is_some() && len_bytes <= self.weight_bytes_max.load(Relaxed)
+    }
+
+    /// Returns whether a requested value of `len_bytes` that the store has should be kept: it is small enough, and
+    /// there is room, or more requests are likely. Ask once for each request, before the value is copied for memory.
+    pub fn admits(&self, key: &[u8], len_bytes: u64) -> bool {
+        let Some(cache) = self.cache.as_ref().filter(|_| self.can_keep(len_bytes)) else { return false };
+        let memory = || MemoryUse {
+            value_count: cache.len() as u64,
+            has_room: cache.weight() < cache.capacity() / FULL_SHARE * (FULL_SHARE - 1),
+        };
+        self.admission.admits(self.hasher.hash_one(key), memory)
     }
 
     /// Returns the current moment.
@@ -272,6 +288,8 @@ const HOT_SHARE: f64 = 0.97;
 const HOT_SHARE_BESIDE_UNREQUESTED: f64 = 0.8;
 /// The largest value is the capacity divided by this.
 const VALUE_SHARE: u64 = 32;
+/// A cache with less than this share (1/n) of its capacity free counts as full.
+const FULL_SHARE: u64 = 8;
 /// Assumed size of a value, from which the initial size of the tables is computed. They grow as needed.
 const USUAL_VALUE_BYTES: u64 = 16 << 10;
 const VALUE_COUNT_MIN: usize = 64;

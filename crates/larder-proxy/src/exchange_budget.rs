@@ -86,6 +86,11 @@ impl ExchangeBudget {
         self.held_bytes.load(Relaxed)
     }
 
+    /// Returns whether there are so many places that their responses must not keep buffers longer than their bodies.
+    pub(crate) fn are_many(&self) -> bool {
+        self.held_bytes() > self.places_bytes_max() / SIXTEENTHS
+    }
+
     /// Returns the limit of the reserved bytes.
     fn places_bytes_max(&self) -> u64 {
         self.max_bytes.load(Relaxed).saturating_sub(CACHE_BYTES_MIN)
@@ -273,9 +278,9 @@ mod tests {
         assert_eq!(places.len() as u64, share / PlaceUse::Exchange.bytes());
         places.pop();
         assert!(budget.begin_exchange(60 << 10).is_none(), "a long head counts");
-        assert!(budget.begin_exchange(0).is_some());
+        assert!(budget.begin_exchange(0).is_some() && budget.are_many());
         drop(places);
-        assert_eq!(budget.held_bytes(), 0);
+        assert!(budget.held_bytes() == 0 && !budget.are_many());
     }
 
     #[test]

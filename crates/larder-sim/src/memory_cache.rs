@@ -26,11 +26,11 @@ impl MemoryCacheSimulation {
         Self { cache: MemoryCache::new(size_bytes) }
     }
 
-    /// Requests an object, which is kept after a miss. Returns whether it was a hit.
+    /// Requests an object, which is kept after a miss if the cache admits it. Returns whether it was a hit.
     pub(crate) fn request(&self, key: u64, size_bytes: u64) -> bool {
         let key = key.to_le_bytes();
         let is_hit = self.cache.get(&key).is_some();
-        if !is_hit {
+        if !is_hit && self.cache.admits(&key, size_bytes) {
             self.cache.insert(&key, ValueOfLength(size_bytes), self.cache.moment());
         }
         is_hit

@@ -39,7 +39,7 @@ impl Cache {
             let lifetime = head.lifetime;
             let body = match head.chunks {
                 Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(&self.parts.store, key, id, len_bytes))),
-                None if self.parts.memory.can_keep(len_bytes) => {
+                None if self.parts.memory.admits(key, len_bytes) => {
                     let Some(bytes) = reader.read(0..len_bytes).await? else { continue };
                     self.parts.memory.insert(key, MemoryValue::new(head, bytes.clone()), moment);
                     ValueBody::Memory(bytes)

@@ -1,6 +1,7 @@
 //! Tests of the memory cache.
 
 use super::*;
+use larder_device::SplitMix64;
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
@@ -119,4 +120,49 @@ fn unrequested_value_replaces_none_that_is_present() {
     memory.insert_unrequested(b"a", Weight(1), before);
     memory.insert_unrequested(b"a", Weight(1), memory.moment());
     assert_eq!(memory.get(b"a"), Some(Weight(2)));
+}
+
+/// Hits and insertions of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct TraceCounts {
+    hits: u64,
+    insertions: u64,
+}
+
+/// Requests keys whose values the store has. Inserts every value that was not in memory, or only the admitted ones.
+fn request_all(keys: impl Iterator<Item = u64>, has_admission: bool) -> TraceCounts {
+    let memory = MemoryCache::new(4 << 20);
+    let mut counts = TraceCounts::default();
+    for key in keys {
+        let key = key.to_le_bytes();
+        let moment = memory.moment();
+        if memory.get(&key).is_some() {
+            counts.hits += 1;
+        } else if !has_admission || memory.admits(&key, 4000) {
+            counts.insertions += 1;
+            memory.insert(&key, Weight(4000), moment);
+        }
+    }
+    counts
+}
+
+#[test]
+fn admission_saves_most_insertions_where_few_values_are_popular() {
+    let mut random = SplitMix64::new(7);
+    // The logarithm of a key is equally distributed, which is Zipf's law.
+    let keys: Vec<u64> = (0..200_000).map(|_| 100_000_f64.powf(random.share()) as u64).collect();
+    let all = request_all(keys.iter().copied(), false);
+    let admitted = request_all(keys.iter().copied(), true);
+    assert!(admitted.hits >= all.hits, "{admitted:?} {all:?}");
+    assert!(admitted.insertions * 4 <= all.insertions, "{admitted:?} {all:?}");
+}
+
+#[test]
+fn admission_costs_few_hits_where_each_value_is_popular_for_a_short_time() {
+    // Each key is requested three times, a few requests apart.
+    let keys = || (0..50_000_u64).flat_map(|number| [number, number.saturating_sub(5), number.saturating_sub(11)]);
+    let all = request_all(keys(), false);
+    let admitted = request_all(keys(), true);
+    assert!(all.hits > 95_000, "{all:?}");
+    assert!(admitted.hits >= all.hits / 100 * 97, "{admitted:?} {all:?}");
 }

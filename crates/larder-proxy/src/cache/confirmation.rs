@@ -50,7 +50,8 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
             // The response was removed meanwhile, and its body must not return.
             let Some(commit) = work.begin_commit(cache).await else { return };
-            let entry = Arc::new(before.entry.with_head(head.detached()));
+            let entry = before.entry.with_head(head.detached());
+            let entry = Arc::new(if before.from_memory { entry } else { entry.detached() });
             cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(&entry)));
             freshen(cache, &place, &entry, commit).await;
         }

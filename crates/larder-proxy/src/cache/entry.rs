@@ -67,6 +67,15 @@ impl CachedEntry {
         Self::new(head, body)
     }
 
+    /// Returns this response with a copy of its body, which shares no memory with a longer buffer.
+    pub(crate) fn detached(self) -> Self {
+        let body = match self.body {
+            EntryBody::Whole(bytes) => EntryBody::Whole(Bytes::copy_from_slice(&bytes)),
+            body @ EntryBody::Chunks { .. } => body,
+        };
+        Self { body, ..self }
+    }
+
     /// Returns this response after a soft purge: stale since `moment`, and judged by `judged_count` purges.
     pub(crate) fn stale_since(&self, moment: Timestamp, judged_count: u64) -> Self {
         let stale = self.with_head(self.head.clone().stale_since(moment));

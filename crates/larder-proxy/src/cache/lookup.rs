@@ -21,6 +21,7 @@ use crate::cache::{
     hot::HotItem,
     patience::{self, ReadPatience},
     purges::PurgeVerdict,
+    survivors::CacheSurvivors,
     tiered,
 };
 
@@ -167,16 +168,19 @@ fn still_arrives(cache: &Cache, one: &One) -> bool {
 async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     let moment = cache.shared.hot.moment();
     if let Some(one) = cache.shared.hot.get(key).and_then(One::of) {
-        return after_purges(cache, key, one, moment).map(|one| (one, true));
+        return after_purges(cache, key, one, Some(moment)).map(|one| (one, true));
     }
     let store = cache.shared.store.as_ref()?;
     let (mut head, mut body) = match read(cache, store, key).await {
         Some((reader, body)) => (reader.head(), body),
         None => tiered::find(cache, key).await?,
     };
-    let admitted = cache.shared.hot.can_keep((head.len() + body.len()) as u64);
-    if admitted {
-        // Copied to release the larger buffer, which the device reuses.
+    let CacheSurvivors { hot: memory, places, .. } = &*cache.shared.survivors;
+    let len_bytes = (head.len() + body.len()) as u64;
+    let admitted = memory.admits(key, len_bytes);
+    // Copied to release the larger buffer, which the device reuses. Only while few clients wait for their bodies, those
+    // that memory does not keep are sent from that buffer.
+    if admitted || places.are_many() && memory.can_keep(len_bytes) {
         head = Bytes::copy_from_slice(&head);
         body = Bytes::copy_from_slice(&body);
     }
@@ -184,20 +188,23 @@ async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     let one = One::of(hot.clone())?;
     // Lookups in memory do not check whether a body is still arriving, so the head of such a body is not kept there.
     if admitted && !still_arrives(cache, &one) {
-        cache.shared.hot.insert(key, hot, moment);
+        memory.insert(key, hot, moment);
     }
-    after_purges(cache, key, one, moment).map(|one| (one, false))
+    after_purges(cache, key, one, admitted.then_some(moment)).map(|one| (one, false))
 }
 
-/// Applies all purges to the item under a key. Returns `None` if it was purged. Updates the copy in memory.
-fn after_purges(cache: &Cache, key: &[u8], one: One, moment: ChangeMoment) -> Option<One> {
+/// Applies all purges to the item under a key. Returns `None` if it was purged. Updates the copy in memory, if memory
+/// keeps the item, which was read at `kept_since`.
+fn after_purges(cache: &Cache, key: &[u8], one: One, kept_since: Option<ChangeMoment>) -> Option<One> {
     let One::Response(entry) = &one else { return Some(one) };
     let judged_count = cache.shared.purges.latest();
     match cache.shared.purges.judge(entry, key) {
         PurgeVerdict::Stands => Some(one),
         PurgeVerdict::StaleSince(since) => {
             let stale = Arc::new(entry.stale_since(since, judged_count));
-            cache.shared.hot.insert(key, HotItem::Response(Arc::clone(&stale)), moment);
+            if let Some(moment) = kept_since {
+                cache.shared.hot.insert(key, HotItem::Response(Arc::clone(&stale)), moment);
+            }
             Some(One::Response(stale))
         }
         // Not put in memory: the doubt may end without a validation.
