@@ -7,6 +7,7 @@ use std::{future::poll_fn, sync::Arc, task::Poll};
 
 use http::{Method, Request, Response, StatusCode, header::HOST};
 use hyper::body::Incoming;
+use larder_wire::WireFault;
 
 use crate::{
     errors::Failure,
@@ -15,7 +16,7 @@ use crate::{
         connect::{self, NewLink},
         expectation::Expectation,
         fault::FaultReport,
-        http1::{ExchangeFault, Http1Body, head::ResponseFault},
+        http1::{ExchangeFault, Http1Body},
         origins::OriginRouter,
         parent,
         pool::{Lease, OutgoingRequest, OwnConnection, PooledConnection, SendFailure},
@@ -117,7 +118,7 @@ async fn receive(
     });
     let failure = match answered.await {
         Some(Ok(response)) => return Ok(response),
-        Some(Err(ExchangeFault::Response(ResponseFault::Framing(error)))) => {
+        Some(Err(ExchangeFault::Response(WireFault::Framing(error)))) => {
             Failure::Broken { host: origin.to_string(), why: error.to_string() }
         }
         Some(Err(ExchangeFault::RequestBody(fault))) => fault.into(),

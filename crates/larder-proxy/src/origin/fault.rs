@@ -7,9 +7,10 @@ use std::io;
 
 use hickory_resolver::net::NetError;
 use larder_http::proxy_status::ProxyError;
+use larder_wire::WireFault;
 use rustls::CertificateError;
 
-use crate::origin::http1::{ExchangeFault, head::ResponseFault};
+use crate::origin::http1::ExchangeFault;
 
 /// A fault of an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +107,7 @@ impl FaultReport {
     /// Creates the report of an exchange that brought no response.
     pub(crate) fn of_exchange(fault: &ExchangeFault) -> Self {
         let kind = match fault {
-            ExchangeFault::Response(ResponseFault::TooLarge) => ProxyError::HttpResponseHeaderSectionSize,
+            ExchangeFault::Response(WireFault::TooLarge) => ProxyError::HttpResponseHeaderSectionSize,
             ExchangeFault::Response(_) => ProxyError::HttpProtocolError,
             ExchangeFault::Closed | ExchangeFault::Socket(_) | ExchangeFault::RequestBody(_) => {
                 ProxyError::ConnectionTerminated

@@ -13,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use http::Request;
+use larder_wire::HeadLimits;
 
 use crate::{
     errors::Failure,
@@ -21,7 +22,7 @@ use crate::{
         expectation::ExpectationRefusal,
         fault::FaultReport,
         group::OriginChoice,
-        http1::{Http1Connection, SwitchedStream, head::HeadLimits},
+        http1::{Http1Connection, SwitchedStream},
         origins::OriginRouter,
         proxy_header::ClientEnds,
         request_body::RequestBody,
