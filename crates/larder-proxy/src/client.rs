@@ -10,6 +10,7 @@ pub(crate) mod held;
 pub(crate) mod http2;
 pub(crate) mod intercept;
 pub(crate) mod interim;
+pub(crate) mod opaque;
 pub(crate) mod opening;
 pub(crate) mod passwords;
 pub(crate) mod peer;

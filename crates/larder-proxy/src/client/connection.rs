@@ -52,6 +52,7 @@ use crate::{
     exchange_budget::{PlaceUse, StreamMemory},
     metrics::CountGuard,
     origin::target::Origin,
+    received_body::IncomingBody,
     request::{accounting, exchange},
     session::SessionState,
     watch::{OrderWatch, WatchOrder, WatchedConnection},
@@ -266,7 +267,7 @@ impl Service<Request<Incoming>> for RequestHandler {
             self.0.end(true);
             return ClientAnswer::Reset;
         }
-        exchange::answer(&self.0, request, fault)
+        exchange::answer(&self.0, request.map(IncomingBody::Library), fault)
     }
 }
 

@@ -10,10 +10,10 @@ use http::{
     Method, Request, Response, Version,
     header::{CONNECTION, TE, UPGRADE},
 };
-use hyper::body::{Body as _, Incoming};
+use http_body::Body as _;
 use larder_http::fields::has_token;
 
-use crate::client::response_body::ResponseBody;
+use crate::{client::response_body::ResponseBody, received_body::IncomingBody};
 
 /// The exchange that a connection holds.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl HeldExchange {
 
 impl RequestShape {
     /// Returns the shape of a request, or `None` if its exchange needs the connection's own instance of the library.
-    pub(crate) fn of(request: &Request<Incoming>) -> Option<Self> {
+    pub(crate) fn of(request: &Request<IncomingBody>) -> Option<Self> {
         let fields = request.headers();
         let is_plain = request.version() == Version::HTTP_11
             && matches!(*request.method(), Method::GET | Method::HEAD)

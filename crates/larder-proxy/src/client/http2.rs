@@ -5,10 +5,10 @@
 
 use http::{HeaderMap, HeaderValue, Request, Uri, Version, header};
 use http_body::Body as _;
-use hyper::{body::Incoming, server::conn::http2::Builder};
+use hyper::server::conn::http2::Builder;
 use hyper_util::rt::TokioExecutor;
 
-use crate::config::Limits;
+use crate::{config::Limits, received_body::IncomingBody};
 
 /// Creates an HTTP/2 server with these limits.
 pub(crate) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
@@ -38,7 +38,7 @@ pub(crate) fn join_cookies(fields: &mut HeaderMap) {
 }
 
 /// Marks a body of unknown length as present, as HTTP/1.1 would.
-pub(crate) fn frame_body(request: &mut Request<Incoming>) {
+pub(crate) fn frame_body(request: &mut Request<IncomingBody>) {
     if !request.body().is_end_stream() && !request.headers().contains_key(header::CONTENT_LENGTH) {
         request.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }

@@ -23,7 +23,7 @@ use crate::{
         request_body::{BodyFate, BodyFault, RequestBody},
         target::Origin,
     },
-    received_body::ReceivedBody,
+    received_body::{IncomingBody, ReceivedBody},
     watch::WatchOrder,
 };
 
@@ -132,7 +132,7 @@ async fn receive(
 fn received(response: Response<Incoming>, is_head: bool) -> Response<ArrivingBody> {
     let (head, body) = response.into_parts();
     let has_content = !is_head && !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let body = ReceivedBody::new(body, (head.version, &head.headers), has_content);
+    let body = ReceivedBody::new(IncomingBody::Library(body), (head.version, &head.headers), has_content);
     Response::from_parts(head, ArrivingBody::Http2(body))
 }
 

@@ -6,7 +6,6 @@
 use std::{sync::Arc, time::Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
-use hyper::body::Incoming;
 use larder_http::fields::media_type;
 
 use crate::{
@@ -25,6 +24,7 @@ use crate::{
     origin::target::{host_of, path_of},
     outcome::Outcome,
     popular::PopularitySubject,
+    received_body::IncomingBody,
     request::served::ServedResponse,
     siblings::PeerRequest,
     worker::Worker,
@@ -82,7 +82,7 @@ pub(super) fn finish_health_check(client: &Arc<Client>, response: Response<Respo
 }
 
 /// Returns the pacer for a response, if a delay rule applies to this client and origin.
-fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<Pacer> {
+fn pacer_of(client: &Client, worker: &Worker, request: &Request<IncomingBody>) -> Option<Pacer> {
     let delays = &worker.shared.delays;
     if delays.is_empty() {
         return None;
@@ -98,7 +98,7 @@ fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Op
 pub(super) fn name_of<'a>(
     client: &Client,
     worker: &'a Worker,
-    request: &'a Request<Incoming>,
+    request: &'a Request<IncomingBody>,
 ) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
     if let Some(peer) = PeerRequest::of(request) {
         return Some(peer.name());
@@ -124,7 +124,12 @@ pub(super) struct RequestStart {
 }
 
 impl RequestStart {
-    pub(super) fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, met: RequestNote) -> Self {
+    pub(super) fn new(
+        client: &Client,
+        worker: &Arc<Worker>,
+        request: &Request<IncomingBody>,
+        met: RequestNote,
+    ) -> Self {
         Self {
             met,
             line: LineStart::new(client, worker, request, met.started),

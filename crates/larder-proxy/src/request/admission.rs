@@ -11,7 +11,6 @@ use http::{
     header::{self, HOST},
     uri::{PathAndQuery, Scheme},
 };
-use hyper::body::Incoming;
 use larder_http::{
     Ruling,
     cache_control::RequestDirectives,
@@ -38,6 +37,7 @@ use crate::{
         target::{Origin, path_of},
         uplink::UplinkState,
     },
+    received_body::IncomingBody,
     request::gate::AboutServer,
     routes::Destination,
     shared::ProxyState,
@@ -52,7 +52,7 @@ use crate::{
 pub(crate) async fn admit(
     client: &Arc<Client>,
     worker: &Worker,
-    request: &mut Request<Incoming>,
+    request: &mut Request<IncomingBody>,
     key: Option<Vec<u8>>,
 ) -> Result<Arc<RequestHead>, Failure> {
     check_client(client, worker, request)?;

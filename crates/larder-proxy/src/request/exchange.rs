@@ -7,7 +7,7 @@
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
 use http::{HeaderValue, Method, Request, Response, Version, header};
-use hyper::body::{Body as _, Incoming};
+use http_body::Body as _;
 use larder_http::{cache_status::Forward, coding::CodingWish, invalidate};
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
         answer::{ClientAnswer, HeldAnswer},
         held::{HeldExchange, RequestShape, ResponseFuture},
         http2,
+        opaque::PendingOpaque,
         peer::Client,
         raw_head::HeadFault,
         response_body::ResponseBody,
@@ -31,7 +32,7 @@ use crate::{
     outcome::Outcome,
     popular::PopularitySubject,
     readiness::Readiness,
-    received_body::ReceivedBody,
+    received_body::{IncomingBody, ReceivedBody},
     request::{
         accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
         admission, build_cache, change, encode, final_recipient, gate, intercept, memory, nodes, pac,
@@ -48,7 +49,11 @@ use crate::{
 };
 
 /// Answers a request. `fault` is the fault in its octets, if any.
-pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault: Option<HeadFault>) -> ClientAnswer {
+pub(crate) fn answer(
+    client: &Arc<Client>,
+    mut request: Request<IncomingBody>,
+    fault: Option<HeadFault>,
+) -> ClientAnswer {
     let started = Instant::now();
     let fault = if client.is_http2() {
         http2::join_cookies(request.headers_mut());
@@ -88,7 +93,7 @@ fn enter(
     client: &Arc<Client>,
     worker: &Worker,
     fault: Option<HeadFault>,
-    request: &mut Request<Incoming>,
+    request: &mut Request<IncomingBody>,
 ) -> Result<Entrance, Failure> {
     let is_health_check = nodes::is_health_check(client, worker, request);
     nodes::note_sibling(client, worker, request)?;
@@ -120,7 +125,7 @@ struct ExchangeStart {
 fn exchange(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    mut request: Request<Incoming>,
+    mut request: Request<IncomingBody>,
     start: ExchangeStart,
 ) -> ClientAnswer {
     let ExchangeStart { started, wish } = start;
@@ -155,7 +160,7 @@ async fn send_purges(
     client: Arc<Client>,
     worker: Arc<Worker>,
     link: Arc<FleetLink>,
-    request: Request<Incoming>,
+    request: Request<IncomingBody>,
 ) -> Response<ResponseBody> {
     let mut ending = ExchangeEnd { client, is_answered: false };
     let (parts, _) = request.into_parts();
@@ -167,7 +172,7 @@ async fn send_purges(
 /// Returns the subject under which a request is counted as popular.
 fn subject_of(
     worker: &Worker,
-    request: &Request<Incoming>,
+    request: &Request<IncomingBody>,
     name: Option<(&str, &str, OriginMark<'_>)>,
 ) -> Option<PopularitySubject> {
     let WorkerMetrics { popular, sites, .. } = &*worker.metrics;
@@ -185,7 +190,7 @@ fn subject_of(
 ///
 /// # Errors
 /// The path leads out of the build cache or the mirror.
-fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> Result<(), Failure> {
+fn divert(client: &Client, worker: &Worker, request: &mut Request<IncomingBody>) -> Result<(), Failure> {
     let shared = &worker.shared;
     let version = request.version();
     let host = request.headers().get(header::HOST).cloned();
@@ -201,7 +206,7 @@ fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> 
 }
 
 /// Returns the worker configured for the site of a request.
-fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<Incoming>) -> &'a Arc<Worker> {
+fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<IncomingBody>) -> &'a Arc<Worker> {
     let routes = &worker.shared.routes;
     if routes.has_manners() {
         let named = name_of(client, worker, request);
@@ -213,7 +218,12 @@ fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<In
 }
 
 /// Refuses a request before it is looked up.
-fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming>, failure: &Failure) -> ClientAnswer {
+fn refuse(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    request: &Request<IncomingBody>,
+    failure: &Failure,
+) -> ClientAnswer {
     let served = ServedResponse::failure(&worker.shared.marks, failure, RefusalForm::for_request(request));
     let met = RequestNote { started: Instant::now(), subject: None };
     ClientAnswer::Ready(Some(finish(client, RequestStart::of_refused(client, worker, request, met), served)))
@@ -222,7 +232,7 @@ fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming
 /// Answers a request that memory alone cannot answer.
 async fn run(
     mut begun: PendingExchange,
-    request: Box<Request<Incoming>>,
+    request: Box<Request<IncomingBody>>,
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
     let response = respond(&mut begun, request, wish).await;
@@ -233,7 +243,7 @@ async fn run(
 
 async fn respond(
     begun: &mut PendingExchange,
-    request: Box<Request<Incoming>>,
+    request: Box<Request<IncomingBody>>,
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
     let place = begun.place.take();
@@ -255,7 +265,7 @@ async fn respond(
 /// Answers a request that is neither for a tunnel nor for this proxy itself.
 async fn run_request(
     begun: &mut PendingExchange,
-    request: Box<Request<Incoming>>,
+    request: Box<Request<IncomingBody>>,
     wish: Option<CodingWish>,
     mut start: RequestStart,
 ) -> Response<ResponseBody> {
@@ -338,7 +348,7 @@ fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
 async fn serve_request(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    mut request: Box<Request<Incoming>>,
+    mut request: Box<Request<IncomingBody>>,
     key: Option<Vec<u8>>,
 ) -> Result<ServedResponse, Failure> {
     let asked = admission::admit(client, worker, &mut request, key).await?;
@@ -403,13 +413,13 @@ async fn serve_cached(
 async fn run_upgrade(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    mut request: Request<Incoming>,
+    mut request: Request<IncomingBody>,
     mut start: RequestStart,
 ) -> Response<ResponseBody> {
     let answered = async {
         let asked = admission::admit(client, worker, &mut request, None).await?;
         asked.check_line()?;
-        let reply = upgrade::ask(worker, &asked, hyper::upgrade::on(&mut request)).await?;
+        let reply = upgrade::ask(worker, &asked, PendingOpaque::of(&mut request)).await?;
         Ok((reply, asked.origin.host.clone()))
     };
     match answered.await {
@@ -432,7 +442,7 @@ async fn run_upgrade(
 async fn run_tunnel(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    request: Request<Incoming>,
+    mut request: Request<IncomingBody>,
     start: RequestStart,
 ) -> Response<ResponseBody> {
     let opened = async {
@@ -460,7 +470,7 @@ async fn run_tunnel(
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
             let peer = client.named_peer(&request);
-            let client_side = hyper::upgrade::on(request);
+            let client_side = PendingOpaque::of(&mut request);
             match leads_to {
                 Ok(target) => {
                     client.count(Outcome::Tunnel);

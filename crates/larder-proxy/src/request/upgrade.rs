@@ -10,20 +10,18 @@ use http::{
     HeaderValue, Request, Response, StatusCode, Version,
     header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_VERSION, UPGRADE},
 };
-use hyper::{
-    body::{Body as _, Incoming},
-    upgrade::OnUpgrade,
-};
+use http_body::Body as _;
 use larder_http::{CacheStatus, cache_status::Forward, fields::asks_to_switch};
 
 use crate::{
     asked::{RequestEdits, RequestHead},
-    client::response_body::ResponseBody,
+    client::{opaque::PendingOpaque, response_body::ResponseBody},
     errors::Failure,
     origin::{
         ask::{SwitchedOrigin, UpgradeAnswer},
         http1::SwitchedStream,
     },
+    received_body::IncomingBody,
     request::{
         pass::{self, PassedResponse},
         served::ServedResponse,
@@ -44,14 +42,14 @@ pub(crate) enum UpgradeReply {
 /// Both sides of a connection that has switched protocols.
 pub(crate) struct SwitchedConnection {
     pub(crate) response: Response<ResponseBody>,
-    pub(crate) client_side: OnUpgrade,
+    pub(crate) client_side: PendingOpaque,
     pub(crate) origin_side: SwitchedStream,
     /// The deadline of the connection to the origin.
     pub(crate) watched: Arc<WatchedConnection>,
 }
 
 /// Returns whether a request asks to switch to a protocol that the proxy forwards.
-pub(crate) fn is_asked(request: &Request<Incoming>) -> bool {
+pub(crate) fn is_asked(request: &Request<IncomingBody>) -> bool {
     request.version() == Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
 }
 
@@ -70,7 +68,7 @@ fn asks_unknown_version(asked: &RequestHead) -> bool {
 pub(crate) async fn ask(
     worker: &Arc<Worker>,
     asked: &RequestHead,
-    client_side: OnUpgrade,
+    client_side: PendingOpaque,
 ) -> Result<UpgradeReply, Failure> {
     if asks_unknown_version(asked) {
         return Err(Failure::WebSocketVersion);
