@@ -399,7 +399,7 @@ pub enum AccessLogTarget {
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_BYTES_MIN: u64 = 8 << 20;
 const WORKER_COUNT_MAX: usize = 1024;
-/// The smallest buffer that the HTTP library accepts.
+/// The smallest limit on a head. Usual heads are shorter.
 const HEADER_BYTES_MIN: usize = 8 << 10;
 const HEADER_BYTES_MAX: usize = 1 << 20;
 

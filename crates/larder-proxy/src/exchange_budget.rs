@@ -237,7 +237,7 @@ impl PlaceUse {
             Self::Http2 => 20 << 10,
             // The state of both connections, and a little of a body that arrived with its head.
             Self::Exchange => (12 << 10) + SCARCE_HEAD_READ_BYTES as u64,
-            // The HTTP library's two buffers, and the least share of a body.
+            // What the client has not taken, and the least share of a body.
             Self::Streaming => 26 << 10,
             // The window has the least share of a body, and one piece more.
             Self::Fetch => 32 << 10,

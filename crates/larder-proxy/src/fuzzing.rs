@@ -34,6 +34,7 @@ use crate::{
 };
 
 mod parsers;
+mod requests;
 
 pub use parsers::{PARSERS, ParserTarget, parse};
 

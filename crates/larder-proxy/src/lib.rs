@@ -20,6 +20,7 @@
 mod access_log;
 mod admin;
 mod admin_tokens;
+mod arrivals;
 mod asked;
 mod authority;
 mod body_budget;

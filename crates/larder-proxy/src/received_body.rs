@@ -1,9 +1,8 @@
 //! A body that is received: of a client's request, or of an origin's response over HTTP/2.
 //!
 //! Owns: the judgment whether the body is complete. Invariant: the end is reported only for a complete body, and an
-//! error for any other. Over HTTP/2 only END_STREAM ends a body. Over HTTP/1 the HTTP library reports an error unless
-//! it has received the last chunk, the whole length or, in a response that announces neither, the end of the
-//! connection.
+//! error for any other. Over HTTP/2 only END_STREAM ends a body. Over HTTP/1.1 only its last chunk or the whole length
+//! does.
 
 use std::{
     fmt,
@@ -17,9 +16,14 @@ use http::{HeaderMap, Request, Version, header::CONTENT_LENGTH};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
+use larder_wire::WireFault;
+
+use crate::client::http1::Http1Body;
 
 /// A body as it arrives on a connection.
 pub(crate) enum IncomingBody {
+    /// From a connection of HTTP/1.1.
+    Http1(Http1Body),
     /// Read by hyper.
     Library(Incoming),
     /// From a stream of HTTP/2.
@@ -44,6 +48,9 @@ pub(crate) struct ReceivedBody {
 /// Why a body does not arrive whole.
 #[derive(Debug)]
 pub(crate) enum ReceiveFault {
+    Wire(WireFault),
+    /// The connection ended.
+    Closed,
     Library(hyper::Error),
     Http2(h2::Error),
     Incomplete(IncompleteBody),
@@ -84,6 +91,7 @@ impl Body for IncomingBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ReceiveFault>>> {
         match &mut *self {
+            Self::Http1(body) => body.poll_frame(context),
             Self::Library(incoming) => Pin::new(incoming).poll_frame(context).map_err(ReceiveFault::Library),
             Self::Http2(body) => body.poll_frame(context).map_err(ReceiveFault::Http2),
         }
@@ -91,6 +99,7 @@ impl Body for IncomingBody {
 
     fn is_end_stream(&self) -> bool {
         match self {
+            Self::Http1(body) => body.is_end_stream(),
             Self::Library(incoming) => incoming.is_end_stream(),
             Self::Http2(body) => body.stream.is_end_stream(),
         }
@@ -99,6 +108,7 @@ impl Body for IncomingBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Library(incoming) => incoming.size_hint(),
+            Self::Http1(body) => body.left().map_or_else(SizeHint::new, SizeHint::with_exact),
             Self::Http2(body) => body.left.map_or_else(SizeHint::new, SizeHint::with_exact),
         }
     }
@@ -151,6 +161,8 @@ impl ReceivedBody {
 impl fmt::Display for ReceiveFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Wire(fault) => fault.fmt(f),
+            Self::Closed => f.write_str("the connection ended inside it"),
             Self::Library(error) => error.fmt(f),
             Self::Http2(error) => error.fmt(f),
             Self::Incomplete(incomplete) => incomplete.fmt(f),

@@ -139,6 +139,12 @@ impl BodyDecoder {
         }
     }
 
+    /// Returns whether the body has ended, and its trailers, if it has any, were taken.
+    pub fn is_exhausted(&self) -> bool {
+        let has_trailers = matches!(self, Self::Chunked(chunks) if !chunks.trailers.is_empty());
+        self.has_ended() && !has_trailers
+    }
+
     /// Returns the meter of a body of which nothing was decoded yet.
     pub fn meter(&self) -> BodyMeter {
         BodyMeter::http1(match self {
@@ -433,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn body_of_a_request_ends_where_its_last_chunk_says_however_it_arrives() {
+    fn body_ends_where_its_last_chunk_says_however_it_arrives() {
         assert_eq!(after("5\r\nhello\r\n0\r\n\r\nGET"), Ok(Some("GET".into())));
         assert_eq!(after("1;a=\"b;c\" ;d\r\n\n\r\n00\r\nX: 1\r\nY: 2\r\n\r\n"), Ok(Some(String::new())));
         assert_eq!(after("1; a = b;c=\"\\\"\"\r\n\n\r\n0;x\r\n\r\n"), Ok(Some(String::new())));
@@ -441,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_requests_that_can_be_read_in_two_ways_are_faulty() {
+    fn bodies_that_can_be_read_in_two_ways_are_faulty() {
         for text in [
             "5 \r\nhello",
             " 5\r\nhello",

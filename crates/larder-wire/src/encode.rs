@@ -115,17 +115,24 @@ impl Outgoing {
         [IoSlice::new(&self.frame[self.sent_len..]), IoSlice::new(&self.piece)]
     }
 
-    /// Notes that this many of the octets have left.
-    pub fn advance(&mut self, sent: usize) {
+    /// Returns whether a part of the frame has left.
+    pub fn is_partly_sent(&self) -> bool {
+        self.sent_len > 0
+    }
+
+    /// Notes that this many of the octets have left. Returns the frame once all of it has, to be used again.
+    pub fn advance(&mut self, sent: usize) -> Vec<u8> {
         let of_frame = sent.min(self.frame.len() - self.sent_len);
         self.sent_len += of_frame;
         self.piece.advance(sent - of_frame);
-        if self.sent_len == self.frame.len() {
-            (self.frame, self.sent_len) = (Vec::new(), 0);
-        }
         if self.piece.is_empty() {
             self.piece = Bytes::new();
         }
+        if self.sent_len < self.frame.len() {
+            return Vec::new();
+        }
+        self.sent_len = 0;
+        std::mem::take(&mut self.frame)
     }
 }
 

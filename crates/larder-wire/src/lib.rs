@@ -19,4 +19,4 @@ pub use encode::{
 };
 pub use fault::WireFault;
 pub use head::{HeadLimits, ResponseHead, parse_response};
-pub use request::{RefusedHead, RequestHead, parse_request, skip_empty_lines};
+pub use request::{RefusedHead, RequestHead, empty_lines_len, parse_request};

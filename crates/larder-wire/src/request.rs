@@ -8,7 +8,7 @@
 //! Invariant: a head that passes has one framing in every interpretation of the RFC. A refusal keeps as much of the head
 //! as was understood, so that it can be logged. Cost: one search for line ends, and one copy of the head.
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use http::{
     HeaderMap, Method, Uri, Version,
     header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING},
@@ -73,14 +73,12 @@ impl RequestHead {
     }
 }
 
-/// Removes the empty lines that may stand before a request (RFC 9112 2.2).
-pub fn skip_empty_lines(received: &mut Bytes) {
-    while received.starts_with(b"\r\n") {
-        received.advance(2);
-    }
+/// Returns the length of the empty lines before a request, which are skipped (RFC 9112 2.2).
+pub fn empty_lines_len(octets: &[u8]) -> usize {
+    octets.chunks_exact(2).take_while(|line| *line == b"\r\n").count() * 2
 }
 
-/// Parses a head at the beginning of `octets`, after any empty lines. Returns the head and its length, or `None` if it
+/// Parses a head at the beginning of `octets`, which follow any empty lines. Returns the head and its length, or `None` if it
 /// is incomplete.
 ///
 /// The first `examined` octets were found incomplete before. The head is parsed again only if it can end in the octets
@@ -121,12 +119,19 @@ pub fn parse_request(
             _ => None,
         }
     });
+    let mut head = RequestHead::unknown();
     let Some(end) = end else {
-        return if octets.len() >= limits.bytes_max { refused(WireFault::TooLarge) } else { Ok(None) };
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let of_line = read_line(&mut head, &Bytes::copy_from_slice(line), line);
+        return match of_line {
+            Ok(()) if octets.len() < limits.bytes_max => Ok(None),
+            Ok(()) => Err(RefusedHead { fault: WireFault::TooLarge, head: Box::new(head) }),
+            // A request of HTTP/0.9 has nothing but this line.
+            Err(fault) => Err(RefusedHead { fault, head: Box::new(head) }),
+        };
     };
     has_bare_lf |= octets[end - 2] != b'\r';
     let octets = &octets[..end];
-    let mut head = RequestHead::unknown();
     match read_head(&mut head, octets, line_end, limits) {
         _ if end > limits.bytes_max => Err(RefusedHead { fault: WireFault::TooLarge, head: Box::new(head) }),
         _ if has_bare_lf => {

@@ -8,10 +8,7 @@
 use larder_device::IgnorePoison;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::{
-    client::{raw_frames::RawFrames, raw_head::HeadFault},
-    config::Limits,
-};
+use crate::{client::raw_frames::RawFrames, config::Limits};
 
 /// The recent frames on one connection.
 #[derive(Debug, Default)]
@@ -35,7 +32,7 @@ pub(crate) struct ArrivedFrames {
     /// Whether the head of a request has begun and is incomplete.
     pub(crate) in_head: bool,
     /// The fault if there are too many frames of a kind.
-    pub(crate) flood: Option<HeadFault>,
+    pub(crate) flood: Option<&'static str>,
 }
 
 impl FloodGuard {
@@ -73,7 +70,7 @@ impl FloodState {
         }
     }
 
-    fn flood(&self, limits: &Limits) -> Option<HeadFault> {
+    fn flood(&self, limits: &Limits) -> Option<&'static str> {
         let room = self.opened_count * FRAMES_PER_REQUEST + self.sent_bytes / BYTES_PER_FRAME;
         if self.idle_frame_count > u64::from(limits.control_count_max) + room {
             return Some("too many frames without a request");

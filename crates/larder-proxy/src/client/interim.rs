@@ -1,7 +1,6 @@
 //! Sends interim responses to a client (RFC 9110 15.2, RFC 8297).
 //!
-//! The HTTP library sends only 100, so other interim responses are written directly to the socket: when the library
-//! flushes, and before any other output. Owns: the queued responses, and the exchange they belong to. Invariant: only
+//! They are written before any other output of their exchange. Owns: the queued responses, and the exchange they belong to. Invariant: only
 //! the current exchange adds interim responses, and only until its final response is handed over, so none is written
 //! inside or after a final response. Memory: [`WAITING_BYTES_MAX`] per connection. Cost: one plain load per write and
 //! flush while the queue is empty.
@@ -18,11 +17,12 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, StatusCode, Version, header::CONTENT_LENGTH};
+use http::{HeaderMap, StatusCode, Version};
 use larder_http::{
     fields::{strip_hop_by_hop, strip_own},
     interim::goes_on,
 };
+use larder_wire::push_interim_head;
 use tokio::io::AsyncWrite;
 
 use crate::client::peer::Client;
@@ -63,6 +63,12 @@ impl InterimQueue {
         self.lock().open = None;
     }
 
+    /// Queues a 100, because the exchange wants the request's body.
+    pub(super) fn push_continue(&self) {
+        push_interim_head(&mut self.lock().bytes, StatusCode::CONTINUE, &HeaderMap::new());
+        self.waiting.store(true, Relaxed);
+    }
+
     /// Writes the queued responses. Ready at once if there are none.
     pub(crate) fn poll_write(
         &self,
@@ -99,7 +105,7 @@ impl InterimSink {
     /// is still waiting.
     pub(crate) fn push(&self, status: StatusCode, fields: &HeaderMap) -> bool {
         let Some(client) = self.client.upgrade() else { return false };
-        // The HTTP library itself answers an expectation when the request's body is read.
+        // An expectation is answered when the request's body is read.
         if !goes_on(status, self.version, false) {
             return false;
         }
@@ -141,18 +147,9 @@ fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     let mut fields = fields.clone();
     strip_hop_by_hop(&mut fields);
     strip_own(&mut fields);
-    // A 1xx response has no content and must not state a length (RFC 9110 8.6).
-    fields.remove(CONTENT_LENGTH);
-    let reason = status.canonical_reason().unwrap_or("Interim");
-    let mut text = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
-    for (name, value) in &fields {
-        text.extend_from_slice(name.as_str().as_bytes());
-        text.extend_from_slice(b": ");
-        text.extend_from_slice(value.as_bytes());
-        text.extend_from_slice(b"\r\n");
-    }
-    text.extend_from_slice(b"\r\n");
-    text
+    let mut head = Vec::new();
+    push_interim_head(&mut head, status, &fields);
+    head
 }
 
 /// Interval between the signs of life for another node, a fraction of its patience.

@@ -67,15 +67,6 @@ impl ClientSocket {
         }
     }
 
-    /// Waits until data can be read or the connection has ended. Not used inside a tunnel.
-    pub(crate) fn poll_arrival(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(socket) => socket.poll_read_ready(context),
-            Self::Tls(stream) => stream.get_ref().0.poll_read_ready(context),
-            Self::Intercepted(_) => Poll::Ready(Ok(())),
-        }
-    }
-
     /// Returns the socket itself, if it has no TLS.
     pub(crate) fn into_plain(self) -> Option<TcpStream> {
         if let Self::Plain(socket) = self { Some(socket) } else { None }

@@ -14,7 +14,6 @@
 //! early responses, a task.
 
 use std::{
-    cell::RefCell,
     fmt, io,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
@@ -28,6 +27,7 @@ use larder_wire::{BodyDecoder, DecodedPart, HeadLimits, ResponseHead, WireFault,
 use tokio::io::ReadBuf;
 
 use crate::{
+    arrivals::{self, ARRIVALS_BYTES},
     body_budget::Reservation,
     origin::{
         request_body::{BodyFault, RequestBody},
@@ -156,7 +156,7 @@ impl Http1Connection {
         let read_len = self.link.read_len();
         if read_len <= ARRIVALS_BYTES {
             self.spare = BytesMut::new();
-            return ARRIVALS.with_borrow_mut(|arrivals| {
+            return arrivals::with(|arrivals| {
                 let mut buffer = ReadBuf::new(&mut arrivals[..wanted.min(read_len)]);
                 ready!(self.link.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
                 Poll::Ready(Ok(Bytes::copy_from_slice(buffer.filled())))
@@ -187,7 +187,7 @@ impl Http1Exchange {
             }
         }
         loop {
-            let received = ready!(ARRIVALS.with_borrow_mut(|arrivals| {
+            let received = ready!(arrivals::with(|arrivals| {
                 // What arrives with the head is the first piece of the body.
                 let read_len = connection.link.head_read_len().min(ARRIVALS_BYTES);
                 let mut buffer = ReadBuf::new(&mut arrivals[..read_len]);
@@ -380,11 +380,5 @@ impl fmt::Display for ExchangeFault {
     }
 }
 
-/// Most octets that are received at once into the thread's buffer.
-pub(crate) const ARRIVALS_BYTES: usize = 64 << 10;
 /// Most interim responses to one request.
 const INTERIM_COUNT_MAX: usize = 10_000;
-
-thread_local! {
-    static ARRIVALS: RefCell<Box<[u8]>> = RefCell::new(vec![0; ARRIVALS_BYTES].into_boxed_slice());
-}

@@ -22,7 +22,6 @@ use crate::{
     exchange_budget::ExchangePlace,
     mirrors::MirrorRequest,
     origin::target::{host_of, path_of},
-    outcome::Outcome,
     popular::PopularitySubject,
     received_body::IncomingBody,
     request::served::ServedResponse,
@@ -58,21 +57,6 @@ pub(super) fn finish(
         served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     served.response.map(|body| body.paced(pacer).with_ticket(ticket))
-}
-
-/// Counts and logs a request whose head the HTTP library could not parse. The library has answered it itself.
-pub(crate) fn note_unreadable(client: &Arc<Client>, error: &hyper::Error) {
-    let is_long = error.is_parse_too_large();
-    let status = if is_long { StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE } else { StatusCode::BAD_REQUEST };
-    // The library keeps method and target to itself.
-    let mut request = Request::new(());
-    *request.method_mut() = Method::from_bytes(b"-").expect("it is a token");
-    let mut response = Response::new(ResponseBody::empty());
-    *response.status_mut() = status;
-    let served = ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None };
-    client.begin();
-    let met = RequestNote { started: Instant::now(), subject: None };
-    drop(finish(client, RequestStart::of_refused(client, &client.worker.latest(), &request, met), served));
 }
 
 /// Attaches a ticket to the response to a health check, which is neither counted nor logged: balancers send them every

@@ -301,8 +301,7 @@ pub(crate) fn ruling_before<'a>(rules: [Option<&'a Rules>; 2], request: &RuledRe
     rules.into_iter().flatten().find_map(|rules| rules.find_before(request))
 }
 
-/// Copies a request's head out of the read buffer, so that the buffer can be used for the next request. Must be called
-/// before the HTTP library reads again, because it would allocate another buffer.
+/// Copies a request's head out of the buffer that HTTP/2 is read into, so that the buffer can be used again.
 pub(crate) fn detach(request: &mut Request<impl Sized>) {
     fields::detach(request.headers_mut());
     if let Ok(target) = Uri::from_maybe_shared(Bytes::from(request.uri().to_string())) {

@@ -6,23 +6,15 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-use http::{HeaderValue, Method, Request, Response, Version, header};
-use http_body::Body as _;
+use http::{Method, Request, Response, header};
 use larder_http::{cache_status::Forward, coding::CodingWish, invalidate};
+use larder_wire::WireFault;
 
 use crate::{
     asked::RequestHead,
     build_caches::{self, BuildCacheRequest},
     cache::mark::OriginMark,
-    client::{
-        answer::{ClientAnswer, HeldAnswer},
-        held::{HeldExchange, RequestShape, ResponseFuture},
-        http2,
-        opaque::PendingOpaque,
-        peer::Client,
-        raw_head::HeadFault,
-        response_body::ResponseBody,
-    },
+    client::{answer::ClientAnswer, http2, opaque::PendingOpaque, peer::Client, response_body::ResponseBody},
     clock,
     errors::Failure,
     fleet::{link::FleetLink, serving},
@@ -52,15 +44,12 @@ use crate::{
 pub(crate) fn answer(
     client: &Arc<Client>,
     mut request: Request<IncomingBody>,
-    fault: Option<HeadFault>,
+    fault: Option<WireFault>,
 ) -> ClientAnswer {
     let started = Instant::now();
-    let fault = if client.is_http2() {
+    if client.is_http2() {
         http2::join_cookies(request.headers_mut());
-        fault
-    } else {
-        client.restore_target(&mut request).err().or(fault)
-    };
+    }
     // Determined once, so that a request sees one configuration.
     let worker = client.worker.latest();
     match enter(client, &worker, fault, &mut request) {
@@ -92,7 +81,7 @@ enum Entrance {
 fn enter(
     client: &Arc<Client>,
     worker: &Worker,
-    fault: Option<HeadFault>,
+    fault: Option<WireFault>,
     request: &mut Request<IncomingBody>,
 ) -> Result<Entrance, Failure> {
     let is_health_check = nodes::is_health_check(client, worker, request);
@@ -143,14 +132,10 @@ fn exchange(
             let Some(begun) = PendingExchange::new(client, worker, &request, met, key) else {
                 return refuse(client, worker, &request, &Failure::Overloaded);
             };
-            admission::detach(&mut request);
-            let shape = RequestShape::of(&request);
-            let request = Box::new(request);
-            let exchange: ResponseFuture = Box::pin(run(begun, request, wish));
-            match shape {
-                Some(shape) => ClientAnswer::Held(HeldAnswer::new(client, HeldExchange::new(exchange, shape))),
-                None => ClientAnswer::Later(exchange),
+            if client.is_http2() {
+                admission::detach(&mut request);
             }
+            ClientAnswer::Later(Box::pin(run(begun, Box::new(request), wish)))
         }
     }
 }
@@ -270,7 +255,6 @@ async fn run_request(
     mut start: RequestStart,
 ) -> Response<ResponseBody> {
     let PendingExchange { ending: ExchangeEnd { client, .. }, worker, key, .. } = begun;
-    let version = request.version();
     // Counted from here on, so that a proxy that hands over waits for the invalidation.
     let is_change = !invalidate::is_safe(request.method());
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
@@ -304,13 +288,7 @@ async fn run_request(
         served = dressed(&mirrored, served);
     }
     encode(worker, wish.as_ref(), &mut served);
-    let mut response = finish(client, start, served);
-    if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
-        // The response ends with the connection, which it must announce. The library determines this too late (RFC 9112
-        // 9.3).
-        *response.version_mut() = Version::HTTP_10;
-    }
-    response
+    finish(client, start, served)
 }
 
 /// Creates the response to a request that failed, which a session may record.
@@ -355,7 +333,7 @@ async fn serve_request(
     nodes::catch_up(worker, &request, asked.key.as_deref()).await?;
     // The head must have no second owner, because a git question may be made from it.
     let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
-    let served = serve_admitted(client, worker, asked, ReceivedBody::of_request(*request)).await;
+    let served = serve_admitted(worker, asked, ReceivedBody::of_request(*request)).await;
     if let (Err(Failure::Offline { .. }), Some((session, method, Some(uri)))) = (&served, named) {
         let method = if method == Method::GET { String::new() } else { format!("{method} ") };
         session.note_missing(format!("{method}{uri}"));
@@ -364,7 +342,6 @@ async fn serve_request(
 }
 
 async fn serve_admitted(
-    client: &Arc<Client>,
     worker: &Arc<Worker>,
     mut asked: Arc<RequestHead>,
     body: ReceivedBody,
@@ -382,16 +359,7 @@ async fn serve_admitted(
         (true, Some(key)) => serve_cached(worker, &asked, key).await,
         _ if asked.line.is_down() => Err(asked.offline()),
         (true, None) => serve::from_origin(worker, &asked, Forward::Bypass).await,
-        (false, _) => {
-            let mut served = Box::pin(change::change(worker, &asked, body)).await?;
-            let is_unread = asked.expectation().is_some_and(|expectation| !expectation.is_granted());
-            if is_unread && !client.is_http2() {
-                // A client that received no 100 may or may not send its body (RFC 9110 10.1.1), so the following bytes
-                // are ambiguous.
-                served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            }
-            Ok(served)
-        }
+        (false, _) => Box::pin(change::change(worker, &asked, body)).await,
     }
 }
 
@@ -424,7 +392,6 @@ async fn run_upgrade(
     };
     match answered.await {
         Ok((UpgradeReply::Switched(switched), origin)) => {
-            client.note_opaque();
             client.count(Outcome::Tunnel);
             let SwitchedConnection { response, client_side, origin_side, watched } = *switched;
             let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: Some(origin), why: None };
@@ -461,7 +428,6 @@ async fn run_tunnel(
     };
     match opened.await {
         Ok((leads_to, origin)) => {
-            client.note_opaque();
             let response = Response::new(ResponseBody::empty());
             let host = Some(origin.host.clone());
             let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: host, why: None };

@@ -136,7 +136,8 @@ impl OutgoingMessage {
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.out.advance(sent);
+            // A frame is dropped once it is sent.
+            drop(self.out.advance(sent));
         }
         Poll::Ready(Ok(()))
     }
