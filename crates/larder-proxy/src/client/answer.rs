@@ -1,6 +1,7 @@
 //! The response to a request, in the form that the HTTP library awaits.
 
 use std::{
+    convert::Infallible,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -20,8 +21,6 @@ use crate::client::{
 pub(crate) enum ClientAnswer {
     /// A complete response. The first poll takes it.
     Ready(Option<Response<ResponseBody>>),
-    /// No response: the stream is reset, because its request is malformed (RFC 9113 8.1.1).
-    Reset,
     /// A response that is not complete yet.
     Later(ResponseFuture),
     /// The same, held by the client's connection, which can drop the HTTP library's state while it waits.
@@ -31,16 +30,22 @@ pub(crate) enum ClientAnswer {
 /// Polls the response that the client's connection holds. Dropped early, the exchange is abandoned.
 pub(crate) struct HeldAnswer(Arc<Client>);
 
+impl ClientAnswer {
+    /// Waits for the response.
+    pub(crate) fn poll_response(&mut self, context: &mut Context<'_>) -> Poll<Response<ResponseBody>> {
+        match self {
+            Self::Ready(response) => response.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Later(future) => future.as_mut().poll(context),
+            Self::Held(held) => held.poll(context),
+        }
+    }
+}
+
 impl Future for ClientAnswer {
-    type Output = Result<Response<ResponseBody>, h2::Error>;
+    type Output = Result<Response<ResponseBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::Ready(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
-            Self::Reset => Poll::Ready(Err(h2::Reason::PROTOCOL_ERROR.into())),
-            Self::Later(future) => future.as_mut().poll(context).map(Ok),
-            Self::Held(held) => held.poll(context).map(Ok),
-        }
+        self.poll_response(context).map(Ok)
     }
 }
 

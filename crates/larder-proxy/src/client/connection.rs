@@ -1,4 +1,4 @@
-//! The task of one client connection, which drives the HTTP library.
+//! The task of one client connection, which drives the HTTP library, or h2.
 //!
 //! Owns: opening, draining, handover and closing. The client's state is in `peer`; requests are answered in `exchange`.
 //! Memory: a connection that has been idle for a second is parked. Only its socket is kept, and the HTTP library's
@@ -7,6 +7,7 @@
 //! within the call, without a separate future.
 
 use std::{
+    convert::Infallible,
     future::Future,
     io,
     net::SocketAddr,
@@ -23,13 +24,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use hyper::{
     body::Incoming,
-    server::conn::{
-        http1::{self, UpgradeableConnection},
-        http2::Connection,
-    },
+    server::conn::http1::{self, UpgradeableConnection},
     service::Service,
 };
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::{
@@ -37,7 +35,7 @@ use crate::{
         answer::ClientAnswer,
         flushed::FlushCounter,
         handed::ClientConnection,
-        http2,
+        http2::connection::Http2Connection,
         interim::InterimQueue,
         opening::{self, OpenedConnection, PeerAddress},
         peer::{AbandonedRequests, Client, ConnectionPhase},
@@ -228,10 +226,8 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
     let connection = match protocol {
         ClientProtocol::Http1 => connect_http1(&client, ClientStream::new(socket, first, Arc::clone(&client))),
         ClientProtocol::Http2 => {
-            let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
-            let connection =
-                http2::builder(&config.limits).serve_connection(stream, RequestHandler(Arc::clone(&client)));
-            HttpConnection::Http2(Box::new(connection))
+            let stream = ClientStream::new(socket, first, Arc::clone(&client));
+            HttpConnection::Http2(Box::new(Http2Connection::new(Arc::clone(&client), stream)))
         }
     };
     ConnectionTask { connection, client, is_fresh, started: false, draining: false, late_head: None }.await;
@@ -255,7 +251,7 @@ struct RequestHandler(Arc<Client>);
 
 impl Service<Request<Incoming>> for RequestHandler {
     type Response = Response<ResponseBody>;
-    type Error = h2::Error;
+    type Error = Infallible;
     type Future = ClientAnswer;
 
     fn call(&self, request: Request<Incoming>) -> ClientAnswer {
@@ -263,10 +259,6 @@ impl Service<Request<Incoming>> for RequestHandler {
             return ClientAnswer::Ready(Some(response));
         }
         let fault = self.0.begin();
-        if self.0.is_http2() && http2::is_malformed(&request) {
-            self.0.end(true);
-            return ClientAnswer::Reset;
-        }
         exchange::answer(&self.0, request.map(IncomingBody::Library), fault)
     }
 }
@@ -282,10 +274,10 @@ struct ConnectionTask {
     late_head: Option<CountGuard>,
 }
 
-/// The HTTP library's connection.
+/// The connection, as hyper or h2 drives it.
 enum HttpConnection {
     Http1(Box<UpgradeableConnection<TokioIo<ClientStream>, RequestHandler>>),
-    Http2(Box<Connection<TokioIo<ClientStream>, RequestHandler, TokioExecutor>>),
+    Http2(Box<Http2Connection>),
     /// The socket of a connection between two requests.
     Parked {
         socket: ClientSocket,
@@ -341,7 +333,13 @@ impl ConnectionTask {
         loop {
             let turned = match &mut self.connection {
                 HttpConnection::Http1(connection) => Pin::new(connection).poll(context),
-                HttpConnection::Http2(connection) => Pin::new(connection).poll(context),
+                HttpConnection::Http2(connection) => {
+                    let ended = ready!(connection.poll(context));
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, peer = %self.client.peer, "client connection ended");
+                    }
+                    return Poll::Ready(Ok(()));
+                }
                 HttpConnection::Parked { socket, .. } => {
                     // The next read returns the error.
                     let _ = ready!(socket.poll_arrival(context));
@@ -454,7 +452,7 @@ impl ConnectionTask {
     fn told(&self, ended: hyper::Result<()>) -> Poll<()> {
         if let Err(error) = ended {
             tracing::debug!(%error, peer = %self.client.peer, "client connection ended");
-            if error.is_parse() && !self.client.is_http2() {
+            if error.is_parse() {
                 accounting::note_unreadable(&self.client, &error);
             }
         }
@@ -465,7 +463,7 @@ impl ConnectionTask {
         self.draining = true;
         match &mut self.connection {
             HttpConnection::Http1(connection) => Pin::new(&mut **connection).graceful_shutdown(),
-            HttpConnection::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
+            HttpConnection::Http2(connection) => connection.leave(),
             HttpConnection::Parked { .. } => self.connection = HttpConnection::Gone,
             // The response will say that the connection closes.
             HttpConnection::Waiting(_) | HttpConnection::Gone => {}

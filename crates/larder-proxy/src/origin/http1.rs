@@ -386,7 +386,7 @@ impl fmt::Display for ExchangeFault {
 /// Most octets that are received at once into the thread's buffer.
 pub(crate) const ARRIVALS_BYTES: usize = 64 << 10;
 /// Most interim responses to one request.
-const INTERIM_COUNT_MAX: usize = 10_000;
+pub(super) const INTERIM_COUNT_MAX: usize = 10_000;
 
 thread_local! {
     static ARRIVALS: RefCell<Box<[u8]>> = RefCell::new(vec![0; ARRIVALS_BYTES].into_boxed_slice());
