@@ -146,8 +146,7 @@ pub struct ProxyConfig {
     pub state_base: Option<PathBuf>,
     /// The second tier, to which the store's evicted entries go. It needs a store and `state_base`. Default none.
     pub tier: TierConfig,
-    /// Whether origins are contacted over HTTP/2 if they use TLS and support it. Their interim responses (103) are then
-    /// lost, because the HTTP library does not pass them on. Default on.
+    /// Whether origins are contacted over HTTP/2 if they use TLS and support it. Default on.
     pub origin_http2: bool,
     /// Rules that override the caching directives of some responses. Default none.
     pub rules: larder_http::Rules,

@@ -187,7 +187,7 @@ impl ExchangePlace {
     }
 }
 
-/// The memory that the HTTP library keeps for the streams of a connection.
+/// The memory that h2 keeps for the streams of a connection.
 pub(crate) struct StreamMemory {
     /// Most streams at once so far.
     count_max: AtomicU32,
@@ -245,8 +245,8 @@ impl PlaceUse {
     }
 }
 
-/// The memory that the HTTP library keeps for each stream of a connection until the connection closes. The most streams
-/// at once count.
+/// The memory that h2 keeps for each stream of a connection until the connection closes. The most streams at once
+/// count.
 const HTTP2_STREAM_BYTES: u64 = 2 << 10;
 /// The memory cache is resized whenever this many more bytes are reserved.
 const STEP_BYTES: u64 = 1 << 20;

@@ -45,6 +45,7 @@ mod forwarded;
 pub mod fuzzing;
 mod git;
 mod history;
+mod http2;
 mod links;
 mod listings;
 mod lists;

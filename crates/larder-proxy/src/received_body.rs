@@ -7,28 +7,34 @@
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use h2::RecvStream;
-use http::{HeaderMap, Request, Version, header::CONTENT_LENGTH};
+use http::{HeaderMap, Request, StatusCode, Version, header::CONTENT_LENGTH};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
+use larder_http::{
+    framing::{BodyMeter, CompletedBody, IncompleteBody},
+    interim::expects_continue,
+};
 use larder_wire::WireFault;
 
-use crate::client::http1::Http1Body;
+use crate::{
+    client::http1::Http1Body,
+    http2::{pipe::OpeningPipe, reply::StreamReply},
+};
 
 /// A body as it arrives on a connection.
 pub(crate) enum IncomingBody {
     /// From a connection of HTTP/1.1.
     Http1(Http1Body),
-    /// Read by hyper.
-    Library(Incoming),
     /// From a stream of HTTP/2.
-    #[expect(dead_code, reason = "HTTP/2 uses hyper until its next change")]
     Http2(Http2Body),
+    /// None: the request is a CONNECT over HTTP/2, whose stream carries other bytes once it is answered. The tunnel
+    /// takes the stream.
+    Opaque(Option<Box<OpeningPipe>>),
 }
 
 /// The body in a stream of HTTP/2. The peer may send more as soon as bytes are taken.
@@ -37,6 +43,10 @@ pub(crate) struct Http2Body {
     /// The bytes still to come, if the message announced the length.
     left: Option<u64>,
     is_data_over: bool,
+    /// The responses to the request that the body belongs to, if a client sends it.
+    reply: Option<Arc<StreamReply>>,
+    /// Whether the client waits for a 100 before it sends the body.
+    awaits_continue: bool,
 }
 
 /// A body that is being received.
@@ -51,22 +61,42 @@ pub(crate) enum ReceiveFault {
     Wire(WireFault),
     /// The connection ended.
     Closed,
-    Library(hyper::Error),
     Http2(h2::Error),
     Incomplete(IncompleteBody),
 }
 
+impl IncomingBody {
+    /// Returns the responses to the request that the body belongs to, if a client sends it over HTTP/2.
+    pub(crate) fn reply(&self) -> Option<&Arc<StreamReply>> {
+        match self {
+            Self::Http1(_) => None,
+            Self::Http2(body) => body.reply.as_ref(),
+            Self::Opaque(pipe) => pipe.as_ref().map(|pipe| &pipe.reply),
+        }
+    }
+}
+
 impl Http2Body {
     /// Creates the body of a message with these fields.
-    #[expect(dead_code, reason = "HTTP/2 uses hyper until its next change")]
     pub(crate) fn new(stream: RecvStream, fields: &HeaderMap) -> Self {
-        let announced = fields.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
-        Self { stream, left: announced, is_data_over: false }
+        let left = fields.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+        Self { stream, left, is_data_over: false, reply: None, awaits_continue: false }
+    }
+
+    /// Creates the body of a client's request with these fields.
+    pub(crate) fn of_client(stream: RecvStream, fields: &HeaderMap, reply: &Arc<StreamReply>) -> Self {
+        let reply = Some(Arc::clone(reply));
+        Self { reply, awaits_continue: expects_continue(fields), ..Self::new(stream, fields) }
     }
 
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         if !self.is_data_over {
-            match ready!(self.stream.poll_data(context)) {
+            let data = self.stream.poll_data(context);
+            if data.is_pending() && std::mem::take(&mut self.awaits_continue) {
+                // Sent when the body is first wanted (RFC 9110 10.1.1).
+                self.reply.iter().for_each(|reply| _ = reply.send_interim(StatusCode::CONTINUE, &HeaderMap::new()));
+            }
+            match ready!(data) {
                 Some(Ok(bytes)) => {
                     // Fails only if more is released than was received.
                     let _ = self.stream.flow_control().release_capacity(bytes.len());
@@ -92,24 +122,24 @@ impl Body for IncomingBody {
     ) -> Poll<Option<Result<Frame<Bytes>, ReceiveFault>>> {
         match &mut *self {
             Self::Http1(body) => body.poll_frame(context),
-            Self::Library(incoming) => Pin::new(incoming).poll_frame(context).map_err(ReceiveFault::Library),
             Self::Http2(body) => body.poll_frame(context).map_err(ReceiveFault::Http2),
+            Self::Opaque(_) => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Http1(body) => body.is_end_stream(),
-            Self::Library(incoming) => incoming.is_end_stream(),
             Self::Http2(body) => body.stream.is_end_stream(),
+            Self::Opaque(_) => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Library(incoming) => incoming.size_hint(),
             Self::Http1(body) => body.left().map_or_else(SizeHint::new, SizeHint::with_exact),
             Self::Http2(body) => body.left.map_or_else(SizeHint::new, SizeHint::with_exact),
+            Self::Opaque(_) => SizeHint::with_exact(0),
         }
     }
 }
@@ -163,7 +193,6 @@ impl fmt::Display for ReceiveFault {
         match self {
             Self::Wire(fault) => fault.fmt(f),
             Self::Closed => f.write_str("the connection ended inside it"),
-            Self::Library(error) => error.fmt(f),
             Self::Http2(error) => error.fmt(f),
             Self::Incomplete(incomplete) => incomplete.fmt(f),
         }

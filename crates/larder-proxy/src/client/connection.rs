@@ -17,23 +17,18 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
-use hyper::{body::Incoming, server::conn::http2::Connection, service::Service};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use crate::{
     client::{
-        answer::ClientAnswer,
         flushed::FlushCounter,
         handed::ClientConnection,
         http1_door::Http1Task,
-        http2,
+        http2::connection::Http2Connection,
         interim::InterimQueue,
         opening::{self, OpenedConnection, PeerAddress},
         peer::{AbandonedRequests, Client, ConnectionPhase},
         peer_user::NearEnds,
-        response_body::ResponseBody,
         shed::{HTTP2_REFUSAL, shed},
         socket::{ClientProtocol, ClientSocket, TunneledConnection},
         stream::ClientStream,
@@ -42,8 +37,6 @@ use crate::{
     exchange_budget::{PlaceUse, StreamMemory},
     metrics::CountGuard,
     origin::target::Origin,
-    received_body::IncomingBody,
-    request::exchange,
     session::SessionState,
     watch::{OrderWatch, WatchOrder, WatchedConnection},
     worker::Worker,
@@ -214,32 +207,14 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
     if protocol == ClientProtocol::Http1 {
         return Http1Task::new(client, socket, first, is_fresh).await;
     }
-    let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
-    let connection = http2::builder(&config.limits).serve_connection(stream, RequestHandler(Arc::clone(&client)));
-    ConnectionTask { connection: Box::new(connection), client, started: false, draining: false }.await;
-}
-
-/// The handler that the HTTP library calls for each request.
-struct RequestHandler(Arc<Client>);
-
-impl Service<Request<Incoming>> for RequestHandler {
-    type Response = Response<ResponseBody>;
-    type Error = h2::Error;
-    type Future = ClientAnswer;
-
-    fn call(&self, request: Request<Incoming>) -> ClientAnswer {
-        self.0.begin();
-        if http2::is_malformed(&request) {
-            self.0.end(true);
-            return ClientAnswer::Reset;
-        }
-        exchange::answer(&self.0, request.map(IncomingBody::Library), None)
-    }
+    let stream = ClientStream::new(socket, first, Arc::clone(&client));
+    let connection = Box::new(Http2Connection::new(Arc::clone(&client), stream));
+    ConnectionTask { connection, client, started: false, draining: false }.await;
 }
 
 /// The task of a connection of HTTP/2.
 struct ConnectionTask {
-    connection: Box<Connection<TokioIo<ClientStream>, RequestHandler, TokioExecutor>>,
+    connection: Box<Http2Connection>,
     client: Arc<Client>,
     started: bool,
     draining: bool,
@@ -278,7 +253,7 @@ impl Future for ConnectionTask {
 
 impl ConnectionTask {
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Err(error) = ready!(Pin::new(&mut self.connection).poll(context)) {
+        if let Err(error) = ready!(self.connection.poll(context)) {
             tracing::debug!(%error, peer = %self.client.peer, "client connection ended");
         }
         Poll::Ready(())
@@ -286,7 +261,7 @@ impl ConnectionTask {
 
     fn drain(&mut self) {
         self.draining = true;
-        Pin::new(&mut *self.connection).graceful_shutdown();
+        self.connection.leave();
     }
 
     fn is_idle(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Limits the HTTP/2 frames with which a client causes work without requesting anything (RFC 9113 10.5).
 //!
-//! Owns: the count of recent frames. The connection's owner closes it. A frame that the library answers or records
+//! Owns: the count of recent frames. The connection's owner closes it. A frame that h2 answers or records
 //! costs the client nothing and the proxy a few microseconds, and so does a refused stream. Honest clients send such
 //! frames along with requests and received data, so both raise the limit. Invariant: the counts cover the last
 //! [`STRETCH_TICKS`]. Cost: one short lock per read or write.

@@ -9,37 +9,41 @@ use std::{
 };
 
 use http::Request;
-use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::oneshot,
 };
 
-use crate::{client::http1::SwitchedSocket, received_body::IncomingBody};
+use crate::{
+    client::http1::SwitchedSocket,
+    http2::pipe::{Http2Pipe, OpeningPipe},
+    received_body::IncomingBody,
+};
 
 /// The client's side, which carries bytes once the response is sent.
 pub(crate) enum PendingOpaque {
-    /// A connection of HTTP/1.1. An error says that the request asks for neither.
-    Http1(io::Result<oneshot::Receiver<SwitchedSocket>>),
-    /// A stream of HTTP/2 that hyper reads.
-    Library(OnUpgrade),
+    /// A connection of HTTP/1.1.
+    Http1(oneshot::Receiver<SwitchedSocket>),
+    /// A stream of HTTP/2.
+    Http2(Box<OpeningPipe>),
+    /// The request is for neither.
+    Missing,
 }
 
 /// The client's side, which carries bytes.
 pub(crate) enum OpaqueStream {
     Http1(Box<SwitchedSocket>),
-    /// A stream of HTTP/2 that hyper has read.
-    Library(TokioIo<Upgraded>),
+    Http2(Http2Pipe),
 }
 
 impl PendingOpaque {
     /// Takes the client's side of a request for a tunnel or an upgrade.
     pub(crate) fn of(request: &mut Request<IncomingBody>) -> Self {
-        if let IncomingBody::Http1(body) = request.body() {
-            return Self::Http1(body.expect_switch());
+        match request.body_mut() {
+            IncomingBody::Http1(body) => body.expect_switch().map_or(Self::Missing, Self::Http1),
+            IncomingBody::Opaque(pipe) => pipe.take().map_or(Self::Missing, Self::Http2),
+            IncomingBody::Http2(_) => Self::Missing,
         }
-        Self::Library(hyper::upgrade::on(request))
     }
 
     /// Waits until the response is sent.
@@ -49,13 +53,14 @@ impl PendingOpaque {
     pub(crate) async fn opened(self) -> io::Result<OpaqueStream> {
         match self {
             Self::Http1(socket) => {
-                let socket = socket?.await.map_err(|_| io::ErrorKind::BrokenPipe)?;
+                let socket = socket.await.map_err(|_| io::ErrorKind::BrokenPipe)?;
                 Ok(OpaqueStream::Http1(Box::new(socket)))
             }
-            Self::Library(upgrade) => {
-                let upgraded = upgrade.await.map_err(io::Error::other)?;
-                Ok(OpaqueStream::Library(TokioIo::new(upgraded)))
+            Self::Http2(pipe) => {
+                let left = || io::Error::from(io::ErrorKind::BrokenPipe);
+                pipe.opened().await.map(OpaqueStream::Http2).ok_or_else(left)
             }
+            Self::Missing => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
@@ -64,7 +69,7 @@ impl AsyncRead for OpaqueStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Http1(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Library(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Http2(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -73,21 +78,21 @@ impl AsyncWrite for OpaqueStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Http1(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Library(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Http2(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Http1(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Library(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Http2(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Http1(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Library(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Http2(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

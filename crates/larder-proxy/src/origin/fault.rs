@@ -94,13 +94,10 @@ impl FaultReport {
         }
     }
 
-    /// Creates the report of a connection that brought no response.
-    pub(crate) fn of_http(error: &hyper::Error) -> Self {
-        let kind = match error {
-            _ if error.is_parse_too_large() => ProxyError::HttpResponseHeaderSectionSize,
-            _ if error.is_parse() => ProxyError::HttpProtocolError,
-            _ => ProxyError::ConnectionTerminated,
-        };
+    /// Creates the report of a stream of HTTP/2 that brought no response.
+    pub(crate) fn of_http2(error: &h2::Error) -> Self {
+        // h2 ends a stream or a connection itself only if the origin breaks a rule.
+        let kind = if error.is_library() { ProxyError::HttpProtocolError } else { ProxyError::ConnectionTerminated };
         Self::new(kind, error.to_string())
     }
 

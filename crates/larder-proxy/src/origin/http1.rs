@@ -381,4 +381,4 @@ impl fmt::Display for ExchangeFault {
 }
 
 /// Most interim responses to one request.
-const INTERIM_COUNT_MAX: usize = 10_000;
+pub(super) const INTERIM_COUNT_MAX: usize = 10_000;

@@ -296,7 +296,7 @@ async fn connect(
     let NewLink { stream, watched, http2 } = opened;
     if http2 {
         let connection = SharedConnection::start(origins, stream, watched, place).await;
-        let broken = |error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(&error) };
+        let broken = |error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http2(&error) };
         let connection = connection.map_err(broken)?;
         let stream = connection.open_stream();
         if origin.sends_proxy_header {

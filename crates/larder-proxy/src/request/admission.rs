@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::{
     asked::{RequestHead, RequestRules, has_body},
     build_caches::{self, BuildCacheRequest},
-    client::{http2, interim::InterimQueue, peer::Client},
+    client::{http2, interim::InterimSink, peer::Client},
     digest::NamedDigest,
     dots::may_climb,
     errors::Failure,
@@ -71,7 +71,7 @@ pub(crate) async fn admit(
     if client.is_http2() {
         http2::frame_body(request);
     }
-    let sink = InterimQueue::open(client, request.version());
+    let sink = InterimSink::of(client, request);
     if PeerRequest::of(request).is_some() {
         // The signs of life that another node waits for, however long the origin takes.
         sink.show_life();

@@ -73,7 +73,7 @@ fn check_target<B>(request: &mut Request<B>) -> Result<(), Failure> {
         "*" if !is_options => Err(Failure::BadRequest("the target * is valid for OPTIONS only")),
         "*" if is_whole => mark_about_server(request),
         "*" => Ok(()),
-        // The HTTP library would append it to the authority, as part of the host's name.
+        // h2 takes any path that `http` parses. One without a slash would become part of the host's name.
         path if request.version() == Version::HTTP_2 && !path.starts_with('/') => {
             Err(Failure::BadRequest("its path does not begin with a slash"))
         }

@@ -6,7 +6,6 @@
 
 use larder_device::IgnorePoison;
 use std::{
-    io,
     sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, Waker},
 };
@@ -106,12 +105,11 @@ impl Http1Body {
         self.left
     }
 
-    /// Asks for the socket once the response is sent.
-    pub(crate) fn expect_switch(&self) -> io::Result<oneshot::Receiver<SwitchedSocket>> {
-        let link = self.link.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+    /// Asks for the socket once the response is sent. Returns `None` if the request cannot switch.
+    pub(crate) fn expect_switch(&self) -> Option<oneshot::Receiver<SwitchedSocket>> {
         let (sender, receiver) = oneshot::channel();
-        link.lock().switch = Some(sender);
-        Ok(receiver)
+        self.link.as_ref()?.lock().switch = Some(sender);
+        Some(receiver)
     }
 }
 
