@@ -22,14 +22,14 @@ use larder_http::{
 use larder_wire::WireFault;
 
 use crate::{
-    client::http1::Http1Body,
+    client::http1::LinkedBody,
     http2::{pipe::OpeningPipe, reply::StreamReply},
 };
 
 /// A body as it arrives on a connection.
 pub(crate) enum IncomingBody {
     /// From a connection of HTTP/1.1.
-    Http1(Http1Body),
+    Http1(LinkedBody),
     /// From a stream of HTTP/2.
     Http2(Http2Body),
     /// None: the request is a CONNECT over HTTP/2, whose stream carries other bytes once it is answered. The tunnel

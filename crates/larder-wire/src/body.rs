@@ -416,7 +416,8 @@ mod tests {
         assert_eq!(received, ", and more");
     }
 
-    /// Returns the octets after a request's body, or `None` if it has not ended. The body is fed in pieces of every length.
+    /// Returns the octets after a request's body, or `None` if it has not ended. The body is fed in pieces of every
+    /// length.
     fn after(text: &str) -> Result<Option<String>, WireFault> {
         let mut outcomes = (1..=text.len()).map(|piece_len| {
             let limits = HeadLimits { bytes_max: 64 << 10, field_count_max: 40 };

@@ -90,7 +90,7 @@ fn end_chunk(is_in_chunk: &mut bool, frame: &mut Vec<u8>) {
 
 /// Octets on their way out: a frame, then a piece of a body. A frame is dropped once it is sent.
 #[derive(Debug, Default)]
-pub struct Outgoing {
+pub struct OutgoingOctets {
     /// The head, or the framing between two pieces.
     pub frame: Vec<u8>,
     /// Octets of `frame` that have left.
@@ -99,7 +99,7 @@ pub struct Outgoing {
     pub piece: Bytes,
 }
 
-impl Outgoing {
+impl OutgoingOctets {
     /// Creates octets on their way out, of which none has left.
     pub fn new(frame: Vec<u8>, piece: Bytes) -> Self {
         Self { frame, sent_len: 0, piece }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_has_left_is_not_sent_again() {
-        let mut outgoing = Outgoing::new(b"head".to_vec(), Bytes::from_static(b"piece"));
+        let mut outgoing = OutgoingOctets::new(b"head".to_vec(), Bytes::from_static(b"piece"));
         let mut sent = Vec::new();
         while !outgoing.is_empty() {
             let first: Vec<u8> = outgoing.slices().iter().flat_map(|slice| slice.to_vec()).take(2).collect();

@@ -15,7 +15,8 @@ mod target;
 
 pub use body::{BodyDecoder, DecodedPart};
 pub use encode::{
-    BodyEncoder, Outgoing, WrongLength, push_field, push_fields, push_interim_head, push_request_line, push_status_line,
+    BodyEncoder, OutgoingOctets, WrongLength, push_field, push_fields, push_interim_head, push_request_line,
+    push_status_line,
 };
 pub use fault::WireFault;
 pub use head::{HeadLimits, ResponseHead, parse_response};

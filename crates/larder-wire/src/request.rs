@@ -5,8 +5,8 @@
 //! folded lines, a fragment in the target. `httparse` splits the fields; the request line and the ends of lines are
 //! checked here.
 //!
-//! Invariant: a head that passes has one framing in every interpretation of the RFC. A refusal keeps as much of the head
-//! as was understood, so that it can be logged. Cost: one search for line ends, and one copy of the head.
+//! Invariant: a head that passes has one framing in every interpretation of the RFC. A refusal keeps as much of the
+//! head as was understood, so that it can be logged. Cost: one search for line ends, and one copy of the head.
 
 use bytes::Bytes;
 use http::{
@@ -41,7 +41,7 @@ pub struct RequestHead {
 /// A head that is refused.
 #[derive(Debug)]
 pub struct RefusedHead {
-    /// Why it is refused.
+    /// The reason.
     pub fault: WireFault,
     /// The head, as far as it was understood.
     pub head: Box<RequestHead>,
@@ -78,8 +78,8 @@ pub fn empty_lines_len(octets: &[u8]) -> usize {
     octets.chunks_exact(2).take_while(|line| *line == b"\r\n").count() * 2
 }
 
-/// Parses a head at the beginning of `octets`, which follow any empty lines. Returns the head and its length, or `None` if it
-/// is incomplete.
+/// Parses a head at the beginning of `octets`, which follow any empty lines. Returns the head and its length, or `None`
+/// if it is incomplete.
 ///
 /// The first `examined` octets were found incomplete before. The head is parsed again only if it can end in the octets
 /// after them. `is_first` says that nothing came before it on its connection.
@@ -98,12 +98,11 @@ pub fn parse_request(
     }
     steps::take(octets.len());
     let Some(line_end) = memchr(b'\n', octets) else {
-        return if octets.len() >= limits.bytes_max {
-            refused(WireFault::TargetTooLong)
-        } else if may_begin(octets) {
-            Ok(None)
-        } else {
-            refused(WireFault::Malformed(BAD_LINE))
+        let has_method = memchr(b' ', octets).is_some();
+        return match octets.len() >= limits.bytes_max {
+            false if may_begin(octets) => Ok(None),
+            true if has_method => refused(WireFault::TargetTooLong),
+            _ => refused(WireFault::Malformed(BAD_LINE)),
         };
     };
     let line = &octets[..line_end];
@@ -416,6 +415,7 @@ mod tests {
         let endless_line = format!("GET /{}", "x".repeat(400));
         assert_eq!(parse_all(&endless_line).unwrap_err().fault, WireFault::TargetTooLong);
         assert!(!parse_all(&endless_line[..399]).unwrap());
+        assert_eq!(parse_all(&"x".repeat(400)).unwrap_err().fault, WireFault::Malformed(BAD_LINE));
         let endless_head = format!("GET / HTTP/1.1\r\nA: {}", "x".repeat(400));
         assert_eq!(parse_all(&endless_head).unwrap_err().fault, WireFault::TooLarge);
         assert_eq!(parse_all(&format!("{endless_head}\r\n\r\n")).unwrap_err().fault, WireFault::TooLarge);

@@ -1,8 +1,8 @@
 //! Turns the target of a request line into a URI (RFC 9112 3.2).
 //!
 //! Clients send octets that no URI has (RFC 3986 2): `<`, `>`, `"`, and a backtick. Those that the URI type refuses are
-//! percent-encoded; what it accepts is passed on as it is. Invariant: only octets of a path and query are changed. Cost:
-//! one search per target.
+//! percent-encoded; what it accepts is passed on as it is. Invariant: only octets of a path and query are changed.
+//! Cost: one search per target.
 
 use bytes::Bytes;
 use http::{Method, Uri, uri::PathAndQuery};

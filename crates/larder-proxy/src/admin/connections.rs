@@ -10,14 +10,15 @@ use std::{
     future::poll_fn,
     marker::PhantomData,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header};
+use larder_device::IgnorePoison;
 use larder_wire::{HeadLimits, WireFault};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -29,7 +30,7 @@ use super::{AdminPages, ComesBy, guard, page};
 use crate::{
     client::{
         answer::ClientAnswer,
-        http1::{BodyLink, Http1Connection, Http1Door},
+        http1::{DoorConnection, Http1Door},
         interim::InterimQueue,
     },
     config::Limits,
@@ -103,29 +104,39 @@ impl OpenConnections {
     }
 }
 
-/// Whether an exchange is in progress on a connection, and the number of exchanges so far. An exchange lasts from the
-/// request's head to the last byte of the response.
-#[derive(Clone, Default)]
+/// Whether an exchange is in progress on a connection, and when the last one ended. An exchange lasts from the request's
+/// head to the last byte of the response.
+#[derive(Clone)]
 struct OpenExchanges(Arc<ExchangeState>);
 
-#[derive(Default)]
 struct ExchangeState {
     is_open: AtomicBool,
-    count: AtomicU32,
+    last_end: Mutex<Instant>,
+}
+
+impl Default for OpenExchanges {
+    fn default() -> Self {
+        Self(Arc::new(ExchangeState { is_open: AtomicBool::new(false), last_end: Mutex::new(Instant::now()) }))
+    }
 }
 
 impl OpenExchanges {
     fn begin(&self) {
         self.0.is_open.store(true, Relaxed);
-        self.0.count.fetch_add(1, Relaxed);
     }
 
     fn end(&self) {
+        *self.0.last_end.lock().ignore_poison() = Instant::now();
         self.0.is_open.store(false, Relaxed);
     }
 
     fn is_idle(&self) -> bool {
         !self.0.is_open.load(Relaxed)
+    }
+
+    /// Returns how much is left of a time limit that begins with the end of an exchange.
+    fn left_of(&self, patience: Duration) -> Duration {
+        patience.saturating_sub(self.0.last_end.lock().ignore_poison().elapsed())
     }
 }
 
@@ -190,15 +201,15 @@ impl PageServer {
         let exchanges = self.exchanges.clone();
         let patience = self.patience;
         let door = PageDoor { server: self, interim: InterimQueue::default(), socket: PhantomData };
-        let mut connection = Http1Connection::new(door, socket, Bytes::new());
+        let mut connection = DoorConnection::new(door, socket, Bytes::new());
         loop {
-            let count = exchanges.0.count.load(Relaxed);
+            let left = if exchanges.is_idle() { exchanges.left_of(patience) } else { patience };
             let served = poll_fn(|context| connection.poll_requests(context));
-            match tokio::time::timeout(patience, served).await {
+            match tokio::time::timeout(left, served).await {
                 Ok(Ok(_)) => return,
                 Ok(Err(error)) => return tracing::debug!(%error, "admin connection ended"),
                 // No head was complete within that time.
-                Err(_) if exchanges.is_idle() && exchanges.0.count.load(Relaxed) == count => return,
+                Err(_) if exchanges.is_idle() && exchanges.left_of(patience).is_zero() => return,
                 Err(_) => {}
             }
         }
@@ -242,8 +253,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1Door for PageDoor<S> {
         }))
     }
 
-    /// These pages open no tunnel.
-    fn switch(&self, _: &BodyLink, _: S, _: Bytes) {}
+    fn switch(&self, _: S, _: Bytes) {}
 
     fn note_end(&self) {
         self.server.exchanges.end();

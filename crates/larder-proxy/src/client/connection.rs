@@ -26,6 +26,7 @@ use crate::{
         http1_door::Http1Task,
         http2::connection::Http2Connection,
         interim::InterimQueue,
+        opaque::SwitchTaker,
         opening::{self, OpenedConnection, PeerAddress},
         peer::{AbandonedRequests, Client, ConnectionPhase},
         peer_user::NearEnds,
@@ -202,6 +203,7 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
         fatal_fault: OnceLock::new(),
         watched,
         interim: InterimQueue::default(),
+        switch: SwitchTaker::default(),
         flushed: FlushCounter::default(),
     });
     if protocol == ClientProtocol::Http1 {

@@ -5,8 +5,8 @@
 //!
 //! Invariants: a connection moves to another process only between two requests and without an octet of the next one.
 //! Octets after a faulty head are never read as a request. Memory: while nothing moves, a connection has no buffer.
-//! Octets are read into one buffer per thread, and copied at their exact length. Cost: no timer and no allocation of its
-//! own per request.
+//! Octets are read into one buffer per thread, and copied at their exact length. Cost: no timer and no allocation of
+//! its own per request.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use http::Request;
-use larder_wire::{HeadLimits, Outgoing, RefusedHead, RequestHead, WireFault, empty_lines_len, parse_request};
+use larder_wire::{HeadLimits, OutgoingOctets, RefusedHead, RequestHead, WireFault, empty_lines_len, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{
@@ -30,10 +30,10 @@ mod body;
 mod exchange;
 mod response;
 
-pub(crate) use self::body::{BodyLink, Http1Body, SwitchedSocket};
+pub(crate) use self::body::LinkedBody;
 use self::exchange::{Exchange, ExchangeOutcome};
 
-/// The owner of connections of HTTP/1.1: it answers their requests, and is told what moves on them.
+/// The owner of a connection of HTTP/1.1, which answers its requests and sets its deadlines.
 pub(crate) trait Http1Door {
     type Socket: AsyncRead + AsyncWrite + Unpin;
 
@@ -47,7 +47,7 @@ pub(crate) trait Http1Door {
 
     /// Hands the socket over after the present response, with bytes that were already read, because the bytes after it
     /// are not HTTP.
-    fn switch(&self, body: &BodyLink, socket: Self::Socket, first: Bytes);
+    fn switch(&self, socket: Self::Socket, first: Bytes);
 
     /// Notes that octets of a head have arrived.
     fn note_head(&self) {}
@@ -78,7 +78,7 @@ pub(crate) trait Http1Door {
 }
 
 /// A connection of HTTP/1.1.
-pub(crate) struct Http1Connection<D: Http1Door> {
+pub(crate) struct DoorConnection<D: Http1Door> {
     link: SocketLink<D>,
     /// The octets of an incomplete head.
     partial: Vec<u8>,
@@ -103,7 +103,7 @@ struct SocketLink<D: Http1Door> {
     is_last: bool,
 }
 
-impl<D: Http1Door> Http1Connection<D> {
+impl<D: Http1Door> DoorConnection<D> {
     /// Creates a connection. `first` are bytes that were already read.
     pub(crate) fn new(door: D, socket: D::Socket, first: Bytes) -> Self {
         Self {
@@ -285,7 +285,7 @@ impl<D: Http1Door> SocketLink<D> {
     }
 
     /// Writes some of the octets on their way out. Returns an emptied frame, to be used again.
-    fn poll_write(&mut self, out: &mut Outgoing, context: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
+    fn poll_write(&mut self, out: &mut OutgoingOctets, context: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
         let slices = out.slices();
         let socket = self.socket();
         let sent = ready!(match (slices[0].is_empty(), slices[1].is_empty()) {

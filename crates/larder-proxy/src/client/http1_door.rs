@@ -5,7 +5,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll},
 };
 
@@ -17,9 +17,9 @@ use crate::{
     client::{
         answer::ClientAnswer,
         connection::{count_unmovable, hand_over},
-        http1::{BodyLink, Http1Connection, Http1Door},
+        http1::{DoorConnection, Http1Door},
         interim::InterimQueue,
-        peer::Client,
+        peer::{Client, ConnectionPhase},
         socket::{ClientSocket, RewoundStream},
     },
     metrics::CountGuard,
@@ -30,7 +30,7 @@ use crate::{
 
 /// The task of a client's connection.
 pub(super) struct Http1Task {
-    connection: Http1Connection<Arc<Client>>,
+    connection: DoorConnection<Arc<Client>>,
     client: Arc<Client>,
     /// Whether the connection was accepted after the handover began. In that case, its first response is its last.
     is_fresh: bool,
@@ -42,7 +42,7 @@ pub(super) struct Http1Task {
 impl Http1Task {
     /// Creates the task. `first` are bytes that were already read.
     pub(super) fn new(client: Arc<Client>, socket: ClientSocket, first: Bytes, is_fresh: bool) -> Self {
-        let connection = Http1Connection::new(Arc::clone(&client), socket, first);
+        let connection = DoorConnection::new(Arc::clone(&client), socket, first);
         Self { connection, client, is_fresh, is_started: false, late_head: None }
     }
 
@@ -74,6 +74,13 @@ impl Http1Task {
             self.late_head.get_or_insert_with(|| count_unmovable(&self.client.worker));
         }
         Poll::Pending
+    }
+}
+
+impl Drop for Http1Task {
+    fn drop(&mut self) {
+        // A tunnel that waits for the socket ends.
+        self.client.switch.close();
     }
 }
 
@@ -126,20 +133,25 @@ impl Http1Door for Arc<Client> {
         exchange::answer(self, request, fault)
     }
 
-    fn switch(&self, body: &BodyLink, socket: ClientSocket, first: Bytes) {
-        body.switch(RewoundStream::new(first, socket));
+    fn switch(&self, socket: ClientSocket, first: Bytes) {
+        self.switch.give(RewoundStream::new(first, socket));
     }
 
     fn note_head(&self) {
-        self.note_head_begun();
+        if self.phase.load(Relaxed) == ConnectionPhase::Idle as u8 {
+            self.phase.store(ConnectionPhase::Head as u8, Relaxed);
+            self.watched.arm(self.worker.shared.config.limits.header);
+        }
     }
 
     fn note_progress(&self) {
-        self.note_moved();
+        self.watched.arm(self.worker.shared.config.limits.stall);
     }
 
     fn note_fatal(&self, fault: WireFault) {
-        self.note_body_fault(fault);
+        if let WireFault::Malformed(why) = fault {
+            self.fatal_fault.get_or_init(|| why);
+        }
     }
 
     fn is_for_successor(&self) -> bool {

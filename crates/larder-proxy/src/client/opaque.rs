@@ -2,9 +2,11 @@
 //!
 //! Owns: the common interface of the protocols that carry such bytes.
 
+use larder_device::IgnorePoison;
 use std::{
     io,
     pin::Pin,
+    sync::Mutex,
     task::{Context, Poll},
 };
 
@@ -15,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    client::http1::SwitchedSocket,
+    client::socket::{ClientSocket, RewoundStream},
     http2::pipe::{Http2Pipe, OpeningPipe},
     received_body::IncomingBody,
 };
@@ -36,11 +38,35 @@ pub(crate) enum OpaqueStream {
     Http2(Http2Pipe),
 }
 
+/// The recipient of the socket, if a connection of HTTP/1.1 switches to another protocol.
+#[derive(Default)]
+pub(crate) struct SwitchTaker(Mutex<Option<oneshot::Sender<SwitchedSocket>>>);
+
+/// The socket of a connection that has switched to another protocol, with the bytes that were already read.
+type SwitchedSocket = RewoundStream<ClientSocket>;
+
+impl SwitchTaker {
+    /// Hands over the socket. If nobody waits for it, the connection closes.
+    pub(super) fn give(&self, socket: SwitchedSocket) {
+        let taker = self.0.lock().ignore_poison().take();
+        let _ = taker.map(|taker| taker.send(socket));
+    }
+
+    /// Gives up a socket that somebody waits for.
+    pub(super) fn close(&self) {
+        *self.0.lock().ignore_poison() = None;
+    }
+}
+
 impl PendingOpaque {
-    /// Takes the client's side of a request for a tunnel or an upgrade.
-    pub(crate) fn of(request: &mut Request<IncomingBody>) -> Self {
+    /// Takes the client's side of a request for a tunnel or an upgrade. Over HTTP/1.1, `taker` is its connection's.
+    pub(crate) fn of(request: &mut Request<IncomingBody>, taker: &SwitchTaker) -> Self {
         match request.body_mut() {
-            IncomingBody::Http1(body) => body.expect_switch().map_or(Self::Missing, Self::Http1),
+            IncomingBody::Http1(_) => {
+                let (sender, receiver) = oneshot::channel();
+                *taker.0.lock().ignore_poison() = Some(sender);
+                Self::Http1(receiver)
+            }
             IncomingBody::Opaque(pipe) => pipe.take().map_or(Self::Missing, Self::Http2),
             IncomingBody::Http2(_) => Self::Missing,
         }

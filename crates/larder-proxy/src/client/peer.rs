@@ -18,13 +18,13 @@ use larder_http::{
     reuse::StaleAllowed,
     telling::{self, FieldTrust},
 };
-use larder_wire::WireFault;
 
 use crate::{
     client::{
         floods::{ArrivedFrames, FloodGuard},
         flushed::FlushCounter,
         interim::InterimQueue,
+        opaque::SwitchTaker,
         peer_user::NearEnds,
         socket::ClientProtocol,
     },
@@ -84,7 +84,9 @@ pub(crate) struct Client {
     pub(crate) watched: WatchedConnection,
     /// Interim responses to send before the final response.
     pub(crate) interim: InterimQueue,
-    /// Number of complete flushes.
+    /// The recipient of the socket if the connection switches to another protocol.
+    pub(crate) switch: SwitchTaker,
+    /// Number of complete flushes over HTTP/2.
     pub(crate) flushed: FlushCounter,
 }
 
@@ -267,26 +269,6 @@ impl Client {
         if self.secure { "https" } else { "http" }
     }
 
-    /// Records that octets of a request's head have arrived over HTTP/1.1.
-    pub(super) fn note_head_begun(&self) {
-        if self.phase.load(Relaxed) == ConnectionPhase::Idle as u8 {
-            self.phase.store(ConnectionPhase::Head as u8, Relaxed);
-            self.watched.arm(self.worker.shared.config.limits.header);
-        }
-    }
-
-    /// Records that octets have moved while a request is answered over HTTP/1.1.
-    pub(super) fn note_moved(&self) {
-        self.watched.arm(self.worker.shared.config.limits.stall);
-    }
-
-    /// Records a fault in the body of the current request.
-    pub(super) fn note_body_fault(&self, fault: WireFault) {
-        if let WireFault::Malformed(why) = fault {
-            self.fatal_fault.get_or_init(|| why);
-        }
-    }
-
     /// Records bytes received over HTTP/2. Returns how many of them may be passed on.
     pub(crate) fn note_received(&self, bytes: &[u8]) -> usize {
         let limits = &self.worker.shared.config.limits;
@@ -314,7 +296,8 @@ impl Client {
         0
     }
 
-    /// Returns the reason to read nothing more, if there is one: a fault in the body of the current request, or a flood.
+    /// Returns the reason to read nothing more, if there is one: a fault in the body of the current request, or a
+    /// flood.
     pub(crate) fn fatal_fault(&self) -> Option<&'static str> {
         self.fatal_fault.get().copied()
     }

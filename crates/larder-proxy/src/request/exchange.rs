@@ -387,7 +387,7 @@ async fn run_upgrade(
     let answered = async {
         let asked = admission::admit(client, worker, &mut request, None).await?;
         asked.check_line()?;
-        let reply = upgrade::ask(worker, &asked, PendingOpaque::of(&mut request)).await?;
+        let reply = upgrade::ask(worker, &asked, PendingOpaque::of(&mut request, &client.switch)).await?;
         Ok((reply, asked.origin.host.clone()))
     };
     match answered.await {
@@ -436,7 +436,7 @@ async fn run_tunnel(
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
             let peer = client.named_peer(&request);
-            let client_side = PendingOpaque::of(&mut request);
+            let client_side = PendingOpaque::of(&mut request, &client.switch);
             match leads_to {
                 Ok(target) => {
                     client.count(Outcome::Tunnel);

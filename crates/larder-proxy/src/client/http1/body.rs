@@ -1,8 +1,7 @@
 //! The body of a request of HTTP/1.1, between the connection that receives it and the exchange that reads it.
 //!
-//! Owns: one piece of the body, and who waits for whom. Invariant: the connection receives a piece only once the
-//! exchange wants one, so nothing is buffered. Memory: one piece. Cost: nothing for a request without a body, except one
-//! that may switch to another protocol.
+//! Owns: one piece of the body, and the waker of each end. Invariant: the connection receives a piece only once the
+//! exchange wants one, so nothing is buffered. Memory: one piece. Cost: nothing for a request without a body.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -12,22 +11,18 @@ use std::{
 
 use bytes::Bytes;
 use http_body::Frame;
-use tokio::sync::oneshot;
 
-use crate::{
-    client::socket::{ClientSocket, RewoundStream},
-    received_body::ReceiveFault,
-};
+use crate::received_body::ReceiveFault;
 
 /// A request's body, as its exchange reads it.
-pub(crate) struct Http1Body {
+pub(crate) struct LinkedBody {
     link: Option<Arc<BodyLink>>,
     /// The bytes still to come, if the request announced the length.
     left: Option<u64>,
 }
 
 /// The link between the two ends of a body.
-pub(crate) struct BodyLink {
+pub(super) struct BodyLink {
     state: Mutex<LinkState>,
     connection: Waker,
 }
@@ -40,35 +35,28 @@ struct LinkState {
     has_ended: bool,
     is_dropped: bool,
     reader: Option<Waker>,
-    /// The recipient of the socket, if the connection switches to another protocol.
-    switch: Option<oneshot::Sender<SwitchedSocket>>,
 }
 
-/// The socket of a connection that has switched to another protocol, with the bytes that were already read.
-pub(crate) type SwitchedSocket = RewoundStream<ClientSocket>;
-
-/// What the reader of a body does.
+/// The state of a body's reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReaderState {
-    /// It waits for the next piece.
+    /// Waiting for the next piece.
     Waits,
-    /// It has not asked for the next piece yet.
+    /// Busy with something else.
     Idle,
-    /// It will read no more.
+    /// Gone: the rest is not read.
     Gone,
 }
 
-impl Http1Body {
+impl LinkedBody {
     /// Creates the body of a request that has none.
     pub(super) fn none() -> Self {
         Self { link: None, left: Some(0) }
     }
 
-    /// Creates a body and the connection's end of it. `has_ended` says that the request has no body, but may switch to
-    /// another protocol.
-    pub(super) fn linked(left: Option<u64>, has_ended: bool, context: &Context<'_>) -> (Self, Arc<BodyLink>) {
-        let state = Mutex::new(LinkState { has_ended, ..LinkState::default() });
-        let link = Arc::new(BodyLink { state, connection: context.waker().clone() });
+    /// Creates a body and the connection's end of it.
+    pub(super) fn linked(left: Option<u64>, context: &Context<'_>) -> (Self, Arc<BodyLink>) {
+        let link = Arc::new(BodyLink { state: Mutex::default(), connection: context.waker().clone() });
         (Self { link: Some(Arc::clone(&link)), left }, link)
     }
 
@@ -104,16 +92,9 @@ impl Http1Body {
     pub(crate) fn left(&self) -> Option<u64> {
         self.left
     }
-
-    /// Asks for the socket once the response is sent. Returns `None` if the request cannot switch.
-    pub(crate) fn expect_switch(&self) -> Option<oneshot::Receiver<SwitchedSocket>> {
-        let (sender, receiver) = oneshot::channel();
-        self.link.as_ref()?.lock().switch = Some(sender);
-        Some(receiver)
-    }
 }
 
-impl Drop for Http1Body {
+impl Drop for LinkedBody {
     fn drop(&mut self) {
         if let Some(link) = &self.link {
             link.lock().is_dropped = true;
@@ -144,13 +125,6 @@ impl BodyLink {
         if let Some(reader) = reader {
             reader.wake();
         }
-    }
-
-    /// Hands over the socket, if somebody waits for it.
-    pub(crate) fn switch(&self, socket: SwitchedSocket) {
-        let switch = self.lock().switch.take();
-        // If nobody waits for it, the connection closes.
-        let _ = switch.map(|switch| switch.send(socket));
     }
 
     fn lock(&self) -> MutexGuard<'_, LinkState> {

@@ -11,16 +11,13 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{
-    Method, Request, Response, Version,
-    header::{TE, UPGRADE},
-};
+use http::{Method, Request, Response, Version, header::TE};
 use http_body::Frame;
 use larder_http::{fields::has_token, interim::expects_continue};
 use larder_wire::{BodyDecoder, DecodedPart, RequestHead, WireFault};
 
 use super::{
-    Http1Body, Http1Door, SocketLink,
+    Http1Door, LinkedBody, SocketLink,
     body::{BodyLink, ReaderState},
     response::SendingResponse,
 };
@@ -33,7 +30,7 @@ use crate::{
 /// An exchange.
 pub(super) struct Exchange {
     terms: ResponseTerms,
-    body: Option<ArrivingBody>,
+    body: Option<BodyReceiver>,
     stage: ExchangeStage,
 }
 
@@ -59,7 +56,7 @@ enum ExchangeStage {
     Receiving,
 }
 
-/// What follows an exchange.
+/// The next state of the connection, after an exchange.
 pub(super) enum ExchangeOutcome {
     /// The next request.
     Next,
@@ -70,13 +67,13 @@ pub(super) enum ExchangeOutcome {
 }
 
 /// A request's body on its way in.
-struct ArrivingBody {
+struct BodyReceiver {
     link: Arc<BodyLink>,
     decoder: BodyDecoder,
     /// Whether the client may wait for a 100 before it sends the body.
     awaits_continue: bool,
     has_ended: bool,
-    /// Whether it cannot be read to its end.
+    /// Whether the rest cannot be read.
     is_broken: bool,
 }
 
@@ -96,14 +93,12 @@ impl Exchange {
             closes: fault.is_some() || !head.persists(),
         };
         let RequestHead { method, target, version, fields, body: decoder } = head;
-        let has_ended = decoder.has_ended();
-        let may_switch = terms.is_connect || fields.contains_key(UPGRADE);
-        let (body, arriving) = if has_ended && !may_switch {
-            (Http1Body::none(), None)
+        let (body, receiver) = if decoder.has_ended() {
+            (LinkedBody::none(), None)
         } else {
-            let (body, link) = Http1Body::linked(decoder.remaining(), has_ended, context);
+            let (body, link) = LinkedBody::linked(decoder.remaining(), context);
             let awaits_continue = version == Version::HTTP_11 && expects_continue(&fields);
-            (body, Some(ArrivingBody { link, decoder, awaits_continue, has_ended, is_broken: false }))
+            (body, Some(BodyReceiver { link, decoder, awaits_continue, has_ended: false, is_broken: false }))
         };
         let mut request = Request::new(IncomingBody::Http1(body));
         *request.method_mut() = method;
@@ -111,7 +106,7 @@ impl Exchange {
         *request.version_mut() = version;
         *request.headers_mut() = fields;
         let answer = door.answer(request, fault);
-        Self { terms, body: arriving, stage: ExchangeStage::Waiting { answer, counting: None } }
+        Self { terms, body: receiver, stage: ExchangeStage::Waiting { answer, counting: None } }
     }
 
     /// Drives the exchange to its end.
@@ -141,7 +136,10 @@ impl Exchange {
                     if let Poll::Ready(sent) = sending.poll(link, context) {
                         sent?;
                         if sending.switches {
-                            self.switch(link);
+                            let first = std::mem::take(&mut link.received);
+                            if let Some(socket) = link.socket.take() {
+                                link.door.switch(socket, first);
+                            }
                             return Poll::Ready(Ok(ExchangeOutcome::Switched));
                         }
                         self.terms.closes = sending.closes;
@@ -151,7 +149,7 @@ impl Exchange {
                 }
                 ExchangeStage::Receiving => {
                     let is_whole = self.body.as_ref().is_none_or(|body| body.has_ended);
-                    let is_read = self.body.as_ref().is_none_or(ArrivingBody::is_left);
+                    let is_read = self.body.as_ref().is_none_or(BodyReceiver::is_left);
                     if is_whole || is_read {
                         let closes = self.terms.closes || !is_whole;
                         return Poll::Ready(Ok(if closes { ExchangeOutcome::Close } else { ExchangeOutcome::Next }));
@@ -197,24 +195,16 @@ impl Exchange {
         let closes = self.terms.closes || link.is_last || is_unread;
         SendingResponse::new(response, ResponseTerms { closes, ..self.terms })
     }
-
-    /// Hands the socket to the owner of the connection's other protocol.
-    fn switch(&mut self, link: &mut SocketLink<impl Http1Door>) {
-        let first = std::mem::take(&mut link.received);
-        if let (Some(socket), Some(body)) = (link.socket.take(), &self.body) {
-            link.door.switch(&body.link, socket, first);
-        }
-    }
 }
 
-impl ArrivingBody {
+impl BodyReceiver {
     /// Returns whether nobody will read the rest.
     fn is_left(&self) -> bool {
         self.is_broken || self.link.reader() == ReaderState::Gone
     }
 
-    /// Receives the next piece, if the reader waits for it. Ready once the reader has got something. `may_ask` says that
-    /// the response has not begun.
+    /// Receives the next piece, if the reader waits for it. Ready once the reader has got something. `may_ask` says
+    /// that the response has not begun.
     fn poll_receive(
         &mut self,
         link: &mut SocketLink<impl Http1Door>,

@@ -1,10 +1,10 @@
 //! A response of HTTP/1.1 on its way to the client.
 //!
-//! Owns: the framing of the body, the fields that a server adds, and the octets on their way out. Invariants: a response
-//! has one framing, which matches its body (RFC 9112 6.3). A body that cannot be completed is broken off once everything
-//! before the break is written, and never ended. Memory: the octets that the client does not take, at their length; the
-//! next piece is taken once the last one is written. Cost: a head and a small body leave in one plain write, which costs
-//! less than gathering in the kernel. Long pieces are not copied.
+//! Owns: the framing of the body, the fields that a server adds, and the octets on their way out. Invariants: a
+//! response has one framing, which matches its body (RFC 9112 6.3). A body that cannot be completed is broken off once
+//! everything before the break is written, and never ended. Memory: the octets that the client does not take, at their
+//! length; the next piece is taken once the last one is written. Cost: a head and a small body leave in one plain
+//! write, which costs less than gathering in the kernel. Long pieces are not copied.
 
 use std::{
     cell::RefCell,
@@ -20,14 +20,14 @@ use http::{
 };
 use http_body::Body as _;
 use larder_http::{date::format_http_date, fields::has_token};
-use larder_wire::{BodyEncoder, Outgoing, push_field, push_status_line};
+use larder_wire::{BodyEncoder, OutgoingOctets, push_field, push_status_line};
 
 use super::{Http1Door, SocketLink, exchange::ResponseTerms};
 use crate::{client::response_body::ResponseBody, clock};
 
 /// A response on its way out.
 pub(super) struct SendingResponse {
-    out: Outgoing,
+    out: OutgoingOctets,
     /// Kept until everything is written, because the exchange lasts until then.
     body: ResponseBody,
     encoder: BodyEncoder,
@@ -76,7 +76,7 @@ impl SendingResponse {
         }
         head.extend_from_slice(b"\r\n");
         Self {
-            out: Outgoing::new(head, bytes::Bytes::new()),
+            out: OutgoingOctets::new(head, bytes::Bytes::new()),
             body,
             encoder,
             is_over,

@@ -15,7 +15,7 @@ use http::{
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
 use http_body::Body as _;
-use larder_wire::{BodyEncoder, Outgoing, WrongLength, push_fields, push_request_line};
+use larder_wire::{BodyEncoder, OutgoingOctets, WrongLength, push_fields, push_request_line};
 use tokio::io::AsyncWrite;
 
 use crate::origin::request_body::{BodyFault, RequestBody};
@@ -23,7 +23,7 @@ use crate::origin::request_body::{BodyFault, RequestBody};
 /// A request on its way out.
 #[derive(Default)]
 pub(super) struct OutgoingMessage {
-    out: Outgoing,
+    out: OutgoingOctets,
     /// The body, until its end was reached.
     body: Option<Box<OutgoingBody>>,
 }
@@ -58,7 +58,7 @@ pub(super) fn encode(request: Request<RequestBody>) -> OutgoingMessage {
                 BodyEncoder::chunked(&parts.headers)
             }
         };
-        let out = Outgoing::new(encode_head(&parts, 0), Bytes::new());
+        let out = OutgoingOctets::new(encode_head(&parts, 0), Bytes::new());
         return OutgoingMessage { out, body: Some(Box::new(OutgoingBody { body, encoder })) };
     };
     let is_chunked = settle_framing(&mut parts.headers, whole.len());
@@ -77,7 +77,7 @@ pub(super) fn encode(request: Request<RequestBody>) -> OutgoingMessage {
     if is_chunked {
         frame.extend_from_slice(b"\r\n0\r\n\r\n");
     }
-    OutgoingMessage { out: Outgoing::new(frame, piece), body: None }
+    OutgoingMessage { out: OutgoingOctets::new(frame, piece), body: None }
 }
 
 /// Encodes a request's head into a buffer with room for `more_len` further octets.
@@ -197,7 +197,7 @@ mod tests {
 
     fn encoded(request: http::request::Builder, body: &'static str) -> String {
         let body = RequestBody::whole(Bytes::from_static(body.as_bytes()));
-        let Outgoing { frame, piece, .. } = encode(request.body(body).unwrap()).out;
+        let OutgoingOctets { frame, piece, .. } = encode(request.body(body).unwrap()).out;
         String::from_utf8([&frame[..], &piece[..]].concat()).unwrap()
     }
 
