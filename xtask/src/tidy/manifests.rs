@@ -22,7 +22,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("larder-wire", &["larder-http"]),
     ("larder-workload", &["larder-store"]),
     ("larder-sim", &["larder-cache", "larder-device", "larder-http", "larder-store", "larder-workload"]),
-    ("larder-bench", &["larder-device", "larder-sim", "larder-store", "larder-workload"]),
+    ("larder-bench", &["larder-device", "larder-sim", "larder-store", "larder-wire", "larder-workload"]),
     (
         "larder",
         &[
@@ -33,6 +33,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "larder-proxy",
             "larder-sim",
             "larder-bench",
+            "larder-wire",
             "larder-workload",
         ],
     ),
