@@ -104,8 +104,8 @@ impl OpenConnections {
     }
 }
 
-/// Whether an exchange is in progress on a connection, and when the last one ended. An exchange lasts from the request's
-/// head to the last byte of the response.
+/// Whether an exchange is in progress on a connection, and when the last one ended. An exchange lasts from the
+/// request's head to the last byte of the response.
 #[derive(Clone)]
 struct OpenExchanges(Arc<ExchangeState>);
 

@@ -1,10 +1,7 @@
-//! A client's socket, plain or TLS, that records progress for the connection's deadlines.
+//! The socket of a client of HTTP/2, plain or TLS, that records progress for the connection's deadlines.
 //!
-//! Owns: the socket, and the rule that interim responses are written first. `connection` decides when to close. Cost: a
-//! few plain loads and stores per read or write. A head and a small body are copied together and sent in one plain
-//! write, which costs less than gathering in the kernel. (The HTTP library's own option for that, `pipeline_flush`,
-//! holds everything back while another request waits in its buffer: whole bodies pile up in memory, and the response to
-//! an error is lost.)
+//! Owns: the socket. `connection` decides when to close. Cost: a few plain loads and stores per read or write. A head
+//! and a small body are copied together and sent in one plain write, which costs less than gathering in the kernel.
 
 use std::{
     cell::RefCell,
