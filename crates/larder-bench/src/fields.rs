@@ -3,7 +3,7 @@
 //! Owns: their names. A request has a number of its own; a response carries the number of the request for which the
 //! origin made it. If that is another request's, the response came from a cache.
 
-use hyper::{HeaderMap, header::HeaderName};
+use http::{HeaderMap, header::HeaderName};
 use larder_workload::{Random, mix};
 
 /// In a request: its number.

@@ -17,6 +17,7 @@ mod report;
 mod store_rate;
 mod subject;
 mod undo;
+mod wire;
 mod workload;
 
 pub use bench::{BenchJob, BenchResult, PeakSearch, PeakStep};

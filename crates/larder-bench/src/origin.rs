@@ -6,13 +6,16 @@
 
 mod answer;
 
+use crate::wire::WireStream;
 use answer::{MadeAnswer, answer};
-use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http::{
+    Response, StatusCode, Version,
+    header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderValue},
+};
+use larder_wire::{RequestHead, push_fields, push_status_line};
 use larder_workload::{Random, Zipf, mix};
 use serde::Serialize;
 use std::{
-    convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
     sync::{
@@ -20,7 +23,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::{net::TcpStream, runtime, sync::watch};
 
@@ -159,24 +162,54 @@ async fn connection(stream: TcpStream, shared: Arc<OriginState>) {
     let _ = stream.set_nodelay(true);
     let number = shared.connections.load(Ordering::Relaxed);
     let most = shared.options.closes_connections.then(|| shared.uses.draw(&mut Random::new(mix(number))) + 1);
-    let left = AtomicU64::new(most.unwrap_or(u64::MAX));
-    let service = service_fn(|request: Request<Incoming>| {
-        let shared = Arc::clone(&shared);
-        let is_last = left.fetch_sub(1, Ordering::Relaxed) == 1;
-        async move { Ok::<_, Infallible>(respond(request, &shared, is_last).await) }
-    });
+    let mut left = most.unwrap_or(u64::MAX);
+    let mut stream = WireStream::new(stream);
     // A client that closes the connection is not an error.
-    let _ = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
+    while left > 0 && matches!(exchange(&mut stream, &shared, left == 1).await, Ok(true)) {
+        left -= 1;
+    }
 }
 
-async fn respond(
-    request: Request<Incoming>,
-    shared: &OriginState,
-    is_last: bool,
-) -> hyper::Response<answer::ObjectBody> {
+/// Answers one request. Returns whether another may follow.
+async fn exchange(stream: &mut WireStream, shared: &OriginState, is_last: bool) -> io::Result<bool> {
+    let Some(mut request) = stream.request().await? else { return Ok(false) };
+    while stream.piece(&mut request.body).await?.is_some() {}
+    let mut response = respond(&request, shared).await;
+    let closes = is_last || !request.persists();
+    let has_no_body = response.status() == StatusCode::NOT_MODIFIED || request.method == http::Method::HEAD;
+    let length = HeaderValue::from(response.body().len_bytes());
+    let fields = response.headers_mut();
+    let now = httpdate::fmt_http_date(SystemTime::now());
+    fields.insert(DATE, HeaderValue::from_str(&now).expect("a date is a field value"));
+    if closes {
+        fields.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if !has_no_body {
+        fields.insert(CONTENT_LENGTH, length);
+    }
+    let mut octets = Vec::new();
+    push_status_line(&mut octets, Version::HTTP_11, response.status());
+    push_fields(&mut octets, response.headers());
+    octets.extend_from_slice(b"\r\n");
+    if has_no_body {
+        stream.send(&octets).await?;
+        return Ok(!closes);
+    }
+    let body = response.body_mut();
+    loop {
+        // A small body leaves together with its head.
+        let is_over = !body.fill_next(&mut octets);
+        stream.send(&octets).await?;
+        if is_over {
+            return Ok(!closes && !body.breaks_off());
+        }
+        octets.clear();
+    }
+}
+
+async fn respond(request: &RequestHead, shared: &OriginState) -> Response<answer::ObjectBody> {
     shared.requests.fetch_add(1, Ordering::Relaxed);
-    let MadeAnswer { mut response, request_number } = answer(&request, shared.options.abort_share);
-    answer::discard(request.into_body()).await;
+    let MadeAnswer { response, request_number } = answer(request, shared.options.abort_share);
     let (mean, deviation) = shared.options.think;
     if !mean.is_zero() {
         let think = mean.as_secs_f64() + deviation.as_secs_f64() * Random::new(mix(request_number)).normal();
@@ -185,11 +218,8 @@ async fn respond(
     let body = response.body();
     shared.body_bytes.fetch_add(body.len_bytes(), Ordering::Relaxed);
     shared.aborted.fetch_add(u64::from(body.breaks_off()), Ordering::Relaxed);
-    if response.status() == hyper::StatusCode::NOT_MODIFIED {
+    if response.status() == StatusCode::NOT_MODIFIED {
         shared.not_modified.fetch_add(1, Ordering::Relaxed);
-    }
-    if is_last {
-        response.headers_mut().insert(hyper::header::CONNECTION, hyper::header::HeaderValue::from_static("close"));
     }
     response
 }

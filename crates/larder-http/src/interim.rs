@@ -3,7 +3,9 @@
 //! They are forwarded at once and never stored. A 101 is not handled here: it ends the HTTP exchange and begins a
 //! tunnel.
 
-use http::{HeaderMap, StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version, header::CONTENT_LENGTH};
+
+use crate::fields::{strip_hop_by_hop, strip_own};
 
 /// Returns whether an interim response of the origin is forwarded to the client.
 ///
@@ -16,6 +18,16 @@ pub fn goes_on(status: StatusCode, client_version: Version, awaits_continue: boo
         StatusCode::SWITCHING_PROTOCOLS => false,
         _ => status.is_informational(),
     }
+}
+
+/// Returns the fields of an interim response that are forwarded.
+pub fn forwarded_fields(fields: &HeaderMap) -> HeaderMap {
+    let mut fields = fields.clone();
+    strip_hop_by_hop(&mut fields);
+    strip_own(&mut fields);
+    // A 1xx response has no content and must not state a length (RFC 9110 8.6).
+    fields.remove(CONTENT_LENGTH);
+    fields
 }
 
 /// Returns whether a request states an expectation that Larder does not know. The response is then a 417 (RFC 9110

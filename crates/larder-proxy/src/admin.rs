@@ -24,7 +24,6 @@ mod purging;
 use std::sync::Arc;
 
 use http::{Method, Response, StatusCode, header, request};
-use hyper::body::Incoming;
 use larder_http::fields::strip_hop_by_hop;
 
 use crate::{
@@ -35,6 +34,7 @@ use crate::{
     },
     metrics::family::MetricFamily,
     readiness::Readiness,
+    received_body::IncomingBody,
     request::{explain, show},
     shared::ProxyState,
     worker::{Worker, WorkerThread},
@@ -67,7 +67,7 @@ impl AdminPages {
         thread: &WorkerThread,
         comes_by: ComesBy,
         request: &request::Parts,
-        body: Incoming,
+        body: IncomingBody,
     ) -> Response<ResponseBody> {
         let Some(worker) = &thread.latest() else {
             return page(StatusCode::SERVICE_UNAVAILABLE, "the proxy is stopping\n".into());

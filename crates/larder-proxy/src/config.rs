@@ -146,8 +146,7 @@ pub struct ProxyConfig {
     pub state_base: Option<PathBuf>,
     /// The second tier, to which the store's evicted entries go. It needs a store and `state_base`. Default none.
     pub tier: TierConfig,
-    /// Whether origins are contacted over HTTP/2 if they use TLS and support it. Their interim responses (103) are then
-    /// lost, because the HTTP library does not pass them on. Default on.
+    /// Whether origins are contacted over HTTP/2 if they use TLS and support it. Default on.
     pub origin_http2: bool,
     /// Rules that override the caching directives of some responses. Default none.
     pub rules: larder_http::Rules,
@@ -399,7 +398,7 @@ pub enum AccessLogTarget {
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_BYTES_MIN: u64 = 8 << 20;
 const WORKER_COUNT_MAX: usize = 1024;
-/// The smallest buffer that the HTTP library accepts.
+/// The smallest limit on a head. Usual heads are shorter.
 const HEADER_BYTES_MIN: usize = 8 << 10;
 const HEADER_BYTES_MAX: usize = 1 << 20;
 

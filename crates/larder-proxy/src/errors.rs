@@ -8,6 +8,7 @@ use std::{fmt, net::IpAddr};
 
 use http::{HeaderValue, StatusCode};
 use larder_http::{fields::HostError, proxy_status::ProxyError};
+use larder_wire::WireFault;
 
 use crate::origin::{fault::FaultReport, target::permission};
 
@@ -17,6 +18,8 @@ use crate::origin::{fault::FaultReport, target::permission};
 pub(crate) enum Failure {
     /// The request is invalid for this proxy.
     BadRequest(&'static str),
+    /// The head of the request exceeds a limit, or its version is not served.
+    BadHead(WireFault),
     /// The client sends its request's body too slowly.
     SlowBody,
     /// The request has an unknown expectation (RFC 9110 10.1.1).
@@ -65,6 +68,7 @@ impl Failure {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) | Self::NoSite => StatusCode::BAD_REQUEST,
+            Self::BadHead(fault) => fault.status(),
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::UnknownExpectation => StatusCode::EXPECTATION_FAILED,
             Self::WebSocketVersion => StatusCode::UPGRADE_REQUIRED,
@@ -121,6 +125,7 @@ impl Failure {
     pub(crate) fn proxy_error(&self) -> ProxyError {
         match self {
             Self::BadRequest(_)
+            | Self::BadHead(_)
             | Self::SlowBody
             | Self::UnknownExpectation
             | Self::WebSocketVersion
@@ -164,6 +169,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadRequest(why) => write!(f, "bad request: {why}"),
+            Self::BadHead(fault) => write!(f, "bad request: {fault}"),
             Self::SlowBody => f.write_str("the body of your request arrived too slowly"),
             Self::UnknownExpectation => {
                 f.write_str("this proxy does not know the expectation of your request (Expect)")
@@ -215,6 +221,15 @@ impl fmt::Display for Failure {
                 "this proxy is offline: {host} cannot be contacted, and no stored response can answer this request. \
                  The URL is listed, to be fetched when the uplink is back."
             ),
+        }
+    }
+}
+
+impl From<WireFault> for Failure {
+    fn from(fault: WireFault) -> Self {
+        match fault {
+            WireFault::Malformed(why) => Self::BadRequest(why),
+            fault => Self::BadHead(fault),
         }
     }
 }

@@ -192,7 +192,7 @@ impl ExchangePlace {
     }
 }
 
-/// The memory that the HTTP library keeps for the streams of a connection.
+/// The memory that h2 keeps for the streams of a connection.
 pub(crate) struct StreamMemory {
     /// Most streams at once so far.
     count_max: AtomicU32,
@@ -242,7 +242,7 @@ impl PlaceUse {
             Self::Http2 => 20 << 10,
             // The state of both connections, and a little of a body that arrived with its head.
             Self::Exchange => (12 << 10) + SCARCE_HEAD_READ_BYTES as u64,
-            // The HTTP library's two buffers, and the least share of a body.
+            // What the client has not taken, and the least share of a body.
             Self::Streaming => 26 << 10,
             // The window has the least share of a body, and one piece more.
             Self::Fetch => 32 << 10,
@@ -250,8 +250,8 @@ impl PlaceUse {
     }
 }
 
-/// The memory that the HTTP library keeps for each stream of a connection until the connection closes. The most streams
-/// at once count.
+/// The memory that h2 keeps for each stream of a connection until the connection closes. The most streams at once
+/// count.
 const HTTP2_STREAM_BYTES: u64 = 2 << 10;
 /// The memory cache is resized whenever this many more bytes are reserved.
 const STEP_BYTES: u64 = 1 << 20;

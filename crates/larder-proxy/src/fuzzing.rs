@@ -26,17 +26,15 @@ use std::{
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use larder_http::steps;
+use larder_wire::{BodyDecoder, DecodedPart, HeadLimits, parse_response};
 
 use crate::{
     Proxy, ProxyConfig, RunningProxy,
-    origin::http1::{
-        framing::{BodyDecoder, DecodedPart},
-        head::{self, HeadLimits},
-    },
     pack::warc::{WarcItem, WarcReader},
 };
 
 mod parsers;
+mod requests;
 
 pub use parsers::{PARSERS, ParserTarget, parse};
 
@@ -130,11 +128,11 @@ fn receive_in_two(bytes: &[u8], split: usize) -> Option<Vec<u8>> {
         let first = bytes.get(at..split).unwrap_or_default();
         let parsed = match first {
             [] => None,
-            first => head::parse(first, 0, limits).ok()?,
+            first => parse_response(first, 0, limits).ok()?,
         };
         let parsed = match parsed {
             Some(parsed) => parsed,
-            None => head::parse(&bytes[at..], first.len(), limits).ok()??,
+            None => parse_response(&bytes[at..], first.len(), limits).ok()??,
         };
         at += parsed.1;
         if !parsed.0.status.is_informational() || parsed.0.status == StatusCode::SWITCHING_PROTOCOLS {

@@ -20,6 +20,7 @@
 mod access_log;
 mod admin;
 mod admin_tokens;
+mod arrivals;
 mod asked;
 mod authority;
 mod body_budget;
@@ -44,6 +45,7 @@ mod forwarded;
 pub mod fuzzing;
 mod git;
 mod history;
+mod http2;
 mod links;
 mod listings;
 mod lists;

@@ -1,45 +1,159 @@
-//! A body that the HTTP library receives: of a client's request, or of an origin's response over HTTP/2.
+//! A body that is received: of a client's request, or of an origin's response over HTTP/2.
 //!
 //! Owns: the judgment whether the body is complete. Invariant: the end is reported only for a complete body, and an
-//! error for any other. The library ends a stream of HTTP/2 that was reset with NO_ERROR without an error, but
-//! `is_end_stream` stays false. Over HTTP/1 it reports an error unless it has received the last chunk, the whole length
-//! or, in a response that announces neither, the end of the connection.
+//! error for any other. Over HTTP/2 only END_STREAM ends a body. Over HTTP/1.1 only its last chunk or the whole length
+//! does.
 
 use std::{
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Version};
-use http_body::{Body as _, Frame};
-use hyper::body::Incoming;
-use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
+use h2::RecvStream;
+use http::{HeaderMap, Request, StatusCode, Version, header::CONTENT_LENGTH};
+use http_body::{Body, Frame, SizeHint};
+use larder_http::{
+    framing::{BodyMeter, CompletedBody, IncompleteBody},
+    interim::expects_continue,
+};
+use larder_wire::WireFault;
+
+use crate::{
+    client::http1::LinkedBody,
+    http2::{pipe::OpeningPipe, reply::StreamReply},
+};
+
+/// A body as it arrives on a connection.
+pub(crate) enum IncomingBody {
+    /// From a connection of HTTP/1.1.
+    Http1(LinkedBody),
+    /// From a stream of HTTP/2.
+    Http2(Http2Body),
+    /// None: the request is a CONNECT over HTTP/2, whose stream carries other bytes once it is answered. The tunnel
+    /// takes the stream.
+    Opaque(Option<Box<OpeningPipe>>),
+}
+
+/// The body in a stream of HTTP/2. The peer may send more as soon as bytes are taken.
+pub(crate) struct Http2Body {
+    stream: RecvStream,
+    /// The bytes still to come, if the message announced the length.
+    left: Option<u64>,
+    is_data_over: bool,
+    /// The responses to the request that the body belongs to, if a client sends it.
+    reply: Option<Arc<StreamReply>>,
+    /// Whether the client waits for a 100 before it sends the body.
+    awaits_continue: bool,
+}
 
 /// A body that is being received.
 pub(crate) struct ReceivedBody {
-    incoming: Incoming,
+    incoming: IncomingBody,
     meter: BodyMeter,
 }
 
 /// Why a body does not arrive whole.
 #[derive(Debug)]
 pub(crate) enum ReceiveFault {
-    Library(hyper::Error),
+    Wire(WireFault),
+    /// The connection ended.
+    Closed,
+    Http2(h2::Error),
     Incomplete(IncompleteBody),
+}
+
+impl IncomingBody {
+    /// Returns the responses to the request that the body belongs to, if a client sends it over HTTP/2.
+    pub(crate) fn reply(&self) -> Option<&Arc<StreamReply>> {
+        match self {
+            Self::Http1(_) => None,
+            Self::Http2(body) => body.reply.as_ref(),
+            Self::Opaque(pipe) => pipe.as_ref().map(|pipe| &pipe.reply),
+        }
+    }
+}
+
+impl Http2Body {
+    /// Creates the body of a message with these fields.
+    pub(crate) fn new(stream: RecvStream, fields: &HeaderMap) -> Self {
+        let left = fields.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+        Self { stream, left, is_data_over: false, reply: None, awaits_continue: false }
+    }
+
+    /// Creates the body of a client's request with these fields.
+    pub(crate) fn of_client(stream: RecvStream, fields: &HeaderMap, reply: &Arc<StreamReply>) -> Self {
+        let reply = Some(Arc::clone(reply));
+        Self { reply, awaits_continue: expects_continue(fields), ..Self::new(stream, fields) }
+    }
+
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if !self.is_data_over {
+            let data = self.stream.poll_data(context);
+            if data.is_pending() && std::mem::take(&mut self.awaits_continue) {
+                // Sent when the body is first wanted (RFC 9110 10.1.1).
+                self.reply.iter().for_each(|reply| _ = reply.send_interim(StatusCode::CONTINUE, &HeaderMap::new()));
+            }
+            match ready!(data) {
+                Some(Ok(bytes)) => {
+                    // Fails only if more is released than was received.
+                    let _ = self.stream.flow_control().release_capacity(bytes.len());
+                    self.left = self.left.map(|left| left.saturating_sub(bytes.len() as u64));
+                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => self.is_data_over = true,
+            }
+        }
+        let trailers = ready!(self.stream.poll_trailers(context))?;
+        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+}
+
+impl Body for IncomingBody {
+    type Data = Bytes;
+    type Error = ReceiveFault;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ReceiveFault>>> {
+        match &mut *self {
+            Self::Http1(body) => body.poll_frame(context),
+            Self::Http2(body) => body.poll_frame(context).map_err(ReceiveFault::Http2),
+            Self::Opaque(_) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.stream.is_end_stream(),
+            Self::Opaque(_) => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(body) => body.left().map_or_else(SizeHint::new, SizeHint::with_exact),
+            Self::Http2(body) => body.left.map_or_else(SizeHint::new, SizeHint::with_exact),
+            Self::Opaque(_) => SizeHint::with_exact(0),
+        }
+    }
 }
 
 impl ReceivedBody {
     /// Takes the body of a request.
-    pub(crate) fn of_request(request: Request<Incoming>) -> Self {
+    pub(crate) fn of_request(request: Request<IncomingBody>) -> Self {
         let (head, body) = request.into_parts();
         Self::new(body, (head.version, &head.headers), true)
     }
 
     /// Creates the body of a message with this version and these fields. Without `has_content`, its fields describe
     /// another body, as in a response to HEAD.
-    pub(crate) fn new(incoming: Incoming, (version, fields): (Version, &HeaderMap), has_content: bool) -> Self {
+    pub(crate) fn new(incoming: IncomingBody, (version, fields): (Version, &HeaderMap), has_content: bool) -> Self {
         let len = incoming.size_hint().exact().filter(|_| has_content);
         let len = if incoming.is_end_stream() { Some(0) } else { len };
         Self { incoming, meter: BodyMeter::of_message(version, fields, len) }
@@ -53,12 +167,12 @@ impl ReceivedBody {
                 self.meter.take(frame.data_ref().map_or(0, Bytes::len) as u64);
                 Some(Ok(frame))
             }
-            Some(Err(error)) => Some(Err(ReceiveFault::Library(error))),
+            Some(Err(fault)) => Some(Err(fault)),
             None => self.end().err().map(|incomplete| Err(ReceiveFault::Incomplete(incomplete))),
         })
     }
 
-    /// Returns the proof that the body is complete, once the library has reported its end.
+    /// Returns the proof that the body is complete, once its end was reported.
     pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         self.meter.end_reported(self.incoming.is_end_stream())
     }
@@ -77,7 +191,9 @@ impl ReceivedBody {
 impl fmt::Display for ReceiveFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Library(error) => error.fmt(f),
+            Self::Wire(fault) => fault.fmt(f),
+            Self::Closed => f.write_str("the connection ended inside it"),
+            Self::Http2(error) => error.fmt(f),
             Self::Incomplete(incomplete) => incomplete.fmt(f),
         }
     }

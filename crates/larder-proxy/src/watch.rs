@@ -39,8 +39,6 @@ pub(crate) struct WorkerDeadlines {
 #[derive(Debug)]
 pub(crate) struct ConnectionDeadline {
     deadline_tick: AtomicU32,
-    /// The second after which the connection is at rest, or [`AT_REST`], or [`NEVER`].
-    rest_tick: AtomicU32,
     order: AtomicU8,
     waker: Mutex<Option<Waker>>,
 }
@@ -72,7 +70,6 @@ impl WorkerDeadlines {
     pub(crate) fn register(self: &Arc<Self>) -> WatchedConnection {
         let watch = Arc::new(ConnectionDeadline {
             deadline_tick: AtomicU32::new(NEVER),
-            rest_tick: AtomicU32::new(NEVER),
             order: AtomicU8::new(WatchOrder::Run as u8),
             waker: Mutex::new(None),
         });
@@ -87,10 +84,6 @@ impl WorkerDeadlines {
         for (_, watch) in self.lock().iter() {
             if watch.deadline_tick.load(Relaxed) < tick {
                 watch.give(WatchOrder::Expire);
-            }
-            if watch.rest_tick.load(Relaxed) < tick {
-                watch.rest_tick.store(AT_REST, Relaxed);
-                watch.wake();
             }
         }
     }
@@ -145,17 +138,6 @@ impl WatchedConnection {
         let after_ticks = u32::try_from(after.as_secs()).unwrap_or(NEVER).saturating_add(1);
         let deadline = self.watches.tick().saturating_add(after_ticks).min(PAUSED - 1);
         self.watch.deadline_tick.store(deadline, Relaxed);
-    }
-
-    /// Arranges that the task is woken after a second without activity. The connection then counts as at rest until
-    /// this is called again.
-    pub(crate) fn expect_rest(&self) {
-        self.watch.rest_tick.store(self.watches.tick().saturating_add(1).min(PAUSED - 1), Relaxed);
-    }
-
-    /// Returns whether there was no activity for a second.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.watch.rest_tick.load(Relaxed) == AT_REST
     }
 
     /// Removes the deadline.
@@ -279,8 +261,6 @@ impl ConnectionDeadline {
 const NEVER: u32 = u32::MAX;
 /// The tick of connections whose deadline is paused.
 const PAUSED: u32 = NEVER - 1;
-/// The tick of connections that are at rest.
-const AT_REST: u32 = NEVER - 1;
 
 #[cfg(test)]
 mod tests {

@@ -19,7 +19,7 @@ use crate::{
     access_log::{LineBuffer, OpenLogLine},
     cache::{Cache, SitePolicy},
     client::socket::TunneledConnection,
-    config::{Limits, ProxyConfig},
+    config::Limits,
     exchange_budget::{ExchangePlace, PlaceUse},
     flight::{flights::Flights, source::FetchContext},
     log_format::SentResponse,
@@ -42,8 +42,6 @@ pub(crate) struct Worker {
     /// Whether another configuration has replaced this one.
     is_superseded: Arc<AtomicBool>,
     log_buffer: Arc<LineBuffer>,
-    /// See [`Self::has_many_connections`].
-    full_connections_max: u64,
     /// Variants of this worker for the sites with their own cache settings, by index of the site.
     manners: Vec<Option<Arc<Self>>>,
 }
@@ -67,7 +65,6 @@ impl Worker {
         let origins = Arc::new(OriginRouter::new(*index, &shared.origins, metrics, watches));
         let is_superseded = Arc::default();
         let log_buffer = Arc::default();
-        let full_connections_max = full_connections_max(&shared.config);
         let in_manner = |manner: &SitePolicy, manners| {
             let cache = Arc::new(Cache {
                 shared: Arc::clone(&shared.cache),
@@ -98,7 +95,6 @@ impl Worker {
                 thread: Arc::clone(thread),
                 is_superseded: Arc::clone(&is_superseded),
                 log_buffer: Arc::clone(&log_buffer),
-                full_connections_max,
                 manners,
             })
         };
@@ -128,14 +124,6 @@ impl Worker {
         let _ = self.thread.inside.send(inside);
     }
 
-    /// Returns whether the connections with the state of the HTTP library are more than the memory for connections is
-    /// meant for.
-    pub(crate) fn has_many_connections(&self) -> bool {
-        let metrics = &self.metrics;
-        let parked = metrics.connections_parked.value() + metrics.exchanges_parked.value();
-        metrics.connections_open.value().saturating_sub(parked) > self.full_connections_max
-    }
-
     /// Writes a line to the access log, if there is one.
     pub(crate) fn write_log_line(&self, line: &OpenLogLine, sent: SentResponse) {
         if let Some(log) = &self.shared.access_log {
@@ -152,20 +140,8 @@ impl Worker {
     }
 }
 
-/// Returns how many connections of a worker may keep the state of the HTTP library while they do nothing.
-fn full_connections_max(config: &ProxyConfig) -> u64 {
-    let Some(memory_bytes) = config.memory_bytes else { return u64::MAX };
-    let of_worker = memory_bytes / CONNECTIONS_SHARE / config.worker_count.max(1) as u64;
-    (of_worker / FULL_CONNECTION_BYTES).max(FULL_CONNECTIONS_MIN)
-}
-
 /// The divisor of the memory limit for connections and exchanges. If they need more, the memory cache shrinks.
 pub const CONNECTIONS_SHARE: u64 = 16;
-/// The memory of a connection with the state of the HTTP library, most of which is its two buffers.
-const FULL_CONNECTION_BYTES: u64 = 20 << 10;
-/// Connections that may keep it even if the memory is small.
-const FULL_CONNECTIONS_MIN: u64 = 32;
-
 impl Drop for Worker {
     fn drop(&mut self) {
         // These include the lines of exchanges that were cut off by the stop.

@@ -40,7 +40,7 @@ const SYSTEM: [&str; 5] = ["std::fs", "std::net", "std::process", "SystemTime::n
 const SYSTEM_PARTS: [&str; 1] = ["clock"];
 
 /// Crates whose sources must not use the system at all.
-const PURE: [&str; 1] = ["crates/larder-http/src/"];
+const PURE: [&str; 2] = ["crates/larder-http/src/", "crates/larder-wire/src/"];
 
 /// The core of bodies, which does no I/O and knows no clock, lock, store, socket or task: its place, the roots of what
 /// it imports, and parts of the standard library that it must not name.

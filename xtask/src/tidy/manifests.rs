@@ -17,11 +17,12 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("larder-torture", &["larder-device", "larder-store"]),
     ("larder-libraries", &["larder-cache", "larder-device", "larder-store"]),
     ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),
-    ("larder-proxy", &["larder-cache", "larder-device", "larder-http", "larder-store"]),
+    ("larder-proxy", &["larder-cache", "larder-device", "larder-http", "larder-store", "larder-wire"]),
     ("larder-tower", &["larder-cache", "larder-http"]),
+    ("larder-wire", &["larder-http"]),
     ("larder-workload", &["larder-store"]),
     ("larder-sim", &["larder-cache", "larder-device", "larder-http", "larder-store", "larder-workload"]),
-    ("larder-bench", &["larder-device", "larder-sim", "larder-store", "larder-workload"]),
+    ("larder-bench", &["larder-device", "larder-sim", "larder-store", "larder-wire", "larder-workload"]),
     (
         "larder",
         &[
@@ -32,6 +33,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "larder-proxy",
             "larder-sim",
             "larder-bench",
+            "larder-wire",
             "larder-workload",
         ],
     ),

@@ -8,31 +8,21 @@ use crate::{
     content::{BenchObject, ObjectClass, ObjectVersion},
     fields,
     undo::EndsEarly,
+    wire::{HEAD_LIMITS, WireStream},
     workload::{BenchRequest, Kind, basic},
 };
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
-use hyper::{
-    Method, Request, Response, StatusCode,
-    body::Incoming,
-    client::conn::http1::{self, SendRequest},
-    header,
-};
-use hyper_util::rt::TokioIo;
+use http::{Method, Request, StatusCode, header};
 use larder_device::IgnorePoison;
+use larder_wire::{BodyDecoder, ResponseHead, push_fields, push_request_line};
 use larder_workload::{Random, Zipf};
 use std::{
     collections::BTreeSet,
-    convert::Infallible,
-    fmt,
-    future::poll_fn,
+    fmt, io,
     net::SocketAddr,
-    pin::Pin,
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::net::TcpStream;
@@ -96,8 +86,21 @@ pub(super) struct FetchResult {
 
 /// A connection, and the number of requests that it may still be used for.
 struct BenchConnection {
-    sender: SendRequest<SentBody>,
+    stream: WireStream,
     left: u64,
+}
+
+impl BenchConnection {
+    /// Sends a request, and receives the head of its response.
+    async fn ask(&mut self, request: &Request<u64>) -> io::Result<ResponseHead> {
+        let mut octets = Vec::new();
+        push_request_line(&mut octets, request.method(), request.uri());
+        push_fields(&mut octets, request.headers());
+        octets.extend_from_slice(b"\r\n");
+        octets.resize(octets.len() + *request.body() as usize, b'x');
+        self.stream.send(&octets).await?;
+        self.stream.response().await
+    }
 }
 
 /// All clients.
@@ -175,8 +178,9 @@ impl Clients {
             };
             connection.left -= 1;
             let is_last = connection.left == 0;
-            match connection.sender.send_request(self.request(asked, number, now_s, is_last)).await {
-                Ok(response) => return self.read(asked, (number, oldest), response, connection).await,
+            let request = self.request(asked, number, now_s, is_last);
+            match connection.ask(&request).await {
+                Ok(head) => return self.read(asked, (number, oldest), head, connection).await,
                 // A kept connection may be closed just before it is used. The first time, that is not counted as a
                 // failure.
                 Err(_) if is_kept && may_repeat && !self.breaks_off(number) => may_repeat = false,
@@ -185,24 +189,19 @@ impl Clients {
         }
     }
 
-    async fn connection(&self) -> std::io::Result<(BenchConnection, bool)> {
-        loop {
-            let kept = self.idle.lock().ignore_poison().pop();
-            let Some(mut connection) = kept else { break };
-            if connection.sender.ready().await.is_ok() {
-                return Ok((connection, true));
-            }
+    async fn connection(&self) -> io::Result<(BenchConnection, bool)> {
+        let kept = self.idle.lock().ignore_poison().pop();
+        if let Some(connection) = kept {
+            return Ok((connection, true));
         }
         let stream = TcpStream::connect(self.target.address).await?;
         stream.set_nodelay(true)?;
-        let handshake = http1::Builder::new().handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(std::io::Error::other)?;
-        tokio::spawn(connection);
         let left = self.uses.as_ref().map_or(u64::MAX, |uses| uses.draw(&mut self.random.lock().ignore_poison()) + 1);
-        Ok((BenchConnection { sender, left }, false))
+        Ok((BenchConnection { stream: WireStream::new(stream), left }, false))
     }
 
-    fn request(&self, asked: &BenchRequest, number: u64, now_s: u64, is_last: bool) -> Request<SentBody> {
+    /// Creates a request. Its body is the number of arbitrary bytes that are sent.
+    fn request(&self, asked: &BenchRequest, number: u64, now_s: u64, is_last: bool) -> Request<u64> {
         let Target { origin, is_forward, .. } = &self.target;
         let path = asked.object.path();
         let uri = if *is_forward { format!("http://{origin}{path}") } else { path };
@@ -210,7 +209,7 @@ impl Clients {
         if is_last {
             request = request.header(header::CONNECTION, "close");
         }
-        let mut body_bytes = 0;
+        let mut body_bytes: u64 = 0;
         request = match asked.kind {
             Kind::Basic => request,
             Kind::Head => request.method(Method::HEAD),
@@ -222,13 +221,13 @@ impl Clients {
             }
             Kind::Post(len_bytes) => {
                 body_bytes = len_bytes;
-                request.method(Method::POST)
+                request.method(Method::POST).header(header::CONTENT_LENGTH, len_bytes)
             }
         };
         if let Some((first, len)) = asked.range {
             request = request.header(header::RANGE, format!("bytes={first}-{}", first + len - 1));
         }
-        request.body(SentBody(body_bytes)).expect("paths, dates and numbers make a request")
+        request.body(body_bytes).expect("paths, dates and numbers make a request")
     }
 
     /// Reads the response, and returns the connection to the pool if it can be reused. `numbers` are those of the
@@ -237,24 +236,28 @@ impl Clients {
         &self,
         asked: &BenchRequest,
         numbers: (u64, u64),
-        response: Response<Incoming>,
-        connection: BenchConnection,
+        head: ResponseHead,
+        mut connection: BenchConnection,
     ) -> FetchResult {
         let path = || asked.object.path();
-        let expected = match ExpectedBody::of(asked, &response) {
+        let expected = match ExpectedBody::of(asked, &head) {
             Ok(expected) => expected,
             Err(outcome) => return FetchResult { outcome, body_bytes: 0 },
         };
         let (number, oldest) = numbers;
-        let answered = fields::number(response.headers(), &fields::ANSWERED);
+        let answered = fields::number(&head.fields, &fields::ANSWERED);
         let is_hit = answered != Some(number);
         let is_shared = answered.is_some_and(|answered| answered >= oldest);
-        let mut body = response.into_body();
+        let method = if asked.kind == Kind::Head { Method::HEAD } else { Method::GET };
+        let mut body = match BodyDecoder::of_response(&head, &method, HEAD_LIMITS) {
+            Ok(body) => body,
+            Err(fault) => return failed(format!("no response: {fault}"), path()),
+        };
         let mut at = 0;
-        while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-            let data = match frame.map(Frame::into_data) {
-                Ok(Ok(data)) => data,
-                Ok(Err(_)) => continue,
+        loop {
+            let data = match connection.stream.piece(&mut body).await {
+                Ok(Some(data)) => data,
+                Ok(None) => break,
                 // A request that shares a broken-off response gets no more of it than the request that fetched it.
                 Err(_) if answered.is_some_and(|answered| self.breaks_off(answered)) => {
                     return FetchResult { outcome: FetchOutcome::BrokenOff, body_bytes: at };
@@ -283,7 +286,7 @@ impl Clients {
                 body_bytes: at,
             };
         }
-        if connection.left > 0 {
+        if connection.left > 0 && head.persists() && body.has_ended() {
             self.idle.lock().ignore_poison().push(connection);
         }
         let outcome = match (is_hit, forbids_hit(asked, is_shared)) {
@@ -314,9 +317,9 @@ struct ExpectedBody {
 impl ExpectedBody {
     /// Derives the expected body from the head of the response. Returns an outcome if the head does not fit the
     /// request.
-    fn of(asked: &BenchRequest, response: &Response<Incoming>) -> Result<Self, FetchOutcome> {
-        let status = response.status();
-        let headers = response.headers();
+    fn of(asked: &BenchRequest, head: &ResponseHead) -> Result<Self, FetchOutcome> {
+        let status = head.status;
+        let headers = &head.fields;
         let refused = |what: String| FetchOutcome::Failed(FetchFault::new(what, asked.object.path()));
         let nature = asked.object.nature();
         let bodiless = Self { object: asked.object, version: 0, first: 0, len_bytes: 0, is_outdated: false };
@@ -403,30 +406,6 @@ fn http_date(unix_s: u64) -> String {
 
 fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// The body of a request: this many arbitrary bytes.
-struct SentBody(u64);
-
-impl Body for SentBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let len = std::mem::take(&mut self.0);
-        Poll::Ready((len > 0).then(|| Ok(Frame::data(vec![b'x'; len as usize].into()))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0 == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0)
-    }
 }
 
 /// The origin does not break off a response of this length.

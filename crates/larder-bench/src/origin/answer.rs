@@ -8,18 +8,13 @@ use crate::{
     content::{BenchObject, ObjectNature},
     fields,
 };
-use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode,
-    body::Incoming,
+use http::{
+    HeaderMap, Method, Response, StatusCode,
     header::{self, HeaderName, HeaderValue},
 };
+use larder_wire::RequestHead;
 use std::{
-    future::poll_fn,
     ops::Range,
-    pin::Pin,
-    task::{Context, Poll},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -36,26 +31,12 @@ pub(super) struct ObjectBody {
     rest: Range<u64>,
     /// The position at which the body breaks off, if it does.
     end: Option<u64>,
-    /// Whether the bytes before that position had time to be sent.
-    is_sent: bool,
 }
-
-/// The error of a body that breaks off.
-#[derive(Debug)]
-pub(super) struct BrokenOff;
-
-impl std::fmt::Display for BrokenOff {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the origin breaks off, as the workload wants it")
-    }
-}
-
-impl std::error::Error for BrokenOff {}
 
 /// Returns the response to `request`. `abort_share` of the responses with a body break off.
-pub(super) fn answer(request: &Request<Incoming>, abort_share: f64) -> MadeAnswer {
-    let request_number = fields::number(request.headers(), &fields::REQUEST).unwrap_or_default();
-    let mut response = match BenchObject::at(request.uri().path()) {
+pub(super) fn answer(request: &RequestHead, abort_share: f64) -> MadeAnswer {
+    let request_number = fields::number(&request.fields, &fields::REQUEST).unwrap_or_default();
+    let mut response = match BenchObject::at(request.target.path()) {
         Some(object) => answer_object(request, object),
         None => empty(StatusCode::NOT_FOUND),
     };
@@ -67,22 +48,17 @@ pub(super) fn answer(request: &Request<Incoming>, abort_share: f64) -> MadeAnswe
     MadeAnswer { response, request_number }
 }
 
-/// Reads a request's body to its end, so that the connection can be used again.
-pub(super) async fn discard(mut body: Incoming) {
-    while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
-}
-
-fn answer_object(request: &Request<Incoming>, object: BenchObject) -> Response<ObjectBody> {
+fn answer_object(request: &RequestHead, object: BenchObject) -> Response<ObjectBody> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let nature = object.nature();
     let version = nature.version_at(now);
     let modified = UNIX_EPOCH + Duration::from_secs(version.since_s);
-    let is_get = request.method() == Method::GET;
-    let since = request.headers().get(header::IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
+    let is_get = request.method == Method::GET;
+    let since = request.fields.get(header::IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
     let since = since.and_then(|value| httpdate::parse_http_date(value).ok());
     let whole = 0..nature.len_bytes;
-    let range = requested(request.headers(), nature.len_bytes).filter(|_| is_get);
-    let mut response = match (request.method(), since, &range) {
+    let range = requested(&request.fields, nature.len_bytes).filter(|_| is_get);
+    let mut response = match (&request.method, since, &range) {
         (&Method::POST, ..) => empty(StatusCode::OK),
         (_, Some(since), _) if since >= modified => empty(StatusCode::NOT_MODIFIED),
         (_, _, Some(range)) => {
@@ -99,7 +75,7 @@ fn answer_object(request: &Request<Incoming>, object: BenchObject) -> Response<O
         }
         _ => with_body(nature, version.number, whole),
     };
-    if request.method() == Method::POST {
+    if request.method == Method::POST {
         insert(&mut response, header::CACHE_CONTROL, "no-store");
         return response;
     }
@@ -130,7 +106,7 @@ fn insert(response: &mut Response<ObjectBody>, name: HeaderName, value: &str) {
 }
 
 fn with_body(nature: ObjectNature, version: u64, rest: Range<u64>) -> Response<ObjectBody> {
-    Response::new(ObjectBody { nature, version, rest, end: None, is_sent: false })
+    Response::new(ObjectBody { nature, version, rest, end: None })
 }
 
 fn empty(status: StatusCode) -> Response<ObjectBody> {
@@ -148,39 +124,16 @@ impl ObjectBody {
     pub(super) fn breaks_off(&self) -> bool {
         self.end.is_some()
     }
-}
 
-impl HttpBody for ObjectBody {
-    type Data = Bytes;
-    type Error = BrokenOff;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        if self.rest.is_empty() {
-            return Poll::Ready(None);
-        }
-        if self.end.is_some_and(|end| self.rest.start >= end) {
-            if !std::mem::replace(&mut self.is_sent, true) {
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            return Poll::Ready(Some(Err(BrokenOff)));
-        }
-        let end = self.end.unwrap_or(self.rest.end).min(self.rest.start + PIECE_BYTES);
-        let mut bytes = vec![0; (end - self.rest.start) as usize];
-        self.nature.fill(self.version, self.rest.start, &mut bytes);
+    /// Appends the next piece to `octets`. Returns whether more follows.
+    pub(super) fn fill_next(&mut self, octets: &mut Vec<u8>) -> bool {
+        let stop = self.end.unwrap_or(self.rest.end);
+        let end = stop.min(self.rest.start + PIECE_BYTES);
+        let before = octets.len();
+        octets.resize(before + (end - self.rest.start) as usize, 0);
+        self.nature.fill(self.version, self.rest.start, &mut octets[before..]);
         self.rest.start = end;
-        Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.len_bytes())
+        end < stop
     }
 }
 

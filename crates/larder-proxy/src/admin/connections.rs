@@ -7,21 +7,19 @@
 
 use std::{
     collections::VecDeque,
-    convert::Infallible,
-    pin::Pin,
+    future::poll_fn,
+    marker::PhantomData,
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
-    task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
-use http_body::{Body, Frame, SizeHint};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http::{HeaderValue, Request, StatusCode, header};
+use larder_device::IgnorePoison;
+use larder_wire::{HeadLimits, WireFault};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -29,7 +27,17 @@ use tokio::{
 };
 
 use super::{AdminPages, ComesBy, guard, page};
-use crate::{client::response_body::ResponseBody, config::Limits, worker::WorkerThread};
+use crate::{
+    client::{
+        answer::ClientAnswer,
+        http1::{DoorConnection, Http1Door},
+        interim::InterimQueue,
+    },
+    config::Limits,
+    errors::Failure,
+    received_body::IncomingBody,
+    worker::WorkerThread,
+};
 
 /// Serves the pages until aborted.
 pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: AdminPages) {
@@ -96,54 +104,39 @@ impl OpenConnections {
     }
 }
 
-/// The number of exchanges in progress on a connection. An exchange lasts from the request's head to the last byte of
-/// the response.
-#[derive(Clone, Default)]
-struct OpenExchanges(Arc<AtomicUsize>);
+/// Whether an exchange is in progress on a connection, and when the last one ended. An exchange lasts from the
+/// request's head to the last byte of the response.
+#[derive(Clone)]
+struct OpenExchanges(Arc<ExchangeState>);
+
+struct ExchangeState {
+    is_open: AtomicBool,
+    last_end: Mutex<Instant>,
+}
+
+impl Default for OpenExchanges {
+    fn default() -> Self {
+        Self(Arc::new(ExchangeState { is_open: AtomicBool::new(false), last_end: Mutex::new(Instant::now()) }))
+    }
+}
 
 impl OpenExchanges {
-    fn begin(&self) -> ExchangeGuard {
-        self.0.fetch_add(1, Relaxed);
-        ExchangeGuard(self.clone())
+    fn begin(&self) {
+        self.0.is_open.store(true, Relaxed);
+    }
+
+    fn end(&self) {
+        *self.0.last_end.lock().ignore_poison() = Instant::now();
+        self.0.is_open.store(false, Relaxed);
     }
 
     fn is_idle(&self) -> bool {
-        self.0.load(Relaxed) == 0
-    }
-}
-
-/// Counts one exchange until it is dropped.
-struct ExchangeGuard(OpenExchanges);
-
-impl Drop for ExchangeGuard {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Relaxed);
-    }
-}
-
-/// A response body that ends its exchange when it is dropped.
-struct GuardedBody {
-    body: ResponseBody,
-    _exchange: ExchangeGuard,
-}
-
-impl Body for GuardedBody {
-    type Data = Bytes;
-    type Error = <ResponseBody as Body>::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        !self.0.is_open.load(Relaxed)
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    /// Returns how much is left of a time limit that begins with the end of an exchange.
+    fn left_of(&self, patience: Duration) -> Duration {
+        patience.saturating_sub(self.0.last_end.lock().ignore_poison().elapsed())
     }
 }
 
@@ -196,29 +189,74 @@ struct PageServer {
     patience: Duration,
 }
 
+/// Answers the requests of a connection on this kind of socket.
+struct PageDoor<S> {
+    server: PageServer,
+    interim: InterimQueue,
+    socket: PhantomData<fn(S)>,
+}
+
 impl PageServer {
-    async fn serve(&self, socket: impl AsyncRead + AsyncWrite + Unpin + Send) {
-        let service = service_fn(|request: Request<Incoming>| {
-            let (head, body) = request.into_parts();
-            let exchange = self.exchanges.begin();
-            async move {
-                let is_answered = self.scope == PageScope::All || guard::is_about_health(&head);
-                let response = if is_answered {
-                    self.pages.answer(&self.thread, self.comes_by, &head, body).await
-                } else {
-                    page(StatusCode::SERVICE_UNAVAILABLE, BUSY.into())
-                };
-                Ok::<_, Infallible>(response.map(|body| GuardedBody { body, _exchange: exchange }))
+    async fn serve(self, socket: impl AsyncRead + AsyncWrite + Unpin + Send) {
+        let exchanges = self.exchanges.clone();
+        let patience = self.patience;
+        let door = PageDoor { server: self, interim: InterimQueue::default(), socket: PhantomData };
+        let mut connection = DoorConnection::new(door, socket, Bytes::new());
+        loop {
+            let left = if exchanges.is_idle() { exchanges.left_of(patience) } else { patience };
+            let served = poll_fn(|context| connection.poll_requests(context));
+            match tokio::time::timeout(left, served).await {
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) => return tracing::debug!(%error, "admin connection ended"),
+                // No head was complete within that time.
+                Err(_) if exchanges.is_idle() && exchanges.left_of(patience).is_zero() => return,
+                Err(_) => {}
             }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.patience)
-            .keep_alive(self.scope == PageScope::All)
-            .serve_connection(TokioIo::new(socket), service);
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "admin connection ended");
         }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Http1Door for PageDoor<S> {
+    type Socket = S;
+
+    fn limits(&self) -> HeadLimits {
+        HeadLimits { bytes_max: HEAD_BYTES_MAX, field_count_max: FIELD_COUNT_MAX }
+    }
+
+    fn interim(&self) -> &InterimQueue {
+        &self.interim
+    }
+
+    fn answer(&self, request: Request<IncomingBody>, fault: Option<WireFault>) -> ClientAnswer {
+        self.server.exchanges.begin();
+        if let Some(fault) = fault {
+            let failure = Failure::from(fault);
+            return ClientAnswer::Ready(Some(page(failure.status(), format!("{failure}\n").into())));
+        }
+        let PageServer { thread, pages, comes_by, scope, .. } = &self.server;
+        let thread = Arc::clone(thread);
+        let pages = pages.clone();
+        let comes_by = *comes_by;
+        let scope = *scope;
+        ClientAnswer::Later(Box::pin(async move {
+            let (head, body) = request.into_parts();
+            if scope == PageScope::All {
+                return pages.answer(&thread, comes_by, &head, body).await;
+            }
+            let mut response = if guard::is_about_health(&head) {
+                pages.answer(&thread, comes_by, &head, body).await
+            } else {
+                page(StatusCode::SERVICE_UNAVAILABLE, BUSY.into())
+            };
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            response
+        }))
+    }
+
+    fn switch(&self, _: S, _: Bytes) {}
+
+    fn note_end(&self) {
+        self.server.exchanges.end();
     }
 }
 
@@ -229,6 +267,10 @@ const RESERVE_COUNT_MAX: usize = 8;
 const BUSY: &str = "all connections of this listener are busy: only /healthz is answered\n";
 /// Time limit for a request's head.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest head of a request, in bytes.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Most fields of a request.
+const FIELD_COUNT_MAX: usize = 100;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

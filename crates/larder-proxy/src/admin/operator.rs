@@ -7,16 +7,18 @@ use std::{future::poll_fn, pin::Pin, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use http::{Response, StatusCode, request};
 use http_body::Body as _;
-use hyper::body::Incoming;
 
 use super::{listing, packing, page, pinning};
-use crate::{client::response_body::ResponseBody, config::Offline, origin::uplink::LineStatus, worker::Worker};
+use crate::{
+    client::response_body::ResponseBody, config::Offline, origin::uplink::LineStatus, received_body::IncomingBody,
+    worker::Worker,
+};
 
 /// Answers an operator's command. Returns `None` if the request is not a command.
 pub(super) async fn answer(
     worker: &Arc<Worker>,
     request: &request::Parts,
-    body: Incoming,
+    body: IncomingBody,
 ) -> Option<Response<ResponseBody>> {
     enum OperatorCommand {
         Short(fn(&Worker, &request::Parts) -> Result<String, String>),
@@ -57,7 +59,7 @@ async fn answer_long(
     worker: &Arc<Worker>,
     command: LongCommand,
     request: &request::Parts,
-    body: Incoming,
+    body: IncomingBody,
 ) -> Response<ResponseBody> {
     if matches!((command, request.uri.path()), (LongCommand::Unpack, "/")) {
         return packing::unpack(worker, body);
@@ -77,7 +79,7 @@ async fn answer_long(
 }
 
 /// Reads the whole body of a request, or returns `None` if it is too long or breaks off.
-async fn whole(mut body: Incoming) -> Option<Bytes> {
+async fn whole(mut body: IncomingBody) -> Option<Bytes> {
     let mut text = BytesMut::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let Ok(data) = frame.ok()?.into_data() else { continue };

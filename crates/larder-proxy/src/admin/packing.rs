@@ -13,7 +13,6 @@ use bytes::{Buf as _, Bytes};
 use flate2::bufread::MultiGzDecoder;
 use http::Response;
 use http_body::Body as _;
-use hyper::body::Incoming;
 use larder_http::{Timestamp, UrlPatterns};
 use serde::Deserialize;
 use serde_json::json;
@@ -26,6 +25,7 @@ use super::{
 use crate::{
     client::response_body::ResponseBody,
     pack::{self, PackOutlet, PackSelection},
+    received_body::IncomingBody,
     worker::Worker,
 };
 
@@ -69,7 +69,7 @@ pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody>
 }
 
 /// Unpacks the file in the body.
-pub(super) fn unpack(worker: &Arc<Worker>, body: Incoming) -> Response<ResponseBody> {
+pub(super) fn unpack(worker: &Arc<Worker>, body: IncomingBody) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     let (sender, pieces) = mpsc::channel(PIECE_COUNT_MAX);
     tokio::spawn(feed(body, sender));
@@ -99,7 +99,7 @@ fn tell_left_out(teller: &ProgressWriter, url: &str, why: &str) -> bool {
 }
 
 /// Passes on the pieces of a request's body.
-async fn feed(mut body: Incoming, pieces: mpsc::Sender<io::Result<Bytes>>) {
+async fn feed(mut body: IncomingBody, pieces: mpsc::Sender<io::Result<Bytes>>) {
     while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let piece = match frame.map(http_body::Frame::into_data) {
             Ok(Ok(bytes)) => Ok(bytes),

@@ -1,70 +1,30 @@
-//! The response to a request, in the form that the HTTP library awaits.
+//! The response to a request, which may not be complete yet.
 
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
 use http::Response;
 
-use crate::client::{
-    held::{HeldExchange, ResponseFuture},
-    peer::Client,
-    response_body::ResponseBody,
-};
+use crate::client::response_body::ResponseBody;
 
 /// A complete response, or a future that produces one.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub(crate) enum ClientAnswer {
     /// A complete response. The first poll takes it.
     Ready(Option<Response<ResponseBody>>),
-    /// No response: the stream is reset, because its request is malformed (RFC 9113 8.1.1).
-    Reset,
     /// A response that is not complete yet.
-    Later(ResponseFuture),
-    /// The same, held by the client's connection, which can drop the HTTP library's state while it waits.
-    Held(HeldAnswer),
+    Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
 }
 
-/// Polls the response that the client's connection holds. Dropped early, the exchange is abandoned.
-pub(crate) struct HeldAnswer(Arc<Client>);
-
-impl Future for ClientAnswer {
-    type Output = Result<Response<ResponseBody>, h2::Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::Ready(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
-            Self::Reset => Poll::Ready(Err(h2::Reason::PROTOCOL_ERROR.into())),
-            Self::Later(future) => future.as_mut().poll(context).map(Ok),
-            Self::Held(held) => held.poll(context).map(Ok),
+impl ClientAnswer {
+    /// Waits for the response.
+    pub(crate) fn poll_response(&mut self, context: &mut Context<'_>) -> Poll<Response<ResponseBody>> {
+        match self {
+            Self::Ready(response) => response.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Later(future) => future.as_mut().poll(context),
         }
-    }
-}
-
-impl HeldAnswer {
-    /// Lets a client's connection hold an exchange.
-    pub(crate) fn new(client: &Arc<Client>, exchange: HeldExchange) -> Self {
-        client.hold_exchange(exchange);
-        client.expect_rest();
-        Self(Arc::clone(client))
-    }
-
-    fn poll(&self, context: &mut Context<'_>) -> Poll<Response<ResponseBody>> {
-        // Taken out, because the exchange itself uses the client.
-        let Some(mut exchange) = self.0.take_exchange() else { return Poll::Pending };
-        let polled = exchange.future.as_mut().poll(context);
-        if polled.is_pending() {
-            self.0.hold_exchange(exchange);
-        }
-        polled
-    }
-}
-
-impl Drop for HeldAnswer {
-    fn drop(&mut self) {
-        drop(self.0.take_exchange());
     }
 }

@@ -1,18 +1,15 @@
-//! The task of one client connection, which drives the HTTP library.
+//! The task of one client connection.
 //!
-//! Owns: opening, draining, handover and closing. The client's state is in `peer`; requests are answered in `exchange`.
-//! Memory: a connection that has been idle for a second is parked. Only its socket is kept, and the HTTP library's
-//! state is created again when bytes arrive. A connection whose exchange has waited for a second does without that
-//! state too (see `waiting`). Cost: no timer and no allocation per request. Whole hits are answered
-//! within the call, without a separate future.
+//! Owns: opening, and for HTTP/2 draining and closing. `http1` drives connections of HTTP/1.1. The client's state is in
+//! `peer`; requests are answered in `exchange`. Cost: no timer per request. Whole hits are answered within the call,
+//! without a separate future.
 
 use std::{
     future::Future,
-    io,
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
@@ -20,39 +17,27 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
-use hyper::{
-    body::Incoming,
-    server::conn::{
-        http1::{self, UpgradeableConnection},
-        http2::Connection,
-    },
-    service::Service,
-};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use crate::{
     client::{
-        answer::ClientAnswer,
         flushed::FlushCounter,
         handed::ClientConnection,
-        http2,
+        http1_door::Http1Task,
+        http2::connection::Http2Connection,
         interim::InterimQueue,
+        opaque::SwitchTaker,
         opening::{self, OpenedConnection, PeerAddress},
         peer::{AbandonedRequests, Client, ConnectionPhase},
         peer_user::NearEnds,
-        response_body::ResponseBody,
         shed::{HTTP2_REFUSAL, shed},
         socket::{ClientProtocol, ClientSocket, TunneledConnection},
         stream::ClientStream,
-        waiting::WaitingConnection,
     },
     config::Listener,
     exchange_budget::{PlaceUse, StreamMemory},
     metrics::CountGuard,
     origin::target::Origin,
-    request::{accounting, exchange},
     session::SessionState,
     watch::{OrderWatch, WatchOrder, WatchedConnection},
     worker::Worker,
@@ -129,12 +114,12 @@ async fn await_first(watched: &WatchedConnection, socket: &TcpStream) -> bool {
 }
 
 /// Counts a connection that another process cannot continue.
-fn count_unmovable(worker: &Worker) -> CountGuard {
+pub(super) fn count_unmovable(worker: &Worker) -> CountGuard {
     CountGuard::begin(&worker.metrics, |metrics| &metrics.connections_unmovable)
 }
 
 /// Hands a connection over to the process that replaces this one.
-fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<SocketAddr>, socket: TcpStream) {
+pub(super) fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<SocketAddr>, socket: TcpStream) {
     match socket.into_std() {
         Ok(socket) => worker.watches.hand_over(ClientConnection { listener, client, socket }),
         Err(error) => tracing::debug!(%error, "client connection cannot be handed over"),
@@ -209,91 +194,32 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
         near,
         is_stranger,
         is_movable,
-        is_unsent: AtomicBool::new(false),
         phase: AtomicU8::new(ConnectionPhase::Idle as u8),
         exchange_count: AtomicU32::new(0),
         abandoned: AbandonedRequests::default(),
-        raw: Mutex::default(),
         floods: streams.is_some().then(Box::default),
         streams,
         in_head: AtomicBool::new(false),
         fatal_fault: OnceLock::new(),
         watched,
         interim: InterimQueue::default(),
+        switch: SwitchTaker::default(),
         flushed: FlushCounter::default(),
-        held: Mutex::default(),
-        is_resuming: AtomicBool::new(false),
     });
-    let connection = match protocol {
-        ClientProtocol::Http1 => connect_http1(&client, ClientStream::new(socket, first, Arc::clone(&client))),
-        ClientProtocol::Http2 => {
-            let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
-            let connection =
-                http2::builder(&config.limits).serve_connection(stream, RequestHandler(Arc::clone(&client)));
-            HttpConnection::Http2(Box::new(connection))
-        }
-    };
-    ConnectionTask { connection, client, is_fresh, started: false, draining: false, late_head: None }.await;
-}
-
-/// Creates the HTTP library's connection on a stream.
-fn connect_http1(client: &Arc<Client>, stream: ClientStream) -> HttpConnection {
-    let limits = &client.worker.shared.config.limits;
-    let connection = http1::Builder::new()
-        .header_read_timeout(None)
-        .max_headers(limits.header_count_max)
-        .max_header_size(limits.header_bytes_max)
-        .max_buf_size(limits.header_bytes_max)
-        .serve_connection(TokioIo::new(stream), RequestHandler(Arc::clone(client)))
-        .with_upgrades();
-    HttpConnection::Http1(Box::new(connection))
-}
-
-/// The handler that the HTTP library calls for each request.
-struct RequestHandler(Arc<Client>);
-
-impl Service<Request<Incoming>> for RequestHandler {
-    type Response = Response<ResponseBody>;
-    type Error = h2::Error;
-    type Future = ClientAnswer;
-
-    fn call(&self, request: Request<Incoming>) -> ClientAnswer {
-        if let Some(response) = self.0.take_answer() {
-            return ClientAnswer::Ready(Some(response));
-        }
-        let fault = self.0.begin();
-        if self.0.is_http2() && http2::is_malformed(&request) {
-            self.0.end(true);
-            return ClientAnswer::Reset;
-        }
-        exchange::answer(&self.0, request, fault)
+    if protocol == ClientProtocol::Http1 {
+        return Http1Task::new(client, socket, first, is_fresh).await;
     }
+    let stream = ClientStream::new(socket, first, Arc::clone(&client));
+    let connection = Box::new(Http2Connection::new(Arc::clone(&client), stream));
+    ConnectionTask { connection, client, started: false, draining: false }.await;
 }
 
-/// The connection's task.
+/// The task of a connection of HTTP/2.
 struct ConnectionTask {
-    connection: HttpConnection,
+    connection: Box<Http2Connection>,
     client: Arc<Client>,
-    is_fresh: bool,
     started: bool,
     draining: bool,
-    /// Counts the connection as unmovable while it answers a request that arrived late.
-    late_head: Option<CountGuard>,
-}
-
-/// The HTTP library's connection.
-enum HttpConnection {
-    Http1(Box<UpgradeableConnection<TokioIo<ClientStream>, RequestHandler>>),
-    Http2(Box<Connection<TokioIo<ClientStream>, RequestHandler, TokioExecutor>>),
-    /// The socket of a connection between two requests.
-    Parked {
-        socket: ClientSocket,
-        _counting: CountGuard,
-    },
-    /// A connection whose exchange waits without the library.
-    Waiting(Box<WaitingConnection>),
-    /// The socket was sent to another process or closed.
-    Gone,
 }
 
 impl Future for ConnectionTask {
@@ -304,10 +230,9 @@ impl Future for ConnectionTask {
             self.started = true;
             self.client.watched.remember(context);
         }
-        let order = self.client.watched.order();
-        match order {
+        match self.client.watched.order() {
             WatchOrder::Run => {}
-            WatchOrder::Expire if !self.is_idle_http2() || self.draining => return Poll::Ready(()),
+            WatchOrder::Expire if !self.is_idle() || self.draining => return Poll::Ready(()),
             WatchOrder::Expire => {
                 // Noted before the connection closes, so that no request is lost (RFC 9113 9.1).
                 self.client.watched.pardon();
@@ -315,165 +240,35 @@ impl Future for ConnectionTask {
                 self.drain();
             }
             WatchOrder::Leave | WatchOrder::Drain if self.draining => {}
-            WatchOrder::Leave | WatchOrder::Drain if self.client.is_for_successor() => {
-                return self.leave(order, context);
-            }
-            WatchOrder::Leave if self.is_fresh && !self.client.is_http2() => {}
             WatchOrder::Leave => {
                 // A request that has already arrived is answered.
-                if let Poll::Ready(ended) = self.turn(context) {
-                    return self.told(ended);
+                if self.turn(context).is_ready() {
+                    return Poll::Ready(());
                 }
                 self.drain();
             }
             WatchOrder::Drain => self.drain(),
         }
-        match self.turn(context) {
-            Poll::Ready(ended) => self.told(ended),
-            Poll::Pending => Poll::Pending,
-        }
+        self.turn(context)
     }
 }
 
 impl ConnectionTask {
-    fn turn(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        loop {
-            let turned = match &mut self.connection {
-                HttpConnection::Http1(connection) => Pin::new(connection).poll(context),
-                HttpConnection::Http2(connection) => Pin::new(connection).poll(context),
-                HttpConnection::Parked { socket, .. } => {
-                    // The next read returns the error.
-                    let _ = ready!(socket.poll_arrival(context));
-                    self.client.watched.expect_rest();
-                    if let Some(socket) = self.take_socket() {
-                        let stream = ClientStream::new(socket, Bytes::new(), Arc::clone(&self.client));
-                        self.connection = connect_http1(&self.client, stream);
-                    }
-                    continue;
-                }
-                HttpConnection::Waiting(waiting) => {
-                    let response = ready!(waiting.poll_response(context));
-                    self.resume(response);
-                    continue;
-                }
-                HttpConnection::Gone => return Poll::Ready(Ok(())),
-            };
-            if turned.is_pending() && self.client.can_park() && matches!(self.connection, HttpConnection::Http1(_)) {
-                if let Some(socket) = self.take_socket() {
-                    let counting =
-                        CountGuard::begin(&self.client.worker.metrics, |metrics| &metrics.connections_parked);
-                    self.connection = HttpConnection::Parked { socket, _counting: counting };
-                }
-                continue;
-            }
-            if turned.is_pending() && self.client.can_wait() && self.part() {
-                continue;
-            }
-            return turned;
-        }
-    }
-
-    /// Drops the HTTP library's state while the present exchange waits. Returns whether it did.
-    fn part(&mut self) -> bool {
-        if !matches!(self.connection, HttpConnection::Http1(_)) {
-            return false;
-        }
-        // Taken first, because dropping the library's state would abandon the exchange.
-        let Some(exchange) = self.client.take_exchange() else { return false };
-        let HttpConnection::Http1(connection) = std::mem::replace(&mut self.connection, HttpConnection::Gone) else {
-            return false;
-        };
-        let Some(parts) = connection.into_parts() else { return true };
-        debug_assert!(parts.read_buf.is_empty(), "all that the library has read is the request");
-        let waiting = WaitingConnection::new(parts.io.into_inner(), exchange, &self.client.worker.metrics);
-        self.connection = HttpConnection::Waiting(Box::new(waiting));
-        true
-    }
-
-    /// Gives the response of an exchange that waited to a new instance of the HTTP library.
-    fn resume(&mut self, response: io::Result<Response<ResponseBody>>) {
-        let waiting = std::mem::replace(&mut self.connection, HttpConnection::Gone);
-        let HttpConnection::Waiting(waiting) = waiting else { return };
-        match response {
-            Ok(response) => {
-                self.client.resume_with(response);
-                self.connection = connect_http1(&self.client, waiting.into_stream(self.draining));
-            }
-            Err(error) => tracing::debug!(%error, peer = %self.client.peer, "client left before its response"),
-        }
-    }
-
-    /// Takes the socket of a connection that is between two requests.
-    ///
-    /// Returns `None` if the HTTP library has read bytes that are not answered yet, because the next owner of the
-    /// socket would miss them.
-    fn take_socket(&mut self) -> Option<ClientSocket> {
-        match std::mem::replace(&mut self.connection, HttpConnection::Gone) {
-            HttpConnection::Http1(connection) => {
-                let parts = connection.into_parts()?;
-                parts.read_buf.is_empty().then(|| parts.io.into_inner())?.into_socket()
-            }
-            HttpConnection::Parked { socket, .. } => Some(socket),
-            HttpConnection::Http2(_) | HttpConnection::Waiting(_) | HttpConnection::Gone => None,
-        }
-    }
-
-    /// Answers the request whose head has begun to arrive, then hands the connection over.
-    fn leave(&mut self, order: WatchOrder, context: &mut Context<'_>) -> Poll<()> {
-        if let Poll::Ready(ended) = self.turn(context) {
-            return self.told(ended);
-        }
-        let client = &self.client;
-        if client.can_go_over() {
-            return self.go_over();
-        }
-        if client.is_in_head() {
-            // The client had time to send the rest of the head. From here on, no request with side effects may begin.
-            if order == WatchOrder::Drain {
-                return Poll::Ready(());
-            }
-            self.late_head.get_or_insert_with(|| count_unmovable(&client.worker));
-        } else if client.has_pipelined() {
-            // Pipelined requests are lost, as whenever a connection closes. The client repeats them.
-            self.drain();
-            return self.turn(context).map(drop);
-        }
-        Poll::Pending
-    }
-
-    /// Hands the connection over to the process that replaces this one.
-    fn go_over(&mut self) -> Poll<()> {
-        if let Some(socket) = self.take_socket().and_then(ClientSocket::into_plain) {
-            let client = &self.client;
-            hand_over(&client.worker, client.listener, Some(client.peer), socket);
-        }
-        Poll::Ready(())
-    }
-
-    fn told(&self, ended: hyper::Result<()>) -> Poll<()> {
-        if let Err(error) = ended {
+    fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Err(error) = ready!(self.connection.poll(context)) {
             tracing::debug!(%error, peer = %self.client.peer, "client connection ended");
-            if error.is_parse() && !self.client.is_http2() {
-                accounting::note_unreadable(&self.client, &error);
-            }
         }
         Poll::Ready(())
     }
 
     fn drain(&mut self) {
         self.draining = true;
-        match &mut self.connection {
-            HttpConnection::Http1(connection) => Pin::new(&mut **connection).graceful_shutdown(),
-            HttpConnection::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
-            HttpConnection::Parked { .. } => self.connection = HttpConnection::Gone,
-            // The response will say that the connection closes.
-            HttpConnection::Waiting(_) | HttpConnection::Gone => {}
-        }
+        self.connection.leave();
     }
 
-    fn is_idle_http2(&self) -> bool {
+    fn is_idle(&self) -> bool {
         let client = &self.client;
-        client.is_http2() && client.exchange_count.load(Relaxed) == 0 && !client.in_head.load(Relaxed)
+        client.exchange_count.load(Relaxed) == 0 && !client.in_head.load(Relaxed)
     }
 }
 

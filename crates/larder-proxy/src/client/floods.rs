@@ -1,6 +1,6 @@
 //! Limits the HTTP/2 frames with which a client causes work without requesting anything (RFC 9113 10.5).
 //!
-//! Owns: the count of recent frames. The connection's owner closes it. A frame that the library answers or records
+//! Owns: the count of recent frames. The connection's owner closes it. A frame that h2 answers or records
 //! costs the client nothing and the proxy a few microseconds, and so does a refused stream. Honest clients send such
 //! frames along with requests and received data, so both raise the limit. Invariant: the counts cover the last
 //! [`STRETCH_TICKS`]. Cost: one short lock per read or write.
@@ -8,10 +8,7 @@
 use larder_device::IgnorePoison;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::{
-    client::{raw_frames::RawFrames, raw_head::HeadFault},
-    config::Limits,
-};
+use crate::{client::raw_frames::RawFrames, config::Limits};
 
 /// The recent frames on one connection.
 #[derive(Debug, Default)]
@@ -35,7 +32,7 @@ pub(crate) struct ArrivedFrames {
     /// Whether the head of a request has begun and is incomplete.
     pub(crate) in_head: bool,
     /// The fault if there are too many frames of a kind.
-    pub(crate) flood: Option<HeadFault>,
+    pub(crate) flood: Option<&'static str>,
 }
 
 impl FloodGuard {
@@ -73,7 +70,7 @@ impl FloodState {
         }
     }
 
-    fn flood(&self, limits: &Limits) -> Option<HeadFault> {
+    fn flood(&self, limits: &Limits) -> Option<&'static str> {
         let room = self.opened_count * FRAMES_PER_REQUEST + self.sent_bytes / BYTES_PER_FRAME;
         if self.idle_frame_count > u64::from(limits.control_count_max) + room {
             return Some("too many frames without a request");

@@ -37,22 +37,10 @@ impl FlushCounter {
         self.count.load(SeqCst)
     }
 
-    /// Returns the lower bits of the count.
-    pub(crate) fn low_count(&self) -> u32 {
-        self.count() as u32
-    }
-
     /// Returns whether a flush completed since the count was `before`. If not, the next flush wakes the caller.
     pub(crate) fn is_after(&self, before: u64, context: &Context<'_>) -> bool {
         self.remember(context);
         self.count() > before
-    }
-
-    /// Returns whether a flush completed since the lower bits of the count were `before`. If not, the next flush wakes
-    /// the caller.
-    pub(crate) fn has_moved(&self, before: u32, context: &Context<'_>) -> bool {
-        self.remember(context);
-        self.low_count() != before
     }
 
     /// Registers the caller to be woken by the next flush. Call this before reading the count.

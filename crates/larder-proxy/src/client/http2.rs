@@ -1,28 +1,31 @@
 //! Sets the limits of HTTP/2 with clients, and handles the differences from HTTP/1.1 in a request's head (RFC 9113 8).
 //!
-//! The HTTP library does the framing. It sends no interim responses over HTTP/2, not even 103. Cost: one task per
-//! stream.
+//! h2 does the framing.
 
-use http::{HeaderMap, HeaderValue, Request, Uri, Version, header};
+use h2::{ext::Protocol, server::Builder};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, header, request};
 use http_body::Body as _;
-use hyper::{body::Incoming, server::conn::http2::Builder};
-use hyper_util::rt::TokioExecutor;
+use larder_http::fields::asks_to_switch;
 
-use crate::config::Limits;
+use crate::{config::Limits, http2::SEND_BYTES_MAX, received_body::IncomingBody};
+
+pub(crate) mod connection;
+pub(crate) mod stream;
 
 /// Creates an HTTP/2 server with these limits.
-pub(crate) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+fn builder(limits: &Limits) -> Builder {
+    let mut builder = Builder::new();
     builder
+        .enable_connect_protocol()
         .max_concurrent_streams(limits.stream_count_max)
         .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(PENDING_RESET_COUNT_MAX)
         // Each stream beyond the limit is refused, but the connection stays open. `floods` limits the number of such
         // streams.
         .max_local_error_reset_streams(None)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_send_buf_size(SEND_BYTES_MAX);
+        .max_send_buffer_size(SEND_BYTES_MAX);
     builder
 }
 
@@ -38,13 +41,24 @@ pub(crate) fn join_cookies(fields: &mut HeaderMap) {
 }
 
 /// Marks a body of unknown length as present, as HTTP/1.1 would.
-pub(crate) fn frame_body(request: &mut Request<Incoming>) {
+pub(crate) fn frame_body(request: &mut Request<IncomingBody>) {
     if !request.body().is_end_stream() && !request.headers().contains_key(header::CONTENT_LENGTH) {
         request.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 
-/// Returns why a request is refused that the HTTP library would accept over HTTP/2 but not over HTTP/1.1.
+/// Turns the head of an extended CONNECT into that of the upgrade in HTTP/1.1 that it stands for (RFC 8441 4). Returns
+/// `false` if no upgrade to its protocol is forwarded.
+fn put_upgrade(head: &mut request::Parts) -> bool {
+    let Some(protocol) = head.extensions.remove::<Protocol>() else { return true };
+    let Ok(protocol) = HeaderValue::from_str(protocol.as_str()) else { return false };
+    head.method = Method::GET;
+    head.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    head.headers.insert(header::UPGRADE, protocol);
+    asks_to_switch(&head.headers)
+}
+
+/// Returns why a request is refused that h2 accepts and that would not be accepted over HTTP/1.1.
 pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'static str> {
     if request.version() != Version::HTTP_2 {
         return Ok(());
@@ -58,11 +72,10 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'st
     Ok(())
 }
 
-/// Returns whether a request is malformed in a way that the HTTP library does not check: white space around a value
-/// (RFC 9113 8.2.1).
-pub(crate) fn is_malformed<B>(request: &Request<B>) -> bool {
+/// Returns whether a request is malformed in a way that h2 does not check: white space around a value (RFC 9113 8.2.1).
+fn is_malformed(fields: &HeaderMap) -> bool {
     let is_space = |octet: Option<&u8>| octet.is_some_and(|octet| b" \t".contains(octet));
-    request.headers().values().any(|value| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last()))
+    fields.values().any(|value| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last()))
 }
 
 /// Returns whether Host, if present, agrees with the target (RFC 9113 8.3.1).
@@ -78,8 +91,6 @@ const STREAM_WINDOW_BYTES: u32 = 512 << 10;
 /// Bytes that a client may send on all streams together before the proxy reads them. This limits the request data held
 /// per connection.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
-/// Bytes of a response's body that are buffered beyond the client's window.
-const SEND_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests {

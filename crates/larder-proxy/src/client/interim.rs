@@ -1,10 +1,9 @@
 //! Sends interim responses to a client (RFC 9110 15.2, RFC 8297).
 //!
-//! The HTTP library sends only 100, so other interim responses are written directly to the socket: when the library
-//! flushes, and before any other output. Owns: the queued responses, and the exchange they belong to. Invariant: only
-//! the current exchange adds interim responses, and only until its final response is handed over, so none is written
-//! inside or after a final response. Memory: [`WAITING_BYTES_MAX`] per connection. Cost: one plain load per write and
-//! flush while the queue is empty.
+//! Over HTTP/2 they are sent on the stream, over HTTP/1.1 before any other output of their exchange. Owns: the queued
+//! responses, and the exchange they belong to. Invariant: only the current exchange adds interim responses, and only
+//! until its final response is handed over, so none is written inside or after a final response. Memory:
+//! [`WAITING_BYTES_MAX`] per connection. Cost: one plain load per response while the queue is empty.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -18,14 +17,12 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, StatusCode, Version, header::CONTENT_LENGTH};
-use larder_http::{
-    fields::{strip_hop_by_hop, strip_own},
-    interim::goes_on,
-};
+use http::{HeaderMap, Request, StatusCode, Version};
+use larder_http::interim::{forwarded_fields, goes_on};
+use larder_wire::push_interim_head;
 use tokio::io::AsyncWrite;
 
-use crate::client::peer::Client;
+use crate::{client::peer::Client, http2::reply::StreamReply, received_body::IncomingBody};
 
 /// The queued interim responses of one connection.
 #[derive(Default)]
@@ -42,25 +39,33 @@ struct InterimState {
     bytes: Vec<u8>,
 }
 
-/// Adds the interim responses of one exchange to the queue.
-pub(crate) struct InterimSink {
-    client: Weak<Client>,
-    exchange: u64,
-    version: Version,
+/// The way of one exchange's interim responses to its client.
+#[derive(Clone)]
+pub(crate) enum InterimSink {
+    /// The queue of the connection.
+    Queue { client: Weak<Client>, exchange: u64, version: Version },
+    /// The stream of the exchange.
+    Stream(Arc<StreamReply>),
 }
 
 impl InterimQueue {
     /// Opens the queue for an exchange that begins.
-    pub(crate) fn open(client: &Arc<Client>, version: Version) -> InterimSink {
+    fn open(client: &Arc<Client>, version: Version) -> InterimSink {
         let mut state = client.interim.lock();
         state.exchange_count += 1;
         state.open = Some(state.exchange_count);
-        InterimSink { client: Arc::downgrade(client), exchange: state.exchange_count, version }
+        InterimSink::Queue { client: Arc::downgrade(client), exchange: state.exchange_count, version }
     }
 
     /// Closes the queue, because the final response has arrived.
     pub(crate) fn close(&self) {
         self.lock().open = None;
+    }
+
+    /// Queues a 100, because the exchange wants the request's body.
+    pub(super) fn push_continue(&self) {
+        push_interim_head(&mut self.lock().bytes, StatusCode::CONTINUE, &HeaderMap::new());
+        self.waiting.store(true, Relaxed);
     }
 
     /// Writes the queued responses. Ready at once if there are none.
@@ -89,22 +94,38 @@ impl InterimQueue {
 }
 
 impl InterimSink {
-    /// Returns whether interim responses can reach the client. HTTP/1.0 has none, and over HTTP/2 the HTTP library
-    /// sends none.
+    /// Returns the way of the interim responses to a client's request.
+    pub(crate) fn of(client: &Arc<Client>, request: &Request<IncomingBody>) -> Self {
+        match request.body().reply() {
+            Some(reply) => Self::Stream(Arc::clone(reply)),
+            None => InterimQueue::open(client, request.version()),
+        }
+    }
+
+    /// Returns whether interim responses can reach the client. HTTP/1.0 has none.
     pub(crate) fn is_of_use(&self) -> bool {
-        self.version == Version::HTTP_11
+        match self {
+            Self::Queue { version, .. } => *version == Version::HTTP_11,
+            Self::Stream(_) => true,
+        }
     }
 
     /// Queues an interim response, if this client may receive it and its exchange is still waiting. Returns whether it
     /// is still waiting.
     pub(crate) fn push(&self, status: StatusCode, fields: &HeaderMap) -> bool {
-        let Some(client) = self.client.upgrade() else { return false };
-        // The HTTP library itself answers an expectation when the request's body is read.
-        if !goes_on(status, self.version, false) {
+        let (client, exchange, version) = match self {
+            Self::Stream(reply) => {
+                return goes_on(status, Version::HTTP_2, false) && reply.send_interim(status, fields);
+            }
+            Self::Queue { client, exchange, version } => (client, *exchange, *version),
+        };
+        let Some(client) = client.upgrade() else { return false };
+        // An expectation is answered when the request's body is read.
+        if !goes_on(status, version, false) {
             return false;
         }
         let mut state = client.interim.lock();
-        if state.open != Some(self.exchange) {
+        if state.open != Some(exchange) {
             return false;
         }
         let head = head(status, fields);
@@ -121,7 +142,7 @@ impl InterimSink {
     /// Shows another node, at once and again and again, that this one is alive, until it gets its response. A node that
     /// is frozen shows nothing.
     pub(crate) fn show_life(&self) {
-        let sink = Self { client: self.client.clone(), ..*self };
+        let sink = self.clone();
         if !sink.push(StatusCode::PROCESSING, &HeaderMap::new()) {
             return;
         }
@@ -138,21 +159,9 @@ impl InterimSink {
 
 /// Encodes the head of an interim response.
 fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
-    let mut fields = fields.clone();
-    strip_hop_by_hop(&mut fields);
-    strip_own(&mut fields);
-    // A 1xx response has no content and must not state a length (RFC 9110 8.6).
-    fields.remove(CONTENT_LENGTH);
-    let reason = status.canonical_reason().unwrap_or("Interim");
-    let mut text = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
-    for (name, value) in &fields {
-        text.extend_from_slice(name.as_str().as_bytes());
-        text.extend_from_slice(b": ");
-        text.extend_from_slice(value.as_bytes());
-        text.extend_from_slice(b"\r\n");
-    }
-    text.extend_from_slice(b"\r\n");
-    text
+    let mut head = Vec::new();
+    push_interim_head(&mut head, status, &forwarded_fields(fields));
+    head
 }
 
 /// Interval between the signs of life for another node, a fraction of its patience.

@@ -4,17 +4,16 @@
 //! Owns: the phase and its deadline. `connection` drives the connection. Invariant: every phase of a connection has a
 //! deadline, except the wait for an origin, which has its own deadlines. Cost: no timers and no allocation per request.
 
-use larder_device::IgnorePoison;
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use http::{Request, Response, Uri, Version, uri::Authority};
+use http::{Request, Uri, Version, uri::Authority};
 use larder_http::{
     reuse::StaleAllowed,
     telling::{self, FieldTrust},
@@ -24,13 +23,9 @@ use crate::{
     client::{
         floods::{ArrivedFrames, FloodGuard},
         flushed::FlushCounter,
-        held::{HeldExchange, HeldState},
         interim::InterimQueue,
+        opaque::SwitchTaker,
         peer_user::NearEnds,
-        raw_head::HeadFault,
-        raw_requests::RawRequests,
-        raw_target,
-        response_body::ResponseBody,
         socket::ClientProtocol,
     },
     config::{Fleet, ProxyConfig},
@@ -74,13 +69,10 @@ pub(crate) struct Client {
     pub(crate) is_stranger: bool,
     /// Whether another process can continue the connection: HTTP/1 without TLS, through a configured listener.
     pub(crate) is_movable: bool,
-    /// Whether written bytes wait for the socket.
-    pub(super) is_unsent: AtomicBool,
     pub(super) phase: AtomicU8,
     /// Requests that are being answered. Over HTTP/1.1, there is at most one.
     pub(super) exchange_count: AtomicU32,
     pub(super) abandoned: AbandonedRequests,
-    pub(super) raw: Mutex<RawRequests>,
     /// Counts of HTTP/2 frames, to detect floods.
     pub(super) floods: Option<Box<FloodGuard>>,
     /// The memory of an HTTP/2 connection's streams.
@@ -88,16 +80,14 @@ pub(crate) struct Client {
     /// Whether the head of an HTTP/2 request is arriving. In that case nothing else may extend its deadline.
     pub(super) in_head: AtomicBool,
     /// The reason to read nothing more, once there is one. It is checked before every read.
-    pub(super) fatal_fault: OnceLock<HeadFault>,
+    pub(super) fatal_fault: OnceLock<&'static str>,
     pub(crate) watched: WatchedConnection,
     /// Interim responses to send before the final response.
     pub(crate) interim: InterimQueue,
-    /// Number of complete flushes.
+    /// The recipient of the socket if the connection switches to another protocol.
+    pub(crate) switch: SwitchTaker,
+    /// Number of complete flushes over HTTP/2.
     pub(crate) flushed: FlushCounter,
-    /// The exchange of an HTTP/1.1 client, as far as it can wait without the HTTP library.
-    pub(super) held: Mutex<HeldState>,
-    /// Whether `held` has a response for the next request that the HTTP library hands over.
-    pub(super) is_resuming: AtomicBool,
 }
 
 /// The client that a trusted proxy named, in the request's extensions.
@@ -125,73 +115,17 @@ pub(super) struct AbandonedRequests {
 }
 
 impl Client {
-    /// Begins a request whose head has arrived. Returns the fault in the head, if there is one.
-    pub(crate) fn begin(&self) -> Option<HeadFault> {
+    /// Begins a request whose head has arrived.
+    pub(crate) fn begin(&self) {
         let count = self.exchange_count.fetch_add(1, Relaxed) + 1;
         if let Some(streams) = &self.streams {
             streams.note(count);
         }
         self.phase.store(ConnectionPhase::Busy as u8, Relaxed);
         self.arm(self.worker.shared.config.limits.stall);
-        match &self.floods {
-            Some(floods) => {
-                floods.note_begun();
-                None
-            }
-            None => self.raw().take(),
+        if let Some(floods) = &self.floods {
+            floods.note_begun();
         }
-    }
-
-    /// Holds the exchange of the present request while it waits.
-    pub(super) fn hold_exchange(&self, exchange: HeldExchange) {
-        *self.held() = HeldState::Waiting(exchange);
-    }
-
-    /// Returns the exchange that waits, if one does.
-    pub(super) fn take_exchange(&self) -> Option<HeldExchange> {
-        match std::mem::take(&mut *self.held()) {
-            HeldState::Waiting(exchange) => Some(exchange),
-            HeldState::Nothing | HeldState::Answered(_) => None,
-        }
-    }
-
-    /// Leaves a response for the request that the HTTP library hands over next.
-    pub(super) fn resume_with(&self, response: Response<ResponseBody>) {
-        *self.held() = HeldState::Answered(Box::new(response));
-        self.is_resuming.store(true, Relaxed);
-    }
-
-    /// Returns the response that was left for a request.
-    pub(super) fn take_answer(&self) -> Option<Response<ResponseBody>> {
-        if !self.is_resuming.load(Relaxed) {
-            return None;
-        }
-        self.is_resuming.store(false, Relaxed);
-        match std::mem::take(&mut *self.held()) {
-            HeldState::Answered(response) => Some(*response),
-            HeldState::Nothing | HeldState::Waiting(_) => None,
-        }
-    }
-
-    /// Returns whether the connection can wait without the HTTP library: its exchange has waited for a while, no byte
-    /// of another request was read, and nothing is being written.
-    pub(super) fn can_wait(&self) -> bool {
-        self.has_rested()
-            && !self.is_http2()
-            && self.inside.is_none()
-            && !self.is_unsent.load(Relaxed)
-            && matches!(*self.held(), HeldState::Waiting(_))
-            && self.raw().is_at_start()
-            && !self.has_pipelined()
-    }
-
-    /// Arranges that the connection is woken if its exchange waits for a second.
-    pub(super) fn expect_rest(&self) {
-        self.watched.expect_rest();
-    }
-
-    fn held(&self) -> MutexGuard<'_, HeldState> {
-        self.held.lock().ignore_poison()
     }
 
     /// Ends an exchange. `abandoned` says that the client gave it up before the response was complete.
@@ -200,7 +134,6 @@ impl Client {
         if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
             self.phase.store(ConnectionPhase::Idle as u8, Relaxed);
             self.arm(limits.idle);
-            self.watched.expect_rest();
         }
         if abandoned && self.is_http2() && self.abandoned.count(self.worker.watches.tick()) > limits.abandoned_count_max
         {
@@ -245,44 +178,6 @@ impl Client {
         matches!(self.watched.order(), WatchOrder::Leave | WatchOrder::Drain)
             && self.is_movable
             && self.worker.watches.has_successor()
-    }
-
-    /// Returns whether reading has stopped because the process that replaces this one must read the next byte.
-    pub(crate) fn is_left_unread(&self) -> bool {
-        self.is_for_successor() && self.raw().is_at_start()
-    }
-
-    /// Returns whether an HTTP/1 client has sent more than the request that is being answered.
-    pub(super) fn has_pipelined(&self) -> bool {
-        self.raw().has_waiting()
-    }
-
-    /// Returns whether part of a request's head has been read.
-    pub(super) fn is_in_head(&self) -> bool {
-        self.phase.load(Relaxed) == ConnectionPhase::Head as u8
-    }
-
-    /// Returns whether the connection can be handed over: the last response is sent, and no byte of another request was
-    /// read.
-    pub(super) fn can_go_over(&self) -> bool {
-        self.is_for_successor() && self.is_between_requests()
-    }
-
-    /// Returns whether the connection can be parked: it has been between two requests for a while, so only its socket
-    /// must be kept.
-    pub(super) fn can_park(&self) -> bool {
-        self.has_rested() && !self.is_http2() && self.inside.is_none() && self.is_between_requests()
-    }
-
-    /// Returns whether nothing happened for so long that the HTTP library's state is not worth its memory: a second, or
-    /// no time at all if connections take more memory than they may.
-    fn has_rested(&self) -> bool {
-        self.watched.is_at_rest() || self.worker.has_many_connections()
-    }
-
-    fn is_between_requests(&self) -> bool {
-        let is_idle = self.phase.load(Relaxed) == ConnectionPhase::Idle as u8 && !self.is_unsent.load(Relaxed);
-        is_idle && self.raw().is_at_start() && !self.has_pipelined()
     }
 
     /// Returns the name that the connection requested in its TLS handshake.
@@ -374,25 +269,12 @@ impl Client {
         if self.secure { "https" } else { "http" }
     }
 
-    /// Records received bytes. Returns how many of them may be passed on, see [`RawRequests::push`].
-    pub(crate) fn note_received(&self, bytes: &mut [u8]) -> usize {
+    /// Records bytes received over HTTP/2. Returns how many of them may be passed on.
+    pub(crate) fn note_received(&self, bytes: &[u8]) -> usize {
         let limits = &self.worker.shared.config.limits;
-        if let Some(floods) = &self.floods {
-            return self.note_frames(floods.push(bytes, self.worker.watches.tick(), limits), bytes.len());
-        }
-        let phase = self.phase.load(Relaxed);
-        if phase == ConnectionPhase::Busy as u8 {
-            self.watched.arm(limits.stall);
-        } else if phase == ConnectionPhase::Idle as u8 {
-            self.phase.store(ConnectionPhase::Head as u8, Relaxed);
-            self.watched.arm(limits.header);
-        }
-        let mut raw = self.raw();
-        let accepted = raw.push(bytes, limits.header_bytes_max);
-        if let Some(fault) = raw.fatal_fault().filter(|_| accepted < bytes.len()) {
-            self.fatal_fault.get_or_init(|| fault);
-        }
-        accepted
+        self.floods.as_ref().map_or(bytes.len(), |floods| {
+            self.note_frames(floods.push(bytes, self.worker.watches.tick(), limits), bytes.len())
+        })
     }
 
     /// Records received HTTP/2 frames. Returns how many of their bytes may be passed on.
@@ -414,34 +296,10 @@ impl Client {
         0
     }
 
-    /// Returns the reason to read nothing more, if there is one: a fault in the body of the current request, a
-    /// connection that did not begin with a request, or a flood.
-    pub(crate) fn fatal_fault(&self) -> Option<HeadFault> {
+    /// Returns the reason to read nothing more, if there is one: a fault in the body of the current request, or a
+    /// flood.
+    pub(crate) fn fatal_fault(&self) -> Option<&'static str> {
         self.fatal_fault.get().copied()
-    }
-
-    /// Puts the octets back into the target of the current HTTP/1.1 request that the HTTP library would have refused.
-    pub(crate) fn restore_target<B>(&self, request: &mut Request<B>) -> Result<(), HeadFault> {
-        let octets = self.raw().take_target();
-        if !octets.is_empty() {
-            *request.uri_mut() = raw_target::restored(request.uri(), &octets).ok_or("its target is not a URI")?;
-        }
-        Ok(())
-    }
-
-    /// Returns whether the current HTTP/1.1 request concerns the server as a whole (RFC 9112 3.2.4).
-    pub(crate) fn asks_server(&self) -> bool {
-        self.raw().asks_server()
-    }
-
-    /// Records that the following bytes are not requests.
-    pub(crate) fn note_opaque(&self) {
-        self.raw().stop();
-    }
-
-    /// Records whether written bytes wait for the socket.
-    pub(crate) fn note_unsent(&self, is_unsent: bool) {
-        self.is_unsent.store(is_unsent, Relaxed);
     }
 
     /// Records sent bytes.
@@ -464,10 +322,6 @@ impl Client {
     /// Wakes the connection's task to check for data to write.
     pub(crate) fn wake(&self) {
         self.watched.wake();
-    }
-
-    fn raw(&self) -> MutexGuard<'_, RawRequests> {
-        self.raw.lock().ignore_poison()
     }
 }
 

@@ -1,8 +1,8 @@
-//! Tracks a connection's HTTP/2 frames, in parallel with the HTTP library (RFC 9113 4.1, 10.5).
+//! Tracks a connection's HTTP/2 frames, in parallel with h2 (RFC 9113 4.1, 10.5).
 //!
-//! The library answers frames that request nothing as fast as they arrive. It also waits for the end of a header block
-//! for as long as the connection lasts. It reports neither. Owns: the position in the octets, and the counts in the
-//! current interval. The library checks the frames, and the connection is closed elsewhere. Invariant: only a frame's
+//! h2 answers frames that request nothing as fast as they arrive. It also waits for the end of a header block for as
+//! long as the connection lasts. It reports neither. Owns: the position in the octets, and the counts in the current
+//! interval. h2 checks the frames, and the connection is closed elsewhere. Invariant: only a frame's
 //! head is kept. Cost: a few comparisons per frame; payloads are skipped.
 
 /// The parser's state after the octets so far.

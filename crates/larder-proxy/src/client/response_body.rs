@@ -181,7 +181,8 @@ impl ResponseBody {
     fn poll_breaking(&mut self, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Source::Breaking { error, flushed_before } = self.source else { return Poll::Pending };
         if let Some(ticket) = &mut self.ticket {
-            if !ticket.client().flushed.is_after(flushed_before, context) {
+            // A connection of HTTP/1.1 writes everything before it breaks off.
+            if ticket.client().is_http2() && !ticket.client().flushed.is_after(flushed_before, context) {
                 return Poll::Pending;
             }
             ticket.note_broken(error);
@@ -340,9 +341,6 @@ impl Body for ResponseBody {
         if matches!(self.source, Source::Breaking { .. }) {
             return self.poll_breaking(context);
         }
-        if self.ticket.as_mut().is_some_and(|ticket| !ticket.is_out(context)) {
-            return Poll::Pending;
-        }
         let piece = ready!(self.source.poll(context));
         if let (Some(Err(error)), Some(ticket)) = (&piece, &self.ticket) {
             let breaking = Source::Breaking { error: *error, flushed_before: ticket.client().flushed.count() };
@@ -356,7 +354,6 @@ impl Body for ResponseBody {
             match &piece {
                 Some(Ok(frame)) => {
                     ticket.note_sent(frame.data_ref().map_or(0, Bytes::len), ended);
-                    ticket.await_flush();
                 }
                 // With a ticket, an error waits until the earlier output is written.
                 Some(Err(_)) => {}

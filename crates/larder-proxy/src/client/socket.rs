@@ -11,15 +11,13 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
 
-use crate::{origin::target::Origin, session::SessionState};
+use crate::{client::opaque::OpaqueStream, origin::target::Origin, session::SessionState};
 
 /// A client's socket, plain or TLS.
 pub(crate) enum ClientSocket {
@@ -30,7 +28,7 @@ pub(crate) enum ClientSocket {
 }
 
 /// The bytes in a tunnel, including those that were already read.
-pub(crate) type TunnelStream = RewoundStream<TokioIo<Upgraded>>;
+pub(crate) type TunnelStream = RewoundStream<OpaqueStream>;
 
 /// A connection inside a tunnel that is to be served.
 pub(crate) struct TunneledConnection {
@@ -66,15 +64,6 @@ impl ClientSocket {
         match self {
             Self::Plain(_) | Self::Intercepted(_) => None,
             Self::Tls(stream) => stream.get_ref().1.server_name(),
-        }
-    }
-
-    /// Waits until data can be read or the connection has ended. Not used inside a tunnel.
-    pub(crate) fn poll_arrival(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(socket) => socket.poll_read_ready(context),
-            Self::Tls(stream) => stream.get_ref().0.poll_read_ready(context),
-            Self::Intercepted(_) => Poll::Ready(Ok(())),
         }
     }
 

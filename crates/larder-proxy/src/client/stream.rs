@@ -1,10 +1,7 @@
-//! A client's socket, plain or TLS, that records progress for the connection's deadlines.
+//! The socket of a client of HTTP/2, plain or TLS, that records progress for the connection's deadlines.
 //!
-//! Owns: the socket, and the rule that interim responses are written first. `connection` decides when to close. Cost: a
-//! few plain loads and stores per read or write. A head and a small body are copied together and sent in one plain
-//! write, which costs less than gathering in the kernel. (The HTTP library's own option for that, `pipeline_flush`,
-//! holds everything back while another request waits in its buffer: whole bodies pile up in memory, and the response to
-//! an error is lost.)
+//! Owns: the socket. `connection` decides when to close. Cost: a few plain loads and stores per read or write. A head
+//! and a small body are copied together and sent in one plain write, which costs less than gathering in the kernel.
 
 use std::{
     cell::RefCell,
@@ -24,90 +21,40 @@ pub(crate) struct ClientStream {
     socket: ClientSocket,
     /// Bytes that were already read. They are returned first.
     first: Bytes,
-    /// A request to be replayed, in place of one that was already read. It is returned before everything that the
-    /// client sends.
-    replayed: Bytes,
     client: Arc<Client>,
 }
 
 impl ClientStream {
     pub(crate) fn new(socket: ClientSocket, first: Bytes, client: Arc<Client>) -> Self {
-        Self { socket, first, replayed: Bytes::new(), client }
-    }
-
-    /// Returns this stream, with a request before everything that the client sends.
-    pub(super) fn with_replayed(self, replayed: Bytes) -> Self {
-        Self { replayed, ..self }
-    }
-
-    /// Waits until the client leaves. If the client sends another request meanwhile, it is kept, and not watched any
-    /// more.
-    pub(super) fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        if !self.first.is_empty() || self.client.is_for_successor() {
-            return Poll::Pending;
-        }
-        let mut octet = [0];
-        let mut buf = ReadBuf::new(&mut octet);
-        match ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf)) {
-            Ok(()) if buf.filled().is_empty() => Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
-            Ok(()) => {
-                self.first = Bytes::copy_from_slice(buf.filled());
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(error),
-        }
-    }
-
-    /// Returns the socket, unless bytes that were read are still unreturned.
-    pub(crate) fn into_socket(self) -> Option<ClientSocket> {
-        self.first.is_empty().then_some(self.socket)
-    }
-
-    /// Writes the queued interim responses before any other output.
-    pub(super) fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.client.interim.poll_write(Pin::new(&mut self.socket), cx)
+        Self { socket, first, client }
     }
 }
 
 impl AsyncRead for ClientStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let refused = |fault| Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
         if let Some(fault) = self.client.fatal_fault() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
-        }
-        if !self.replayed.is_empty() {
-            let count = self.replayed.len().min(buf.remaining());
-            buf.put_slice(&self.replayed.split_to(count));
-            return Poll::Ready(Ok(()));
-        }
-        if self.first.is_empty() && self.client.is_left_unread() {
-            // No waker is registered, because the connection's task checks after every turn and hands the connection
-            // over.
-            return Poll::Pending;
+            return refused(fault);
         }
         let before = buf.filled().len();
-        let result = if self.first.is_empty() {
-            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))
+        if self.first.is_empty() {
+            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
         } else {
             let count = self.first.len().min(buf.remaining());
             buf.put_slice(&self.first[..count]);
             self.first.advance(count);
-            Ok(())
-        };
-        if buf.filled().len() > before {
-            let accepted = self.client.note_received(&mut buf.filled_mut()[before..]);
-            buf.set_filled(before + accepted);
-            if let (0, Some(fault)) = (accepted, self.client.fatal_fault()) {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
-            }
         }
-        Poll::Ready(result)
+        let accepted = self.client.note_received(&buf.filled()[before..]);
+        if let Some(fault) = self.client.fatal_fault() {
+            return refused(fault);
+        }
+        buf.set_filled(before + accepted);
+        Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for ClientStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.client.note_unsent(true);
-        ready!(self.poll_interim(cx))?;
         let result = ready!(Pin::new(&mut self.socket).poll_write(cx, buf));
         self.client.note_sent(*result.as_ref().unwrap_or(&0));
         Poll::Ready(result)
@@ -121,8 +68,6 @@ impl AsyncWrite for ClientStream {
         if let [only] = bufs {
             return self.poll_write(cx, only);
         }
-        self.client.note_unsent(true);
-        ready!(self.poll_interim(cx))?;
         let socket = Pin::new(&mut self.socket);
         let total: usize = bufs.iter().map(|buf| buf.len()).sum();
         let result = ready!(if total <= GATHER_BYTES_MAX {
@@ -146,17 +91,12 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_interim(cx))?;
         ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
-        // The HTTP library flushes only after it has written all its output.
-        self.client.note_unsent(false);
         self.client.flushed.note();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The connection does not count as idle until it has been shut down.
-        self.client.note_unsent(true);
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

@@ -1,9 +1,7 @@
 //! Accounts for a response that has been sent or broken off: the connection's phase, the counters, and the access log.
 
 use std::{
-    num::NonZeroU32,
     sync::Arc,
-    task::Context,
     time::{Duration, Instant},
 };
 
@@ -42,15 +40,13 @@ pub(crate) struct Ticket {
     sent_bytes: u64,
     complete: bool,
     broken: bool,
-    /// Lower bits of the flush count when a piece was handed over that must be written before the next.
-    flushed_before: Option<NonZeroU32>,
     /// The memory of the exchange, until the client has its response.
     place: Option<ExchangePlace>,
 }
 
 impl Ticket {
     pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, about: Option<ExchangeContext>) -> Self {
-        Self { client, line, about, sent_bytes: 0, complete: false, broken: false, flushed_before: None, place: None }
+        Self { client, line, about, sent_bytes: 0, complete: false, broken: false, place: None }
     }
 
     /// Returns this ticket with the memory of the exchange.
@@ -63,26 +59,6 @@ impl Ticket {
     pub(crate) fn note_sent(&mut self, bytes: usize, last: bool) {
         self.sent_bytes += bytes as u64;
         self.complete |= last;
-    }
-
-    /// Records that a piece was handed over and must be written before the next.
-    ///
-    /// If memory is short, only one piece of a body at a time is in transfer to a client. Over HTTP/2 the client's own
-    /// window has that effect.
-    pub(crate) fn await_flush(&mut self) {
-        let client = &self.client;
-        let waits = !self.complete && !client.is_http2() && client.worker.cache.shared.bodies.is_scarce();
-        self.flushed_before = if waits { NonZeroU32::new(client.flushed.low_count()) } else { None };
-    }
-
-    /// Returns whether the last piece is written. If not, the caller is woken when it is.
-    pub(crate) fn is_out(&mut self, context: &Context<'_>) -> bool {
-        let Some(before) = self.flushed_before else { return true };
-        if !self.client.flushed.has_moved(before.get(), context) {
-            return false;
-        }
-        self.flushed_before = None;
-        true
     }
 
     /// Returns the client of the exchange.

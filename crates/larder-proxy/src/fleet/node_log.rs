@@ -12,6 +12,7 @@ use std::{
 };
 
 use http::{HeaderValue, Request, StatusCode, header};
+use larder_wire::HeadLimits;
 
 use super::{
     connecting::{self, RESPONSE_PATIENCE},
@@ -26,7 +27,7 @@ use crate::{
     config::FleetNode,
     origin::{
         fault::FaultReport,
-        http1::{Http1Body, Http1Connection, head::HeadLimits},
+        http1::{Http1Body, Http1Connection},
         request_body::RequestBody,
         stream::{OriginStream, Transport},
     },

@@ -33,8 +33,9 @@ pub struct ParserTarget {
 }
 
 /// All parsers.
-pub const PARSERS: [ParserTarget; 6] = [
+pub const PARSERS: [ParserTarget; 7] = [
     ParserTarget { name: "response", run: super::receive, samples: super::responses },
+    ParserTarget { name: "request", run: super::requests::read, samples: super::requests::samples },
     ParserTarget { name: "packed", run: super::unpack, samples: super::packs },
     ParserTarget { name: "proxy_header", run: read_proxy_header, samples: proxy_headers },
     ParserTarget { name: "forwarded", run: find_client, samples: client_lists },

@@ -5,8 +5,9 @@
 
 use std::{future::poll_fn, sync::Arc, task::Poll};
 
+use h2::RecvStream;
 use http::{Method, Request, Response, StatusCode, header::HOST};
-use hyper::body::Incoming;
+use larder_wire::WireFault;
 
 use crate::{
     errors::Failure,
@@ -15,14 +16,14 @@ use crate::{
         connect::{self, NewLink},
         expectation::Expectation,
         fault::FaultReport,
-        http1::{ExchangeFault, Http1Body, head::ResponseFault},
+        http1::{ExchangeFault, Http1Body},
         origins::OriginRouter,
         parent,
         pool::{Lease, OutgoingRequest, OwnConnection, PooledConnection, SendFailure},
         request_body::{BodyFate, BodyFault, RequestBody},
         target::Origin,
     },
-    received_body::ReceivedBody,
+    received_body::{Http2Body, IncomingBody, ReceivedBody},
     watch::WatchOrder,
 };
 
@@ -70,25 +71,19 @@ pub(super) async fn attempt(
             }
             (response, PooledConnection::Own(own))
         }
-        PooledConnection::Shared(mut stream) => {
-            // The HTTP library does not report interim responses over HTTP/2, so the body cannot wait for one.
-            if let Some(expectation) = &expectation {
-                expectation.grant();
+        PooledConnection::Shared(mut stream) => match Box::pin(stream.send(*request, patience)).await {
+            Some(Ok(response)) => (received(response, is_head), PooledConnection::Shared(stream)),
+            Some(Err(refused)) => {
+                let failure = failure_of(origin, &refused.error, fate.as_ref());
+                let unsent = refused.unsent.map(Box::new);
+                let unprocessed = refused.unprocessed;
+                return Err(SendFailure { failure, unsent, unprocessed, answered: false });
             }
-            match Box::pin(stream.send(*request, patience)).await {
-                Some(Ok(response)) => (received(response, is_head), PooledConnection::Shared(stream)),
-                Some(Err(refused)) => {
-                    let failure = failure_of(origin, &refused.error, fate.as_ref());
-                    let unsent = refused.unsent.map(Box::new);
-                    let unprocessed = refused.unprocessed;
-                    return Err(SendFailure { failure, unsent, unprocessed, answered: false });
-                }
-                None => {
-                    let failure = Failure::Timeout { host: origin.to_string() };
-                    return Err(SendFailure { failure, unsent: None, unprocessed: false, answered: false });
-                }
+            None => {
+                let failure = Failure::Timeout { host: origin.to_string() };
+                return Err(SendFailure { failure, unsent: None, unprocessed: false, answered: false });
             }
-        }
+        },
     };
     if let Some(fate) = fate {
         fate.note_answered();
@@ -117,7 +112,7 @@ async fn receive(
     });
     let failure = match answered.await {
         Some(Ok(response)) => return Ok(response),
-        Some(Err(ExchangeFault::Response(ResponseFault::Framing(error)))) => {
+        Some(Err(ExchangeFault::Response(WireFault::Framing(error)))) => {
             Failure::Broken { host: origin.to_string(), why: error.to_string() }
         }
         Some(Err(ExchangeFault::RequestBody(fault))) => fault.into(),
@@ -128,19 +123,20 @@ async fn receive(
 }
 
 /// Returns a response of HTTP/2 with a body that reports its end only if it is complete.
-fn received(response: Response<Incoming>, is_head: bool) -> Response<ArrivingBody> {
+fn received(response: Response<RecvStream>, is_head: bool) -> Response<ArrivingBody> {
     let (head, body) = response.into_parts();
     let has_content = !is_head && !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let body = IncomingBody::Http2(Http2Body::new(body, &head.headers));
     let body = ReceivedBody::new(body, (head.version, &head.headers), has_content);
-    Response::from_parts(head, ArrivingBody::Http2(body))
+    Response::from_parts(head, ArrivingBody::Http2(Box::new(body)))
 }
 
 /// Returns the failure of an exchange of HTTP/2. The origin is at fault, unless the client's own body did not arrive.
-fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
+fn failure_of(origin: &Origin, error: &h2::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
     match fate.and_then(|fate| fate.fault()) {
         Some(fault @ (BodyFault::BrokenOff | BodyFault::TooSlow)) => fault.into(),
         Some(BodyFault::NotWanted) | None => {
-            Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(error) }
+            Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http2(error) }
         }
     }
 }

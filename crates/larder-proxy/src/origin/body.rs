@@ -29,7 +29,7 @@ pub(crate) enum ArrivingBody {
     /// Over HTTP/1.1.
     Http1(Http1Body),
     /// Over HTTP/2.
-    Http2(ReceivedBody),
+    Http2(Box<ReceivedBody>),
 }
 
 /// The body of an origin's response.

@@ -48,11 +48,6 @@ impl Expectation {
         self.say(OriginWord::Awaited, OriginWord::Refused).then(|| ExpectationRefusal(Arc::clone(self)))
     }
 
-    /// Returns whether the body was released.
-    pub(crate) fn is_granted(&self) -> bool {
-        self.lock().word == OriginWord::Go
-    }
-
     /// Returns the reply so far. The caller is woken when it changes.
     pub(crate) fn poll_word(&self, context: &Context<'_>) -> OriginWord {
         let mut state = self.lock();

@@ -7,9 +7,10 @@ use std::io;
 
 use hickory_resolver::net::NetError;
 use larder_http::proxy_status::ProxyError;
+use larder_wire::WireFault;
 use rustls::CertificateError;
 
-use crate::origin::http1::{ExchangeFault, head::ResponseFault};
+use crate::origin::http1::ExchangeFault;
 
 /// A fault of an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,20 +94,17 @@ impl FaultReport {
         }
     }
 
-    /// Creates the report of a connection that brought no response.
-    pub(crate) fn of_http(error: &hyper::Error) -> Self {
-        let kind = match error {
-            _ if error.is_parse_too_large() => ProxyError::HttpResponseHeaderSectionSize,
-            _ if error.is_parse() => ProxyError::HttpProtocolError,
-            _ => ProxyError::ConnectionTerminated,
-        };
+    /// Creates the report of a stream of HTTP/2 that brought no response.
+    pub(crate) fn of_http2(error: &h2::Error) -> Self {
+        // h2 ends a stream or a connection itself only if the origin breaks a rule.
+        let kind = if error.is_library() { ProxyError::HttpProtocolError } else { ProxyError::ConnectionTerminated };
         Self::new(kind, error.to_string())
     }
 
     /// Creates the report of an exchange that brought no response.
     pub(crate) fn of_exchange(fault: &ExchangeFault) -> Self {
         let kind = match fault {
-            ExchangeFault::Response(ResponseFault::TooLarge) => ProxyError::HttpResponseHeaderSectionSize,
+            ExchangeFault::Response(WireFault::TooLarge) => ProxyError::HttpResponseHeaderSectionSize,
             ExchangeFault::Response(_) => ProxyError::HttpProtocolError,
             ExchangeFault::Closed | ExchangeFault::Socket(_) | ExchangeFault::RequestBody(_) => {
                 ProxyError::ConnectionTerminated

@@ -1,7 +1,7 @@
 //! A connection of HTTP/1.1 to an origin: one exchange after the other, driven by the task that waits for it.
 //!
 //! Owns: the octets of a request on their way out, and those of a response on their way in. Heads and framing are
-//! parsed in `head` and `framing`. Deadlines, retries and the choice of a connection are decided elsewhere. Invariants:
+//! parsed by `larder_wire`. Deadlines, retries and the choice of a connection are decided elsewhere. Invariants:
 //! a response with a faulty head or framing is an error, never a shorter response. A connection is reused only if its
 //! request was sent whole, its response ended as announced, and nothing came after it.
 //!
@@ -14,7 +14,6 @@
 //! early responses, a task.
 
 use std::{
-    cell::RefCell,
     fmt, io,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
@@ -24,9 +23,11 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
+use larder_wire::{BodyDecoder, DecodedPart, HeadLimits, ResponseHead, WireFault, parse_response};
 use tokio::io::ReadBuf;
 
 use crate::{
+    arrivals::{self, ARRIVALS_BYTES},
     body_budget::Reservation,
     origin::{
         request_body::{BodyFault, RequestBody},
@@ -34,16 +35,12 @@ use crate::{
     },
 };
 
-pub(crate) mod framing;
-pub(crate) mod head;
 mod link;
 mod request;
 #[cfg(test)]
 mod tests;
 
 use self::{
-    framing::{BodyDecoder, DecodedPart},
-    head::{HeadLimits, ResponseFault, ResponseHead},
     link::OriginLink,
     request::{OutgoingMessage, SendFault, encode},
 };
@@ -99,7 +96,7 @@ pub(crate) type InterimTaker = Arc<dyn Fn(StatusCode, &HeaderMap) + Send + Sync>
 /// Why an exchange failed.
 #[derive(Debug)]
 pub(crate) enum ExchangeFault {
-    Response(ResponseFault),
+    Response(WireFault),
     /// The origin closed the connection before the end.
     Closed,
     Socket(io::Error),
@@ -159,7 +156,7 @@ impl Http1Connection {
         let read_len = self.link.read_len();
         if read_len <= ARRIVALS_BYTES {
             self.spare = BytesMut::new();
-            return ARRIVALS.with_borrow_mut(|arrivals| {
+            return arrivals::with(|arrivals| {
                 let mut buffer = ReadBuf::new(&mut arrivals[..wanted.min(read_len)]);
                 ready!(self.link.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
                 Poll::Ready(Ok(Bytes::copy_from_slice(buffer.filled())))
@@ -190,7 +187,7 @@ impl Http1Exchange {
             }
         }
         loop {
-            let received = ready!(ARRIVALS.with_borrow_mut(|arrivals| {
+            let received = ready!(arrivals::with(|arrivals| {
                 // What arrives with the head is the first piece of the body.
                 let read_len = connection.link.head_read_len().min(ARRIVALS_BYTES);
                 let mut buffer = ReadBuf::new(&mut arrivals[..read_len]);
@@ -224,7 +221,7 @@ impl Http1Exchange {
         };
         let mut octets = joined.as_deref().unwrap_or(received);
         loop {
-            let parsed = head::parse(octets, std::mem::take(&mut self.examined), connection.limits);
+            let parsed = parse_response(octets, std::mem::take(&mut self.examined), connection.limits);
             let Some((head, len)) = parsed.map_err(ExchangeFault::Response)? else {
                 self.examined = octets.len();
                 self.partial = octets.to_vec();
@@ -236,7 +233,7 @@ impl Http1Exchange {
             }
             self.interim_count += 1;
             if self.interim_count > INTERIM_COUNT_MAX {
-                return Err(ExchangeFault::Response(ResponseFault::Malformed("it sends interim responses only")));
+                return Err(ExchangeFault::Response(WireFault::Malformed("it sends interim responses only")));
             }
             if let Some(InterimListener(listener)) = &self.interim {
                 listener(head.status, &head.fields);
@@ -373,9 +370,9 @@ impl Http1Body {
 impl fmt::Display for ExchangeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Response(ResponseFault::TooLarge) => f.write_str("its response has a head that is too large"),
-            Self::Response(ResponseFault::Malformed(why)) => write!(f, "its response is malformed: {why}"),
-            Self::Response(ResponseFault::Framing(error)) => error.fmt(f),
+            Self::Response(WireFault::TooLarge) => f.write_str("its response has a head that is too large"),
+            Self::Response(WireFault::Framing(error)) => error.fmt(f),
+            Self::Response(fault) => write!(f, "its response is malformed: {fault}"),
             Self::Closed => f.write_str("it closes the connection before its response ends"),
             Self::Socket(error) => error.fmt(f),
             Self::RequestBody(fault) => fault.fmt(f),
@@ -383,11 +380,5 @@ impl fmt::Display for ExchangeFault {
     }
 }
 
-/// Most octets that are received at once into the thread's buffer.
-pub(crate) const ARRIVALS_BYTES: usize = 64 << 10;
 /// Most interim responses to one request.
-const INTERIM_COUNT_MAX: usize = 10_000;
-
-thread_local! {
-    static ARRIVALS: RefCell<Box<[u8]>> = RefCell::new(vec![0; ARRIVALS_BYTES].into_boxed_slice());
-}
+pub(super) const INTERIM_COUNT_MAX: usize = 10_000;

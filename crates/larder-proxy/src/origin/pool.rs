@@ -13,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use http::Request;
+use larder_wire::HeadLimits;
 
 use crate::{
     errors::Failure,
@@ -21,7 +22,7 @@ use crate::{
         expectation::ExpectationRefusal,
         fault::FaultReport,
         group::OriginChoice,
-        http1::{Http1Connection, SwitchedStream, head::HeadLimits},
+        http1::{Http1Connection, SwitchedStream},
         origins::OriginRouter,
         proxy_header::ClientEnds,
         request_body::RequestBody,
@@ -295,7 +296,7 @@ async fn connect(
     let NewLink { stream, watched, http2 } = opened;
     if http2 {
         let connection = SharedConnection::start(origins, stream, watched, place).await;
-        let broken = |error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(&error) };
+        let broken = |error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http2(&error) };
         let connection = connection.map_err(broken)?;
         let stream = connection.open_stream();
         if origin.sends_proxy_header {

@@ -5,43 +5,47 @@
 //! affected too. A connection without streams ends when it has been idle for long enough.
 
 use std::{
-    error::Error as _,
-    future::Future,
+    future::{Future, poll_fn},
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
+use bytes::Bytes;
+use h2::{
+    Reason, RecvStream,
+    client::{Builder, Connection, ResponseFuture, SendRequest},
+};
 use http::{
-    HeaderValue, Request, Response, Uri, Version,
-    header::{EXPECT, HOST, TE, TRANSFER_ENCODING},
+    HeaderValue, Method, Request, Response, Uri, Version,
+    header::{CONTENT_LENGTH, HOST, TE},
     uri::Scheme,
 };
-use hyper::{
-    body::Incoming,
-    client::conn::http2::{Builder, Connection, SendRequest},
-};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http_body::Body as _;
 
 use crate::{
+    http2::{SEND_BYTES_MAX, sending::Http2Sending, strip_connection_fields},
     origin::{
-        origins::OriginRouter, pool::OwnConnection, request_body::RequestBody, room::RoomPlace, stream::OriginStream,
+        http1::{INTERIM_COUNT_MAX, InterimListener},
+        origins::OriginRouter,
+        pool::OwnConnection,
+        request_body::RequestBody,
+        room::RoomPlace,
+        stream::OriginStream,
     },
     watch::{OrderWatch, WatchOrder, WatchedConnection, WorkerDeadlines},
 };
 
 /// A connection that takes several requests at once.
 #[derive(Clone)]
-pub(crate) struct SharedConnection {
-    sender: SendRequest<RequestBody>,
-    state: Arc<SharedState>,
-}
+pub(crate) struct SharedConnection(Arc<SharedState>);
 
 struct SharedState {
+    sender: SendRequest<Bytes>,
     watched: Arc<WatchedConnection>,
     watches: Arc<WorkerDeadlines>,
     stream_count: AtomicUsize,
@@ -61,7 +65,7 @@ pub(crate) struct SharedStream {
 
 /// Why a request got no response.
 pub(crate) struct StreamRefusal {
-    pub(crate) error: hyper::Error,
+    pub(crate) error: h2::Error,
     /// The request, if it never left.
     pub(crate) unsent: Option<Request<RequestBody>>,
     /// Whether the origin reported that it did not process the request (RFC 9113 8.7).
@@ -75,16 +79,20 @@ impl SharedConnection {
         stream: OriginStream,
         watched: Arc<WatchedConnection>,
         place: RoomPlace<OwnConnection>,
-    ) -> Result<Self, hyper::Error> {
+    ) -> Result<Self, h2::Error> {
         let limits = &origins.shared.limits;
         let secure = stream.is_tls();
-        let mut builder = Builder::new(TokioExecutor::new());
-        builder
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        let (sender, connection) = Builder::new()
+            .enable_push(false)
+            .initial_max_send_streams(FIRST_STREAM_COUNT_MAX)
+            .initial_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX));
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+            .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
+            .max_send_buffer_size(SEND_BYTES_MAX)
+            .handshake(stream)
+            .await?;
         let state = Arc::new(SharedState {
+            sender,
             watched,
             watches: Arc::clone(&origins.watches),
             stream_count: AtomicUsize::new(0),
@@ -94,28 +102,37 @@ impl SharedConnection {
             secure,
         });
         tokio::spawn(SharedConnectionTask { connection, state: Arc::clone(&state), started: false, _place: place });
-        Ok(Self { sender, state })
+        Ok(Self(state))
     }
 
     /// Returns whether the connection can take new streams at all.
     pub(crate) fn is_open(&self) -> bool {
-        !self.sender.is_closed() && !self.state.retired.load(Relaxed) && self.state.watched.order() == WatchOrder::Run
+        !self.0.is_over() && self.0.watched.order() == WatchOrder::Run
     }
 
     /// Permits no further streams. The connection closes with its last stream.
     pub(crate) fn retire(&self) {
-        self.state.retired.store(true, Relaxed);
+        self.0.retired.store(true, Relaxed);
     }
 
     /// Opens a stream, if there is room for one.
     pub(crate) fn open_stream(&self) -> Option<SharedStream> {
-        let max = self.state.stream_count_max.load(Relaxed).clamp(1, STREAM_COUNT_MAX);
-        if !self.is_open() || self.state.stream_count.load(Relaxed) >= max {
+        let state = &self.0;
+        let max = state.stream_count_max.load(Relaxed).clamp(1, STREAM_COUNT_MAX);
+        if !self.is_open() || state.stream_count.load(Relaxed) >= max {
             return None;
         }
-        self.state.stream_count.fetch_add(1, Relaxed);
-        self.state.watched.disarm();
-        Some(SharedStream { connection: self.clone(), deadline: Arc::new(self.state.watches.register()) })
+        state.stream_count.fetch_add(1, Relaxed);
+        state.watched.disarm();
+        Some(SharedStream { connection: self.clone(), deadline: Arc::new(state.watches.register()) })
+    }
+}
+
+impl SharedState {
+    /// Returns whether the connection takes no new streams: it was retired, or the origin has sent GOAWAY or closed it.
+    fn is_over(&self) -> bool {
+        let is_ready = || self.sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
+        self.retired.load(Relaxed) || !matches!(is_ready(), Poll::Ready(Ok(())))
     }
 }
 
@@ -125,20 +142,31 @@ impl SharedStream {
         &mut self,
         request: Request<RequestBody>,
         patience: Duration,
-    ) -> Option<Result<Response<Incoming>, StreamRefusal>> {
+    ) -> Option<Result<Response<RecvStream>, StreamRefusal>> {
+        let state = &self.connection.0;
+        let mut sender = state.sender.clone();
+        if let Err(error) = poll_fn(|context| sender.poll_ready(context)).await {
+            return Some(Err(StreamRefusal { error, unsent: Some(request), unprocessed: true }));
+        }
         self.deadline.arm(patience);
-        let request = to_http2(request, self.connection.state.secure);
-        let request = request.map(|body| body.with_deadline(&self.deadline, patience));
-        let sending = self.connection.sender.try_send_request(request);
-        match OrderWatch::new(sending, &self.deadline, &[WatchOrder::Expire]).await {
-            Some(Ok(response)) => {
-                self.deadline.disarm();
-                Some(Ok(response))
-            }
-            Some(Err(mut failed)) => {
-                let unsent = failed.take_message().map(to_http1);
-                let error = failed.into_error();
-                Some(Err(StreamRefusal { unprocessed: is_unprocessed(&error), error, unsent }))
+        let mut request = to_http2(request, state.secure);
+        let listener = request.extensions_mut().remove();
+        let (head, body) = request.into_parts();
+        let is_whole = body.is_end_stream();
+        let refused = |error| StreamRefusal { unprocessed: is_unprocessed(&error), error, unsent: None };
+        let (response, stream) = match sender.send_request(Request::from_parts(head, ()), is_whole) {
+            Ok(sent) => sent,
+            Err(error) => return Some(Err(refused(error))),
+        };
+        let body = body.with_deadline(&self.deadline, patience);
+        let sending = (!is_whole).then(|| Http2Sending::new(stream, body, Reason::CANCEL));
+        let exchange = StreamExchange { response, sending, listener, interim_count: 0 };
+        match OrderWatch::new(exchange, &self.deadline, &[WatchOrder::Expire]).await {
+            Some(answered) => {
+                if answered.is_ok() {
+                    self.deadline.disarm();
+                }
+                Some(answered.map_err(refused))
             }
             None => {
                 self.connection.retire();
@@ -154,20 +182,56 @@ impl SharedStream {
 
 impl Drop for SharedStream {
     fn drop(&mut self) {
-        let state = &self.connection.state;
+        let state = &self.connection.0;
         if self.deadline.order() == WatchOrder::Expire {
             state.retired.store(true, Relaxed);
         }
         if state.stream_count.fetch_sub(1, Relaxed) == 1 {
-            // A retired connection takes no more requests, so it closes at once.
-            state.watched.arm(if state.retired.load(Relaxed) { Duration::ZERO } else { state.idle });
+            // A connection that takes no more requests closes at once.
+            state.watched.arm(if state.is_over() { Duration::ZERO } else { state.idle });
         }
+    }
+}
+
+/// A request that has no response yet.
+struct StreamExchange {
+    response: ResponseFuture,
+    /// The body, until all of it was sent.
+    sending: Option<Http2Sending<RequestBody>>,
+    listener: Option<InterimListener>,
+    interim_count: usize,
+}
+
+impl Future for StreamExchange {
+    type Output = Result<Response<RecvStream>, h2::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let exchange = &mut *self;
+        if exchange.sending.as_mut().is_some_and(|sending| sending.poll(context).is_ready()) {
+            exchange.sending = None;
+        }
+        // An error is returned with the response, too.
+        while let Poll::Ready(Some(Ok(interim))) = exchange.response.poll_informational(context) {
+            exchange.interim_count += 1;
+            if exchange.interim_count > INTERIM_COUNT_MAX {
+                return Poll::Ready(Err(Reason::ENHANCE_YOUR_CALM.into()));
+            }
+            if let Some(InterimListener(listener)) = &exchange.listener {
+                listener(interim.status(), interim.headers());
+            }
+        }
+        let answered = ready!(Pin::new(&mut exchange.response).poll(context));
+        if let (Ok(_), Some(mut sending)) = (&answered, exchange.sending.take()) {
+            // Each side moves by itself, because an origin may respond before the client has sent everything.
+            tokio::spawn(async move { poll_fn(|context| sending.poll(context)).await });
+        }
+        Poll::Ready(answered)
     }
 }
 
 /// A connection's own task: drives it, and closes it when its deadline has passed.
 struct SharedConnectionTask {
-    connection: Connection<TokioIo<OriginStream>, RequestBody, TokioExecutor>,
+    connection: Connection<OriginStream, Bytes>,
     state: Arc<SharedState>,
     started: bool,
     /// The connection's place in the origin's limit.
@@ -185,7 +249,7 @@ impl Future for SharedConnectionTask {
         if self.state.watched.order() == WatchOrder::Expire {
             return Poll::Ready(());
         }
-        self.state.stream_count_max.store(self.connection.current_max_send_streams(), Relaxed);
+        self.state.stream_count_max.store(self.connection.max_concurrent_send_streams(), Relaxed);
         // Each request's own future reports errors.
         Pin::new(&mut self.connection).poll(context).map(|_| ())
     }
@@ -194,10 +258,15 @@ impl Future for SharedConnectionTask {
 /// Converts a request to HTTP/2: gives it the whole target, and removes the fields of HTTP/1.1's framing (RFC 9113
 /// 8.2.2, 8.3.1).
 fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestBody> {
+    let body_len = request.body().size_hint().exact();
+    let has_body = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
     let fields = request.headers_mut();
-    fields.remove(TRANSFER_ENCODING);
-    // The body does not wait for a 100, see `pool`.
-    fields.remove(EXPECT);
+    strip_connection_fields(fields);
+    match body_len {
+        Some(len) if len > 0 || has_body => _ = fields.insert(CONTENT_LENGTH, HeaderValue::from(len)),
+        Some(_) => {}
+        None => _ = fields.remove(CONTENT_LENGTH),
+    }
     // Trailers are forwarded, whether or not the client asked for them.
     fields.insert(TE, HeaderValue::from_static("trailers"));
     let host = fields.remove(HOST);
@@ -212,28 +281,14 @@ fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestB
     request
 }
 
-/// Converts the request back to HTTP/1.1.
-fn to_http1(mut request: Request<RequestBody>) -> Request<RequestBody> {
-    let mut parts = request.uri().clone().into_parts();
-    parts.scheme = None;
-    if let Some(host) = parts.authority.take().and_then(|host| HeaderValue::try_from(host.as_str()).ok()) {
-        request.headers_mut().insert(HOST, host);
-    }
-    request.headers_mut().remove(TE);
-    if let Ok(target) = Uri::from_parts(parts) {
-        *request.uri_mut() = target;
-    }
-    *request.version_mut() = Version::HTTP_11;
-    request
-}
-
 /// Returns whether this error says that the origin did not process the request: REFUSED_STREAM, or a GOAWAY that
 /// excludes it.
-fn is_unprocessed(error: &hyper::Error) -> bool {
-    let Some(cause) = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>()) else { return false };
-    cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+fn is_unprocessed(error: &h2::Error) -> bool {
+    error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM))
 }
 
+/// Most streams until the origin has sent its limit. It should allow at least as many (RFC 9113 6.5.2).
+const FIRST_STREAM_COUNT_MAX: usize = 100;
 /// Most streams on one connection, whatever the origin allows.
 const STREAM_COUNT_MAX: usize = 128;
 /// Bytes that an origin may send ahead on one stream.

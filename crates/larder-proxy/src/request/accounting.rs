@@ -6,7 +6,6 @@
 use std::{sync::Arc, time::Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
-use hyper::body::Incoming;
 use larder_http::fields::media_type;
 
 use crate::{
@@ -23,8 +22,8 @@ use crate::{
     exchange_budget::ExchangePlace,
     mirrors::MirrorRequest,
     origin::target::{host_of, path_of},
-    outcome::Outcome,
     popular::PopularitySubject,
+    received_body::IncomingBody,
     request::served::ServedResponse,
     siblings::PeerRequest,
     worker::Worker,
@@ -60,21 +59,6 @@ pub(super) fn finish(
     served.response.map(|body| body.paced(pacer).with_ticket(ticket))
 }
 
-/// Counts and logs a request whose head the HTTP library could not parse. The library has answered it itself.
-pub(crate) fn note_unreadable(client: &Arc<Client>, error: &hyper::Error) {
-    let is_long = error.is_parse_too_large();
-    let status = if is_long { StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE } else { StatusCode::BAD_REQUEST };
-    // The library keeps method and target to itself.
-    let mut request = Request::new(());
-    *request.method_mut() = Method::from_bytes(b"-").expect("it is a token");
-    let mut response = Response::new(ResponseBody::empty());
-    *response.status_mut() = status;
-    let served = ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None };
-    client.begin();
-    let met = RequestNote { started: Instant::now(), subject: None };
-    drop(finish(client, RequestStart::of_refused(client, &client.worker.latest(), &request, met), served));
-}
-
 /// Attaches a ticket to the response to a health check, which is neither counted nor logged: balancers send them every
 /// second, and they say nothing about the load.
 pub(super) fn finish_health_check(client: &Arc<Client>, response: Response<ResponseBody>) -> Response<ResponseBody> {
@@ -82,7 +66,7 @@ pub(super) fn finish_health_check(client: &Arc<Client>, response: Response<Respo
 }
 
 /// Returns the pacer for a response, if a delay rule applies to this client and origin.
-fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<Pacer> {
+fn pacer_of(client: &Client, worker: &Worker, request: &Request<IncomingBody>) -> Option<Pacer> {
     let delays = &worker.shared.delays;
     if delays.is_empty() {
         return None;
@@ -98,7 +82,7 @@ fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Op
 pub(super) fn name_of<'a>(
     client: &Client,
     worker: &'a Worker,
-    request: &'a Request<Incoming>,
+    request: &'a Request<IncomingBody>,
 ) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
     if let Some(peer) = PeerRequest::of(request) {
         return Some(peer.name());
@@ -124,7 +108,12 @@ pub(super) struct RequestStart {
 }
 
 impl RequestStart {
-    pub(super) fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, met: RequestNote) -> Self {
+    pub(super) fn new(
+        client: &Client,
+        worker: &Arc<Worker>,
+        request: &Request<IncomingBody>,
+        met: RequestNote,
+    ) -> Self {
         Self {
             met,
             line: LineStart::new(client, worker, request, met.started),

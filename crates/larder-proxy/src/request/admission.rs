@@ -11,7 +11,6 @@ use http::{
     header::{self, HOST},
     uri::{PathAndQuery, Scheme},
 };
-use hyper::body::Incoming;
 use larder_http::{
     Ruling,
     cache_control::RequestDirectives,
@@ -26,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::{
     asked::{RequestHead, RequestRules, has_body},
     build_caches::{self, BuildCacheRequest},
-    client::{http2, interim::InterimQueue, peer::Client},
+    client::{http2, interim::InterimSink, peer::Client},
     digest::NamedDigest,
     dots::may_climb,
     errors::Failure,
@@ -38,6 +37,7 @@ use crate::{
         target::{Origin, path_of},
         uplink::UplinkState,
     },
+    received_body::IncomingBody,
     request::gate::AboutServer,
     routes::Destination,
     shared::ProxyState,
@@ -52,7 +52,7 @@ use crate::{
 pub(crate) async fn admit(
     client: &Arc<Client>,
     worker: &Worker,
-    request: &mut Request<Incoming>,
+    request: &mut Request<IncomingBody>,
     key: Option<Vec<u8>>,
 ) -> Result<Arc<RequestHead>, Failure> {
     check_client(client, worker, request)?;
@@ -71,7 +71,7 @@ pub(crate) async fn admit(
     if client.is_http2() {
         http2::frame_body(request);
     }
-    let sink = InterimQueue::open(client, request.version());
+    let sink = InterimSink::of(client, request);
     if PeerRequest::of(request).is_some() {
         // The signs of life that another node waits for, however long the origin takes.
         sink.show_life();
@@ -301,8 +301,7 @@ pub(crate) fn ruling_before<'a>(rules: [Option<&'a Rules>; 2], request: &RuledRe
     rules.into_iter().flatten().find_map(|rules| rules.find_before(request))
 }
 
-/// Copies a request's head out of the read buffer, so that the buffer can be used for the next request. Must be called
-/// before the HTTP library reads again, because it would allocate another buffer.
+/// Copies a request's head out of the buffer that HTTP/2 is read into, so that the buffer can be used again.
 pub(crate) fn detach(request: &mut Request<impl Sized>) {
     fields::detach(request.headers_mut());
     if let Ok(target) = Uri::from_maybe_shared(Bytes::from(request.uri().to_string())) {

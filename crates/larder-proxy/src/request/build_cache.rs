@@ -16,7 +16,6 @@ use http::{
     HeaderValue, Request, StatusCode,
     header::{ALLOW, AUTHORIZATION, CONNECTION, CONTENT_TYPE, COOKIE, ETAG, RETRY_AFTER, WWW_AUTHENTICATE},
 };
-use hyper::body::Incoming;
 use larder_http::{CacheStatus, cache_status::Forward, date::format_http_date, fields::accepted_authority};
 
 use self::upload::{Upload, UploadBody, UploadPiece, UploadRefusal};
@@ -35,7 +34,7 @@ use crate::{
     clock,
     errors::Failure,
     outcome::{MissReason, Outcome},
-    received_body::ReceivedBody,
+    received_body::{IncomingBody, ReceivedBody},
     request::{admission, serve, served::ServedResponse},
     worker::Worker,
 };
@@ -47,7 +46,7 @@ use crate::{
 pub(crate) async fn answer(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    mut request: Box<Request<Incoming>>,
+    mut request: Box<Request<IncomingBody>>,
     cache: BuildCacheRequest,
 ) -> Result<ServedResponse, Failure> {
     // Judged first, because fields that a client names in Connection are removed when the request is admitted.
@@ -95,7 +94,7 @@ pub(crate) async fn answer(
 }
 
 /// Returns whether a request's client may write to the build cache.
-fn access(client: &Client, request: &Request<Incoming>, cache: &BuildCacheRequest) -> WriteAccess {
+fn access(client: &Client, request: &Request<IncomingBody>, cache: &BuildCacheRequest) -> WriteAccess {
     let is_own_user = || client.near.and_then(NearEnds::user).is_some_and(peer_user::is_own_or_root);
     cache.judge_writer(&WriterFacts {
         fields: request.headers(),

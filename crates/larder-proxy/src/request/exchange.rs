@@ -6,22 +6,15 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-use http::{HeaderValue, Method, Request, Response, Version, header};
-use hyper::body::{Body as _, Incoming};
+use http::{Method, Request, Response, header};
 use larder_http::{cache_status::Forward, coding::CodingWish, invalidate};
+use larder_wire::WireFault;
 
 use crate::{
     asked::RequestHead,
     build_caches::{self, BuildCacheRequest},
     cache::mark::OriginMark,
-    client::{
-        answer::{ClientAnswer, HeldAnswer},
-        held::{HeldExchange, RequestShape, ResponseFuture},
-        http2,
-        peer::Client,
-        raw_head::HeadFault,
-        response_body::ResponseBody,
-    },
+    client::{answer::ClientAnswer, http2, opaque::PendingOpaque, peer::Client, response_body::ResponseBody},
     clock,
     errors::Failure,
     fleet::{link::FleetLink, serving},
@@ -31,7 +24,7 @@ use crate::{
     outcome::Outcome,
     popular::PopularitySubject,
     readiness::Readiness,
-    received_body::ReceivedBody,
+    received_body::{IncomingBody, ReceivedBody},
     request::{
         accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
         admission, build_cache, change, encode, final_recipient, gate, intercept, memory, nodes, pac,
@@ -48,14 +41,15 @@ use crate::{
 };
 
 /// Answers a request. `fault` is the fault in its octets, if any.
-pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault: Option<HeadFault>) -> ClientAnswer {
+pub(crate) fn answer(
+    client: &Arc<Client>,
+    mut request: Request<IncomingBody>,
+    fault: Option<WireFault>,
+) -> ClientAnswer {
     let started = Instant::now();
-    let fault = if client.is_http2() {
+    if client.is_http2() {
         http2::join_cookies(request.headers_mut());
-        fault
-    } else {
-        client.restore_target(&mut request).err().or(fault)
-    };
+    }
     // Determined once, so that a request sees one configuration.
     let worker = client.worker.latest();
     match enter(client, &worker, fault, &mut request) {
@@ -87,8 +81,8 @@ enum Entrance {
 fn enter(
     client: &Arc<Client>,
     worker: &Worker,
-    fault: Option<HeadFault>,
-    request: &mut Request<Incoming>,
+    fault: Option<WireFault>,
+    request: &mut Request<IncomingBody>,
 ) -> Result<Entrance, Failure> {
     let is_health_check = nodes::is_health_check(client, worker, request);
     nodes::note_sibling(client, worker, request)?;
@@ -120,7 +114,7 @@ struct ExchangeStart {
 fn exchange(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    mut request: Request<Incoming>,
+    mut request: Request<IncomingBody>,
     start: ExchangeStart,
 ) -> ClientAnswer {
     let ExchangeStart { started, wish } = start;
@@ -138,14 +132,10 @@ fn exchange(
             let Some(begun) = PendingExchange::new(client, worker, &request, met, key) else {
                 return refuse(client, worker, &request, &Failure::Overloaded);
             };
-            admission::detach(&mut request);
-            let shape = RequestShape::of(&request);
-            let request = Box::new(request);
-            let exchange: ResponseFuture = Box::pin(run(begun, request, wish));
-            match shape {
-                Some(shape) => ClientAnswer::Held(HeldAnswer::new(client, HeldExchange::new(exchange, shape))),
-                None => ClientAnswer::Later(exchange),
+            if client.is_http2() {
+                admission::detach(&mut request);
             }
+            ClientAnswer::Later(Box::pin(run(begun, Box::new(request), wish)))
         }
     }
 }
@@ -155,7 +145,7 @@ async fn send_purges(
     client: Arc<Client>,
     worker: Arc<Worker>,
     link: Arc<FleetLink>,
-    request: Request<Incoming>,
+    request: Request<IncomingBody>,
 ) -> Response<ResponseBody> {
     let mut ending = ExchangeEnd { client, is_answered: false };
     let (parts, _) = request.into_parts();
@@ -167,7 +157,7 @@ async fn send_purges(
 /// Returns the subject under which a request is counted as popular.
 fn subject_of(
     worker: &Worker,
-    request: &Request<Incoming>,
+    request: &Request<IncomingBody>,
     name: Option<(&str, &str, OriginMark<'_>)>,
 ) -> Option<PopularitySubject> {
     let WorkerMetrics { popular, sites, .. } = &*worker.metrics;
@@ -185,7 +175,7 @@ fn subject_of(
 ///
 /// # Errors
 /// The path leads out of the build cache or the mirror.
-fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> Result<(), Failure> {
+fn divert(client: &Client, worker: &Worker, request: &mut Request<IncomingBody>) -> Result<(), Failure> {
     let shared = &worker.shared;
     let version = request.version();
     let host = request.headers().get(header::HOST).cloned();
@@ -201,7 +191,7 @@ fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> 
 }
 
 /// Returns the worker configured for the site of a request.
-fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<Incoming>) -> &'a Arc<Worker> {
+fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<IncomingBody>) -> &'a Arc<Worker> {
     let routes = &worker.shared.routes;
     if routes.has_manners() {
         let named = name_of(client, worker, request);
@@ -213,7 +203,12 @@ fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<In
 }
 
 /// Refuses a request before it is looked up.
-fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming>, failure: &Failure) -> ClientAnswer {
+fn refuse(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    request: &Request<IncomingBody>,
+    failure: &Failure,
+) -> ClientAnswer {
     let served = ServedResponse::failure(&worker.shared.marks, failure, RefusalForm::for_request(request));
     let met = RequestNote { started: Instant::now(), subject: None };
     ClientAnswer::Ready(Some(finish(client, RequestStart::of_refused(client, worker, request, met), served)))
@@ -222,7 +217,7 @@ fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming
 /// Answers a request that memory alone cannot answer.
 async fn run(
     mut begun: PendingExchange,
-    request: Box<Request<Incoming>>,
+    request: Box<Request<IncomingBody>>,
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
     let response = respond(&mut begun, request, wish).await;
@@ -233,7 +228,7 @@ async fn run(
 
 async fn respond(
     begun: &mut PendingExchange,
-    request: Box<Request<Incoming>>,
+    request: Box<Request<IncomingBody>>,
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
     let place = begun.place.take();
@@ -255,12 +250,11 @@ async fn respond(
 /// Answers a request that is neither for a tunnel nor for this proxy itself.
 async fn run_request(
     begun: &mut PendingExchange,
-    request: Box<Request<Incoming>>,
+    request: Box<Request<IncomingBody>>,
     wish: Option<CodingWish>,
     mut start: RequestStart,
 ) -> Response<ResponseBody> {
     let PendingExchange { ending: ExchangeEnd { client, .. }, worker, key, .. } = begun;
-    let version = request.version();
     // Counted from here on, so that a proxy that hands over waits for the invalidation.
     let is_change = !invalidate::is_safe(request.method());
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
@@ -294,13 +288,7 @@ async fn run_request(
         served = dressed(&mirrored, served);
     }
     encode(worker, wish.as_ref(), &mut served);
-    let mut response = finish(client, start, served);
-    if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
-        // The response ends with the connection, which it must announce. The library determines this too late (RFC 9112
-        // 9.3).
-        *response.version_mut() = Version::HTTP_10;
-    }
-    response
+    finish(client, start, served)
 }
 
 /// Creates the response to a request that failed, which a session may record.
@@ -338,14 +326,14 @@ fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
 async fn serve_request(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    mut request: Box<Request<Incoming>>,
+    mut request: Box<Request<IncomingBody>>,
     key: Option<Vec<u8>>,
 ) -> Result<ServedResponse, Failure> {
     let asked = admission::admit(client, worker, &mut request, key).await?;
     nodes::catch_up(worker, &request, asked.key.as_deref()).await?;
     // The head must have no second owner, because a git question may be made from it.
     let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
-    let served = serve_admitted(client, worker, asked, ReceivedBody::of_request(*request)).await;
+    let served = serve_admitted(worker, asked, ReceivedBody::of_request(*request)).await;
     if let (Err(Failure::Offline { .. }), Some((session, method, Some(uri)))) = (&served, named) {
         let method = if method == Method::GET { String::new() } else { format!("{method} ") };
         session.note_missing(format!("{method}{uri}"));
@@ -354,7 +342,6 @@ async fn serve_request(
 }
 
 async fn serve_admitted(
-    client: &Arc<Client>,
     worker: &Arc<Worker>,
     mut asked: Arc<RequestHead>,
     body: ReceivedBody,
@@ -372,16 +359,7 @@ async fn serve_admitted(
         (true, Some(key)) => serve_cached(worker, &asked, key).await,
         _ if asked.line.is_down() => Err(asked.offline()),
         (true, None) => serve::from_origin(worker, &asked, Forward::Bypass).await,
-        (false, _) => {
-            let mut served = Box::pin(change::change(worker, &asked, body)).await?;
-            let is_unread = asked.expectation().is_some_and(|expectation| !expectation.is_granted());
-            if is_unread && !client.is_http2() {
-                // A client that received no 100 may or may not send its body (RFC 9110 10.1.1), so the following bytes
-                // are ambiguous.
-                served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            }
-            Ok(served)
-        }
+        (false, _) => Box::pin(change::change(worker, &asked, body)).await,
     }
 }
 
@@ -403,18 +381,17 @@ async fn serve_cached(
 async fn run_upgrade(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    mut request: Request<Incoming>,
+    mut request: Request<IncomingBody>,
     mut start: RequestStart,
 ) -> Response<ResponseBody> {
     let answered = async {
         let asked = admission::admit(client, worker, &mut request, None).await?;
         asked.check_line()?;
-        let reply = upgrade::ask(worker, &asked, hyper::upgrade::on(&mut request)).await?;
+        let reply = upgrade::ask(worker, &asked, PendingOpaque::of(&mut request, &client.switch)).await?;
         Ok((reply, asked.origin.host.clone()))
     };
     match answered.await {
         Ok((UpgradeReply::Switched(switched), origin)) => {
-            client.note_opaque();
             client.count(Outcome::Tunnel);
             let SwitchedConnection { response, client_side, origin_side, watched } = *switched;
             let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: Some(origin), why: None };
@@ -432,7 +409,7 @@ async fn run_upgrade(
 async fn run_tunnel(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    request: Request<Incoming>,
+    mut request: Request<IncomingBody>,
     start: RequestStart,
 ) -> Response<ResponseBody> {
     let opened = async {
@@ -451,7 +428,6 @@ async fn run_tunnel(
     };
     match opened.await {
         Ok((leads_to, origin)) => {
-            client.note_opaque();
             let response = Response::new(ResponseBody::empty());
             let host = Some(origin.host.clone());
             let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: host, why: None };
@@ -460,7 +436,7 @@ async fn run_tunnel(
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
             let peer = client.named_peer(&request);
-            let client_side = hyper::upgrade::on(request);
+            let client_side = PendingOpaque::of(&mut request, &client.switch);
             match leads_to {
                 Ok(target) => {
                     client.count(Outcome::Tunnel);

@@ -1,7 +1,7 @@
 //! The gate: checks every request first, before mirrors, sites and interception examine it.
 //!
 //! Owns: the checks of Host and target, and whether the certificate of a client's connection covers the host. `routes`
-//! chooses the origin, and `raw_head` checks the framing. Invariant: after the gate a request names one well-formed
+//! chooses the origin, and `larder_wire` checks the framing. Invariant: after the gate a request names one well-formed
 //! host, or none if it is HTTP/1.0. Its target is a path, a whole `http` or `https` URI, or the authority of a CONNECT.
 //! Cost: a few comparisons, and one of the certificate's names on a connection with TLS.
 
@@ -10,9 +10,10 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 use larder_http::fields::{accepted_authority, check_host, effective_authority};
+use larder_wire::WireFault;
 
 use crate::{
-    client::{http2, peer::Client, raw_head::HeadFault},
+    client::{http2, peer::Client},
     errors::Failure,
     origin::target::path_of,
     request::intercept,
@@ -31,7 +32,7 @@ pub(crate) struct AboutServer;
 pub(crate) fn pass<B>(
     client: &Client,
     worker: &Worker,
-    fault: Option<HeadFault>,
+    fault: Option<WireFault>,
     request: &mut Request<B>,
 ) -> Result<(), Failure> {
     if client.is_stranger {
@@ -40,7 +41,7 @@ pub(crate) fn pass<B>(
     client.note_client(&worker.shared.config.fleet, request);
     client.drop_untrusted(&worker.shared.config, request);
     if let Some(fault) = fault {
-        return Err(Failure::BadRequest(fault));
+        return Err(fault.into());
     }
     http2::check(request, &worker.shared.config.limits).map_err(Failure::BadRequest)?;
     let is_connect = *request.method() == Method::CONNECT;
@@ -48,7 +49,7 @@ pub(crate) fn pass<B>(
         check_host(request.uri(), request.headers(), request.version())?;
     } else {
         effective_authority(request.uri(), request.headers(), request.version())?;
-        check_target(client, request)?;
+        check_target(request)?;
     }
     if client.takes_origin_form && !is_connect {
         put_in_absolute_form(client, request)?;
@@ -61,7 +62,7 @@ pub(crate) fn pass<B>(
 }
 
 /// Checks the form of a target of any method but CONNECT (RFC 9112 3.2, RFC 9113 8.3.1).
-fn check_target<B>(client: &Client, request: &mut Request<B>) -> Result<(), Failure> {
+fn check_target<B>(request: &mut Request<B>) -> Result<(), Failure> {
     let uri = request.uri();
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(Failure::BadRequest("only http and https targets are served"));
@@ -72,11 +73,10 @@ fn check_target<B>(client: &Client, request: &mut Request<B>) -> Result<(), Fail
         "*" if !is_options => Err(Failure::BadRequest("the target * is valid for OPTIONS only")),
         "*" if is_whole => mark_about_server(request),
         "*" => Ok(()),
-        // The HTTP library would append it to the authority, as part of the host's name.
+        // h2 takes any path that `http` parses. One without a slash would become part of the host's name.
         path if request.version() == Version::HTTP_2 && !path.starts_with('/') => {
             Err(Failure::BadRequest("its path does not begin with a slash"))
         }
-        _ if is_options && is_whole && client.asks_server() => mark_about_server(request),
         _ => Ok(()),
     }
 }

@@ -17,8 +17,6 @@ use http::{
     Method, Request, Uri,
     uri::{PathAndQuery, Scheme},
 };
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use larder_http::{fields::accepted_authority, key::normal_authority};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
@@ -30,6 +28,7 @@ use crate::{
             hello::{self, FirstBytes},
             refusing_config,
         },
+        opaque::PendingOpaque,
         peer::Client,
         socket::{RewoundStream, TunnelStream, TunneledConnection},
         ticket::Ticket,
@@ -103,7 +102,7 @@ enum TunnelOutcome {
 
 /// An intercepted tunnel.
 pub(crate) struct TunnelOpening {
-    pub(crate) client_side: OnUpgrade,
+    pub(crate) client_side: PendingOpaque,
     /// The origin that the client addresses.
     pub(crate) origin: Origin,
     /// The client's address.
@@ -164,11 +163,11 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
 /// Reads the first bytes, and performs the handshake if they begin one.
 async fn open(
     peer: SocketAddr,
-    client_side: OnUpgrade,
+    client_side: PendingOpaque,
     origin: &Origin,
     interceptor: &Arc<Interceptor>,
 ) -> std::io::Result<TunnelOutcome> {
-    let mut stream = TokioIo::new(client_side.await.map_err(std::io::Error::other)?);
+    let mut stream = client_side.opened().await?;
     let mut read = BytesMut::new();
     let first = hello::listen(&mut stream, &mut read, hello::silence_limit(origin.port)).await?;
     let stream = RewoundStream::new(read.freeze(), stream);

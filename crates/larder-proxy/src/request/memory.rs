@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use http::{Method, Request};
-use hyper::body::{Body as _, Incoming};
+use http_body::Body as _;
 use larder_http::{CacheStatus, Reuse, cache_status::Tier, rules::RuledRequest, telling};
 
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
         uplink::UplinkState,
     },
     outcome::Outcome,
+    received_body::IncomingBody,
     request::{
         hit::{self, HitRequest},
         nodes,
@@ -34,7 +35,7 @@ use crate::{
 pub(super) fn answer(
     client: &Client,
     worker: &Worker,
-    request: &Request<Incoming>,
+    request: &Request<IncomingBody>,
     name: Option<(&str, &str, OriginMark<'_>)>,
 ) -> ControlFlow<ServedResponse, Option<Vec<u8>>> {
     let simple = name.filter(|(_, authority, _)| is_simple(client, worker, request, authority));
@@ -70,7 +71,7 @@ fn from_memory(client: &Client, worker: &Worker, ruled: RuledRequest<'_>, key: &
 }
 
 /// Returns whether nothing but the response in memory decides about a request.
-fn is_simple(client: &Client, worker: &Worker, request: &Request<Incoming>, authority: &str) -> bool {
+fn is_simple(client: &Client, worker: &Worker, request: &Request<IncomingBody>, authority: &str) -> bool {
     let shared = &worker.shared;
     let peer = PeerRequest::of(request);
     let mirrored = MirrorRequest::of(request);

@@ -5,7 +5,6 @@
 //! must arrive on the listener that requires them.
 
 use http::{Method, Request};
-use hyper::body::Incoming;
 
 use crate::{
     cache::invalidation,
@@ -13,6 +12,7 @@ use crate::{
     clock,
     errors::Failure,
     origin::target::is_within,
+    received_body::IncomingBody,
     request::served::ServedResponse,
     siblings::{PEER_FIELD, PeerClaim, PeerRequest},
     worker::Worker,
@@ -39,7 +39,11 @@ pub(super) fn may_check_health<B>(client: &Client, worker: &Worker, request: &Re
 ///
 /// # Errors
 /// It did, and its clock or rules differ.
-pub(super) fn note_sibling(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> Result<(), Failure> {
+pub(super) fn note_sibling(
+    client: &Client,
+    worker: &Worker,
+    request: &mut Request<IncomingBody>,
+) -> Result<(), Failure> {
     let Some(siblings) = worker.shared.siblings.as_ref().filter(|_| request.headers().contains_key(&PEER_FIELD)) else {
         return Ok(());
     };
@@ -73,7 +77,11 @@ pub(super) fn prove(worker: &Worker, peer: Option<&PeerRequest>, served: &mut Se
 ///
 /// # Errors
 /// They are not applied here by then.
-pub(super) async fn catch_up(worker: &Worker, request: &Request<Incoming>, key: Option<&[u8]>) -> Result<(), Failure> {
+pub(super) async fn catch_up(
+    worker: &Worker,
+    request: &Request<IncomingBody>,
+    key: Option<&[u8]>,
+) -> Result<(), Failure> {
     let Some((peer, siblings)) = PeerRequest::of(request).zip(worker.shared.siblings.as_ref()) else { return Ok(()) };
     if let Some(key) = key.filter(|_| peer.is_changed) {
         // An error is ignored, because a removal takes effect even if the store cannot write it.

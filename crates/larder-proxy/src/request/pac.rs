@@ -5,19 +5,19 @@
 //! directly.
 
 use http::{HeaderValue, Method, Request, Response, header, uri::Authority};
-use hyper::body::Incoming;
 
 use crate::{
     client::{peer::Client, response_body::ResponseBody},
     config::{HostPattern, HostRules, ProxyConfig},
     origin::target::{is_plain_host, path_of},
     outcome::Outcome,
+    received_body::IncomingBody,
     request::served::ServedResponse,
     worker::Worker,
 };
 
 /// Answers a request for the script. Returns `None` for other requests.
-pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<ServedResponse> {
+pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<IncomingBody>) -> Option<ServedResponse> {
     let shared = &worker.shared;
     let uri = request.uri();
     let is_script = matches!(path_of(uri), "/proxy.pac" | "/wpad.dat")

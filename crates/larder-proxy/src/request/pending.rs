@@ -5,9 +5,11 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use http::Request;
-use hyper::body::Incoming;
 
-use crate::{client::peer::Client, exchange_budget::ExchangePlace, request::accounting::RequestNote, worker::Worker};
+use crate::{
+    client::peer::Client, exchange_budget::ExchangePlace, received_body::IncomingBody,
+    request::accounting::RequestNote, worker::Worker,
+};
 
 /// A request without a response yet. Over HTTP/2, its client may abandon it while the connection's other requests
 /// continue.
@@ -26,7 +28,7 @@ impl PendingExchange {
     pub(super) fn new(
         client: &Arc<Client>,
         worker: &Arc<Worker>,
-        request: &Request<Incoming>,
+        request: &Request<IncomingBody>,
         met: RequestNote,
         key: Option<Vec<u8>>,
     ) -> Option<Self> {

@@ -46,7 +46,11 @@ pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Resp
     // 9.6).
     if matches!(
         failure,
-        Failure::BadRequest(_) | Failure::SlowBody | Failure::UnknownExpectation | Failure::ClientDenied
+        Failure::BadRequest(_)
+            | Failure::BadHead(_)
+            | Failure::SlowBody
+            | Failure::UnknownExpectation
+            | Failure::ClientDenied
     ) {
         fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -6,15 +6,13 @@
 use std::sync::Arc;
 
 use http::Request;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 
 use crate::{
-    client::ticket::Ticket,
+    client::{opaque::PendingOpaque, ticket::Ticket},
     delays::{PacedStream, Pacer},
     errors::Failure,
     metrics::CountGuard,
@@ -78,15 +76,15 @@ pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStr
 /// Copies bytes both ways once the client has been told that the tunnel is open. `ticket` accounts for it at the end.
 pub(crate) fn carry(
     worker: &Arc<Worker>,
-    client_side: OnUpgrade,
+    client_side: PendingOpaque,
     target: TunnelTarget<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     mut ticket: Ticket,
 ) {
     let presence = ConnectionPresence::of(worker);
     let worker = Arc::clone(worker);
     tokio::spawn(async move {
-        match client_side.await {
-            Ok(client) => copy(&worker, TokioIo::new(client), target, &mut ticket).await,
+        match client_side.opened().await {
+            Ok(client) => copy(&worker, client, target, &mut ticket).await,
             Err(error) => tracing::debug!(%error, "tunnel not opened"),
         }
         drop(ticket);

@@ -1,29 +1,32 @@
 //! Forwards requests that ask to switch to another protocol, such as WebSocket (RFC 9110 7.8).
 //!
 //! Owns: the differences between such a request or its 101 and an ordinary exchange. `tunnel` copies the bytes that
-//! follow. Invariant: the client gets the 101 only after the origin has sent it. HTTP/2 has no Upgrade. Cost: one
-//! connection to the origin per upgrade.
+//! follow. Invariant: the client learns of the switch only after the origin has sent its 101. A client of HTTP/2 asks
+//! by an extended CONNECT (RFC 8441), whose success is a 200. Cost: one connection to the origin per upgrade.
 
 use std::sync::Arc;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{
-    HeaderValue, Request, Response, StatusCode, Version,
-    header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_VERSION, UPGRADE},
+    HeaderMap, HeaderValue, Request, Response, StatusCode, Version,
+    header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE},
 };
-use hyper::{
-    body::{Body as _, Incoming},
-    upgrade::OnUpgrade,
-};
+use http_body::Body as _;
 use larder_http::{CacheStatus, cache_status::Forward, fields::asks_to_switch};
+use ring::{
+    digest::{SHA1_FOR_LEGACY_USE_ONLY, digest},
+    rand::{SecureRandom as _, SystemRandom},
+};
 
 use crate::{
     asked::{RequestEdits, RequestHead},
-    client::response_body::ResponseBody,
+    client::{opaque::PendingOpaque, response_body::ResponseBody},
     errors::Failure,
     origin::{
         ask::{SwitchedOrigin, UpgradeAnswer},
         http1::SwitchedStream,
     },
+    received_body::IncomingBody,
     request::{
         pass::{self, PassedResponse},
         served::ServedResponse,
@@ -44,23 +47,50 @@ pub(crate) enum UpgradeReply {
 /// Both sides of a connection that has switched protocols.
 pub(crate) struct SwitchedConnection {
     pub(crate) response: Response<ResponseBody>,
-    pub(crate) client_side: OnUpgrade,
+    pub(crate) client_side: PendingOpaque,
     pub(crate) origin_side: SwitchedStream,
     /// The deadline of the connection to the origin.
     pub(crate) watched: Arc<WatchedConnection>,
 }
 
 /// Returns whether a request asks to switch to a protocol that the proxy forwards.
-pub(crate) fn is_asked(request: &Request<Incoming>) -> bool {
-    request.version() == Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
+pub(crate) fn is_asked(request: &Request<IncomingBody>) -> bool {
+    // Over HTTP/2, only an extended CONNECT has an Upgrade (see `client::http2`).
+    request.version() >= Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
+}
+
+/// Returns whether a request asks for WebSocket.
+fn asks_websocket(asked: &RequestHead) -> bool {
+    let mut offered = asked.fields.get_all(UPGRADE).iter();
+    offered.any(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Returns whether a request asks for a version of WebSocket other than 13, the only one (RFC 6455 4.2.2, 4.4).
 fn asks_unknown_version(asked: &RequestHead) -> bool {
-    let mut offered = asked.fields.get_all(UPGRADE).iter();
     let versions = asked.fields.get_all(SEC_WEBSOCKET_VERSION);
-    offered.any(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
-        && versions.iter().any(|version| version.as_bytes().trim_ascii() != b"13")
+    asks_websocket(asked) && versions.iter().any(|version| version.as_bytes().trim_ascii() != b"13")
+}
+
+/// The key that shows whether an origin understands WebSocket (RFC 6455 4.1). Over HTTP/2 a client sends none.
+struct WebSocketKey(String);
+
+impl WebSocketKey {
+    fn new() -> Self {
+        let mut octets = [0; 16];
+        SystemRandom::new().fill(&mut octets).expect("the system has random octets");
+        Self(STANDARD.encode(octets))
+    }
+
+    /// Returns the value of Sec-WebSocket-Accept with which an origin accepts the key (RFC 6455 4.2.2).
+    fn accepted(&self) -> String {
+        let joined = format!("{}258EAFA5-E914-47DA-95CA-C5AB0DC85B11", self.0);
+        STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, joined.as_bytes()))
+    }
+
+    /// Returns whether an origin accepts the key.
+    fn is_accepted(&self, fields: &HeaderMap) -> bool {
+        fields.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|accepted| accepted.as_bytes() == self.accepted().as_bytes())
+    }
 }
 
 /// Sends the request to the origin.
@@ -70,7 +100,7 @@ fn asks_unknown_version(asked: &RequestHead) -> bool {
 pub(crate) async fn ask(
     worker: &Arc<Worker>,
     asked: &RequestHead,
-    client_side: OnUpgrade,
+    client_side: PendingOpaque,
 ) -> Result<UpgradeReply, Failure> {
     if asks_unknown_version(asked) {
         return Err(Failure::WebSocketVersion);
@@ -81,8 +111,18 @@ pub(crate) async fn ask(
     if let Some(protocol) = asked.fields.get(UPGRADE) {
         fields.insert(UPGRADE, protocol.clone());
     }
+    let is_http2 = asked.version == Version::HTTP_2;
+    let key = (is_http2 && asks_websocket(asked)).then(WebSocketKey::new);
+    if let Some(key) = &key {
+        fields.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key.0).expect("base64 is a field value"));
+    }
+    let broken = |why: &str| Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() };
     let switched = match worker.origins.ask_upgrade(&asked.origin, request).await? {
         UpgradeAnswer::Switched(switched) => switched,
+        // To an extended CONNECT, a success would mean that the origin has switched.
+        UpgradeAnswer::Declined(head, _) if is_http2 && head.status.is_success() => {
+            return Err(broken("it does not switch protocols"));
+        }
         UpgradeAnswer::Declined(head, body) => {
             let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
             return Ok(UpgradeReply::Declined(pass::respond(
@@ -93,13 +133,21 @@ pub(crate) async fn ask(
             )));
         }
     };
-    let broken = |why: String| Failure::Broken { host: asked.origin.to_string(), why };
     let SwitchedOrigin { fields, stream: origin_side, watched } = switched;
-    let protocol = fields.get(UPGRADE).cloned().ok_or_else(|| broken("it switches to an unknown protocol".into()))?;
+    let protocol = fields.get(UPGRADE).cloned().ok_or_else(|| broken("it switches to an unknown protocol"))?;
+    if key.is_some_and(|key| !key.is_accepted(&fields)) {
+        return Err(broken("it does not accept the key of WebSocket"));
+    }
     let mut fields = pass::prepared(&worker.shared.marks, fields, CacheStatus::forwarded(Forward::Bypass));
     fields.remove(CONTENT_LENGTH);
-    fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    fields.insert(UPGRADE, protocol);
-    let response = crate::request::hit::respond(StatusCode::SWITCHING_PROTOCOLS, fields, ResponseBody::empty());
+    let status = if is_http2 {
+        fields.remove(SEC_WEBSOCKET_ACCEPT);
+        StatusCode::OK
+    } else {
+        fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        fields.insert(UPGRADE, protocol);
+        StatusCode::SWITCHING_PROTOCOLS
+    };
+    let response = crate::request::hit::respond(status, fields, ResponseBody::empty());
     Ok(UpgradeReply::Switched(Box::new(SwitchedConnection { response, client_side, origin_side, watched })))
 }

@@ -270,3 +270,93 @@ fn request_with_white_space_around_a_value_is_reset() {
     assert_eq!(client.get("http://site.example/", &[("x-test", "x y")]).status, 200);
     assert_eq!(fixture.origin.count(), 1);
 }
+
+#[test]
+fn interim_response_of_an_origin_of_http1_reaches_the_client_before_the_final_one() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |_, _| {
+        let hints = Reply::head("103 Early Hints", &["Link: </a.css>; rel=preload", "Connection: X-Hop", "X-Hop: 1"]);
+        hints.wait(&held).send("HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 5\r\n\r\nhello")
+    });
+    let ask = || head("GET", "http://site.example/", &[]).body(Sent::default()).unwrap();
+    let (status, fields) = connect(&fixture).interim_of(ask());
+    assert_eq!((status.as_u16(), fields.get("link")), (103, Some(&HeaderValue::from_static("</a.css>; rel=preload"))));
+    assert_eq!((fields.contains_key("x-hop"), fields.contains_key("connection")), (false, false));
+    gate.open();
+    let (interim, last, _) = connect(&fixture).request_with_interim(ask());
+    assert_eq!((interim.len(), last.text().as_str(), last.field("link")), (1, "hello", None));
+}
+
+/// RFC 9110 10.1.1.
+#[test]
+fn body_that_waits_for_a_100_is_asked_for_when_the_origin_wants_it() {
+    let fixture = Fixture::new(|received, _| {
+        assert_eq!(received.field("expect"), Some("100-continue"));
+        Reply::ok(&[], "taken")
+    });
+    let put = |body: Sent| {
+        let fields = [("expect", "100-continue"), ("content-length", "5")];
+        head("PUT", "http://site.example/", &fields).body(body).unwrap()
+    };
+    let (status, _) = connect(&fixture).interim_of(put(Sent::default().without_end()));
+    assert_eq!(status, 100);
+    assert_eq!(connect(&fixture).request(put(Sent::bytes("hello"))).0.text(), "taken");
+}
+
+/// Returns an origin's acceptance of a WebSocket (RFC 6455 4.2.2).
+fn accepted(received: &Received) -> String {
+    let key = received.field("sec-websocket-key").unwrap().to_owned() + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, key.as_bytes());
+    base64::Engine::encode(&base64::engine::general_purpose::STANDARD, digest)
+}
+
+/// RFC 8441.
+#[test]
+fn websocket_passes_from_an_extended_connect_to_an_upgrade_and_back() {
+    let fixture = Fixture::new(|received, _| {
+        if received.target == "/plain" {
+            return Reply::ok(&["Cache-Control: max-age=60"], "/plain");
+        }
+        assert_eq!((received.method.as_str(), received.target.as_str()), ("GET", "/chat?room=1"));
+        assert_eq!((received.field("upgrade"), received.field("connection")), (Some("websocket"), Some("upgrade")));
+        assert_eq!(received.field("sec-websocket-version"), Some("13"));
+        assert_eq!((received.field("transfer-encoding"), received.field("content-length")), (None, None));
+        let accept = format!("Sec-WebSocket-Accept: {}", accepted(received));
+        let fields = ["Connection: Upgrade", "Upgrade: websocket", &accept, "Sec-WebSocket-Protocol: chat"];
+        Reply::head("101 Switching Protocols", &fields).send("hello").echo()
+    });
+    let mut client = connect(&fixture);
+    assert_eq!(client.get("http://site.example/plain", &[]).text(), "/plain");
+    let fields = [("sec-websocket-version", "13"), ("sec-websocket-protocol", "chat")];
+    let (opened, mut tunnel) = client.open_protocol("websocket", "http://site.example/chat?room=1", &fields);
+    assert_eq!((opened.status, opened.field("sec-websocket-protocol")), (200, Some("chat")));
+    for name in ["sec-websocket-accept", "upgrade", "connection", "content-length"] {
+        assert_eq!(opened.field(name), None, "{name}");
+    }
+    assert_eq!(tunnel.read(5), b"hello");
+    // More than the windows take at once.
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
+    tunnel.send(&bytes);
+    assert!(tunnel.read(bytes.len()) == bytes);
+    tunnel.end();
+    assert_eq!(tunnel.read(1), b"", "the origin's end is the stream's");
+    assert!(client.get("http://site.example/plain", &[]).is_hit());
+}
+
+#[test]
+fn origin_that_does_not_switch_opens_no_stream_for_another_protocol() {
+    let fixture = Fixture::new(|received, _| match received.target.as_str() {
+        "/denied" => Reply::status("403 Forbidden", &[], "no"),
+        "/page" => Reply::ok(&[], "a page"),
+        _ => Reply::head("101 Switching Protocols", &["Upgrade: websocket", "Sec-WebSocket-Accept: x"]).echo(),
+    });
+    let mut client = connect(&fixture);
+    for (target, status) in [("/denied", 403), ("/page", 502), ("/wrong", 502)] {
+        let (answer, _) = client.open_protocol("websocket", &format!("http://site.example{target}"), &[]);
+        assert_eq!(answer.status, status, "{target}");
+    }
+    let (answer, _) = client.open_protocol("websocket", "http://site.example/", &[("sec-websocket-version", "8")]);
+    assert_eq!(answer.status, 426);
+    assert_eq!(fixture.origin.count(), 3);
+}

@@ -1,6 +1,6 @@
 //! HTTP/2 towards origins: by ALPN and by prior knowledge, shared by requests, and repeated requests.
 
-use std::time::Duration;
+use std::{io::Write as _, net::TcpListener, time::Duration};
 
 use http::HeaderValue;
 use larder_proxy::ProxyConfig;
@@ -12,8 +12,10 @@ use rustls::{
 use crate::support::{
     Fixture, Reply,
     certificates::Made,
+    gate::PATIENCE,
     http2::{Http2, Sent, head},
     http2_origin::{Deed, Http2Origin},
+    raw_http2::{self as raw, read_frame},
 };
 
 /// Starts a proxy with one worker in front of an HTTP/2 origin that it contacts by prior knowledge.
@@ -125,4 +127,74 @@ fn origin_over_tls_is_spoken_to_as_it_offers() {
     assert_eq!(fixture.get("/secure", &[]).text(), "/secure");
     // The request has the origin's own name, because the origin must know which resource is requested.
     assert_eq!(origin.received()[0].0, format!("GET https://localhost:{}/secure", origin.address.port()));
+}
+
+#[test]
+fn interim_responses_reach_clients_of_both_versions_before_the_final_one() {
+    let (fixture, origin) = fixture(|_| Deed::Hint);
+    let (interim, last) = fixture.connect().request_with_interim("GET", "/one", &[]);
+    let hints: Vec<_> = interim.iter().map(|hint| (hint.status, hint.field("link"))).collect();
+    assert_eq!((hints, last.text().as_str()), (vec![(103, Some("</a.css>; rel=preload"))], "/one"));
+    let mut client = Http2::plain(fixture.proxy.local_addrs()[0]);
+    let request = head("GET", "http://site.example/two", &[]).body(Sent::default()).unwrap();
+    let (interim, last, _) = client.request_with_interim(request);
+    let hints: Vec<_> = interim.iter().map(|(status, fields)| (status.as_u16(), fields.get("link"))).collect();
+    assert_eq!(hints, [(103, Some(&HeaderValue::from_static("</a.css>; rel=preload")))]);
+    assert_eq!((last.text().as_str(), last.field("link")), ("/two", None));
+    assert!(fixture.get_hit("/two", &[]).is_hit());
+    assert_eq!(origin.received().len(), 2);
+}
+
+#[test]
+fn body_waits_until_the_origin_asks_for_it() {
+    let (fixture, origin) = fixture(|number| if number == 0 { Deed::Continue } else { Deed::Decline });
+    let put = "PUT /up HTTP/1.1\r\nHost: site.example\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+    let mut client = fixture.connect();
+    client.send(put);
+    assert_eq!(client.read_head().status, 100);
+    client.send("hello");
+    assert_eq!(client.read_response("PUT").text(), "/up");
+    let mut client = fixture.connect();
+    client.send(put);
+    let refused = client.read_response("PUT");
+    assert_eq!((refused.status, refused.text().as_str()), (413, "big"), "and no 100 before it");
+    let received = origin.received();
+    assert_eq!(received.iter().map(|(.., body)| &body[..]).collect::<Vec<_>>(), [&b"hello"[..], b""]);
+    assert_eq!(received[0].1.get("expect"), Some(&HeaderValue::from_static("100-continue")));
+}
+
+/// RFC 9113 6.8: streams above the last one that a GOAWAY names were not processed.
+#[test]
+fn request_that_a_goaway_excludes_is_sent_again_on_another_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("h2c://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let origin = std::thread::spawn(move || {
+        for number in 0..2 {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            std::io::Read::read_exact(&mut socket, &mut [0; raw::PREFACE.len()]).unwrap();
+            socket.write_all(&raw::frame(raw::SETTINGS, 0, 0, &[])).unwrap();
+            let stream = loop {
+                let (head, _) = read_frame(&mut socket).unwrap();
+                if head.kind == raw::HEADERS {
+                    break head.stream;
+                }
+            };
+            if number == 0 {
+                socket.write_all(&raw::frame(raw::GOAWAY, 0, 0, &[0; 8])).unwrap();
+                continue;
+            }
+            let block = raw::literal(":status", "200");
+            socket.write_all(&raw::frame(raw::HEADERS, raw::END_HEADERS, stream, &block)).unwrap();
+            socket.write_all(&raw::frame(raw::DATA, raw::END_STREAM, stream, b"again")).unwrap();
+            // Until the proxy has read it.
+            while read_frame(&mut socket).is_ok_and(|(head, _)| head.kind != raw::GOAWAY) {}
+        }
+    });
+    let fixture = Fixture::with(|_, _| Reply::default(), |config| config.default_origin = Some(url));
+    let mut client = fixture.connect();
+    let answer = client.request("POST", "/order", &["Content-Length: 0"]);
+    assert_eq!((answer.status, answer.text().as_str()), (200, "again"));
+    drop(fixture);
+    origin.join().unwrap();
 }

@@ -51,7 +51,7 @@ fn check_request(case: &Case, stage: &Stage, origin: &Recording) -> Result<(), S
             ["closed"] => ended = expect_end(connection.try_read_head_or_end())?,
             ["dropped" | "refused"] => {
                 ended = match connection.try_read_head_or_end() {
-                    Some(mut response) if response.status == 400 => refused(connection, &mut response)?,
+                    Some(mut response) if matches!(response.status, 400 | 505) => refused(connection, &mut response)?,
                     other => expect_end(other)?,
                 };
             }

@@ -26,7 +26,7 @@ fn send(fixture: &Fixture, method: &str, fields: &[&str]) -> Connection {
 }
 
 fn parked(fixture: &Fixture, count: u64) {
-    eventually("the requests wait without the library", || fixture.proxy.stats().exchanges_parked == count);
+    eventually("the requests wait", || fixture.proxy.stats().exchanges_parked == count);
 }
 
 fn text_of(response: &Response) -> (u16, String, bool) {

@@ -1,26 +1,21 @@
 //! Encodes requests, and sends them.
 //!
-//! Owns: the request line, the fields as they are sent, the framing of the body, and the octets on their way out.
-//! Invariants: a request has one framing, which matches its body (RFC 9112 6). A body that breaks off is never ended by
-//! its last chunk, nor by fewer octets than announced. Cost: one buffer of the right length for the head, and a few
-//! octets for each piece of a chunked body; pieces are sent by reference. A buffer is dropped once it is sent.
+//! Owns: the framing of the body, and the octets on their way out. `larder_wire` encodes. Invariant: a body that breaks
+//! off is never ended. Cost: one buffer of the right length for the head.
 
 use std::{
-    io::{self, IoSlice, Write as _},
+    io::{self, Write as _},
     pin::Pin,
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Request,
-    header::{
-        AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST,
-        MAX_FORWARDS, SET_COOKIE, TRAILER, TRANSFER_ENCODING,
-    },
+    HeaderMap, HeaderValue, Request,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
 use http_body::Body as _;
-use larder_http::fields::{has_token, is_hop_by_hop};
+use larder_wire::{BodyEncoder, OutgoingOctets, WrongLength, push_fields, push_request_line};
 use tokio::io::AsyncWrite;
 
 use crate::origin::request_body::{BodyFault, RequestBody};
@@ -28,12 +23,7 @@ use crate::origin::request_body::{BodyFault, RequestBody};
 /// A request on its way out.
 #[derive(Default)]
 pub(super) struct OutgoingMessage {
-    /// The octets that leave before `piece`: the head, or the framing between two pieces of the body.
-    frame: Vec<u8>,
-    /// Octets of `frame` that have left.
-    sent_len: usize,
-    /// A piece of the body.
-    piece: Bytes,
+    out: OutgoingOctets,
     /// The body, until its end was reached.
     body: Option<Box<OutgoingBody>>,
 }
@@ -41,12 +31,7 @@ pub(super) struct OutgoingMessage {
 /// A body that a client is still sending.
 struct OutgoingBody {
     body: RequestBody,
-    /// Octets that are still to be sent, if the length was announced. Otherwise the body is sent in chunks.
-    left: Option<u64>,
-    /// Whether a chunk was sent, whose last line is still to be ended.
-    is_in_chunk: bool,
-    /// The head's Trailer fields. No other trailers are sent.
-    announced: HeaderMap,
+    encoder: BodyEncoder,
 }
 
 /// Why a request was not sent whole.
@@ -61,21 +46,20 @@ pub(super) enum SendFault {
 pub(super) fn encode(request: Request<RequestBody>) -> OutgoingMessage {
     let (mut parts, mut body) = request.into_parts();
     let Some(whole) = body.take_whole() else {
-        let left = body.size_hint().exact();
-        match left {
+        let encoder = match body.size_hint().exact() {
             Some(len) => {
                 parts.headers.remove(TRANSFER_ENCODING);
                 parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+                BodyEncoder::Length(len)
             }
             None => {
                 parts.headers.remove(CONTENT_LENGTH);
                 parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+                BodyEncoder::chunked(&parts.headers)
             }
-        }
-        let announced = parts.headers.get_all(TRAILER).iter().map(|names| (TRAILER, names.clone())).collect();
-        let streamed = OutgoingBody { body, left, is_in_chunk: false, announced };
-        let frame = encode_head(&parts, 0);
-        return OutgoingMessage { frame, sent_len: 0, piece: Bytes::new(), body: Some(Box::new(streamed)) };
+        };
+        let out = OutgoingOctets::new(encode_head(&parts, 0), Bytes::new());
+        return OutgoingMessage { out, body: Some(Box::new(OutgoingBody { body, encoder })) };
     };
     let is_chunked = settle_framing(&mut parts.headers, whole.len());
     let is_copied = is_chunked || whole.len() <= COPIED_BODY_BYTES_MAX;
@@ -93,7 +77,7 @@ pub(super) fn encode(request: Request<RequestBody>) -> OutgoingMessage {
     if is_chunked {
         frame.extend_from_slice(b"\r\n0\r\n\r\n");
     }
-    OutgoingMessage { frame, sent_len: 0, piece, body: None }
+    OutgoingMessage { out: OutgoingOctets::new(frame, piece), body: None }
 }
 
 /// Encodes a request's head into a buffer with room for `more_len` further octets.
@@ -101,26 +85,10 @@ fn encode_head(parts: &http::request::Parts, more_len: usize) -> Vec<u8> {
     let fields_len: usize = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let target_len = parts.uri.path().len() + parts.uri.query().map_or(0, str::len);
     let mut head = Vec::with_capacity(LINE_BYTES + target_len + fields_len + more_len);
-    head.extend_from_slice(parts.method.as_str().as_bytes());
-    head.push(b' ');
-    if parts.uri.scheme().is_none() && parts.uri.authority().is_none() {
-        head.extend_from_slice(parts.uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
-    } else {
-        write!(head, "{}", parts.uri).expect("a buffer in memory takes all");
-    }
-    head.extend_from_slice(b" HTTP/1.1\r\n");
-    for (name, value) in &parts.headers {
-        push_field(&mut head, name, value);
-    }
+    push_request_line(&mut head, &parts.method, &parts.uri);
+    push_fields(&mut head, &parts.headers);
     head.extend_from_slice(b"\r\n");
     head
-}
-
-fn push_field(line: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
-    line.extend_from_slice(name.as_str().as_bytes());
-    line.extend_from_slice(b": ");
-    line.extend_from_slice(value.as_bytes());
-    line.extend_from_slice(b"\r\n");
 }
 
 impl OutgoingMessage {
@@ -133,9 +101,9 @@ impl OutgoingMessage {
         loop {
             let is_waiting = match &mut self.body {
                 // A piece leaves together with its framing, and the first one with the head.
-                Some(body) if self.piece.is_empty() => match body.poll_piece(&mut self.frame, context) {
+                Some(body) if self.out.piece.is_empty() => match body.poll_piece(&mut self.out.frame, context) {
                     Poll::Ready(Ok(Some(piece))) => {
-                        self.piece = piece;
+                        self.out.piece = piece;
                         false
                     }
                     Poll::Ready(Ok(None)) => {
@@ -157,9 +125,9 @@ impl OutgoingMessage {
 
     /// Writes the frame and the piece.
     fn poll_write(&mut self, mut stream: Pin<&mut impl AsyncWrite>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !(self.frame.is_empty() && self.piece.is_empty()) {
-            let slices = [IoSlice::new(&self.frame[self.sent_len..]), IoSlice::new(&self.piece)];
-            let slices = match (self.frame.is_empty(), self.piece.is_empty()) {
+        while !self.out.is_empty() {
+            let slices = self.out.slices();
+            let slices = match (slices[0].is_empty(), slices[1].is_empty()) {
                 (_, true) => &slices[..1],
                 (true, false) => &slices[1..],
                 (false, false) => &slices[..],
@@ -168,20 +136,15 @@ impl OutgoingMessage {
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            let of_frame = sent.min(self.frame.len() - self.sent_len);
-            self.sent_len += of_frame;
-            self.piece.advance(sent - of_frame);
-            if self.sent_len == self.frame.len() {
-                (self.frame, self.sent_len) = (Vec::new(), 0);
-            }
+            // A frame is dropped once it is sent.
+            drop(self.out.advance(sent));
         }
-        self.piece = Bytes::new();
         Poll::Ready(Ok(()))
     }
 
     /// Returns whether all of the request has left.
     pub(super) fn is_sent(&self) -> bool {
-        self.frame.is_empty() && self.piece.is_empty() && self.body.is_none()
+        self.out.is_empty() && self.body.is_none()
     }
 }
 
@@ -189,70 +152,22 @@ impl OutgoingBody {
     /// Waits for the next piece of the body, and appends the framing before it to `frame`. At the end, appends the
     /// framing at the end and returns `None`.
     fn poll_piece(&mut self, frame: &mut Vec<u8>, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
+        let broken_off = |WrongLength| BodyFault::BrokenOff;
         loop {
-            let Some(part) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
-                return Poll::Ready(self.end(frame, &HeaderMap::new()).map(|()| None));
+            let trailers = match ready!(Pin::new(&mut self.body).poll_frame(context)).transpose()? {
+                Some(part) => match part.into_data() {
+                    Ok(data) if data.is_empty() => continue,
+                    Ok(data) => {
+                        self.encoder.begin_piece(data.len(), frame).map_err(broken_off)?;
+                        return Poll::Ready(Ok(Some(data)));
+                    }
+                    Err(part) => part.into_trailers().unwrap_or_default(),
+                },
+                None => HeaderMap::new(),
             };
-            let data = match part?.into_data() {
-                Ok(data) => data,
-                Err(part) => {
-                    let trailers = part.into_trailers().unwrap_or_default();
-                    return Poll::Ready(self.end(frame, &trailers).map(|()| None));
-                }
-            };
-            if data.is_empty() {
-                continue;
-            }
-            match &mut self.left {
-                Some(left) => *left = left.checked_sub(data.len() as u64).ok_or(BodyFault::BrokenOff)?,
-                None => {
-                    self.end_chunk(frame);
-                    write!(frame, "{:x}\r\n", data.len()).expect("a buffer in memory takes all");
-                    self.is_in_chunk = true;
-                }
-            }
-            return Poll::Ready(Ok(Some(data)));
+            return Poll::Ready(self.encoder.end(&trailers, frame).map_err(broken_off).map(|()| None));
         }
     }
-
-    fn end_chunk(&mut self, frame: &mut Vec<u8>) {
-        if std::mem::take(&mut self.is_in_chunk) {
-            frame.extend_from_slice(b"\r\n");
-        }
-    }
-
-    fn end(&mut self, frame: &mut Vec<u8>, trailers: &HeaderMap) -> Result<(), BodyFault> {
-        if let Some(left) = self.left {
-            return if left == 0 { Ok(()) } else { Err(BodyFault::BrokenOff) };
-        }
-        self.end_chunk(frame);
-        frame.extend_from_slice(b"0\r\n");
-        let is_announced = |name: &HeaderName| has_token(&self.announced, &TRAILER, name.as_str());
-        for (name, value) in trailers.iter().filter(|(name, _)| may_be_trailer(name) && is_announced(name)) {
-            push_field(frame, name, value);
-        }
-        frame.extend_from_slice(b"\r\n");
-        Ok(())
-    }
-}
-
-/// Returns whether a field may be sent as a trailer: whether it neither frames, routes nor describes the message, nor
-/// names the user (RFC 9110 6.5.1).
-fn may_be_trailer(name: &HeaderName) -> bool {
-    let is_of_head = matches!(
-        *name,
-        AUTHORIZATION
-            | CACHE_CONTROL
-            | CONTENT_ENCODING
-            | CONTENT_LENGTH
-            | CONTENT_RANGE
-            | CONTENT_TYPE
-            | HOST
-            | MAX_FORWARDS
-            | SET_COOKIE
-            | TRAILER
-    );
-    !is_of_head && !is_hop_by_hop(name)
 }
 
 /// Sets the fields that frame a body of this length. Returns whether the body is sent in chunks.
@@ -282,7 +197,7 @@ mod tests {
 
     fn encoded(request: http::request::Builder, body: &'static str) -> String {
         let body = RequestBody::whole(Bytes::from_static(body.as_bytes()));
-        let OutgoingMessage { frame, piece, .. } = encode(request.body(body).unwrap());
+        let OutgoingOctets { frame, piece, .. } = encode(request.body(body).unwrap()).out;
         String::from_utf8([&frame[..], &piece[..]].concat()).unwrap()
     }
 
@@ -319,6 +234,6 @@ mod tests {
     fn long_body_is_not_copied() {
         let body = Bytes::from(vec![7; COPIED_BODY_BYTES_MAX + 1]);
         let sent = encode(Request::post("/").body(RequestBody::whole(body.clone())).unwrap());
-        assert_eq!(sent.piece.as_ptr(), body.as_ptr());
+        assert_eq!(sent.out.piece.as_ptr(), body.as_ptr());
     }
 }

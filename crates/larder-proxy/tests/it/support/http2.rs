@@ -1,30 +1,64 @@
 //! A blocking HTTP/2 client, plain or over TLS.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    collections::VecDeque,
+    future::{Future as _, poll_fn},
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request};
-use http_body::{Body, Frame};
-use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use h2::{
+    RecvStream, SendStream,
+    client::{Builder, ResponseFuture, SendRequest},
+    ext::Protocol,
+};
+use http::{HeaderMap, Request, StatusCode};
+use http_body::Frame;
 use rustls::{ClientConfig, pki_types::ServerName};
-use tokio::{net::TcpStream, runtime::Runtime};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    runtime::Runtime,
+    time::timeout,
+};
 use tokio_rustls::TlsConnector;
 
 use super::{Response, gate::PATIENCE};
 
 /// A connection to the proxy.
 pub(crate) struct Http2 {
-    sender: SendRequest<Sent>,
+    sender: SendRequest<Bytes>,
     runtime: Runtime,
 }
 
 /// A request's body: pieces, then trailers.
 #[derive(Default)]
 pub(crate) struct Sent {
-    pieces: std::collections::VecDeque<Frame<Bytes>>,
+    pieces: VecDeque<Frame<Bytes>>,
     /// Set if neither data nor an end follows the pieces.
     is_endless: bool,
+}
+
+/// A stream on which a request was sent.
+struct SentStream {
+    response: ResponseFuture,
+    /// Kept, because dropping it would reset the stream.
+    _sending: SendStream<Bytes>,
+}
+
+/// An interim response.
+pub(crate) type Interim = (StatusCode, HeaderMap);
+
+/// An open tunnel.
+pub(crate) struct Tunnel<'a> {
+    sending: SendStream<Bytes>,
+    receiving: RecvStream,
+    received: Vec<u8>,
+    runtime: &'a Runtime,
 }
 
 impl Sent {
@@ -40,24 +74,17 @@ impl Sent {
     pub(crate) fn without_end(self) -> Self {
         Self { is_endless: true, ..self }
     }
-}
 
-impl Body for Sent {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match self.pieces.pop_front() {
-            None if self.is_endless => std::task::Poll::Pending,
-            piece => std::task::Poll::Ready(piece.map(Ok)),
+    fn send(self, sending: &mut SendStream<Bytes>) {
+        let count = self.pieces.len();
+        for (at, piece) in self.pieces.into_iter().enumerate() {
+            let is_last = at + 1 == count && !self.is_endless;
+            // An error is the stream's, and the response tells it.
+            let _ = match piece.into_data() {
+                Ok(data) => sending.send_data(data, is_last),
+                Err(frame) => sending.send_trailers(frame.into_trailers().unwrap()),
+            };
         }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty() && !self.is_endless
     }
 }
 
@@ -65,42 +92,23 @@ impl Http2 {
     /// Connects with prior knowledge.
     pub(crate) fn plain(address: SocketAddr) -> Self {
         let runtime = runtime();
-        let sender = runtime.block_on(async {
-            let socket = TcpStream::connect(address).await.unwrap();
-            let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
-            tokio::spawn(connection);
-            sender
-        });
+        let sender = runtime.block_on(async { begin(TcpStream::connect(address).await.unwrap()).await });
         Self { sender, runtime }
     }
 
     /// Connects with TLS, asking for `name`.
     pub(crate) fn tls(address: SocketAddr, name: &str, config: Arc<ClientConfig>) -> Self {
         let runtime = runtime();
-        let name = ServerName::try_from(name.to_owned()).unwrap();
-        let sender = runtime.block_on(async {
-            let socket = TcpStream::connect(address).await.unwrap();
-            let stream = TlsConnector::from(config).connect(name, socket).await.unwrap();
-            assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-            let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-            tokio::spawn(connection);
-            sender
-        });
+        let sender =
+            runtime.block_on(async { begin_tls(TcpStream::connect(address).await.unwrap(), name, config).await });
         Self { sender, runtime }
     }
 
     /// As [`Http2::tls`], through an open tunnel.
     pub(crate) fn inside(tunnel: std::net::TcpStream, name: &str, config: Arc<ClientConfig>) -> Self {
         let runtime = runtime();
-        let name = ServerName::try_from(name.to_owned()).unwrap();
         tunnel.set_nonblocking(true).unwrap();
-        let sender = runtime.block_on(async {
-            let stream = TlsConnector::from(config).connect(name, TcpStream::from_std(tunnel).unwrap()).await.unwrap();
-            assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-            let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-            tokio::spawn(connection);
-            sender
-        });
+        let sender = runtime.block_on(async { begin_tls(TcpStream::from_std(tunnel).unwrap(), name, config).await });
         Self { sender, runtime }
     }
 
@@ -111,27 +119,53 @@ impl Http2 {
 
     /// Sends a request and reads the response, with its trailers.
     pub(crate) fn request(&mut self, request: Request<Sent>) -> (Response, HeaderMap) {
-        let answer = self.sender.send_request(request);
-        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, read(answer.await.unwrap())).await.unwrap() })
+        let (_, response, trailers) = self.request_with_interim(request);
+        (response, trailers)
+    }
+
+    /// As [`Http2::request`], with the interim responses before the response.
+    pub(crate) fn request_with_interim(&mut self, request: Request<Sent>) -> (Vec<Interim>, Response, HeaderMap) {
+        let sender = self.sender.clone();
+        self.runtime.block_on(async {
+            let stream = send(sender, request).await.unwrap();
+            timeout(PATIENCE, read(stream)).await.unwrap()
+        })
+    }
+
+    /// Returns the first interim response to a request. The request is then abandoned.
+    pub(crate) fn interim_of(&mut self, request: Request<Sent>) -> Interim {
+        let sender = self.sender.clone();
+        self.runtime.block_on(async {
+            let mut stream = send(sender, request).await.unwrap();
+            let interim = poll_fn(|context| stream.response.poll_informational(context));
+            let (head, ()) = timeout(PATIENCE, interim).await.unwrap().unwrap().unwrap().into_parts();
+            (head.status, head.headers)
+        })
     }
 
     /// Returns why the stream of a request was reset, or `None` if it was answered.
     pub(crate) fn reset_of(&mut self, request: Request<Sent>) -> Option<h2::Reason> {
-        let answer = self.sender.send_request(request);
-        let error = self.runtime.block_on(answer).err()?;
-        std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<h2::Error>()?.reason())
+        let sender = self.sender.clone();
+        self.runtime.block_on(async {
+            let stream = send(sender, request).await.unwrap();
+            timeout(PATIENCE, stream.response).await.unwrap().err()?.reason()
+        })
     }
 
     /// Sends several requests at once.
     pub(crate) fn get_all(&mut self, urls: &[String]) -> Vec<Response> {
-        let answers: Vec<_> = urls
-            .iter()
-            .map(|url| self.sender.send_request(head("GET", url, &[]).body(Sent::default()).unwrap()))
-            .collect();
+        let mut sender = self.sender.clone();
         self.runtime.block_on(async {
+            let mut streams = Vec::new();
+            for url in urls {
+                sender = sender.ready().await.unwrap();
+                let request = head("GET", url, &[]).body(()).unwrap();
+                let (response, sending) = sender.send_request(request, true).unwrap();
+                streams.push(tokio::spawn(read(SentStream { response, _sending: sending })));
+            }
             let mut all = Vec::new();
-            for answer in answers {
-                all.push(read(answer.await.unwrap()).await.0);
+            for stream in streams {
+                all.push(timeout(PATIENCE, stream).await.unwrap().unwrap().1);
             }
             all
         })
@@ -139,28 +173,70 @@ impl Http2 {
 
     /// Abandons a request as soon as it is sent. Returns `false` if the connection has ended.
     pub(crate) fn abandon(&mut self, url: &str) -> bool {
-        let answer = self.sender.send_request(head("GET", url, &[]).body(Sent::default()).unwrap());
+        let sender = self.sender.clone();
+        let request = head("GET", url, &[]).body(Sent::default()).unwrap();
         self.runtime.block_on(async {
+            let Ok(stream) = send(sender, request).await else { return false };
             // Long enough for the request to be written, but not for its response.
-            let _ = tokio::time::timeout(std::time::Duration::from_millis(1), answer).await;
+            let _ = timeout(Duration::from_millis(1), stream.response).await;
             tokio::task::yield_now().await;
-        });
-        !self.sender.is_closed()
+            true
+        })
     }
 
     /// Opens a tunnel, sends `bytes` through it and reads as many back.
     pub(crate) fn tunnel(&mut self, authority: &str, bytes: &[u8]) -> Vec<u8> {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let answer = self.sender.send_request(head("CONNECT", authority, &[]).body(Sent::default()).unwrap());
+        let request = head("CONNECT", authority, &[]).body(()).unwrap();
+        let (opened, mut tunnel) = self.open(request);
+        assert_eq!(opened.status, 200);
+        tunnel.send(bytes);
+        tunnel.read(bytes.len())
+    }
+
+    /// Opens a stream for another protocol (RFC 8441).
+    pub(crate) fn open_protocol(
+        &mut self,
+        protocol: &'static str,
+        url: &str,
+        fields: &[(&str, &str)],
+    ) -> (Response, Tunnel<'_>) {
+        let request = head("CONNECT", url, fields).extension(Protocol::from_static(protocol)).body(()).unwrap();
+        self.open(request)
+    }
+
+    fn open(&mut self, request: Request<()>) -> (Response, Tunnel<'_>) {
+        let mut sender = self.sender.clone();
+        let (opened, sending, receiving) = self.runtime.block_on(async {
+            let (response, sending) = sender.send_request(request, false).unwrap();
+            let (head, receiving) = timeout(PATIENCE, response).await.unwrap().unwrap().into_parts();
+            (response_of(&head), sending, receiving)
+        });
+        (opened, Tunnel { sending, receiving, received: Vec::new(), runtime: &self.runtime })
+    }
+}
+
+impl Tunnel<'_> {
+    /// Sends bytes.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.sending.send_data(Bytes::copy_from_slice(bytes), false).unwrap();
+    }
+
+    /// Ends this side.
+    pub(crate) fn end(&mut self) {
+        self.sending.send_data(Bytes::new(), true).unwrap();
+    }
+
+    /// Reads `count` bytes, or fewer if the other side ends.
+    pub(crate) fn read(&mut self, count: usize) -> Vec<u8> {
         self.runtime.block_on(async {
-            let response = answer.await.unwrap();
-            assert_eq!(response.status(), 200);
-            let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
-            tunnel.write_all(bytes).await.unwrap();
-            let mut back = vec![0; bytes.len()];
-            tunnel.read_exact(&mut back).await.unwrap();
-            back
-        })
+            while self.received.len() < count {
+                let Some(bytes) = timeout(PATIENCE, self.receiving.data()).await.unwrap() else { break };
+                let bytes = bytes.unwrap();
+                self.receiving.flow_control().release_capacity(bytes.len()).unwrap();
+                self.received.extend_from_slice(&bytes);
+            }
+        });
+        self.received.drain(..count.min(self.received.len())).collect()
     }
 }
 
@@ -169,24 +245,59 @@ pub(crate) fn head(method: &str, url: &str, fields: &[(&str, &str)]) -> http::re
     fields.iter().fold(Request::builder().method(method).uri(url), |head, (name, value)| head.header(*name, *value))
 }
 
-async fn read(response: http::Response<hyper::body::Incoming>) -> (Response, HeaderMap) {
-    let (head, mut incoming) = response.into_parts();
+async fn begin(socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> SendRequest<Bytes> {
+    let mut builder = Builder::new();
+    // Until the proxy's limit has arrived.
+    let (sender, connection) = builder.initial_max_send_streams(100).handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+async fn begin_tls(socket: TcpStream, name: &str, config: Arc<ClientConfig>) -> SendRequest<Bytes> {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let stream = TlsConnector::from(config).connect(name, socket).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    begin(stream).await
+}
+
+/// Sends a request with its whole body.
+async fn send(sender: SendRequest<Bytes>, request: Request<Sent>) -> Result<SentStream, h2::Error> {
+    let (head, body) = request.into_parts();
+    let is_whole = body.pieces.is_empty() && !body.is_endless;
+    let (response, mut sending) = sender.ready().await?.send_request(Request::from_parts(head, ()), is_whole)?;
+    body.send(&mut sending);
+    Ok(SentStream { response, _sending: sending })
+}
+
+async fn read(stream: SentStream) -> (Vec<Interim>, Response, HeaderMap) {
+    let mut response = stream.response;
+    let mut interim = Vec::new();
+    let answered = poll_fn(|context| {
+        while let Poll::Ready(Some(Ok(hint))) = response.poll_informational(context) {
+            interim.push((hint.status(), hint.headers().clone()));
+        }
+        Pin::new(&mut response).poll(context)
+    });
+    let (head, mut incoming) = answered.await.unwrap().into_parts();
+    let mut read = response_of(&head);
+    while let Some(bytes) = incoming.data().await {
+        let Ok(bytes) = bytes else {
+            read.complete = false;
+            return (interim, read, HeaderMap::new());
+        };
+        let _ = incoming.flow_control().release_capacity(bytes.len());
+        read.body.extend_from_slice(&bytes);
+    }
+    let trailers = incoming.trailers().await;
+    read.complete = trailers.is_ok();
+    (interim, read, trailers.ok().flatten().unwrap_or_default())
+}
+
+/// Returns a response without a body.
+fn response_of(head: &http::response::Parts) -> Response {
     let fields = head.headers.iter();
     let fields = fields.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
-    let mut read = Response { status: head.status.as_u16(), fields, body: Vec::new(), complete: true };
-    let mut trailers = HeaderMap::new();
-    while let Some(frame) = std::future::poll_fn(|context| std::pin::Pin::new(&mut incoming).poll_frame(context)).await
-    {
-        match frame.map(Frame::into_data) {
-            Ok(Ok(bytes)) => read.body.extend_from_slice(&bytes),
-            Ok(Err(frame)) => trailers = frame.into_trailers().unwrap_or_default(),
-            Err(_) => {
-                read.complete = false;
-                break;
-            }
-        }
-    }
-    (read, trailers)
+    Response { status: head.status.as_u16(), fields, body: Vec::new(), complete: true }
 }
 
 fn runtime() -> Runtime {

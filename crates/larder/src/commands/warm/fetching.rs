@@ -5,16 +5,18 @@
 //! this machine.
 
 use super::pace::WarmPace;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode,
     header::{self, HOST},
 };
-use http_body::Body as _;
-use hyper::{body::Incoming, client::conn::http1};
-use hyper_util::rt::TokioIo;
-use std::{future::poll_fn, net::SocketAddr, pin::Pin, time::Duration};
-use tokio::{net::TcpStream, time::timeout};
+use larder_wire::{BodyDecoder, DecodedPart, HeadLimits, ResponseHead, parse_response, push_fields, push_request_line};
+use std::{io, net::SocketAddr, time::Duration};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 
 /// The properties common to all fetches.
 pub(super) struct WarmContext {
@@ -68,7 +70,7 @@ impl WarmContext {
         // A request for the last byte shows whether the whole body is stored, without sending all of it.
         let asked = [(header::CACHE_CONTROL, "only-if-cached"), (header::RANGE, "bytes=-1")];
         match self.ask(target, &asked).await {
-            Ok(response) if is_hit(response.headers()) && response.status() != StatusCode::GATEWAY_TIMEOUT => {
+            Ok((head, _)) if is_hit(&head.fields) && head.status != StatusCode::GATEWAY_TIMEOUT => {
                 return FetchOutcome::There;
             }
             Ok(_) => {}
@@ -76,7 +78,7 @@ impl WarmContext {
             Err(FetchTrouble::Failed(why)) => return FetchOutcome::Failed(why),
         }
         match self.ask(target, &[]).await {
-            Ok(response) => self.settle(response).await,
+            Ok((head, body)) => self.settle(head, body).await,
             Err(FetchTrouble::NoProxy(why)) => FetchOutcome::NoProxy(why),
             Err(FetchTrouble::Failed(why)) => FetchOutcome::Failed(why),
         }
@@ -87,16 +89,16 @@ impl WarmContext {
     /// # Errors
     /// The reason why it is unavailable.
     pub(super) async fn body(&self, url: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
-        let response = self.ask(&FetchTarget::plain(url.to_owned()), &[]).await.map_err(|trouble| match trouble {
-            FetchTrouble::NoProxy(why) => format!("cannot fetch through {}: {why}", self.proxy),
-            FetchTrouble::Failed(why) => why,
-        })?;
-        if response.status() != StatusCode::OK {
-            return Err(format!("status {}", response.status()));
+        let (head, mut body) =
+            self.ask(&FetchTarget::plain(url.to_owned()), &[]).await.map_err(|trouble| match trouble {
+                FetchTrouble::NoProxy(why) => format!("cannot fetch through {}: {why}", self.proxy),
+                FetchTrouble::Failed(why) => why,
+            })?;
+        if head.status != StatusCode::OK {
+            return Err(format!("status {}", head.status));
         }
-        let mut body = response.into_body();
         let mut all = Vec::new();
-        while let Some(piece) = next(&mut body).await? {
+        while let Some(piece) = body.next().await? {
             if all.len() + piece.len() > bytes_max {
                 return Err(format!("longer than {bytes_max} bytes"));
             }
@@ -107,11 +109,10 @@ impl WarmContext {
     }
 
     /// Reads a response to its end. Returns the outcome of the fetch.
-    async fn settle(&self, response: Response<Incoming>) -> FetchOutcome {
-        let (head, mut body) = response.into_parts();
+    async fn settle(&self, head: ResponseHead, mut body: ProxyBody) -> FetchOutcome {
         let mut bytes = 0;
         loop {
-            match next(&mut body).await {
+            match body.next().await {
                 Ok(Some(piece)) => {
                     bytes += piece.len() as u64;
                     self.pacing.take(piece.len()).await;
@@ -120,11 +121,11 @@ impl WarmContext {
                 Err(why) => return FetchOutcome::Failed(why),
             }
         }
-        let status_line = cache_status(&head.headers);
+        let status_line = cache_status(&head.fields);
         match head.status {
             StatusCode::NOT_FOUND | StatusCode::GONE => FetchOutcome::Gone { status: head.status },
             status if !status.is_success() && !status.is_redirection() => {
-                let said = head.headers.get("proxy-status").and_then(|said| said.to_str().ok()).unwrap_or_default();
+                let said = head.fields.get("proxy-status").and_then(|said| said.to_str().ok()).unwrap_or_default();
                 if said.contains("details=\"offline\"") {
                     return FetchOutcome::NoProxy(OFFLINE.to_owned());
                 }
@@ -134,33 +135,33 @@ impl WarmContext {
                 FetchOutcome::Failed(format!("{}{advice}", shown.trim_end()))
             }
             // The origin has just confirmed a stored response.
-            _ if is_hit(&head.headers) || says(status_line, "fwd-status=304") => FetchOutcome::There,
+            _ if is_hit(&head.fields) || says(status_line, "fwd-status=304") => FetchOutcome::There,
             _ if says(status_line, "stored") => FetchOutcome::Stored { bytes },
             _ if status_line.is_empty() => FetchOutcome::NotStored { why: "the proxy does not confirm it".to_owned() },
             _ => FetchOutcome::NotStored { why: status_line.to_owned() },
         }
     }
 
-    /// Sends a request, and returns its response's head.
+    /// Sends a request, and returns its response.
     async fn ask(
         &self,
         target: &FetchTarget,
         more: &[(HeaderName, &'static str)],
-    ) -> Result<Response<Incoming>, FetchTrouble> {
+    ) -> Result<(ResponseHead, ProxyBody), FetchTrouble> {
         let no_proxy = |error: &dyn std::fmt::Display| FetchTrouble::NoProxy(error.to_string());
         let socket = timeout(CONNECT_PATIENCE, TcpStream::connect(self.proxy)).await;
-        let socket = socket.map_err(|late| no_proxy(&late))?.map_err(|error| no_proxy(&error))?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(socket)).await.map_err(|error| no_proxy(&error))?;
-        tokio::spawn(connection);
+        let mut socket = socket.map_err(|late| no_proxy(&late))?.map_err(|error| no_proxy(&error))?;
         let request = self.request(target, more).map_err(|error| FetchTrouble::Failed(error.to_string()))?;
-        let answered = timeout(ANSWER_PATIENCE, sender.send_request(request)).await;
+        let answered = timeout(ANSWER_PATIENCE, exchange(&mut socket, &request)).await;
         let answered = answered.map_err(|_| FetchTrouble::Failed("the proxy does not respond in time".to_owned()))?;
-        answered.map_err(|error| FetchTrouble::Failed(error.to_string()))
+        let (head, received) = answered.map_err(|error| FetchTrouble::Failed(error.to_string()))?;
+        let decoder = BodyDecoder::of_response(&head, &Method::GET, HEAD_LIMITS);
+        let decoder = decoder.map_err(|fault| FetchTrouble::Failed(fault.to_string()))?;
+        Ok((head, ProxyBody { socket, decoder, received }))
     }
 
-    fn request(&self, target: &FetchTarget, more: &[(HeaderName, &'static str)]) -> http::Result<Request<String>> {
-        let mut request = Request::get(&target.url).body(String::new())?;
+    fn request(&self, target: &FetchTarget, more: &[(HeaderName, &'static str)]) -> http::Result<Request<()>> {
+        let mut request = Request::get(&target.url).body(())?;
         let authority = request.uri().authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
         let fields = request.headers_mut();
         fields.insert(HOST, HeaderValue::try_from(authority)?);
@@ -199,17 +200,49 @@ fn says(cache_status: &str, parameter: &str) -> bool {
     cache_status.split(';').any(|part| part.trim() == parameter)
 }
 
-/// Returns the next piece of a body.
-async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
+/// Sends a request, and returns the head of its response, with the octets after it.
+async fn exchange(socket: &mut TcpStream, request: &Request<()>) -> io::Result<(ResponseHead, Bytes)> {
+    let mut sent = Vec::new();
+    push_request_line(&mut sent, request.method(), request.uri());
+    push_fields(&mut sent, request.headers());
+    sent.extend_from_slice(b"\r\n");
+    socket.write_all(&sent).await?;
+    let mut received = Vec::new();
     loop {
-        let frame = timeout(ANSWER_PATIENCE, poll_fn(|context| Pin::new(&mut *body).poll_frame(context))).await;
-        match frame.map_err(|_| "the connection was closed".to_owned())? {
-            None => return Ok(None),
-            Some(Err(error)) => return Err(format!("the connection broke off: {error}")),
-            Some(Ok(frame)) => {
-                if let Ok(piece) = frame.into_data() {
-                    return Ok(Some(piece));
-                }
+        match parse_response(&received, 0, HEAD_LIMITS).map_err(io::Error::other)? {
+            Some((head, len)) if head.status.is_informational() => _ = received.drain(..len),
+            Some((head, len)) => return Ok((head, Bytes::copy_from_slice(&received[len..]))),
+            None if socket.read_buf(&mut received).await? == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            None => {}
+        }
+    }
+}
+
+/// A response's body, as it arrives.
+struct ProxyBody {
+    socket: TcpStream,
+    decoder: BodyDecoder,
+    received: Bytes,
+}
+
+impl ProxyBody {
+    /// Returns the next piece.
+    async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        let broken_off = |why: &dyn std::fmt::Display| format!("the connection broke off: {why}");
+        loop {
+            match self.decoder.next(&mut self.received).map_err(|fault| broken_off(&fault))? {
+                DecodedPart::Data(data) => return Ok(Some(data)),
+                DecodedPart::Trailers(_) => continue,
+                DecodedPart::End => return Ok(None),
+                DecodedPart::More => {}
+            }
+            let mut octets = BytesMut::with_capacity(PIECE_BYTES);
+            let read = timeout(ANSWER_PATIENCE, self.socket.read_buf(&mut octets)).await;
+            match read.map_err(|_| "the connection was closed".to_owned())? {
+                Ok(0) if matches!(self.decoder, BodyDecoder::UntilClose) => return Ok(None),
+                Ok(0) => return Err(broken_off(&io::ErrorKind::UnexpectedEof)),
+                Ok(_) => self.received = octets.freeze(),
+                Err(error) => return Err(broken_off(&error)),
             }
         }
     }
@@ -221,6 +254,9 @@ const USER_AGENT: &str = concat!("larder/", env!("CARGO_PKG_VERSION"));
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest wait for a response. It exceeds the proxy's own wait for an origin.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(180);
+const HEAD_LIMITS: HeadLimits = HeadLimits { bytes_max: 64 << 10, field_count_max: 400 };
+/// Most octets that are received at once.
+const PIECE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -124,7 +124,7 @@ const SETTINGS: &[Setting] = &[
          Each connection then serves one request. See \
          [Name the client](../how-to/reverse-proxy.md#name-the-client-to-the-server)."),
     row!("origin_http2", "", Boolean, "", Toml("true"), Reload, "false",
-        "Uses HTTP/2 with TLS origins that offer it. Their interim responses (103) are lost."
+        "Uses HTTP/2 with TLS origins that offer it."
         => run |s, v| s.proxy.origin_http2 = v.boolean()?),
     row!("origin_ca_file", "", Text, "", Prose("none"), Reload, "\"/etc/larder/origins.pem\"",
         "A PEM file of CA certificates to trust for `https://` origins, in addition to the system's."

@@ -1,7 +1,7 @@
-//! Parses the heads of responses.
+//! Parses the heads of responses, and the fields of all heads and trailers.
 //!
 //! Owns: the limits on a head, and whether the connection persists after it. `larder_http::fields` decides the framing
-//! of the body. Invariant: no part of a refused head is passed on. Memory: all values share one copy of the head, which
+//! of the body. Memory: all values share one copy of the head, which
 //! has exactly its length. Cost: one pass over the octets, one allocation for all values, and one for each unusual
 //! name.
 
@@ -10,35 +10,28 @@ use std::mem::MaybeUninit;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header::CONNECTION};
 use httparse::Status;
-use larder_http::{
-    fields::{FramingError, has_token},
-    steps,
-};
+use larder_http::{fields::has_token, steps};
+
+use crate::WireFault;
 
 /// The limits on a head.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeadLimits {
-    pub(crate) bytes_max: usize,
-    pub(crate) field_count_max: usize,
+pub struct HeadLimits {
+    /// Most octets.
+    pub bytes_max: usize,
+    /// Most fields.
+    pub field_count_max: usize,
 }
 
 /// The head of a response.
 #[derive(Debug)]
-pub(crate) struct ResponseHead {
-    pub(crate) status: StatusCode,
-    pub(crate) version: Version,
-    pub(crate) fields: HeaderMap,
-}
-
-/// Why a response is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResponseFault {
-    /// The head exceeds a limit.
-    TooLarge,
-    /// The octets are not a response of HTTP/1.
-    Malformed(&'static str),
-    /// The length of the body is ambiguous.
-    Framing(FramingError),
+pub struct ResponseHead {
+    /// The status.
+    pub status: StatusCode,
+    /// The version: 1.0, or 1.1 for that and all later ones of HTTP/1 (RFC 9110 2.5).
+    pub version: Version,
+    /// The fields.
+    pub fields: HeaderMap,
 }
 
 impl ResponseHead {
@@ -46,7 +39,7 @@ impl ResponseHead {
     ///
     /// A server of HTTP/1.0 gets a new connection for each request, because it may have misunderstood the request and
     /// closed the connection.
-    pub(super) fn persists(&self) -> bool {
+    pub fn persists(&self) -> bool {
         self.version == Version::HTTP_11 && !has_token(&self.fields, &CONNECTION, "close")
     }
 }
@@ -58,11 +51,11 @@ impl ResponseHead {
 ///
 /// # Errors
 /// The octets cannot become a response, or exceed a limit.
-pub(crate) fn parse(
+pub fn parse_response(
     octets: &[u8],
     examined: usize,
     limits: HeadLimits,
-) -> Result<Option<(ResponseHead, usize)>, ResponseFault> {
+) -> Result<Option<(ResponseHead, usize)>, WireFault> {
     if examined > 0 && !may_end(octets, examined) {
         return incomplete(octets, limits);
     }
@@ -84,13 +77,13 @@ fn as_http_1_1(octets: &[u8]) -> Option<Vec<u8>> {
     Some(known)
 }
 
-/// Parses a head like [`parse`], of version 1.0 or 1.1.
-fn parse_known(octets: &[u8], limits: HeadLimits) -> Result<Option<(ResponseHead, usize)>, ResponseFault> {
+/// Parses a head like [`parse_response`], of version 1.0 or 1.1.
+fn parse_known(octets: &[u8], limits: HeadLimits) -> Result<Option<(ResponseHead, usize)>, WireFault> {
     let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELD_COUNT_MAX];
     let slot_count = limits.field_count_max.min(USUAL_FIELD_COUNT_MAX);
     match parse_into(&mut usual[..slot_count], octets, limits) {
         // Only a head with many fields needs an allocation.
-        Err(ResponseFault::TooLarge) if slot_count < limits.field_count_max => {
+        Err(WireFault::TooLarge) if slot_count < limits.field_count_max => {
             let mut unusual = Vec::new();
             unusual.resize_with(limits.field_count_max, MaybeUninit::uninit);
             parse_into(&mut unusual, octets, limits)
@@ -99,24 +92,24 @@ fn parse_known(octets: &[u8], limits: HeadLimits) -> Result<Option<(ResponseHead
     }
 }
 
-/// Parses a head like [`parse`], with room for as many fields as there are slots.
+/// Parses a head like [`parse_response`], with room for as many fields as there are slots.
 fn parse_into<'a>(
     slots: &mut [MaybeUninit<httparse::Header<'a>>],
     octets: &'a [u8],
     limits: HeadLimits,
-) -> Result<Option<(ResponseHead, usize)>, ResponseFault> {
+) -> Result<Option<(ResponseHead, usize)>, WireFault> {
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, octets, slots);
     let len = match parsed {
-        Ok(Status::Complete(len)) if len > limits.bytes_max => return Err(ResponseFault::TooLarge),
+        Ok(Status::Complete(len)) if len > limits.bytes_max => return Err(WireFault::TooLarge),
         Ok(Status::Complete(len)) => len,
         Ok(Status::Partial) => return incomplete(octets, limits),
         Err(error) => return Err(error.into()),
     };
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.ok_or(ResponseFault::Malformed("its status code is below 100"))?;
+    let status = status.ok_or(WireFault::Malformed("its status code is below 100"))?;
     let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
-    let fields = read_fields(octets, len, response.headers)?;
+    let fields = read_fields(&Bytes::copy_from_slice(&octets[..len]), octets, response.headers)?;
     Ok(Some((ResponseHead { status, version, fields }, len)))
 }
 
@@ -124,64 +117,55 @@ fn parse_into<'a>(
 ///
 /// # Errors
 /// The octets are not valid field lines.
-pub(super) fn parse_trailers(octets: &[u8], field_count: usize) -> Result<HeaderMap, ResponseFault> {
+pub(crate) fn parse_trailers(octets: &[u8], field_count: usize) -> Result<HeaderMap, WireFault> {
     let mut slots = vec![httparse::EMPTY_HEADER; field_count];
     match httparse::parse_headers(octets, &mut slots) {
-        Ok(Status::Complete((len, fields))) if len == octets.len() => read_fields(octets, len, fields),
-        Ok(_) => Err(ResponseFault::Malformed("the end of its trailers is ambiguous")),
+        Ok(Status::Complete((len, fields))) if len == octets.len() => {
+            read_fields(&Bytes::copy_from_slice(octets), octets, fields)
+        }
+        Ok(_) => Err(WireFault::Malformed("the end of its trailers is ambiguous")),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Returns the fields, with values that share one copy of the first `len` octets, and room for those that are added to
-/// a response on its way: a map that grows hashes its names again.
-fn read_fields(octets: &[u8], len: usize, parsed: &[httparse::Header<'_>]) -> Result<HeaderMap, ResponseFault> {
-    let copy = Bytes::copy_from_slice(&octets[..len]);
+/// Returns the fields, with values that share `copy`, which begins with a copy of `octets`, and room for those that are
+/// added to a message on its way: a map that grows hashes its names again.
+pub(crate) fn read_fields(
+    copy: &Bytes,
+    octets: &[u8],
+    parsed: &[httparse::Header<'_>],
+) -> Result<HeaderMap, WireFault> {
     let base = octets.as_ptr() as usize;
     let mut fields = HeaderMap::with_capacity(parsed.len() + ADDED_FIELD_COUNT);
     for field in parsed {
         let name = HeaderName::from_bytes(field.name.as_bytes());
-        let name = name.map_err(|_| ResponseFault::Malformed("a field name contains an invalid character"))?;
+        let name = name.map_err(|_| WireFault::Malformed("a field name contains an invalid character"))?;
         let value = if field.value.is_empty() {
             HeaderValue::from_static("")
         } else {
             let at = field.value.as_ptr() as usize - base;
             let value = HeaderValue::from_maybe_shared(copy.slice(at..at + field.value.len()));
-            value.map_err(|_| ResponseFault::Malformed("a field value contains a control character"))?
+            value.map_err(|_| WireFault::Malformed("a field value contains a control character"))?
         };
         fields.append(name, value);
     }
     Ok(fields)
 }
 
-fn incomplete<T>(octets: &[u8], limits: HeadLimits) -> Result<Option<T>, ResponseFault> {
-    if octets.len() >= limits.bytes_max { Err(ResponseFault::TooLarge) } else { Ok(None) }
+fn incomplete<T>(octets: &[u8], limits: HeadLimits) -> Result<Option<T>, WireFault> {
+    if octets.len() >= limits.bytes_max { Err(WireFault::TooLarge) } else { Ok(None) }
 }
 
 /// Returns whether a head can end after the first `examined` octets: an empty line may have begun in them.
-fn may_end(octets: &[u8], examined: usize) -> bool {
+pub(crate) fn may_end(octets: &[u8], examined: usize) -> bool {
     let rest = &octets[examined.saturating_sub(EMPTY_LINE_BYTES_MAX)..];
     steps::take(rest.len());
     memchr::memchr_iter(b'\n', rest).any(|at| matches!(rest[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-impl From<httparse::Error> for ResponseFault {
-    fn from(error: httparse::Error) -> Self {
-        Self::Malformed(match error {
-            httparse::Error::TooManyHeaders => return Self::TooLarge,
-            httparse::Error::HeaderName => "a field name contains an invalid character",
-            httparse::Error::HeaderValue => "a field value contains a control character",
-            httparse::Error::NewLine => "a line does not end in CR LF",
-            httparse::Error::Status => "its status line is malformed",
-            httparse::Error::Token => "it contains an invalid octet",
-            httparse::Error::Version => "its version is not HTTP/1",
-        })
-    }
-}
-
 /// Number of fields that need no allocation to be parsed.
 const USUAL_FIELD_COUNT_MAX: usize = 128;
-/// Fields that a response can get in addition: Date, Via, Cache-Status, Connection.
+/// Fields that a message can get in addition: Date, Via, Cache-Status, Connection.
 const ADDED_FIELD_COUNT: usize = 4;
 /// Octets of an empty line's beginning that an earlier read may have brought.
 const EMPTY_LINE_BYTES_MAX: usize = 3;
@@ -192,17 +176,17 @@ mod tests {
 
     const LIMITS: HeadLimits = HeadLimits { bytes_max: 200, field_count_max: 4 };
 
-    fn parse_all(text: &str) -> Result<Option<(ResponseHead, usize)>, ResponseFault> {
-        parse(text.as_bytes(), 0, LIMITS)
+    fn parse_all(text: &str) -> Result<Option<(ResponseHead, usize)>, WireFault> {
+        parse_response(text.as_bytes(), 0, LIMITS)
     }
 
     #[test]
     fn head_is_found_however_it_is_split_and_without_the_octets_after_it() {
         let text = "HTTP/1.1 200 OK\r\nA: 1\r\nEmpty:\r\nA:  two words \r\n\r\nbody";
         for split in 1..text.len() - "body".len() {
-            let first = parse(&text.as_bytes()[..split], 0, LIMITS);
+            let first = parse_response(&text.as_bytes()[..split], 0, LIMITS);
             assert!(matches!(first, Ok(None)), "{split}: {first:?}");
-            let (head, len) = parse(text.as_bytes(), split, LIMITS).unwrap().unwrap();
+            let (head, len) = parse_response(text.as_bytes(), split, LIMITS).unwrap().unwrap();
             assert_eq!((head.status, &text[len..]), (StatusCode::OK, "body"));
             let values: Vec<_> = head.fields.get_all("a").iter().collect();
             assert_eq!(values, ["1", "two words"]);
@@ -226,14 +210,14 @@ mod tests {
             "HTTP/1.1 200 OK\r\nA: 1\rB: 2\r\n\r\n",
             "\0",
         ] {
-            assert!(matches!(parse_all(text), Err(ResponseFault::Malformed(_))), "{text:?}");
+            assert!(matches!(parse_all(text), Err(WireFault::Malformed(_))), "{text:?}");
         }
         let long = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "x".repeat(200));
-        assert_eq!(parse_all(&long).unwrap_err(), ResponseFault::TooLarge);
-        assert_eq!(parse_all(&long[..200]).unwrap_err(), ResponseFault::TooLarge);
+        assert_eq!(parse_all(&long).unwrap_err(), WireFault::TooLarge);
+        assert_eq!(parse_all(&long[..200]).unwrap_err(), WireFault::TooLarge);
         assert!(parse_all(&long[..199]).unwrap().is_none());
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: 1\r\n".repeat(5));
-        assert_eq!(parse_all(&many).unwrap_err(), ResponseFault::TooLarge);
+        assert_eq!(parse_all(&many).unwrap_err(), WireFault::TooLarge);
     }
 
     #[test]
@@ -249,7 +233,7 @@ mod tests {
         {
             let text = format!("{line}\r\nA: HTTP/1.2\r\n\r\n");
             for split in 1..text.len() {
-                let first = parse(&text.as_bytes()[..split], 0, LIMITS);
+                let first = parse_response(&text.as_bytes()[..split], 0, LIMITS);
                 assert!(version.is_none() || matches!(first, Ok(None)), "{line}: {split}: {first:?}");
             }
             let parsed = parse_all(&text).ok().flatten();
@@ -262,7 +246,7 @@ mod tests {
     fn more_fields_than_usual_are_parsed_if_the_limit_allows() {
         let limits = HeadLimits { bytes_max: 10_000, field_count_max: 2 * USUAL_FIELD_COUNT_MAX };
         let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: 1\r\n".repeat(limits.field_count_max));
-        let (head, _) = parse(text.as_bytes(), 0, limits).unwrap().unwrap();
+        let (head, _) = parse_response(text.as_bytes(), 0, limits).unwrap().unwrap();
         assert_eq!(head.fields.len(), limits.field_count_max);
     }
 

@@ -1,9 +1,10 @@
-//! Separates the octets of a response's body from its framing.
+//! Separates the octets of a body from its framing.
 //!
 //! Owns: the position in the body, for each of the three framings (RFC 9112 6.3). No I/O. Invariant: the end is
 //! reported only where the framing announces it, and never at the end of a connection that broke off. Chunks are read
-//! strictly (RFC 9112 7.1): sizes are plain hexadecimal digits, lines end in CRLF. Memory: the trailers, until they are
-//! complete. Cost: bodies are passed on by reference.
+//! strictly (RFC 9112 7.1): sizes are plain hexadecimal digits, lines end in CRLF. Those of requests are read more
+//! strictly still, because attackers choose them: no white space follows a size, and extensions follow their grammar.
+//! Memory: the trailers, until they are complete. Cost: bodies are passed on by reference.
 
 use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, Method, StatusCode};
@@ -13,13 +14,14 @@ use larder_http::{
     steps,
 };
 
-use super::head::{HeadLimits, ResponseFault, ResponseHead, parse_trailers};
+use crate::{HeadLimits, ResponseHead, WireFault, chunk_extension::ExtensionPart, head::parse_trailers};
 
 /// The framing of a body, and the position in it.
 #[derive(Debug)]
-pub(crate) enum BodyDecoder {
+pub enum BodyDecoder {
     /// The body has a known length; this many octets are still to come.
     Length(u64),
+    /// The body is sent in chunks.
     Chunked(Box<ChunkDecoder>),
     /// The body ends with the connection.
     UntilClose,
@@ -29,7 +31,8 @@ pub(crate) enum BodyDecoder {
 
 /// The next part of a body.
 #[derive(Debug)]
-pub(crate) enum DecodedPart {
+pub enum DecodedPart {
+    /// Octets of the body.
     Data(Bytes),
     /// The trailers. The body has ended.
     Trailers(HeaderMap),
@@ -41,8 +44,14 @@ pub(crate) enum DecodedPart {
 
 /// The position in a chunked body.
 #[derive(Debug)]
-pub(crate) struct ChunkDecoder {
+pub struct ChunkDecoder {
     place: ChunkPlace,
+    /// Whether the body is a request's.
+    is_request: bool,
+    /// Digits of the present chunk's size.
+    digit_count: usize,
+    /// Octets of the present chunk's extensions, and the position in them.
+    extension: (usize, ExtensionPart),
     /// Octets of the present chunk that are still to come.
     chunk_bytes: u64,
     /// Octets of extensions in all chunks together.
@@ -79,24 +88,34 @@ impl BodyDecoder {
     ///
     /// # Errors
     /// The length of the body is ambiguous.
-    pub(crate) fn of_response(head: &ResponseHead, method: &Method, limits: HeadLimits) -> Result<Self, ResponseFault> {
+    pub fn of_response(head: &ResponseHead, method: &Method, limits: HeadLimits) -> Result<Self, WireFault> {
         let has_none =
             matches!(head.status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         if has_none || *method == Method::HEAD {
             return Ok(Self::Length(0));
         }
-        Ok(match check_response(&head.fields, head.version).map_err(ResponseFault::Framing)? {
+        Ok(match check_response(&head.fields, head.version).map_err(WireFault::Framing)? {
             BodyLength::Length(length) => Self::Length(length),
-            BodyLength::Chunked => Self::Chunked(Box::new(ChunkDecoder::new(limits))),
+            BodyLength::Chunked => Self::Chunked(Box::new(ChunkDecoder::new(false, limits))),
             BodyLength::Unstated => Self::UntilClose,
         })
+    }
+
+    /// Returns the framing of a message without a body.
+    pub fn empty() -> Self {
+        Self::Length(0)
+    }
+
+    /// Returns the framing of a request's body in chunks.
+    pub(crate) fn chunked_request(limits: HeadLimits) -> Self {
+        Self::Chunked(Box::new(ChunkDecoder::new(true, limits)))
     }
 
     /// Takes the next part from the received octets.
     ///
     /// # Errors
     /// The octets violate the framing.
-    pub(crate) fn next(&mut self, received: &mut Bytes) -> Result<DecodedPart, ResponseFault> {
+    pub fn next(&mut self, received: &mut Bytes) -> Result<DecodedPart, WireFault> {
         match self {
             Self::Length(0) | Self::Closed => Ok(DecodedPart::End),
             Self::Chunked(chunks) => chunks.next(received),
@@ -111,7 +130,7 @@ impl BodyDecoder {
     }
 
     /// Returns whether the body has ended as its framing announced.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         match self {
             Self::Length(left) => *left == 0,
             Self::Chunked(chunks) => chunks.place == ChunkPlace::End,
@@ -120,8 +139,14 @@ impl BodyDecoder {
         }
     }
 
+    /// Returns whether the body has ended, and its trailers, if it has any, were taken.
+    pub fn is_exhausted(&self) -> bool {
+        let has_trailers = matches!(self, Self::Chunked(chunks) if !chunks.trailers.is_empty());
+        self.has_ended() && !has_trailers
+    }
+
     /// Returns the meter of a body of which nothing was decoded yet.
-    pub(crate) fn meter(&self) -> BodyMeter {
+    pub fn meter(&self) -> BodyMeter {
         BodyMeter::http1(match self {
             Self::Length(left) => BodyLength::Length(*left),
             Self::Chunked(_) => BodyLength::Chunked,
@@ -130,7 +155,7 @@ impl BodyDecoder {
     }
 
     /// Returns the mark by which the body has ended, if it has.
-    pub(crate) fn end_mark(&self) -> Option<EndMark> {
+    pub fn end_mark(&self) -> Option<EndMark> {
         let mark = match self {
             Self::Length(_) => EndMark::Length,
             Self::Chunked(_) => EndMark::LastChunk,
@@ -140,7 +165,7 @@ impl BodyDecoder {
     }
 
     /// Returns the number of octets still to come, if the framing says it.
-    pub(crate) fn remaining(&self) -> Option<u64> {
+    pub fn remaining(&self) -> Option<u64> {
         match self {
             Self::Length(left) => Some(*left),
             Self::Closed => Some(0),
@@ -150,14 +175,21 @@ impl BodyDecoder {
 }
 
 impl ChunkDecoder {
-    fn new(limits: HeadLimits) -> Self {
-        let chunk_bytes = 0;
-        let extension_bytes = 0;
-        let trailer_count = 0;
-        Self { place: ChunkPlace::Start, chunk_bytes, extension_bytes, trailers: Vec::new(), trailer_count, limits }
+    fn new(is_request: bool, limits: HeadLimits) -> Self {
+        Self {
+            place: ChunkPlace::Start,
+            is_request,
+            digit_count: 0,
+            extension: (0, ExtensionPart::NameStart),
+            chunk_bytes: 0,
+            extension_bytes: 0,
+            trailers: Vec::new(),
+            trailer_count: 0,
+            limits,
+        }
     }
 
-    fn next(&mut self, received: &mut Bytes) -> Result<DecodedPart, ResponseFault> {
+    fn next(&mut self, received: &mut Bytes) -> Result<DecodedPart, WireFault> {
         loop {
             if self.place == ChunkPlace::End {
                 let trailers = std::mem::take(&mut self.trailers);
@@ -184,27 +216,30 @@ impl ChunkDecoder {
     }
 
     /// Returns the place after an octet of the framing.
-    fn after(&mut self, octet: u8) -> Result<ChunkPlace, ResponseFault> {
+    fn after(&mut self, octet: u8) -> Result<ChunkPlace, WireFault> {
         match (self.place, octet) {
             (ChunkPlace::Start | ChunkPlace::Size, digit) if digit.is_ascii_hexdigit() => self.take_digit(digit),
-            (ChunkPlace::Size | ChunkPlace::Space, b' ' | b'\t') => Ok(ChunkPlace::Space),
-            (ChunkPlace::Size | ChunkPlace::Space, b';') => Ok(ChunkPlace::Extension),
-            (ChunkPlace::Size | ChunkPlace::Space | ChunkPlace::Extension, b'\r') => Ok(ChunkPlace::SizeLf),
+            (ChunkPlace::Size | ChunkPlace::Space, b' ' | b'\t') if !self.is_request => Ok(ChunkPlace::Space),
+            (ChunkPlace::Size | ChunkPlace::Space, b';') => {
+                self.extension = (0, ExtensionPart::NameStart);
+                Ok(ChunkPlace::Extension)
+            }
+            (ChunkPlace::Size | ChunkPlace::Space, b'\r') => Ok(ChunkPlace::SizeLf),
+            (ChunkPlace::Start | ChunkPlace::Size | ChunkPlace::Space, _) => {
+                Err(WireFault::Malformed("the size of a chunk of its body is malformed"))
+            }
+            (ChunkPlace::Extension, b'\r') if !self.is_request || self.extension.1.may_end() => Ok(ChunkPlace::SizeLf),
             (ChunkPlace::Extension, b'\n') => {
-                Err(ResponseFault::Malformed("a line of its chunked body does not end in CR LF"))
+                Err(WireFault::Malformed("a line of its chunked body does not end in CR LF"))
             }
-            (ChunkPlace::Extension, _) => {
-                self.extension_bytes += 1;
-                if self.extension_bytes < EXTENSION_BYTES_MAX {
-                    Ok(ChunkPlace::Extension)
-                } else {
-                    Err(ResponseFault::TooLarge)
-                }
-            }
+            (ChunkPlace::Extension, _) => self.take_extension(octet),
             (ChunkPlace::SizeLf, b'\n') if self.chunk_bytes == 0 => Ok(ChunkPlace::Line),
             (ChunkPlace::SizeLf, b'\n') => Ok(ChunkPlace::Data),
             (ChunkPlace::DataCr, b'\r') => Ok(ChunkPlace::DataLf),
-            (ChunkPlace::DataLf, b'\n') => Ok(ChunkPlace::Start),
+            (ChunkPlace::DataLf, b'\n') => {
+                self.digit_count = 0;
+                Ok(ChunkPlace::Start)
+            }
             (ChunkPlace::Line, b'\r') => Ok(ChunkPlace::EndLf),
             (ChunkPlace::Line | ChunkPlace::TrailerField, _) => self.take_trailer(octet),
             (ChunkPlace::TrailerLf, b'\n') => self.take_trailer(octet),
@@ -214,36 +249,71 @@ impl ChunkDecoder {
                 }
                 Ok(ChunkPlace::End)
             }
-            _ => Err(ResponseFault::Malformed("its chunked body is malformed")),
+            _ => Err(WireFault::Malformed("a chunk of its body is malformed")),
         }
     }
 
-    fn take_digit(&mut self, digit: u8) -> Result<ChunkPlace, ResponseFault> {
+    fn take_digit(&mut self, digit: u8) -> Result<ChunkPlace, WireFault> {
         let value = char::from(digit).to_digit(16).expect("a hexadecimal digit is one");
+        self.digit_count += 1;
         let size = self.chunk_bytes.checked_mul(16).and_then(|size| size.checked_add(u64::from(value)));
-        self.chunk_bytes = size.ok_or(ResponseFault::Malformed("a chunk is too large"))?;
-        Ok(ChunkPlace::Size)
+        match size {
+            Some(size) if !self.is_request || self.digit_count <= SIZE_DIGITS_MAX => {
+                self.chunk_bytes = size;
+                Ok(ChunkPlace::Size)
+            }
+            _ => Err(WireFault::Malformed("the size of a chunk of its body is malformed")),
+        }
     }
 
-    fn take_trailer(&mut self, octet: u8) -> Result<ChunkPlace, ResponseFault> {
+    fn take_extension(&mut self, octet: u8) -> Result<ChunkPlace, WireFault> {
+        self.extension_bytes += 1;
+        if self.extension_bytes >= EXTENSION_BYTES_MAX {
+            return Err(WireFault::TooLarge);
+        }
+        if self.is_request {
+            let malformed = WireFault::Malformed("the extension of a chunk of its body is malformed");
+            let (len, part) = &mut self.extension;
+            *len += 1;
+            if *len > CHUNK_EXTENSION_BYTES_MAX {
+                return Err(malformed);
+            }
+            *part = part.step(octet).ok_or(malformed)?;
+        }
+        Ok(ChunkPlace::Extension)
+    }
+
+    fn take_trailer(&mut self, octet: u8) -> Result<ChunkPlace, WireFault> {
+        let is_line_end = matches!(octet, b'\r' | b'\n');
+        if self.is_request && !is_line_end && !matches!(octet, b'\t' | b' '..=b'~' | 0x80..) {
+            return Err(WireFault::Malformed("a chunk of its body is malformed"));
+        }
         self.trailers.push(octet);
-        if self.trailers.len() >= self.limits.bytes_max {
-            return Err(ResponseFault::TooLarge);
+        let len_max = if self.is_request { TRAILERS_BYTES_MAX } else { usize::MAX };
+        if self.trailers.len() >= self.limits.bytes_max.min(len_max) {
+            return Err(WireFault::TooLarge);
         }
         Ok(match octet {
             b'\r' => ChunkPlace::TrailerLf,
             b'\n' if self.place == ChunkPlace::TrailerLf => {
                 self.trailer_count += 1;
                 if self.trailer_count > self.limits.field_count_max {
-                    return Err(ResponseFault::TooLarge);
+                    return Err(WireFault::TooLarge);
                 }
                 ChunkPlace::Line
             }
+            b'\n' if self.is_request => return Err(WireFault::Malformed("a chunk of its body is malformed")),
             _ => ChunkPlace::TrailerField,
         })
     }
 }
 
+/// Most digits of a chunk's size in a request. A longer size would not fit the signed numbers of other implementations.
+const SIZE_DIGITS_MAX: usize = 15;
+/// Longest extensions of one chunk in a request. They carry nothing that is passed on (RFC 9112 7.1.1).
+const CHUNK_EXTENSION_BYTES_MAX: usize = 1 << 10;
+/// Longest trailers of a request.
+const TRAILERS_BYTES_MAX: usize = 16 << 10;
 /// Most octets of extensions in the chunks of one body.
 const EXTENSION_BYTES_MAX: usize = 16 << 10;
 
@@ -264,8 +334,8 @@ mod tests {
     }
 
     /// Decodes a chunked body that arrives in two pieces. Returns `None` if it is incomplete.
-    fn decode(octets: &[u8], split: usize) -> Result<Option<DecodedBody>, ResponseFault> {
-        let mut decoder = BodyDecoder::Chunked(Box::new(ChunkDecoder::new(LIMITS)));
+    fn decode(octets: &[u8], split: usize) -> Result<Option<DecodedBody>, WireFault> {
+        let mut decoder = BodyDecoder::Chunked(Box::new(ChunkDecoder::new(false, LIMITS)));
         let mut decoded = DecodedBody::default();
         for piece in [&octets[..split], &octets[split..]] {
             let mut received = Bytes::copy_from_slice(piece);
@@ -344,5 +414,73 @@ mod tests {
         assert!(decoder.has_ended());
         assert!(matches!(decoder.next(&mut received), Ok(DecodedPart::End)));
         assert_eq!(received, ", and more");
+    }
+
+    /// Returns the octets after a request's body, or `None` if it has not ended. The body is fed in pieces of every
+    /// length.
+    fn after(text: &str) -> Result<Option<String>, WireFault> {
+        let mut outcomes = (1..=text.len()).map(|piece_len| {
+            let limits = HeadLimits { bytes_max: 64 << 10, field_count_max: 40 };
+            let mut decoder = BodyDecoder::chunked_request(limits);
+            let mut seen = 0;
+            for piece in text.as_bytes().chunks(piece_len) {
+                seen += piece.len();
+                let mut received = Bytes::copy_from_slice(piece);
+                while !decoder.has_ended() && !matches!(decoder.next(&mut received)?, DecodedPart::More) {}
+                if decoder.has_ended() {
+                    decoder.next(&mut received)?;
+                    return Ok(Some(text[seen - received.len()..].to_owned()));
+                }
+            }
+            Ok(None)
+        });
+        let first = outcomes.next().unwrap();
+        assert!(outcomes.all(|outcome| outcome == first), "{text:?}");
+        first
+    }
+
+    #[test]
+    fn body_ends_where_its_last_chunk_says_however_it_arrives() {
+        assert_eq!(after("5\r\nhello\r\n0\r\n\r\nGET"), Ok(Some("GET".into())));
+        assert_eq!(after("1;a=\"b;c\" ;d\r\n\n\r\n00\r\nX: 1\r\nY: 2\r\n\r\n"), Ok(Some(String::new())));
+        assert_eq!(after("1; a = b;c=\"\\\"\"\r\n\n\r\n0;x\r\n\r\n"), Ok(Some(String::new())));
+        assert_eq!(after("a\r\n0\r\n\r\n0\r\n\r\n"), Ok(None));
+    }
+
+    #[test]
+    fn bodies_that_can_be_read_in_two_ways_are_faulty() {
+        for text in [
+            "5 \r\nhello",
+            " 5\r\nhello",
+            "0x5\r\nhello",
+            "+5\r\nhello",
+            "-5\r\nhello",
+            "5\nhello",
+            "5;a\nhello",
+            "5;\r\nhello",
+            "5; \r\nhello",
+            "5;bad[=x\r\nhello",
+            "5;a=\r\nhello",
+            "5;a=b=c\r\nhello",
+            "5;a b\r\nhello",
+            "5;a=\"b\r\nhello",
+            "5;a=\"b\"c\r\nhello",
+            "5;a \r\nhello",
+            "5;;a\r\nhello",
+            "5;a\rb\r\nhello",
+            "5;\0\r\nhello",
+            "5\r\nhelloX",
+            "5\r\nhello\n0",
+            "\r\nhello",
+            ";a\r\nhello",
+            "ffffffffffffffff\r\n",
+            "0000000000000000000005\r\nhello",
+            "0\r\nX: 1\n\r\n",
+            "0\r\n\n",
+            "0\r\nX: \0\r\n\r\n",
+        ] {
+            assert!(after(text).is_err(), "{text:?}");
+        }
+        assert!(after(&format!("5;{}\r\nhello", "x".repeat(2000))).is_err());
     }
 }

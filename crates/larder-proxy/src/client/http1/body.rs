@@ -1,0 +1,133 @@
+//! The body of a request of HTTP/1.1, between the connection that receives it and the exchange that reads it.
+//!
+//! Owns: one piece of the body, and the waker of each end. Invariant: the connection receives a piece only once the
+//! exchange wants one, so nothing is buffered. Memory: one piece. Cost: nothing for a request without a body.
+
+use larder_device::IgnorePoison;
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use http_body::Frame;
+
+use crate::received_body::ReceiveFault;
+
+/// A request's body, as its exchange reads it.
+pub(crate) struct LinkedBody {
+    link: Option<Arc<BodyLink>>,
+    /// The bytes still to come, if the request announced the length.
+    left: Option<u64>,
+}
+
+/// The link between the two ends of a body.
+pub(super) struct BodyLink {
+    state: Mutex<LinkState>,
+    connection: Waker,
+}
+
+#[derive(Default)]
+struct LinkState {
+    is_wanted: bool,
+    piece: Option<Result<Frame<Bytes>, ReceiveFault>>,
+    /// Whether nothing follows `piece`.
+    has_ended: bool,
+    is_dropped: bool,
+    reader: Option<Waker>,
+}
+
+/// The state of a body's reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReaderState {
+    /// Waiting for the next piece.
+    Waits,
+    /// Busy with something else.
+    Idle,
+    /// Gone: the rest is not read.
+    Gone,
+}
+
+impl LinkedBody {
+    /// Creates the body of a request that has none.
+    pub(super) fn none() -> Self {
+        Self { link: None, left: Some(0) }
+    }
+
+    /// Creates a body and the connection's end of it.
+    pub(super) fn linked(left: Option<u64>, context: &Context<'_>) -> (Self, Arc<BodyLink>) {
+        let link = Arc::new(BodyLink { state: Mutex::default(), connection: context.waker().clone() });
+        (Self { link: Some(Arc::clone(&link)), left }, link)
+    }
+
+    /// Waits for the next piece of the body.
+    pub(crate) fn poll_frame(&mut self, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ReceiveFault>>> {
+        let Some(link) = &self.link else { return Poll::Ready(None) };
+        let mut state = link.lock();
+        if let Some(piece) = state.piece.take() {
+            let len = piece.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
+            self.left = self.left.map(|left| left.saturating_sub(len as u64));
+            return Poll::Ready(Some(piece));
+        }
+        if state.has_ended {
+            return Poll::Ready(None);
+        }
+        state.reader = Some(context.waker().clone());
+        if !std::mem::replace(&mut state.is_wanted, true) {
+            drop(state);
+            link.connection.wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Returns whether nothing more follows.
+    pub(crate) fn is_end_stream(&self) -> bool {
+        self.link.as_ref().is_none_or(|link| {
+            let state = link.lock();
+            state.has_ended && state.piece.is_none()
+        })
+    }
+
+    /// Returns the bytes still to come, if the request announced the length.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.left
+    }
+}
+
+impl Drop for LinkedBody {
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            link.lock().is_dropped = true;
+            link.connection.wake_by_ref();
+        }
+    }
+}
+
+impl BodyLink {
+    /// Returns what the reader does.
+    pub(super) fn reader(&self) -> ReaderState {
+        let state = self.lock();
+        match (state.is_dropped, state.is_wanted) {
+            (true, _) => ReaderState::Gone,
+            (false, true) => ReaderState::Waits,
+            (false, false) => ReaderState::Idle,
+        }
+    }
+
+    /// Hands over a piece, or an error, after which nothing follows. `has_ended` says that it is the last.
+    pub(super) fn give(&self, piece: Option<Result<Frame<Bytes>, ReceiveFault>>, has_ended: bool) {
+        let mut state = self.lock();
+        state.is_wanted = false;
+        state.has_ended = has_ended || piece.as_ref().is_none_or(Result::is_err);
+        state.piece = piece;
+        let reader = state.reader.take();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().ignore_poison()
+    }
+}

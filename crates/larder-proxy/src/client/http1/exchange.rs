@@ -1,0 +1,284 @@
+//! One exchange of HTTP/1.1: the request's body on its way in, and the response on its way out.
+//!
+//! Owns: the request's body until it has ended, the 100 that the client may wait for, and the decision whether another
+//! request may follow. Invariants: a 100 is sent only when somebody reads the body. After a body that was not read to
+//! its end, or for which a client may still wait to be asked, no further request is read (RFC 9110 10.1.1, RFC 9112
+//! 9.3). Cost: one allocation for a request with a body.
+
+use std::{
+    io,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{Method, Request, Response, Version, header::TE};
+use http_body::Frame;
+use larder_http::{fields::has_token, interim::expects_continue};
+use larder_wire::{BodyDecoder, DecodedPart, RequestHead, WireFault};
+
+use super::{
+    Http1Door, LinkedBody, SocketLink,
+    body::{BodyLink, ReaderState},
+    response::SendingResponse,
+};
+use crate::{
+    client::{answer::ClientAnswer, response_body::ResponseBody},
+    metrics::CountGuard,
+    received_body::{IncomingBody, ReceiveFault},
+};
+
+/// An exchange.
+pub(super) struct Exchange {
+    terms: ResponseTerms,
+    body: Option<BodyReceiver>,
+    stage: ExchangeStage,
+}
+
+/// The properties of a request that determine how its response is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResponseTerms {
+    pub(super) is_head: bool,
+    pub(super) is_connect: bool,
+    pub(super) version: Version,
+    pub(super) takes_trailers: bool,
+    /// Whether the connection closes after the response.
+    pub(super) closes: bool,
+}
+
+enum ExchangeStage {
+    /// The response is awaited.
+    Waiting {
+        answer: ClientAnswer,
+        counting: Option<CountGuard>,
+    },
+    Sending(SendingResponse),
+    /// The response is sent, and somebody still reads the request's body.
+    Receiving,
+}
+
+/// The next state of the connection, after an exchange.
+pub(super) enum ExchangeOutcome {
+    /// The next request.
+    Next,
+    /// The end of the connection.
+    Close,
+    /// Nothing: another owner has the socket.
+    Switched,
+}
+
+/// A request's body on its way in.
+struct BodyReceiver {
+    link: Arc<BodyLink>,
+    decoder: BodyDecoder,
+    /// Whether the client may wait for a 100 before it sends the body.
+    awaits_continue: bool,
+    has_ended: bool,
+    /// Whether the rest cannot be read.
+    is_broken: bool,
+}
+
+impl Exchange {
+    /// Begins the exchange of a request. `fault` says why its head is refused.
+    pub(super) fn begin(
+        door: &impl Http1Door,
+        head: RequestHead,
+        fault: Option<WireFault>,
+        context: &Context<'_>,
+    ) -> Self {
+        let terms = ResponseTerms {
+            is_head: head.method == Method::HEAD,
+            is_connect: head.method == Method::CONNECT,
+            version: head.version,
+            takes_trailers: has_token(&head.fields, &TE, "trailers"),
+            closes: fault.is_some() || !head.persists(),
+        };
+        let RequestHead { method, target, version, fields, body: decoder } = head;
+        let (body, receiver) = if decoder.has_ended() {
+            (LinkedBody::none(), None)
+        } else {
+            let (body, link) = LinkedBody::linked(decoder.remaining(), context);
+            let awaits_continue = version == Version::HTTP_11 && expects_continue(&fields);
+            (body, Some(BodyReceiver { link, decoder, awaits_continue, has_ended: false, is_broken: false }))
+        };
+        let mut request = Request::new(IncomingBody::Http1(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = target;
+        *request.version_mut() = version;
+        *request.headers_mut() = fields;
+        let answer = door.answer(request, fault);
+        Self { terms, body: receiver, stage: ExchangeStage::Waiting { answer, counting: None } }
+    }
+
+    /// Drives the exchange to its end.
+    ///
+    /// # Errors
+    /// The connection is broken, or the response cannot be completed.
+    pub(super) fn poll(
+        &mut self,
+        link: &mut SocketLink<impl Http1Door>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<ExchangeOutcome>> {
+        loop {
+            match &mut self.stage {
+                ExchangeStage::Waiting { answer, counting } => match answer.poll_response(context) {
+                    Poll::Ready(response) => {
+                        let sending = self.start(response, link, context);
+                        self.stage = ExchangeStage::Sending(sending);
+                        continue;
+                    }
+                    Poll::Pending => {
+                        if counting.is_none() {
+                            *counting = link.door.count_waiting();
+                        }
+                    }
+                },
+                ExchangeStage::Sending(sending) => {
+                    if let Poll::Ready(sent) = sending.poll(link, context) {
+                        sent?;
+                        if sending.switches {
+                            let first = std::mem::take(&mut link.received);
+                            if let Some(socket) = link.socket.take() {
+                                link.door.switch(socket, first);
+                            }
+                            return Poll::Ready(Ok(ExchangeOutcome::Switched));
+                        }
+                        self.terms.closes = sending.closes;
+                        self.stage = ExchangeStage::Receiving;
+                        continue;
+                    }
+                }
+                ExchangeStage::Receiving => {
+                    let is_whole = self.body.as_ref().is_none_or(|body| body.has_ended);
+                    let is_read = self.body.as_ref().is_none_or(BodyReceiver::is_left);
+                    if is_whole || is_read {
+                        let closes = self.terms.closes || !is_whole;
+                        return Poll::Ready(Ok(if closes { ExchangeOutcome::Close } else { ExchangeOutcome::Next }));
+                    }
+                }
+            }
+            if let Poll::Ready(received) = self.poll_rest(link, context) {
+                received?;
+                continue;
+            }
+            return Poll::Pending;
+        }
+    }
+
+    /// Does what can be done while the exchange waits: receives the request's body, writes interim responses, and sees
+    /// whether the client has left. Ready once the exchange may go on.
+    fn poll_rest(&mut self, link: &mut SocketLink<impl Http1Door>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let is_waiting = matches!(self.stage, ExchangeStage::Waiting { .. });
+        let has_received = match &mut self.body {
+            Some(body) if !body.has_ended => body.poll_receive(link, is_waiting, context)?,
+            _ => Poll::Pending,
+        };
+        if is_waiting && let Poll::Ready(Err(error)) = link.poll_interim(context) {
+            return Poll::Ready(Err(error));
+        }
+        if has_received.is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.body.as_ref().is_none_or(|body| body.has_ended) {
+            return link.poll_leaving(context).map(Err);
+        }
+        Poll::Pending
+    }
+
+    /// Begins the response.
+    fn start(
+        &mut self,
+        response: Response<ResponseBody>,
+        link: &mut SocketLink<impl Http1Door>,
+        context: &mut Context<'_>,
+    ) -> SendingResponse {
+        let is_unread = self.body.as_mut().is_some_and(|body| !body.can_end(link, context));
+        let closes = self.terms.closes || link.is_last || is_unread;
+        SendingResponse::new(response, ResponseTerms { closes, ..self.terms })
+    }
+}
+
+impl BodyReceiver {
+    /// Returns whether nobody will read the rest.
+    fn is_left(&self) -> bool {
+        self.is_broken || self.link.reader() == ReaderState::Gone
+    }
+
+    /// Receives the next piece, if the reader waits for it. Ready once the reader has got something. `may_ask` says
+    /// that the response has not begun.
+    fn poll_receive(
+        &mut self,
+        link: &mut SocketLink<impl Http1Door>,
+        may_ask: bool,
+        context: &mut Context<'_>,
+    ) -> io::Result<Poll<()>> {
+        if self.is_broken || self.link.reader() != ReaderState::Waits {
+            return Ok(Poll::Pending);
+        }
+        if may_ask && std::mem::take(&mut self.awaits_continue) {
+            link.door.interim().push_continue();
+        }
+        let Poll::Ready(part) = self.poll_part(link, context) else { return Ok(Poll::Pending) };
+        let piece = match part {
+            Ok(DecodedPart::Data(data)) => Some(Ok(Frame::data(data))),
+            Ok(DecodedPart::Trailers(fields)) => Some(Ok(Frame::trailers(fields))),
+            Ok(DecodedPart::End | DecodedPart::More) => None,
+            Err(fault) => {
+                self.is_broken = true;
+                if let ReceiveFault::Wire(fault) = fault {
+                    link.door.note_fatal(fault);
+                }
+                Some(Err(fault))
+            }
+        };
+        self.has_ended = !self.is_broken && self.decoder.is_exhausted();
+        self.link.give(piece, self.has_ended);
+        Ok(Poll::Ready(()))
+    }
+
+    /// Waits for the next part of the body.
+    fn poll_part(
+        &mut self,
+        link: &mut SocketLink<impl Http1Door>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<DecodedPart, ReceiveFault>> {
+        loop {
+            match self.decoder.next(&mut link.received).map_err(ReceiveFault::Wire)? {
+                DecodedPart::More => {}
+                part => return Poll::Ready(Ok(part)),
+            }
+            let wanted = self.decoder.remaining().unwrap_or(u64::MAX);
+            match ready!(link.poll_octets(context, wanted)) {
+                Ok(octets) if octets.is_empty() => return Poll::Ready(Err(ReceiveFault::Closed)),
+                Ok(octets) => link.received = octets,
+                Err(_) => return Poll::Ready(Err(ReceiveFault::Closed)),
+            }
+        }
+    }
+
+    /// Returns whether the body can end before the next request: it has, or somebody reads it, or the rest of it has
+    /// arrived and is dropped.
+    fn can_end(&mut self, link: &mut SocketLink<impl Http1Door>, context: &mut Context<'_>) -> bool {
+        if self.has_ended {
+            return true;
+        }
+        if !self.is_left() {
+            return !self.awaits_continue;
+        }
+        let mut dropped_bytes = 0;
+        while !self.is_broken && dropped_bytes <= DROPPED_BYTES_MAX {
+            match self.poll_part(link, context) {
+                Poll::Ready(Ok(DecodedPart::Data(data))) => dropped_bytes += data.len(),
+                Poll::Ready(Ok(DecodedPart::Trailers(_) | DecodedPart::End | DecodedPart::More)) => {
+                    self.has_ended = true;
+                    return true;
+                }
+                Poll::Ready(Err(_)) => self.is_broken = true,
+                Poll::Pending => break,
+            }
+        }
+        false
+    }
+}
+
+/// Most octets of an unread body that are dropped so that the connection can stay open.
+const DROPPED_BYTES_MAX: usize = 64 << 10;

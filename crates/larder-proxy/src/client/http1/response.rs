@@ -1,0 +1,235 @@
+//! A response of HTTP/1.1 on its way to the client.
+//!
+//! Owns: the framing of the body, the fields that a server adds, and the octets on their way out. Invariants: a
+//! response has one framing, which matches its body (RFC 9112 6.3). A body that cannot be completed is broken off once
+//! everything before the break is written, and never ended. Memory: the octets that the client does not take, at their
+//! length; the next piece is taken once the last one is written. Cost: a head and a small body leave in one plain
+//! write, which costs less than gathering in the kernel. Long pieces are not copied.
+
+use std::{
+    cell::RefCell,
+    io::{self, Write as _},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use http::{
+    HeaderMap, HeaderValue, Response, StatusCode, Version,
+    header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING},
+    response::Parts,
+};
+use http_body::Body as _;
+use larder_http::{date::format_http_date, fields::has_token};
+use larder_wire::{BodyEncoder, OutgoingOctets, push_field, push_status_line};
+
+use super::{Http1Door, SocketLink, exchange::ResponseTerms};
+use crate::{client::response_body::ResponseBody, clock};
+
+/// A response on its way out.
+pub(super) struct SendingResponse {
+    out: OutgoingOctets,
+    /// Kept until everything is written, because the exchange lasts until then.
+    body: ResponseBody,
+    encoder: BodyEncoder,
+    /// Whether the end of the body, or the error at which it breaks off, was reached.
+    is_over: bool,
+    is_broken: bool,
+    /// Whether the connection closes after the response.
+    pub(super) closes: bool,
+    /// Whether the octets after the response are not HTTP.
+    pub(super) switches: bool,
+}
+
+impl SendingResponse {
+    /// Encodes the head of a response.
+    pub(super) fn new(response: Response<ResponseBody>, terms: ResponseTerms) -> Self {
+        let (parts, body) = response.into_parts();
+        let opens_tunnel = terms.is_connect && parts.status.is_success();
+        let mut head = scratch();
+        push_status_line(&mut head, terms.version, parts.status);
+        for (name, value) in &parts.headers {
+            if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING {
+                push_field(&mut head, name, value);
+            }
+        }
+        let has_no_length = opens_tunnel || parts.status.is_informational() || parts.status == StatusCode::NO_CONTENT;
+        let is_over = has_no_length || terms.is_head || parts.status == StatusCode::NOT_MODIFIED;
+        let announced = parts.headers.get(CONTENT_LENGTH);
+        let encoder = if is_over {
+            push_length_of_other(&mut head, announced.filter(|_| !has_no_length), &body, terms);
+            BodyEncoder::Length(0)
+        } else {
+            push_framing(&mut head, &parts, &body, terms)
+        };
+        let switches = opens_tunnel || parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        let says_close = has_token(&parts.headers, &CONNECTION, "close");
+        let closes = terms.closes || says_close || matches!(encoder, BodyEncoder::UntilClose);
+        match terms.version {
+            _ if switches || says_close => {}
+            Version::HTTP_10 if !closes => head.extend_from_slice(b"connection: keep-alive\r\n"),
+            Version::HTTP_10 => {}
+            _ if closes => head.extend_from_slice(b"connection: close\r\n"),
+            _ => {}
+        }
+        if !parts.headers.contains_key(DATE) {
+            push_date(&mut head);
+        }
+        head.extend_from_slice(b"\r\n");
+        Self {
+            out: OutgoingOctets::new(head, bytes::Bytes::new()),
+            body,
+            encoder,
+            is_over,
+            is_broken: false,
+            closes,
+            switches,
+        }
+    }
+
+    /// Sends what can be sent now. Ready once everything has left.
+    ///
+    /// # Errors
+    /// The client has left, or the body breaks off.
+    pub(super) fn poll(
+        &mut self,
+        link: &mut SocketLink<impl Http1Door>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(link.poll_interim(context))?;
+        loop {
+            self.fill(context);
+            if self.out.is_empty() {
+                ready!(link.poll_flush(context))?;
+                return match (self.is_over, self.is_broken) {
+                    (false, _) => Poll::Pending,
+                    (true, false) => Poll::Ready(Ok(())),
+                    (true, true) => Poll::Ready(Err(io::Error::other("its response breaks off"))),
+                };
+            }
+            match link.poll_write(&mut self.out, context) {
+                Poll::Ready(emptied) => give_back(emptied?),
+                Poll::Pending => {
+                    self.out.frame.shrink_to_fit();
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Takes pieces of the body that are available, up to one that is long.
+    fn fill(&mut self, context: &mut Context<'_>) {
+        if self.is_over || !self.out.piece.is_empty() || self.out.is_partly_sent() {
+            return;
+        }
+        if self.out.frame.capacity() == 0 {
+            self.out.frame = scratch();
+        }
+        while !self.is_over && self.out.piece.is_empty() && self.out.frame.len() < GATHER_BYTES_MAX {
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else { break };
+            let is_sound = match frame {
+                None => self.end(&HeaderMap::new()),
+                Some(Err(_)) => false,
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if data.is_empty() => true,
+                    Ok(data) => {
+                        let is_short = self.out.frame.len() + data.len() <= GATHER_BYTES_MAX;
+                        let is_sound = self.encoder.begin_piece(data.len(), &mut self.out.frame).is_ok();
+                        if is_short {
+                            self.out.frame.extend_from_slice(&data);
+                        } else {
+                            self.out.piece = data;
+                        }
+                        is_sound
+                    }
+                    Err(frame) => self.end(&frame.into_trailers().unwrap_or_default()),
+                },
+            };
+            if !is_sound {
+                (self.is_over, self.is_broken) = (true, true);
+            }
+        }
+        if self.out.is_empty() {
+            give_back(std::mem::take(&mut self.out.frame));
+        }
+    }
+
+    /// Ends the body. Returns whether it is as long as announced.
+    fn end(&mut self, trailers: &HeaderMap) -> bool {
+        self.is_over = true;
+        self.encoder.end(trailers, &mut self.out.frame).is_ok()
+    }
+}
+
+/// Appends the length of the body that the response to a GET would have, if it is known.
+fn push_length_of_other(
+    head: &mut Vec<u8>,
+    announced: Option<&HeaderValue>,
+    body: &ResponseBody,
+    terms: ResponseTerms,
+) {
+    match (announced, body.size_hint().exact()) {
+        (Some(length), _) => push_field(head, &CONTENT_LENGTH, length),
+        (None, Some(length)) if terms.is_head && length > 0 => push_length(head, length),
+        (None, _) => {}
+    }
+}
+
+/// Appends the fields that frame a body. Returns the framing.
+fn push_framing(head: &mut Vec<u8>, parts: &Parts, body: &ResponseBody, terms: ResponseTerms) -> BodyEncoder {
+    let announced = || parts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    match body.size_hint().exact().or_else(announced) {
+        Some(length) => {
+            push_length(head, length);
+            BodyEncoder::Length(length)
+        }
+        None if terms.version == Version::HTTP_10 => BodyEncoder::UntilClose,
+        None => {
+            head.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            // Only a client that asks for trailers gets them (RFC 9110 6.5.1).
+            if terms.takes_trailers {
+                BodyEncoder::chunked(&parts.headers)
+            } else {
+                BodyEncoder::chunked(&HeaderMap::new())
+            }
+        }
+    }
+}
+
+fn push_length(head: &mut Vec<u8>, length: u64) {
+    write!(head, "content-length: {length}\r\n").expect("a buffer in memory takes all");
+}
+
+/// Appends the present time, which is formatted once a second.
+fn push_date(head: &mut Vec<u8>) {
+    thread_local! {
+        static FORMATTED: RefCell<(i64, HeaderValue)> = const { RefCell::new((i64::MIN, HeaderValue::from_static(""))) };
+    }
+    let now = clock::now();
+    FORMATTED.with_borrow_mut(|(second, date)| {
+        if *second != now.as_secs() {
+            (*second, *date) = (now.as_secs(), format_http_date(now));
+        }
+        push_field(head, &DATE, date);
+    });
+}
+
+thread_local! {
+    /// A buffer for heads and small bodies, while none is being written.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes the thread's buffer.
+fn scratch() -> Vec<u8> {
+    SCRATCH.take()
+}
+
+/// Gives an emptied buffer back to the thread.
+fn give_back(mut buffer: Vec<u8>) {
+    if buffer.capacity() > 0 && buffer.capacity() <= 2 * GATHER_BYTES_MAX {
+        buffer.clear();
+        SCRATCH.set(buffer);
+    }
+}
+
+/// Longest octets that are gathered before they are written.
+const GATHER_BYTES_MAX: usize = 16 << 10;

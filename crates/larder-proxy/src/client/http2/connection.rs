@@ -1,0 +1,89 @@
+//! A client's connection of HTTP/2, driven by the connection's task.
+//!
+//! Owns: h2's connection, and the start of each stream. Each stream's task owns its exchange. Cost: a whole hit needs
+//! no task unless its window is shut.
+
+use std::{
+    future::Future as _,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use h2::{
+    Reason, RecvStream,
+    server::{Connection, Handshake, SendResponse},
+};
+use http::{Method, Request};
+
+use crate::client::{
+    http2::{builder, is_malformed, put_upgrade, stream},
+    peer::Client,
+    stream::ClientStream,
+};
+
+/// A connection.
+pub(crate) struct Http2Connection {
+    state: ConnectionState,
+    client: Arc<Client>,
+    is_leaving: bool,
+}
+
+enum ConnectionState {
+    /// The client's preface has not arrived.
+    Opening(Handshake<ClientStream, Bytes>),
+    Open(Connection<ClientStream, Bytes>),
+}
+
+impl Http2Connection {
+    pub(crate) fn new(client: Arc<Client>, stream: ClientStream) -> Self {
+        let opening = builder(&client.worker.shared.config.limits).handshake(stream);
+        Self { state: ConnectionState::Opening(opening), client, is_leaving: false }
+    }
+
+    /// Permits no further streams. The connection closes with its last stream.
+    pub(crate) fn leave(&mut self) {
+        self.is_leaving = true;
+        if let ConnectionState::Open(connection) = &mut self.state {
+            connection.graceful_shutdown();
+        }
+    }
+
+    /// Drives the connection, and starts the streams that the client opens. Ready once the connection has ended.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        loop {
+            match &mut self.state {
+                ConnectionState::Opening(opening) => {
+                    let mut connection = ready!(Pin::new(opening).poll(context))?;
+                    if self.is_leaving {
+                        connection.graceful_shutdown();
+                    }
+                    self.state = ConnectionState::Open(connection);
+                }
+                ConnectionState::Open(connection) => match ready!(connection.poll_accept(context)).transpose()? {
+                    Some((request, reply)) => accept(&self.client, request, reply, context),
+                    None => return Poll::Ready(Ok(())),
+                },
+            }
+        }
+    }
+}
+
+/// Starts a stream.
+fn accept(
+    client: &Arc<Client>,
+    request: Request<RecvStream>,
+    mut reply: SendResponse<Bytes>,
+    context: &mut Context<'_>,
+) {
+    // Counted first: a client that sends only malformed requests is closed like one that abandons them.
+    client.begin();
+    let is_connect = *request.method() == Method::CONNECT;
+    let (mut head, receiving) = request.into_parts();
+    if is_malformed(&head.headers) || !put_upgrade(&mut head) {
+        client.end(true);
+        return reply.send_reset(Reason::PROTOCOL_ERROR);
+    }
+    stream::start(client, (head, receiving), reply, is_connect, context);
+}

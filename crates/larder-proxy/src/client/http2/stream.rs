@@ -1,0 +1,116 @@
+//! One stream of a client: a request, and the response to it.
+//!
+//! Owns: the exchange, which ends when the client resets the stream. Invariant: an exchange is polled by one task only.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use h2::{Reason, RecvStream, SendStream, server::SendResponse};
+use http::{
+    HeaderValue, Request, Response,
+    header::{CONTENT_LENGTH, DATE},
+    request,
+};
+use http_body::Body as _;
+use larder_http::date::format_http_date;
+use tokio::sync::oneshot;
+
+use crate::{
+    client::{answer::ClientAnswer, peer::Client, response_body::ResponseBody},
+    clock,
+    http2::{pipe::OpeningPipe, reply::StreamReply, sending::Http2Sending, strip_connection_fields},
+    received_body::{Http2Body, IncomingBody},
+    request::exchange,
+};
+
+/// A stream's task.
+struct StreamTask {
+    state: StreamState,
+    reply: Arc<StreamReply>,
+    /// Opens the pipe of a CONNECT.
+    opener: Option<oneshot::Sender<SendStream<Bytes>>>,
+}
+
+enum StreamState {
+    Answering(ClientAnswer),
+    Sending(Http2Sending<ResponseBody>),
+}
+
+/// Answers the request of a new stream. A CONNECT, also an extended one, may turn it into a pipe.
+pub(super) fn start(
+    client: &Arc<Client>,
+    (head, receiving): (request::Parts, RecvStream),
+    reply: SendResponse<Bytes>,
+    is_connect: bool,
+    context: &mut Context<'_>,
+) {
+    let reply = Arc::new(StreamReply::new(reply));
+    let (body, opener) = if is_connect {
+        let (opener, sending) = oneshot::channel();
+        let pipe = OpeningPipe::new(receiving, sending, Arc::clone(&reply));
+        (IncomingBody::Opaque(Some(Box::new(pipe))), Some(opener))
+    } else {
+        (IncomingBody::Http2(Http2Body::of_client(receiving, &head.headers, &reply)), None)
+    };
+    let answer = exchange::answer(client, Request::from_parts(head, body), None);
+    let is_at_hand = matches!(&answer, ClientAnswer::Ready(Some(response)) if response.body().is_at_hand());
+    let mut task = StreamTask { state: StreamState::Answering(answer), reply, opener };
+    // An exchange must stay in one task, because deadlines remember the task that first polled it.
+    if !is_at_hand || Pin::new(&mut task).poll(context).is_pending() {
+        tokio::spawn(task);
+    }
+}
+
+impl StreamTask {
+    /// Sends the head of a response. Returns its body, if there is more to send.
+    fn send_head(&mut self, response: Response<ResponseBody>) -> Result<Option<Http2Sending<ResponseBody>>, h2::Error> {
+        let (mut head, body) = response.into_parts();
+        strip_connection_fields(&mut head.headers);
+        head.headers.entry(DATE).or_insert_with(|| format_http_date(clock::now()));
+        if let Some(opener) = self.opener.take().filter(|opener| !opener.is_closed()) {
+            // What it sends back is a stream whose other side has left.
+            let _ = opener.send(self.reply.finish(Response::from_parts(head, ()), false)?);
+            return Ok(None);
+        }
+        let is_whole = body.is_end_stream();
+        if let (false, Some(len)) = (is_whole, body.size_hint().exact()) {
+            head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(len));
+        }
+        let stream = self.reply.finish(Response::from_parts(head, ()), is_whole)?;
+        Ok((!is_whole).then(|| Http2Sending::new(stream, body, Reason::INTERNAL_ERROR)))
+    }
+}
+
+impl Future for StreamTask {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if let StreamState::Answering(answer) = &mut self.state {
+            let Poll::Ready(response) = answer.poll_response(context) else {
+                // The exchange is abandoned once the client has reset the stream.
+                return self.reply.poll_reset(context);
+            };
+            match self.send_head(response) {
+                Ok(Some(sending)) => self.state = StreamState::Sending(sending),
+                Ok(None) => return Poll::Ready(()),
+                Err(error) => {
+                    tracing::debug!(%error, "a stream ended before its response");
+                    return Poll::Ready(());
+                }
+            }
+        }
+        let StreamState::Sending(sending) = &mut self.state else { return Poll::Pending };
+        sending.poll(context)
+    }
+}
+
+impl Drop for StreamTask {
+    fn drop(&mut self) {
+        self.reply.close();
+    }
+}

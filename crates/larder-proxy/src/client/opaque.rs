@@ -1,0 +1,124 @@
+//! A client's side of bytes that are not HTTP: in a tunnel, or after an upgrade.
+//!
+//! Owns: the common interface of the protocols that carry such bytes.
+
+use larder_device::IgnorePoison;
+use std::{
+    io,
+    pin::Pin,
+    sync::Mutex,
+    task::{Context, Poll},
+};
+
+use http::Request;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::oneshot,
+};
+
+use crate::{
+    client::socket::{ClientSocket, RewoundStream},
+    http2::pipe::{Http2Pipe, OpeningPipe},
+    received_body::IncomingBody,
+};
+
+/// The client's side, which carries bytes once the response is sent.
+pub(crate) enum PendingOpaque {
+    /// A connection of HTTP/1.1.
+    Http1(oneshot::Receiver<SwitchedSocket>),
+    /// A stream of HTTP/2.
+    Http2(Box<OpeningPipe>),
+    /// The request is for neither.
+    Missing,
+}
+
+/// The client's side, which carries bytes.
+pub(crate) enum OpaqueStream {
+    Http1(Box<SwitchedSocket>),
+    Http2(Http2Pipe),
+}
+
+/// The recipient of the socket, if a connection of HTTP/1.1 switches to another protocol.
+#[derive(Default)]
+pub(crate) struct SwitchTaker(Mutex<Option<oneshot::Sender<SwitchedSocket>>>);
+
+/// The socket of a connection that has switched to another protocol, with the bytes that were already read.
+type SwitchedSocket = RewoundStream<ClientSocket>;
+
+impl SwitchTaker {
+    /// Hands over the socket. If nobody waits for it, the connection closes.
+    pub(super) fn give(&self, socket: SwitchedSocket) {
+        let taker = self.0.lock().ignore_poison().take();
+        let _ = taker.map(|taker| taker.send(socket));
+    }
+
+    /// Gives up a socket that somebody waits for.
+    pub(super) fn close(&self) {
+        *self.0.lock().ignore_poison() = None;
+    }
+}
+
+impl PendingOpaque {
+    /// Takes the client's side of a request for a tunnel or an upgrade. Over HTTP/1.1, `taker` is its connection's.
+    pub(crate) fn of(request: &mut Request<IncomingBody>, taker: &SwitchTaker) -> Self {
+        match request.body_mut() {
+            IncomingBody::Http1(_) => {
+                let (sender, receiver) = oneshot::channel();
+                *taker.0.lock().ignore_poison() = Some(sender);
+                Self::Http1(receiver)
+            }
+            IncomingBody::Opaque(pipe) => pipe.take().map_or(Self::Missing, Self::Http2),
+            IncomingBody::Http2(_) => Self::Missing,
+        }
+    }
+
+    /// Waits until the response is sent.
+    ///
+    /// # Errors
+    /// The client has left, or the response refuses what the request asks for.
+    pub(crate) async fn opened(self) -> io::Result<OpaqueStream> {
+        match self {
+            Self::Http1(socket) => {
+                let socket = socket.await.map_err(|_| io::ErrorKind::BrokenPipe)?;
+                Ok(OpaqueStream::Http1(Box::new(socket)))
+            }
+            Self::Http2(pipe) => {
+                let left = || io::Error::from(io::ErrorKind::BrokenPipe);
+                pipe.opened().await.map(OpaqueStream::Http2).ok_or_else(left)
+            }
+            Self::Missing => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl AsyncRead for OpaqueStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Http1(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Http2(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for OpaqueStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Http1(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Http2(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Http1(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Http2(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Http1(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Http2(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! HTTP/2 as the streams of both sides use it, over the `h2` crate.
+//!
+//! Owns: how bytes leave a stream. Connections are elsewhere: those of clients in `client::http2`, those to origins in
+//! `origin::shared`. Invariant: a stream gives h2 only what the peer's window takes, so nothing piles up for a peer
+//! that reads nothing.
+
+pub(crate) mod pipe;
+pub(crate) mod reply;
+pub(crate) mod sending;
+
+use http::{
+    HeaderMap, HeaderName,
+    header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE},
+};
+
+/// Removes the fields of HTTP/1.1's connections, with which h2 sends no message (RFC 9113 8.2.2).
+pub(crate) fn strip_connection_fields(fields: &mut HeaderMap) {
+    let is_meant = |name: &HeaderName| {
+        matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE)
+            || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+    };
+    while let Some(name) = fields.keys().find(|name| is_meant(name)).cloned() {
+        fields.remove(name);
+    }
+}
+
+/// Bytes of a stream that h2 holds until the socket takes them.
+pub(crate) const SEND_BYTES_MAX: usize = 256 << 10;

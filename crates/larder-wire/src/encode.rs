@@ -1,0 +1,244 @@
+//! Encodes heads, and the framing of bodies, for both sides.
+//!
+//! Invariants: a message has one framing, which matches its body (RFC 9112 6). A body that breaks off is never ended by
+//! its last chunk, nor by fewer octets than announced. Cost: a few octets for each piece of a chunked body; pieces are
+//! sent by reference.
+
+use std::io::{IoSlice, Write as _};
+
+use bytes::{Buf as _, Bytes};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
+    header::{
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST,
+        MAX_FORWARDS, SET_COOKIE, TRAILER,
+    },
+};
+use larder_http::fields::{has_token, is_hop_by_hop};
+
+/// The framing of a body that is sent in pieces.
+#[derive(Debug)]
+pub enum BodyEncoder {
+    /// The length was announced; this many octets are still to be sent.
+    Length(u64),
+    /// The body is sent in chunks.
+    Chunked {
+        /// Whether a chunk was sent, whose last line is still to be ended.
+        is_in_chunk: bool,
+        /// The head's Trailer fields. No other trailers are sent.
+        announced: HeaderMap,
+    },
+    /// The body ends with the connection.
+    UntilClose,
+}
+
+/// A body has another length than its head announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongLength;
+
+impl BodyEncoder {
+    /// Returns the framing of a body in chunks, after a head with these fields.
+    pub fn chunked(fields: &HeaderMap) -> Self {
+        let announced = fields.get_all(TRAILER).iter().map(|names| (TRAILER, names.clone())).collect();
+        Self::Chunked { is_in_chunk: false, announced }
+    }
+
+    /// Appends the framing before a piece of this length to `frame`. The piece must not be empty.
+    ///
+    /// # Errors
+    /// The body is longer than announced.
+    pub fn begin_piece(&mut self, len: usize, frame: &mut Vec<u8>) -> Result<(), WrongLength> {
+        match self {
+            Self::Length(left) => *left = left.checked_sub(len as u64).ok_or(WrongLength)?,
+            Self::Chunked { is_in_chunk, .. } => {
+                end_chunk(is_in_chunk, frame);
+                write!(frame, "{len:x}\r\n").expect("a buffer in memory takes all");
+                *is_in_chunk = true;
+            }
+            Self::UntilClose => {}
+        }
+        Ok(())
+    }
+
+    /// Appends the framing at the end of the body to `frame`.
+    ///
+    /// # Errors
+    /// The body is shorter than announced.
+    pub fn end(&mut self, trailers: &HeaderMap, frame: &mut Vec<u8>) -> Result<(), WrongLength> {
+        match self {
+            Self::Length(0) | Self::UntilClose => {}
+            Self::Length(_) => return Err(WrongLength),
+            Self::Chunked { is_in_chunk, announced } => {
+                end_chunk(is_in_chunk, frame);
+                frame.extend_from_slice(b"0\r\n");
+                let is_announced = |name: &HeaderName| has_token(announced, &TRAILER, name.as_str());
+                for (name, value) in trailers.iter().filter(|(name, _)| may_be_trailer(name) && is_announced(name)) {
+                    push_field(frame, name, value);
+                }
+                frame.extend_from_slice(b"\r\n");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn end_chunk(is_in_chunk: &mut bool, frame: &mut Vec<u8>) {
+    if std::mem::take(is_in_chunk) {
+        frame.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Octets on their way out: a frame, then a piece of a body. A frame is dropped once it is sent.
+#[derive(Debug, Default)]
+pub struct OutgoingOctets {
+    /// The head, or the framing between two pieces.
+    pub frame: Vec<u8>,
+    /// Octets of `frame` that have left.
+    sent_len: usize,
+    /// A piece of a body.
+    pub piece: Bytes,
+}
+
+impl OutgoingOctets {
+    /// Creates octets on their way out, of which none has left.
+    pub fn new(frame: Vec<u8>, piece: Bytes) -> Self {
+        Self { frame, sent_len: 0, piece }
+    }
+
+    /// Returns whether everything has left.
+    pub fn is_empty(&self) -> bool {
+        self.frame.is_empty() && self.piece.is_empty()
+    }
+
+    /// Returns the octets to be written next.
+    pub fn slices(&self) -> [IoSlice<'_>; 2] {
+        [IoSlice::new(&self.frame[self.sent_len..]), IoSlice::new(&self.piece)]
+    }
+
+    /// Returns whether a part of the frame has left.
+    pub fn is_partly_sent(&self) -> bool {
+        self.sent_len > 0
+    }
+
+    /// Notes that this many of the octets have left. Returns the frame once all of it has, to be used again.
+    pub fn advance(&mut self, sent: usize) -> Vec<u8> {
+        let of_frame = sent.min(self.frame.len() - self.sent_len);
+        self.sent_len += of_frame;
+        self.piece.advance(sent - of_frame);
+        if self.piece.is_empty() {
+            self.piece = Bytes::new();
+        }
+        if self.sent_len < self.frame.len() {
+            return Vec::new();
+        }
+        self.sent_len = 0;
+        std::mem::take(&mut self.frame)
+    }
+}
+
+/// Appends a request line. The target is sent in the form that it has.
+pub fn push_request_line(head: &mut Vec<u8>, method: &Method, target: &Uri) {
+    head.extend_from_slice(method.as_str().as_bytes());
+    head.push(b' ');
+    if target.scheme().is_none() && target.authority().is_none() {
+        head.extend_from_slice(target.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
+    } else {
+        write!(head, "{target}").expect("a buffer in memory takes all");
+    }
+    head.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Appends a status line.
+pub fn push_status_line(head: &mut Vec<u8>, version: Version, status: StatusCode) {
+    head.extend_from_slice(if version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+    head.extend_from_slice(status.as_str().as_bytes());
+    head.push(b' ');
+    head.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+    head.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of an interim response. It must have no content, so it states no length (RFC 9110 8.6).
+pub fn push_interim_head(head: &mut Vec<u8>, status: StatusCode, fields: &HeaderMap) {
+    push_status_line(head, Version::HTTP_11, status);
+    for (name, value) in fields.iter().filter(|(name, _)| **name != CONTENT_LENGTH) {
+        push_field(head, name, value);
+    }
+    head.extend_from_slice(b"\r\n");
+}
+
+/// Appends all field lines.
+pub fn push_fields(head: &mut Vec<u8>, fields: &HeaderMap) {
+    for (name, value) in fields {
+        push_field(head, name, value);
+    }
+}
+
+/// Appends a field line.
+pub fn push_field(line: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    line.extend_from_slice(name.as_str().as_bytes());
+    line.extend_from_slice(b": ");
+    line.extend_from_slice(value.as_bytes());
+    line.extend_from_slice(b"\r\n");
+}
+
+/// Returns whether a field may be sent as a trailer: whether it neither frames, routes nor describes the message, nor
+/// names the user (RFC 9110 6.5.1).
+fn may_be_trailer(name: &HeaderName) -> bool {
+    let is_of_head = matches!(
+        *name,
+        AUTHORIZATION
+            | CACHE_CONTROL
+            | CONTENT_ENCODING
+            | CONTENT_LENGTH
+            | CONTENT_RANGE
+            | CONTENT_TYPE
+            | HOST
+            | MAX_FORWARDS
+            | SET_COOKIE
+            | TRAILER
+    );
+    !is_of_head && !is_hop_by_hop(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_ended_once_and_only_announced_trailers_are_sent() {
+        let value = HeaderValue::from_static;
+        let mut encoder = BodyEncoder::chunked(&[(TRAILER, value("x-sum, host"))].into_iter().collect());
+        let mut frame = Vec::new();
+        encoder.begin_piece(16, &mut frame).unwrap();
+        frame.extend_from_slice(b"0123456789abcdef");
+        encoder.begin_piece(1, &mut frame).unwrap();
+        frame.push(b'x');
+        let x_sum = HeaderName::from_static("x-sum");
+        let x_other = HeaderName::from_static("x-other");
+        let trailers = [(x_sum, value("1")), (x_other, value("2")), (HOST, value("a"))].into_iter().collect();
+        encoder.end(&trailers, &mut frame).unwrap();
+        assert_eq!(frame, b"10\r\n0123456789abcdef\r\n1\r\nx\r\n0\r\nx-sum: 1\r\n\r\n");
+    }
+
+    #[test]
+    fn body_of_another_length_than_announced_is_never_ended() {
+        let mut frame = Vec::new();
+        let mut encoder = BodyEncoder::Length(3);
+        assert_eq!(encoder.begin_piece(2, &mut frame), Ok(()));
+        assert_eq!(encoder.end(&HeaderMap::new(), &mut frame), Err(WrongLength));
+        assert_eq!(encoder.begin_piece(2, &mut frame), Err(WrongLength));
+        assert!(frame.is_empty());
+    }
+
+    #[test]
+    fn what_has_left_is_not_sent_again() {
+        let mut outgoing = OutgoingOctets::new(b"head".to_vec(), Bytes::from_static(b"piece"));
+        let mut sent = Vec::new();
+        while !outgoing.is_empty() {
+            let first: Vec<u8> = outgoing.slices().iter().flat_map(|slice| slice.to_vec()).take(2).collect();
+            outgoing.advance(first.len());
+            sent.extend_from_slice(&first);
+        }
+        assert_eq!(sent, b"headpiece");
+    }
+}

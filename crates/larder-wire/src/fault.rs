@@ -1,0 +1,64 @@
+//! Why a message is refused.
+
+use std::fmt;
+
+use http::StatusCode;
+use larder_http::fields::FramingError;
+
+/// Why a message is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireFault {
+    /// The target of a request exceeds the limit on heads (RFC 9110 15.5.15).
+    TargetTooLong,
+    /// The head or the trailers exceed a limit (RFC 6585 5).
+    TooLarge,
+    /// The version is none of HTTP/1 (RFC 9110 15.6.6).
+    OtherVersion,
+    /// The octets are no message of HTTP/1.
+    Malformed(&'static str),
+    /// The length of a response's body is ambiguous.
+    Framing(FramingError),
+    /// The connection does not begin with a request. It may close without a response (RFC 9113 3.4).
+    NoRequest,
+}
+
+impl WireFault {
+    /// Returns the status of the response to a request with this fault.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::TargetTooLong => StatusCode::URI_TOO_LONG,
+            Self::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::OtherVersion => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Self::Malformed(_) | Self::Framing(_) | Self::NoRequest => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+impl fmt::Display for WireFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TargetTooLong => f.write_str("its target is too long"),
+            Self::TooLarge => f.write_str("it has a head that is too large"),
+            Self::OtherVersion => f.write_str("its version is not HTTP/1"),
+            Self::Malformed(why) => f.write_str(why),
+            Self::Framing(error) => error.fmt(f),
+            Self::NoRequest => f.write_str("the connection does not begin with a request"),
+        }
+    }
+}
+
+impl std::error::Error for WireFault {}
+
+impl From<httparse::Error> for WireFault {
+    fn from(error: httparse::Error) -> Self {
+        Self::Malformed(match error {
+            httparse::Error::TooManyHeaders => return Self::TooLarge,
+            httparse::Error::HeaderName => "a field name contains an invalid character",
+            httparse::Error::HeaderValue => "a field value contains a control character",
+            httparse::Error::NewLine => "a line does not end in CR LF",
+            httparse::Error::Status => "its status line is malformed",
+            httparse::Error::Token => "it contains an invalid octet",
+            httparse::Error::Version => "its version is not HTTP/1",
+        })
+    }
+}
