@@ -1,7 +1,7 @@
 //! Limits the memory of all bodies, and the share of each body.
 //!
 //! Owns: the count of bytes in memory, and the turns of bodies that exceed their share. The module frees nothing
-//! itself. Invariant: a piece of a body is counted from its arrival until a window, a reader or the HTTP library drops
+//! itself. Invariant: a piece of a body is counted from its arrival until a window, a reader or a connection drops
 //! its last reference. Every body may always have [`SHARE_BYTES_MIN`], so no body waits for another forever. Cost: an
 //! allocation and two atomic additions per piece.
 

@@ -1,6 +1,6 @@
-//! Counts how often all output for a client has been written.
+//! Counts how often all output for a client of HTTP/2 has been written.
 //!
-//! A body that cannot be completed ends with an error. The HTTP library then drops everything that it has not written
+//! A body that cannot be completed ends with a reset. h2 then drops everything of the stream that it has not written
 //! yet, even the response's head. So a body delays its error until the earlier output is written. Owns: the count, and
 //! the wakers. Cost: one plain addition and load per flush.
 

@@ -1,4 +1,4 @@
-//! Requests that wait for a slow origin. In the meantime, their connections do not need the HTTP library's state.
+//! Requests that wait for a slow origin. In the meantime, their connections keep no buffers.
 
 use crate::support::{Connection, Fixture, Gate, Received, Reply, Response, eventually, request_text};
 
