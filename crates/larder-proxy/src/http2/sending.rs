@@ -32,16 +32,22 @@ impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Http2Sending<B> {
         Self { stream, body, piece: Bytes::new(), broken }
     }
 
-    /// Sends what the window takes. Ready once h2 has all of the body, or the stream has ended without it.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Err(error) = ready!(self.poll_to_end(context)) {
+    /// Sends what the window takes, at most `most` bytes before it is polled again. Ready once h2 has all of the body, or
+    /// the stream has ended without it.
+    pub(crate) fn poll(&mut self, most: usize, context: &mut Context<'_>) -> Poll<()> {
+        if let Err(error) = ready!(self.poll_to_end(most, context)) {
             tracing::debug!(%error, "a stream ended before its body was sent");
         }
         Poll::Ready(())
     }
 
-    fn poll_to_end(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+    fn poll_to_end(&mut self, most: usize, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        let mut left = most;
         loop {
+            if left == 0 {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if let Poll::Ready(reset) = self.stream.poll_reset(context)? {
                 return Poll::Ready(Err(reset.into()));
             }
@@ -69,8 +75,10 @@ impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Http2Sending<B> {
                     None => return Poll::Ready(self.stream.send_data(Bytes::new(), true)),
                 }
             }
-            let room = ready!(poll_room(&mut self.stream, self.piece.len(), context))?;
-            let part = self.piece.split_to(room.min(self.piece.len()));
+            let wanted = self.piece.len().min(left);
+            let room = ready!(poll_room(&mut self.stream, wanted, context))?;
+            let part = self.piece.split_to(room.min(wanted));
+            left -= part.len();
             let is_last = self.piece.is_empty() && self.body.is_end_stream();
             if is_last || !part.is_empty() {
                 self.stream.send_data(part, is_last)?;
@@ -98,4 +106,97 @@ pub(super) fn poll_room(
         }
     }
     Poll::Ready(Ok(stream.capacity()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        future::{Future as _, poll_fn},
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::Relaxed},
+        },
+    };
+
+    use http::{HeaderMap, HeaderValue, Request, Response};
+    use http_body::Frame;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// A body of pieces of 1,000 bytes and trailers, which counts the pieces that were taken.
+    struct CountedBody {
+        left: usize,
+        taken: Arc<AtomicUsize>,
+    }
+
+    impl Body for CountedBody {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            self.taken.fetch_add(1, Relaxed);
+            let trailers =
+                || [(http::header::ETAG, HeaderValue::from_static("\"a\""))].into_iter().collect::<HeaderMap>();
+            let Some(left) = self.left.checked_sub(1) else {
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers()))));
+            };
+            self.left = left;
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[7; 1000])))))
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_body_before_the_window_has_room() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            let (sender, mut connection) =
+                h2::client::Builder::new().initial_window_size(0).handshake::<_, Bytes>(near).await.unwrap();
+            let (open, opened) = oneshot::channel();
+            tokio::spawn(async move {
+                let mut opened = Box::pin(opened);
+                let mut is_open = false;
+                poll_fn(move |context| {
+                    if !is_open && let Poll::Ready(window) = opened.as_mut().poll(context) {
+                        is_open = true;
+                        connection.set_initial_window_size(window.unwrap()).unwrap();
+                    }
+                    Pin::new(&mut connection).poll(context)
+                })
+                .await
+            });
+            let request = Request::get("http://a.example/").body(()).unwrap();
+            let (response, _) = sender.ready().await.unwrap().send_request(request, true).unwrap();
+            let mut server = h2::server::handshake(far).await.unwrap();
+            let (_, mut reply) = server.accept().await.unwrap().unwrap();
+            tokio::spawn(async move { while server.accept().await.is_some() {} });
+            let taken = Arc::<AtomicUsize>::default();
+            let stream = reply.send_response(Response::new(()), false).unwrap();
+            let body = CountedBody { left: 5, taken: Arc::clone(&taken) };
+            let mut sending = Http2Sending::new(stream, body, Reason::INTERNAL_ERROR);
+            let sent = tokio::spawn(async move { poll_fn(|context| sending.poll(usize::MAX, context)).await });
+            let mut received = response.await.unwrap().into_body();
+            assert_eq!(taken.load(Relaxed), 0);
+            open.send(2500).unwrap();
+            let mut len = 0;
+            while len < 2500 {
+                len += received.data().await.unwrap().unwrap().len();
+            }
+            assert_eq!((len, taken.load(Relaxed)), (2500, 3), "half a piece waits");
+            received.flow_control().release_capacity(2500).unwrap();
+            while let Some(bytes) = received.data().await {
+                let bytes = bytes.unwrap();
+                len += bytes.len();
+                received.flow_control().release_capacity(bytes.len()).unwrap();
+            }
+            let trailers = received.trailers().await.unwrap().unwrap();
+            assert_eq!((len, trailers.len()), (5000, 1));
+            sent.await.unwrap();
+        });
+    }
 }

@@ -22,7 +22,7 @@ use h2::{
 };
 use http::{
     HeaderValue, Method, Request, Response, Uri, Version,
-    header::{CONTENT_LENGTH, HOST, TE},
+    header::{CONTENT_LENGTH, EXPECT, HOST, TE},
     uri::Scheme,
 };
 use http_body::Body as _;
@@ -207,7 +207,7 @@ impl Future for StreamExchange {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let exchange = &mut *self;
-        if exchange.sending.as_mut().is_some_and(|sending| sending.poll(context).is_ready()) {
+        if exchange.sending.as_mut().is_some_and(|sending| sending.poll(usize::MAX, context).is_ready()) {
             exchange.sending = None;
         }
         // An error is returned with the response, too.
@@ -223,7 +223,7 @@ impl Future for StreamExchange {
         let answered = ready!(Pin::new(&mut exchange.response).poll(context));
         if let (Ok(_), Some(mut sending)) = (&answered, exchange.sending.take()) {
             // Each side moves by itself, because an origin may respond before the client has sent everything.
-            tokio::spawn(async move { poll_fn(|context| sending.poll(context)).await });
+            tokio::spawn(async move { poll_fn(|context| sending.poll(usize::MAX, context)).await });
         }
         Poll::Ready(answered)
     }
@@ -262,6 +262,8 @@ fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestB
     let has_body = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
     let fields = request.headers_mut();
     strip_connection_fields(fields);
+    // The body does not wait for a 100, see `attempt`.
+    fields.remove(EXPECT);
     match body_len {
         Some(len) if len > 0 || has_body => _ = fields.insert(CONTENT_LENGTH, HeaderValue::from(len)),
         Some(_) => {}

@@ -18,7 +18,11 @@ use h2::{
 use http::{Method, Request};
 
 use crate::client::{
-    http2::{builder, is_malformed, put_upgrade, stream},
+    http2::{
+        builder, is_malformed, put_upgrade,
+        stream::{self, OpenedStream},
+        turn::{ResponseTurn, UrgencyCounts},
+    },
     peer::Client,
     stream::ClientStream,
 };
@@ -27,6 +31,7 @@ use crate::client::{
 pub(crate) struct Http2Connection {
     state: ConnectionState,
     client: Arc<Client>,
+    urgencies: Arc<UrgencyCounts>,
     is_leaving: bool,
 }
 
@@ -39,7 +44,7 @@ enum ConnectionState {
 impl Http2Connection {
     pub(crate) fn new(client: Arc<Client>, stream: ClientStream) -> Self {
         let opening = builder(&client.worker.shared.config.limits).handshake(stream);
-        Self { state: ConnectionState::Opening(opening), client, is_leaving: false }
+        Self { state: ConnectionState::Opening(opening), client, urgencies: Arc::default(), is_leaving: false }
     }
 
     /// Permits no further streams. The connection closes with its last stream.
@@ -62,28 +67,25 @@ impl Http2Connection {
                     self.state = ConnectionState::Open(connection);
                 }
                 ConnectionState::Open(connection) => match ready!(connection.poll_accept(context)).transpose()? {
-                    Some((request, reply)) => accept(&self.client, request, reply, context),
+                    Some((request, reply)) => self.accept(request, reply, context),
                     None => return Poll::Ready(Ok(())),
                 },
             }
         }
     }
-}
 
-/// Starts a stream.
-fn accept(
-    client: &Arc<Client>,
-    request: Request<RecvStream>,
-    mut reply: SendResponse<Bytes>,
-    context: &mut Context<'_>,
-) {
-    // Counted first: a client that sends only malformed requests is closed like one that abandons them.
-    client.begin();
-    let is_connect = *request.method() == Method::CONNECT;
-    let (mut head, receiving) = request.into_parts();
-    if is_malformed(&head.headers) || !put_upgrade(&mut head) {
-        client.end(true);
-        return reply.send_reset(Reason::PROTOCOL_ERROR);
+    /// Starts a stream.
+    fn accept(&self, request: Request<RecvStream>, mut reply: SendResponse<Bytes>, context: &mut Context<'_>) {
+        // Counted first: a client that sends only malformed requests is closed like one that abandons them.
+        self.client.begin();
+        let is_connect = *request.method() == Method::CONNECT;
+        let (mut head, receiving) = request.into_parts();
+        if is_malformed(&head.headers) || !put_upgrade(&mut head) {
+            self.client.end(true);
+            return reply.send_reset(Reason::PROTOCOL_ERROR);
+        }
+        let turn = ResponseTurn::new(&self.client, &self.urgencies, &head.headers);
+        let opened = OpenedStream { head, receiving, reply, is_connect, turn };
+        stream::start(&self.client, opened, context);
     }
-    stream::start(client, (head, receiving), reply, is_connect, context);
 }
