@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
-/// Returns how urgent the response to a request with these fields is, from 0 to 7. The lowest number is the most urgent.
+/// Returns how urgent the response to a request with these fields is, from 0 to 7. 0 is the most urgent.
 pub fn urgency(fields: &HeaderMap) -> u8 {
     let mut lines = fields.get_all(FIELD).iter().map(|line| line.as_bytes()).peekable();
     if lines.peek().is_none() {

@@ -32,8 +32,8 @@ impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Http2Sending<B> {
         Self { stream, body, piece: Bytes::new(), broken }
     }
 
-    /// Sends what the window takes, at most `most` bytes before it is polled again. Ready once h2 has all of the body, or
-    /// the stream has ended without it.
+    /// Sends what the window takes, at most `most` bytes before it is polled again. Ready once h2 has all of the body,
+    /// or the stream has ended without it.
     pub(crate) fn poll(&mut self, most: usize, context: &mut Context<'_>) -> Poll<()> {
         if let Err(error) = ready!(self.poll_to_end(most, context)) {
             tracing::debug!(%error, "a stream ended before its body was sent");

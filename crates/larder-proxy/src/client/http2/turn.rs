@@ -1,7 +1,7 @@
 //! The order of a connection's responses (RFC 9218): a response gives way to more urgent ones.
 //!
-//! Owns: the number of responses that are being sent, by urgency. While a more urgent response is being sent, one that is
-//! less urgent adds only a little at a time, and only once everything before it is written. So it uses what the others
+//! Owns: the number of responses that are being sent, by urgency. While a more urgent response is being sent, a less
+//! urgent one adds only a little at a time, and only once everything before it is written. So it uses what the others
 //! leave, and a stream whose window stays shut holds up no other. Cost: a few plain loads for each piece.
 
 use std::{
