@@ -57,20 +57,32 @@ impl Http2Connection {
 
     /// Drives the connection, and starts the streams that the client opens. Ready once the connection has ended.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
-        loop {
-            match &mut self.state {
-                ConnectionState::Opening(opening) => {
-                    let mut connection = ready!(Pin::new(opening).poll(context))?;
-                    if self.is_leaving {
-                        connection.graceful_shutdown();
-                    }
-                    self.state = ConnectionState::Open(connection);
-                }
-                ConnectionState::Open(connection) => match ready!(connection.poll_accept(context)).transpose()? {
-                    Some((request, reply)) => self.accept(request, reply, context),
-                    None => return Poll::Ready(Ok(())),
-                },
+        if let ConnectionState::Opening(opening) = &mut self.state {
+            let mut connection = ready!(Pin::new(opening).poll(context))?;
+            if self.is_leaving {
+                connection.graceful_shutdown();
             }
+            self.state = ConnectionState::Open(connection);
+        }
+        loop {
+            let ConnectionState::Open(connection) = &mut self.state else { return Poll::Pending };
+            // Each call writes all output first. Streams are answered after several calls, so that their output leaves
+            // together.
+            let mut opened = Vec::new();
+            let next = loop {
+                match connection.poll_accept(context)? {
+                    Poll::Ready(Some(stream)) if opened.len() < TOGETHER_COUNT_MAX => opened.push(stream),
+                    next => break next,
+                }
+            };
+            if let Poll::Ready(None) = next {
+                return Poll::Ready(Ok(()));
+            }
+            for (request, reply) in opened {
+                self.accept(request, reply, context);
+            }
+            let Poll::Ready(Some((request, reply))) = next else { return Poll::Pending };
+            self.accept(request, reply, context);
         }
     }
 
@@ -89,3 +101,6 @@ impl Http2Connection {
         stream::start(&self.client, opened, context);
     }
 }
+
+/// Most streams that are opened before the first of them is answered.
+const TOGETHER_COUNT_MAX: usize = 64;
