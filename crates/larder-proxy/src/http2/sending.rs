@@ -13,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use h2::{Reason, SendStream};
+use http::HeaderMap;
 use http_body::Body;
 
 use crate::http2::strip_connection_fields;
@@ -27,66 +28,129 @@ pub(crate) struct Http2Sending<B> {
     broken: Reason,
 }
 
+/// How much of a body may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendAllowance {
+    All,
+    /// At most so many bytes, and only if no other stream waits for room. Then the caller asks again.
+    Leftover(usize),
+}
+
+/// How far a body was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendProgress {
+    /// h2 has all of the body, or the stream has ended without it.
+    Ended,
+    /// The task is woken when there is more to send.
+    Waiting,
+    /// The allowance is used up.
+    AllowanceUsed,
+    /// No room is left over. The task is not woken when there is.
+    NoneLeftOver,
+}
+
 impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Http2Sending<B> {
     pub(crate) fn new(stream: SendStream<Bytes>, body: B, broken: Reason) -> Self {
         Self { stream, body, piece: Bytes::new(), broken }
     }
 
-    /// Sends what the window takes, at most `most` bytes before it is polled again. Ready once h2 has all of the body,
-    /// or the stream has ended without it.
-    pub(crate) fn poll(&mut self, most: usize, context: &mut Context<'_>) -> Poll<()> {
-        if let Err(error) = ready!(self.poll_to_end(most, context)) {
-            tracing::debug!(%error, "a stream ended before its body was sent");
+    /// Sends what the window takes. Ready once h2 has all of the body, or the stream has ended without it.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match self.advance(SendAllowance::All, context) {
+            SendProgress::Ended => Poll::Ready(()),
+            SendProgress::Waiting | SendProgress::AllowanceUsed | SendProgress::NoneLeftOver => Poll::Pending,
         }
-        Poll::Ready(())
     }
 
-    fn poll_to_end(&mut self, most: usize, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
-        let mut left = most;
+    /// Sends what the window and the allowance take.
+    pub(crate) fn advance(&mut self, allowance: SendAllowance, context: &mut Context<'_>) -> SendProgress {
+        match self.advance_to_end(allowance, context) {
+            Ok(progress) => progress,
+            Err(error) => {
+                tracing::debug!(%error, "a stream ended before its body was sent");
+                SendProgress::Ended
+            }
+        }
+    }
+
+    /// Waits until the peer has reset the stream, or the connection has ended.
+    pub(crate) fn poll_reset(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.stream.poll_reset(context).map(drop)
+    }
+
+    fn advance_to_end(
+        &mut self,
+        allowance: SendAllowance,
+        context: &mut Context<'_>,
+    ) -> Result<SendProgress, h2::Error> {
+        let mut left = match allowance {
+            SendAllowance::All => usize::MAX,
+            SendAllowance::Leftover(most) => most,
+        };
         loop {
             if left == 0 {
-                context.waker().wake_by_ref();
-                return Poll::Pending;
+                return Ok(SendProgress::AllowanceUsed);
             }
             if let Poll::Ready(reset) = self.stream.poll_reset(context)? {
-                return Poll::Ready(Err(reset.into()));
+                return Err(reset.into());
             }
+            let wanted = self.piece.len().min(left).max(1);
+            self.stream.reserve_capacity(wanted);
+            let room = match self.stream.capacity() {
+                0 if allowance != SendAllowance::All => {
+                    // Other streams are served first if this one does not wait.
+                    self.stream.reserve_capacity(0);
+                    return Ok(SendProgress::NoneLeftOver);
+                }
+                0 => match poll_room(&mut self.stream, wanted, context)? {
+                    Poll::Ready(room) => room,
+                    Poll::Pending => return Ok(SendProgress::Waiting),
+                },
+                room => room,
+            };
             if self.piece.is_empty() {
-                ready!(poll_room(&mut self.stream, 1, context))?;
                 let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
                     self.stream.reserve_capacity(0);
-                    return Poll::Pending;
+                    return Ok(SendProgress::Waiting);
                 };
                 match frame {
                     Some(Ok(frame)) => match frame.into_data() {
+                        Ok(piece) if piece.is_empty() && self.body.is_end_stream() => {
+                            self.stream.send_data(piece, true)?;
+                            return Ok(SendProgress::Ended);
+                        }
                         Ok(piece) => self.piece = piece,
                         Err(frame) => {
-                            let mut trailers = frame.into_trailers().unwrap_or_default();
-                            strip_connection_fields(&mut trailers);
-                            self.stream.reserve_capacity(0);
-                            return Poll::Ready(self.stream.send_trailers(trailers));
+                            self.send_trailers(frame.into_trailers().unwrap_or_default())?;
+                            return Ok(SendProgress::Ended);
                         }
                     },
                     Some(Err(error)) => {
                         tracing::debug!(%error, "a body broke off");
                         self.stream.send_reset(self.broken);
-                        return Poll::Ready(Ok(()));
+                        return Ok(SendProgress::Ended);
                     }
-                    None => return Poll::Ready(self.stream.send_data(Bytes::new(), true)),
+                    None => {
+                        self.stream.send_data(Bytes::new(), true)?;
+                        return Ok(SendProgress::Ended);
+                    }
                 }
+                continue;
             }
-            let wanted = self.piece.len().min(left);
-            let room = ready!(poll_room(&mut self.stream, wanted, context))?;
             let part = self.piece.split_to(room.min(wanted));
             left -= part.len();
             let is_last = self.piece.is_empty() && self.body.is_end_stream();
-            if is_last || !part.is_empty() {
-                self.stream.send_data(part, is_last)?;
-            }
+            self.stream.send_data(part, is_last)?;
             if is_last {
-                return Poll::Ready(Ok(()));
+                return Ok(SendProgress::Ended);
             }
         }
+    }
+
+    fn send_trailers(&mut self, mut trailers: HeaderMap) -> Result<(), h2::Error> {
+        strip_connection_fields(&mut trailers);
+        self.stream.reserve_capacity(0);
+        self.stream.send_trailers(trailers)
     }
 }
 
@@ -119,7 +183,7 @@ mod tests {
         },
     };
 
-    use http::{HeaderMap, HeaderValue, Request, Response};
+    use http::{HeaderValue, Request, Response};
     use http_body::Frame;
     use tokio::sync::oneshot;
 
@@ -179,7 +243,7 @@ mod tests {
             let stream = reply.send_response(Response::new(()), false).unwrap();
             let body = CountedBody { left: 5, taken: Arc::clone(&taken) };
             let mut sending = Http2Sending::new(stream, body, Reason::INTERNAL_ERROR);
-            let sent = tokio::spawn(async move { poll_fn(|context| sending.poll(usize::MAX, context)).await });
+            let sent = tokio::spawn(async move { poll_fn(|context| sending.poll(context)).await });
             let mut received = response.await.unwrap().into_body();
             assert_eq!(taken.load(Relaxed), 0);
             open.send(2500).unwrap();

@@ -207,7 +207,7 @@ impl Future for StreamExchange {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let exchange = &mut *self;
-        if exchange.sending.as_mut().is_some_and(|sending| sending.poll(usize::MAX, context).is_ready()) {
+        if exchange.sending.as_mut().is_some_and(|sending| sending.poll(context).is_ready()) {
             exchange.sending = None;
         }
         // An error is returned with the response, too.
@@ -223,7 +223,7 @@ impl Future for StreamExchange {
         let answered = ready!(Pin::new(&mut exchange.response).poll(context));
         if let (Ok(_), Some(mut sending)) = (&answered, exchange.sending.take()) {
             // Each side moves by itself, because an origin may respond before the client has sent everything.
-            tokio::spawn(async move { poll_fn(|context| sending.poll(usize::MAX, context)).await });
+            tokio::spawn(async move { poll_fn(|context| sending.poll(context)).await });
         }
         Poll::Ready(answered)
     }

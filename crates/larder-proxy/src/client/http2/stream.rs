@@ -6,7 +6,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
@@ -23,7 +23,12 @@ use tokio::sync::oneshot;
 use crate::{
     client::{answer::ClientAnswer, http2::turn::ResponseTurn, peer::Client, response_body::ResponseBody},
     clock,
-    http2::{pipe::OpeningPipe, reply::StreamReply, sending::Http2Sending, strip_connection_fields},
+    http2::{
+        pipe::OpeningPipe,
+        reply::StreamReply,
+        sending::{Http2Sending, SendProgress},
+        strip_connection_fields,
+    },
     received_body::{Http2Body, IncomingBody},
     request::exchange,
 };
@@ -115,8 +120,18 @@ impl Future for StreamTask {
         }
         let task = &mut *self;
         let StreamState::Sending(sending) = &mut task.state else { return Poll::Pending };
-        let bytes = ready!(task.turn.poll_bytes(context));
-        sending.poll(bytes, context)
+        loop {
+            let Poll::Ready(allowance) = task.turn.poll_turn(context) else { return sending.poll_reset(context) };
+            match sending.advance(allowance, context) {
+                SendProgress::Ended => return Poll::Ready(()),
+                SendProgress::Waiting => return Poll::Pending,
+                SendProgress::AllowanceUsed => {}
+                SendProgress::NoneLeftOver => {
+                    task.turn.await_room(context);
+                    return Poll::Pending;
+                }
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 use http::HeaderMap;
 use larder_http::priority::{URGENCY_MAX, urgency};
 
-use crate::client::peer::Client;
+use crate::{client::peer::Client, http2::sending::SendAllowance};
 
 /// The number of responses that are being sent on one connection, by urgency.
 #[derive(Default)]
@@ -49,12 +49,12 @@ impl ResponseTurn {
         self.counts.0[usize::from(self.urgency)].fetch_add(1, Relaxed);
     }
 
-    /// Waits for the response's turn. Returns how many bytes may be added now.
-    pub(super) fn poll_bytes(&mut self, context: &Context<'_>) -> Poll<usize> {
+    /// Waits for the response's turn.
+    pub(super) fn poll_turn(&mut self, context: &Context<'_>) -> Poll<SendAllowance> {
         let more_urgent = &self.counts.0[..usize::from(self.urgency)];
         if more_urgent.iter().all(|count| count.load(Relaxed) == 0) {
             self.flushed_before = None;
-            return Poll::Ready(usize::MAX);
+            return Poll::Ready(SendAllowance::All);
         }
         let flushed = &self.client.flushed;
         let before = *self.flushed_before.get_or_insert_with(|| {
@@ -66,7 +66,15 @@ impl ResponseTurn {
             return Poll::Pending;
         }
         self.flushed_before = None;
-        Poll::Ready(TURN_BYTES)
+        Poll::Ready(SendAllowance::Leftover(TURN_BYTES))
+    }
+
+    /// Waits for the next turn until something else is written, because the more urgent responses have left no room.
+    pub(super) fn await_room(&mut self, context: &Context<'_>) {
+        let before = self.client.flushed.count();
+        self.flushed_before = Some(before);
+        // Registers the task.
+        self.client.flushed.is_after(before, context);
     }
 }
 
