@@ -62,6 +62,7 @@ pub mod language;
 pub mod multipart;
 pub mod owner;
 pub mod partial;
+pub mod priority;
 pub mod proxy_status;
 pub mod range;
 pub mod redirects;

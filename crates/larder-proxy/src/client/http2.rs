@@ -10,7 +10,8 @@ use larder_http::fields::asks_to_switch;
 use crate::{config::Limits, http2::SEND_BYTES_MAX, received_body::IncomingBody};
 
 pub(crate) mod connection;
-pub(crate) mod stream;
+mod stream;
+mod turn;
 
 /// Creates an HTTP/2 server with these limits.
 fn builder(limits: &Limits) -> Builder {

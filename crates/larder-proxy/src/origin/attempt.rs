@@ -71,19 +71,25 @@ pub(super) async fn attempt(
             }
             (response, PooledConnection::Own(own))
         }
-        PooledConnection::Shared(mut stream) => match Box::pin(stream.send(*request, patience)).await {
-            Some(Ok(response)) => (received(response, is_head), PooledConnection::Shared(stream)),
-            Some(Err(refused)) => {
-                let failure = failure_of(origin, &refused.error, fate.as_ref());
-                let unsent = refused.unsent.map(Box::new);
-                let unprocessed = refused.unprocessed;
-                return Err(SendFailure { failure, unsent, unprocessed, answered: false });
+        PooledConnection::Shared(mut stream) => {
+            // Some servers send no 100 over HTTP/2, and one that refuses a body resets only its stream.
+            if let Some(expectation) = &expectation {
+                expectation.grant();
             }
-            None => {
-                let failure = Failure::Timeout { host: origin.to_string() };
-                return Err(SendFailure { failure, unsent: None, unprocessed: false, answered: false });
+            match Box::pin(stream.send(*request, patience)).await {
+                Some(Ok(response)) => (received(response, is_head), PooledConnection::Shared(stream)),
+                Some(Err(refused)) => {
+                    let failure = failure_of(origin, &refused.error, fate.as_ref());
+                    let unsent = refused.unsent.map(Box::new);
+                    let unprocessed = refused.unprocessed;
+                    return Err(SendFailure { failure, unsent, unprocessed, answered: false });
+                }
+                None => {
+                    let failure = Failure::Timeout { host: origin.to_string() };
+                    return Err(SendFailure { failure, unsent: None, unprocessed: false, answered: false });
+                }
             }
-        },
+        }
     };
     if let Some(fate) = fate {
         fate.note_answered();

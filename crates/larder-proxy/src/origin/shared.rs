@@ -22,7 +22,7 @@ use h2::{
 };
 use http::{
     HeaderValue, Method, Request, Response, Uri, Version,
-    header::{CONTENT_LENGTH, HOST, TE},
+    header::{CONTENT_LENGTH, EXPECT, HOST, TE},
     uri::Scheme,
 };
 use http_body::Body as _;
@@ -262,6 +262,8 @@ fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestB
     let has_body = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
     let fields = request.headers_mut();
     strip_connection_fields(fields);
+    // The body does not wait for a 100, see `attempt`.
+    fields.remove(EXPECT);
     match body_len {
         Some(len) if len > 0 || has_body => _ = fields.insert(CONTENT_LENGTH, HeaderValue::from(len)),
         Some(_) => {}

@@ -360,3 +360,23 @@ fn origin_that_does_not_switch_opens_no_stream_for_another_protocol() {
     assert_eq!(answer.status, 426);
     assert_eq!(fixture.origin.count(), 3);
 }
+
+/// RFC 9218.
+#[test]
+fn more_urgent_response_ends_before_a_less_urgent_one_is_half_sent() {
+    const LEN: usize = 1 << 20;
+    let fixture = Fixture::new(|_, _| Reply::ok(&["Cache-Control: max-age=60"], vec![7; LEN]));
+    for target in ["/first", "/second"] {
+        fixture.get_hit(target, &[]);
+    }
+    let ask = |target: &str, priority| {
+        let url = format!("http://site.example{target}");
+        head("GET", &url, &[("priority", priority)]).body(Sent::default()).unwrap()
+    };
+    let received = connect(&fixture).race([ask("/first", "u=0"), ask("/second", "u=7")]);
+    assert!(received < LEN / 2, "{received}");
+    // The window of the more urgent stream stays shut, because nobody reads its body.
+    let mut client = Http2::with_wide_connection(fixture.proxy.local_addrs()[0]);
+    let _unread = client.leave_unread(ask("/first", "u=0"));
+    assert_eq!(client.request(ask("/second", "u=7")).0.body.len(), LEN);
+}

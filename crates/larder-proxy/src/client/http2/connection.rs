@@ -18,7 +18,11 @@ use h2::{
 use http::{Method, Request};
 
 use crate::client::{
-    http2::{builder, is_malformed, put_upgrade, stream},
+    http2::{
+        builder, is_malformed, put_upgrade,
+        stream::{self, OpenedStream},
+        turn::{ResponseTurn, UrgencyCounts},
+    },
     peer::Client,
     stream::ClientStream,
 };
@@ -27,6 +31,7 @@ use crate::client::{
 pub(crate) struct Http2Connection {
     state: ConnectionState,
     client: Arc<Client>,
+    urgencies: Arc<UrgencyCounts>,
     is_leaving: bool,
 }
 
@@ -39,7 +44,7 @@ enum ConnectionState {
 impl Http2Connection {
     pub(crate) fn new(client: Arc<Client>, stream: ClientStream) -> Self {
         let opening = builder(&client.worker.shared.config.limits).handshake(stream);
-        Self { state: ConnectionState::Opening(opening), client, is_leaving: false }
+        Self { state: ConnectionState::Opening(opening), client, urgencies: Arc::default(), is_leaving: false }
     }
 
     /// Permits no further streams. The connection closes with its last stream.
@@ -52,38 +57,50 @@ impl Http2Connection {
 
     /// Drives the connection, and starts the streams that the client opens. Ready once the connection has ended.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
-        loop {
-            match &mut self.state {
-                ConnectionState::Opening(opening) => {
-                    let mut connection = ready!(Pin::new(opening).poll(context))?;
-                    if self.is_leaving {
-                        connection.graceful_shutdown();
-                    }
-                    self.state = ConnectionState::Open(connection);
-                }
-                ConnectionState::Open(connection) => match ready!(connection.poll_accept(context)).transpose()? {
-                    Some((request, reply)) => accept(&self.client, request, reply, context),
-                    None => return Poll::Ready(Ok(())),
-                },
+        if let ConnectionState::Opening(opening) = &mut self.state {
+            let mut connection = ready!(Pin::new(opening).poll(context))?;
+            if self.is_leaving {
+                connection.graceful_shutdown();
             }
+            self.state = ConnectionState::Open(connection);
         }
+        loop {
+            let ConnectionState::Open(connection) = &mut self.state else { return Poll::Pending };
+            // Each call writes all output first. Streams are answered after several calls, so that their output leaves
+            // together.
+            let mut opened = Vec::new();
+            let next = loop {
+                match connection.poll_accept(context)? {
+                    Poll::Ready(Some(stream)) if opened.len() < TOGETHER_COUNT_MAX => opened.push(stream),
+                    next => break next,
+                }
+            };
+            if let Poll::Ready(None) = next {
+                return Poll::Ready(Ok(()));
+            }
+            for (request, reply) in opened {
+                self.accept(request, reply, context);
+            }
+            let Poll::Ready(Some((request, reply))) = next else { return Poll::Pending };
+            self.accept(request, reply, context);
+        }
+    }
+
+    /// Starts a stream.
+    fn accept(&self, request: Request<RecvStream>, mut reply: SendResponse<Bytes>, context: &mut Context<'_>) {
+        // Counted first: a client that sends only malformed requests is closed like one that abandons them.
+        self.client.begin();
+        let is_connect = *request.method() == Method::CONNECT;
+        let (mut head, receiving) = request.into_parts();
+        if is_malformed(&head.headers) || !put_upgrade(&mut head) {
+            self.client.end(true);
+            return reply.send_reset(Reason::PROTOCOL_ERROR);
+        }
+        let turn = ResponseTurn::new(&self.client, &self.urgencies, &head.headers);
+        let opened = OpenedStream { head, receiving, reply, is_connect, turn };
+        stream::start(&self.client, opened, context);
     }
 }
 
-/// Starts a stream.
-fn accept(
-    client: &Arc<Client>,
-    request: Request<RecvStream>,
-    mut reply: SendResponse<Bytes>,
-    context: &mut Context<'_>,
-) {
-    // Counted first: a client that sends only malformed requests is closed like one that abandons them.
-    client.begin();
-    let is_connect = *request.method() == Method::CONNECT;
-    let (mut head, receiving) = request.into_parts();
-    if is_malformed(&head.headers) || !put_upgrade(&mut head) {
-        client.end(true);
-        return reply.send_reset(Reason::PROTOCOL_ERROR);
-    }
-    stream::start(client, (head, receiving), reply, is_connect, context);
-}
+/// Most streams that are opened before the first of them is answered.
+const TOGETHER_COUNT_MAX: usize = 64;

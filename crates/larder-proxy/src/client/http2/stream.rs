@@ -21,15 +21,31 @@ use larder_http::date::format_http_date;
 use tokio::sync::oneshot;
 
 use crate::{
-    client::{answer::ClientAnswer, peer::Client, response_body::ResponseBody},
+    client::{answer::ClientAnswer, http2::turn::ResponseTurn, peer::Client, response_body::ResponseBody},
     clock,
-    http2::{pipe::OpeningPipe, reply::StreamReply, sending::Http2Sending, strip_connection_fields},
+    http2::{
+        pipe::OpeningPipe,
+        reply::StreamReply,
+        sending::{Http2Sending, SendProgress},
+        strip_connection_fields,
+    },
     received_body::{Http2Body, IncomingBody},
     request::exchange,
 };
 
+/// A stream whose request has a head.
+pub(super) struct OpenedStream {
+    pub(super) head: request::Parts,
+    pub(super) receiving: RecvStream,
+    pub(super) reply: SendResponse<Bytes>,
+    /// Whether the request was a CONNECT, even if it stands for an upgrade.
+    pub(super) is_connect: bool,
+    pub(super) turn: ResponseTurn,
+}
+
 /// A stream's task.
 struct StreamTask {
+    turn: ResponseTurn,
     state: StreamState,
     reply: Arc<StreamReply>,
     /// Opens the pipe of a CONNECT.
@@ -42,13 +58,8 @@ enum StreamState {
 }
 
 /// Answers the request of a new stream. A CONNECT, also an extended one, may turn it into a pipe.
-pub(super) fn start(
-    client: &Arc<Client>,
-    (head, receiving): (request::Parts, RecvStream),
-    reply: SendResponse<Bytes>,
-    is_connect: bool,
-    context: &mut Context<'_>,
-) {
+pub(super) fn start(client: &Arc<Client>, opened: OpenedStream, context: &mut Context<'_>) {
+    let OpenedStream { head, receiving, reply, is_connect, turn } = opened;
     let reply = Arc::new(StreamReply::new(reply));
     let (body, opener) = if is_connect {
         let (opener, sending) = oneshot::channel();
@@ -59,7 +70,7 @@ pub(super) fn start(
     };
     let answer = exchange::answer(client, Request::from_parts(head, body), None);
     let is_at_hand = matches!(&answer, ClientAnswer::Ready(Some(response)) if response.body().is_at_hand());
-    let mut task = StreamTask { state: StreamState::Answering(answer), reply, opener };
+    let mut task = StreamTask { turn, state: StreamState::Answering(answer), reply, opener };
     // An exchange must stay in one task, because deadlines remember the task that first polled it.
     if !is_at_hand || Pin::new(&mut task).poll(context).is_pending() {
         tokio::spawn(task);
@@ -96,7 +107,10 @@ impl Future for StreamTask {
                 return self.reply.poll_reset(context);
             };
             match self.send_head(response) {
-                Ok(Some(sending)) => self.state = StreamState::Sending(sending),
+                Ok(Some(sending)) => {
+                    self.state = StreamState::Sending(sending);
+                    self.turn.begin_sending();
+                }
                 Ok(None) => return Poll::Ready(()),
                 Err(error) => {
                     tracing::debug!(%error, "a stream ended before its response");
@@ -104,8 +118,20 @@ impl Future for StreamTask {
                 }
             }
         }
-        let StreamState::Sending(sending) = &mut self.state else { return Poll::Pending };
-        sending.poll(context)
+        let task = &mut *self;
+        let StreamState::Sending(sending) = &mut task.state else { return Poll::Pending };
+        loop {
+            let Poll::Ready(allowance) = task.turn.poll_turn(context) else { return sending.poll_reset(context) };
+            match sending.advance(allowance, context) {
+                SendProgress::Ended => return Poll::Ready(()),
+                SendProgress::Waiting => return Poll::Pending,
+                SendProgress::AllowanceUsed => {}
+                SendProgress::NoneLeftOver => {
+                    task.turn.await_room(context);
+                    return Poll::Pending;
+                }
+            }
+        }
     }
 }
 

@@ -96,6 +96,19 @@ impl Http2 {
         Self { sender, runtime }
     }
 
+    /// As [`Http2::plain`], with a larger window of the connection than of a stream.
+    pub(crate) fn with_wide_connection(address: SocketAddr) -> Self {
+        let runtime = runtime();
+        let sender = runtime.block_on(async {
+            let mut builder = Builder::new();
+            let socket = TcpStream::connect(address).await.unwrap();
+            let (sender, connection) = builder.initial_connection_window_size(1 << 20).handshake(socket).await.unwrap();
+            tokio::spawn(connection);
+            sender
+        });
+        Self { sender, runtime }
+    }
+
     /// Connects with TLS, asking for `name`.
     pub(crate) fn tls(address: SocketAddr, name: &str, config: Arc<ClientConfig>) -> Self {
         let runtime = runtime();
@@ -168,6 +181,42 @@ impl Http2 {
                 all.push(timeout(PATIENCE, stream).await.unwrap().unwrap().1);
             }
             all
+        })
+    }
+
+    /// Sends a request, and reads nothing of the response's body.
+    pub(crate) fn leave_unread(&mut self, request: Request<Sent>) -> RecvStream {
+        let sender = self.sender.clone();
+        self.runtime.block_on(async {
+            let stream = send(sender, request).await.unwrap();
+            timeout(PATIENCE, stream.response).await.unwrap().unwrap().into_body()
+        })
+    }
+
+    /// Sends two requests at once. Returns how many bytes of the second body had arrived when the first one ended.
+    pub(crate) fn race(&mut self, requests: [Request<Sent>; 2]) -> usize {
+        let sender = self.sender.clone();
+        self.runtime.block_on(async {
+            let [first, second] = requests;
+            let first = send(sender.clone(), first).await.unwrap();
+            let second = send(sender, second).await.unwrap();
+            let mut bodies = [
+                timeout(PATIENCE, first.response).await.unwrap().unwrap().into_body(),
+                timeout(PATIENCE, second.response).await.unwrap().unwrap().into_body(),
+            ];
+            let mut lens = [0, 0];
+            let ended = poll_fn(|context| {
+                for (body, len) in bodies.iter_mut().zip(&mut lens) {
+                    while let Poll::Ready(Some(bytes)) = body.poll_data(context) {
+                        let bytes = bytes.unwrap();
+                        *len += bytes.len();
+                        body.flow_control().release_capacity(bytes.len()).unwrap();
+                    }
+                }
+                if bodies[0].is_end_stream() { Poll::Ready(()) } else { Poll::Pending }
+            });
+            timeout(PATIENCE, ended).await.unwrap();
+            lens[1]
         })
     }
 

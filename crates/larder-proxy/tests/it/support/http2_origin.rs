@@ -31,10 +31,6 @@ pub(crate) enum Deed {
     Ignore,
     /// Sends hints, then answers.
     Hint,
-    /// Asks for the body by a 100, then answers.
-    Continue,
-    /// Answers without reading the body.
-    Decline,
 }
 
 /// A listening origin.
@@ -129,25 +125,10 @@ impl Shared {
                     respond.send_reset(Reason::REFUSED_STREAM);
                     connection.graceful_shutdown();
                 }
-                Deed::Decline => {
-                    let response = Response::builder().status(413).body(()).unwrap();
-                    let mut sending = respond.send_response(response, false).unwrap();
-                    let _ = sending.send_data("big".into(), true);
-                    let this = Arc::clone(&self);
-                    tokio::spawn(async move {
-                        if let Some(Ok(bytes)) = incoming.data().await {
-                            this.received.lock().unwrap()[number].1 = bytes;
-                        }
-                    });
-                }
-                deed @ (Deed::Answer | Deed::Hint | Deed::Continue) => {
-                    let interim = match deed {
-                        Deed::Hint => Some(Response::builder().status(103).header("link", "</a.css>; rel=preload")),
-                        Deed::Continue => Some(Response::builder().status(100)),
-                        _ => None,
-                    };
-                    if let Some(interim) = interim {
-                        respond.send_informational(interim.body(()).unwrap()).unwrap();
+                deed @ (Deed::Answer | Deed::Hint) => {
+                    if deed == Deed::Hint {
+                        let hint = Response::builder().status(103).header("link", "</a.css>; rel=preload");
+                        respond.send_informational(hint.body(()).unwrap()).unwrap();
                     }
                     let this = Arc::clone(&self);
                     tokio::spawn(async move {
