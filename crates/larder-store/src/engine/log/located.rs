@@ -126,8 +126,8 @@ impl LocatedSets {
         self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
     }
 
-    /// Returns the entries at `key_hash`'s address, or none if the position of one is only in the file. If there is only
-    /// one, and `uses`, makes it the most recently used.
+    /// Returns the entries at `key_hash`'s address, or none if only the file has the position of one. If there is one
+    /// entry, and `uses`, makes it the most recently used.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return SlotMatches::default() };
@@ -164,8 +164,8 @@ impl LocatedSets {
     }
 
     /// Adds `slot` for `key_hash`'s key, in place of the key's entries at `replaced`. Also drops the entries of the
-    /// address whose positions are only in the file: the caller read the file, so one was written there since, and may be
-    /// the key's own.
+    /// address whose positions are only in the file: the caller read the file, so one was written there since. It may
+    /// be the key's own.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(key_hash);
@@ -310,8 +310,8 @@ impl LocatedSets {
         self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
 
-    /// Clears the ways of the entries at `replaced`, and those whose positions are only in the file. Returns one of them,
-    /// which is not cleared.
+    /// Clears the ways of the entries at `replaced`, and those whose positions are only in the file. Returns one of
+    /// them, which is not cleared.
     fn clear_replaced(&self, at: AddressPlace, set: &mut UnpackedSet, replaced: &[Sector]) -> Option<usize> {
         let is_replaced = |set: &UnpackedSet, way| {
             self.place_of(at, set, way).is_none_or(|place| replaced.contains(&Sector(place.position)))

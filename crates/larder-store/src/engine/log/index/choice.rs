@@ -68,8 +68,8 @@ impl LogIndex {
         each!(self, index => index.entries())
     }
 
-    /// As [`VolumeIndex::find`] if `uses`, otherwise as [`VolumeIndex::peek`]. Returns no slots if the position of one is
-    /// only in the position file.
+    /// As [`VolumeIndex::find`] if `uses`, otherwise as [`VolumeIndex::peek`]. Returns no slots if only the position
+    /// file has the position of one.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         match self {
             Self::Buckets(index) if uses => index.find(key_hash),
