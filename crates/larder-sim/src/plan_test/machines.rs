@@ -21,6 +21,8 @@ struct PaperMachine {
     memory_bytes: u64,
     mean_bytes: f64,
     hit_ratio: f64,
+    /// Share of the misses that are stored.
+    storable_share: f64,
     /// Objects that a read of a group brings in.
     group_size: f64,
     /// The policy that is the paper's fastest there.
@@ -36,6 +38,7 @@ const MACHINES: [PaperMachine; 5] = [
         memory_bytes: 256 << 20,
         mean_bytes: 8192.0,
         hit_ratio: 0.6,
+        storable_share: 0.8,
         group_size: 2.14,
         policy: "hashcache-log",
     },
@@ -47,6 +50,7 @@ const MACHINES: [PaperMachine; 5] = [
         memory_bytes: 3_500_000_000 / 5,
         mean_bytes: 8192.0,
         hit_ratio: 0.6,
+        storable_share: 0.8,
         group_size: 2.14,
         policy: "hashcache-log",
     },
@@ -58,6 +62,7 @@ const MACHINES: [PaperMachine; 5] = [
         memory_bytes: 3_500_000_000,
         mean_bytes: 8192.0,
         hit_ratio: 0.6,
+        storable_share: 0.8,
         group_size: 2.14,
         policy: "hashcache-log",
     },
@@ -69,6 +74,7 @@ const MACHINES: [PaperMachine; 5] = [
         memory_bytes: 1 << 30,
         mean_bytes: 8192.0,
         hit_ratio: 0.6,
+        storable_share: 0.8,
         group_size: 2.14,
         policy: "hashcache-log-lru",
     },
@@ -80,6 +86,7 @@ const MACHINES: [PaperMachine; 5] = [
         memory_bytes: 512 << 20,
         mean_bytes: 5390.0,
         hit_ratio: 42_085.0 / 720_125.0,
+        storable_share: 1.0,
         group_size: 1.0,
         policy: "lazy-reads-loc",
     },
@@ -145,6 +152,7 @@ impl PaperMachine {
         let mut wishes = PlanWishes::new(self.size_bytes, self.memory_bytes);
         wishes.sizes = Sizes::Mean(self.mean_bytes);
         wishes.hit_ratio = self.hit_ratio;
+        wishes.storable_share = self.storable_share;
         wishes.group_size = self.group_size;
         wishes.depth = 1;
         wishes.processor_count = f64::INFINITY;

@@ -8,7 +8,7 @@ use crate::{
         compact::{self, CompactContent, CompactEntry, CompactFields, CompactHeader},
         journal::{self, MapChange, PageHeader},
         pack::{self, DirectoryRefusal, PackHeader, PackedKind, PackedRecord, RecordStub, STUB_BYTES},
-        positions::{self, TagPlace, sheet_bytes},
+        positions::{self, sheet_bytes},
         session::RunSession,
         snapshot::{self, MapRecovery, SnapshotEntry, SnapshotHeader},
     },
@@ -82,21 +82,16 @@ fn sheet(bytes: &[u8]) -> bool {
     right[4..8].copy_from_slice(&(SET.0 as u32).to_le_bytes());
     let checksum = VOLUME.checksum(&[&right[4..]]);
     right[..4].copy_from_slice(&checksum.to_le_bytes());
-    let pairs = positions::decode(VOLUME, SET, &right).expect("it is sealed");
+    let places = positions::decode(VOLUME, SET, &right).expect("it is sealed");
     let mut again = vec![0; right.len()];
-    positions::encode(VOLUME, SET, &pairs, &mut again);
-    assert_eq!(positions::decode(VOLUME, SET, &again), Some(pairs));
+    positions::encode(VOLUME, SET, &places, &mut again);
+    assert_eq!(positions::decode(VOLUME, SET, &again), Some(places));
     positions::decode(VOLUME, SET, bytes).is_some()
 }
 
 fn sheet_samples() -> Vec<Vec<u8>> {
     let mut bytes = vec![0; sheet_bytes(8) as usize];
-    positions::encode(
-        VOLUME,
-        SET,
-        &[TagPlace { tag: 3, position: 1 << 33 }, TagPlace { tag: 255, position: 9 }],
-        &mut bytes,
-    );
+    positions::encode(VOLUME, SET, &[Some(1 << 33), None, Some(9)], &mut bytes);
     vec![bytes]
 }
 

@@ -26,6 +26,9 @@ pub(crate) struct CostAssumptions<'a> {
     pub(crate) share_longer_than: &'a dyn Fn(f64) -> f64,
     /// Share of the requests that find their entry.
     pub(crate) hit_ratio: f64,
+    /// Hits whose reads go to the disk together, in a sorted batch. 1 if reads do not wait, or if the disk's own queue
+    /// sorts them.
+    pub(crate) hits_together: f64,
     /// Useful entries that one read brings in, for policies that read groups or clusters. 1 means only the requested
     /// entry.
     pub(crate) group_size: f64,
@@ -39,6 +42,7 @@ impl std::fmt::Debug for CostAssumptions<'_> {
             .field("size_bytes", &self.size_bytes)
             .field("mean_entry_bytes", &self.mean_entry_bytes)
             .field("hit_ratio", &self.hit_ratio)
+            .field("hits_together", &self.hits_together)
             .field("group_size", &self.group_size)
             .finish_non_exhaustive()
     }

@@ -3,10 +3,9 @@
 //!
 //! Owns: [`SetShape`], which decides a policy's bits per entry, and [`UnpackedSet`], which changes a set. Keys, and the
 //! content of a set's bins, are unknown here. Invariants: the ranks of a set are a permutation. Several ways can
-//! have the same tag ([`SetShape::keeps_equal_tags`]): the position of each tells them apart, or the way itself if
-//! entries are in the bins of the set. If only some positions are in memory, the tag of a key selects its way, and two
-//! keys of a set with the same tag displace each other. The reader of a record compares the key. Cost: a hit renumbers
-//! the ranks of one set, without I/O. Source: HashCache (NSDI 2009), SetMem, Log.
+//! have the same tag: the position of each tells them apart, or the way itself if entries are in the bins of the set.
+//! The reader of a record compares the key. Cost: a hit renumbers the ranks of one set, without I/O. Source: HashCache
+//! (NSDI 2009), SetMem, Log.
 
 pub(crate) mod bits;
 
@@ -41,11 +40,6 @@ impl SetShape {
     pub(crate) fn set_bits(&self) -> u32 {
         self.ways * (self.tag_bits + self.rank_bits() + self.generation_bits)
             + self.positions * (self.position_bits + self.length_bits)
-    }
-
-    /// Returns whether several ways of a set can have the same tag.
-    pub(crate) fn keeps_equal_tags(&self) -> bool {
-        self.positions == 0 || self.positions == self.ways
     }
 
     /// Returns the tag of a key: bits of its hash that do not select the set. Never 0, which marks an empty way.
@@ -131,8 +125,6 @@ impl UnpackedSet {
     /// Puts an entry into `way` and makes it the most recently used.
     pub(crate) fn put(&mut self, way: usize, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert_ne!(tag, 0, "an entry has a tag");
-        let is_unique = self.ways_with(tag).all(|found| found == way);
-        assert!(is_unique || self.keeps_equal_tags(), "a tag is in one way at most");
         self.ways[way].tag = tag;
         self.ways[way].generation = generation;
         self.promote(way, place)
@@ -141,7 +133,6 @@ impl UnpackedSet {
     /// Adds an entry to the set as the least recently used one, if there is room.
     pub(crate) fn append(&mut self, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert_ne!(tag, 0, "an entry has a tag");
-        assert!(self.find(tag).is_none() || self.keeps_equal_tags(), "a tag is in one way at most");
         // Empty ways have the last ranks.
         let rank = self.entries() as usize;
         let way = self.ways().iter().position(|way| usize::from(way.rank) == rank)?;
@@ -186,10 +177,6 @@ impl UnpackedSet {
         last.expect("ranks are a permutation")
     }
 
-    fn keeps_equal_tags(&self) -> bool {
-        self.place_count == 0 || self.place_count == self.way_count
-    }
-
     /// Returns the place of `way` if it is in memory.
     pub(crate) fn place(&self, way: usize) -> Option<SetPlace> {
         let place = *self.places[..self.place_count].get(usize::from(self.ways[way].rank))?;
@@ -220,15 +207,12 @@ impl UnpackedSet {
         self.ways().iter().filter(|way| way.tag != 0).count() as u64
     }
 
-    /// Checks that the ranks are a permutation, that no two ways have the same tag unless that is permitted, and that
-    /// empty ways have the last ranks.
+    /// Checks that the ranks are a permutation, and that empty ways have the last ranks.
     pub(crate) fn check(&self) {
         let mut ranks = 0_u32;
         let entries = self.entries();
-        for (at, way) in self.ways().iter().enumerate() {
+        for way in self.ways() {
             ranks |= 1 << way.rank;
-            let is_unique = way.tag == 0 || self.find(way.tag) == Some(at);
-            assert!(is_unique || self.keeps_equal_tags(), "a tag is in one way");
             assert_eq!(way.tag != 0, u64::from(way.rank) < entries, "empty ways are used least recently");
         }
         assert_eq!(ranks, (1 << self.way_count) - 1, "ranks are a permutation");

@@ -210,9 +210,7 @@ impl LogEngine {
             }
             // A slot added since the caller read the records may be the key's own. Appending now could leave two
             // entries of one key.
-            AppendCondition::Recognized(recognized)
-                if self.index.holds_false_matches() && !recognized.covers(&matches) =>
-            {
+            AppendCondition::Recognized(recognized) if !recognized.covers(&matches) => {
                 return Ok(AppendAttempt::Unrecognized);
             }
             AppendCondition::StillAt(_)
@@ -309,7 +307,7 @@ impl LogEngine {
         };
         if record.meta.kind == RecordKind::Tombstone && !matches!(condition, AppendCondition::Beside) {
             self.index.remove(key_hash, &replaced);
-            self.index.note_removed(key_hash, Some(slot));
+            self.index.note_removed(key_hash, slot);
         } else if let InsertOutcome::Displaced(slot, address) = self.index.insert(key_hash, slot, &replaced) {
             let counters = &self.volume.counters;
             // A full set drops its least recently used entry. That is its eviction policy, not a loss.

@@ -88,8 +88,9 @@ fn located(row: LocatedRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
             // The positions in memory are those of the entries that were used last, so most hits find theirs.
             let recalled_hits = 1.0 - libm::pow(in_memory, HITS_EXPONENT);
             let hit = group_read.and(recall.times(recalled_hits / group));
-            let miss = false_match.and(recall.times(assumed.false_matches() * elsewhere));
-            (bits, hit, miss, append.and(demotion), 3.0)
+            let recalled = recall.times(assumed.false_matches() * elsewhere);
+            let insert = append.and(demotion).and(recognition).and(recalled);
+            (bits, hit, false_match.and(recalled), insert, 3.0)
         }
     };
     PolicyCosts {

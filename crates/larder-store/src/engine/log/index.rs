@@ -205,10 +205,9 @@ impl VolumeIndex {
     }
 
     /// Prevents older records of `key_hash`'s key from being loaded, because the record of `tombstone` removed the key.
-    /// Without a tombstone, prevents it for every key of its address.
-    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<IndexSlot>) {
+    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: IndexSlot) {
         let (mut partition, place) = self.locate(key_hash);
-        partition.note_removed(key_hash, place, tombstone.map(IndexSlot::to_bits));
+        partition.note_removed(key_hash, place, tombstone.to_bits());
     }
 
     /// Returns whether `key_hash`'s address has a slot, and room for another one.

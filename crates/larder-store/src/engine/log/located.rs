@@ -10,12 +10,12 @@
 //! is remembered by its whole hash.
 //!
 //! If a shape keeps positions of only the most recently used ways, the other positions are in the position file, or
-//! wait to be written there ([`Demoted`]). A lookup of such a way reads the file and restores the position. The file
-//! has one position for a tag, so in such a shape the newest key of a tag displaces the others. Cost: one set unpacked
-//! and packed under the lock of a partition, without I/O. Source: HashCache (NSDI 2009), LogN, Log and LogLRU.
+//! wait to be written there ([`Demoted`]), by the number of their way. A lookup or an insertion of a tag with such ways
+//! reads the file first and restores their positions. Cost: one set unpacked and packed under the lock of a partition,
+//! without I/O. Source: HashCache (NSDI 2009), LogN, Log and LogLRU.
 
 pub(crate) mod demoted;
-mod elsewhere;
+pub(crate) mod elsewhere;
 
 use super::{
     index::{IndexSlot, InsertOutcome, LoadedRecord, SizeClass, SlotMatches},
@@ -59,9 +59,8 @@ pub(crate) struct LocatedSets {
 
 struct LocatedPartition {
     sets: PackedSets,
-    /// Keys or addresses ([`AddressPlace::identity`]) for which something newer is known; `None` unless an earlier
-    /// run's entries are being loaded.
-    superseded: Option<HashSet<u64>>,
+    /// Keys for which something newer is known; `None` unless an earlier run's entries are being loaded.
+    superseded: Option<HashSet<KeyHash>>,
 }
 
 /// The set and tag of an address.
@@ -70,25 +69,17 @@ struct AddressPlace {
     partition: usize,
     set: SetNumber,
     tag: u16,
-    /// The key's hash, or its address if keys of one tag displace each other. Loading remembers it.
-    identity: u64,
 }
 
 impl AddressPlace {
     /// Returns the place of entries with this tag in a set of the volume.
     fn of(set: SetNumber, tag: u16) -> Self {
-        let identity = set.0 << u16::BITS | u64::from(tag);
-        Self { partition: (set.0 / PARTITION_SETS) as usize, set: SetNumber(set.0 % PARTITION_SETS), tag, identity }
+        Self { partition: (set.0 / PARTITION_SETS) as usize, set: SetNumber(set.0 % PARTITION_SETS), tag }
     }
 
     /// Returns the number of its set in the volume.
     fn number(self) -> SetNumber {
         SetNumber(self.partition as u64 * PARTITION_SETS + self.set.0)
-    }
-
-    /// Returns the place of another tag in the same set.
-    fn with_tag(self, tag: u16) -> Self {
-        Self { tag, ..self }
     }
 }
 
@@ -135,23 +126,22 @@ impl LocatedSets {
         self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
     }
 
-    /// Returns whether several keys of a set with the same tag keep their entries.
-    pub(crate) fn keeps_equal_tags(&self) -> bool {
-        self.shape.keeps_equal_tags()
-    }
-
-    /// Returns the entries at `key_hash`'s address. If there is only one, makes it the most recently used.
-    pub(crate) fn find(&self, key_hash: KeyHash) -> SlotMatches {
+    /// Returns the entries at `key_hash`'s address, or none if only the file has the position of one. If there is one
+    /// entry, and `uses`, makes it the most recently used.
+    pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return SlotMatches::default() };
+        if self.filed_ways(at, &set).next().is_some() {
+            return SlotMatches::default();
+        }
         let matches = self.slots(at, &set);
-        if matches.only().is_some() {
+        if uses && matches.only().is_some() {
             self.use_way(&mut partition, at, &mut set, way);
         }
         matches
     }
 
-    /// Returns the entries at `key_hash`'s address, without counting a use.
+    /// Returns the entries at `key_hash`'s address whose positions are in memory, without counting a use.
     pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
         let (mut partition, at) = self.locate(key_hash);
         self.present(&mut partition, at).map(|(set, _)| self.slots(at, &set)).unwrap_or_default()
@@ -173,11 +163,12 @@ impl LocatedSets {
         self.present(&mut partition, at).is_some()
     }
 
-    /// Adds `slot` for `key_hash`'s key, in place of the key's entries at `replaced`. If keys of one tag displace each
-    /// other, it replaces whatever has the same address.
+    /// Adds `slot` for `key_hash`'s key, in place of the key's entries at `replaced`. Also drops the entries of the
+    /// address whose positions are only in the file: the caller read the file, so one was written there since. It may
+    /// be the key's own.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         let (mut partition, at) = self.locate(key_hash);
-        partition.supersede(at);
+        partition.supersede(key_hash);
         let mut set = partition.read(at);
         let own = self.clear_replaced(at, &mut set, replaced);
         let is_overwritten = |&way: &usize| set.place(way).is_some_and(|place| self.is_overwritten(&set, way, place));
@@ -185,7 +176,7 @@ impl LocatedSets {
         let way = own.or(overwritten).unwrap_or_else(|| set.least_recent());
         let is_own = own == Some(way);
         let before = set.ways()[way].tag;
-        let place = self.place_of(at.with_tag(before), &set, way).filter(|_| before != 0);
+        let place = self.place_of(at, &set, way).filter(|_| before != 0);
         let is_elsewhere = before != 0 && place.is_none();
         let inserted = match place.filter(|place| !self.is_overwritten(&set, way, *place)) {
             Some(place) if is_own => InsertOutcome::Replaced(self.slot(place)),
@@ -198,7 +189,7 @@ impl LocatedSets {
                 InsertOutcome::New
             }
         };
-        self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), before));
+        self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), way));
         let place = self.place(&slot, slot.size.sectors());
         let dropped = set.put(way, at.tag, self.generation_bits(slot.position), place);
         assert!(set.ways()[way].tag == at.tag, "an entry is found by its tag");
@@ -213,42 +204,34 @@ impl LocatedSets {
         set.0 << u16::BITS | u64::from(self.shape.tag(key_hash))
     }
 
-    /// Removes all entries of `key_hash`'s address.
-    pub(crate) fn remove(&self, key_hash: KeyHash) {
-        let (mut partition, at) = self.locate(key_hash);
-        partition.supersede(at);
-        let Some((mut set, _)) = self.present(&mut partition, at) else { return };
-        while let Some(way) = set.find(at.tag) {
-            self.clear(at, &mut set, way);
-        }
-        partition.sets.write(at.set, &set);
-    }
-
     /// Removes the entry of `key_hash`'s address at `position`. Returns whether there was one.
     pub(crate) fn remove_at(&self, key_hash: KeyHash, position: Sector) -> bool {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, _)) = self.present(&mut partition, at) else {
-            partition.supersede(at);
+            partition.supersede(key_hash);
             return false;
         };
         // In a set whose positions are partly in a file, an entry without a position in memory has position 0.
         let is_there = |way| self.place_of(at, &set, way).unwrap_or_default().position == position.0;
         let Some(way) = set.ways_with(at.tag).find(|&way| is_there(way)) else { return false };
-        partition.supersede(at);
+        partition.supersede(key_hash);
         self.clear(at, &mut set, way);
         partition.sets.write(at.set, &set);
         true
     }
 
-    /// Prevents older records of `key_hash`'s key from being loaded. If keys of one tag displace each other, or if the
-    /// removal has no record of its own, also removes the entries of its address.
-    pub(crate) fn note_removed(&self, key_hash: KeyHash, has_record: bool) {
-        if has_record && self.keeps_equal_tags() {
-            let (mut partition, at) = self.locate(key_hash);
-            partition.supersede(at);
-        } else {
-            self.remove(key_hash);
+    /// Prevents older records of `key_hash`'s key from being loaded. Removes the entries of its address whose positions
+    /// are only in the file, because a removal does not read which one is its own.
+    pub(crate) fn note_removed(&self, key_hash: KeyHash) {
+        let (mut partition, at) = self.locate(key_hash);
+        partition.supersede(key_hash);
+        let mut set = partition.read(at);
+        loop {
+            let filed = self.filed_ways(at, &set).next();
+            let Some(way) = filed else { break };
+            self.clear(at, &mut set, way);
         }
+        partition.sets.write(at.set, &set);
     }
 
     /// Returns the number of entries found overwritten since the last call.
@@ -285,11 +268,10 @@ impl LocatedSets {
         }
         // A position that is already in the file is not updated: the lookup finds another record there, which is a
         // miss.
-        let waiting = set.find(at.tag).filter(|&way| set.place(way).is_none());
-        let relocated = |demoted: &DemotedPlaces| demoted.relocate(at.number(), at.tag, from.0, to.0);
-        if let Some(way) = waiting
-            && self.demoted.as_ref().is_some_and(relocated)
-        {
+        let relocated =
+            |way| self.demoted.as_ref().is_some_and(|demoted| demoted.relocate(at.number(), way, from.0, to.0));
+        let waiting = set.ways_with(at.tag).find(|&way| set.place(way).is_none() && relocated(way));
+        if let Some(way) = waiting {
             set.set_generation(way, generation);
             partition.sets.write(at.set, &set);
         }
@@ -307,21 +289,19 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
     }
 
-    /// Loads entries and removals in this order. Skips those of a key or address for which something newer is known.
+    /// Loads entries and removals in this order. Skips those of a key for which something newer is known.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         for loaded in news {
             let (mut partition, at) = self.locate(loaded.key_hash);
-            if !partition.supersede(at) {
+            if !partition.supersede(loaded.key_hash) {
                 continue;
             }
             let Some(slot) = loaded.slot() else { continue };
             let mut set = partition.read(at);
-            if self.keeps_equal_tags() || set.find(at.tag).is_none() {
-                let place = self.place(&slot, slot.size.sectors());
-                let dropped = set.append(at.tag, self.generation_bits(slot.position), place);
-                self.demote(at, &mut set, dropped);
-                partition.sets.write(at.set, &set);
-            }
+            let place = self.place(&slot, slot.size.sectors());
+            let dropped = set.append(at.tag, self.generation_bits(slot.position), place);
+            self.demote(at, &mut set, dropped);
+            partition.sets.write(at.set, &set);
         }
     }
 
@@ -330,14 +310,12 @@ impl LocatedSets {
         self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
 
-    /// Clears the ways of the entries at `replaced`, or those of the address if keys of one tag displace each other.
-    /// Returns one of them, which is not cleared.
+    /// Clears the ways of the entries at `replaced`, and those whose positions are only in the file. Returns one of
+    /// them, which is not cleared.
     fn clear_replaced(&self, at: AddressPlace, set: &mut UnpackedSet, replaced: &[Sector]) -> Option<usize> {
-        if !self.keeps_equal_tags() {
-            return set.find(at.tag);
-        }
-        let is_replaced =
-            |set: &UnpackedSet, way| set.place(way).is_some_and(|place| replaced.contains(&Sector(place.position)));
+        let is_replaced = |set: &UnpackedSet, way| {
+            self.place_of(at, set, way).is_none_or(|place| replaced.contains(&Sector(place.position)))
+        };
         let own = set.ways_with(at.tag).find(|&way| is_replaced(set, way))?;
         loop {
             let other = set.ways_with(at.tag).find(|&way| way != own && is_replaced(set, way));
@@ -411,10 +389,7 @@ impl LocatedSets {
     }
 
     fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, LocatedPartition>, AddressPlace) {
-        let mut at = AddressPlace::of(set_of(key_hash, self.set_count), self.shape.tag(key_hash));
-        if self.keeps_equal_tags() {
-            at.identity = key_hash.0;
-        }
+        let at = AddressPlace::of(set_of(key_hash, self.set_count), self.shape.tag(key_hash));
         (lock(&self.partitions[at.partition]), at)
     }
 }
@@ -424,10 +399,10 @@ impl LocatedPartition {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
-    /// Marks every record loaded later for this key or address as older than the known entry. Returns `false` if it was
-    /// already marked.
-    fn supersede(&mut self, at: AddressPlace) -> bool {
-        self.superseded.as_mut().is_none_or(|superseded| superseded.insert(at.identity))
+    /// Marks every record loaded later for this key as older than the known entry. Returns `false` if it was already
+    /// marked.
+    fn supersede(&mut self, key_hash: KeyHash) -> bool {
+        self.superseded.as_mut().is_none_or(|superseded| superseded.insert(key_hash))
     }
 }
 
@@ -526,12 +501,10 @@ mod tests {
         // Newest first; all have the tag of 1.
         index.load(&[loaded(256, 40, false), loaded(511, 39, true), loaded(766, 38, false), loaded(256, 37, false)]);
         index.load(&[loaded(1, 36, false), loaded(511, 35, false)]);
-        index.note_removed(KeyHash(1021), true);
+        index.note_removed(KeyHash(1021));
         index.load(&[loaded(1021, 34, false)]);
         index.end_loading();
         assert_eq!(found(&index, 1), [38, 40, 50]);
-        index.note_removed(KeyHash(1), false);
-        assert!(found(&index, 256).is_empty(), "a removal without a record drops whatever may be its own");
     }
 
     /// At stake: a removed key that returns by the entry of a key with its tag. The record of the removed key moves
@@ -546,13 +519,52 @@ mod tests {
         assert_eq!(found(&index, 1), [11]);
     }
 
-    /// The position file has one position for a tag.
+    /// At stake: an older version of an entry that is found because the newer one's position is only in the file.
     #[test]
-    fn with_a_position_file_the_newest_key_of_a_tag_stays() {
-        let (index, _) = index(SetShape { positions: 4, ..LOG_N }, 8);
-        index.insert(KeyHash(1), slot(10, 3), &[]);
-        assert!(matches!(index.insert(KeyHash(256), slot(20, 3), &[]), InsertOutcome::Replaced(_)));
-        assert_eq!((found(&index, 1), index.entries()), (vec![20], 1));
+    fn an_address_is_found_once_the_file_was_read_for_all_its_ways() {
+        let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);
+        // All have the tag of 1. One position stays in memory, and two wait.
+        for (key_hash, position) in [(1, 10), (256, 20), (511, 30)] {
+            assert_eq!(index.insert(KeyHash(key_hash), slot(position, 3), &[]), InsertOutcome::New);
+        }
+        assert_eq!(found(&index, 1), [10, 20, 30]);
+        let batch = index.demoted_batch(|_| false).unwrap();
+        let places = batch.places.clone();
+        index.demoted_written(&places);
+        drop(batch);
+        assert_eq!((index.find(KeyHash(1), true), found(&index, 1)), (SlotMatches::default(), vec![30]));
+        let mut filed = [None; 8];
+        places.iter().for_each(|(_, place)| filed[place.way] = Some(place.position));
+        index.recall(KeyHash(1), index.elsewhere(KeyHash(1)).unwrap(), &filed);
+        assert_eq!((index.find(KeyHash(1), true).iter().count(), found(&index, 1)), (3, vec![10, 20, 30]));
+        index.check();
+    }
+
+    /// At stake: two entries of a key, if its position was written to the file after its record was recognized.
+    #[test]
+    fn an_insertion_drops_the_entries_of_its_address_that_are_only_in_the_file() {
+        let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);
+        for (key_hash, position) in [(1, 10), (256, 20), (511, 30)] {
+            index.insert(KeyHash(key_hash), slot(position, 3), &[]);
+        }
+        let batch = index.demoted_batch(|_| false).unwrap();
+        index.demoted_written(&batch.places);
+        index.insert(KeyHash(1), slot(40, 3), &[Sector(10)]);
+        assert_eq!((found(&index, 1), index.entries()), (vec![30, 40], 2));
+        index.check();
+    }
+
+    /// At stake: a removed entry that comes back once its position is read from the file.
+    #[test]
+    fn a_removal_drops_the_entries_of_its_address_that_are_only_in_the_file() {
+        let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);
+        for (key_hash, position) in [(1, 10), (256, 20), (511, 30)] {
+            index.insert(KeyHash(key_hash), slot(position, 3), &[]);
+        }
+        let batch = index.demoted_batch(|_| false).unwrap();
+        index.demoted_written(&batch.places);
+        index.note_removed(KeyHash(1));
+        assert_eq!((found(&index, 1), index.entries()), (vec![30], 1));
         index.check();
     }
 
@@ -575,7 +587,7 @@ mod tests {
     fn the_least_recently_used_of_a_full_set_is_displaced() {
         let (index, _) = index(LOG_N, 8);
         fill(&index);
-        index.find(KeyHash(1));
+        index.find(KeyHash(1), true);
         let InsertOutcome::Displaced(gone, address) = index.insert(KeyHash(9), slot(9, 3), &[]) else {
             panic!("the set is full")
         };
@@ -590,7 +602,7 @@ mod tests {
         index.begin_loading();
         index.insert(KeyHash(1 << 60), slot(100, 3), &[]);
         index.insert(KeyHash(2 << 60), slot(200, 3), &[]);
-        index.remove(KeyHash(2 << 60));
+        assert!(index.remove_at(KeyHash(2 << 60), Sector(200)));
         let buried = LoadedRecord::new(KeyHash(3 << 60), slot(1, 1), true);
         index.load(&[
             buried,
@@ -609,11 +621,11 @@ mod tests {
     fn lengths_are_kept_in_blocks_and_follow_a_move() {
         let (index, _) = index(SetShape { length_bits: 8, ..LOG_N }, 8);
         index.insert(KeyHash(1), slot(50, 17), &[]);
-        assert_eq!(index.find(KeyHash(1)).only().map(|slot| slot.size.sectors()), Some(32));
+        assert_eq!(index.find(KeyHash(1), true).only().map(|slot| slot.size.sectors()), Some(32));
         index.relocate(&[moved(1, 49, 70, 100)]);
         assert_eq!(found(&index, 1), [50], "it was another entry that moved");
         index.relocate(&[moved(1, 50, 70, 100)]);
-        let moved = index.find(KeyHash(1)).only().map(|slot| (slot.position, slot.size.sectors()));
+        let moved = index.find(KeyHash(1), true).only().map(|slot| (slot.position, slot.size.sectors()));
         assert_eq!(moved, Some((Sector(70), 112)));
         assert!(index.remove_at(KeyHash(1), Sector(70)) && !index.remove_at(KeyHash(1), Sector(70)));
     }

@@ -33,6 +33,11 @@ impl PositionFile {
         (row == LocatedRow::Recent).then_some(Self { start_bytes, ways })
     }
 
+    /// Returns the number of positions in a sheet.
+    pub(super) fn ways(&self) -> usize {
+        self.ways as usize
+    }
+
     /// Returns the largest number of entries.
     pub(super) fn entries_max(&self, volume: &Volume) -> u64 {
         volume.shape.index_bytes / BLOCK_BYTES * sheets_per_block(self.ways) * u64::from(self.ways)

@@ -6,11 +6,16 @@
 //! Cost: for a batch, a read and a write of each block with one of its sets; for a lookup, one read of a block. Source:
 //! HashCache (NSDI 2009), LogLRU.
 
-use super::{LogEngine, index::LogIndex, located::LocatedSets, position_file::PositionFile};
+use super::{
+    LogEngine,
+    index::LogIndex,
+    located::{LocatedSets, demoted::WayPosition, elsewhere::FiledSet},
+    position_file::PositionFile,
+};
 use crate::{
     Result,
     device::AlignedBuffer,
-    format::positions::{self, TagPlace},
+    format::positions,
     hash::KeyHash,
     units::{BLOCK_BYTES, SetNumber},
     volume::counters::add,
@@ -20,18 +25,42 @@ use std::sync::Arc;
 
 /// Number of blocks read and written at once.
 const DEPTH: usize = 16;
+/// Number of times an insertion reads the positions of a set because other tasks wrote the file meanwhile.
+const RECALLS_MAX: u32 = 4;
 
 impl LogEngine {
-    /// Looks up an entry's position in the file. Returns whether to query the index again.
+    /// Looks up positions of an address in the file. Returns whether to query the index again.
     pub(super) async fn recall(&self, key_hash: KeyHash) -> Result<bool> {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return Ok(false) };
         let Some(elsewhere) = sets.elsewhere(key_hash) else { return Ok(!sets.peek(key_hash).is_empty()) };
-        let block = self.volume.read(file.block_of(elsewhere.set), BLOCK_BYTES).await?;
-        let pairs = positions::decode(self.volume.id, elsewhere.set, &block[file.sheet_of(elsewhere.set)]);
-        let pair = pairs.iter().flatten().find(|pair| pair.tag == elsewhere.tag);
-        sets.recall(key_hash, elsewhere, pair.map(|pair| pair.position));
-        self.tend_positions().await;
+        self.recall_from(file, sets, key_hash, elsewhere).await?;
         Ok(true)
+    }
+
+    /// Looks up all positions of an address in the file. The insertion that follows drops the entries whose positions
+    /// could not be read: one of them may be an older one of its key.
+    pub(super) async fn recall_all(&self, key_hash: KeyHash) {
+        let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
+        for _ in 0..RECALLS_MAX {
+            let Some(elsewhere) = sets.elsewhere(key_hash) else { return };
+            if self.recall_from(file, sets, key_hash, elsewhere).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn recall_from(
+        &self,
+        file: &PositionFile,
+        sets: &LocatedSets,
+        key_hash: KeyHash,
+        elsewhere: FiledSet,
+    ) -> Result<()> {
+        let block = self.volume.read(file.block_of(elsewhere.set), BLOCK_BYTES).await?;
+        let sheet = &block[file.sheet_of(elsewhere.set)];
+        let places = positions::decode(self.volume.id, elsewhere.set, sheet).unwrap_or_default();
+        sets.recall(key_hash, elsewhere, &places);
+        Ok(())
     }
 
     /// Counts the entries that the index found overwritten or had no room for as evicted.
@@ -77,8 +106,8 @@ impl LogEngine {
         }
     }
 
-    async fn put_into_block(&self, file: &PositionFile, sets: &LocatedSets, places: Vec<(SetNumber, TagPlace)>) {
-        match self.write_block(file, sets, &places).await {
+    async fn put_into_block(&self, file: &PositionFile, sets: &LocatedSets, places: Vec<(SetNumber, WayPosition)>) {
+        match self.write_block(file, &places).await {
             Ok(()) => sets.demoted_written(&places),
             Err(error) => {
                 sets.demoted_lost(&places);
@@ -88,12 +117,7 @@ impl LogEngine {
     }
 
     /// Writes the positions of one block's sets into it.
-    async fn write_block(
-        &self,
-        file: &PositionFile,
-        sets: &LocatedSets,
-        places: &[(SetNumber, TagPlace)],
-    ) -> Result<()> {
+    async fn write_block(&self, file: &PositionFile, places: &[(SetNumber, WayPosition)]) -> Result<()> {
         let offset_bytes = file.block_of(places[0].0);
         let old = self.volume.read(offset_bytes, BLOCK_BYTES).await?;
         let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);
@@ -101,11 +125,12 @@ impl LogEngine {
         for of_set in places.chunk_by(|one, next| one.0 == next.0) {
             let set = of_set[0].0;
             let sheet = file.sheet_of(set);
-            let present = sets.tags(set);
-            let mut pairs = positions::decode(self.volume.id, set, &old[sheet.clone()]).unwrap_or_default();
-            pairs.retain(|old| present.contains(&old.tag) && of_set.iter().all(|(_, new)| new.tag != old.tag));
-            pairs.extend(of_set.iter().map(|&(_, pair)| pair).filter(|pair| present.contains(&pair.tag)));
-            positions::encode(self.volume.id, set, &pairs, &mut block.as_mut_slice()[sheet]);
+            // The position of a way that was emptied stays until the way's next entry has one in the file. Until then,
+            // that entry's position is in memory.
+            let mut filed = positions::decode(self.volume.id, set, &old[sheet.clone()]).unwrap_or_default();
+            filed.resize(file.ways(), None);
+            of_set.iter().for_each(|(_, place)| filed[place.way] = Some(place.position));
+            positions::encode(self.volume.id, set, &filed, &mut block.as_mut_slice()[sheet]);
         }
         self.volume.write(offset_bytes, Arc::new(block)).await
     }

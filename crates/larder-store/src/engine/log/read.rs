@@ -78,7 +78,12 @@ impl LogEngine {
         // A check for existence is not a use of the entry. Counting it as a hit would keep the entry at reclaim.
         let counts = extent != ReadExtent::Key;
         let hash = self.volume.hash(key).1;
-        let found = lookup::follow(&self.volume, counts, || self.look(key, hash, extent)).await?;
+        let found = lookup::follow(&self.volume, counts, || self.look(key, hash, extent)).await;
+        if self.positions.is_some() {
+            // Not while the lookup goes on, because the positions that it brought to memory could leave at once.
+            self.tend_positions().await;
+        }
+        let found = found?;
         Ok(found.map(|(position, record, decoded)| {
             let mut record = record;
             if self.reads_groups() && counts {
@@ -92,12 +97,11 @@ impl LogEngine {
 
     async fn look(&self, key: &[u8], hash: FullHash, extent: ReadExtent) -> Result<LookStep<Found>> {
         let key_hash = hash.key_hash();
-        let matches = if extent == ReadExtent::Key {
-            self.index.peek(key_hash)
-        } else {
+        let uses = extent != ReadExtent::Key;
+        if uses {
             self.note_request(key_hash);
-            self.index.find(key_hash)
-        };
+        }
+        let matches = self.index.find(key_hash, uses);
         self.note_overwritten();
         let matches = self.newest_first(matches);
         if matches.is_empty() {
@@ -173,9 +177,7 @@ impl LogEngine {
 
     /// Reads the records of all slots that may be a key's, and finds out which are.
     pub(super) async fn recognize(&self, hash: FullHash) -> RecognizedEntries {
-        if !self.index.holds_false_matches() {
-            return RecognizedEntries::default();
-        }
+        self.recall_all(hash.key_hash()).await;
         self.recognize_among(hash, &self.index.peek(hash.key_hash())).await
     }
 

@@ -14,17 +14,16 @@ pub(crate) fn costs(row: MappedRow, assumed: &CostAssumptions<'_>) -> PolicyCost
     let slot_bits = mean / SECTOR_BYTES as f64;
     let read = TransferWork::reads_of(1.0, record);
     let file_read = TransferWork { file_reads: 1.0, file_read_bytes: record, ..TransferWork::default() };
-    let file_write = |file_replacements: f64| TransferWork {
-        file_replacements,
-        file_updates: 1.0 - file_replacements,
-        file_write_bytes: record,
-        ..TransferWork::default()
-    };
+    let file_write = TransferWork { file_replacements: 1.0, file_write_bytes: record, ..TransferWork::default() };
     let (space_bits, hit, insert, cpu_us) = match row {
         // These policies spend their time in the file system, which is part of the device's figures.
-        MappedRow::Files(_) => (0.0, file_read, file_write(1.0), 6.0),
+        MappedRow::Files(_) => (0.0, file_read, file_write, 6.0),
+        // The files of slots stay open. A part of a block is read before it is written.
         MappedRow::SizeClasses => {
-            (slot_bits, file_read, file_write(share_longer_than(tuning.buddy_threshold_bytes as f64)), 6.0)
+            let alone = share_longer_than(tuning.buddy_threshold_bytes as f64);
+            let insert = read.and(TransferWork::writes_of(1.0, record));
+            let hit = read.times(1.0 - alone).and(file_read.times(alone));
+            (slot_bits, hit, insert.times(1.0 - alone).and(file_write.times(alone)), 6.0)
         }
         MappedRow::Slots(schedule) => {
             let (writes, bytes_each) = pages(assumed);
@@ -33,7 +32,8 @@ pub(crate) fn costs(row: MappedRow, assumed: &CostAssumptions<'_>) -> PolicyCost
                 SlotSchedule::Asynchronous => (at_pointer(assumed, 1.0, record), 4.3),
                 SlotSchedule::Pages => (at_pointer(assumed, writes, bytes_each), 3.9),
                 SlotSchedule::PagesAndSortedReads => (at_pointer(assumed, writes, bytes_each), 4.8),
-                // The pages of many sites are open at a time, and each is elsewhere.
+                // Without pages of several entries of a site, each entry ends within a page, which is written again
+                // from its start for the next one.
                 SlotSchedule::SitePagesAndSortedReads => (TransferWork::writes_of(writes, bytes_each), 5.3),
             };
             (slot_bits, read, insert, cpu_us)
@@ -57,9 +57,10 @@ pub(crate) fn costs(row: MappedRow, assumed: &CostAssumptions<'_>) -> PolicyCost
 }
 
 /// Returns the work of writes at the pointer that circles through the file. A write goes on where the last one ended,
-/// unless a hit has moved the arm.
+/// unless a hit or a batch of hits has moved the arm.
 fn at_pointer(assumed: &CostAssumptions<'_>, writes: f64, bytes_each: f64) -> TransferWork {
-    let moved = assumed.hit_ratio;
+    let batches = assumed.hit_ratio / assumed.hits_together;
+    let moved = batches / (batches + (1.0 - assumed.hit_ratio) * writes).max(f64::MIN_POSITIVE);
     let going_on = TransferWork::sequential_write_of(writes * (1.0 - moved) * bytes_each);
     TransferWork::writes_of(writes * moved, bytes_each).and(going_on)
 }

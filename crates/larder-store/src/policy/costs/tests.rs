@@ -17,6 +17,7 @@ fn costs(policy: &Policy, mean_entry_bytes: u64, group_size: f64) -> PolicyCosts
         mean_entry_bytes,
         share_longer_than: &share_longer_than,
         hit_ratio: 0.6,
+        hits_together: 1.0,
         group_size,
         tuning: &tuning,
     };

@@ -23,8 +23,6 @@ pub(crate) struct TransferWork {
     pub(crate) file_read_bytes: f64,
     /// Files created and written, each replacing a file that is removed.
     pub(crate) file_replacements: f64,
-    /// Existing files opened and written.
-    pub(crate) file_updates: f64,
     /// Bytes written to files.
     pub(crate) file_write_bytes: f64,
 }
@@ -69,7 +67,7 @@ impl TransferWork {
         self.random_write_bytes + self.sequential_write_bytes + self.file_write_bytes
     }
 
-    fn figures(&mut self) -> [&mut f64; 11] {
+    fn figures(&mut self) -> [&mut f64; 10] {
         [
             &mut self.random_reads,
             &mut self.random_read_bytes,
@@ -80,7 +78,6 @@ impl TransferWork {
             &mut self.file_reads,
             &mut self.file_read_bytes,
             &mut self.file_replacements,
-            &mut self.file_updates,
             &mut self.file_write_bytes,
         ]
     }

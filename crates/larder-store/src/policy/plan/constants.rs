@@ -28,6 +28,7 @@ impl Candidates {
         let bins = Self::numbers("hashcache_bin_bytes", powers(12, 20));
         let ways = Self::numbers("hashcache_ways", powers(1, 4));
         let tags = Self::numbers("hashcache_tag_bits", (4..=16).step_by(2));
+        let sorted_reads = Self { name: SORTED_READS, values: [false, true].map(TuningValue::Switch).to_vec() };
         match policy.engine {
             EngineRow::Table(TableRow::Bins) => vec![bins],
             EngineRow::Table(TableRow::Sets) => vec![bins, ways],
@@ -36,14 +37,15 @@ impl Candidates {
                 let values = (1..=9).map(|tenths| TuningValue::Share(f64::from(tenths) / 10.0)).collect();
                 vec![bins, ways, tags, Self { name: RESIDENT_SHARE, values }]
             }
-            EngineRow::Log(LogRow::Located(LocatedRow::Plain | LocatedRow::Grouped)) => vec![ways, tags],
+            EngineRow::Log(LogRow::Located(LocatedRow::Plain)) => vec![ways, tags, sorted_reads],
+            EngineRow::Log(LogRow::Located(LocatedRow::Grouped)) => vec![ways, tags],
             EngineRow::Log(LogRow::Located(LocatedRow::Recent)) => {
                 vec![ways, tags, Self::numbers("hashcache_positions", 1..=15)]
             }
-            EngineRow::Log(LogRow::Packed(_)) => vec![Self::numbers(GROUP_READS, GROUP_READ_BYTES)],
-            // In the others without files, sorting gains less than a plan can tell, or costs (docs/measurements.md).
-            EngineRow::Mapped(MappedRow::Slots(_)) if policy.reads != ReadAxis::SortedBatches => {
-                vec![Self { name: SORTED_READS, values: [false, true].map(TuningValue::Switch).to_vec() }]
+            EngineRow::Log(LogRow::Packed(_)) => vec![Self::numbers(GROUP_READS, GROUP_READ_BYTES), sorted_reads],
+            // Not in policies that read groups or clusters, which lose, nor in those that read at a miss.
+            EngineRow::Mapped(MappedRow::Slots(_) | MappedRow::Bitmap) if policy.reads != ReadAxis::SortedBatches => {
+                vec![sorted_reads]
             }
             EngineRow::Mapped(_) | EngineRow::Clusters | EngineRow::Tiny => Vec::new(),
         }

@@ -12,6 +12,9 @@ pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 /// differ by less.
 const QUEUE_GAIN: f64 = 0.9;
 
+/// Shortest time of a read that shows an arm. Flash takes 0.1 ms, spinning disks 6 ms and more.
+const ARM_SECONDS_MIN: f64 = 0.002;
+
 /// Random reads of one length at one depth.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -126,6 +129,11 @@ impl DeviceFigures {
     pub(crate) fn has_queue(&self, depth: u32) -> bool {
         let bytes = READ_BYTES[0] as f64;
         self.read_seconds(bytes, depth) < QUEUE_GAIN * self.read_seconds(bytes, 1)
+    }
+
+    /// Returns whether a read alone takes so long that an arm must move.
+    pub(crate) fn has_arm(&self) -> bool {
+        self.read_seconds(READ_BYTES[0] as f64, 1) > ARM_SECONDS_MIN
     }
 
     /// Returns the processor time of a random read of `bytes` with `depth` reads in flight, in seconds.

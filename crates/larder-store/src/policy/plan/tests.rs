@@ -72,15 +72,18 @@ fn processors_limit_what_the_disk_does_not() {
     assert_eq!(plan.recommended, Some("log"), "of equally fast rows the first: {}", plan.reason);
 }
 
-/// Markatos et al., Table 2: each of their policies is at least as fast as the one before it. Not the last, LAZY-READS-LOC:
-/// its gain needs a page cache, and Larder's I/O has none (`larder sim plan`: half of the rate of LAZY-READS).
+/// Markatos et al., Table 2: each of their policies is at least as fast as the one before it. Not LAZY-READS-LOC: its
+/// buffers are emptied after half a second by default, so it takes a write for each entry. Simulated on the paper's machine with
+/// a full store, it serves 139 gets/s, and 131 with a page cache; LAZY-READS serves 602. With the paper's buffers, which
+/// wait without a limit, it serves 403 on a full disk, and LAZY-READS 340.
 #[test]
 fn policies_of_one_paper_keep_its_order_on_a_spinning_disk() {
     let plan = Plan::new(&PlanWishes::new(1 << 40, 1 << 36), &DeviceFigures::typical_spinning());
     let names = ["simple", "squid", "multiple-dirs", "buddy", "stream", "stream-pack", "lazy-reads"];
     let rates = names.map(|name| row(&plan, name).requests_per_second);
     assert!(rates.windows(2).all(|pair| pair[1] >= pair[0] * 0.999), "{rates:?}");
-    assert!(rates[4] > rates[3] * 2.0, "one file instead of one per entry: {rates:?}");
+    assert!(rates[4] > rates[1] * 2.0, "one file instead of one per entry: {rates:?}");
+    assert!(rates[4] > rates[3] * 1.5, "no parts of blocks to read: {rates:?}");
 }
 
 #[test]
@@ -221,11 +224,11 @@ fn sorted_reads_are_chosen_where_they_help_and_cost_groups() {
         read.per_second = 70.0;
     }
     let alone = of(&wishes, &figures);
-    for name in ["stream", "stream-pack", "large-file"] {
+    for name in ["stream", "stream-pack", "large-file", "esp"] {
         assert!(row(&queued, name).constants.is_empty(), "a disk's queue sorts");
         assert_eq!(row(&alone, name).constants, ["sorted_reads=on"]);
     }
-    for name in ["hashcache-log", "ucfs", "lazy-reads", "esp"] {
+    for name in ["hashcache-log", "ucfs", "lazy-reads", "hashcache-set"] {
         assert!(row(&alone, name).constants.iter().all(|flag| !flag.starts_with("sorted")), "{:?}", row(&alone, name));
     }
     wishes.tuning.sorted_reads = true;

@@ -338,21 +338,26 @@ fn rows_with_a_log_take_the_papers_bits_and_write_in_batches() {
     }
 }
 
-/// Creates a store of `hashcache-log-lru` with room for 16,384 entries in 2,048 sets.
-/// At stake: entries lost to another key of their set with the same tag, about one of 500 here. Of 4,000 entries in sets
-/// that are an eighth full, none is lost, also after a kill.
+/// At stake: entries lost to another key of their set with the same tag. Of the entries in sets that are an eighth full,
+/// none is lost, also after a kill.
 #[test]
 fn rows_with_tags_keep_every_key_of_a_tag() {
-    for row in ["hashcache-setmem", "hashcache-setmem-lru"] {
+    for row in ["hashcache-setmem", "hashcache-setmem-lru", "hashcache-log", "hashcache-log-lru"] {
         let policy = Policy::named(row).unwrap();
         let mut options = StoreOptions { policy, identity_seed: Some(1), ..options() };
         // Every fifteenth pair of a set has one tag.
         options.tuning.hashcache_tag_bits = 4;
+        // All but one position of a set leave memory.
+        options.tuning.hashcache_positions = 1;
+        options.tuning.hashcache_positions_waiting = 16;
         let mut bench = Bench::with(options);
         let count = bench.store.stats().entries_max / 8;
         bench.fill(1..count + 1, |_| 100);
         bench.fill(1..count + 1, |_| 200);
         assert_eq!(bench.count(1..count + 1).0, count, "{row}");
+        if row.starts_with("hashcache-log") {
+            block_on(bench.store.sync()).unwrap();
+        }
         bench.crash();
         assert_eq!(bench.count(1..count + 1).0, count, "{row}, after a kill");
     }
@@ -371,6 +376,7 @@ fn rows_with_tags_keep_every_key_of_a_tag() {
     }
 }
 
+/// Creates a store of `hashcache-log-lru` with room for 16,384 entries in 2,048 sets.
 fn log_lru(tuning: impl FnOnce(&mut larder_store::Tuning)) -> Bench {
     let policy = Policy::named("hashcache-log-lru").unwrap();
     let mut options = StoreOptions { policy, identity_seed: Some(1), ..options() };
@@ -393,13 +399,15 @@ fn log_lru_takes_35_bits_and_a_second_read_for_what_was_not_used_lately() {
         block_on(bench.store.sync()).unwrap();
         let evicted = bench.store.stats().evicted;
         let found = bench.count(0..count).0;
-        // Two entries of a set with the same tag displace each other.
-        assert!((found + evicted) * 100 >= count * 98, "{found} of {count}, {evicted} evicted");
+        assert_eq!(found + evicted, count, "{evicted} evicted");
+        let mut second_reads = 0;
         for key in (0..count).step_by(50) {
             if bench.look_up(key).0 {
-                assert_eq!(bench.look_up(key).1.reads, 1, "what was just used has its place in memory");
+                second_reads += bench.look_up(key).1.reads - 1;
             }
         }
+        // Those read the record of another key of the same tag first.
+        assert!(second_reads * 50 < count * 3 / 100, "what was just used has its place in memory: {second_reads}");
         let (found, needless) = bench.count(1_000_000..1_010_000);
         assert!(found == 0 && needless < 700, "{needless} reads for 10000 misses");
         bench.crash();

@@ -1,9 +1,8 @@
 //! The index of the log's policies: two-choice buckets, or HashCache's sets.
 //!
 //! Delegates every call and decides nothing. Invariant: both kinds give the same results, except for lost entries: sets
-//! drop an entry when they are full, as in HashCache. With a position file they also do so when two keys have the same
-//! address. This is an enum, so that the engine, its readers and its recovery need not be generic over it (docs/rfcs).
-//! Cost: one match per call.
+//! drop an entry when they are full, as in HashCache. This is an enum, so that the engine, its readers and its recovery
+//! need not be generic over it (docs/rfcs). Cost: one match per call.
 
 use super::{IndexSlot, InsertOutcome, LoadedRecord, SlotMatches, VolumeIndex};
 use crate::{
@@ -40,14 +39,6 @@ impl LogIndex {
         }
     }
 
-    /// Returns whether several slots can have the same address, some of them of other keys.
-    pub(crate) fn holds_false_matches(&self) -> bool {
-        match self {
-            Self::Buckets(_) => true,
-            Self::Sets(index) => index.keeps_equal_tags(),
-        }
-    }
-
     /// Returns whether a removal drops all entries of its address, without reading which one is its own. Sets have no
     /// room for the slot of a removal next to them, and a removal must not wait for reads.
     pub(crate) fn removes_by_address(&self) -> bool {
@@ -77,12 +68,17 @@ impl LogIndex {
         each!(self, index => index.entries())
     }
 
-    /// As [`VolumeIndex::find`].
-    pub(crate) fn find(&self, key_hash: KeyHash) -> SlotMatches {
-        each!(self, index => index.find(key_hash))
+    /// As [`VolumeIndex::find`] if `uses`, otherwise as [`VolumeIndex::peek`]. Returns no slots if only the position
+    /// file has the position of one.
+    pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
+        match self {
+            Self::Buckets(index) if uses => index.find(key_hash),
+            Self::Buckets(index) => index.peek(key_hash),
+            Self::Sets(index) => index.find(key_hash, uses),
+        }
     }
 
-    /// As [`VolumeIndex::peek`].
+    /// As [`VolumeIndex::peek`], without slots whose positions are only in the position file.
     pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
         each!(self, index => index.peek(key_hash))
     }
@@ -100,7 +96,7 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::insert`]; sets with a position file replace whatever has the same address.
+    /// As [`VolumeIndex::insert`].
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         each!(self, index => index.insert(key_hash, slot, replaced))
     }
@@ -130,10 +126,10 @@ impl LogIndex {
     }
 
     /// As [`VolumeIndex::note_removed`].
-    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<IndexSlot>) {
+    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: IndexSlot) {
         match self {
             Self::Buckets(index) => index.note_removed(key_hash, tombstone),
-            Self::Sets(index) => index.note_removed(key_hash, tombstone.is_some()),
+            Self::Sets(index) => index.note_removed(key_hash),
         }
     }
 

@@ -46,12 +46,9 @@ impl IndexLoading {
         self.removed.remove(&key_hash);
     }
 
-    /// Notes that a key was removed. Without a record of the removal, nothing older of its address may be loaded.
-    pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: u64, tombstone: Option<u64>) {
-        match tombstone {
-            Some(tombstone) => _ = self.removed.insert(key_hash, RemovedDuringLoad { address, tombstone }),
-            None => _ = self.forgotten.insert(address),
-        }
+    /// Notes that a key was removed.
+    pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: u64, tombstone: u64) {
+        self.removed.insert(key_hash, RemovedDuringLoad { address, tombstone });
     }
 
     /// Notes that a slot of this address was dropped and that its key is unknown.

@@ -118,7 +118,7 @@ impl IndexPartition {
     }
 
     /// Marks every record loaded later for this key as older than its removal, whose record has the slot `tombstone`.
-    pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: Address, tombstone: Option<u64>) {
+    pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: Address, tombstone: u64) {
         if let Some(loading) = &mut self.loading {
             loading.note_removed(key_hash, address.into(), tombstone);
         }
@@ -163,7 +163,7 @@ impl IndexPartition {
             && !is_known
             && !loading.is_newer(key_hash, address.into())
         {
-            loading.note_removed(key_hash, address.into(), Some(bits));
+            loading.note_removed(key_hash, address.into(), bits);
         }
     }
 

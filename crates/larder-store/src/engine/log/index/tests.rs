@@ -144,7 +144,7 @@ fn loading_never_overrides_what_happened_since() {
     index.insert(KeyHash(1), slot(100), &[]);
     index.insert(KeyHash(2), slot(200), &[]);
     index.remove(KeyHash(2), &[Sector(200)]);
-    index.note_removed(KeyHash(2), Some(slot(201)));
+    index.note_removed(KeyHash(2), slot(201));
     let entry = |key_hash, position| LoadedRecord::new(key_hash, slot(position), false);
     let removal = |key_hash, position| LoadedRecord::new(key_hash, slot(position), true);
     let news = [
@@ -311,7 +311,7 @@ proptest! {
                 new.insert(key_hash, newest, &replaced);
             } else {
                 new.remove(key_hash, &replaced);
-                new.note_removed(key_hash, Some(newest));
+                new.note_removed(key_hash, newest);
             }
             model.insert(key, inserted.then_some(newest));
         }

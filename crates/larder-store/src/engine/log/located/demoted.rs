@@ -7,7 +7,6 @@
 
 use crate::sync::IgnorePoison;
 use crate::{
-    format::positions::TagPlace,
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -21,6 +20,13 @@ const WAITING_BYTES: u64 = 40;
 /// Positions written in one batch.
 const BATCH: usize = 1024;
 
+/// The way of an entry in its set, and the entry's position in sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WayPosition {
+    pub(crate) way: usize,
+    pub(crate) position: u64,
+}
+
 pub(crate) struct DemotedPlaces {
     waiting: Mutex<WaitingPlace>,
     room: usize,
@@ -31,10 +37,10 @@ pub(crate) struct DemotedPlaces {
 
 #[derive(Default)]
 struct WaitingPlace {
-    /// Positions by set and tag.
-    places: BTreeMap<(SetNumber, u16), u64>,
+    /// Positions by set and way.
+    places: BTreeMap<(SetNumber, usize), u64>,
     /// The end of the last batch, where the next one begins.
-    hand: (SetNumber, u16),
+    hand: (SetNumber, usize),
     /// Number of positions whose records could still move when a batch was last requested.
     unsettled_count: usize,
     is_loading: bool,
@@ -44,7 +50,7 @@ struct WaitingPlace {
 pub(crate) struct DemotedBatch<'a> {
     demoted: &'a DemotedPlaces,
     /// Ordered by set.
-    pub(crate) places: Vec<(SetNumber, TagPlace)>,
+    pub(crate) places: Vec<(SetNumber, WayPosition)>,
 }
 
 impl Drop for DemotedBatch<'_> {
@@ -61,28 +67,28 @@ impl DemotedPlaces {
     }
 
     /// Adds a position. Returns `false` if there is no room for it.
-    pub(super) fn put(&self, set: SetNumber, pair: TagPlace) -> bool {
+    pub(super) fn put(&self, set: SetNumber, place: WayPosition) -> bool {
         let mut waiting = self.lock();
         if waiting.places.len() >= self.room * 2 + waiting.unsettled_count && !waiting.is_loading {
             return false;
         }
-        waiting.places.insert((set, pair.tag), pair.position);
+        waiting.places.insert((set, place.way), place.position);
         true
     }
 
-    pub(super) fn get(&self, set: SetNumber, tag: u16) -> Option<u64> {
-        self.lock().places.get(&(set, tag)).copied()
+    pub(super) fn get(&self, set: SetNumber, way: usize) -> Option<u64> {
+        self.lock().places.get(&(set, way)).copied()
     }
 
-    /// Changes the waiting position of a tag to `to` if it is `from`. Returns whether it was.
-    pub(super) fn relocate(&self, set: SetNumber, tag: u16, from: u64, to: u64) -> bool {
+    /// Changes the waiting position of a way to `to` if it is `from`. Returns whether it was.
+    pub(super) fn relocate(&self, set: SetNumber, way: usize, from: u64, to: u64) -> bool {
         let mut waiting = self.lock();
-        let position = waiting.places.get_mut(&(set, tag)).filter(|position| **position == from);
+        let position = waiting.places.get_mut(&(set, way)).filter(|position| **position == from);
         position.map(|position| *position = to).is_some()
     }
 
-    pub(super) fn remove(&self, set: SetNumber, tag: u16) {
-        self.lock().places.remove(&(set, tag));
+    pub(super) fn remove(&self, set: SetNumber, way: usize) {
+        self.lock().places.remove(&(set, way));
     }
 
     pub(super) fn set_loading(&self, is_loading: bool) {
@@ -129,19 +135,19 @@ impl DemotedPlaces {
             self.is_writing.store(false, Ordering::Release);
             return None;
         }
-        waiting.hand = places.last().map_or((SetNumber(0), 0), |&((set, tag), _)| (set, tag.saturating_add(1)));
+        waiting.hand = places.last().map_or((SetNumber(0), 0), |&((set, way), _)| (set, way + 1));
         places.sort_unstable();
-        let places = places.into_iter().map(|((set, tag), position)| (set, TagPlace { tag, position })).collect();
+        let places = places.into_iter().map(|((set, way), position)| (set, WayPosition { way, position })).collect();
         Some(DemotedBatch { demoted: self, places })
     }
 
     /// Notes that these positions are in the file.
-    pub(super) fn written(&self, places: &[(SetNumber, TagPlace)]) {
+    pub(super) fn written(&self, places: &[(SetNumber, WayPosition)]) {
         let mut waiting = self.lock();
         self.version.fetch_add(1, Ordering::AcqRel);
-        for &(set, pair) in places {
-            if waiting.places.get(&(set, pair.tag)) == Some(&pair.position) {
-                waiting.places.remove(&(set, pair.tag));
+        for &(set, WayPosition { way, position }) in places {
+            if waiting.places.get(&(set, way)) == Some(&position) {
+                waiting.places.remove(&(set, way));
             }
         }
     }
@@ -155,18 +161,18 @@ impl DemotedPlaces {
 mod tests {
     use super::*;
 
-    fn pair(position: u64) -> TagPlace {
-        TagPlace { tag: 3, position }
+    fn place(position: u64) -> WayPosition {
+        WayPosition { way: 3, position }
     }
 
     #[test]
     fn a_place_given_anew_while_it_was_written_waits_on() {
         let demoted = DemotedPlaces::new(2);
-        assert!(demoted.put(SetNumber(1), pair(10)) && demoted.batch(|_| false).is_none(), "not enough waits");
-        assert!(demoted.put(SetNumber(2), pair(20)));
+        assert!(demoted.put(SetNumber(1), place(10)) && demoted.batch(|_| false).is_none(), "not enough waits");
+        assert!(demoted.put(SetNumber(2), place(20)));
         let batch = demoted.batch(|_| false).unwrap();
         assert!(demoted.batch(|_| false).is_none(), "one at a time");
-        assert!(demoted.put(SetNumber(2), pair(21)));
+        assert!(demoted.put(SetNumber(2), place(21)));
         demoted.written(&batch.places);
         assert_eq!(
             (demoted.get(SetNumber(1), 3), demoted.get(SetNumber(2), 3), demoted.version()),
@@ -178,7 +184,7 @@ mod tests {
     #[test]
     fn only_the_place_that_waits_is_followed_when_its_record_moves() {
         let demoted = DemotedPlaces::new(2);
-        assert!(demoted.put(SetNumber(1), pair(10)));
+        assert!(demoted.put(SetNumber(1), place(10)));
         demoted.relocate(SetNumber(1), 3, 11, 12);
         assert_eq!(demoted.get(SetNumber(1), 3), Some(10));
         demoted.relocate(SetNumber(1), 3, 10, 12);
@@ -189,26 +195,26 @@ mod tests {
     #[test]
     fn a_position_waits_until_its_record_cannot_move() {
         let demoted = DemotedPlaces::new(2);
-        assert!(demoted.put(SetNumber(1), pair(10)) && demoted.put(SetNumber(2), pair(20)));
+        assert!(demoted.put(SetNumber(1), place(10)) && demoted.put(SetNumber(2), place(20)));
         assert!(demoted.batch(|_| true).is_none() && demoted.is_due() && !demoted.is_batch_likely());
         let batch = demoted.batch(|position| position == Sector(10)).expect("one is settled");
-        assert_eq!(batch.places, [(SetNumber(2), pair(20))]);
+        assert_eq!(batch.places, [(SetNumber(2), place(20))]);
         drop(batch);
         assert_eq!(demoted.batch(|_| false).map(|batch| batch.places.len()), Some(2), "both are settled now");
         // Positions that cannot be written yet take no room from others.
-        assert!((3..=4).all(|set| demoted.put(SetNumber(set), pair(set))) && !demoted.put(SetNumber(5), pair(5)));
-        assert!(demoted.batch(|_| true).is_none() && demoted.put(SetNumber(5), pair(5)));
+        assert!((3..=4).all(|set| demoted.put(SetNumber(set), place(set))) && !demoted.put(SetNumber(5), place(5)));
+        assert!(demoted.batch(|_| true).is_none() && demoted.put(SetNumber(5), place(5)));
     }
 
     #[test]
     fn what_waits_is_bounded_but_at_start() {
         let demoted = DemotedPlaces::new(1);
         assert!(
-            demoted.put(SetNumber(1), pair(1))
-                && demoted.put(SetNumber(2), pair(2))
-                && !demoted.put(SetNumber(3), pair(3))
+            demoted.put(SetNumber(1), place(1))
+                && demoted.put(SetNumber(2), place(2))
+                && !demoted.put(SetNumber(3), place(3))
         );
         demoted.set_loading(true);
-        assert!(demoted.put(SetNumber(3), pair(3)));
+        assert!(demoted.put(SetNumber(3), place(3)));
     }
 }
