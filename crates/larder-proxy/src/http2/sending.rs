@@ -28,15 +28,15 @@ pub(crate) struct Http2Sending<B> {
     broken: Reason,
 }
 
-/// How much of a body may be sent.
+/// The part of a body that may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendAllowance {
     All,
-    /// At most so many bytes, and only if no other stream waits for room. Then the caller asks again.
+    /// At most this number of bytes, and only if no other stream waits for room. Then the caller asks again.
     Leftover(usize),
 }
 
-/// How far a body was sent.
+/// The state of a body after an attempt to send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendProgress {
     /// h2 has all of the body, or the stream has ended without it.
