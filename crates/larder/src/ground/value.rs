@@ -464,7 +464,7 @@ const SMALL_COUNT_MAX: u32 = 65_535;
 /// Concurrent fetches. More would not help any origin.
 const JOBS: RangeInclusive<u8> = 1..=64;
 
-/// The range of heads that the HTTP library supports.
+/// The range of the longest head that is accepted, in bytes.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=1 << 20;
 
 /// Longest window that the proxy permits.

@@ -19,7 +19,7 @@ use http::{
     response::Parts,
 };
 use http_body::Body as _;
-use larder_http::{date::format_http_date, fields::has_token};
+use larder_http::fields::has_token;
 use larder_wire::{BodyEncoder, OutgoingOctets, push_field, push_status_line};
 
 use super::{Http1Door, SocketLink, exchange::ResponseTerms};
@@ -72,7 +72,7 @@ impl SendingResponse {
             _ => {}
         }
         if !parts.headers.contains_key(DATE) {
-            push_date(&mut head);
+            push_field(&mut head, &DATE, &clock::date());
         }
         head.extend_from_slice(b"\r\n");
         Self {
@@ -197,20 +197,6 @@ fn push_framing(head: &mut Vec<u8>, parts: &Parts, body: &ResponseBody, terms: R
 
 fn push_length(head: &mut Vec<u8>, length: u64) {
     write!(head, "content-length: {length}\r\n").expect("a buffer in memory takes all");
-}
-
-/// Appends the present time, which is formatted once a second.
-fn push_date(head: &mut Vec<u8>) {
-    thread_local! {
-        static FORMATTED: RefCell<(i64, HeaderValue)> = const { RefCell::new((i64::MIN, HeaderValue::from_static(""))) };
-    }
-    let now = clock::now();
-    FORMATTED.with_borrow_mut(|(second, date)| {
-        if *second != now.as_secs() {
-            (*second, *date) = (now.as_secs(), format_http_date(now));
-        }
-        push_field(head, &DATE, date);
-    });
 }
 
 thread_local! {

@@ -17,7 +17,6 @@ use http::{
     request,
 };
 use http_body::Body as _;
-use larder_http::date::format_http_date;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -82,7 +81,7 @@ impl StreamTask {
     fn send_head(&mut self, response: Response<ResponseBody>) -> Result<Option<Http2Sending<ResponseBody>>, h2::Error> {
         let (mut head, body) = response.into_parts();
         strip_connection_fields(&mut head.headers);
-        head.headers.entry(DATE).or_insert_with(|| format_http_date(clock::now()));
+        head.headers.entry(DATE).or_insert_with(clock::date);
         if let Some(opener) = self.opener.take().filter(|opener| !opener.is_closed()) {
             // What it sends back is a stream whose other side has left.
             let _ = opener.send(self.reply.finish(Response::from_parts(head, ()), false)?);
