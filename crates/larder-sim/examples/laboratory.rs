@@ -52,7 +52,8 @@ The paper's value is *printed*, *derived* from printed ones, or *external* (by o
 - *predicted*: as before, and it holds over the whole range of each assumed constant.
 
 `models/beds.toml` has the range of each assumed constant of a bed, and `models/ranges.toml` that of each assumed value
-of a machine. `laboratory ranges` simulates every report that meets a conditional row with each
+of a machine. `cargo run --profile fast -p larder-sim --example laboratory -- ranges docs/laboratory.md
+crates/larder-sim/papers/ranges.tsv` simulates every report that meets a conditional row with each
 constant at the ends of its range. If a constant's own value is an end, its middle is simulated too. A report is done
 when each of its rows was missed once. The beds come first, the widest range first, then the machines; two other seeds
 are tried. The account and the reports have the results.
