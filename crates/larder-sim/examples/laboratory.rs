@@ -8,8 +8,8 @@
 //! assumed constants of the named reports on the page, or of all.
 
 use larder_sim::{
-    KnownRuns, MODELS, Model, PAPERS, Paper, PaperOptions, RANGES_TITLE, Report, RequestSource, SpeedTest,
-    jobs_default, vary_assumptions,
+    ComparisonBasis, KnownRuns, MODELS, Model, PAPERS, Paper, PaperOptions, RANGES_TITLE, Report, RequestSource,
+    SpeedTest, jobs_default, vary_assumptions,
 };
 use larder_store::Policy;
 use std::{error::Error, fmt::Write as _, fs, path::Path, time::Duration};
@@ -239,8 +239,13 @@ fn kept(
     let dry = PaperOptions { dry_run: true, known: &KnownRuns::default(), model: None, ..*options };
     let mut report = paper.simulate(&dry)?;
     for comparison in &mut report.comparisons {
-        let value = printed_value(&section, &comparison.what);
+        let cells = printed_cells(&section, &comparison.what);
+        let value = cells.as_ref().and_then(|cells| cells[SIMULATED_CELL].replace(',', "").parse().ok());
         comparison.simulated = value.ok_or_else(|| missing(&format!("line `{}`", comparison.what)))?;
+        // A dry run meets nothing, so it predicts nothing.
+        if cells.is_some_and(|cells| cells[BASIS_CELL] == ComparisonBasis::Predicted.name()) {
+            comparison.basis = ComparisonBasis::Predicted;
+        }
     }
     let fresh = body(Report { comparisons: report.comparisons.clone(), ..Report::default() });
     let section = with_ranges(section, paper);
@@ -267,15 +272,17 @@ fn with_ranges(mut section: String, paper: &Paper) -> String {
     section
 }
 
-/// Returns the simulated value in the line of `what`, the first table of `section`.
-fn printed_value(section: &str, what: &str) -> Option<f64> {
+/// Returns the cells of the line of `what`, in the first table of `section`.
+fn printed_cells<'a>(section: &'a str, what: &str) -> Option<Vec<&'a str>> {
     let rows = section.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
     let of_line = |cells: &Vec<&str>| cells.len() == COMPARISON_CELLS && cells[1] == what;
-    rows.into_iter().find(of_line)?[SIMULATED_CELL].replace(',', "").parse().ok()
+    rows.into_iter().find(of_line)
 }
 
-/// Cells of a comparison's line, with the empty ones outside of the first and last bar, and the simulated value's.
+/// Cells of a comparison's line, with the empty ones outside of the first and last bar; those of what the line is, and
+/// of the simulated value.
 const COMPARISON_CELLS: usize = 9;
+const BASIS_CELL: usize = 4;
 const SIMULATED_CELL: usize = 6;
 
 /// Measures the laboratory's own speed on this machine.
