@@ -7,6 +7,8 @@ Needs the Python package (pip install libcachesim).
                                                      key, size, in xz, or ids of 32 bits, big-endian, in xz (cache2k)
     bench/libcachesim_check.py --speed LARDER        requests per second, both on the same trace of 10 million Zipf
                                                      requests in oracleGeneral's format; LARDER is the program
+    bench/libcachesim_check.py --learned LARDER      hits of 3L-Cache (FAST 2025) and LRU on the workloads, sizes and
+                                                     requests of `larder sim evictions`
 """
 import json, lzma, os, random, struct, subprocess, sys, tempfile, time
 import libcachesim as lcs
@@ -14,6 +16,10 @@ import libcachesim as lcs
 EVICTIONS = [("lru", lcs.LRU), ("fifo", lcs.FIFO), ("sieve", lcs.Sieve), ("s3-fifo", lcs.S3FIFO), ("gdsf", lcs.GDSF)]
 SHARES = [0.01, 0.1, 0.3]
 SPEED_REQUESTS, SPEED_OBJECTS, SPEED_BYTES = 10_000_000, 1_000_000, 1_000_000_000
+# Those of `larder sim evictions`.
+WORKLOADS, REQUESTS, PERCENTAGES = ["zipf-0.8", "zipf", "zipf-1.0"], 1_500_000, [1, 5, 10]
+WORKLOAD_FLAGS = ["--requests", str(REQUESTS), "--memory-cache", "1MiB", "--working-set", "512MiB"]
+LONGEST = 1 << 20
 
 
 def requests_of(path):
@@ -77,7 +83,58 @@ def speed(larder):
     os.unlink(file.name)
 
 
+def own_trace(path):
+    """Keys and sizes of a trace in Larder's own format."""
+    data, at = open(path, "rb").read(), 8
+
+    def leb128():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        flags = data[at]
+        at += 1
+        leb128()
+        key = int.from_bytes(data[at : at + 8], "little")
+        at += 8
+        yield key, leb128()
+        at += 8 * ((flags & 1) + (flags >> 1))
+
+
+def learned(larder):
+    print("| requests | % of footprint | lru | 3l-cache |\n|---|--:|--:|--:|")
+    for workload in WORKLOADS:
+        with tempfile.TemporaryDirectory() as folder:
+            own, oracle = os.path.join(folder, "own"), os.path.join(folder, "requests.oracleGeneral")
+            flags = ["sim", "convert", "--workload", workload, *WORKLOAD_FLAGS, own]
+            subprocess.run([larder, *flags], check=True, capture_output=True)
+            sizes = {}
+            with open(oracle, "wb") as file:
+                for at, (key, size) in enumerate(own_trace(own)):
+                    size = sizes.setdefault(key, min(max(size, 1), LONGEST))
+                    file.write(struct.pack("<IQIq", at // 1000, key, size, -1))
+            for percentage in PERCENTAGES:
+                size = sum(sizes.values()) * percentage // 100
+                hits = []
+                for cache in [lcs.LRU(size), lcs.ThreeLCache(size, objective="object-miss-ratio")]:
+                    # The first half is a warm-up.
+                    for half in range(2):
+                        reader = lcs.TraceReader(oracle, lcs.TraceType.ORACLE_GENERAL_TRACE)
+                        misses, _ = cache.process_trace(reader, half * (REQUESTS // 2), REQUESTS // 2)
+                    hits.append(100 * (1 - misses))
+                print(f"| {workload} | {percentage} | {hits[0]:.2f} | {hits[1]:.2f} |", flush=True)
+
+
 if sys.argv[1] == "--speed":
     speed(sys.argv[2])
+elif sys.argv[1] == "--learned":
+    learned(sys.argv[2])
 else:
     check(sys.argv[1], sys.argv[2:])

@@ -1,10 +1,10 @@
 //! Compares plans with simulations: the ranking of all policies, for combinations of disk, memory and mean size.
 //!
-//! Owns: the combinations, the figures of a modeled device, and the comparison. `larder_store::plan` plans, and
-//! [`Experiment`] simulates. A plan gets what an operator can know: the device's figures, lengths of objects, and the
-//! hits of an LRU of the store's size. Invariant: no plan gets a value of a simulated policy. Policies are ranked by
-//! hits per second of the disk, as plans do. Cost: a simulation for each policy, machine, mean size and set of chosen
-//! constants.
+//! Owns: the combinations, the figures of a modeled device, the comparison, and the simulated gain of sorted reads.
+//! `larder_store::plan` plans, and [`Experiment`] simulates. A plan gets what an operator can know: the device's
+//! figures, lengths of objects, and the hits of an LRU of the store's size. Invariant: no plan gets a value of a
+//! simulated policy, but for the gain of sorted reads, a constant of all plans. Policies are ranked by hits per second
+//! of the disk, as plans do. Cost: a simulation for each policy, machine, mean size and set of chosen constants.
 
 mod figures;
 mod machines;
@@ -12,7 +12,7 @@ mod machines;
 use crate::{Experiment, Model, Outcome, Report, SweepError, Table, eviction, parallel};
 use figures::figures_of;
 use larder_store::{
-    Policy, Tuning,
+    Policy, Tuning, TuningValue,
     plan::{Plan, PlanWishes, PlannedRow, Sizes},
 };
 use larder_workload::{Workload, WorkloadRequest};
@@ -30,6 +30,10 @@ const CLEAR_DIFFERENCE: f64 = 1.25;
 const STORE_SHARE: f64 = 0.5;
 /// Share of the memory that a plan gives to an index.
 const INDEX_SHARE: f64 = 0.75;
+/// A machine whose disk sorts no reads, and the policies and mean size for which the gain of sorted reads is shown.
+const SORTED_MACHINE: &str = "hdd-7200";
+const SORTED_POLICIES: [&str; 2] = ["log", "stream-pack"];
+const SORTED_MEAN_BYTES: u64 = 4 << 10;
 
 /// Settings of the comparison.
 #[derive(Clone, Debug)]
@@ -72,7 +76,7 @@ struct Combination {
 }
 
 /// A simulation that some plans need.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 struct SimulatedRow {
     machine: &'static str,
     mean_bytes: u64,
@@ -80,16 +84,21 @@ struct SimulatedRow {
     tuning: Tuning,
 }
 
+/// Hits per second of the disk in each simulation.
+struct SimulatedRates {
+    rows: Vec<(SimulatedRow, f64)>,
+}
+
 /// The comparison of one combination.
-pub(crate) struct RankingResult {
+struct RankingResult {
     /// The combination, in words.
     what: String,
     recommended: &'static str,
     best: &'static str,
     /// Simulated hits per second of the recommended policy, as a share of the best one's.
-    pub(crate) share_of_best: f64,
+    share_of_best: f64,
     /// Share of the pairs of policies that the plan orders as the simulation does, of those that differ clearly.
-    pub(crate) ordered_share: f64,
+    ordered_share: f64,
 }
 
 impl PlanTest {
@@ -98,10 +107,15 @@ impl PlanTest {
     /// # Errors
     /// If a store refuses its options.
     pub fn run(&self, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report, SweepError> {
-        let (results, rows) = self.compare(progress)?;
+        let combinations = self.combinations();
+        let sorted = SORTED_POLICIES.into_iter().flat_map(|policy| [false, true].map(|on| sorted_row(policy, on)));
+        let needed = combinations.iter().flat_map(Combination::simulated_rows).chain(sorted);
+        let simulated = self.simulate(needed, progress)?;
+        let results = self.compare(&combinations, &simulated);
         let mut report = Report::new("Plans and simulations: ranking of all policies by hits per second of the disk");
         report.tables.push(ranking_table(&results));
-        report.tables.push(rows);
+        report.tables.push(self.rates(&combinations, &simulated));
+        report.tables.push(sorted_reads(&simulated));
         let (machines, reasons) = machines::plans();
         report.tables.push(machines);
         report.tables.push(machines::markatos_table_2());
@@ -114,46 +128,47 @@ impl PlanTest {
         Ok(report)
     }
 
-    pub(crate) fn compare(
+    /// Simulates each of the rows once. Calls `progress` as [`PlanTest::run`] does.
+    fn simulate(
         &self,
+        rows: impl Iterator<Item = SimulatedRow>,
         progress: &(dyn Fn(u64, u64) + Sync),
-    ) -> Result<(Vec<RankingResult>, Table), SweepError> {
-        let combinations = self.combinations();
+    ) -> Result<SimulatedRates, SweepError> {
         let mut needed: Vec<SimulatedRow> = Vec::new();
-        for row in combinations.iter().flat_map(Combination::simulated_rows) {
+        for row in rows {
             if !needed.contains(&row) {
                 needed.push(row);
             }
         }
         let total = needed.len() as u64;
         let outcomes = parallel::map(&needed, self.jobs, |row| {
-            let outcome = self.simulate(row);
+            let outcome = self.simulate_row(row);
             progress(1, total);
             outcome.map_err(|error| SweepError::Store(row.policy.to_owned(), error))
         });
-        let outcomes: Vec<Outcome> = outcomes.into_iter().collect::<Result<_, _>>()?;
-        let mut table = Table::new(
-            "Hits per second of the disk",
-            &["machine, mean size, policy", "planned", "simulated", "planned / simulated"],
-        );
-        let mut results = Vec::new();
-        for combination in &combinations {
-            let simulated = combination.simulated_rows().map(|row| {
-                let at = needed.iter().position(|known| *known == row).expect("it was simulated");
-                outcomes[at].per_s_disk() * outcomes[at].hit_ratio()
-            });
-            let simulated: Vec<f64> = simulated.collect();
-            if combination.index_bits == self.index_bits.iter().copied().fold(0.0, f64::max) {
-                for (row, simulated) in combination.plan.rows.iter().zip(&simulated) {
-                    let Combination { machine, mean_bytes, .. } = combination;
-                    let planned = combination.planned_hits_per_s(row);
-                    let name = format!("{machine}, {} KiB, {}", mean_bytes >> 10, row.policy);
-                    table.push(name, vec![planned, *simulated, planned / simulated]);
-                }
+        let rates = outcomes.into_iter().map(|outcome| outcome.map(|one| one.per_s_disk() * one.hit_ratio()));
+        let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
+        Ok(SimulatedRates { rows: needed.into_iter().zip(rates).collect() })
+    }
+
+    fn compare(&self, combinations: &[Combination], simulated: &SimulatedRates) -> Vec<RankingResult> {
+        combinations.iter().map(|combination| combination.compare(&simulated.rates_of(combination))).collect()
+    }
+
+    /// Returns the table of the planned and simulated rates of all policies, where every index fits.
+    fn rates(&self, combinations: &[Combination], simulated: &SimulatedRates) -> Table {
+        let columns = ["machine, mean size, policy", "planned", "simulated", "planned / simulated"];
+        let mut table = Table::new("Hits per second of the disk", &columns);
+        let most_bits = self.index_bits.iter().copied().fold(0.0, f64::max);
+        for combination in combinations.iter().filter(|combination| combination.index_bits == most_bits) {
+            for (row, simulated) in combination.plan.rows.iter().zip(simulated.rates_of(combination)) {
+                let Combination { machine, mean_bytes, .. } = combination;
+                let planned = combination.planned_hits_per_s(row);
+                let name = format!("{machine}, {} KiB, {}", mean_bytes >> 10, row.policy);
+                table.push(name, vec![planned, simulated, planned / simulated]);
             }
-            results.push(combination.compare(&simulated));
         }
-        Ok((results, table))
+        table
     }
 
     fn combinations(&self) -> Vec<Combination> {
@@ -212,7 +227,7 @@ impl PlanTest {
         KnownRequests { hit_ratio: hits as f64 / fill_count as f64, sizes: Sizes::sample(lengths) }
     }
 
-    fn simulate(&self, row: &SimulatedRow) -> Result<Outcome, larder_store::Error> {
+    fn simulate_row(&self, row: &SimulatedRow) -> Result<Outcome, larder_store::Error> {
         let policy = Policy::named(row.policy).expect("plans name policies");
         let size_bytes = store_bytes(row.machine);
         let mut experiment = Experiment::new(policy, open(row.machine), size_bytes, 0);
@@ -223,6 +238,17 @@ impl PlanTest {
         experiment.warm_up = fill_count;
         experiment.requests = fill_count;
         experiment.sampled(size_bytes / self.simulated_bytes).run(self.requests(row.mean_bytes))
+    }
+}
+
+impl SimulatedRates {
+    fn rate(&self, wanted: &SimulatedRow) -> f64 {
+        self.rows.iter().find(|(row, _)| row == wanted).expect("it was simulated").1
+    }
+
+    /// Returns the rates of the policies in the plan's order.
+    fn rates_of(&self, combination: &Combination) -> Vec<f64> {
+        combination.simulated_rows().map(|row| self.rate(&row)).collect()
     }
 }
 
@@ -299,6 +325,24 @@ fn ranking_table(results: &[RankingResult]) -> Table {
     table
 }
 
+fn sorted_row(policy: &'static str, is_sorted: bool) -> SimulatedRow {
+    let mut tuning = Tuning::default();
+    tuning.set("sorted_reads", TuningValue::Switch(is_sorted)).expect("it is a constant");
+    SimulatedRow { machine: SORTED_MACHINE, mean_bytes: SORTED_MEAN_BYTES, policy, tuning }
+}
+
+/// Returns the table of the gain of sorted reads.
+fn sorted_reads(simulated: &SimulatedRates) -> Table {
+    let title = "Sorted reads: hits per second of the disk, of which the store takes half";
+    let mut table = Table::new(title, &["machine, mean size, policy", "without", "with", "with / without"]);
+    for policy in SORTED_POLICIES {
+        let [without, with] = [false, true].map(|is_sorted| simulated.rate(&sorted_row(policy, is_sorted)));
+        let name = format!("{SORTED_MACHINE}, {} KiB, {policy}", SORTED_MEAN_BYTES >> 10);
+        table.push(name, vec![without, with, with / without]);
+    }
+    table
+}
+
 fn open(machine: &str) -> Model {
     Model::open(machine).expect("the machines that come along are right")
 }
@@ -321,8 +365,12 @@ mod tests {
             simulated_bytes: 32 << 20,
             ..PlanTest::default()
         };
-        let (results, _) = test.compare(&|_, _| {}).unwrap();
-        for RankingResult { what, recommended, best, share_of_best, ordered_share } in results {
+        let combinations = test.combinations();
+        let rows = combinations.iter().flat_map(Combination::simulated_rows);
+        let simulated = test.simulate(rows, &|_, _| {}).unwrap();
+        for RankingResult { what, recommended, best, share_of_best, ordered_share } in
+            test.compare(&combinations, &simulated)
+        {
             let shown = format!("{what}: {recommended} has {share_of_best:.2} of the rate of {best}");
             assert!(share_of_best * CLEAR_DIFFERENCE >= 1.0, "{shown}");
             assert!(ordered_share > 0.75, "{what}: {ordered_share:.2} of the pairs are in order");

@@ -224,8 +224,8 @@ const LARGE: TestBed = TestBed {
     unprinted: &[],
     remark: "hashcache-log-lru with 6 of 8 positions in memory. Each disk has 50 GB of data, which lie all over it, as in \
         the paper; the working set is 80% of them. Files are cached in the 40% of the memory that HashCache-Log leaves. \
-        With the 50 GB in one place, seeks are shorter, and both policies are 1.4 to 1.5 times too fast; this was known \
-        when the data were spread, so the lines are fitted.",
+        With the 50 GB in one place, seeks are shorter, and both policies are too fast. This was known when the data \
+        were spread, so the lines are fitted.",
 };
 
 pub(crate) fn low_end(options: &PaperOptions<'_>) -> Result<Report, Error> {
