@@ -49,14 +49,30 @@ pub(crate) struct ListenerAccess {
     pub(crate) session: Option<Arc<SessionState>>,
 }
 
-/// A connection that is open, and whose requests this answers until it ends.
+/// Serves an accepted connection until it ends.
 ///
 /// Opening a connection takes more memory than serving it. So each is a future of its own on the heap, and an idle
 /// connection keeps one of them.
-pub(crate) type ServedConnection = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) fn serve(
+    worker: Arc<Worker>,
+    socket: TcpStream,
+    peer: PeerAddress,
+    door: Arc<ListenerAccess>,
+) -> impl Future<Output = ()> + Send {
+    let opening = Box::pin(open(worker, socket, peer, door));
+    async move {
+        let opened = opening.await;
+        if let Some(served) = opened {
+            served.await;
+        }
+    }
+}
+
+/// The answers to the requests of an open connection, until it ends.
+type ServedConnection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Opens an accepted connection. Returns `None` if it has ended, or was handed over.
-pub(crate) async fn open(
+async fn open(
     worker: Arc<Worker>,
     socket: TcpStream,
     peer: PeerAddress,

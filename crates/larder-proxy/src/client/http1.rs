@@ -55,8 +55,8 @@ pub(crate) trait Http1Door {
     /// Notes that octets have moved while a request is answered.
     fn note_progress(&self) {}
 
-    /// Notes that the client has ended its side while a request is answered. Nothing but sending tells whether it still
-    /// reads.
+    /// Notes that the client has ended its side while a request is answered, or that octets have moved since. Only
+    /// sending tells whether it still reads.
     fn note_half_close(&self) {}
 
     /// Notes that the present exchange has ended.
@@ -316,7 +316,11 @@ impl<D: Http1Door> SocketLink<D> {
         if sent == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        self.door.note_progress();
+        if self.has_ended {
+            self.door.note_half_close();
+        } else {
+            self.door.note_progress();
+        }
         Poll::Ready(Ok(out.advance(sent)))
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Http1Task {
     /// Whether the connection was accepted after the handover began. In that case, its first response is its last.
     is_fresh: bool,
     is_started: bool,
-    /// Counts the connection if another process cannot continue it: it never could, or its present request arrived late.
+    /// Counts the connection if another process cannot continue it, at all or after a request that arrived late.
     unmovable: Option<CountGuard>,
 }
 
@@ -178,6 +178,6 @@ impl Http1Door for Arc<Client> {
     }
 }
 
-/// Time for which a client is answered that has ended its side. Most such clients have left: they must not keep fetches
-/// going for long.
+/// Longest pause in the response to a client that has ended its side. Most such clients have left: they must not keep
+/// fetches going for long.
 const HALF_CLOSE_PATIENCE: Duration = Duration::from_secs(5);

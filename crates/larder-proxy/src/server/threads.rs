@@ -346,12 +346,9 @@ fn serve(
     // Responses should be sent at once. A socket that refuses the option still works.
     let _ = socket.set_nodelay(true);
     worker.metrics.connections.add(1);
-    let opening = Box::pin(connection::open(Arc::clone(worker), socket, peer, door));
+    let serving = connection::serve(Arc::clone(worker), socket, peer, door);
     tokio::spawn(async move {
-        let opened = opening.await;
-        if let Some(served) = opened {
-            served.await;
-        }
+        serving.await;
         drop(presence);
     });
 }
