@@ -247,7 +247,9 @@ impl<D: Http1Door> DoorConnection<D> {
         self.examined = 0;
         match parsed? {
             Some((head, len)) => {
-                self.link.received = Bytes::copy_from_slice(&octets[len..]);
+                if len < octets.len() {
+                    self.link.received = Bytes::copy_from_slice(&octets[len..]);
+                }
                 self.is_first = false;
                 Ok(Some(head))
             }
