@@ -43,18 +43,23 @@ def ask(socks):
     return done
 
 
+def tell(what, before, count):
+    """Prints what each of the connections takes at once and a second later."""
+    for when in ("at once", "after a second"):
+        if when != "at once":
+            time.sleep(1)
+        now = memory_kib()
+        print(f"KiB {what} connection, {when}: {(now - before) / count:.2f} ({before} -> {now} KiB)")
+
+
 first = connect()
 ask([first])
 before = memory_kib()
 socks = [connect() for _ in range(idle)]
-time.sleep(1)
-fresh = memory_kib()
-print(f"KiB an unused connection: {(fresh - before) / idle:.1f}")
+tell("an unused", before, idle)
 answered = sum(ask(socks[at : at + 500]) for at in range(0, idle, 500))
-# After a second they are parked; what they had goes back to the system two seconds later.
-time.sleep(5)
-used = memory_kib()
-print(f"KiB a used idle connection: {(used - before) / idle:.1f} (memory {before} -> {used} KiB, {answered} of {idle} answered)")
+tell("a used idle", before, idle)
+print(f"answered before: {answered} of {idle}")
 more = [connect() for _ in range(active)]
 start = time.monotonic()
 print(f"answered: {ask(more)} of {active} active in {time.monotonic() - start:.2f} s, beside {idle} idle")

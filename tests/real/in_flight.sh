@@ -10,16 +10,20 @@
 need python3:python3
 waiting=${1:-5000} unread=${2:-100}
 # What an exchange that waits for its origin may take, both its connections together, in KiB; docs/explanation/semantics.md promises it.
-kib_max=64
+kib_max=12
 ulimit -n "$(ulimit -Hn)"
 
 port=$(free_port)
 printf '[limits]\norigin_connections = %d\n' "$waiting" > "$stage/larder.toml"
 launch reverse --config "$stage/larder.toml" --disk none --memory-cache 16MB --origin "http://127.0.0.1:$port"
 python3 "$here/in_flight.py" "$port" "$larder_port" "$larder_pid" "$waiting" "$unread" | tee "$stage/figures"
-told() { sed -n "s/^KiB \(for \)\?$1: \(-\?[0-9]*\).*/\2/p" "$stage/figures"; }
-kib=$(told 'an exchange that waits, second time')
-verdict "$waiting exchanges that wait take at most $kib_max KiB each" [ "${kib:-999999}" -le "$kib_max" ]
+told() { sed -n "s/^KiB \(for \)\?$1: \(-\?[0-9.]*\).*/\2/p" "$stage/figures"; }
+for round in first second; do
+  for what in 'an exchange that has just begun to wait' 'an exchange that has waited for a second'; do
+    kib=$(told "$what, $round time")
+    verdict "$what takes at most $kib_max KiB, $round time" at_most "${kib:-999999}" "$kib_max"
+  done
+done
 kib=$(told '[0-9]* long responses that nobody reads')
 verdict "$unread responses that nobody reads take at most 64 MiB" [ "${kib:-999999}" -le 65536 ]
 kib=$(told 'more than at first, 10 s after all that')

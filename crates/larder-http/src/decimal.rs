@@ -21,7 +21,7 @@ pub(crate) fn parse_seconds(digits: &[u8]) -> Option<u32> {
 }
 
 /// Appends `value` in decimal.
-pub(crate) fn push_u64(out: &mut Vec<u8>, mut value: u64) {
+pub fn push_u64(out: &mut Vec<u8>, mut value: u64) {
     let mut digits = [0u8; DIGITS_MAX];
     let mut start = DIGITS_MAX;
     loop {

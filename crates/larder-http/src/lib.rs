@@ -47,6 +47,7 @@ pub mod chain;
 pub mod coding;
 pub mod conditional;
 pub mod date;
+pub mod decimal;
 pub mod entity_tag;
 pub mod fields;
 pub mod framing;
@@ -83,7 +84,6 @@ pub mod validate;
 pub mod vary;
 
 mod codec;
-mod decimal;
 mod list;
 #[cfg(doctest)]
 mod readme;

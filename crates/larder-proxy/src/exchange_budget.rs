@@ -43,8 +43,10 @@ pub(crate) enum PlaceUse {
     Http2,
     /// A request that waits for its response.
     Exchange,
-    /// A response whose body is sent in pieces. Replaces the exchange.
+    /// A response over HTTP/1.1 whose body is sent in pieces. Replaces the exchange.
     Streaming,
+    /// The same on a stream of HTTP/2.
+    StreamingHttp2,
     /// A fetch of a body that did not arrive with its head.
     Fetch,
 }
@@ -162,7 +164,7 @@ impl ExchangeBudget {
     fn is_within_limit(&self, used_for: PlaceUse) -> bool {
         let max = self.places_bytes_max();
         let excess = match used_for {
-            PlaceUse::Streaming | PlaceUse::Fetch => 0,
+            PlaceUse::Streaming | PlaceUse::StreamingHttp2 | PlaceUse::Fetch => 0,
             // The excess may have other causes, so half is always left.
             PlaceUse::Connection | PlaceUse::Http2 | PlaceUse::Exchange => self.excess_bytes.load(Relaxed).min(max / 2),
         };
@@ -185,8 +187,9 @@ impl ExchangePlace {
 
     /// Uses the place of an exchange for the response. Its request is no longer needed. Returns `false` if there is no
     /// memory for it.
-    pub(crate) fn begin_streaming(&mut self) -> bool {
-        let streaming = self.budget.take_anyway(PlaceUse::Streaming);
+    pub(crate) fn begin_streaming(&mut self, is_http2: bool) -> bool {
+        let used_for = if is_http2 { PlaceUse::StreamingHttp2 } else { PlaceUse::Streaming };
+        let streaming = self.budget.take_anyway(used_for);
         *self = streaming;
         self.is_within_limit()
     }
@@ -222,7 +225,7 @@ impl Drop for ExchangePlace {
 }
 
 impl PlaceUse {
-    const COUNT: usize = 5;
+    const COUNT: usize = 6;
 
     /// Returns the part of all places that a use may take. Idle clients leave room for requests, and waiting requests
     /// leave room for responses, so that they can end.
@@ -230,7 +233,7 @@ impl PlaceUse {
         match self {
             Self::Connection | Self::Http2 => 12,
             Self::Exchange => 10,
-            Self::Streaming | Self::Fetch => 15,
+            Self::Streaming | Self::StreamingHttp2 | Self::Fetch => 15,
         }
     }
 
@@ -240,10 +243,12 @@ impl PlaceUse {
             // The socket, its state and its task. If there are many, those that do nothing keep nothing else.
             Self::Connection => 2_200,
             Self::Http2 => 20 << 10,
-            // The state of both connections, and a little of a body that arrived with its head.
-            Self::Exchange => (12 << 10) + SCARCE_HEAD_READ_BYTES as u64,
+            // The exchange, the connection to the origin, and a little of a body that arrived with its head.
+            Self::Exchange => (10 << 10) + SCARCE_HEAD_READ_BYTES as u64,
             // What the client has not taken, and the least share of a body.
             Self::Streaming => 26 << 10,
+            // The state of the stream, and the least share of a body. Nothing is taken before the window has room.
+            Self::StreamingHttp2 => 10 << 10,
             // The window has the least share of a body, and one piece more.
             Self::Fetch => 32 << 10,
         }
@@ -289,7 +294,7 @@ mod tests {
         let connections: Vec<_> = std::iter::from_fn(|| budget.take(PlaceUse::Connection)).take(1000).collect();
         assert!(budget.held_bytes() > 700 << 10 && budget.held_bytes() <= 768 << 10, "{}", budget.held_bytes());
         let mut place = budget.begin_exchange(0).unwrap();
-        assert!(place.begin_streaming() && budget.take(PlaceUse::Fetch).is_some());
+        assert!(place.begin_streaming(false) && budget.take(PlaceUse::Fetch).is_some());
         drop((connections, place));
         assert_eq!(budget.held_bytes(), 0);
     }
@@ -314,7 +319,7 @@ mod tests {
         assert!(half.len() < all && !half.is_empty(), "{} of {all}", half.len());
         budget.set_excess_bytes(u64::MAX);
         assert!(half.pop().is_some() && budget.begin_exchange(0).is_some());
-        assert!(half[0].begin_streaming() && budget.take(PlaceUse::Fetch).is_some(), "what has begun goes on");
+        assert!(half[0].begin_streaming(false) && budget.take(PlaceUse::Fetch).is_some(), "what has begun goes on");
     }
 
     #[test]

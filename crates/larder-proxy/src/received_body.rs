@@ -145,8 +145,8 @@ impl Body for IncomingBody {
 }
 
 impl ReceivedBody {
-    /// Takes the body of a request.
-    pub(crate) fn of_request(request: Request<IncomingBody>) -> Self {
+    /// Takes the body of a request, and drops the rest of it.
+    pub(crate) fn of_request(request: Box<Request<IncomingBody>>) -> Self {
         let (head, body) = request.into_parts();
         Self::new(body, (head.version, &head.headers), true)
     }

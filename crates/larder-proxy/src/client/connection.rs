@@ -50,7 +50,34 @@ pub(crate) struct ListenerAccess {
 }
 
 /// Serves an accepted connection until it ends.
-pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAddress, door: &ListenerAccess) {
+///
+/// Opening a connection takes more memory than serving it. So each is a future of its own on the heap, and an idle
+/// connection keeps one of them.
+pub(crate) fn serve(
+    worker: Arc<Worker>,
+    socket: TcpStream,
+    peer: PeerAddress,
+    door: Arc<ListenerAccess>,
+) -> impl Future<Output = ()> + Send {
+    let opening = Box::pin(open(worker, socket, peer, door));
+    async move {
+        let opened = opening.await;
+        if let Some(served) = opened {
+            served.await;
+        }
+    }
+}
+
+/// The answers to the requests of an open connection, until it ends.
+type ServedConnection = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Opens an accepted connection. Returns `None` if it has ended, or was handed over.
+async fn open(
+    worker: Arc<Worker>,
+    socket: TcpStream,
+    peer: PeerAddress,
+    door: Arc<ListenerAccess>,
+) -> Option<ServedConnection> {
     let listener = &door.listener;
     let config = &worker.shared.config;
     let is_fresh = worker.watches.says_goodbye();
@@ -67,9 +94,9 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
                 PeerAddress::Accepted(_) => None,
                 PeerAddress::Known(client) => Some(client),
             };
-            hand_over(worker, listener.address, client, socket);
+            hand_over(&worker, listener.address, client, socket);
         }
-        return;
+        return None;
     }
     let near = NearEnds::of(&socket, peer.address());
     let is_stranger = match &door.session {
@@ -77,14 +104,15 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
         None => false,
     };
     // After the first byte, the connection cannot be handed over until it proves to be HTTP/1 without TLS.
-    let opening_count = count_unmovable(worker);
-    let opening = opening::open(worker, listener, socket, peer);
+    let opening_count = count_unmovable(&worker);
+    let opening = opening::open(&worker, listener, socket, peer);
     let opened = match OrderWatch::new(opening, &watched, &[WatchOrder::Drain, WatchOrder::Expire]).await {
         Some(Ok(Some(opened))) => opened,
         Some(Err(error)) => {
-            return tracing::debug!(%error, peer = %peer.address(), "client connection ended during its handshake");
+            tracing::debug!(%error, peer = %peer.address(), "client connection ended during its handshake");
+            return None;
         }
-        Some(Ok(None)) | None => return,
+        Some(Ok(None)) | None => return None,
     };
     drop(opening_count);
     let about = ConnectionContext {
@@ -98,7 +126,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
         is_node: listener.for_nodes,
         is_fresh,
     };
-    serve_opened(worker, opened, about).await;
+    start(&worker, opened, about)
 }
 
 /// Waits for the client's first byte. Returns false if the connection must be handed over or closed before that.
@@ -127,7 +155,7 @@ pub(super) fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<So
 }
 
 /// Serves a connection inside a tunnel until it ends.
-pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunneledConnection) {
+pub(crate) async fn serve_inside(worker: Arc<Worker>, inside: TunneledConnection) {
     let TunneledConnection { stream, peer, listener, origin, session, kept } = inside;
     let protocol = ClientProtocol::agreed(stream.get_ref().1.alpn_protocol());
     let socket = ClientSocket::Intercepted(stream);
@@ -143,7 +171,9 @@ pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunneledConnectio
         is_node: false,
         is_fresh: false,
     };
-    serve_opened(worker, opened, about).await;
+    if let Some(served) = start(&worker, opened, about) {
+        served.await;
+    }
     drop(kept);
 }
 
@@ -162,21 +192,23 @@ struct ConnectionContext {
     is_fresh: bool,
 }
 
-async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContext) {
+/// Starts to serve a connection whose protocol is known. Returns `None` if it is refused.
+fn start(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContext) -> Option<ServedConnection> {
     let OpenedConnection { peer, socket, first, protocol, is_proxied: _ } = opened;
     let ConnectionContext { inside, session, near, is_stranger, .. } = about;
     let ConnectionContext { watched, listener, takes_origin_form, is_node, is_fresh, .. } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
     let is_movable = protocol == ClientProtocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
-    let _unmovable = (!is_movable).then(|| count_unmovable(worker));
+    let unmovable = (!is_movable).then(|| count_unmovable(worker));
     let streams = match protocol {
         ClientProtocol::Http1 => None,
         ClientProtocol::Http2 => match worker.shared.cache.places.take(PlaceUse::Http2) {
             Some(place) => Some(Box::new(StreamMemory::new(place))),
             None => {
                 worker.metrics.connections_refused.add(1);
-                return shed(socket, HTTP2_REFUSAL);
+                shed(socket, HTTP2_REFUSAL);
+                return None;
             }
         },
     };
@@ -207,19 +239,20 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
         flushed: FlushCounter::default(),
     });
     if protocol == ClientProtocol::Http1 {
-        return Http1Task::new(client, socket, first, is_fresh).await;
+        return Some(Box::pin(Http1Task::new(client, (socket, first), unmovable, is_fresh)));
     }
     let stream = ClientStream::new(socket, first, Arc::clone(&client));
-    let connection = Box::new(Http2Connection::new(Arc::clone(&client), stream));
-    ConnectionTask { connection, client, started: false, draining: false }.await;
+    let connection = Http2Connection::new(Arc::clone(&client), stream);
+    Some(Box::pin(ConnectionTask { connection, client, started: false, draining: false, _unmovable: unmovable }))
 }
 
 /// The task of a connection of HTTP/2.
 struct ConnectionTask {
-    connection: Box<Http2Connection>,
+    connection: Http2Connection,
     client: Arc<Client>,
     started: bool,
     draining: bool,
+    _unmovable: Option<CountGuard>,
 }
 
 impl Future for ConnectionTask {

@@ -55,6 +55,10 @@ pub(crate) trait Http1Door {
     /// Notes that octets have moved while a request is answered.
     fn note_progress(&self) {}
 
+    /// Notes that the client has ended its side while a request is answered, or that octets have moved since. Only
+    /// sending tells whether it still reads.
+    fn note_half_close(&self) {}
+
     /// Notes that the present exchange has ended.
     fn note_end(&self) {}
 
@@ -86,7 +90,8 @@ pub(crate) struct DoorConnection<D: Http1Door> {
     examined: usize,
     /// Whether no request has arrived yet.
     is_first: bool,
-    exchange: Option<Exchange>,
+    /// The exchange that waits for something. Those that end at once need no allocation.
+    exchange: Option<Box<Exchange>>,
     is_closing: bool,
     /// Counts the connection while it waits for a request.
     idle: Option<CountGuard>,
@@ -101,13 +106,15 @@ struct SocketLink<D: Http1Door> {
     received: Bytes,
     /// Whether the present response is the last.
     is_last: bool,
+    /// Whether the client has ended its side.
+    has_ended: bool,
 }
 
 impl<D: Http1Door> DoorConnection<D> {
     /// Creates a connection. `first` are bytes that were already read.
     pub(crate) fn new(door: D, socket: D::Socket, first: Bytes) -> Self {
         Self {
-            link: SocketLink { door, socket: Some(socket), received: first, is_last: false },
+            link: SocketLink { door, socket: Some(socket), received: first, is_last: false, has_ended: false },
             partial: Vec::new(),
             examined: 0,
             is_first: true,
@@ -143,17 +150,14 @@ impl<D: Http1Door> DoorConnection<D> {
     /// # Errors
     /// The connection is broken, or a response cannot be completed.
     pub(crate) fn poll_requests(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<D::Socket>>> {
-        loop {
-            if let Some(exchange) = &mut self.exchange {
-                let outcome = ready!(exchange.poll(&mut self.link, context))?;
-                self.exchange = None;
-                self.link.door.note_end();
-                match outcome {
-                    ExchangeOutcome::Next => {}
-                    ExchangeOutcome::Close => self.is_closing = true,
-                    ExchangeOutcome::Switched => return Poll::Ready(Ok(None)),
-                }
+        if let Some(exchange) = &mut self.exchange {
+            let outcome = ready!(exchange.poll(&mut self.link, context))?;
+            self.exchange = None;
+            if self.has_switched(outcome) {
+                return Poll::Ready(Ok(None));
             }
+        }
+        loop {
             if self.is_closing || self.link.is_last {
                 self.is_closing = true;
                 return self.link.poll_close(context).map_ok(|()| None);
@@ -163,11 +167,22 @@ impl<D: Http1Door> DoorConnection<D> {
             if is_at_start && self.link.door.is_for_successor() {
                 return Poll::Ready(Ok(self.link.socket.take()));
             }
-            match ready!(self.poll_head(context))? {
-                Some(exchange) => self.exchange = Some(exchange),
-                None => return Poll::Ready(Ok(None)),
+            let Some(mut exchange) = ready!(self.poll_head(context))? else { return Poll::Ready(Ok(None)) };
+            let Poll::Ready(outcome) = exchange.poll(&mut self.link, context)? else {
+                self.exchange = Some(Box::new(exchange));
+                return Poll::Pending;
+            };
+            if self.has_switched(outcome) {
+                return Poll::Ready(Ok(None));
             }
         }
+    }
+
+    /// Notes the end of an exchange. Returns whether another owner has the socket.
+    fn has_switched(&mut self, outcome: ExchangeOutcome) -> bool {
+        self.link.door.note_end();
+        self.is_closing |= outcome == ExchangeOutcome::Close;
+        outcome == ExchangeOutcome::Switched
     }
 
     /// Waits for the head of a request, and begins its exchange. Returns `None` if the client has left, or has begun
@@ -232,7 +247,9 @@ impl<D: Http1Door> DoorConnection<D> {
         self.examined = 0;
         match parsed? {
             Some((head, len)) => {
-                self.link.received = Bytes::copy_from_slice(&octets[len..]);
+                if len < octets.len() {
+                    self.link.received = Bytes::copy_from_slice(&octets[len..]);
+                }
                 self.is_first = false;
                 Ok(Some(head))
             }
@@ -262,14 +279,19 @@ impl<D: Http1Door> SocketLink<D> {
         Poll::Ready(Ok(octets))
     }
 
-    /// Waits until the client leaves. If it sends another request meanwhile, its first octets are kept, and the client
-    /// is not watched any more.
-    fn poll_leaving(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
-        if !self.received.is_empty() || self.door.is_for_successor() {
+    /// Waits until the connection breaks. If the client sends another request meanwhile, its first octets are kept, and
+    /// the client is not watched any more. A client that ends its side still gets the present response.
+    fn poll_break(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        if self.has_ended || !self.received.is_empty() || self.door.is_for_successor() {
             return Poll::Pending;
         }
         match ready!(self.poll_octets(context, HEAD_READ_BYTES as u64)) {
-            Ok(octets) if octets.is_empty() => Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
+            Ok(octets) if octets.is_empty() => {
+                self.has_ended = true;
+                self.is_last = true;
+                self.door.note_half_close();
+                Poll::Pending
+            }
             Ok(octets) => {
                 self.received = octets;
                 Poll::Pending
@@ -296,7 +318,11 @@ impl<D: Http1Door> SocketLink<D> {
         if sent == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        self.door.note_progress();
+        if self.has_ended {
+            self.door.note_half_close();
+        } else {
+            self.door.note_progress();
+        }
         Poll::Ready(Ok(out.advance(sent)))
     }
 

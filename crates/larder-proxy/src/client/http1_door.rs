@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -35,15 +36,20 @@ pub(super) struct Http1Task {
     /// Whether the connection was accepted after the handover began. In that case, its first response is its last.
     is_fresh: bool,
     is_started: bool,
-    /// Counts the connection as unmovable while it answers a request that arrived late.
-    late_head: Option<CountGuard>,
+    /// Counts the connection if another process cannot continue it, at all or after a request that arrived late.
+    unmovable: Option<CountGuard>,
 }
 
 impl Http1Task {
-    /// Creates the task. `first` are bytes that were already read.
-    pub(super) fn new(client: Arc<Client>, socket: ClientSocket, first: Bytes, is_fresh: bool) -> Self {
+    /// Creates the task of a socket from which the bytes in `first` were already read.
+    pub(super) fn new(
+        client: Arc<Client>,
+        (socket, first): (ClientSocket, Bytes),
+        unmovable: Option<CountGuard>,
+        is_fresh: bool,
+    ) -> Self {
         let connection = DoorConnection::new(Arc::clone(&client), socket, first);
-        Self { connection, client, is_fresh, is_started: false, late_head: None }
+        Self { connection, client, is_fresh, is_started: false, unmovable }
     }
 
     /// Answers requests until the connection ends.
@@ -71,7 +77,7 @@ impl Http1Task {
             // The client had time to send the rest of the head. From here on, no request with side effects may begin.
             return Poll::Ready(());
         } else {
-            self.late_head.get_or_insert_with(|| count_unmovable(&self.client.worker));
+            self.unmovable.get_or_insert_with(|| count_unmovable(&self.client.worker));
         }
         Poll::Pending
     }
@@ -148,6 +154,10 @@ impl Http1Door for Arc<Client> {
         self.watched.arm(self.worker.shared.config.limits.stall);
     }
 
+    fn note_half_close(&self) {
+        self.watched.arm(HALF_CLOSE_PATIENCE);
+    }
+
     fn note_fatal(&self, fault: WireFault) {
         if let WireFault::Malformed(why) = fault {
             self.fatal_fault.get_or_init(|| why);
@@ -167,3 +177,7 @@ impl Http1Door for Arc<Client> {
         Some(CountGuard::begin(&self.worker.metrics, |metrics| &metrics.exchanges_parked))
     }
 }
+
+/// Longest pause in the response to a client that has ended its side. Most such clients have left: they must not keep
+/// fetches going for long.
+const HALF_CLOSE_PATIENCE: Duration = Duration::from_secs(5);

@@ -44,22 +44,24 @@ impl OriginRouter {
     ///
     /// # Errors
     /// The origin is unreachable, or its response is malformed.
-    pub(crate) async fn ask<M>(
+    pub(crate) fn ask<M>(
         self: &Arc<Self>,
-        outgoing: ReplayableRequest<M>,
-    ) -> Result<(response::Parts, OriginBody), Failure>
+        mut outgoing: ReplayableRequest<M>,
+    ) -> impl Future<Output = Result<(response::Parts, OriginBody), Failure>> + Send
     where
         M: FnMut() -> Request<RequestBody> + Send,
     {
-        self.check_line(&outgoing.origin)?;
-        self.metrics.origin_requests.add(1);
-        let host = outgoing.origin.clone();
         let started = Instant::now();
-        let answered = outgoing.send(self).await;
-        if answered.is_ok() {
-            self.metrics.origin_first_byte_seconds.note(started.elapsed());
+        // An async function would keep a second copy of the request's parts while it waits.
+        async move {
+            self.check_line(&outgoing.origin)?;
+            self.metrics.origin_requests.add(1);
+            let answered = outgoing.send(self).await;
+            if answered.is_ok() {
+                self.metrics.origin_first_byte_seconds.note(started.elapsed());
+            }
+            self.count(answered.and_then(|(response, lease)| self.settle(&outgoing.origin, response, lease)))
         }
-        self.count(answered.and_then(|(response, lease)| self.settle(&host, response, lease)))
     }
 
     /// Sends a request to another node of the fleet. It is not counted as one to an origin. The node's proof in the
@@ -69,7 +71,7 @@ impl OriginRouter {
     /// As [`Self::ask`].
     pub(crate) async fn ask_sibling<M>(
         self: &Arc<Self>,
-        outgoing: ReplayableRequest<M>,
+        mut outgoing: ReplayableRequest<M>,
         proof: &'static HeaderName,
     ) -> Result<(response::Parts, OriginBody), Failure>
     where

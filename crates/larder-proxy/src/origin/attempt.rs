@@ -16,7 +16,7 @@ use crate::{
         connect::{self, NewLink},
         expectation::Expectation,
         fault::FaultReport,
-        http1::{ExchangeFault, Http1Body},
+        http1::{ExchangeFault, Http1Body, Http1Exchange},
         origins::OriginRouter,
         parent,
         pool::{Lease, OutgoingRequest, OwnConnection, PooledConnection, SendFailure},
@@ -64,7 +64,8 @@ pub(super) async fn attempt(
         PooledConnection::Own(mut own) => {
             own.watched.arm(patience);
             let request = request.map(|body| body.with_deadline(&own.watched, patience));
-            let response = receive(origin, request, &mut own).await?.map(ArrivingBody::Http1);
+            let mut exchange = own.connection.begin(request);
+            let response = receive(origin, &mut exchange, &mut own).await?.map(ArrivingBody::Http1);
             own.watched.disarm();
             if let Some(failure) = parent.and_then(|parent| parent::refusal(response.status(), parent)) {
                 return Err(SendFailure { failure, unsent: None, unprocessed: false, answered: true });
@@ -98,14 +99,13 @@ pub(super) async fn attempt(
     Ok((response, Lease { connection, origin: origin.clone(), origins: Arc::clone(origins), refusal }))
 }
 
-/// Sends a request of HTTP/1.1, and waits for the head of its response.
+/// Sends the request of an exchange of HTTP/1.1, and waits for the head of its response.
 async fn receive(
     origin: &Origin,
-    request: Request<RequestBody>,
+    exchange: &mut Http1Exchange,
     own: &mut OwnConnection,
 ) -> Result<Response<Http1Body>, SendFailure> {
     let OwnConnection { connection, watched, .. } = own;
-    let mut exchange = connection.begin(request);
     let mut is_known = false;
     let answered = poll_fn(|context| {
         if !std::mem::replace(&mut is_known, true) {

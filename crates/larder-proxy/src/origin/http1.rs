@@ -253,10 +253,14 @@ impl Http1Exchange {
     ) -> Result<Response<Http1Body>, ExchangeFault> {
         let decoder = BodyDecoder::of_response(&head, &self.method, connection.limits);
         let decoder = decoder.map_err(ExchangeFault::Response)?;
-        let is_sent = self.unsent.is_sent() && self.send_error.is_none();
-        if !is_sent && self.send_error.is_none() {
-            connection.link.send_in_task(std::mem::take(&mut self.unsent));
-        }
+        let is_sent = match (&self.send_error, self.unsent.is_sent()) {
+            (None, true) => true,
+            (None, false) => {
+                connection.link.send_in_task(std::mem::take(&mut self.unsent));
+                false
+            }
+            (Some(_), _) => false,
+        };
         connection.is_reusable = is_sent
             && head.persists()
             && head.status != StatusCode::SWITCHING_PROTOCOLS

@@ -18,6 +18,7 @@ use crate::{
         pool::{Lease, OutgoingRequest, ReplayableRequest, RetryRule, SendFailure, obtain},
         request_body::RequestBody,
         target::Origin,
+        ways::OriginWays,
     },
 };
 
@@ -27,7 +28,7 @@ where
 {
     /// Sends the request and waits for the head of its response.
     pub(crate) async fn send(
-        mut self,
+        &mut self,
         origins: &Arc<OriginRouter>,
     ) -> Result<(Response<ArrivingBody>, Lease), Failure> {
         let mut request = Box::new((self.make)());
@@ -59,11 +60,22 @@ where
     async fn send_by_ways(
         &mut self,
         origins: &Arc<OriginRouter>,
+        request: OutgoingRequest,
+    ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
+        match origins.shared.ways(&self.origin, self.key.as_deref()) {
+            None => self.send_to(origins, None, request).await,
+            // Boxed, because parents are rare, and each request that waits for an origin would keep room for them.
+            Some(ways) => Box::pin(self.send_by_parents(origins, ways, request)).await,
+        }
+    }
+
+    /// Sends a request to the chosen origin through its parents in turn.
+    async fn send_by_parents(
+        &mut self,
+        origins: &Arc<OriginRouter>,
+        mut ways: OriginWays,
         mut request: OutgoingRequest,
     ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
-        let Some(mut ways) = origins.shared.ways(&self.origin, self.key.as_deref()) else {
-            return self.send_to(origins, None, request).await;
-        };
         let target = request.uri().clone();
         loop {
             let sent = self.send_to(origins, Some(ways.origin()), request).await;

@@ -101,8 +101,8 @@ pub(super) struct RequestStart {
     met: RequestNote,
     /// Boxed, because most exchanges have none, but each reserves room for it while it waits.
     line: Option<Box<LineStart>>,
-    /// The pacer of the response body.
-    pacer: Option<Pacer>,
+    /// The pacer of the response body. Boxed for the same reason.
+    pacer: Option<Box<Pacer>>,
     /// The memory of the exchange, if it needs more than its connection.
     place: Option<ExchangePlace>,
 }
@@ -117,7 +117,7 @@ impl RequestStart {
         Self {
             met,
             line: LineStart::new(client, worker, request, met.started),
-            pacer: pacer_of(client, worker, request),
+            pacer: pacer_of(client, worker, request).map(Box::new),
             place: None,
         }
     }
@@ -131,10 +131,10 @@ impl RequestStart {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub(super) fn admit_body(&mut self, served: ServedResponse) -> Result<ServedResponse, Failure> {
+    pub(super) fn admit_body(&mut self, client: &Client, served: ServedResponse) -> Result<ServedResponse, Failure> {
         let needs_more = !served.response.body().is_at_hand();
         let has_memory = match &mut self.place {
-            Some(place) if needs_more => place.begin_streaming(),
+            Some(place) if needs_more => place.begin_streaming(client.is_http2()),
             _ => true,
         };
         if has_memory { Ok(served) } else { Err(Failure::Overloaded) }
@@ -154,7 +154,7 @@ impl RequestStart {
 
     /// Takes the pacer, for a tunnel.
     pub(super) fn take_pacer(&mut self) -> Option<Pacer> {
-        self.pacer.take()
+        self.pacer.take().map(|pacer| *pacer)
     }
 
     /// Returns the ticket that completes the exchange when it is dropped. `takes_time` says that the body arrives later

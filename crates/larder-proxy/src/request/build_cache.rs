@@ -56,7 +56,7 @@ pub(crate) async fn answer(
     // The origin must not learn the token. Entries are the same for all clients.
     head.fields.remove(AUTHORIZATION);
     head.fields.remove(COOKIE);
-    let mut body = UploadBody::new(worker, ReceivedBody::of_request(*request));
+    let mut body = UploadBody::new(worker, ReceivedBody::of_request(request));
     let rest = cache.rest(asked.path()).split('?').next().unwrap_or_default();
     let mut served = match (asked.method.as_str(), access) {
         ("GET" | "HEAD", _) if rest == TURBO_STATUS => json(r#"{"status":"enabled"}"#),

@@ -5,10 +5,14 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use http::Request;
+use larder_http::coding::CodingWish;
 
 use crate::{
-    client::peer::Client, exchange_budget::ExchangePlace, received_body::IncomingBody,
-    request::accounting::RequestNote, worker::Worker,
+    client::peer::Client,
+    exchange_budget::ExchangePlace,
+    received_body::IncomingBody,
+    request::accounting::{RequestNote, RequestStart},
+    worker::Worker,
 };
 
 /// A request without a response yet. Over HTTP/2, its client may abandon it while the connection's other requests
@@ -16,11 +20,13 @@ use crate::{
 pub(super) struct PendingExchange {
     pub(super) ending: ExchangeEnd,
     pub(super) worker: Arc<Worker>,
-    pub(super) met: RequestNote,
+    met: RequestNote,
     /// The resource's key, if it was looked up in memory.
     pub(super) key: Option<Vec<u8>>,
+    /// The codings that the client prefers.
+    pub(super) wish: Option<CodingWish>,
     /// The memory of the exchange. The response takes it over.
-    pub(super) place: Option<ExchangePlace>,
+    place: Option<ExchangePlace>,
 }
 
 impl PendingExchange {
@@ -30,13 +36,19 @@ impl PendingExchange {
         worker: &Arc<Worker>,
         request: &Request<IncomingBody>,
         met: RequestNote,
-        key: Option<Vec<u8>>,
+        (key, wish): (Option<Vec<u8>>, Option<CodingWish>),
     ) -> Option<Self> {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let place = worker.shared.cache.places.begin_exchange(fields.sum::<usize>() as u64)?;
         worker.shared.counts.waiting.fetch_add(1, Relaxed);
         let ending = ExchangeEnd { client: Arc::clone(client), is_answered: false };
-        Some(Self { ending, worker: Arc::clone(worker), met, key, place: Some(place) })
+        Some(Self { ending, worker: Arc::clone(worker), met, key, wish, place: Some(place) })
+    }
+
+    /// Returns the facts about the exchange's request, which take over the memory.
+    pub(super) fn start(&mut self, request: &Request<IncomingBody>) -> RequestStart {
+        let place = self.place.take();
+        RequestStart::new(&self.ending.client, &self.worker, request, self.met).holding(place)
     }
 }
 
@@ -50,6 +62,13 @@ impl Drop for PendingExchange {
 pub(super) struct ExchangeEnd {
     pub(super) client: Arc<Client>,
     pub(super) is_answered: bool,
+}
+
+impl ExchangeEnd {
+    /// Leaves the end of the exchange to its response.
+    pub(super) fn note_answered(&mut self) {
+        self.is_answered = true;
+    }
 }
 
 impl Drop for ExchangeEnd {

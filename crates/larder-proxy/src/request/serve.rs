@@ -57,6 +57,19 @@ pub(crate) async fn from_cache(
 ) -> Result<ServedResponse, Failure> {
     // Futures of several kilobytes that end soon are boxed, here and in the callers. Otherwise every request that waits
     // for an origin would keep their memory.
+    let sharing = match Box::pin(answer_or_plan(worker, asked, key)).await {
+        ControlFlow::Break(served) => return served,
+        ControlFlow::Continue(sharing) => sharing,
+    };
+    share::fly(worker, asked, sharing).await
+}
+
+/// Answers a request without a flight, or continues with the plan of one.
+async fn answer_or_plan(
+    worker: &Arc<Worker>,
+    asked: &Arc<RequestHead>,
+    key: &Arc<[u8]>,
+) -> ControlFlow<Result<ServedResponse, Failure>, Box<FetchPlan>> {
     let SeenResponse { stored, presence, marker, lost } = Box::pin(see(worker, asked, key)).await;
     let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
     let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.cache, asked, key)).await;
@@ -68,7 +81,7 @@ pub(crate) async fn from_cache(
     let permission = if asked.before.checks_authorization && access::is_asked_about(&route) {
         match Box::pin(permit(worker, asked, key, &route, stored.response())).await {
             ControlFlow::Continue(permission) => Some(Arc::new(permission)),
-            ControlFlow::Break(served) => return served,
+            ControlFlow::Break(served) => return ControlFlow::Break(served),
         }
     } else {
         None
@@ -76,7 +89,7 @@ pub(crate) async fn from_cache(
     let route = match route {
         Route::Stored { response: found, age, reason } => {
             match fresh(worker, asked, &UsableResponse { found, age, reason }, presence).await {
-                Some(served) => return served,
+                Some(served) => return ControlFlow::Break(served),
                 // The body was lost between the lookup and its first read, by reclaim or corruption. Nothing was sent
                 // yet, so the request can still take another route.
                 None => route::decide_without(&facts, lost),
@@ -86,11 +99,11 @@ pub(crate) async fn from_cache(
             // A validation before the response would make the client wait, although its directives permit this age.
             let usable = UsableResponse { found, age, reason: Reason::StaleWhileRevalidate };
             let served = fresh(worker, asked, &usable, presence).await;
-            return meanwhile(worker, asked, key, found.clone(), served).await;
+            return ControlFlow::Break(meanwhile(worker, asked, key, found.clone(), served).await);
         }
         Route::Unstored(route) => route,
     };
-    match route {
+    ControlFlow::Break(match route {
         UnstoredRoute::Pass { forward, stands_in } => {
             let passed = pass::pass(worker, asked, None, forward).await;
             or_stale(worker, asked, passed, stands_in)
@@ -105,11 +118,11 @@ pub(crate) async fn from_cache(
             let primary = Arc::clone(key);
             let before = validates.cloned();
             let sharing = FetchPlan { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
-            share::fly(worker, asked, sharing).await
+            return ControlFlow::Continue(Box::new(sharing));
         }
         UnstoredRoute::Refuse => Err(Failure::OnlyIfCached),
         UnstoredRoute::Offline => Err(asked.offline()),
-    }
+    })
 }
 
 /// Asks the origin for permission to serve a response that was fetched with other credentials. If it grants none,
@@ -125,7 +138,7 @@ async fn permit(
     let served = match access::ask(worker, asked, found).await {
         Ok(AccessAnswer::Granted(permission)) => return ControlFlow::Continue(permission),
         // The origin has another response for these credentials. Storing it would replace the shared response.
-        Ok(AccessAnswer::Differs) => share::fly(worker, asked, FetchPlan::alone(key, forward)).await,
+        Ok(AccessAnswer::Differs) => share::fly(worker, asked, Box::new(FetchPlan::alone(key, forward))).await,
         Ok(AccessAnswer::Refused) => pass::pass(worker, asked, None, forward).await,
         Err(failure) => or_stale(worker, asked, Err(failure), access::stand_in(route)),
     };
@@ -305,7 +318,7 @@ async fn meanwhile(
         }
         None => {
             let sharing = FetchPlan { before: None, may_serve_on_error: false, ..sharing };
-            Box::pin(share::fly(worker, asked, sharing)).await
+            Box::pin(share::fly(worker, asked, Box::new(sharing))).await
         }
     }
 }

@@ -66,7 +66,7 @@ impl FetchPlan {
 pub(crate) async fn fly(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
-    mut sharing: FetchPlan,
+    mut sharing: Box<FetchPlan>,
 ) -> Result<ServedResponse, Failure> {
     let told =
         sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
@@ -83,7 +83,8 @@ pub(crate) async fn fly(
         let ended_before = !reader.is_first() && reader.flight().is_complete();
         let stage = reader.stage().await;
         let reading = FlightReading { worker, asked, sharing: &sharing };
-        match reading.take(reader, stage, ended_before).await {
+        // Boxed, as the lookup below, because this request has waited for the origin before.
+        match Box::pin(reading.take(reader, stage, ended_before)).await {
             Ok(served) => return served,
             Err(UnusedReason::OtherVariant(marker)) => {
                 // A newer marker means that the response to confirm is not this request's variant.
@@ -93,7 +94,7 @@ pub(crate) async fn fly(
                     Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
                     && (FlightReading { worker, asked, sharing: &sharing })
                         .may_read(&found.entry.head, Some(found.entry.body_len()))
-                    && let Some(served) = serve::if_fresh(worker, asked, &found).await
+                    && let Some(served) = Box::pin(serve::if_fresh(worker, asked, &found)).await
                 {
                     return served;
                 }

@@ -306,7 +306,7 @@ fn open_operator(
 async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver<TunneledConnection>) {
     while let Some(inside) = arriving.recv().await {
         let Some(worker) = thread.latest() else { return };
-        tokio::spawn(async move { connection::serve_inside(&worker, inside).await });
+        tokio::spawn(connection::serve_inside(worker, inside));
     }
 }
 
@@ -343,12 +343,12 @@ fn serve(
     (socket, peer): (TcpStream, PeerAddress),
     door: Arc<ListenerAccess>,
 ) {
-    let worker = Arc::clone(worker);
     // Responses should be sent at once. A socket that refuses the option still works.
     let _ = socket.set_nodelay(true);
     worker.metrics.connections.add(1);
+    let serving = connection::serve(Arc::clone(worker), socket, peer, door);
     tokio::spawn(async move {
-        connection::serve(&worker, socket, peer, &door).await;
+        serving.await;
         drop(presence);
     });
 }

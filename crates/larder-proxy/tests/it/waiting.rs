@@ -84,7 +84,22 @@ fn next_request_may_come_while_the_first_one_waits() {
 }
 
 #[test]
-fn request_that_waits_is_abandoned_when_its_client_leaves() {
+fn client_that_ends_its_side_while_it_waits_is_answered() {
+    let (fixture, gate) = fixture(unstored);
+    let mut client = send(&fixture, "GET", &[]);
+    parked(&fixture, 1);
+    client.end_sending();
+    // Both workers turn after that, so the end is seen before the response.
+    for _ in 0..16 {
+        assert_eq!(fixture.get("/quick", &[]).status, 200);
+    }
+    gate.open();
+    assert_eq!((text_of(&client.read_response("GET")), client.is_closed()), ((200, "/slow".into(), true), true));
+    parked(&fixture, 0);
+}
+
+#[test]
+fn request_that_waits_is_abandoned_soon_after_its_client_has_left() {
     let (fixture, gate) = fixture(unstored);
     let client = send(&fixture, "GET", &[]);
     parked(&fixture, 1);

@@ -57,6 +57,7 @@ enum ExchangeStage {
 }
 
 /// The next state of the connection, after an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangeOutcome {
     /// The next request.
     Next,
@@ -165,7 +166,7 @@ impl Exchange {
     }
 
     /// Does what can be done while the exchange waits: receives the request's body, writes interim responses, and sees
-    /// whether the client has left. Ready once the exchange may go on.
+    /// whether the connection breaks. Ready once the exchange may go on.
     fn poll_rest(&mut self, link: &mut SocketLink<impl Http1Door>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let is_waiting = matches!(self.stage, ExchangeStage::Waiting { .. });
         let has_received = match &mut self.body {
@@ -179,7 +180,7 @@ impl Exchange {
             return Poll::Ready(Ok(()));
         }
         if self.body.as_ref().is_none_or(|body| body.has_ended) {
-            return link.poll_leaving(context).map(Err);
+            return link.poll_break(context).map(Err);
         }
         Poll::Pending
     }

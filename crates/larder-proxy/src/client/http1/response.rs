@@ -8,7 +8,7 @@
 
 use std::{
     cell::RefCell,
-    io::{self, Write as _},
+    io,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -19,7 +19,7 @@ use http::{
     response::Parts,
 };
 use http_body::Body as _;
-use larder_http::fields::has_token;
+use larder_http::{decimal::push_u64, fields::has_token};
 use larder_wire::{BodyEncoder, OutgoingOctets, push_field, push_status_line};
 
 use super::{Http1Door, SocketLink, exchange::ResponseTerms};
@@ -196,7 +196,9 @@ fn push_framing(head: &mut Vec<u8>, parts: &Parts, body: &ResponseBody, terms: R
 }
 
 fn push_length(head: &mut Vec<u8>, length: u64) {
-    write!(head, "content-length: {length}\r\n").expect("a buffer in memory takes all");
+    head.extend_from_slice(b"content-length: ");
+    push_u64(head, length);
+    head.extend_from_slice(b"\r\n");
 }
 
 thread_local! {
