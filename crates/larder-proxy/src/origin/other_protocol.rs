@@ -57,7 +57,7 @@ pub(super) async fn ask(
     let (head, _) = to_http2(connect, secure).into_parts();
     let (response, sending) = match stream.open(Request::from_parts(head, ()), limits.origin_response).await {
         Some(Ok(opened)) => opened,
-        Some(Err(refused)) => return Some(Err(attempt::failure_of(origin, &refused.error, None))),
+        Some(Err(error)) => return Some(Err(attempt::failure_of(origin, &error, None))),
         None => return Some(Err(Failure::Timeout { host: origin.to_string() })),
     };
     if !response.status().is_success() {

@@ -163,7 +163,8 @@ impl SharedStream {
         };
         let body = body.with_deadline(&self.deadline, patience);
         let sending = (!is_whole).then(|| Http2Sending::new(stream, body, Reason::CANCEL));
-        self.answered(StreamExchange { response, sending, listener, interim_count: 0 }).await
+        let answered = self.answered(StreamExchange { response, sending, listener, interim_count: 0 }).await?;
+        Some(answered.map_err(StreamRefusal::of))
     }
 
     /// Returns whether the origin takes an extended CONNECT (RFC 8441 3).
@@ -183,28 +184,29 @@ impl SharedStream {
         &mut self,
         request: Request<()>,
         patience: Duration,
-    ) -> Option<Result<(Response<RecvStream>, SendStream<Bytes>), StreamRefusal>> {
+    ) -> Option<Result<(Response<RecvStream>, SendStream<Bytes>), h2::Error>> {
         let mut sender = self.connection.0.sender.clone();
         if let Err(error) = poll_fn(|context| sender.poll_ready(context)).await {
-            return Some(Err(StreamRefusal { error, unsent: None, unprocessed: true }));
+            return Some(Err(error));
         }
         self.deadline.arm(patience);
         let (response, stream) = match sender.send_request(request, false) {
             Ok(sent) => sent,
-            Err(error) => return Some(Err(StreamRefusal::of(error))),
+            Err(error) => return Some(Err(error)),
         };
         let exchange = StreamExchange { response, sending: None, listener: None, interim_count: 0 };
-        self.answered(exchange).await.map(|answered| answered.map(|response| (response, stream)))
+        let answered = self.answered(exchange).await?;
+        Some(answered.map(|response| (response, stream)))
     }
 
     /// Waits for the head of a response.
-    async fn answered(&self, exchange: StreamExchange) -> Option<Result<Response<RecvStream>, StreamRefusal>> {
+    async fn answered(&self, exchange: StreamExchange) -> Option<Result<Response<RecvStream>, h2::Error>> {
         match OrderWatch::new(exchange, &self.deadline, &[WatchOrder::Expire]).await {
             Some(answered) => {
                 if answered.is_ok() {
                     self.deadline.disarm();
                 }
-                Some(answered.map_err(StreamRefusal::of))
+                Some(answered)
             }
             None => {
                 self.connection.retire();
