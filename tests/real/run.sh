@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Real clients through the real program: curl, wget, a browser, apt, pip, npm, HTTPS through CONNECT, and reverse mode.
+# Real clients through the real program: curl, wget, two browsers, apt, pip, npm, HTTPS through CONNECT, reverse mode,
+# HTTP/1.0, the libraries of Go, Java, Node, Perl and Python, WebSocket, server-sent events and gRPC.
 # Each case proves with the origin's own log that the second time came from the cache.
 #
 #   tests/real/run.sh                 all cases
@@ -11,7 +12,12 @@
 . "$here/origin.sh"
 
 need curl:curl nginx:nginx-light openssl:openssl python3:python3 wget:wget chromium:chromium apt-get:apt \
-  dpkg-deb:dpkg apt-ftparchive:apt-utils pip:python3-pip npm:npm node:nodejs
+  dpkg-deb:dpkg apt-ftparchive:apt-utils pip:python3-pip npm:npm node:nodejs firefox-esr:firefox-esr ab:apache2-utils \
+  go:golang-go java:default-jdk-headless perl:perl
+/usr/bin/python3 -c 'import grpc, websockets' 2>/dev/null || {
+  echo "missing; on Debian: apt-get install python3-grpcio python3-websockets" >&2
+  exit 2
+}
 
 start_origin
 cat > "$stage/larder.toml" <<C
@@ -30,7 +36,7 @@ proxy=http://127.0.0.1:$larder_port
 echo "origin on $origin_port (TLS $origin_tls_port), larder on $larder_port, scratch $stage"
 
 cases=("$@")
-[ ${#cases[@]} -gt 0 ] || cases=(curl wget browser apt connect reverse packages)
+[ ${#cases[@]} -gt 0 ] || cases=(curl wget browser firefox apt connect reverse old languages streams packages)
 for case in "${cases[@]}"; do
   [ -f "$here/cases/$case.sh" ] || { echo "no case called $case" >&2; exit 2; }
   echo

@@ -18,7 +18,7 @@ use crate::{audit, cargo};
 /// The profile of releases.
 const PROFILE: &str = "dist";
 /// The features of releases, in addition to the default ones.
-const FEATURES: &str = "lab,log-nats,log-redis";
+const FEATURES: &str = "aws-lc,lab,log-nats,log-redis";
 /// The folder of the results, below the root of the project.
 const RESULTS: &str = "target/dist";
 /// The certificates of public CAs on the machine that builds. A container from scratch has no others.

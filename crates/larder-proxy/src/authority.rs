@@ -28,7 +28,7 @@ use x509_cert::{
     ext::pkix::{self, name::GeneralName},
 };
 
-use crate::{config::HostPattern, digest::hex};
+use crate::{config::HostPattern, digest::hex, tls_provider};
 
 /// A CA of this machine.
 pub struct Authority {
@@ -118,7 +118,7 @@ impl Authority {
 
     /// Returns the SHA-256 digest of the certificate in hexadecimal.
     pub fn fingerprint(&self) -> String {
-        let CipherSuite::Tls13(suite) = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256 else {
+        let CipherSuite::Tls13(suite) = tls_provider::cipher_suite::TLS13_AES_128_GCM_SHA256 else {
             unreachable!("it is a suite of TLS 1.3")
         };
         hex(suite.common.hash_provider.hash(&self.certificate).as_ref())
@@ -168,7 +168,7 @@ impl Authority {
     pub(crate) fn certify(&self, host: &str) -> io::Result<CertifiedKey> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.leaf_key.serialize_der()));
         let chain = vec![self.sign(host)?];
-        CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider()).map_err(io::Error::other)
+        CertifiedKey::from_der(chain, key, &tls_provider::default_provider()).map_err(io::Error::other)
     }
 
     fn sign(&self, host: &str) -> io::Result<CertificateDer<'static>> {
@@ -274,7 +274,7 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
 }
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = tls_provider::default_provider();
     provider.secure_random.fill(bytes).map_err(|_| io::Error::other("the system supplies no random numbers"))
 }
 

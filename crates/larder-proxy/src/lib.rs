@@ -73,6 +73,7 @@ mod siblings;
 mod site_figures;
 mod tier;
 mod times;
+mod tls_provider;
 mod tokens;
 mod unfinished;
 mod watch;

@@ -15,6 +15,7 @@ mod hosts;
 pub(crate) mod hosts_file;
 pub(crate) mod http1;
 pub(crate) mod origins;
+pub(crate) mod other_protocol;
 mod parent;
 pub(crate) mod pool;
 pub(crate) mod proxy_header;

@@ -3,7 +3,7 @@
 //! Owns: the position in the body, for each of the three framings (RFC 9112 6.3). No I/O. Invariant: the end is
 //! reported only where the framing announces it, and never at the end of a connection that broke off. Chunks are read
 //! strictly (RFC 9112 7.1): sizes are plain hexadecimal digits, lines end in CRLF. Those of requests are read more
-//! strictly still, because attackers choose them: no white space follows a size, and extensions follow their grammar.
+//! strictly still, because attackers choose them: no white space ends a size, and extensions follow their grammar.
 //! Memory: the trailers, until they are complete. Cost: bodies are passed on by reference.
 
 use bytes::{Buf as _, Bytes};
@@ -219,12 +219,14 @@ impl ChunkDecoder {
     fn after(&mut self, octet: u8) -> Result<ChunkPlace, WireFault> {
         match (self.place, octet) {
             (ChunkPlace::Start | ChunkPlace::Size, digit) if digit.is_ascii_hexdigit() => self.take_digit(digit),
-            (ChunkPlace::Size | ChunkPlace::Space, b' ' | b'\t') if !self.is_request => Ok(ChunkPlace::Space),
+            (ChunkPlace::Size | ChunkPlace::Space, b' ' | b'\t') => Ok(ChunkPlace::Space),
             (ChunkPlace::Size | ChunkPlace::Space, b';') => {
                 self.extension = (0, ExtensionPart::NameStart);
                 Ok(ChunkPlace::Extension)
             }
-            (ChunkPlace::Size | ChunkPlace::Space, b'\r') => Ok(ChunkPlace::SizeLf),
+            (ChunkPlace::Size, b'\r') => Ok(ChunkPlace::SizeLf),
+            // Some implementations end a size with white space, which only an extension may follow (RFC 9112 7.1.1).
+            (ChunkPlace::Space, b'\r') if !self.is_request => Ok(ChunkPlace::SizeLf),
             (ChunkPlace::Start | ChunkPlace::Size | ChunkPlace::Space, _) => {
                 Err(WireFault::Malformed("the size of a chunk of its body is malformed"))
             }
@@ -443,6 +445,7 @@ mod tests {
     fn body_ends_where_its_last_chunk_says_however_it_arrives() {
         assert_eq!(after("5\r\nhello\r\n0\r\n\r\nGET"), Ok(Some("GET".into())));
         assert_eq!(after("1;a=\"b;c\" ;d\r\n\n\r\n00\r\nX: 1\r\nY: 2\r\n\r\n"), Ok(Some(String::new())));
+        assert_eq!(after("1 ;a\r\n\n\r\n0\t ; b\r\n\r\n"), Ok(Some(String::new())));
         assert_eq!(after("1; a = b;c=\"\\\"\"\r\n\n\r\n0;x\r\n\r\n"), Ok(Some(String::new())));
         assert_eq!(after("a\r\n0\r\n\r\n0\r\n\r\n"), Ok(None));
     }
@@ -451,6 +454,7 @@ mod tests {
     fn bodies_that_can_be_read_in_two_ways_are_faulty() {
         for text in [
             "5 \r\nhello",
+            "5 5;a\r\nhello",
             " 5\r\nhello",
             "0x5\r\nhello",
             "+5\r\nhello",

@@ -18,6 +18,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("larder-evictions", &["larder-workload"]),
     ("larder-libraries", &["larder-cache", "larder-device", "larder-store"]),
     ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),
+    ("larder-oracle", &["larder-device", "larder-http", "larder-wire"]),
     ("larder-proxy", &["larder-cache", "larder-device", "larder-http", "larder-store", "larder-wire"]),
     ("larder-tower", &["larder-cache", "larder-http"]),
     ("larder-wire", &["larder-http"]),

@@ -18,7 +18,7 @@ fn is_taken(authority: &Authority, host: &str, after: Duration) -> bool {
     let anchors = [webpki::anchor_from_trusted_cert(&authority.certificate).unwrap()];
     let leaf = EndEntityCert::try_from(&certified.cert[0]).unwrap();
     let now = UnixTime::since_unix_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + after);
-    let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
+    let algorithms = crate::tls_provider::default_provider().signature_verification_algorithms.all;
     let path = leaf.verify_for_usage(algorithms, &anchors, &[], now, KeyUsage::server_auth(), None, None);
     path.is_ok() && leaf.verify_is_valid_for_subject_name(&ServerName::try_from(host.to_owned()).unwrap()).is_ok()
 }

@@ -24,6 +24,7 @@ use x509_cert::{Certificate, der::Decode as _, ext::pkix::SubjectAltName};
 use crate::{
     config::TlsIdentity,
     file_watcher::{FileStamp, stamp},
+    tls_provider,
 };
 
 /// The certificates in use.
@@ -173,7 +174,7 @@ pub(crate) fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>)
         tracing::warn!(%path, "a certificate has no alternative names: every request that uses it gets 421");
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| say("cannot read private key", key, &error))?;
-    let provider = rustls::crypto::ring::default_provider();
+    let provider = tls_provider::default_provider();
     let certified = CertifiedKey::from_der(chain, private, &provider)
         .map_err(|error| say("private key does not match its certificate", key, &error))?;
     Ok((certified, names))

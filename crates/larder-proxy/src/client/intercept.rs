@@ -30,6 +30,7 @@ use crate::{
         socket::ALPN_PROTOCOLS,
     },
     config::{HostRules, Intercept},
+    tls_provider,
 };
 
 /// Decrypts the tunnels to listed hosts.
@@ -55,7 +56,7 @@ impl Interceptor {
     /// The system provides no random numbers.
     pub(crate) fn new(rules: HostRules, authority: Authority) -> io::Result<Self> {
         // Clients resume with tickets that they keep themselves, on any worker.
-        let ticketer = rustls::crypto::ring::Ticketer::new().map_err(io::Error::other)?;
+        let ticketer = tls_provider::Ticketer::new().map_err(io::Error::other)?;
         let shown = Cache::new(SHOWN_COUNT_MAX);
         let refusals = ClientRefusals::default();
         Ok(Self { rules, authority: Arc::new(authority), shown, refusals, ticketer })
@@ -172,7 +173,7 @@ pub(crate) fn refusing_config() -> io::Result<Arc<ServerConfig>> {
 }
 
 fn server_config(shown: FixedCertificate, ticketer: Option<Arc<dyn ProducesTickets>>) -> io::Result<Arc<ServerConfig>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(tls_provider::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let mut config = builder.map_err(io::Error::other)?.with_no_client_auth().with_cert_resolver(Arc::new(shown));
     config.alpn_protocols = ALPN_PROTOCOLS.map(<[u8]>::to_vec).to_vec();

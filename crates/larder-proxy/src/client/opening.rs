@@ -19,6 +19,7 @@ use crate::{
     },
     config::Listener,
     origin::target::is_within,
+    tls_provider,
     worker::Worker,
 };
 
@@ -108,12 +109,12 @@ async fn negotiate(
 /// # Errors
 /// The TLS library refuses its own defaults.
 pub(crate) fn acceptor(certificates: Arc<CertificateSet>) -> Result<TlsAcceptor, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(tls_provider::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
     config.alpn_protocols = ALPN_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
     // Clients resume with tickets that they keep themselves, on any worker.
-    config.ticketer = rustls::crypto::ring::Ticketer::new()?;
+    config.ticketer = tls_provider::Ticketer::new()?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

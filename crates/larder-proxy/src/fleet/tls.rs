@@ -33,6 +33,7 @@ use crate::{
     client::certificates,
     config::{Fleet, NodeTls},
     origin::{fault::certificate_fault, tls::load_ca_file},
+    tls_provider,
 };
 
 /// TLS between nodes.
@@ -64,7 +65,7 @@ impl FleetTls {
         let mut roots = RootCertStore::empty();
         load_ca_file(&tls.ca_file, &mut roots)?;
         let roots = Arc::new(roots);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(tls_provider::default_provider());
         let failed = |error: &dyn std::fmt::Display| format!("TLS between nodes: {error}: {}", tls.ca_file.display());
         let chains = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
             .build()

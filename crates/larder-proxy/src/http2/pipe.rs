@@ -26,6 +26,8 @@ pub(crate) struct Http2Pipe {
     /// Received bytes that are not read yet.
     received: Bytes,
     is_shut: bool,
+    /// Kept until the pipe is dropped.
+    _place: Option<Box<dyn Send>>,
 }
 
 /// A stream of CONNECT, which carries bytes once a response of success is sent.
@@ -37,7 +39,12 @@ pub(crate) struct OpeningPipe {
 
 impl Http2Pipe {
     pub(crate) fn new(sending: SendStream<Bytes>, receiving: RecvStream) -> Self {
-        Self { sending, receiving, received: Bytes::new(), is_shut: false }
+        Self { sending, receiving, received: Bytes::new(), is_shut: false, _place: None }
+    }
+
+    /// Returns this pipe with a place on its connection, which it keeps.
+    pub(crate) fn with_place(self, place: impl Send + 'static) -> Self {
+        Self { _place: Some(Box::new(place)), ..self }
     }
 }
 

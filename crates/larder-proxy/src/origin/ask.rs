@@ -11,7 +11,7 @@ use larder_http::fields::{settle_response, strip_own};
 use crate::{
     errors::Failure,
     origin::{
-        attempt,
+        attempt::{self, UpgradeSent},
         body::{ArrivingBody, OriginBody},
         http1::SwitchedStream,
         origins::OriginRouter,
@@ -97,7 +97,11 @@ impl OriginRouter {
         self.check_line(origin)?;
         self.metrics.origin_requests.add(1);
         let answered = attempt::send_upgrade(self, origin, request).await;
-        self.count(answered.and_then(|(response, lease)| {
+        self.count(answered.and_then(|sent| {
+            let (response, lease) = match sent {
+                UpgradeSent::Switched(switched) => return Ok(UpgradeAnswer::Switched(switched)),
+                UpgradeSent::Answered(response, lease) => (response, lease),
+            };
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return switched(origin, response, lease).map(UpgradeAnswer::Switched);
             }

@@ -12,12 +12,14 @@ use larder_wire::WireFault;
 use crate::{
     errors::Failure,
     origin::{
+        ask::SwitchedOrigin,
         body::ArrivingBody,
         connect::{self, NewLink},
         expectation::Expectation,
         fault::FaultReport,
         http1::{ExchangeFault, Http1Body, Http1Exchange},
         origins::OriginRouter,
+        other_protocol::{self, ExtendedReply},
         parent,
         pool::{Lease, OutgoingRequest, OwnConnection, PooledConnection, SendFailure},
         request_body::{BodyFate, BodyFault, RequestBody},
@@ -27,18 +29,38 @@ use crate::{
     watch::WatchOrder,
 };
 
-/// Sends an upgrade request, on a connection of its own (RFC 9110 7.8).
+/// The reply to an upgrade request.
+pub(crate) enum UpgradeSent {
+    /// The origin switched protocols on a stream of HTTP/2.
+    Switched(SwitchedOrigin),
+    /// The origin answered. A 101 says that it switched protocols on the connection.
+    Answered(Response<ArrivingBody>, Lease),
+}
+
+/// Sends an upgrade request: on a stream of HTTP/2 if the origin takes it, otherwise on a connection of its own (RFC
+/// 9110 7.8).
 pub(crate) async fn send_upgrade(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
     request: Request<RequestBody>,
-) -> Result<(Response<ArrivingBody>, Lease), Failure> {
+) -> Result<UpgradeSent, Failure> {
     let ends = request.extensions().get().copied();
     let sent = async {
+        match other_protocol::ask(origins, origin, &request).await {
+            Some(Ok(ExtendedReply::Switched(switched))) => return Ok(UpgradeSent::Switched(switched)),
+            Some(Ok(ExtendedReply::Declined(response, stream))) => {
+                let connection = PooledConnection::Shared(stream);
+                let lease = Lease { connection, origin: origin.clone(), origins: Arc::clone(origins), refusal: None };
+                return Ok(UpgradeSent::Answered(received(response, false), lease));
+            }
+            Some(Err(failure)) => return Err(failure),
+            None => {}
+        }
         // A connection that is upgraded cannot be given to waiting requests.
         let NewLink { stream, watched, .. } = connect::connect(origins, origin, false, ends).await?;
         let own = OwnConnection::new(origins, origins.shared.rooms.of(origin), stream, (watched, None));
-        attempt(origins, origin, PooledConnection::Own(own), Box::new(request)).await.map_err(|failed| failed.failure)
+        let answered = attempt(origins, origin, PooledConnection::Own(own), Box::new(request)).await;
+        answered.map(|(response, lease)| UpgradeSent::Answered(response, lease)).map_err(|failed| failed.failure)
     };
     let sent = sent.await;
     origins.shared.note(origin, sent.as_ref());
@@ -138,7 +160,7 @@ fn received(response: Response<RecvStream>, is_head: bool) -> Response<ArrivingB
 }
 
 /// Returns the failure of an exchange of HTTP/2. The origin is at fault, unless the client's own body did not arrive.
-fn failure_of(origin: &Origin, error: &h2::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
+pub(super) fn failure_of(origin: &Origin, error: &h2::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
     match fate.and_then(|fate| fate.fault()) {
         Some(fault @ (BodyFault::BrokenOff | BodyFault::TooSlow)) => fault.into(),
         Some(BodyFault::NotWanted) | None => {

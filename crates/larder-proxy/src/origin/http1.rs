@@ -45,7 +45,7 @@ use self::{
     request::{OutgoingMessage, SendFault, encode},
 };
 
-pub(crate) use self::link::SwitchedStream;
+pub(crate) use self::link::{SwitchedStream, switched_stream};
 
 /// A connection of HTTP/1.1.
 pub(crate) struct Http1Connection {

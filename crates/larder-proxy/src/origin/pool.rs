@@ -113,13 +113,10 @@ pub(super) struct SendFailure {
 
 impl ConnectionPool {
     pub(super) fn take(&self, origin: &Origin) -> Option<PooledConnection> {
-        let idle = &mut *self.lock();
-        if let Some(shared) = idle.shared.get_mut(origin) {
-            shared.retain(SharedConnection::is_open);
-            if let Some(stream) = shared.iter().find_map(SharedConnection::open_stream) {
-                return Some(PooledConnection::Shared(stream));
-            }
+        if let Some(stream) = self.take_shared(origin) {
+            return Some(PooledConnection::Shared(stream));
         }
+        let idle = &mut *self.lock();
         let kept = idle.kept.get_mut(origin)?;
         while let Some(mut connection) = kept.pop() {
             idle.count -= 1;
@@ -130,6 +127,14 @@ impl ConnectionPool {
         }
         idle.kept.remove(origin);
         None
+    }
+
+    /// Returns a stream of a connection of HTTP/2.
+    pub(super) fn take_shared(&self, origin: &Origin) -> Option<SharedStream> {
+        let idle = &mut *self.lock();
+        let shared = idle.shared.get_mut(origin)?;
+        shared.retain(SharedConnection::is_open);
+        shared.iter().find_map(SharedConnection::open_stream)
     }
 
     fn put(&self, origins: &OriginRouter, origin: Origin, connection: OwnConnection) {

@@ -17,7 +17,7 @@ use std::{
 
 use bytes::Bytes;
 use h2::{
-    Reason, RecvStream,
+    Ping, PingPong, Reason, RecvStream, SendStream,
     client::{Builder, Connection, ResponseFuture, SendRequest},
 };
 use http::{
@@ -46,6 +46,8 @@ pub(crate) struct SharedConnection(Arc<SharedState>);
 
 struct SharedState {
     sender: SendRequest<Bytes>,
+    /// Asks whether the origin has received what was sent, and so has sent its settings.
+    ping: tokio::sync::Mutex<PingPong>,
     watched: Arc<WatchedConnection>,
     watches: Arc<WorkerDeadlines>,
     stream_count: AtomicUsize,
@@ -82,7 +84,7 @@ impl SharedConnection {
     ) -> Result<Self, h2::Error> {
         let limits = &origins.shared.limits;
         let secure = stream.is_tls();
-        let (sender, connection) = Builder::new()
+        let (sender, mut connection) = Builder::new()
             .enable_push(false)
             .initial_max_send_streams(FIRST_STREAM_COUNT_MAX)
             .initial_window_size(STREAM_WINDOW_BYTES)
@@ -91,8 +93,10 @@ impl SharedConnection {
             .max_send_buffer_size(SEND_BYTES_MAX)
             .handshake(stream)
             .await?;
+        let ping = connection.ping_pong().expect("it is taken once");
         let state = Arc::new(SharedState {
             sender,
+            ping: tokio::sync::Mutex::new(ping),
             watched,
             watches: Arc::clone(&origins.watches),
             stream_count: AtomicUsize::new(0),
@@ -153,20 +157,56 @@ impl SharedStream {
         let listener = request.extensions_mut().remove();
         let (head, body) = request.into_parts();
         let is_whole = body.is_end_stream();
-        let refused = |error| StreamRefusal { unprocessed: is_unprocessed(&error), error, unsent: None };
         let (response, stream) = match sender.send_request(Request::from_parts(head, ()), is_whole) {
             Ok(sent) => sent,
-            Err(error) => return Some(Err(refused(error))),
+            Err(error) => return Some(Err(StreamRefusal::of(error))),
         };
         let body = body.with_deadline(&self.deadline, patience);
         let sending = (!is_whole).then(|| Http2Sending::new(stream, body, Reason::CANCEL));
-        let exchange = StreamExchange { response, sending, listener, interim_count: 0 };
+        let answered = self.answered(StreamExchange { response, sending, listener, interim_count: 0 }).await?;
+        Some(answered.map_err(StreamRefusal::of))
+    }
+
+    /// Returns whether the origin takes an extended CONNECT (RFC 8441 3).
+    pub(crate) async fn takes_other_protocols(&self, patience: Duration) -> bool {
+        let state = &self.connection.0;
+        if !state.sender.is_extended_connect_protocol_enabled() {
+            // On a new connection, the origin's settings may be on their way. They come before the reply to a PING.
+            let asked = async { state.ping.lock().await.ping(Ping::opaque()).await };
+            _ = tokio::time::timeout(patience, asked).await;
+        }
+        state.sender.is_extended_connect_protocol_enabled()
+    }
+
+    /// Sends an extended CONNECT and waits for the head of its response. Its stream carries bytes after a success.
+    /// Returns `None` if the origin was silent for too long.
+    pub(crate) async fn open(
+        &mut self,
+        request: Request<()>,
+        patience: Duration,
+    ) -> Option<Result<(Response<RecvStream>, SendStream<Bytes>), h2::Error>> {
+        let mut sender = self.connection.0.sender.clone();
+        if let Err(error) = poll_fn(|context| sender.poll_ready(context)).await {
+            return Some(Err(error));
+        }
+        self.deadline.arm(patience);
+        let (response, stream) = match sender.send_request(request, false) {
+            Ok(sent) => sent,
+            Err(error) => return Some(Err(error)),
+        };
+        let exchange = StreamExchange { response, sending: None, listener: None, interim_count: 0 };
+        let answered = self.answered(exchange).await?;
+        Some(answered.map(|response| (response, stream)))
+    }
+
+    /// Waits for the head of a response.
+    async fn answered(&self, exchange: StreamExchange) -> Option<Result<Response<RecvStream>, h2::Error>> {
         match OrderWatch::new(exchange, &self.deadline, &[WatchOrder::Expire]).await {
             Some(answered) => {
                 if answered.is_ok() {
                     self.deadline.disarm();
                 }
-                Some(answered.map_err(refused))
+                Some(answered)
             }
             None => {
                 self.connection.retire();
@@ -175,8 +215,20 @@ impl SharedStream {
         }
     }
 
+    /// Returns whether the connection uses TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.connection.0.secure
+    }
+
     pub(crate) fn deadline(&self) -> &Arc<WatchedConnection> {
         &self.deadline
+    }
+}
+
+impl StreamRefusal {
+    /// Returns the refusal of a request that left.
+    fn of(error: h2::Error) -> Self {
+        Self { unprocessed: is_unprocessed(&error), error, unsent: None }
     }
 }
 
@@ -257,7 +309,7 @@ impl Future for SharedConnectionTask {
 
 /// Converts a request to HTTP/2: gives it the whole target, and removes the fields of HTTP/1.1's framing (RFC 9113
 /// 8.2.2, 8.3.1).
-fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestBody> {
+pub(super) fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestBody> {
     let body_len = request.body().size_hint().exact();
     let has_body = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
     let fields = request.headers_mut();

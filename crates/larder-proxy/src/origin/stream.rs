@@ -19,6 +19,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{
     body_budget::{BodyBudget, Reservation, SHARE_BYTES_MIN},
+    http2::pipe::Http2Pipe,
     watch::WatchedConnection,
 };
 
@@ -36,10 +37,11 @@ pub(crate) struct OriginStream {
     bodies: Option<Arc<BodyBudget>>,
 }
 
-/// Plain or TLS.
+/// Plain, TLS, or a stream of a connection of HTTP/2.
 pub(crate) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    Http2(Box<Http2Pipe>),
 }
 
 impl OriginStream {
@@ -114,6 +116,7 @@ impl AsyncRead for OriginStream {
         let received = ready!(match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Http2(stream) => Pin::new(stream).poll_read(cx, buf),
         });
         self.note_received(buf.filled().len() - before);
         Poll::Ready(received)
@@ -125,6 +128,7 @@ impl AsyncWrite for OriginStream {
         let sent = ready!(match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Http2(stream) => Pin::new(stream).poll_write(cx, buf),
         });
         self.note_sent();
         Poll::Ready(sent)
@@ -142,6 +146,7 @@ impl AsyncWrite for OriginStream {
         let sent = ready!(match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Transport::Http2(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         });
         self.note_sent();
         Poll::Ready(sent)
@@ -155,6 +160,7 @@ impl AsyncWrite for OriginStream {
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Http2(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -162,6 +168,7 @@ impl AsyncWrite for OriginStream {
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Http2(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

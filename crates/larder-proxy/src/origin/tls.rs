@@ -15,7 +15,10 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::origin::certificate_askers::{CertificateNoter, note};
+use crate::{
+    origin::certificate_askers::{CertificateNoter, note},
+    tls_provider,
+};
 
 /// TLS towards origins.
 #[derive(Default)]
@@ -64,7 +67,7 @@ fn build(extra_ca: Option<&Path>) -> Result<[Arc<ClientConfig>; 2], String> {
     if let Some(path) = extra_ca {
         load_ca_file(path, &mut roots)?;
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(tls_provider::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;

@@ -1,8 +1,9 @@
 //! Forwards requests that ask to switch to another protocol, such as WebSocket (RFC 9110 7.8).
 //!
 //! Owns: the differences between such a request or its 101 and an ordinary exchange. `tunnel` copies the bytes that
-//! follow. Invariant: the client learns of the switch only after the origin has sent its 101. A client of HTTP/2 asks
-//! by an extended CONNECT (RFC 8441), whose success is a 200. Cost: one connection to the origin per upgrade.
+//! follow. Invariant: the client learns of the switch only after the origin has switched. A client of HTTP/2 asks by an
+//! extended CONNECT (RFC 8441), whose success is a 200; `origin::other_protocol` asks origins of HTTP/2 by one. Cost:
+//! one connection to the origin per upgrade, or a stream of one of HTTP/2.
 
 use std::sync::Arc;
 
@@ -13,10 +14,7 @@ use http::{
 };
 use http_body::Body as _;
 use larder_http::{CacheStatus, cache_status::Forward, fields::asks_to_switch};
-use ring::{
-    digest::{SHA1_FOR_LEGACY_USE_ONLY, digest},
-    rand::{SecureRandom as _, SystemRandom},
-};
+use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::{
     asked::{RequestEdits, RequestHead},
@@ -25,6 +23,7 @@ use crate::{
     origin::{
         ask::{SwitchedOrigin, UpgradeAnswer},
         http1::SwitchedStream,
+        other_protocol,
     },
     received_body::IncomingBody,
     request::{
@@ -81,15 +80,10 @@ impl WebSocketKey {
         Self(STANDARD.encode(octets))
     }
 
-    /// Returns the value of Sec-WebSocket-Accept with which an origin accepts the key (RFC 6455 4.2.2).
-    fn accepted(&self) -> String {
-        let joined = format!("{}258EAFA5-E914-47DA-95CA-C5AB0DC85B11", self.0);
-        STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, joined.as_bytes()))
-    }
-
-    /// Returns whether an origin accepts the key.
+    /// Returns whether an origin accepts the key (RFC 6455 4.2.2).
     fn is_accepted(&self, fields: &HeaderMap) -> bool {
-        fields.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|accepted| accepted.as_bytes() == self.accepted().as_bytes())
+        let accepted = other_protocol::accepted(&self.0);
+        fields.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|value| value.as_bytes() == accepted.as_bytes())
     }
 }
 

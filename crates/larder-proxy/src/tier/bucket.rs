@@ -17,7 +17,7 @@ use super::{
     index::{PackName, RecordPlace},
     names,
 };
-use crate::config::TierBucket;
+use crate::{config::TierBucket, tls_provider};
 
 /// The packs of one tier in a bucket.
 pub(super) struct PackBucket {
@@ -32,8 +32,7 @@ impl PackBucket {
     /// # Errors
     /// The settings or the credentials do not go together.
     pub(super) fn new(place: &TierBucket, tier: u64) -> io::Result<Self> {
-        // The library takes the process' provider. An error means that there is one already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        tls_provider::install();
         let options = ClientOptions::new().with_timeout(REQUEST_TIMEOUT).with_connect_timeout(CONNECT_TIMEOUT);
         // The tier itself decides when to try again, because a client may be waiting.
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };

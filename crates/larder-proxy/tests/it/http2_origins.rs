@@ -16,6 +16,7 @@ use crate::support::{
     http2::{Http2, Sent, head},
     http2_origin::{Deed, Http2Origin},
     raw_http2::{self as raw, read_frame},
+    request_text,
 };
 
 /// Starts a proxy with one worker in front of an HTTP/2 origin that it contacts by prior knowledge.
@@ -191,4 +192,49 @@ fn request_that_a_goaway_excludes_is_sent_again_on_another_connection() {
     assert_eq!((answer.status, answer.text().as_str()), (200, "again"));
     drop(fixture);
     origin.join().unwrap();
+}
+
+/// RFC 8441.
+#[test]
+fn websocket_passes_to_an_origin_of_http2_from_clients_of_both_versions() {
+    let (fixture, origin) = fixture(|_| Deed::Echo);
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let mut client = Http2::plain(fixture.proxy.local_addrs()[0]);
+    let fields = [("sec-websocket-version", "13"), ("sec-websocket-protocol", "chat")];
+    let (opened, mut tunnel) = client.open_protocol("websocket", "http://site.example/chat?room=1", &fields);
+    assert_eq!((opened.status, opened.field("sec-websocket-accept")), (200, None));
+    tunnel.send(&bytes);
+    assert!(tunnel.read(bytes.len()) == bytes);
+    tunnel.end();
+    assert_eq!(tunnel.read(1), b"", "the origin's end is the stream's");
+    let ask = [
+        "Connection: keep-alive, Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==",
+    ];
+    let mut old = fixture.connect();
+    old.send(request_text("GET", "/chat", &ask));
+    let head = old.read_head();
+    assert_eq!((head.status, head.field("upgrade")), (101, Some("websocket")));
+    assert_eq!(head.field("sec-websocket-accept"), Some("HSmrc0sMlYUkAGmm5OPpG2HaGWk="));
+    old.send(b"hello");
+    assert_eq!(old.read_exact(5), b"hello");
+    let denied = fixture.get("/denied", &ask);
+    assert_eq!((denied.status, denied.text().as_str()), (403, "no"));
+    assert_eq!(origin.connections(), 1);
+    for (first, fields, _) in origin.received() {
+        assert!(first.starts_with("CONNECT http://site.example/"), "{first}");
+        assert_eq!(fields.get("sec-websocket-version"), Some(&HeaderValue::from_static("13")));
+        assert!(["upgrade", "connection", "sec-websocket-key"].iter().all(|name| !fields.contains_key(*name)));
+    }
+}
+
+#[test]
+fn origin_of_http2_whose_settings_permit_no_other_protocol_is_not_asked_for_one_that_way() {
+    let (fixture, origin) = fixture(|_| Deed::Answer);
+    let ask = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw=="];
+    assert_eq!(fixture.get("/chat", &ask).status, 502, "it speaks no HTTP/1.1");
+    assert_eq!(origin.received().len(), 0);
+    assert_eq!(fixture.get("/a", &[]).text(), "/a");
 }

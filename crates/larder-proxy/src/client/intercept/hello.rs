@@ -106,7 +106,7 @@ mod tests {
 
     /// Returns a client's first message, for this name and with these protocols.
     fn hello(name: &str, alpn: &[&str]) -> Vec<u8> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(crate::tls_provider::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let mut config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();

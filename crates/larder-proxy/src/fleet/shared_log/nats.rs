@@ -18,7 +18,7 @@ use async_nats::{
 use futures_util::{StreamExt as _, future::try_join_all};
 
 use super::stream::{EntryOctets, LogCredentials, StreamEntry, shown};
-use crate::{config::SharedLog, fleet::connecting::CONNECT_PATIENCE};
+use crate::{config::SharedLog, fleet::connecting::CONNECT_PATIENCE, tls_provider};
 
 /// A connection to the stream.
 pub(super) struct NatsStream {
@@ -36,6 +36,7 @@ impl NatsStream {
         credentials: Option<&LogCredentials>,
         count_max: usize,
     ) -> Result<Self, String> {
+        tls_provider::install();
         // The client must give up soon, because its owner connects again after a failure.
         let mut options = ConnectOptions::new()
             .name("larder")

@@ -19,6 +19,7 @@ use super::stream::{EntryOctets, LogCredentials, StreamEntry, shown};
 use crate::{
     config::{LogSystem, SharedLog},
     fleet::connecting::CONNECT_PATIENCE,
+    tls_provider,
 };
 
 /// A connection to the stream.
@@ -33,6 +34,7 @@ type RawEntries = Vec<(String, Vec<Vec<u8>>)>;
 impl RedisStream {
     /// Connects to the server, or to the one that the Sentinels call the master.
     pub(super) async fn connect(log: &SharedLog, credentials: Option<&LogCredentials>) -> Result<Self, String> {
+        tls_provider::install();
         let connection = connection(log, credentials).await.map_err(|error| fault(&error))?;
         Ok(Self { connection, stream: log.stream.clone() })
     }

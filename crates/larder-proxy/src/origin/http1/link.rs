@@ -107,12 +107,17 @@ impl OriginLink {
     /// Returns the stream of a connection that has switched to another protocol, with the octets that arrived `after`
     /// the 101. Returns `None` if the request is still being sent.
     pub(super) fn into_switched(self, after: Bytes) -> Option<SwitchedStream> {
-        let stream = Arc::into_inner(self.stream)?.into_inner().ignore_poison().into_tunnel();
-        let (reading, writing) = tokio::io::split(stream);
-        Some(tokio::io::join(Cursor::new(after).chain(reading), writing))
+        let stream = Arc::into_inner(self.stream)?.into_inner().ignore_poison();
+        Some(switched_stream(stream, after))
     }
 
     fn lock(&self) -> MutexGuard<'_, OriginStream> {
         self.stream.lock().ignore_poison()
     }
+}
+
+/// Returns a stream that has switched to another protocol, with the octets that arrived `after` the response.
+pub(crate) fn switched_stream(stream: OriginStream, after: Bytes) -> SwitchedStream {
+    let (reading, writing) = tokio::io::split(stream.into_tunnel());
+    tokio::io::join(Cursor::new(after).chain(reading), writing)
 }

@@ -31,6 +31,9 @@ pub(crate) enum Deed {
     Ignore,
     /// Sends hints, then answers.
     Hint,
+    /// Takes an extended CONNECT and echoes its bytes, but denies one to `/denied`. If this is the reaction to the first
+    /// request, the origin's settings permit extended CONNECT.
+    Echo,
 }
 
 /// A listening origin.
@@ -105,7 +108,11 @@ impl Http2Origin {
 
 impl Shared {
     async fn serve(self: Arc<Self>, socket: impl AsyncRead + AsyncWrite + Unpin) {
-        let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+        let mut builder = h2::server::Builder::new();
+        if (self.deed)(0) == Deed::Echo {
+            builder.enable_connect_protocol();
+        }
+        let Ok(mut connection) = builder.handshake(socket).await else { return };
         while let Some(Ok((request, mut respond))) = connection.accept().await {
             let (head, mut incoming) = request.into_parts();
             let number = {
@@ -124,6 +131,20 @@ impl Shared {
                 Deed::GoAway => {
                     respond.send_reset(Reason::REFUSED_STREAM);
                     connection.graceful_shutdown();
+                }
+                Deed::Echo if head.uri.path() == "/denied" => {
+                    let denied = Response::builder().status(403).body(()).unwrap();
+                    respond.send_response(denied, false).unwrap().send_data("no".into(), true).unwrap();
+                }
+                Deed::Echo => {
+                    let mut sending = respond.send_response(Response::new(()), false).unwrap();
+                    tokio::spawn(async move {
+                        while let Some(Ok(bytes)) = incoming.data().await {
+                            incoming.flow_control().release_capacity(bytes.len()).unwrap();
+                            sending.send_data(bytes, false).unwrap();
+                        }
+                        let _ = sending.send_data(Bytes::new(), true);
+                    });
                 }
                 deed @ (Deed::Answer | Deed::Hint) => {
                     if deed == Deed::Hint {
