@@ -9,6 +9,7 @@
 //! The core knows no clock, lock, store, socket or task. Time is an argument, in milliseconds of a steady clock.
 //!
 //! Cost: a body that streams to one client takes one call of [`Core::on`] per arriving piece and one per piece taken.
+//! Within a chunk such a call plans nothing (`steady`).
 
 mod arrivals;
 mod asks;
@@ -19,7 +20,10 @@ mod memory;
 mod pieces;
 mod plan;
 mod runs;
+mod settle;
 mod span_set;
+mod steady;
+mod storing;
 mod survey;
 
 pub use core::Core;
@@ -33,6 +37,12 @@ use std::ops::Range;
 pub struct Sizes {
     /// Length of a chunk, the unit that is stored and read. The last chunk of a body is shorter. Typically 1 MiB.
     pub chunk: u64,
+    /// The smallest read, in which a chunk is read piece by piece while memory does not allow the whole. Divides
+    /// `chunk`. Typically 8 KiB.
+    pub block: u64,
+    /// No request crosses a multiple of it, because a fleet's nodes divide the body there. A multiple of `chunk`, or
+    /// `u64::MAX` if nothing is divided.
+    pub cut: u64,
     /// Greatest distance from a run's next byte to a byte that a client awaits from this run. A byte further ahead gets
     /// a request of its own. Typically 8 MiB.
     pub ahead: u64,
@@ -68,6 +78,28 @@ pub struct RunId(pub u32);
 /// Parts of a body: ascending, disjoint, none empty. A body of unknown length is `0..u64::MAX`.
 pub type Spans = SmallVec<[Range<u64>; 1]>;
 
+/// The terms on which a client reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CursorTerms {
+    /// Whether the client may cause requests to the origin. Otherwise it gets the bytes that are present or come for
+    /// others, and ends at the first gap.
+    pub may_ask: bool,
+    /// The bytes that its promise needs.
+    pub promise: PromiseRule,
+}
+
+/// The rule for the time of a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PromiseRule {
+    /// Every byte is present, or in a run whose head has come.
+    All,
+    /// Nothing: the head of its response is final already, and was promised to it.
+    Given,
+    /// The first byte is. The others may be requested later, if the client may ask and the body can be continued.
+    /// Otherwise the rule is `All`.
+    First,
+}
+
 /// The actions of one event, in the order in which the driver executes them.
 pub type Actions = SmallVec<[Action; 8]>;
 
@@ -84,13 +116,17 @@ pub trait Head: Clone {
     fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
+    /// Returns the same bytes, after the driver has counted memory that the core allocated to join small pieces.
+    fn counted(&self, bytes: Bytes) -> Bytes {
+        bytes
+    }
 }
 
 /// Something that happened to the object.
 #[derive(Clone, Debug)]
 pub enum Event<H> {
     /// A client begins to read these spans. None of them lies outside a known length.
-    Attach(CursorId, Spans),
+    Attach(CursorId, Spans, CursorTerms),
     /// The client has taken all its bytes before this position of the body. A position that has not changed means that
     /// the client is ready and found no bytes.
     Moved(CursorId, u64),
@@ -98,12 +134,17 @@ pub enum Event<H> {
     Left(CursorId),
     /// The run brought something.
     Came(RunId, Arrival<H>),
-    /// Whether the store has this chunk.
-    Probed(u64, bool),
-    /// The result of reading this chunk.
-    Read(u64, ReadEnd),
-    /// The result of storing this chunk.
+    /// The result of probing the store for this chunk.
+    Probed(u64, ProbeEnd),
+    /// This chunk may have left the store. It is probed before the next promise that needs it, unless it is in memory
+    /// or being read. Clients with a promise go on.
+    Unsure(u64),
+    /// The result of reading this range, which [`Action::Read`] named.
+    Read(Range<u64>, ReadEnd),
+    /// The result of [`Action::Store`].
     Stored(u64, StoreEnd),
+    /// The result of [`Action::StorePart`]. A refusal gives nothing up.
+    StoredPart(u64, StoreEnd),
     /// A 304 changed the head. Its validator and length are the same.
     Updated(H),
     /// The object was purged or replaced. It takes no more cursors and commits nothing more.
@@ -139,10 +180,23 @@ pub enum Arrival<H> {
     Broken,
 }
 
+/// The result of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeEnd {
+    /// The store has the whole chunk.
+    Whole,
+    /// The store has this part of the chunk, given as positions in the body.
+    Part(Range<u64>),
+    /// The store has nothing of the chunk.
+    Absent,
+    /// The store could not be read. The chunk may be there.
+    Trouble,
+}
+
 /// The result of a read.
 #[derive(Clone, Debug)]
 pub enum ReadEnd {
-    /// The whole chunk.
+    /// All bytes of the range. Any other number of bytes counts as [`ReadEnd::Absent`].
     Bytes(Bytes),
     /// The store does not have the chunk any more.
     Absent,
@@ -153,10 +207,12 @@ pub enum ReadEnd {
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreEnd {
-    /// The chunk can be read from the store.
+    /// The store has the bytes, and they can be read.
     Done,
-    /// The store did not take the chunk.
+    /// The store did not take it.
     Refused,
+    /// The driver does not keep this chunk, because another node of the fleet does. The chunk is not offered again.
+    Skipped,
 }
 
 /// A task of the driver.
@@ -172,10 +228,20 @@ pub enum Action {
     Stop(RunId),
     /// Find out whether the store has this chunk; report [`Event::Probed`].
     Probe(u64),
-    /// Read this chunk from the store; report [`Event::Read`].
-    Read(u64),
+    /// Read this range from the store; report [`Event::Read`]. It is a whole chunk, a whole part of one, or some of its
+    /// blocks: these begin and end at multiples of [`Sizes::block`], or where the chunk or its stored part does.
+    Read(Range<u64>),
     /// Store this chunk, which consists of these pieces; report [`Event::Stored`].
     Store(u64, SmallVec<[Bytes; 4]>),
+    /// Store a part of a chunk, instead of the part that the store may have; report [`Event::StoredPart`].
+    StorePart {
+        /// The chunk.
+        chunk: u64,
+        /// The first byte of the part, as a position in the body.
+        start: u64,
+        /// The bytes of the part.
+        pieces: SmallVec<[Bytes; 4]>,
+    },
     /// Store the head, so that later lookups find what is stored.
     CommitHead {
         /// Whether all bytes are stored and ended as announced. Otherwise only a part is.

@@ -52,6 +52,14 @@ impl Multipart {
         self.pieces.iter().fold(0u64, |len, piece| len.saturating_add(piece.len()))
     }
 
+    /// Iterates over the parts, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &Span> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Part(span) => Some(span),
+            Piece::Text(_) => None,
+        })
+    }
+
     /// Returns the pieces of the body, in order.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces

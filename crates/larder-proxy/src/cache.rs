@@ -32,7 +32,6 @@ pub(crate) mod patience;
 pub(crate) mod pins;
 pub(crate) mod purges;
 pub(crate) mod responses;
-pub(crate) mod shared_reads;
 pub(crate) mod sightings;
 pub(crate) mod storing;
 pub(crate) mod survivors;

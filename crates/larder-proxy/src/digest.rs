@@ -1,7 +1,7 @@
 //! Known digests of bodies, and the check of bodies against them.
 //!
 //! Owns: finding the digest in a path or a field, and computing the digest of a body while it passes. Digests in
-//! listings are found in `listings`. The handling of a mismatch is in `flight::carry`. Cost: the hash of each byte.
+//! listings are found in `listings`. The handling of a mismatch is in `crate::body`. Cost: the hash of each byte.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::HeaderMap;

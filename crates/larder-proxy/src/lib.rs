@@ -23,6 +23,7 @@ mod admin_tokens;
 mod arrivals;
 mod asked;
 mod authority;
+mod body;
 mod body_budget;
 mod build_caches;
 mod cache;

@@ -1,7 +1,7 @@
 //! Listings of package registries: where the listing of a file is, and the digest that it names for the file.
 //!
 //! Owns: the layouts of Python, npm, cargo and Go. [`find`] reads the stored listings; the check of the body is in
-//! `flight::carry`.
+//! `crate::body`.
 //!
 //! Invariant: whatever a listing contains, the result is a digest or none. Cost: one lookup per possible place of the
 //! listing and one pass over it, for each fetch of a file and once for its ranges. A hit pays nothing. Memory:

@@ -76,13 +76,13 @@ impl Worker {
                 cache: Arc::clone(&cache),
                 origins: Arc::clone(&origins),
                 marks: Arc::clone(&shared.marks),
-                rests: Arc::clone(&shared.rests),
+                bodies: Arc::clone(&shared.bodies),
                 siblings: shared.siblings.clone(),
+                unfinished: Arc::clone(unfinished),
             });
             let flights = Arc::new(Flights {
                 table: Arc::clone(&shared.flights),
                 means,
-                unfinished: Arc::clone(unfinished),
                 entry_bytes_max: manner.entry_bytes_max,
             });
             Arc::new(Self {

@@ -52,7 +52,7 @@ impl<H: Head> Core<H> {
         run.end = len;
         if run.is_range {
             self.has_no_ranges = true;
-            self.map.set_avoided(0..0);
+            self.map.avoid_nothing();
             self.stop_runs(actions, |_, run| run.is_range && !run.is_open);
         }
         true
@@ -76,7 +76,9 @@ impl<H: Head> Core<H> {
             return false;
         }
         let kept = bytes.slice(..(run.end - run.next).min(bytes.len() as u64) as usize);
-        self.map.insert(run.next, &kept);
+        let head = &self.head;
+        self.map.append(run.next, &kept, |joined| head.counted(joined));
+        self.retries.see_same();
         run.next += kept.len() as u64;
         run.received += kept.len() as u64;
         if run.received >= self.sizes.chunk {
@@ -131,7 +133,7 @@ impl<H: Head> Core<H> {
             self.drop_unproved_end();
         }
         let is_wanted = self.keep.is_some() || !self.cursors.is_empty();
-        if self.is_divisible() && is_wanted && !self.retries.fail(now) {
+        if self.is_divisible() && is_wanted && !self.retries.fail(now, run.received > 0) {
             self.end_retries(now, actions);
         }
     }
@@ -147,7 +149,7 @@ impl<H: Head> Core<H> {
     /// Ends what only the origin could serve.
     fn end_retries(&mut self, now: Tick, actions: &mut Actions) {
         self.retries.forget_failures();
-        self.map.set_avoided(0..0);
+        self.map.avoid_nothing();
         self.keep = None;
         self.end_cursors(actions, |core, cursor| core.end_at_gap(now, cursor));
     }

@@ -2,9 +2,9 @@
 //! wants.
 
 use super::{
-    OriginAsk, Sizes,
+    OriginAsk, PromiseRule, Sizes,
     cursors::Cursor,
-    plan::{Surveys, View},
+    plan::{Reads, Surveys, View},
     survey::Survey,
 };
 use smallvec::{SmallVec, smallvec};
@@ -22,26 +22,60 @@ pub(super) fn asks(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVe
     for (cursor, survey) in view.cursors.iter().zip(surveys) {
         gaps.extend(due_gaps(view, cursor, survey));
     }
-    if kept.unknown.is_none() {
-        gaps.extend(kept.gaps.first().cloned());
-    }
+    gaps.extend(kept_gap(view, kept));
     gaps.sort_by_key(|gap| gap.start);
     let requested = join(view.sizes, gaps);
-    requested.into_iter().map(|gap| request(view, gap)).collect()
+    requested.into_iter().flat_map(|gap| requests(view, gap)).collect()
 }
 
-/// Returns the gaps that a cursor needs now. Before its promise: all, so that the promise covers them. Later: the next
-/// one, when the cursor comes near.
+/// Returns whether the byte `at` is in a gap that the cache or a client wants to be filled now.
+pub(super) fn is_due(view: &View<'_>, at: u64) -> bool {
+    let mut cursors = view.cursors.iter();
+    let kept = view.kept_survey();
+    kept_gap(view, &kept).is_some_and(|gap| gap.contains(&at))
+        || cursors.any(|cursor| {
+            let survey = view.survey(cursor.remaining());
+            due_gaps(view, cursor, &survey).iter().any(|gap| gap.contains(&at))
+        })
+}
+
+/// Returns the gap that the cache itself needs now.
+fn kept_gap(view: &View<'_>, kept: &Survey) -> Option<Range<u64>> {
+    let first = kept.gaps.first().filter(|_| kept.unknown.is_none());
+    first.map(|gap| before_cut(view.sizes, gap.clone()))
+}
+
+/// Returns the start of a gap, up to where the body is divided.
+fn before_cut(sizes: Sizes, gap: Range<u64>) -> Range<u64> {
+    gap.start..gap.end.min((gap.start / sizes.cut + 1).saturating_mul(sizes.cut))
+}
+
+/// Returns the gaps that a cursor needs now. Before its promise: all, so that the promise covers them, or the first if
+/// the promise needs no more. Later: the next one, when the cursor comes near.
 fn due_gaps(view: &View<'_>, cursor: &Cursor, survey: &Survey) -> SmallVec<[Range<u64>; 2]> {
+    if !cursor.terms.may_ask {
+        return SmallVec::new();
+    }
     if !cursor.is_promised {
         let all = if survey.unknown.is_some() { SmallVec::new() } else { survey.gaps.clone() };
-        return cursor.remaining().flat_map(|span| join_many(&all, &span)).collect();
+        let mut joined: SmallVec<[Range<u64>; 2]> =
+            cursor.remaining().flat_map(|span| join_many(&all, &span)).collect();
+        if cursor.terms.promise == PromiseRule::First {
+            joined.truncate(1);
+            joined.iter_mut().for_each(|gap| *gap = before_cut(view.sizes, gap.clone()));
+        }
+        return joined;
     }
     let near = cursor.position().saturating_add(view.sizes.lead);
-    let is_near = |gap: &Range<u64>| gap.start < near && view.may_get_ahead_after(0);
+    // The pieces of a divided body are requested one after the other.
+    let asks_ahead = cursor.terms.promise != PromiseRule::First;
+    let is_near =
+        |gap: &Range<u64>| asks_ahead && gap.start < near && view.may_get_ahead_after(&Reads::new(), view.sizes.chunk);
     let is_due = |gap: &Range<u64>| gap.start == cursor.position() || is_near(gap) && !cursor.is_standing(view.now);
-    let next = survey.gaps.first().filter(|gap| cursor.is_active() && is_due(gap));
-    next.cloned().into_iter().collect()
+    // What is behind the gap may be absent, too.
+    let is_known = |gap: &Range<u64>| survey.unknown != Some(gap.end);
+    let next = survey.gaps.first().filter(|gap| cursor.is_active() && is_due(gap) && is_known(gap));
+    next.map(|gap| before_cut(view.sizes, gap.clone())).into_iter().collect()
 }
 
 /// Returns the gaps in one span, as one if they are many.
@@ -73,13 +107,17 @@ fn join(sizes: Sizes, gaps: impl IntoIterator<Item = Range<u64>>) -> SmallVec<[R
     joined
 }
 
-/// Returns the request for a gap. If its bytes are stored, it covers whole chunks.
-fn request(view: &View<'_>, gap: Range<u64>) -> OriginAsk {
-    let span = if view.is_storing { round_out(view, gap) } else { gap };
-    if view.map.len() == Some(span.end) && span.start == 0 {
-        return OriginAsk::Whole;
+/// Returns the requests for a gap; none crosses a cut. If the bytes are stored, they cover whole chunks.
+fn requests(view: &View<'_>, gap: Range<u64>) -> SmallVec<[OriginAsk; 1]> {
+    let mut left = if view.is_storing { round_out(view, gap) } else { gap };
+    let mut found = SmallVec::new();
+    while !left.is_empty() {
+        let span = before_cut(view.sizes, left.clone());
+        left.start = span.end;
+        let is_whole = view.map.len() == Some(span.end) && span.start == 0;
+        found.push(if is_whole { OriginAsk::Whole } else { OriginAsk::Range { span, if_range: true } });
     }
-    OriginAsk::Range { span, if_range: true }
+    found
 }
 
 /// Extends a gap to whole chunks, except for bytes that are present or coming.

@@ -1,9 +1,11 @@
 //! Where the bytes of a body are: in memory, in the store, about to come from it, or nowhere.
 //!
-//! The store holds whole chunks. What it holds is kept as a set of bytes, so a body of any length that lies there as a
-//! whole takes one span. A chunk is unknown until the store was probed for it.
+//! The store holds chunks, and one part of some chunks. The map keeps a set of the stored bytes, so a stored body of
+//! any length takes one span. A chunk is unknown until the store was probed for it.
 
-use super::{Sizes, pieces::Pieces, span_set::SpanSet};
+mod work;
+
+use super::{Sizes, Tick, pieces::Pieces, span_set::SpanSet};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -30,6 +32,7 @@ type ChunkList = SmallVec<[u64; 4]>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ChunkMap {
     chunk: u64,
+    block: u64,
     len: Option<u64>,
     pieces: Pieces,
     stored: SpanSet,
@@ -37,24 +40,35 @@ pub(super) struct ChunkMap {
     /// A part that the store could not read: the origin serves it, although it may be in the store.
     avoided: Range<u64>,
     probing: ChunkList,
-    reading: ChunkList,
-    storing: ChunkList,
+    reading: SmallVec<[Range<u64>; 4]>,
+    /// Chunks that are being stored, and when the store is too slow.
+    storing: SmallVec<[(u64, Tick); 4]>,
+    /// Parts of chunks that are being stored.
+    parts: SmallVec<[Range<u64>; 2]>,
+    /// Chunks that the driver does not keep.
+    skipped: SpanSet,
+    /// Bytes that the store did not take as a part of a chunk.
+    refused: SpanSet,
 }
 
 impl ChunkMap {
     /// Returns the map of a body of which nothing is in the store.
     pub(super) fn empty(sizes: Sizes, len: Option<u64>) -> Self {
-        assert!(sizes.chunk > 0, "a chunk has bytes");
+        assert!(sizes.block > 0 && sizes.chunk.is_multiple_of(sizes.block), "blocks divide a chunk");
         Self {
             chunk: sizes.chunk,
+            block: sizes.block,
             len,
             pieces: Pieces::default(),
             stored: SpanSet::default(),
             unknown: SpanSet::default(),
             avoided: 0..0,
             probing: ChunkList::new(),
-            reading: ChunkList::new(),
-            storing: ChunkList::new(),
+            reading: SmallVec::new(),
+            storing: SmallVec::new(),
+            parts: SmallVec::new(),
+            skipped: SpanSet::default(),
+            refused: SpanSet::default(),
         }
     }
 
@@ -110,15 +124,52 @@ impl ChunkMap {
         (Place::Absent, until.min(self.unknown.next_from(at)))
     }
 
-    /// Returns [`Place::Reading`] for a chunk that is being read, otherwise [`Place::Store`] until the next one that
-    /// is.
-    fn place_in_store(&self, at: u64, until: u64) -> (Place, u64) {
-        let chunk = self.chunk_of(at);
-        if self.reading.contains(&chunk) {
-            return (Place::Reading, until.min(self.span_of(chunk).end));
+    /// Returns whether all bytes of `span` are in one kind of place.
+    pub(super) fn is_place(&self, span: &Range<u64>, place: Place) -> bool {
+        let mut at = span.start;
+        while at < span.end {
+            let (found, end) = self.place(at);
+            if found != place {
+                return false;
+            }
+            at = end;
         }
-        let next = self.reading.iter().filter(|&&other| other > chunk).map(|&other| self.span_of(other).start).min();
+        true
+    }
+
+    /// Returns [`Place::Reading`] for a byte that is being read, otherwise [`Place::Store`] until the next one that is.
+    fn place_in_store(&self, at: u64, until: u64) -> (Place, u64) {
+        if let Some(range) = self.reading.iter().find(|range| range.contains(&at)) {
+            return (Place::Reading, until.min(range.end));
+        }
+        let next = self.reading.iter().map(|range| range.start).filter(|start| *start > at).min();
         (Place::Store, until.min(next.unwrap_or(until)))
+    }
+
+    /// Returns the range to read for the byte `at`, which is in the store: its chunk, or the stored part of the chunk.
+    pub(super) fn unit_at(&self, at: u64) -> Range<u64> {
+        let chunk = self.span_of(self.chunk_of(at));
+        let stored = self.stored.span_at(at).expect("the byte is in the store");
+        stored.start.max(chunk.start)..stored.end.min(chunk.end)
+    }
+
+    /// Returns the unit at `at` if it has at most `bytes` and nothing of it is being read. Otherwise, returns its
+    /// blocks from the one that contains `at` on, as far as they are not being read and fit in `bytes`. At least one.
+    pub(super) fn read_at(&self, at: u64, bytes: u64) -> Range<u64> {
+        let unit = self.unit_at(at);
+        let begun = self.reading.iter().filter(|range| range.start < unit.end && unit.start < range.end);
+        let begun: SmallVec<[u64; 4]> = begun.map(|range| range.start).collect();
+        if begun.is_empty() && unit.end - unit.start <= bytes {
+            return unit;
+        }
+        let chunk = self.span_of(self.chunk_of(at)).start;
+        let first = at - (at - chunk) % self.block;
+        let start = first.max(unit.start);
+        let next = begun.into_iter().filter(|next| *next > at).min().unwrap_or(unit.end);
+        let end = start.saturating_add(bytes).min(next);
+        let whole_blocks = end - (end - chunk) % self.block;
+        let end = if end == next { end } else { whole_blocks.max(first + self.block) };
+        start..end.min(next)
     }
 
     /// Returns whether the byte `at` is in memory.
@@ -133,7 +184,57 @@ impl ChunkMap {
 
     /// Returns whether bytes are in memory that can be read from the store at any time.
     pub(super) fn holds_readable(&self) -> bool {
-        self.chunks_in_memory().iter().any(|&chunk| self.is_readable(self.span_of(chunk).start))
+        let is_held = |(span, is_readable): &(Range<u64>, bool)| *is_readable && self.pieces.spans().meets(span);
+        self.chunks_in_memory().iter().any(|&chunk| self.units_of(chunk).iter().any(is_held))
+    }
+
+    /// Returns the parts of a chunk that can be read from the store and those that cannot, in ascending order.
+    pub(super) fn units_of(&self, chunk: u64) -> SmallVec<[(Range<u64>, bool); 3]> {
+        let span = self.span_of(chunk);
+        let mut readable = SpanSet::of(span.clone());
+        self.unreadable_of(span.clone()).into_iter().for_each(|hole| readable.remove(hole));
+        let mut units: SmallVec<[(Range<u64>, bool); 3]> =
+            readable.holes(span).into_iter().map(|hole| (hole, false)).collect();
+        units.extend(readable.iter().map(|span| (span.clone(), true)));
+        units.sort_by_key(|(span, _)| span.start);
+        units
+    }
+
+    /// Returns the blocks of a chunk of which bytes are in memory, and whether they can be read from the store.
+    pub(super) fn blocks_in_memory(&self, chunk: u64) -> SmallVec<[(Range<u64>, bool); 4]> {
+        let start = self.span_of(chunk).start;
+        let mut blocks = SmallVec::new();
+        for (unit, is_readable) in self.units_of(chunk) {
+            let mut at = unit.start;
+            while at < unit.end {
+                let end = (at - (at - start) % self.block + self.block).min(unit.end);
+                if self.pieces.spans().meets(&(at..end)) {
+                    blocks.push((at..end, is_readable));
+                }
+                at = end;
+            }
+        }
+        blocks
+    }
+
+    fn unreadable_of(&self, span: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
+        let mut holes = self.stored.holes(span.clone());
+        holes.push(self.avoided.start.max(span.start)..self.avoided.end.min(span.end));
+        holes
+    }
+
+    /// Returns whether the store is known to have whole chunks only, in few spans, and all of them can be read.
+    pub(super) fn has_only_chunks(&self) -> bool {
+        let is_edge = |at: u64| at.is_multiple_of(self.chunk) || Some(at) == self.len;
+        let are_edges = |span: &Range<u64>| is_edge(span.start) && is_edge(span.end);
+        self.avoided.is_empty()
+            && self.parts.is_empty()
+            && self.stored.iter().take(5).filter(|span| are_edges(span)).count() == self.stored.iter().count()
+    }
+
+    /// Returns whether all bytes of `span` are in memory.
+    pub(super) fn is_all_in_memory(&self, span: Range<u64>) -> bool {
+        self.pieces.spans().covers(&span)
     }
 
     /// Returns whether the store has a chunk.
@@ -141,14 +242,15 @@ impl ChunkMap {
         self.stored.iter().next().is_some()
     }
 
-    /// Returns whether all bytes of `span` are in the store.
-    pub(super) fn is_all_stored(&self, span: &Range<u64>) -> bool {
-        self.stored.covers(span)
+    /// Returns whether all bytes of `span` are in memory or in the store.
+    pub(super) fn has_all(&self, span: Range<u64>) -> bool {
+        self.stored.holes(span).iter().all(|hole| self.pieces.spans().covers(hole))
     }
 
-    /// Returns the parts of `span` that are not in the store.
+    /// Returns the parts of `span` that are not in the store and that the driver would keep there.
     pub(super) fn unstored_of(&self, span: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
-        self.stored.holes(span)
+        let holes = self.stored.holes(span);
+        holes.into_iter().flat_map(|hole| self.skipped.holes(hole)).collect()
     }
 
     /// Returns whether the whole body is in the store.
@@ -161,9 +263,9 @@ impl ChunkMap {
         self.pieces.get(at)
     }
 
-    /// Returns the pieces of a chunk that is in memory.
-    pub(super) fn pieces_of(&self, chunk: u64) -> SmallVec<[Bytes; 4]> {
-        self.pieces.of(self.span_of(chunk))
+    /// Returns the pieces of a span that is in memory.
+    pub(super) fn pieces_of(&self, span: Range<u64>) -> SmallVec<[Bytes; 4]> {
+        self.pieces.of(span)
     }
 
     /// Returns how many bytes are in memory.
@@ -173,7 +275,7 @@ impl ChunkMap {
 
     /// Returns how many bytes will be in memory when all reads have ended.
     pub(super) fn held_bytes_after_reads(&self) -> u64 {
-        self.held_bytes() + self.reading.len() as u64 * self.chunk
+        self.held_bytes() + self.reading.iter().map(|range| range.end - range.start).sum::<u64>()
     }
 
     /// Returns the chunks of which bytes are in memory, in ascending order.
@@ -199,107 +301,28 @@ impl ChunkMap {
         self.pieces.spans().holes(self.span_of(chunk))
     }
 
-    /// Adds bytes that came from the origin.
+    /// Adds bytes that were read from the store.
     pub(super) fn insert(&mut self, start: u64, bytes: &Bytes) {
         self.pieces.insert(start, bytes);
+    }
+
+    /// Adds bytes that came from the origin. Short pieces are joined, and the copy passes through `counted`.
+    pub(super) fn append(&mut self, start: u64, bytes: &Bytes, counted: impl FnMut(Bytes) -> Bytes) {
+        self.pieces.append(start, bytes, counted);
     }
 
     /// Drops bytes from memory.
     pub(super) fn drop_from_memory(&mut self, span: Range<u64>) {
         self.pieces.remove(span);
     }
-
-    /// Returns whether a probe, a read or a write is running.
-    pub(super) fn is_store_at_work(&self) -> bool {
-        !(self.probing.is_empty() && self.reading.is_empty() && self.storing.is_empty())
-    }
-
-    /// Returns the number of probes that are running.
-    pub(super) fn probes(&self) -> usize {
-        self.probing.len()
-    }
-
-    /// Returns the number of reads that are running.
-    pub(super) fn reads(&self) -> usize {
-        self.reading.len()
-    }
-
-    /// Returns whether the store is being probed for `chunk`.
-    pub(super) fn is_probing(&self, chunk: u64) -> bool {
-        self.probing.contains(&chunk)
-    }
-
-    /// Returns whether `chunk` is being stored.
-    pub(super) fn is_storing(&self, chunk: u64) -> bool {
-        self.storing.contains(&chunk)
-    }
-
-    /// Notes that a probe begins.
-    pub(super) fn begin_probe(&mut self, chunk: u64) {
-        assert!(!self.probing.contains(&chunk), "chunk {chunk} is being probed");
-        self.probing.push(chunk);
-    }
-
-    /// Notes the result of a probe.
-    pub(super) fn end_probe(&mut self, chunk: u64, is_found: bool) {
-        if !take(&mut self.probing, chunk) {
-            return;
-        }
-        let span = self.span_of(chunk);
-        self.unknown.remove(span.clone());
-        if is_found {
-            self.stored.insert(span);
-        }
-    }
-
-    /// Notes that a read begins.
-    pub(super) fn begin_read(&mut self, chunk: u64) {
-        assert!(!self.reading.contains(&chunk), "chunk {chunk} is being read");
-        self.reading.push(chunk);
-    }
-
-    /// Notes that a read has ended. Returns whether it was running.
-    pub(super) fn end_read(&mut self, chunk: u64) -> bool {
-        take(&mut self.reading, chunk)
-    }
-
-    /// Notes that the store does not have `chunk`.
-    pub(super) fn set_absent(&mut self, chunk: u64) {
-        self.stored.remove(self.span_of(chunk));
-    }
-
-    /// Sets the part of the body that is not read from the store.
-    pub(super) fn set_avoided(&mut self, span: Range<u64>) {
-        self.avoided = span;
-    }
-
-    /// Notes that a write begins.
-    pub(super) fn begin_store(&mut self, chunk: u64) {
-        assert!(!self.storing.contains(&chunk), "chunk {chunk} is being stored");
-        self.storing.push(chunk);
-    }
-
-    /// Notes the result of a write.
-    pub(super) fn end_store(&mut self, chunk: u64, is_done: bool) {
-        if take(&mut self.storing, chunk) && is_done {
-            let span = self.span_of(chunk);
-            self.unknown.remove(span.clone());
-            self.stored.insert(span);
-        }
-    }
-}
-
-/// Removes `chunk` from a list. Returns whether it was there.
-fn take(list: &mut ChunkList, chunk: u64) -> bool {
-    let found = list.iter().position(|&other| other == chunk);
-    found.map(|at| list.swap_remove(at)).is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::{ProbeEnd, StoreEnd};
 
-    const SIZES: Sizes = Sizes { chunk: 4, ahead: 8, lead: 8, gap: 2, least: 4 };
+    const SIZES: Sizes = Sizes { chunk: 4, block: 2, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, least: 4 };
 
     #[test]
     fn place_of_a_byte_ends_where_the_next_place_begins() {
@@ -307,11 +330,11 @@ mod tests {
         assert_eq!(map.place(0), (Place::Unknown, 18));
         for chunk in 0..5 {
             map.begin_probe(chunk);
-            map.end_probe(chunk, chunk < 3);
+            map.end_probe(chunk, &if chunk < 3 { ProbeEnd::Whole } else { ProbeEnd::Absent });
         }
         assert_eq!(map.place(1), (Place::Store, 12));
         assert_eq!(map.place(12), (Place::Absent, u64::MAX));
-        map.begin_read(1);
+        map.begin_read(4..8);
         assert_eq!([map.place(1), map.place(5)], [(Place::Store, 4), (Place::Reading, 8)]);
         map.insert(2, &Bytes::from_static(b"cd"));
         assert_eq!([map.place(1), map.place(2)], [(Place::Store, 2), (Place::Memory, 4)]);
@@ -320,7 +343,7 @@ mod tests {
     #[test]
     fn avoided_part_of_the_store_counts_as_absent() {
         let mut map = ChunkMap::unprobed(SIZES, 16);
-        map.set_avoided(4..12);
+        map.avoid(4..12);
         assert_eq!([map.place(0), map.place(4)], [(Place::Unknown, 4), (Place::Absent, 12)]);
     }
 
@@ -333,8 +356,8 @@ mod tests {
         map.set_len(6);
         assert!(map.is_chunk_in_memory(1) && !map.is_chunk_in_memory(2));
         for chunk in 0..2 {
-            map.begin_store(chunk);
-            map.end_store(chunk, true);
+            map.begin_store(chunk, Tick(0));
+            map.end_store(chunk, StoreEnd::Done);
         }
         assert!(map.is_whole_stored());
     }

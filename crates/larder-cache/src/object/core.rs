@@ -2,7 +2,7 @@
 //! runs.
 
 use super::{
-    Action, Actions, CursorEnd, CursorId, Event, Head, OriginAsk, ReadEnd, RunId, Sizes, Spans, StoreEnd, Tick,
+    Action, Actions, CursorEnd, CursorId, Event, Head, OriginAsk, RunId, Sizes, Tick,
     chunk_map::ChunkMap,
     cursors::Cursor,
     plan::{Verdict, View, plan},
@@ -25,22 +25,26 @@ pub struct Core<H> {
     pub(super) cursors: Vec<Cursor>,
     pub(super) keep: Option<Range<u64>>,
     pub(super) is_storing: bool,
-    committed: CommittedExtent,
+    /// Whether the response that began the object brings only a part, which is stored although nothing continues it.
+    is_part: bool,
+    pub(super) committed: CommittedExtent,
     /// Whether the last byte came in a response that ended as announced, or was found in the store.
     pub(super) is_end_proved: bool,
-    is_outdated: bool,
+    pub(super) is_outdated: bool,
     /// Whether the origin answered a range request with the whole body.
     pub(super) has_no_ranges: bool,
-    share: u64,
+    pub(super) share: u64,
     next_run: u32,
     pub(super) retries: Retries,
-    trouble: Trouble,
+    pub(super) trouble: Trouble,
+    /// While a client waits because memory is full of bytes that the store has not taken: when storing is given up.
+    pub(super) patient_until: Option<Tick>,
     timer: Option<Tick>,
 }
 
 /// The part of the body that the store's head announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum CommittedExtent {
+pub(super) enum CommittedExtent {
     /// There is no head.
     Nothing,
     /// A part of the body is stored.
@@ -72,7 +76,7 @@ impl<H: Head> Core<H> {
     /// If a chunk has no bytes.
     pub fn arriving(sizes: Sizes, head: H, span: Range<u64>, is_whole: bool, is_stored: bool) -> (Self, RunId) {
         let map = ChunkMap::empty(sizes, head.len());
-        let mut core = Self { is_storing: is_stored, ..Self::new(sizes, head, map) };
+        let mut core = Self { is_storing: is_stored, is_part: !is_whole, ..Self::new(sizes, head, map) };
         let id = core.new_run_id();
         let span = if is_whole { 0..core.map.end() } else { span };
         core.runs.push(OriginRun::open(id, span));
@@ -88,6 +92,7 @@ impl<H: Head> Core<H> {
             cursors: Vec::new(),
             keep: None,
             is_storing: false,
+            is_part: false,
             committed: CommittedExtent::Nothing,
             is_end_proved: false,
             is_outdated: false,
@@ -96,20 +101,51 @@ impl<H: Head> Core<H> {
             next_run: 0,
             retries: Retries::default(),
             trouble: Trouble::default(),
+            patient_until: None,
             timer: None,
         }
     }
 
     /// Applies an event and adds what the driver has to do. Memory is unlimited until the first [`Event::Budget`].
     pub fn on(&mut self, now: Tick, event: Event<H>, actions: &mut Actions) {
+        let step = self.step_of(&event);
+        let twin = step.as_ref().filter(|_| cfg!(debug_assertions)).map(|_| (self.clone(), event.clone()));
+        let before = actions.len();
         self.expire(now, actions);
         self.apply(now, event, actions);
-        self.settle(now, actions);
-        self.store_chunks(actions);
-        self.make_room(now, actions);
-        while self.carry_out_plan(now, actions) {}
-        self.set_timer(now, actions);
+        if step.is_some_and(|step| self.follow_step(&step, actions)) {
+            let is_equal = twin.is_none_or(|(twin, event)| twin.reaches(now, event, (self, &actions[before..])));
+            debug_assert!(is_equal, "the short way ends elsewhere: {actions:?}");
+        } else {
+            self.follow(now, actions);
+        }
         debug_assert!(self.is_consistent());
+    }
+
+    /// Does what follows from the state after an event.
+    fn follow(&mut self, now: Tick, actions: &mut Actions) {
+        self.settle(now, actions);
+        self.store_chunks(now, actions);
+        self.make_room(now, actions);
+        while self.carry_out_plan(now, actions) || self.end_stranded(now, actions) {
+            self.release(now);
+        }
+        self.complete_chunks(now, actions);
+        self.store_parts(actions);
+        self.set_timer(now, actions);
+    }
+
+    /// Returns whether the event leads to this state and these actions the long way.
+    fn reaches(mut self, now: Tick, event: Event<H>, expected: (&Self, &[Action])) -> bool {
+        let (other, expected_actions) = expected;
+        let mut actions = Actions::new();
+        self.expire(now, &mut actions);
+        self.apply(now, event, &mut actions);
+        self.follow(now, &mut actions);
+        let are_equal = self.map == other.map && self.runs == other.runs && self.cursors == other.cursors;
+        let are_times_equal = self.timer == other.timer && self.patient_until == other.patient_until;
+        let is_rest_equal = self.retries == other.retries && self.is_storing == other.is_storing;
+        are_equal && are_times_equal && is_rest_equal && actions.as_slice() == expected_actions
     }
 
     /// Returns bytes for the cursor: those at its position that arrived as one piece, within its span. `None` if there
@@ -132,9 +168,48 @@ impl<H: Head> Core<H> {
         self.map.held_bytes()
     }
 
+    /// Returns the length of the body: from the start if it is announced, otherwise when the body has ended.
+    #[expect(clippy::len_without_is_empty, reason = "the length may be unknown, so there is no emptiness to ask for")]
+    pub fn len(&self) -> Option<u64> {
+        self.map.len()
+    }
+
+    /// Returns whether the last byte came in a response that ended as announced, or was found in the store, and every
+    /// byte is in memory or in the store.
+    pub fn is_complete(&self) -> bool {
+        self.is_end_proved && self.map.len().is_some_and(|len| self.map.has_all(0..len))
+    }
+
+    /// Returns the number of cursors.
+    pub fn cursor_count(&self) -> usize {
+        self.cursors.len()
+    }
+
+    /// Returns the first run that brings bytes which the cursor misses. `None` if no run does.
+    pub fn awaited_run(&self, cursor: CursorId) -> Option<RunId> {
+        let cursor = self.cursor(cursor)?;
+        let survey = self.view(Tick(0)).survey(cursor.remaining());
+        survey.runs.first().map(|&run| self.runs[run].id)
+    }
+
+    /// Returns whether nothing arrives or is being written, and the cache itself wants nothing. Clients may still read.
+    pub fn is_at_rest(&self) -> bool {
+        self.runs.is_empty() && self.keep.is_none() && !self.map.is_writing()
+    }
+
     /// Returns whether nothing is wanted and nothing under way, so that the driver may drop the object.
     pub fn is_idle(&self) -> bool {
-        self.cursors.is_empty() && self.runs.is_empty() && self.keep.is_none() && !self.map.is_store_at_work()
+        self.cursors.is_empty() && self.is_at_rest() && !self.map.is_reading_or_probing()
+    }
+
+    /// Returns whether a part of the body can be stored by itself.
+    pub(super) fn keeps_parts(&self) -> bool {
+        self.is_part || self.is_divisible()
+    }
+
+    /// Returns whether the chunk is believed to be in the store.
+    pub fn is_in_store(&self, chunk: u64) -> bool {
+        self.map.is_readable(self.map.span_of(chunk).start)
     }
 
     /// Returns the head, as the last update left it.
@@ -144,13 +219,15 @@ impl<H: Head> Core<H> {
 
     fn apply(&mut self, now: Tick, event: Event<H>, actions: &mut Actions) {
         match event {
-            Event::Attach(id, spans) => self.attach(now, id, spans, actions),
+            Event::Attach(id, spans, terms) => self.attach(Cursor::new(id, spans, terms, now), actions),
             Event::Moved(id, position) => self.move_cursor(now, id, position),
             Event::Left(id) => self.cursors.retain(|cursor| cursor.id != id),
             Event::Came(id, arrival) => self.arrive(now, id, arrival, actions),
-            Event::Probed(chunk, is_found) => self.end_probe(chunk, is_found),
-            Event::Read(chunk, found) => self.end_read(now, chunk, found, actions),
+            Event::Probed(chunk, end) => self.end_probe(now, chunk, &end, actions),
+            Event::Unsure(chunk) => self.map.doubt(chunk),
+            Event::Read(range, found) => self.end_read(now, range, found, actions),
             Event::Stored(chunk, end) => self.end_store(chunk, end, actions),
+            Event::StoredPart(chunk, end) => self.end_part(chunk, end, actions),
             Event::Updated(head) => self.update(head, actions),
             Event::Outdated => self.outdate(actions),
             Event::Budget(share) => self.share = share,
@@ -160,18 +237,17 @@ impl<H: Head> Core<H> {
         }
     }
 
-    fn cursor(&self, id: CursorId) -> Option<&Cursor> {
+    pub(super) fn cursor(&self, id: CursorId) -> Option<&Cursor> {
         self.cursors.binary_search_by_key(&id, |cursor| cursor.id).ok().map(|at| &self.cursors[at])
     }
 
-    fn attach(&mut self, now: Tick, id: CursorId, spans: Spans, actions: &mut Actions) {
+    fn attach(&mut self, mut cursor: Cursor, actions: &mut Actions) {
         if self.is_outdated {
-            actions.push(Action::End(id, CursorEnd::MoveOver));
+            actions.push(Action::End(cursor.id, CursorEnd::MoveOver));
             return;
         }
-        let place = self.cursors.binary_search_by_key(&id, |cursor| cursor.id);
+        let place = self.cursors.binary_search_by_key(&cursor.id, |other| other.id);
         let place = place.expect_err("the number of a cursor is unique");
-        let mut cursor = Cursor::new(id, spans, now);
         cursor.clip(self.map.end());
         self.cursors.insert(place, cursor);
     }
@@ -216,159 +292,16 @@ impl<H: Head> Core<H> {
     }
 }
 
-/// Results of the store.
-impl<H: Head> Core<H> {
-    fn end_probe(&mut self, chunk: u64, is_found: bool) {
-        self.map.end_probe(chunk, is_found);
-        self.is_end_proved |= is_found && self.is_last(chunk);
-    }
-
-    /// Returns whether `chunk` contains the last byte of the body.
-    fn is_last(&self, chunk: u64) -> bool {
-        self.map.len() == Some(self.map.span_of(chunk).end)
-    }
-
-    fn end_read(&mut self, now: Tick, chunk: u64, found: ReadEnd, actions: &mut Actions) {
-        if !self.map.end_read(chunk) {
-            return;
-        }
-        let span = self.map.span_of(chunk);
-        match found {
-            ReadEnd::Bytes(bytes) if bytes.len() as u64 == span.end - span.start => {
-                self.map.insert(span.start, &bytes);
-                self.trouble.forget();
-            }
-            ReadEnd::Bytes(_) | ReadEnd::Absent => self.map.set_absent(chunk),
-            ReadEnd::Trouble => self.avoid(now, span, actions),
-        }
-    }
-
-    /// Goes around a part of the store that cannot be read: the origin serves it. What it cannot serve is read again
-    /// later.
-    fn avoid(&mut self, now: Tick, span: Range<u64>, actions: &mut Actions) {
-        if self.can_continue() {
-            let len = self.trouble.avoid(self.sizes.lead);
-            self.map.set_avoided(span.start..span.start.saturating_add(len));
-        } else if !self.trouble.wait(now) {
-            self.trouble.forget();
-            self.end_cursors(actions, |core, cursor| {
-                let is_hungry = core.view(now).is_hungry(cursor) && span.contains(&cursor.position());
-                is_hungry.then_some(CursorEnd::Broken)
-            });
-        }
-    }
-
-    fn end_store(&mut self, chunk: u64, end: StoreEnd, actions: &mut Actions) {
-        self.map.end_store(chunk, end == StoreEnd::Done);
-        match end {
-            StoreEnd::Done => self.commit(actions),
-            StoreEnd::Refused => self.give_up(actions),
-        }
-    }
-
-    /// Stores each chunk that is complete. The last one waits until the response has ended as announced.
-    fn store_chunks(&mut self, actions: &mut Actions) {
-        if !self.is_storing {
-            return;
-        }
-        for chunk in self.map.chunks_in_memory() {
-            let is_due = self.map.is_chunk_in_memory(chunk) && (self.is_end_proved || !self.is_last(chunk));
-            if is_due && !self.map.is_storing(chunk) && !self.map.is_all_stored(&self.map.span_of(chunk)) {
-                self.map.begin_store(chunk);
-                actions.push(Action::Store(chunk, self.map.pieces_of(chunk)));
-            }
-        }
-    }
-
-    /// Commits the head when all is stored, or when the first chunk of a body is that another request can continue.
-    pub(super) fn commit(&mut self, actions: &mut Actions) {
-        if self.keep.as_ref().is_some_and(|keep| self.map.is_all_stored(keep)) {
-            self.keep = None;
-        }
-        if self.is_outdated || !self.is_storing {
-            return;
-        }
-        if self.is_end_proved && self.map.is_whole_stored() {
-            if self.committed != CommittedExtent::Whole {
-                self.committed = CommittedExtent::Whole;
-                actions.push(Action::CommitHead { is_whole: true });
-            }
-        } else if self.committed == CommittedExtent::Nothing && self.is_divisible() && self.map.has_stored() {
-            self.committed = CommittedExtent::Part;
-            actions.push(Action::CommitHead { is_whole: false });
-        }
-    }
-}
-
-/// Consequences of the state for clients.
-impl<H: Head> Core<H> {
-    /// Promises, wakes and ends cursors.
-    fn settle(&mut self, now: Tick, actions: &mut Actions) {
-        for index in 0..self.cursors.len() {
-            let is_due = !self.cursors[index].is_promised && self.can_promise(now, &self.cursors[index]);
-            if is_due {
-                self.cursors[index].is_promised = true;
-                actions.push(Action::Promise(self.cursors[index].id));
-            }
-            let cursor = &mut self.cursors[index];
-            let has_bytes = cursor.is_active() && self.map.is_in_memory(cursor.position());
-            if cursor.is_waiting && has_bytes {
-                actions.push(Action::Wake(cursor.id));
-            }
-            cursor.is_waiting = !has_bytes;
-        }
-        self.end_cursors(actions, |core, cursor| core.end_of(now, cursor));
-    }
-
-    /// Returns whether every byte of the cursor's spans is present, or in a run whose head has come.
-    fn can_promise(&self, now: Tick, cursor: &Cursor) -> bool {
-        let survey = self.view(now).survey(cursor.remaining());
-        let are_open = survey.runs.iter().all(|&run| self.runs[run].is_open);
-        survey.unknown.is_none() && survey.gaps.is_empty() && are_open && !self.lacks_proof(cursor)
-    }
-
-    /// Returns whether the cursor's last byte is the body's, and no response ended there as announced or still may.
-    fn lacks_proof(&self, cursor: &Cursor) -> bool {
-        self.map.len() == Some(cursor.end()) && !self.is_end_proved && !self.awaits_proof()
-    }
-
-    /// Returns why the cursor ends, if it does.
-    fn end_of(&self, now: Tick, cursor: &Cursor) -> Option<CursorEnd> {
-        if cursor.is_promised && cursor.is_at_end() {
-            let is_proof_coming = self.map.len() == Some(cursor.end()) && !self.is_end_proved && self.awaits_proof();
-            let end = if self.lacks_proof(cursor) { CursorEnd::Broken } else { CursorEnd::Whole };
-            return (!is_proof_coming).then_some(end);
-        }
-        if self.can_continue() { None } else { self.end_at_gap(now, cursor) }
-    }
-
-    /// Returns why a cursor ends that needs bytes which nothing brings. One that has bytes to take goes on.
-    pub(super) fn end_at_gap(&self, now: Tick, cursor: &Cursor) -> Option<CursorEnd> {
-        let survey = self.view(now).survey(cursor.remaining());
-        let gap = survey.gaps.first();
-        if !cursor.is_promised {
-            let is_unproved = survey.unknown.is_none() && self.lacks_proof(cursor);
-            return (gap.is_some() || is_unproved).then_some(CursorEnd::AskAlone);
-        }
-        gap.filter(|gap| gap.start == cursor.position()).map(|_| CursorEnd::Broken)
-    }
-
-    /// Returns whether parts of different responses can be joined.
-    pub(super) fn is_divisible(&self) -> bool {
-        self.head.is_divisible() && !self.has_no_ranges
-    }
-
-    /// Returns whether another request can bring what is missing.
-    pub(super) fn can_continue(&self) -> bool {
-        self.is_divisible() && self.retries.may_find_same()
-    }
-}
-
 /// The plan, and time.
 impl<H: Head> Core<H> {
+    /// Returns how many bytes may be in memory.
+    pub(super) fn room(&self) -> u64 {
+        let least = if self.cursors.is_empty() { 1 } else { self.sizes.least.max(1) };
+        self.share.max(least)
+    }
+
     /// Returns what the plan depends on.
     pub(super) fn view(&self, now: Tick) -> View<'_> {
-        let least = if self.cursors.is_empty() { 1 } else { self.sizes.least.max(1) };
         View {
             sizes: self.sizes,
             map: &self.map,
@@ -381,7 +314,7 @@ impl<H: Head> Core<H> {
             may_ask: self.can_continue() && self.retries.ask_at.is_none(),
             may_read: self.trouble.read_at.is_none(),
             reach: if self.has_no_ranges { u64::MAX } else { self.sizes.ahead },
-            room: self.share.max(least),
+            room: self.room(),
         }
     }
 
@@ -392,9 +325,9 @@ impl<H: Head> Core<H> {
             self.map.begin_probe(chunk);
             actions.push(Action::Probe(chunk));
         }
-        for chunk in plan.reads {
-            self.map.begin_read(chunk);
-            actions.push(Action::Read(chunk));
+        for range in plan.reads {
+            self.map.begin_read(range.clone());
+            actions.push(Action::Read(range));
         }
         for (run, verdict) in self.runs.iter_mut().zip(&plan.verdicts) {
             run.follow(*verdict, now, actions);
@@ -411,6 +344,13 @@ impl<H: Head> Core<H> {
         }
         self.stop_runs(actions, |_, run| stopped.contains(&run.id));
         !stopped.is_empty()
+    }
+
+    /// Returns whether another request can bring what `run` has not brought, and all clients that wait for it may ask.
+    fn can_continue_later(&self, run: &OriginRun) -> bool {
+        let needs = |part: Range<u64>| part.start < run.end && run.next < part.end;
+        let mut others = self.cursors.iter().filter(|cursor| cursor.is_promised && !cursor.terms.may_ask);
+        self.can_continue() && !others.any(|cursor| cursor.remaining().any(needs))
     }
 
     fn ask(&mut self, ask: OriginAsk, actions: &mut Actions) {
@@ -434,6 +374,15 @@ impl<H: Head> Core<H> {
     /// Ends what has waited for too long.
     fn expire(&mut self, now: Tick, actions: &mut Actions) {
         let has_come = |time: Option<Tick>| time.is_some_and(|time| time <= now);
+        let mut runs = self.runs.iter();
+        let mut cursors = self.cursors.iter();
+        let is_due = has_come(self.retries.ask_at)
+            || has_come(self.trouble.read_at)
+            || runs.any(|run| has_come(run.paused_until) || has_come(run.unwanted_until))
+            || cursors.any(|cursor| has_come(cursor.holds_until));
+        if !is_due {
+            return;
+        }
         self.retries.ask_at = self.retries.ask_at.filter(|time| *time > now);
         self.trouble.read_at = self.trouble.read_at.filter(|time| *time > now);
         // The cache's own want does not wait for clients, so memory was short for all this time.
@@ -444,19 +393,20 @@ impl<H: Head> Core<H> {
             self.keep = None;
         }
         self.stop_runs(actions, |core, run| {
-            has_come(run.unwanted_until) || has_come(run.paused_until) && core.can_continue()
+            has_come(run.unwanted_until) || has_come(run.paused_until) && core.can_continue_later(run)
         });
         self.end_cursors(actions, |_, cursor| has_come(cursor.holds_until).then_some(CursorEnd::TooSlow));
     }
 
     /// Requests a tick for the next time at which something ends.
     fn set_timer(&mut self, now: Tick, actions: &mut Actions) {
-        let paused = self.runs.iter().filter_map(|run| run.paused_until).filter(|_| self.can_continue());
+        let paused = self.runs.iter().filter(|run| self.can_continue_later(run)).filter_map(|run| run.paused_until);
         let unwanted = self.runs.iter().filter_map(|run| run.unwanted_until);
         let holding = self.cursors.iter().filter_map(|cursor| cursor.holds_until);
         let is_blocked = self.block(now).is_some();
         let standing = self.cursors.iter().filter(|_| is_blocked).map(|cursor| cursor.stands_from);
-        let waits = [self.retries.ask_at, self.trouble.read_at].into_iter().flatten();
+        let overdue = self.map.overdue_at().filter(|_| self.patient_until.is_some());
+        let waits = [self.retries.ask_at, self.trouble.read_at, self.patient_until, overdue].into_iter().flatten();
         let times = paused.chain(unwanted).chain(holding).chain(standing).chain(waits);
         let Some(next) = times.filter(|time| *time > now).min() else {
             return;
@@ -477,10 +427,11 @@ impl<H: Head> Core<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Arrival;
+    use crate::object::{Arrival, CursorEnd, CursorTerms, ProbeEnd, PromiseRule, ReadEnd, StoreEnd};
     use smallvec::smallvec;
 
-    const SIZES: Sizes = Sizes { chunk: 4, ahead: 8, lead: 8, gap: 2, least: 4 };
+    const SIZES: Sizes = Sizes { chunk: 4, block: 4, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, least: 4 };
+    const TERMS: CursorTerms = CursorTerms { may_ask: true, promise: PromiseRule::All };
     const A: CursorId = CursorId(1);
     const B: CursorId = CursorId(2);
     const FIRST: RunId = RunId(0);
@@ -541,7 +492,7 @@ mod tests {
         }
 
         fn attach(&mut self, cursor: CursorId, span: Range<u64>) -> Vec<Action> {
-            self.on(Event::Attach(cursor, smallvec![span]))
+            self.on(Event::Attach(cursor, smallvec![span], TERMS))
         }
 
         fn came(&mut self, run: RunId, span: Range<u64>) -> Vec<Action> {
@@ -566,8 +517,12 @@ mod tests {
         }
 
         fn probed(&mut self, found: &[bool]) -> Vec<Action> {
-            found.iter().zip(0..).flat_map(|(found, chunk)| self.on(Event::Probed(chunk, *found))).collect()
+            found.iter().zip(0..).flat_map(|(found, chunk)| self.on(Event::Probed(chunk, probe_end(*found)))).collect()
         }
+    }
+
+    fn probe_end(is_found: bool) -> ProbeEnd {
+        if is_found { ProbeEnd::Whole } else { ProbeEnd::Absent }
     }
 
     fn range(run: u32, span: Range<u64>) -> Action {
@@ -607,12 +562,15 @@ mod tests {
     fn hit_is_promised_when_all_chunks_are_probed() {
         let mut driver = Driver::stored(8);
         assert_eq!(driver.attach(A, 0..8), [Action::Probe(0), Action::Probe(1)]);
-        assert_eq!(driver.on(Event::Probed(0, true)), []);
-        assert_eq!(driver.on(Event::Probed(1, true)), [Action::Promise(A), Action::Read(0), Action::Read(1)]);
-        assert_eq!(driver.on(Event::Read(0, ReadEnd::Bytes(bytes(0..4)))), [Action::Wake(A)]);
+        assert_eq!(driver.on(Event::Probed(0, ProbeEnd::Whole)), []);
+        assert_eq!(
+            driver.on(Event::Probed(1, ProbeEnd::Whole)),
+            [Action::Promise(A), Action::Read(0..4), Action::Read(4..8)]
+        );
+        assert_eq!(driver.on(Event::Read(0..4, ReadEnd::Bytes(bytes(0..4)))), [Action::Wake(A)]);
         assert_eq!(driver.on(Event::Moved(A, 4)), []);
         assert_eq!(driver.core.held_bytes(), 0);
-        assert_eq!(driver.on(Event::Read(1, ReadEnd::Bytes(bytes(4..8)))), [Action::Wake(A)]);
+        assert_eq!(driver.on(Event::Read(4..8, ReadEnd::Bytes(bytes(4..8)))), [Action::Wake(A)]);
         assert_eq!(driver.on(Event::Moved(A, 8)), [Action::End(A, CursorEnd::Whole)]);
         assert!(driver.core.is_idle());
     }
@@ -622,7 +580,7 @@ mod tests {
         let mut driver = Driver::stored(12);
         driver.attach(A, 0..12);
         assert_eq!(driver.probed(&[true, false, true]), [range(0, 4..8)]);
-        assert_eq!(driver.head(FIRST, divisible(12), 4..8, false), [Action::Promise(A), Action::Read(0)]);
+        assert_eq!(driver.head(FIRST, divisible(12), 4..8, false), [Action::Promise(A), Action::Read(0..4)]);
     }
 
     #[test]
@@ -645,15 +603,18 @@ mod tests {
     }
 
     #[test]
-    fn promised_client_gets_one_retry_after_another_representation() {
+    fn promised_client_gets_two_retries_after_another_representation() {
         let mut driver = Driver::arriving(divisible(8), false);
         driver.attach(A, 0..8);
-        assert_eq!(driver.broken(FIRST), [Action::Ask(RunId(1), OriginAsk::Whole)]);
+        assert_eq!(driver.broken(FIRST), []);
+        assert_eq!(driver.after(100), [Action::Ask(RunId(1), OriginAsk::Whole)]);
         let other = TestHead { tag: Some(b"b"), len: Some(8) };
         let retry = [Action::Other(RunId(1)), Action::Ask(RunId(2), OriginAsk::Whole)];
         assert_eq!(driver.head(RunId(1), other.clone(), 0..8, true), retry);
-        let expected = [Action::Other(RunId(2)), Action::End(A, CursorEnd::Broken)];
-        assert_eq!(driver.head(RunId(2), other, 0..8, true), expected);
+        let retry = [Action::Other(RunId(2)), Action::Ask(RunId(3), OriginAsk::Whole)];
+        assert_eq!(driver.head(RunId(2), other.clone(), 0..8, true), retry);
+        let expected = [Action::Other(RunId(3)), Action::End(A, CursorEnd::Broken)];
+        assert_eq!(driver.head(RunId(3), other, 0..8, true), expected);
     }
 
     #[test]
@@ -662,12 +623,11 @@ mod tests {
         driver.attach(A, 0..8);
         driver.came(FIRST, 0..3);
         driver.on(Event::Moved(A, 3));
-        assert_eq!(driver.broken(FIRST), [range(1, 3..8)]);
+        assert_eq!(driver.broken(FIRST), []);
+        assert_eq!(driver.after(100), [range(1, 3..8)]);
         assert_eq!(driver.broken(RunId(1)), []);
-        assert_eq!(driver.after(1_000), [range(2, 3..8)]);
-        assert_eq!(driver.broken(RunId(2)), []);
-        assert_eq!(driver.after(2_000), [range(3, 3..8)]);
-        assert_eq!(driver.broken(RunId(3)), [Action::End(A, CursorEnd::Broken)]);
+        assert_eq!(driver.after(1_500), [range(2, 3..8)]);
+        assert_eq!(driver.broken(RunId(2)), [Action::End(A, CursorEnd::Broken)]);
     }
 
     #[test]
@@ -793,7 +753,7 @@ mod tests {
         let mut driver = Driver::stored(32);
         driver.attach(A, 0..8);
         driver.probed(&[true; 2]);
-        assert_eq!(driver.on(Event::Read(0, ReadEnd::Trouble)), [range(0, 0..8)]);
+        assert_eq!(driver.on(Event::Read(0..4, ReadEnd::Trouble)), [range(0, 0..8)]);
         driver.head(FIRST, divisible(32), 0..8, false);
         driver.came(FIRST, 0..4);
         driver.on(Event::Moved(A, 4));
@@ -837,14 +797,16 @@ mod tests {
     }
 
     #[test]
-    fn store_that_is_behind_by_the_share_is_given_up() {
+    fn store_that_is_behind_by_the_share_is_given_up_when_a_client_has_waited() {
         let mut driver = Driver::arriving(divisible(32), true);
         driver.on(Event::Budget(8));
         driver.attach(A, 0..32);
         driver.came(FIRST, 0..4);
         driver.came(FIRST, 4..8);
         driver.on(Event::Moved(A, 4));
-        assert_eq!(driver.on(Event::Moved(A, 8)), [Action::GivenUp, Action::Resume(FIRST)]);
+        assert_eq!(driver.on(Event::Moved(A, 8)), []);
+        assert_eq!(driver.after(499), []);
+        assert_eq!(driver.after(1), [Action::GivenUp, Action::Resume(FIRST)]);
         assert_eq!(driver.core.held_bytes(), 0);
     }
 
@@ -864,12 +826,12 @@ mod tests {
         driver.attach(A, 0..4);
         driver.attach(B, 8..12);
         driver.probed(&[true; 4]);
-        driver.on(Event::Read(0, ReadEnd::Bytes(bytes(0..4))));
+        driver.on(Event::Read(0..4, ReadEnd::Bytes(bytes(0..4))));
         assert_eq!(driver.after(999), []);
-        assert_eq!(driver.after(1), [Action::Read(2)]);
-        driver.on(Event::Read(2, ReadEnd::Bytes(bytes(8..12))));
+        assert_eq!(driver.after(1), [Action::Read(8..12)]);
+        driver.on(Event::Read(8..12, ReadEnd::Bytes(bytes(8..12))));
         assert_eq!(driver.on(Event::Moved(B, 12)), [Action::End(B, CursorEnd::Whole)]);
-        assert_eq!(driver.on(Event::Moved(A, 0)), [Action::Read(0)]);
+        assert_eq!(driver.on(Event::Moved(A, 0)), [Action::Read(0..4)]);
     }
 
     #[test]
@@ -879,7 +841,12 @@ mod tests {
         driver.probed(&[true; 4]);
         for chunk in 0..3 {
             let read = ReadEnd::Bytes(bytes(chunk * 4..chunk * 4 + 4));
-            assert!(!driver.on(Event::Read(chunk, read)).iter().any(|action| matches!(action, Action::Read(_))));
+            assert!(
+                !driver
+                    .on(Event::Read(chunk * 4..chunk * 4 + 4, read))
+                    .iter()
+                    .any(|action| matches!(action, Action::Read(_)))
+            );
         }
         assert_eq!(driver.core.held_bytes(), 11);
         assert_eq!(driver.on(Event::Moved(A, 3)), []);
@@ -890,7 +857,49 @@ mod tests {
         let mut driver = Driver::stored(32);
         driver.attach(A, 0..32);
         driver.probed(&[true; 8]);
-        assert_eq!(driver.on(Event::Read(0, ReadEnd::Trouble)), [range(0, 0..16)]);
+        assert_eq!(driver.on(Event::Read(0..4, ReadEnd::Trouble)), [range(0, 0..16)]);
+    }
+
+    #[test]
+    fn request_ends_where_the_body_is_divided() {
+        let sizes = Sizes { cut: 8, ..SIZES };
+        let mut driver = Driver { core: Core::stored(sizes, divisible(16)), now: Tick(0) };
+        let early = CursorTerms { promise: PromiseRule::First, ..TERMS };
+        driver.on(Event::Attach(A, smallvec![0..16], early));
+        assert_eq!(driver.probed(&[false; 4]), [range(0, 0..8)]);
+        assert_eq!(driver.head(FIRST, divisible(16), 0..8, false), [Action::Promise(A)]);
+        assert_eq!(driver.attach(B, 0..16), [range(1, 8..16)]);
+    }
+
+    #[test]
+    fn part_is_stored_and_read_again_when_the_rest_has_come() {
+        let mut driver = Driver::arriving(divisible(8), true);
+        driver.attach(A, 0..8);
+        driver.came(FIRST, 0..2);
+        driver.on(Event::Left(A));
+        let part = Action::StorePart { chunk: 0, start: 0, pieces: smallvec![bytes(0..2)] };
+        assert_eq!(driver.broken(FIRST), [part]);
+        assert!(!driver.core.is_idle());
+        let commit = Action::CommitHead { is_whole: false };
+        assert_eq!(driver.on(Event::StoredPart(0, StoreEnd::Done)), [commit]);
+        driver.attach(A, 2..4);
+        driver.head(RunId(1), divisible(8), 2..4, false);
+        assert_eq!(driver.came(RunId(1), 2..4), [Action::Wake(A), Action::Read(0..2)]);
+        let read = Event::Read(0..2, ReadEnd::Bytes(bytes(0..2)));
+        assert_eq!(driver.on(read), [Action::Store(0, smallvec![bytes(0..2), bytes(2..4)])]);
+    }
+
+    #[test]
+    fn skipped_chunk_is_neither_offered_nor_owed() {
+        let mut driver = Driver::arriving(divisible(8), true);
+        driver.attach(A, 0..8);
+        assert!(driver.came(FIRST, 0..4).contains(&store(0, 0..4)));
+        driver.on(Event::Moved(A, 4));
+        assert_eq!(driver.on(Event::Stored(0, StoreEnd::Skipped)), []);
+        assert_eq!(driver.core.held_bytes(), 0);
+        driver.came(FIRST, 4..8);
+        assert!(driver.end(FIRST).contains(&store(1, 4..8)));
+        assert_eq!(driver.on(Event::Stored(1, StoreEnd::Done)), [Action::CommitHead { is_whole: false }]);
     }
 
     #[test]

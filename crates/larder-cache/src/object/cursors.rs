@@ -1,6 +1,6 @@
 //! The clients of an object: what each wants, and how far it has come.
 
-use super::{CursorId, Spans, Tick};
+use super::{CursorId, CursorTerms, Spans, Tick};
 use std::ops::Range;
 
 /// Time without a move after which a cursor that has bytes counts as standing.
@@ -13,6 +13,7 @@ const HOLD_UP_MILLIS_MAX: u64 = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cursor {
     pub(super) id: CursorId,
+    pub(super) terms: CursorTerms,
     spans: Spans,
     position: u64,
     /// Whether the head of its response may be out.
@@ -34,11 +35,12 @@ pub(super) struct Cursor {
 
 impl Cursor {
     /// Returns a cursor at the start of its spans.
-    pub(super) fn new(id: CursorId, spans: Spans, now: Tick) -> Self {
+    pub(super) fn new(id: CursorId, spans: Spans, terms: CursorTerms, now: Tick) -> Self {
         debug_assert!(spans.iter().all(|span| span.start < span.end), "{spans:?}");
         debug_assert!(spans.is_sorted_by(|before, after| before.end <= after.start), "{spans:?}");
         Self {
             id,
+            terms,
             position: spans.first().map_or(0, |span| span.start),
             spans,
             is_promised: false,
@@ -65,6 +67,11 @@ impl Cursor {
     pub(super) fn remaining(&self) -> impl Iterator<Item = Range<u64>> {
         let left = |span: &Range<u64>| span.start.max(self.position)..span.end;
         self.spans.iter().map(left).filter(|span| !span.is_empty())
+    }
+
+    /// Returns whether it wants one part of the body.
+    pub(super) fn has_one_span(&self) -> bool {
+        self.spans.len() == 1
     }
 
     /// Returns whether the client has taken all its bytes.
@@ -122,11 +129,14 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::PromiseRule;
     use smallvec::smallvec;
+
+    const TERMS: CursorTerms = CursorTerms { may_ask: true, promise: PromiseRule::All };
 
     #[test]
     fn position_skips_to_the_next_span() {
-        let mut cursor = Cursor::new(CursorId(1), smallvec![2..4, 8..12], Tick(0));
+        let mut cursor = Cursor::new(CursorId(1), smallvec![2..4, 8..12], TERMS, Tick(0));
         assert_eq!(cursor.position(), 2);
         cursor.move_to(4, Tick(0));
         assert_eq!(cursor.position(), 8);
@@ -136,7 +146,7 @@ mod tests {
 
     #[test]
     fn time_that_a_cursor_holds_up_others_adds_up() {
-        let mut cursor = Cursor::new(CursorId(1), smallvec![0..4], Tick(0));
+        let mut cursor = Cursor::new(CursorId(1), smallvec![0..4], TERMS, Tick(0));
         cursor.set_holding(true, Tick(0));
         cursor.set_holding(true, Tick(1_000));
         cursor.set_holding(false, Tick(4_000));
@@ -146,7 +156,7 @@ mod tests {
 
     #[test]
     fn spans_are_cut_at_the_end_of_the_body() {
-        let mut cursor = Cursor::new(CursorId(1), smallvec![2..4, 8..u64::MAX], Tick(0));
+        let mut cursor = Cursor::new(CursorId(1), smallvec![2..4, 8..u64::MAX], TERMS, Tick(0));
         cursor.clip(8);
         assert_eq!(cursor.end(), 4);
     }

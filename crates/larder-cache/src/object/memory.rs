@@ -3,9 +3,21 @@
 //! Bytes that can be read from the store leave at any time, those of standing cursors first. Bytes that are only in
 //! memory are owed to the cursors before them, and to the store until it has them.
 
-use super::{Action, Actions, Head, chunk_map::Place, core::Core, cursors::Cursor, plan::View, span_set::SpanSet};
+use super::{
+    Action, Actions, Head,
+    chunk_map::Place,
+    core::Core,
+    cursors::Cursor,
+    plan::{Reads, View},
+    runs::OriginRun,
+    span_set::SpanSet,
+};
 use crate::object::{CursorId, Tick};
 use std::ops::Range;
+
+/// Time for which a client waits while memory is full of bytes for the store, before storing is given up. That is for
+/// good, and later clients would have to wait for the origin.
+const PATIENCE_MILLIS: u64 = 500;
 
 /// Why a client that waits gets nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,29 +30,30 @@ pub(super) enum Block {
 
 impl<H: Head> Core<H> {
     /// Drops from memory what nobody wants.
-    pub(super) fn release(&mut self) {
+    pub(super) fn release(&mut self, now: Tick) {
         for chunk in self.map.chunks_in_memory() {
-            if self.is_owed_to_store(chunk) {
+            if self.is_owed_to_store(now, chunk) {
                 continue;
             }
-            let span = self.map.span_of(chunk);
-            let wanted = self.wanted_of(span.clone());
-            for hole in wanted.holes(span) {
-                self.map.drop_from_memory(hole);
+            for (unit, is_readable) in self.map.units_of(chunk) {
+                let wanted = self.wanted_of(unit.clone(), is_readable);
+                for hole in wanted.holes(unit) {
+                    self.map.drop_from_memory(hole);
+                }
             }
         }
     }
 
-    /// Returns the bytes of a chunk that cursors want. What can be read from the store is wanted when a cursor comes
-    /// near, then as a whole, so that it is read once.
-    fn wanted_of(&self, chunk: Range<u64>) -> SpanSet {
-        let is_readable = self.map.is_readable(chunk.start);
-        let is_owed = |cursor: &&Cursor| !(cursor.is_left_behind && (is_readable || self.can_continue()));
+    /// Returns the bytes of a chunk, or of a part of one, that cursors want. What can be read from the store is wanted
+    /// when a cursor comes near, then as a whole, so that it is read once.
+    fn wanted_of(&self, unit: Range<u64>, is_readable: bool) -> SpanSet {
+        let comes_again = |cursor: &Cursor| is_readable || self.can_continue() && cursor.terms.may_ask;
+        let is_owed = |cursor: &&Cursor| !(cursor.is_left_behind && comes_again(cursor));
         let mut wanted = SpanSet::default();
         for cursor in self.cursors.iter().filter(is_owed) {
             let near = cursor.position().saturating_add(self.sizes.lead.max(1));
-            for span in cursor.remaining().take_while(|span| span.start < chunk.end) {
-                let part = span.start.max(chunk.start)..span.end.min(chunk.end);
+            for span in cursor.remaining().take_while(|span| span.start < unit.end) {
+                let part = span.start.max(unit.start)..span.end.min(unit.end);
                 if !is_readable || part.start < near {
                     wanted.insert(part);
                 }
@@ -49,37 +62,90 @@ impl<H: Head> Core<H> {
         wanted
     }
 
-    /// Returns whether `chunk` stays in memory until the store has it: it is being stored, or its remainder is coming.
-    fn is_owed_to_store(&self, chunk: u64) -> bool {
-        let span = self.map.span_of(chunk);
-        if !self.is_storing || self.map.is_all_stored(&span) {
+    /// Returns whether `chunk` stays in memory until the store has it: it is being stored, or what is missing of it is
+    /// coming, from a run or from the store. If nothing more is coming, a part of it may be worth storing.
+    pub(super) fn is_owed_to_store(&self, now: Tick, chunk: u64) -> bool {
+        if !self.is_storing || !self.map.is_storable(chunk) {
             return false;
         }
-        if self.map.is_storing(chunk) {
-            return true;
+        self.map.is_storing(chunk)
+            || self.is_being_completed(now, chunk)
+            || self.is_part_coming(chunk)
+            || self.part_to_store(chunk).is_some()
+    }
+
+    /// Returns whether a run brings more of a part of `chunk`, which is stored then. While memory is short, clients
+    /// do not wait for that.
+    fn is_part_coming(&self, chunk: u64) -> bool {
+        let span = self.map.span_of(chunk);
+        let brings_part = |run: &OriginRun| {
+            let is_within = span.start < run.next && run.next < run.end.min(span.end);
+            is_within && self.map.is_in_memory(run.next - 1)
+        };
+        self.share >= self.sizes.chunk && self.keeps_parts() && self.runs.iter().any(brings_part)
+    }
+
+    fn is_being_completed(&self, now: Tick, chunk: u64) -> bool {
+        let span = self.map.span_of(chunk);
+        let is_proof_coming = self.is_end_proved || span.end < self.map.end() || self.awaits_proof();
+        if !is_proof_coming {
+            return false;
         }
-        let is_coming = |hole: &Range<u64>| self.runs.iter().any(|run| run.brings(hole.start) && run.end >= hole.end);
-        let is_proof_coming = || self.is_end_proved || span.end < self.map.end() || self.awaits_proof();
-        let hole = self.map.missing_of(chunk);
-        hole.iter().all(is_coming) && is_proof_coming()
+        let mut to_read = 0;
+        let mut is_run_awaited = false;
+        for hole in self.map.missing_of(chunk) {
+            let mut at = hole.start;
+            while at < hole.end {
+                let (place, end) = self.map.place(at);
+                let part = at..end.min(hole.end);
+                match place {
+                    Place::Store => to_read += part.end - part.start,
+                    Place::Memory | Place::Reading => {}
+                    Place::Absent if self.is_coming(&part) => is_run_awaited = true,
+                    Place::Absent | Place::Unknown => return false,
+                }
+                at = part.end;
+            }
+        }
+        let may_read = || self.is_divisible() && self.view(now).may_read && self.view(now).may_complete(to_read);
+        to_read == 0 || is_run_awaited || may_read()
+    }
+
+    /// Returns whether one run brings all bytes of `part`.
+    fn is_coming(&self, part: &Range<u64>) -> bool {
+        self.runs.iter().any(|run| run.brings(part.start) && run.end >= part.end)
     }
 
     /// Makes room for the clients that wait while memory is used up, in the order of the harm that it does.
     pub(super) fn make_room(&mut self, now: Tick, actions: &mut Actions) {
-        self.release();
-        while let Some(block) = self.block(now) {
-            let is_done = block == Block::Memory
-                && (self.drop_read_ahead()
-                    || self.drop_standing(now)
-                    || self.give_up_for_memory(actions)
-                    || self.leave_behind(now)
-                    || self.drop_later());
-            if !is_done {
+        self.release(now);
+        self.drop_excess(now);
+        let mut is_patient = false;
+        while self.block(now) == Some(Block::Memory) {
+            let is_done = self.drop_read_ahead() || self.drop_standing(now);
+            is_patient = !is_done && self.owes_to_store(now) && !self.is_patience_over(now);
+            if is_patient
+                || !(is_done || self.give_up_for_memory(now, actions) || self.leave_behind(now) || self.drop_later())
+            {
                 break;
             }
-            self.release();
+            self.release(now);
         }
+        let until = self.patient_until.unwrap_or(now.after(PATIENCE_MILLIS));
+        self.patient_until = is_patient.then_some(until);
         self.count_hold_ups(now);
+    }
+
+    /// Drops bytes that can be read again while more are in memory than may be, because memory has become scarce.
+    /// Before that, stored bytes stay for their clients: a store can lose what it has accepted.
+    fn drop_excess(&mut self, now: Tick) {
+        let room = self.view(now).room;
+        if room >= self.sizes.chunk {
+            return;
+        }
+        // One block in the excess is no reason to read it again.
+        let enough = room.saturating_add(self.sizes.block.max(room / 4));
+        while self.map.held_bytes() > enough && (self.drop_read_ahead() || self.drop_standing(now)) {}
     }
 
     /// Returns what keeps a waiting client from its bytes, if something does that another client or the store causes.
@@ -92,7 +158,8 @@ impl<H: Head> Core<H> {
     /// Returns what keeps a waiting client from its bytes.
     fn block_of(&self, view: &View<'_>, cursor: &Cursor) -> Option<Block> {
         match self.map.place(cursor.position()).0 {
-            Place::Store => (self.map.reads() == 0 && !view.may_read_after(0)).then_some(Block::Memory),
+            Place::Store => (view.may_read && self.map.reads() == 0 && view.room_after(&Reads::new()).is_none())
+                .then_some(Block::Memory),
             Place::Absent => {
                 let next = view.survey(std::iter::once(cursor.position()..cursor.position() + 1));
                 let run = &self.runs[*next.runs.first()?];
@@ -116,51 +183,66 @@ impl<H: Head> Core<H> {
         slowest.map_or(u64::MAX, |position| position.saturating_add(self.sizes.lead))
     }
 
-    /// Drops a chunk that was read ahead of the cursors. Returns whether there was one.
+    /// Drops a block that was read ahead of the cursors. Returns whether there was one.
     fn drop_read_ahead(&mut self) -> bool {
-        self.drop_chunk(false, |_| false)
+        self.drop_block(false, |_| false)
     }
 
-    /// Drops a chunk whose cursors all stand still. Returns whether there was one.
+    /// Drops a block whose cursors all stand still. Returns whether there was one.
     fn drop_standing(&mut self, now: Tick) -> bool {
-        self.drop_chunk(false, |cursor| cursor.is_standing(now))
+        self.drop_block(false, |cursor| cursor.is_standing(now))
     }
 
-    /// Drops bytes that no cursor takes next and that the origin can send again. Returns whether there were some. What
-    /// a cursor without a promise wants stays, because its promise waits for all of it.
+    /// Drops bytes that no cursor takes next and that the origin can send again. Returns whether there were some.
+    ///
+    /// The bytes of a cursor without a promise stay, because its promise waits for all of them. So do those of a cursor
+    /// that may cause no request.
     fn drop_later(&mut self) -> bool {
-        self.can_continue() && self.drop_chunk(true, |_| false)
+        self.can_continue() && self.drop_block(true, |_| false)
     }
 
-    /// Drops the last chunk that can be read again, or any with `is_any`, and has bytes for those cursors only that may
-    /// wait. They are left behind.
-    fn drop_chunk(&mut self, is_any: bool, may_wait: impl Fn(&Cursor) -> bool) -> bool {
+    /// Drops the last block that can be read again, or any with `is_any`, and has bytes for those cursors only that may
+    /// wait. They are left behind. So every other cursor keeps what is in memory of the block that it takes next.
+    fn drop_block(&mut self, is_any: bool, may_wait: impl Fn(&Cursor) -> bool) -> bool {
         let map = &self.map;
-        let feeds = |chunk: &Range<u64>, cursor: &Cursor| {
-            cursor.is_active() && chunk.contains(&cursor.position()) && map.is_in_memory(cursor.position())
+        let feeds = |block: &Range<u64>, cursor: &Cursor| {
+            cursor.is_active() && block.contains(&cursor.position()) && map.is_in_memory(cursor.position())
         };
-        let wants = |chunk: &Range<u64>, cursor: &Cursor| {
-            cursor.remaining().any(|span| span.start < chunk.end && chunk.start < span.end)
+        let wants = |block: &Range<u64>, cursor: &Cursor| {
+            cursor.remaining().any(|span| span.start < block.end && block.start < span.end)
         };
-        let may_go = |chunk: &Range<u64>| {
-            let mut fed = self.cursors.iter().filter(|cursor| feeds(chunk, cursor));
-            let is_free = || is_any && !self.cursors.iter().any(|cursor| !cursor.is_promised && wants(chunk, cursor));
-            (map.is_readable(chunk.start) || is_free()) && fed.all(&may_wait)
+        let is_bound = |cursor: &Cursor| !(cursor.is_promised && cursor.terms.may_ask);
+        let may_go = |(block, is_readable): &(Range<u64>, bool)| {
+            let mut fed = self.cursors.iter().filter(|cursor| feeds(block, cursor));
+            let is_free = || is_any && !self.cursors.iter().any(|cursor| is_bound(cursor) && wants(block, cursor));
+            (*is_readable || is_free()) && fed.all(&may_wait)
         };
         let chunks = map.chunks_in_memory();
-        let Some(chunk) = chunks.iter().rev().map(|&chunk| map.span_of(chunk)).find(may_go) else {
+        let blocks = chunks.iter().rev().flat_map(|&chunk| map.blocks_in_memory(chunk).into_iter().rev());
+        let Some((block, _)) = blocks.into_iter().find(may_go) else {
             return false;
         };
         for cursor in &mut self.cursors {
-            cursor.is_left_behind |= feeds(&chunk, cursor);
+            cursor.is_left_behind |= feeds(&block, cursor);
         }
-        self.map.drop_from_memory(chunk);
+        self.map.drop_from_memory(block);
         true
     }
 
+    /// Returns whether bytes are in memory that the store has not taken.
+    fn owes_to_store(&self, now: Tick) -> bool {
+        self.is_storing && self.map.chunks_in_memory().iter().any(|&chunk| self.is_owed_to_store(now, chunk))
+    }
+
+    /// Returns whether the store has had its time while a client waits because memory is full of what it has not taken.
+    fn is_patience_over(&self, now: Tick) -> bool {
+        let has_come = |time: Option<Tick>| time.is_some_and(|time| time <= now);
+        has_come(self.patient_until) || has_come(self.map.overdue_at())
+    }
+
     /// Gives up storing if memory is full of what the store has not taken. Returns whether it did.
-    fn give_up_for_memory(&mut self, actions: &mut Actions) -> bool {
-        let is_owing = self.is_storing && self.map.chunks_in_memory().iter().any(|&chunk| self.is_owed_to_store(chunk));
+    fn give_up_for_memory(&mut self, now: Tick, actions: &mut Actions) -> bool {
+        let is_owing = self.owes_to_store(now);
         if is_owing {
             self.give_up(actions);
         }
@@ -181,7 +263,7 @@ impl<H: Head> Core<H> {
     fn leave_behind(&mut self, now: Tick) -> bool {
         let view = self.view(now);
         let may_go = |cursor: &&Cursor| {
-            let is_owed = cursor.is_back && !cursor.is_standing(now);
+            let is_owed = cursor.is_back && !cursor.is_standing(now) || !cursor.terms.may_ask;
             cursor.is_active() && !is_owed && !view.is_hungry(cursor) && !self.map.is_readable(cursor.position())
         };
         let slowest = slowest(self.cursors.iter().filter(|_| self.can_continue()).filter(may_go));

@@ -17,6 +17,13 @@ impl Pieces {
     /// Adds those of `bytes`, which begin at `start`, that are not in memory.
     pub(super) fn insert(&mut self, start: u64, bytes: &Bytes) {
         let span = start..start + bytes.len() as u64;
+        if !self.spans.meets(&span) && !span.is_empty() {
+            self.bytes += span.end - span.start;
+            self.pieces.insert(start, bytes.clone());
+            self.spans.insert(span);
+            debug_assert!(self.is_consistent(), "{self:?}");
+            return;
+        }
         for hole in self.spans.holes(span) {
             let from = (hole.start - start) as usize;
             let to = (hole.end - start) as usize;
@@ -24,6 +31,23 @@ impl Pieces {
             self.pieces.insert(hole.start, bytes.slice(from..to));
             self.spans.insert(hole);
         }
+        debug_assert!(self.is_consistent(), "{self:?}");
+    }
+
+    /// Adds those of `bytes`, which begin at `start`, that are not in memory. An origin may send a few bytes at a time:
+    /// short pieces are joined by a copy, which passes through `counted`.
+    pub(super) fn append(&mut self, start: u64, bytes: &Bytes, mut counted: impl FnMut(Bytes) -> Bytes) {
+        if bytes.len() >= SHORT_BYTES || self.spans.meets(&(start..start + bytes.len() as u64)) {
+            return self.insert(start, bytes);
+        }
+        let before = self.last_before(start).filter(|(first, piece)| end(*first, piece) == start);
+        let Some((first, piece)) = before.filter(|(_, piece)| piece.len() < JOINED_BYTES) else {
+            return self.insert(start, bytes);
+        };
+        let joined = [&piece[..], &bytes[..]].concat();
+        self.pieces.insert(first, counted(Bytes::from(joined)));
+        self.spans.insert(start..start + bytes.len() as u64);
+        self.bytes += bytes.len() as u64;
         debug_assert!(self.is_consistent(), "{self:?}");
     }
 
@@ -89,6 +113,12 @@ impl Pieces {
     }
 }
 
+/// A piece below this is joined with the one before it.
+const SHORT_BYTES: usize = 256;
+
+/// Least length of a piece to which nothing more is joined.
+const JOINED_BYTES: usize = 1024;
+
 fn end(start: u64, piece: &Bytes) -> u64 {
     start + piece.len() as u64
 }
@@ -104,6 +134,21 @@ mod tests {
         pieces.insert(0, &Bytes::from_static(b"abXXef"));
         assert_eq!(pieces.of(0..6).concat(), b"abcdef");
         assert_eq!(pieces.bytes(), 6);
+    }
+
+    #[test]
+    fn short_pieces_are_joined_and_counted() {
+        let mut pieces = Pieces::default();
+        let mut joined = Vec::new();
+        for at in 0..3 {
+            pieces.append(at, &Bytes::from_static(b"x"), |bytes| {
+                joined.push(bytes.len());
+                bytes
+            });
+        }
+        assert_eq!((pieces.get(0).as_deref(), joined), (Some(&b"xxx"[..]), vec![2, 3]));
+        pieces.append(3, &Bytes::from(vec![b'y'; 256]), |_| unreachable!("it is not short"));
+        assert_eq!((pieces.get(0).map(|piece| piece.len()), pieces.bytes()), (Some(3), 259));
     }
 
     #[test]

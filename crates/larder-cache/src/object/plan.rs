@@ -49,13 +49,16 @@ pub(super) struct View<'a> {
 pub(super) struct Plan {
     /// Chunks to probe the store for.
     pub(super) probes: SmallVec<[u64; 4]>,
-    /// Chunks to read.
-    pub(super) reads: SmallVec<[u64; 4]>,
+    /// Ranges to read.
+    pub(super) reads: Reads,
     /// Requests to send.
     pub(super) asks: SmallVec<[OriginAsk; 1]>,
     /// The verdict on each run, in the order of the runs.
     pub(super) verdicts: SmallVec<[Verdict; 2]>,
 }
+
+/// Ranges to read from the store.
+pub(super) type Reads = SmallVec<[Range<u64>; 4]>;
 
 /// A verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +76,7 @@ pub(super) enum Verdict {
 /// Returns what has to be done for all wants.
 pub(super) fn plan(view: &View<'_>) -> Plan {
     let surveys: Surveys = view.cursors.iter().map(|cursor| view.survey(cursor.remaining())).collect();
-    let kept = view.survey(view.keep.iter().flat_map(|keep| view.map.unstored_of(keep.clone())));
+    let kept = view.kept_survey();
     Plan {
         probes: probes(view, &surveys, &kept),
         reads: reads(view),
@@ -91,6 +94,11 @@ impl View<'_> {
         survey(self.map, self.runs, self.reach, spans)
     }
 
+    /// Surveys what the cache itself wants.
+    pub(super) fn kept_survey(&self) -> Survey {
+        self.survey(self.keep.iter().flat_map(|keep| self.map.unstored_of(keep.clone())))
+    }
+
     /// Returns whether a client waits for its next byte.
     pub(super) fn is_hungry(&self, cursor: &Cursor) -> bool {
         cursor.is_active() && !self.map.is_in_memory(cursor.position())
@@ -101,21 +109,50 @@ impl View<'_> {
         self.map.held_bytes_after_reads() >= self.room
     }
 
-    /// Returns whether a chunk can be read after `others` that will be read too. One can always be read, whatever else
-    /// is in memory, so that a share that is smaller than a chunk suffices.
-    pub(super) fn may_read_after(&self, others: usize) -> bool {
-        let reads = self.map.reads() + others;
-        let is_only = reads == 0 && !self.map.holds_readable();
-        let needed = self.sizes.chunk * (others as u64 + 1);
-        reads < READS_MAX && (is_only || self.map.held_bytes_after_reads() + needed <= self.room)
+    /// Returns whether a read can begin after `others`.
+    pub(super) fn may_read_after(&self, others: &Reads) -> bool {
+        self.may_read && self.map.reads() + others.len() < READS_MAX
     }
 
-    /// Returns whether a chunk can be read or requested ahead after `others`. Memory for another chunk stays free: what
+    /// Returns whether `bytes` may come that complete a chunk for the store. They may exceed the room by a chunk if the
+    /// share is a chunk: giving up storing costs more.
+    pub(super) fn may_complete(&self, bytes: u64) -> bool {
+        let excess = if self.room >= self.sizes.chunk { self.sizes.chunk } else { 0 };
+        self.map.held_bytes_after_reads() + bytes <= self.room.saturating_add(excess)
+    }
+
+    /// Returns whether the run at `index` goes on to the end of its chunk although memory is used up, because the chunk
+    /// is stored then. Older runs go first.
+    fn completes(&self, index: usize) -> bool {
+        let to_come = |run: &OriginRun| {
+            let chunk = self.map.chunk_of(run.next);
+            let span = self.map.span_of(chunk);
+            let is_owed = self.map.is_storable(chunk) && self.map.has_all(span.start..run.next);
+            let is_within = run.next > span.start && run.end >= span.end;
+            if is_owed && is_within { span.end - run.next } else { 0 }
+        };
+        let needed: u64 = self.runs[..=index].iter().map(to_come).sum();
+        self.is_storing && to_come(&self.runs[index]) > 0 && self.may_complete(needed)
+    }
+
+    /// Returns the bytes that can be read after `others` that will be read too. `None` if nothing can. If nothing is
+    /// read and nothing in memory can be read again, one block can, whatever else is in memory.
+    pub(super) fn room_after(&self, others: &Reads) -> Option<u64> {
+        let is_only = self.map.reads() + others.len() == 0 && !self.map.holds_readable();
+        let left = self.left_after(others);
+        (self.may_read_after(others) && (is_only || left >= self.sizes.block)).then_some(left)
+    }
+
+    /// Returns whether `bytes` can be read or requested ahead after `others`. Memory for another chunk stays free: what
     /// came ahead would have to go again at once if a client waited for it.
-    pub(super) fn may_get_ahead_after(&self, others: usize) -> bool {
-        let needed = self.sizes.chunk * (others as u64 + 2);
-        let fits = self.map.held_bytes_after_reads().saturating_add(needed) <= self.room;
-        fits && self.map.reads() + others < READS_MAX
+    pub(super) fn may_get_ahead_after(&self, others: &Reads, bytes: u64) -> bool {
+        let fits = self.left_after(others) >= bytes.saturating_add(self.sizes.chunk);
+        fits && self.may_read_after(others)
+    }
+
+    fn left_after(&self, others: &Reads) -> u64 {
+        let taken: u64 = others.iter().map(|range| range.end - range.start).sum();
+        self.room.saturating_sub(self.map.held_bytes_after_reads() + taken)
     }
 
     /// Returns whether runs wait for the slowest cursor, because the bytes that it misses do not come again.
@@ -132,13 +169,19 @@ impl View<'_> {
     /// of a divisible body can be continued: there the fastest cursor sets the pace, otherwise the slowest.
     pub(super) fn limit(&self, run: &OriginRun, followers: impl Iterator<Item = u64>) -> u64 {
         let pace = if self.is_slowest_in_charge() { followers.min() } else { followers.max() };
-        pace.map_or(run.next, |position| position.saturating_add(self.sizes.lead))
+        let limit = pace.map_or(run.next, |position| position.saturating_add(self.sizes.lead));
+        // A stored run leaves no part of a chunk when it waits.
+        let chunk = self.map.span_of(self.map.chunk_of(limit.saturating_sub(1)));
+        if self.is_storing && pace.is_some() { limit.max(chunk.end) } else { limit }
     }
 }
 
 /// Returns the chunks that may be in the store, before a promise is made for them.
 fn probes(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVec<[u64; 4]> {
     let mut found = SmallVec::new();
+    if !view.may_read {
+        return found;
+    }
     for (cursor, survey) in view.cursors.iter().zip(surveys) {
         if survey.unknown.is_some() {
             cursor.remaining().for_each(|span| probe_span(view, span, &mut found));
@@ -167,35 +210,40 @@ fn probe_span(view: &View<'_>, span: Range<u64>, found: &mut SmallVec<[u64; 4]>)
     }
 }
 
-/// Returns the chunks to read: first the next chunk of each cursor that waits, the longest waiting first; then, if
-/// memory allows, what follows.
-fn reads(view: &View<'_>) -> SmallVec<[u64; 4]> {
-    let mut found = SmallVec::new();
+/// Returns the ranges to read: first the next bytes of each cursor that waits, the longest waiting first. Then, if
+/// memory allows, the bytes behind them.
+fn reads(view: &View<'_>) -> Reads {
+    let mut found = Reads::new();
     if !view.may_read {
         return found;
     }
     let mut active: SmallVec<[&Cursor; 4]> = view.cursors.iter().filter(|cursor| cursor.is_active()).collect();
     active.sort_by_key(|cursor| cursor.stands_from);
     for cursor in active.iter().filter(|cursor| view.is_hungry(cursor)) {
-        let position = cursor.position();
-        read_span(view, position..position + 1, View::may_read_after, &mut found);
+        read_at(view, cursor.position(), &mut found);
     }
     for cursor in active.iter().filter(|cursor| !cursor.is_standing(view.now)) {
         let limit = cursor.position().saturating_add(view.sizes.lead);
         for span in cursor.remaining().take_while(|span| span.start < limit) {
-            read_span(view, span.start..span.end.min(limit), View::may_get_ahead_after, &mut found);
+            read_ahead(view, span.start..span.end.min(limit), &mut found);
         }
     }
     found
 }
 
+/// Adds the chunk at `at`, or as many blocks of it as memory allows.
+fn read_at(view: &View<'_>, at: u64, found: &mut Reads) {
+    let is_due = view.map.place(at).0 == Place::Store && !found.iter().any(|range| range.contains(&at));
+    let Some(room) = view.room_after(found).filter(|_| is_due) else {
+        return;
+    };
+    let range = view.map.read_at(at, room);
+    found.retain(|other| other.end <= range.start || range.end <= other.start);
+    found.push(range);
+}
+
 /// Adds the chunks of `span` that are in the store alone, as far as they can be read now.
-fn read_span<'a>(
-    view: &View<'a>,
-    span: Range<u64>,
-    may_read_after: impl Fn(&View<'a>, usize) -> bool,
-    found: &mut SmallVec<[u64; 4]>,
-) {
+fn read_ahead(view: &View<'_>, span: Range<u64>, found: &mut Reads) {
     let mut at = span.start;
     while at < span.end {
         let (place, end) = view.map.place(at);
@@ -203,15 +251,15 @@ fn read_span<'a>(
             at = end;
             continue;
         }
-        let chunk = view.map.chunk_of(at);
-        at = view.map.span_of(chunk).end.min(end);
-        if found.contains(&chunk) {
+        let next = view.map.read_at(at, u64::MAX);
+        at = next.end.min(end);
+        if found.iter().any(|range| range.start < next.end && next.start < range.end) {
             continue;
         }
-        if !may_read_after(view, found.len()) {
+        if !view.may_get_ahead_after(found, next.end - next.start) {
             return;
         }
-        found.push(chunk);
+        found.push(next);
     }
 }
 
@@ -228,13 +276,15 @@ fn verdict(view: &View<'_>, index: usize, surveys: &Surveys, kept: &Survey) -> V
     let is_kept = kept.runs.contains(&index);
     let followers: SmallVec<[&Cursor; 4]> = followers(view, index, surveys).collect();
     if followers.is_empty() && !is_kept {
-        let goes_on = view.is_storing && !run.next.is_multiple_of(view.sizes.chunk) && !view.is_full();
+        let is_within = view.is_storing && !run.next.is_multiple_of(view.sizes.chunk);
+        let goes_on = is_within && (!view.is_full() || view.completes(index));
         return Verdict::Unwanted { goes_on };
     }
     let positions = followers.iter().filter(|cursor| view.sets_pace(cursor)).map(|cursor| cursor.position());
     let kept_to = view.keep.as_ref().filter(|_| is_kept).map_or(0, |keep| keep.end);
     let is_ahead = run.next >= view.limit(run, positions).max(kept_to);
-    if run.is_open && (is_ahead || view.is_full()) { Verdict::Hold } else { Verdict::Go }
+    let is_full = || view.is_full() && !view.completes(index);
+    if run.is_open && (is_ahead || is_full()) { Verdict::Hold } else { Verdict::Go }
 }
 
 /// Returns the cursors that need bytes of the run at `index`.
@@ -273,10 +323,11 @@ fn coming_ahead(runs: &[OriginRun], index: usize, at: u64) -> Option<u64> {
 #[expect(clippy::single_range_in_vec_init, reason = "a list of spans may have one")]
 mod tests {
     use super::*;
-    use crate::object::{CursorId, RunId};
+    use crate::object::{CursorId, CursorTerms, ProbeEnd, PromiseRule, RunId};
     use smallvec::smallvec;
 
-    const SIZES: Sizes = Sizes { chunk: 4, ahead: 8, lead: 8, gap: 2, least: 4 };
+    const TERMS: CursorTerms = CursorTerms { may_ask: true, promise: PromiseRule::All };
+    const SIZES: Sizes = Sizes { chunk: 4, block: 4, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, least: 4 };
 
     /// A state and the wants of clients.
     #[derive(Debug)]
@@ -299,7 +350,7 @@ mod tests {
         for (place, chunk) in chunks.bytes().zip(0..) {
             if place != b'?' {
                 map.begin_probe(chunk);
-                map.end_probe(chunk, place == b's');
+                map.end_probe(chunk, &if place == b's' { ProbeEnd::Whole } else { ProbeEnd::Absent });
             }
             if place == b'm' {
                 map.insert(chunk * 4, &bytes::Bytes::from_static(b"abcd"));
@@ -311,7 +362,7 @@ mod tests {
     fn cursors_of(case: &Case) -> Vec<Cursor> {
         let wants = case.new.iter().map(|span| (span, false)).chain(case.promised.iter().map(|span| (span, true)));
         let cursor = |((span, is_promised), id): ((&Range<u64>, bool), u32)| {
-            let mut cursor = Cursor::new(CursorId(id), smallvec![span.clone()], Tick(0));
+            let mut cursor = Cursor::new(CursorId(id), smallvec![span.clone()], TERMS, Tick(0));
             cursor.is_promised = is_promised;
             cursor
         };
@@ -391,25 +442,25 @@ mod tests {
         let unknown = planned(&Case { chunks: "s?.?ssss", new: &[0..16], ..EMPTY });
         assert_eq!((unknown.probes.as_slice(), unknown.reads.as_slice()), ([1, 3].as_slice(), [].as_slice()));
         let known = planned(&Case { chunks: "ssssssss", promised: &[0..32], ..EMPTY });
-        assert_eq!(known.reads.as_slice(), [0, 1]);
+        assert_eq!(known.reads.as_slice(), [0..4, 4..8]);
     }
 
     #[test]
     fn next_chunk_of_each_client_is_read_before_what_follows() {
         let four = Case { chunks: "ssssssss", promised: &[0..32, 12..32, 24..32], ..EMPTY };
-        assert_eq!(planned(&four).reads.as_slice(), [0, 3, 6, 1]);
-        assert_eq!(planned(&Case { room: 8, ..four }).reads.as_slice(), [0, 3]);
+        assert_eq!(planned(&four).reads.as_slice(), [0..4, 12..16, 24..28, 4..8]);
+        assert_eq!(planned(&Case { room: 8, ..four }).reads.as_slice(), [0..4, 12..16]);
     }
 
     #[test]
     fn one_chunk_is_read_even_if_the_share_is_smaller() {
         let short = Case { chunks: "ssss", promised: &[0..16], room: 1, ..EMPTY };
-        assert_eq!(planned(&short).reads.as_slice(), [0]);
+        assert_eq!(planned(&short).reads.as_slice(), [0..4]);
         let fed_by_a_run = Case { chunks: ".sss", runs: &[0..4], ..short };
         assert_eq!(planned(&fed_by_a_run).reads.as_slice(), []);
         // Nothing of what is in memory can be read again, so nothing is dropped for the read.
         let held = Case { chunks: "ssms", promised: &[0..16], room: 1, ..EMPTY };
-        assert_eq!(planned(&held).reads.as_slice(), [0]);
+        assert_eq!(planned(&held).reads.as_slice(), [0..4]);
     }
 
     #[test]

@@ -92,25 +92,34 @@ impl OriginRun {
 /// Counts failures of the origin, to repeat requests with growing waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Retries {
+    /// Failures in a row that brought nothing.
     failures: u8,
-    /// Other representations that the origin sent.
+    /// Failures since a chunk came.
+    attempts: u8,
+    /// Other representations that the origin sent since the last bytes of this one.
     others: u8,
     /// When the next request may be sent.
     pub(super) ask_at: Option<Tick>,
 }
 
 impl Retries {
-    /// Notes a failure. Returns whether another request may be sent, at once or after a wait.
-    pub(super) fn fail(&mut self, now: Tick) -> bool {
-        let wait = RETRY_WAITS_MILLIS.get(usize::from(self.failures));
+    /// Notes a failure of a run that has brought something if `has_progressed`. Returns whether another request may be
+    /// sent, after a wait.
+    pub(super) fn fail(&mut self, now: Tick, has_progressed: bool) -> bool {
+        if has_progressed {
+            self.failures = 0;
+        }
+        let wait = RETRY_WAITS_MILLIS.get(usize::from(self.failures)).filter(|_| self.attempts < ATTEMPTS_MAX);
         self.failures += 1;
-        self.ask_at = wait.filter(|&&millis| millis > 0).map(|&millis| now.after(millis));
+        self.attempts += 1;
+        self.ask_at = wait.map(|&millis| now.after(millis));
         wait.is_some()
     }
 
     /// Forgets failures, because the origin sent what it should, or because nobody waits any more.
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
+        self.attempts = 0;
         self.ask_at = None;
     }
 
@@ -119,14 +128,23 @@ impl Retries {
         self.others = self.others.saturating_add(1);
     }
 
-    /// Returns whether the origin may be asked for this representation again: one more time after it sent another one.
+    /// Notes that the origin sent bytes of this representation.
+    pub(super) fn see_same(&mut self) {
+        self.others = 0;
+    }
+
+    /// Returns whether the origin may be asked for this representation again: twice after it sent another one.
     pub(super) fn may_find_same(&self) -> bool {
-        self.others <= 1
+        self.others <= 2
     }
 }
 
-/// Waits before the requests that continue a run that broke off.
-const RETRY_WAITS_MILLIS: [u64; 3] = [0, 1_000, 2_000];
+/// Waits before the requests that continue a run that broke off. A connection that was cut can be reopened at once.
+/// Beyond two seconds, the client should rather learn that its response broke off.
+const RETRY_WAITS_MILLIS: [u64; 2] = [100, 1_500];
+
+/// Requests that together may bring less than a chunk.
+const ATTEMPTS_MAX: u8 = 6;
 
 /// The store's failures to read, to go around them for a while.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -169,23 +187,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_run_is_continued_at_once_then_after_one_and_two_seconds() {
+    fn run_that_brings_nothing_is_continued_twice() {
         let mut retries = Retries::default();
-        let waits: Vec<_> = (0..4).map(|_| (retries.fail(Tick(5)), retries.ask_at)).collect();
-        let expected = [(true, None), (true, Some(Tick(1_005))), (true, Some(Tick(2_005))), (false, None)];
-        assert_eq!(waits, expected);
+        let waits: Vec<_> = (0..3).map(|_| (retries.fail(Tick(5), false), retries.ask_at)).collect();
+        assert_eq!(waits, [(true, Some(Tick(105))), (true, Some(Tick(1_505))), (false, None)]);
         retries.forget_failures();
-        assert!(retries.fail(Tick(9)));
+        assert!(retries.fail(Tick(9), false));
     }
 
     #[test]
-    fn representation_is_looked_for_once_more_after_another_came() {
+    fn run_that_brings_little_each_time_is_not_continued_for_ever() {
         let mut retries = Retries::default();
+        let count = (0..100).take_while(|_| retries.fail(Tick(0), true)).count();
+        assert_eq!(count, usize::from(ATTEMPTS_MAX));
+    }
+
+    #[test]
+    fn representation_is_looked_for_twice_after_another_came() {
+        let mut retries = Retries::default();
+        let found: Vec<bool> = (0..4)
+            .map(|_| {
+                let may_find = retries.may_find_same();
+                retries.see_other();
+                may_find
+            })
+            .collect();
+        assert_eq!(found, [true, true, true, false]);
+        retries.see_same();
         assert!(retries.may_find_same());
-        retries.see_other();
-        assert!(retries.may_find_same());
-        retries.see_other();
-        assert!(!retries.may_find_same());
     }
 
     #[test]

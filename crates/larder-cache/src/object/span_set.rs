@@ -51,10 +51,19 @@ impl SpanSet {
         }
     }
 
+    /// Returns the span that contains `at`, if one does.
+    pub(super) fn span_at(&self, at: u64) -> Option<&Range<u64>> {
+        self.0.get(self.0.partition_point(|span| span.end <= at)).filter(|span| span.start <= at)
+    }
+
     /// Returns the end of the span that contains `at`, if one does.
     pub(super) fn end_at(&self, at: u64) -> Option<u64> {
-        let span = self.0.get(self.0.partition_point(|span| span.end <= at))?;
-        (span.start <= at).then_some(span.end)
+        self.span_at(at).map(|span| span.end)
+    }
+
+    /// Returns whether the set has a byte of `span`.
+    pub(super) fn meets(&self, span: &Range<u64>) -> bool {
+        self.next_from(span.start) < span.end
     }
 
     /// Returns the first byte of the set at or after `at`. `u64::MAX` if there is none.
@@ -74,6 +83,13 @@ impl SpanSet {
             holes.remove(span.clone());
         }
         holes.0
+    }
+
+    /// Iterates over the parts of `within` that are in the set.
+    pub(super) fn within(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = self.0.partition_point(|span| span.end <= within.start);
+        let part = move |span: &Range<u64>| span.start.max(within.start)..span.end.min(within.end);
+        self.0[first..].iter().map(part).take_while(|part| !part.is_empty())
     }
 
     /// Iterates over the spans.

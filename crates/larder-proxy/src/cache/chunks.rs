@@ -1,41 +1,36 @@
 //! Stores and reads long bodies, which are stored in chunks with one entry each.
 //!
-//! Owns: the chunks' keys, and reads from memory and the store. `chunk_reader` streams a body, `presence` determines
-//! beforehand which chunks exist, and `flight::rest` fetches missing ones.
+//! Owns: the chunks' keys, and reads from memory and the store. `crate::body` streams bodies and fetches missing
+//! chunks.
 //!
 //! Invariant: the bytes returned are exactly the bytes at that position of that representation. Either the store
 //! verified them under the representation's own key, or the origin sent them under the same strong validator and length
-//! (RFC 9110 14.4, 15.3.7.3). A missing chunk may have one stored fragment (RFC 9111 3.4). If memory is short, parts of
-//! chunks are read instead of whole ones.
+//! (RFC 9110 14.4, 15.3.7.3). A missing chunk may have one stored fragment (RFC 9111 3.4).
 //!
-//! Cost: one device read per chunk, shared by concurrent readers, or two for a part of a chunk. A missing chunk costs
-//! one more lookup, for its fragment.
+//! Cost: one device read per chunk, or two for a part of a chunk. A missing chunk costs one more lookup, for its
+//! fragment.
 
-use larder_device::IgnorePoison;
 use std::{
     future::poll_fn,
     ops::Range,
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{Arc, OnceLock},
     task::Poll,
 };
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
+use larder_cache::object::ProbeEnd;
 use larder_http::{StoredHead, entity_tag::EntityTag, key, partial};
 
-use crate::{
-    body_budget::SHARE_BYTES_MIN,
-    cache::{
-        Cache,
-        entry::{CHUNK_BYTES, CachedEntry, EntryBody},
-        hot::HotItem,
-        lookup::{self, StoreTrouble},
-        patience::ReadPatience,
-        shared_reads::{AbsenceReason, KeptPiece, PiecePlace, SharedPiece},
-        sightings::{BodySightings, ChunkSighting},
-        storing, tiered,
-    },
+use crate::cache::{
+    Cache,
+    entry::{CHUNK_BYTES, CachedEntry, EntryBody},
+    hot::HotItem,
+    lookup::{self, StoreTrouble},
+    patience::ReadPatience,
+    sightings::{BodySightings, ChunkSighting},
+    storing, tiered,
 };
 
 /// A body that is stored in chunks.
@@ -43,13 +38,20 @@ pub(crate) struct ChunkedBody {
     pub(crate) cache: Arc<Cache>,
     pub(crate) place: BodyKeys,
     /// Length of the whole body, once known.
-    pub(crate) len: Option<u64>,
+    len: OnceLock<u64>,
     /// The validator that distinguishes this representation from others (RFC 9110 8.8.1), if it has one.
     pub(crate) validator: Option<HeaderValue>,
     /// Whether the origin sends any part of the body on request.
     pub(crate) is_divisible: bool,
-    /// The piece that the reader takes in parts.
-    kept: Mutex<Option<KeptPiece>>,
+}
+
+/// The reason why memory and store cannot supply the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AbsenceReason {
+    /// The bytes are not stored.
+    Gap,
+    /// The store failed or timed out, so the bytes may be stored.
+    Trouble,
 }
 
 /// The keys of a body's resource and entry.
@@ -94,7 +96,18 @@ impl ChunkedBody {
         let validator = partial::validator(head.fields(), head.response_time()).cloned();
         let cache = Arc::clone(cache);
         let is_divisible = is_divisible(head.fields());
-        Self { cache, place, len, validator, is_divisible, kept: Mutex::default() }
+        let len = len.map(OnceLock::from).unwrap_or_default();
+        Self { cache, place, len, validator, is_divisible }
+    }
+
+    /// Returns the length of the whole body, once it is known.
+    pub(crate) fn len(&self) -> Option<u64> {
+        self.len.get().copied()
+    }
+
+    /// Sets the length of a body that has arrived. The first length counts.
+    pub(crate) fn set_len(&self, len: u64) {
+        let _ = self.len.set(len);
     }
 
     /// Returns the body of a stored response of the resource `primary`. `None` if the body is not in chunks.
@@ -111,134 +124,97 @@ impl ChunkedBody {
 
     /// Returns whether missing parts can be requested from the origin, which needs a known length and validator.
     pub(crate) fn can_go_on(&self) -> bool {
-        self.len.is_some() && self.validator.is_some()
+        self.len().is_some() && self.validator.is_some()
     }
 
-    /// Returns bytes of chunk `number` from memory or the store, which include the first of the `wanted` bytes in it.
-    /// Their number depends on the free memory.
+    /// Returns the bytes `range` of chunk `number` from memory or the store.
+    ///
+    /// # Errors
+    /// They are not stored, or the store does not respond.
     pub(crate) async fn read(
-        self: &Arc<Self>,
+        &self,
         number: u64,
-        wanted: Range<u64>,
+        range: Range<u64>,
         waiting: ReadPatience,
-    ) -> Result<PlacedBytes, AbsenceReason> {
+    ) -> Result<Bytes, AbsenceReason> {
         let span = self.span(number);
-        let wanted = wanted.start.max(span.start)..wanted.end.min(span.end);
         let key = self.chunk_key(number);
-        if let Some(HotItem::Chunk(bytes)) = self.cache.shared.hot.get(&key)
-            && bytes.len() as u64 == span.end - span.start
-        {
-            return Ok(PlacedBytes { start: span.start, bytes });
+        if let Some(HotItem::Chunk(bytes)) = self.cache.shared.hot.get(&key) {
+            let whole = PlacedBytes { start: span.start, bytes };
+            if let Some(bytes) = whole.slice(range.clone()).filter(|_| whole.span() == span) {
+                return Ok(bytes);
+            }
         }
-        let place = self.piece_at(&span, wanted.start, waiting);
-        let read = self.cache.shared.reads.find_or_begin(place, || self.begin_reading(number, place, waiting));
-        match read.get().await {
-            Ok(piece) => Ok(self.share_of(piece, place, wanted.start)),
-            Err(AbsenceReason::Trouble) => Err(AbsenceReason::Trouble),
-            Err(AbsenceReason::Gap) => {
+        match self.read_from_store(&key, &span, &range, waiting).await? {
+            Some(bytes) => Ok(bytes),
+            None => {
                 let fragment = Box::pin(self.read_fragment(number)).await;
-                fragment.filter(|fragment| covers(&fragment.span(), &wanted)).ok_or(AbsenceReason::Gap)
+                fragment.and_then(|fragment| fragment.slice(range)).ok_or(AbsenceReason::Gap)
             }
         }
     }
 
-    /// Returns the piece to read for the byte at `position` of the chunk `span`: the whole chunk if it is in memory or
-    /// there is memory for it, otherwise one block of it.
-    fn piece_at(&self, span: &Range<u64>, position: u64, waiting: ReadPatience) -> PiecePlace {
-        let shared = &self.cache.shared;
-        let representation = self.place.representation;
-        let is_patient = waiting == ReadPatience::Long;
-        let whole = PiecePlace { representation, start: span.start, end: span.end, is_patient };
-        let len = span.end - span.start;
-        if len <= BLOCK_BYTES || shared.bodies.share_bytes() >= len || shared.reads.find(&whole).is_some() {
-            return whole;
-        }
-        let start = position - (position - span.start) % BLOCK_BYTES;
-        PiecePlace { start, end: span.end.min(start + BLOCK_BYTES), ..whole }
-    }
-
-    /// Begins to read a piece of chunk `number` from the store.
-    fn begin_reading(
-        self: &Arc<Self>,
-        number: u64,
-        place: PiecePlace,
-        waiting: ReadPatience,
-    ) -> impl Future<Output = Result<Bytes, AbsenceReason>> + Send + use<> {
-        let body = Arc::clone(self);
-        let bodies = Arc::clone(&self.cache.shared.bodies);
-        let len = place.end - place.start;
-        // Counted before the task runs, so that the reads that begin together see each other. If memory is short, the
-        // read first waits for others.
-        let reserved = (!bodies.is_scarce()).then(|| bodies.reserve(len));
-        async move {
-            let (_turn, reserved) = match reserved {
-                Some(reserved) => (None, reserved),
-                None => (bodies.begin_read().await, bodies.reserve(len)),
-            };
-            body.read_from_store(number, place, waiting).await.map(|bytes| reserved.hold(bytes))
-        }
-    }
-
-    /// Reads a piece of chunk `number` from the store.
+    /// Reads a part of the chunk `span` from the store, or from the second tier.
     async fn read_from_store(
         &self,
-        number: u64,
-        place: PiecePlace,
+        key: &[u8],
+        span: &Range<u64>,
+        range: &Range<u64>,
         waiting: ReadPatience,
-    ) -> Result<Bytes, AbsenceReason> {
+    ) -> Result<Option<Bytes>, StoreTrouble> {
         let shared = &self.cache.shared;
-        let store = shared.store.as_ref().ok_or(AbsenceReason::Gap)?;
+        let Some(store) = &shared.store else { return Ok(None) };
         let moment = shared.hot.moment();
-        let key = self.chunk_key(number);
-        let span = self.span(number);
         let len = span.end - span.start;
-        let is_whole = place.end - place.start == len;
+        let is_whole = range == span;
         let reading = async {
-            let reader = if is_whole { store.get(&key).await? } else { store.front(&key).await? };
+            let reader = if is_whole { store.get(key).await? } else { store.front(key).await? };
             let Some(reader) = reader.filter(|reader| reader.len() == len) else { return Ok(None) };
-            reader.read(place.start - span.start..place.end - span.start).await
+            reader.read(range.start - span.start..range.end - span.start).await
         };
-        let bytes = match lookup::ask(&self.cache, waiting, reading).await? {
-            Some(bytes) => bytes,
-            None => self.read_from_tier(&key, &span, place).await.ok_or(AbsenceReason::Gap)?,
+        let found = match lookup::ask(&self.cache, waiting, reading).await? {
+            // A part is copied to release the larger buffer, which has whole blocks.
+            Some(bytes) if !is_whole => Some(Bytes::copy_from_slice(&bytes)),
+            Some(bytes) => Some(bytes),
+            None => self.read_from_tier(key, span, range).await,
         };
-        if is_whole {
-            shared.hot.insert(&key, HotItem::Chunk(bytes.clone()), moment);
+        if let Some(bytes) = found.as_ref().filter(|_| is_whole) {
+            shared.hot.insert(key, HotItem::Chunk(bytes.clone()), moment);
         }
-        Ok(bytes)
+        Ok(found)
     }
 
-    /// Reads a piece of the chunk `span` from the second tier.
-    async fn read_from_tier(&self, key: &[u8], span: &Range<u64>, place: PiecePlace) -> Option<Bytes> {
-        let (_, body) = tiered::find(&self.cache, key).await?;
-        let within = |at: u64| usize::try_from(at - span.start).ok();
-        let start = within(place.start)?;
-        let end = within(place.end)?;
-        (body.len() as u64 == span.end - span.start).then(|| body.slice(start..end))
+    /// Reads a part of the chunk `span` from the second tier.
+    async fn read_from_tier(&self, key: &[u8], span: &Range<u64>, range: &Range<u64>) -> Option<Bytes> {
+        let (_, bytes) = tiered::find(&self.cache, key).await?;
+        let whole = PlacedBytes { start: span.start, bytes };
+        whole.slice(range.clone()).filter(|_| whole.span() == *span)
     }
 
-    /// Returns one reader's part of a piece, from its start or from `position`.
-    ///
-    /// If memory is short, a reader that shares the piece with no other gets only the start of it, so that it holds
-    /// little if it stands still.
-    fn share_of(&self, piece: SharedPiece, place: PiecePlace, position: u64) -> PlacedBytes {
-        let shared = &self.cache.shared;
-        let mut kept = self.kept.lock().ignore_poison();
-        let is_kept = kept.as_ref().is_some_and(|kept| kept.is_of(&piece));
-        let bytes = piece.as_ref();
-        if bytes.len() as u64 > BLOCK_BYTES || !shared.bodies.is_scarce() || piece.is_shared(is_kept) {
-            *kept = None;
-            return PlacedBytes { start: place.start, bytes: piece.into_bytes() };
+    /// Probes chunk `number`, and remembers the result.
+    pub(crate) async fn probe(&self, number: u64) -> ProbeEnd {
+        let Some(store) = &self.cache.shared.store else { return ProbeEnd::Absent };
+        if self.was_seen(number) {
+            return ProbeEnd::Whole;
         }
-        let first = usize::try_from(position - place.start).unwrap_or(usize::MAX).min(bytes.len());
-        let end = bytes.len().min(first + SHARE_BYTES_MIN as usize);
-        let part = shared.bodies.count(Bytes::copy_from_slice(&bytes[first..end]));
-        if end == bytes.len() {
-            *kept = None;
-        } else if !is_kept {
-            *kept = Some(shared.reads.keep(piece));
+        let key = self.chunk_key(number);
+        let seen = if store.may_contain(&key) {
+            match lookup::ask(&self.cache, ReadPatience::Short, store.locate(&key)).await {
+                Ok(seen) => seen,
+                Err(StoreTrouble) => return ProbeEnd::Trouble,
+            }
+        } else {
+            None
+        };
+        if let Some(known) = self.known() {
+            known.note(number, seen.map_or(ChunkSighting::Absent, ChunkSighting::Seen));
         }
-        PlacedBytes { start: position, bytes: part }
+        // If the second tier then does not respond in time, the chunk is a gap, which the origin fills.
+        if seen.is_some() || tiered::has(&self.cache, &key) {
+            return ProbeEnd::Whole;
+        }
+        let fragment = Box::pin(self.read_fragment(number)).await;
+        fragment.map_or(ProbeEnd::Absent, |fragment| ProbeEnd::Part(fragment.span()))
     }
 
     /// Reads the fragment of a chunk, if one is stored.
@@ -255,7 +231,7 @@ impl ChunkedBody {
     pub(crate) fn span(&self, number: u64) -> Range<u64> {
         let start = number * CHUNK_BYTES;
         let end = start + CHUNK_BYTES;
-        start..self.len.map_or(end, |len| end.min(len).max(start))
+        start..self.len().map_or(end, |len| end.min(len).max(start))
     }
 
     pub(crate) fn chunk_key(&self, number: u64) -> Vec<u8> {
@@ -264,7 +240,7 @@ impl ChunkedBody {
 
     /// Returns the known locations of the body's chunks, once its length is known.
     pub(crate) fn known(&self) -> Option<Arc<BodySightings>> {
-        self.len.map(|len| self.cache.shared.sightings.of(self.place.representation, len))
+        self.len().map(|len| self.cache.shared.sightings.of(self.place.representation, len))
     }
 
     /// Returns whether chunk `number` appears to be stored. Looks only in memory.
@@ -306,22 +282,11 @@ impl ChunkedBody {
         true
     }
 
-    /// Stores the received part of the body chunk by chunk, and an incomplete chunk as a fragment.
-    pub(crate) async fn keep(&self, arrived: &PlacedBytes) {
-        let mut start = arrived.start;
-        while start < arrived.span().end {
-            let number = start / CHUNK_BYTES;
-            let span = self.span(number);
-            let end = arrived.span().end.min(span.end);
-            let Some(bytes) = arrived.slice(start..end) else { return };
-            if start == span.start && end == span.end {
-                self.store_chunk(number, vec![bytes]).await;
-            } else {
-                let key = key::fragment_key(&self.place.key, self.place.representation, number);
-                storing::commit_fragment(&self.cache, &self.place.primary, &key, start, bytes).await;
-            }
-            start = end;
-        }
+    /// Stores a part of chunk `number` as its fragment.
+    pub(crate) async fn store_fragment(&self, number: u64, part: PlacedBytes) -> bool {
+        debug_assert!(covers(&self.span(number), &part.span()), "a fragment is in one chunk");
+        let key = key::fragment_key(&self.place.key, self.place.representation, number);
+        storing::commit_fragment(&self.cache, &self.place.primary, &key, part.start, part.bytes).await
     }
 
     /// Removes the head if it still belongs to this body. Called when the origin has another representation.
@@ -344,9 +309,6 @@ impl PlacedBytes {
         (first <= end && end <= self.bytes.len()).then(|| self.bytes.slice(first..end))
     }
 }
-
-/// Length of a read if there is no memory for a whole chunk. The store has a checksum for each block of this size.
-const BLOCK_BYTES: u64 = 64 << 10;
 
 pub(crate) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end

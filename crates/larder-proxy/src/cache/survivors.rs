@@ -11,7 +11,7 @@ use crate::{
     body_budget::BodyBudget,
     cache::{
         arrivals::Arrivals, copies::SiblingCopies, hot::HotItem, key_set::KeySet, pins::Pins, purges::Purges,
-        shared_reads::SharedReads, sightings::ChunkSightings, tag_changes::TagChanges,
+        sightings::ChunkSightings, tag_changes::TagChanges,
     },
     config::ProxyConfig,
     exchange_budget::ExchangeBudget,
@@ -28,8 +28,6 @@ pub(crate) struct CacheSurvivors {
     pub(crate) bodies: Arc<BodyBudget>,
     /// The memory for connections and exchanges.
     pub(crate) places: Arc<ExchangeBudget>,
-    /// Pieces of long bodies that several clients are reading.
-    pub(crate) reads: Arc<SharedReads>,
     /// The known locations of the chunks of long bodies.
     pub(crate) sightings: ChunkSightings,
     /// Long bodies whose heads are hidden because the bodies are still arriving.
@@ -69,7 +67,6 @@ impl CacheSurvivors {
             places: Arc::new(ExchangeBudget::new(config.exchange_bytes(), Arc::clone(&hot))),
             hot,
             bodies: Arc::new(BodyBudget::new(config.window_bytes())),
-            reads: Arc::default(),
             sightings: ChunkSightings::default(),
             arrivals: Arc::default(),
             works: Arc::default(),

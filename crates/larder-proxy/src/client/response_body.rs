@@ -16,11 +16,11 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
 use crate::{
+    body::{cursor::BodyCursor, parts::PartsReader},
     client::ticket::Ticket,
     delays::Pacer,
     encoder::Encoder,
     errors::BodyError,
-    flight::{chunk_reader::ChunkReader, parts::PartsReader, reader::FlightReader},
     links::LinkReplacer,
     origin::body::OriginBody,
 };
@@ -38,11 +38,9 @@ enum Source {
     Whole(Bytes),
     /// From an origin, for this client only.
     Origin(Box<OriginBody>),
-    /// From a flight, shared with other clients.
-    Flight(Box<FlightReader>),
-    /// A stored body in chunks.
-    Chunks(Box<ChunkReader>),
-    /// Several parts of a stored body.
+    /// A long or arriving body, shared with other clients.
+    Body(Box<BodyCursor>),
+    /// Several parts of a body.
     Parts(Box<PartsReader>),
     /// The progress of a running command.
     Told(Receiver<Bytes>),
@@ -108,12 +106,8 @@ impl ResponseBody {
         Self::of(Source::Origin(Box::new(body)))
     }
 
-    pub(crate) fn flight(reader: FlightReader) -> Self {
-        Self::of(Source::Flight(Box::new(reader)))
-    }
-
-    pub(crate) fn chunks(reader: ChunkReader) -> Self {
-        Self::of(Source::Chunks(Box::new(reader)))
+    pub(crate) fn body(cursor: BodyCursor) -> Self {
+        Self::of(Source::Body(Box::new(cursor)))
     }
 
     pub(crate) fn parts(reader: PartsReader) -> Self {
@@ -198,8 +192,7 @@ impl Source {
             Self::Empty => true,
             Self::Whole(_) | Self::Breaking { .. } | Self::Told(_) | Self::Replaced(_) => false,
             Self::Origin(body) => body.is_finished(),
-            Self::Flight(reader) => reader.remaining() == Some(0),
-            Self::Chunks(reader) => reader.remaining() == 0,
+            Self::Body(cursor) => cursor.remaining() == Some(0),
             Self::Parts(reader) => reader.remaining() == 0,
             Self::Encoded(body) => body.encoder.is_none(),
             Self::Paced(body) => body.piece.is_empty() && body.inner.is_over(),
@@ -213,8 +206,7 @@ impl Source {
             Self::Breaking { .. } | Self::Told(_) | Self::Replaced(_) | Self::Encoded(_) => None,
             Self::Whole(bytes) => Some(bytes.len() as u64),
             Self::Origin(body) => body.remaining(),
-            Self::Flight(reader) => reader.remaining(),
-            Self::Chunks(reader) => Some(reader.remaining()),
+            Self::Body(cursor) => cursor.remaining(),
             Self::Parts(reader) => Some(reader.remaining()),
             Self::Paced(body) => body.inner.remaining().map(|left| left + body.piece.len() as u64),
         }
@@ -228,8 +220,7 @@ impl Source {
                 _ => None,
             },
             Self::Origin(body) => return body.poll_frame(context),
-            Self::Flight(reader) => return reader.poll_frame(context),
-            Self::Chunks(reader) => ready!(reader.poll_data(context)),
+            Self::Body(cursor) => return cursor.poll_frame(context),
             Self::Parts(reader) => ready!(reader.poll_data(context)),
             Self::Told(pieces) => ready!(pieces.poll_recv(context)).map(Ok),
             Self::Replaced(body) => return body.poll(context),

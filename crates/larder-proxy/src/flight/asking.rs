@@ -27,12 +27,10 @@ use larder_http::{
 
 use crate::{
     asked::{RequestEdits, RequestHead},
+    body::continuation::{ContinuationAnswer, MissingRange},
     clock,
     errors::Failure,
-    flight::{
-        continuation::{ContinuationAnswer, MissingRange},
-        source::FetchContext,
-    },
+    flight::source::FetchContext,
     origin::{
         body::OriginBody,
         pool::{ReplayableRequest, RetryRule},
@@ -138,7 +136,7 @@ impl FetchContext {
     }
 
     /// Requests the continuation of a body from `start` on.
-    pub(super) async fn ask_rest(
+    pub(crate) async fn ask_rest(
         &self,
         asked: &RequestHead,
         missing: &MissingRange<'_>,

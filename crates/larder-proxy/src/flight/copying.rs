@@ -25,7 +25,7 @@ pub(super) fn admission(cache: &Cache, place: &StorePlace, head: &StoredHead, bo
 }
 
 /// Returns whether a part of a body that another node sends is stored here.
-pub(super) fn admits_part(cache: &Cache, primary: &[u8], len: u64) -> bool {
+pub(crate) fn admits_part(cache: &Cache, primary: &[u8], len: u64) -> bool {
     cache.shared.copies.is_popular(primary, clock::now()) && reserve(cache, len)
 }
 

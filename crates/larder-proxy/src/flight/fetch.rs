@@ -138,7 +138,7 @@ impl Fetch {
         let own = HeaderMap::new();
         let source = PartSource::Cache;
         let audience = Audience::Shared;
-        usable.then(|| KeptPart { entry, key, marker, own, audience, alone: None, source, arrived: None })
+        usable.then(|| KeptPart { entry, key, marker, own, audience, alone: None, source, body: None })
     }
 
     /// Remembers whether the resource's responses can be shared. If not, the next requests do not wait for one.
@@ -232,7 +232,7 @@ impl Fetch {
         // If the response moves to another key, it is stored first, because readers look for it there.
         if stays {
             // Clients do not wait for this commit, but a stop of the proxy does.
-            let late = self.flights.unfinished.begin_late_commit();
+            let late = self.flights.means.unfinished.begin_late_commit();
             self.flight.set_stage(FetchStage::Confirmed(Arc::new(confirmed)));
             storing.await;
             drop(late);
@@ -323,19 +323,6 @@ impl Fetch {
         }
     }
 
-    /// Counts a stored file that never changes, by whether it was verified. Remembers by which fields a stored listing
-    /// is found.
-    pub(super) fn count_file(&self, head: &StoredHead) {
-        let Some(ruling) = Ruling::of(head.fields()) else { return };
-        if head.selecting().iter().next().is_some() {
-            self.cache().shared.listings.note(&self.primary, head.selecting());
-        }
-        if ruling.immutable && head.status() == StatusCode::OK {
-            let check = if ruling.is_verified { FileCheck::Verified } else { FileCheck::Unverified };
-            self.cache().metrics.files[check as usize].add(1);
-        }
-    }
-
     /// Returns the exchange in the form that the caching rules use.
     pub(super) fn exchange<'a>(
         &'a self,
@@ -399,6 +386,19 @@ impl Drop for LandingGuard {
         if let Some(shard) = fetch.shard {
             fetch.flights.table.remove(shard, &fetch.flight);
         }
+    }
+}
+
+/// Counts a stored file that never changes, by whether it was verified. Remembers by which fields a stored listing is
+/// found.
+pub(crate) fn count_file(cache: &Cache, primary: &Arc<[u8]>, head: &StoredHead) {
+    let Some(ruling) = Ruling::of(head.fields()) else { return };
+    if head.selecting().iter().next().is_some() {
+        cache.shared.listings.note(primary, head.selecting());
+    }
+    if ruling.immutable && head.status() == StatusCode::OK {
+        let check = if ruling.is_verified { FileCheck::Verified } else { FileCheck::Unverified };
+        cache.metrics.files[check as usize].add(1);
     }
 }
 

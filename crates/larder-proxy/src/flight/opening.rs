@@ -1,35 +1,52 @@
 //! Opens a storable response to its readers, and decides how much of it this node fetches and stores.
 //!
-//! Owns: the decisions that depend on the response's head. `carry` moves the body. Invariant: once readers may be
+//! Owns: the decisions that depend on the response's head. `crate::body` moves the body. Invariant: once readers may be
 //! served, everything that depends on the head is final.
 //!
 //! Of a long body that is divided among the nodes of a fleet (`siblings::pieces`), only the first chunk is taken from
 //! this response, which is then dropped. The readers request the remainder like gaps of a stored body, from the owner
 //! of each piece.
 
-use std::sync::Arc;
+use std::{iter, ops::Range, sync::Arc};
 
 use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING};
 use larder_http::{BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, reuse};
 
 use crate::{
+    body::{
+        fill::{BodyChecks, FillPlan},
+        long_body::{ArrivingPart, BegunBody, LongBody},
+        receiving::ReceivedRun,
+        storage::LandedBody,
+    },
     cache::{
-        chunks::{PlacedBytes, is_divisible},
+        chunks::{BodyKeys, is_divisible},
         entry::{CHUNK_BYTES, random},
         storing::{self, StoreAdmission, StorePlace},
     },
+    digest::NamedDigest,
     errors::Failure,
     exchange_budget::PlaceUse,
     flight::{
-        carry::ResponseCarrier,
         copying,
         fetch::{Fetch, OriginAnswer, is_gone, put_verified},
-        part::entry_of,
-        stage::{Audience, FetchStage, KeptPart, OpenHead, PartSource},
+        part::SharedPart,
+        stage::{Audience, FetchStage, OpenHead},
     },
     listings,
     origin::body::OriginBody,
 };
+
+/// A response that is shared as a whole.
+struct WholeResponse {
+    head: Arc<StoredHead>,
+    /// Additional fields for the first requester alone.
+    own: HeaderMap,
+    total_len: Option<u64>,
+    audience: Audience,
+    /// Whether the store is too far behind for it.
+    behind: bool,
+}
 
 /// The head of a body that is divided.
 struct DividedHead {
@@ -99,14 +116,84 @@ impl Fetch {
             // Boxed, because it takes kilobytes that no other response needs.
             return Box::pin(self.open_divided(DividedHead { head, own, len }, body, place)).await;
         }
+        let checks = self.checks_of(&head, digest);
+        let whole = WholeResponse { head: Arc::new(head), own, total_len, audience, behind };
+        // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
+        Box::pin(self.share_whole(whole, (body, checks), place)).await;
+    }
+
+    /// Shares a response while it arrives, and stores it at `place`.
+    async fn share_whole(&self, whole: WholeResponse, (body, checks): (OriginBody, BodyChecks), place: StorePlace) {
+        let WholeResponse { head, own, total_len, audience, behind } = whole;
         let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
         let is_admitted = place.admission == StoreAdmission::Granted;
         let unstored = behind.then_some(Reason::StoreBehind);
-        let open = Arc::new(OpenHead { head, own, total_len, audience, unstored, is_admitted, marker });
+        let is_usual = head.status() == StatusCode::OK && self.asked.question.is_none();
+        let part = ArrivingPart {
+            len: total_len,
+            span: 0..total_len.unwrap_or(u64::MAX),
+            is_whole: true,
+            is_stored: unstored.is_none(),
+            is_kept: true,
+            may_continue: is_usual && !checks.are_any(),
+        };
+        let begun = self.begin_body(place, &head, part);
+        let open =
+            OpenHead { head, own, total_len, audience, unstored, is_admitted, marker, body: Arc::clone(&begun.body) };
         // From here on readers may be served, so everything that depends on the head is final.
-        self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
-        // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
-        Box::pin(ResponseCarrier::new(self, &open, place, digest).run(body)).await;
+        self.share_body(FetchStage::Open(Arc::new(open)), &begun.body, 0..total_len.unwrap_or(u64::MAX));
+        self.land_body(begun, body, checks).await;
+    }
+
+    /// Returns the checks that the body of a response must pass, whose digest is `named` if one is known.
+    fn checks_of(&self, head: &StoredHead, named: Option<NamedDigest>) -> BodyChecks {
+        if let Some(question) = &self.asked.question {
+            return BodyChecks { git: Some(question.check()), ..BodyChecks::default() };
+        }
+        let is_whole = head.status() == StatusCode::OK;
+        let repr = NamedDigest::of_representation(head.fields()).filter(|_| is_whole);
+        BodyChecks { named: named.map(|named| named.check()), repr: repr.map(|named| named.check()), git: None }
+    }
+
+    /// Begins the body of a response, which is stored at `place`.
+    pub(super) fn begin_body(&self, place: StorePlace, head: &Arc<StoredHead>, part: ArrivingPart) -> BegunBody {
+        let fields = head.fields();
+        let keys = BodyKeys {
+            primary: Arc::clone(&place.primary),
+            key: Arc::clone(&place.key),
+            representation: representation_of(head),
+        };
+        let plan = FillPlan {
+            place,
+            head: Arc::clone(head),
+            work: self.flight.work.clone(),
+            size_max: self.size_max(fields),
+            len: part.len,
+            finishes: Ruling::of(fields).and_then(|ruling| ruling.finishes_abandoned),
+            is_part: !part.is_whole,
+            may_announce: self.before.is_none(),
+        };
+        LongBody::begin(&self.flights.means, &self.asked, keys, plan, part)
+    }
+
+    /// Announces a stage with a body, of which `span` arrives. The requests that wait now can read all of that.
+    pub(super) fn share_body(&self, stage: FetchStage, body: &Arc<LongBody>, span: Range<u64>) {
+        if span.is_empty() {
+            return self.flight.set_stage(stage);
+        }
+        let spans = iter::once(span).collect();
+        let guard = body.attach(&self.flights.means, &self.asked, spans);
+        self.flight.set_stage_with(stage, guard);
+    }
+
+    /// Receives a body and stores it. If it could have been stored but was not, a stored response is removed whose
+    /// validation brought it.
+    pub(super) async fn land_body(&self, begun: BegunBody, received: OriginBody, checks: BodyChecks) {
+        let BegunBody { body, run, control, span } = begun;
+        body.receive(ReceivedRun { id: run, control, body: received, span }, checks).await;
+        if body.land(|| self.is_in_table()).await == LandedBody::Unkept {
+            self.forget_unkept().await;
+        }
     }
 
     /// Returns whether the nodes of the fleet divide a body of `len` bytes.
@@ -121,25 +208,20 @@ impl Fetch {
         is_plain && !is_whole_here && is_usable && self.flights.means.may_divide(asked, len)
     }
 
-    /// Shares a body that is divided.
-    async fn open_divided(&self, divided: DividedHead, body: OriginBody, place: StorePlace) {
+    /// Shares a body that is divided, of which this response brings the first chunk.
+    async fn open_divided(&self, divided: DividedHead, received: OriginBody, place: StorePlace) {
         let DividedHead { head, own, len } = divided;
-        let Some(bytes) = body.first(CHUNK_BYTES as usize).await else {
-            let why = "its response ended early".to_owned();
-            let failure = Failure::Broken { host: self.asked.origin.to_string(), why };
-            return self.flight.set_stage(FetchStage::Failed(failure));
-        };
-        let status = head.status();
-        let arrived = PlacedBytes { start: 0, bytes };
         let head = head.with_body(BodyPlace::Chunks { len, representation: random() });
-        let is_stored = self.keep_part(&place, &head, &arrived, None).await;
-        let entry = Arc::new(entry_of(head, &arrived));
-        let source = PartSource::Arrived { status, is_stored };
-        let marker = place.marker.map(|(marker, _)| marker);
-        let key = place.key;
-        let audience = Audience::Shared;
-        let arrived = Some(arrived);
-        let kept = KeptPart { entry, key, marker, own, audience, alone: None, source, arrived };
-        self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
+        let status = head.status();
+        let shared = SharedPart { head, own, len, span: 0..CHUNK_BYTES, alone: None, status };
+        Box::pin(self.share_part(shared, received, place)).await;
+    }
+}
+
+/// Returns the number of the representation in a head, or a new one.
+fn representation_of(head: &StoredHead) -> u64 {
+    match head.body() {
+        BodyPlace::Chunks { representation, .. } => representation,
+        BodyPlace::Whole { .. } => random(),
     }
 }

@@ -1,20 +1,16 @@
 //! Fetches a range of a response that is not stored: requests a part, and stores it as a part (RFC 9111 3.3, 3.4).
 //!
-//! Owns: which part is requested, and how much of it is stored. A part of at most [`CHUNK_BYTES`] is collected and
-//! stored before its readers are served. `flight::rest` moves a longer one and stores its whole chunks, and fetches
-//! missing parts later.
+//! Owns: which part is requested, and whether it is stored. `crate::body` moves and stores it, and fetches missing
+//! parts later.
 //!
-//! Invariants: a part is kept only if its Content-Range agrees with its length. Without a strong entity tag the
-//! remainder cannot be requested, so the part is kept only if it is all that was requested. Memory: one chunk, or a
-//! flight's window.
+//! Invariant: without a strong entity tag the remainder cannot be requested, so the part is kept only if it is all that
+//! was requested.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
 use larder_http::{
-    BodyPlace, RangeOutcome, Reason, ReceivedHead, SelectingFields, Storability, StoredHead, TargetList, Timestamp,
-    cache_control,
-    framing::CompletedBody,
+    RangeOutcome, Reason, ReceivedHead, SelectingFields, Storability, StoredHead, TargetList, Timestamp, cache_control,
     partial::{self, Part},
     range::{self, ByteRange, RangeRequest},
     span::Span,
@@ -23,32 +19,35 @@ use larder_http::{
 
 use crate::{
     asked::RequestHead,
+    body::{fill::BodyChecks, long_body::ArrivingPart},
     cache::{
-        chunks::{BodyKeys, ChunkedBody, PlacedBytes, strong_tag},
+        chunks::strong_tag,
         committed_body::CommittedBody,
         entry::{CHUNK_BYTES, CachedEntry, EntryBody, random},
         storing::{self, StoreAdmission, StorePlace},
     },
-    errors::Failure,
     flight::{
         copying,
-        fetch::{Fetch, OriginAnswer},
-        rest::{self, LongPart},
-        source::BodySource,
+        fetch::{Fetch, OriginAnswer, count_file},
         stage::{Audience, FetchStage, KeptPart, PartSource, PrivateResponse},
     },
     origin::body::OriginBody,
 };
 
 /// A part of a response, as it is shared and stored.
-struct FetchedPart {
-    part: Part,
-    place: StorePlace,
-    head: StoredHead,
+pub(super) struct SharedPart {
+    /// The head of the whole response.
+    pub(super) head: StoredHead,
     /// Additional fields for the first requester alone.
-    own: HeaderMap,
+    pub(super) own: HeaderMap,
+    /// Length of the whole body.
+    pub(super) len: u64,
+    /// The part that arrives.
+    pub(super) span: Range<u64>,
     /// The only bytes that will ever be available, if the remainder cannot be requested.
-    alone: Option<Span>,
+    pub(super) alone: Option<Span>,
+    /// The status of the response that brings it.
+    pub(super) status: StatusCode,
 }
 
 impl Fetch {
@@ -117,13 +116,10 @@ impl Fetch {
         if body.is_from_sibling {
             place.admission = copying::admission(cache, &place, &head, Some(part.span.len()));
         }
-        let fetched = FetchedPart { part, place, head, own, alone };
-        // A long part is not collected first, because its client would wait for all of it.
-        if part.span.len() > CHUNK_BYTES {
-            self.share_long(fetched, body).await;
-        } else {
-            self.share_short(fetched, body).await;
-        }
+        let span = part.span.first..part.span.last + 1;
+        let status = StatusCode::PARTIAL_CONTENT;
+        let shared = SharedPart { head, own, len: part.total_len, span, alone, status };
+        self.share_part(shared, body, place).await;
     }
 
     /// Decides where to store the part in a 206, or returns the reason not to store it.
@@ -155,96 +151,47 @@ impl Fetch {
         }
     }
 
-    /// Stores and shares a part of at most one chunk.
-    async fn share_short(&self, fetched: FetchedPart, body: OriginBody) {
-        let span = fetched.part.span;
-        let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
-        // The part is collected before it is shared, because its length must agree with its Content-Range.
-        let Some((bytes, completed)) = body.collect(len).await else {
-            let why = "its response ended early".to_owned();
-            return self
-                .flight
-                .set_stage(FetchStage::Failed(Failure::Broken { host: self.asked.origin.to_string(), why }));
-        };
-        let arrived = PlacedBytes { start: span.first, bytes };
-        // Readers are served after this, so they find the part stored.
-        let is_stored = self.keep_part(&fetched.place, &fetched.head, &arrived, Some(completed)).await;
-        let entry = entry_of(fetched.head.clone(), &arrived);
-        self.share(fetched, entry, is_stored, Some(arrived));
-    }
-
-    /// Shares a longer part, and stores its whole chunks while they arrive.
-    async fn share_long(&self, fetched: FetchedPart, body: OriginBody) {
-        let FetchedPart { part, place, head, .. } = &fetched;
+    /// Shares a part while it arrives, and stores it if its place admits it.
+    pub(super) async fn share_part(&self, shared: SharedPart, received: OriginBody, mut place: StorePlace) {
+        let SharedPart { head, own, len, span, alone, status } = shared;
         let cache = self.cache();
-        let is_behind = self.cache().shared.patience.is_behind();
-        // The head is stored before its chunks, so that requests that arrive meanwhile find this fetch by it. The
-        // chunks that a response needs are verified each time.
-        let is_stored = place.admission != StoreAdmission::Refused
-            && !is_behind
-            && storing::commit(cache, place, head, CommittedBody::Part, &self.flight.work).await;
-        let BodyPlace::Chunks { len, representation } = head.body() else { return };
-        let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
-        let chunks = Arc::new(ChunkedBody::new(cache, keys, head, Some(len)));
-        let source = Arc::new(BodySource::new(&self.flights.means, &self.asked, chunks));
-        let span = part.span.first..part.span.last + 1;
-        let holder = source.twin();
-        let reader = rest::board_part(&source, LongPart { span: span.clone(), body, is_stored });
-        holder.add_rest(span, reader);
-        // Holds a reader, which keeps the fetch running, and its first bytes in memory, until the clients read them.
-        self.flight.set_source(Arc::new(holder));
-        let entry = CachedEntry::new(head.clone(), EntryBody::Chunks { len, representation });
-        self.share(fetched, entry, is_stored, None);
-    }
-
-    /// Shares a part, whose bytes are in `arrived` or brought by another fetch.
-    fn share(&self, fetched: FetchedPart, entry: CachedEntry, is_stored: bool, arrived: Option<PlacedBytes>) {
-        let FetchedPart { place, head, own, alone, .. } = fetched;
-        self.count_file(&head);
-        let marker = place.marker.map(|(marker, _)| marker);
-        let source = PartSource::Arrived { status: StatusCode::PARTIAL_CONTENT, is_stored };
+        let is_long = span.end - span.start > CHUNK_BYTES;
+        let is_behind = is_long && cache.shared.patience.is_behind();
+        let is_stored = place.admission != StoreAdmission::Refused && !is_behind;
+        // Of a divided body, this node stores the pieces that it owns. Without the head, it would not find them.
+        let is_divided = self.is_divided(&head, len);
+        if !is_stored && is_divided {
+            storing::commit(cache, &place, &head, CommittedBody::Part, &self.flight.work).await;
+            place.admission = StoreAdmission::Open;
+        }
+        count_file(cache, &place.primary, &head);
+        let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
+        let key = Arc::clone(&place.key);
+        let source = PartSource::Arrived { status, is_stored };
+        let head = Arc::new(head);
+        let part = ArrivingPart {
+            len: Some(len),
+            span: span.clone(),
+            is_whole: false,
+            is_stored: is_stored || is_divided,
+            is_kept: is_stored,
+            may_continue: true,
+        };
+        let begun = self.begin_body(place, &head, part);
+        let representation = begun.body.chunks.place.representation;
+        let entry = CachedEntry::new(StoredHead::clone(&head), EntryBody::Chunks { len, representation });
         let kept = KeptPart {
             entry: Arc::new(entry),
-            key: place.key,
+            key,
             marker,
             own,
             audience: Audience::Shared,
             alone,
             source,
-            arrived,
+            body: Some(Arc::clone(&begun.body)),
         };
-        self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
-    }
-
-    /// Stores a part, and then the head of the response that it belongs to, if the place admits it. Returns whether it
-    /// does. If not, a whole body stays in memory, and a body that is divided among nodes is stored without the part:
-    /// without its head, this node would not find the pieces that it owns. `completed` is the proof that all of a part
-    /// has arrived that is the whole body.
-    pub(super) async fn keep_part(
-        &self,
-        place: &StorePlace,
-        head: &StoredHead,
-        arrived: &PlacedBytes,
-        completed: Option<CompletedBody>,
-    ) -> bool {
-        let cache = self.cache();
-        let is_admitted = place.admission != StoreAdmission::Refused;
-        let body = match head.body() {
-            BodyPlace::Whole { .. } => {
-                let Some(completed) = completed else { return false };
-                CommittedBody::Whole(completed, vec![arrived.bytes.clone()])
-            }
-            BodyPlace::Chunks { len, representation } if is_admitted => {
-                let primary = Arc::clone(&place.primary);
-                let key = Arc::clone(&place.key);
-                let keys = BodyKeys { primary, key, representation };
-                ChunkedBody::new(cache, keys, head, Some(len)).keep(arrived).await;
-                CommittedBody::Part
-            }
-            BodyPlace::Chunks { len, .. } if self.is_divided(head, len) => CommittedBody::Part,
-            BodyPlace::Chunks { .. } => return false,
-        };
-        storing::commit(cache, place, head, body, &self.flight.work).await && is_admitted
+        self.share_body(FetchStage::Part(Arc::new(kept)), &begun.body, span);
+        self.land_body(begun, received, BodyChecks::default()).await;
     }
 }
 
@@ -257,15 +204,6 @@ pub(crate) fn is_all_wanted(asked: &RequestHead, there: &Span, total_len: u64) -
     }
 }
 
-/// Returns the entry with this head, of which a part has arrived.
-pub(super) fn entry_of(head: StoredHead, arrived: &PlacedBytes) -> CachedEntry {
-    let body = match head.body() {
-        BodyPlace::Whole { .. } => EntryBody::Whole(arrived.bytes.clone()),
-        BodyPlace::Chunks { len, representation } => EntryBody::Chunks { len, representation },
-    };
-    CachedEntry::new(head, body)
-}
-
 /// Returns whether a part contains a whole chunk of its body.
 fn has_whole_chunk(part: &Part) -> bool {
     let end = part.span.last + 1;
@@ -273,14 +211,11 @@ fn has_whole_chunk(part: &Part) -> bool {
     part.span.first.checked_next_multiple_of(CHUNK_BYTES).is_some_and(|start| start < stored_end)
 }
 
-/// Returns the head of the whole response that a part belongs to. If the part covers everything and is short, the head
-/// is that of a complete response.
+/// Returns the head of the whole response that a part belongs to.
 fn head_of(mut received: ReceivedHead, part: &Part, selecting: SelectingFields, targets: &TargetList) -> StoredHead {
     // The origin sent a 206, so it supports ranges, and the missing parts can be requested.
     received.fields.entry(header::ACCEPT_RANGES).or_insert(HeaderValue::from_static("bytes"));
-    let head = partial::whole_head(received, part, random(), selecting, targets);
-    let is_whole = part.span.len() == part.total_len && part.total_len <= CHUNK_BYTES;
-    if is_whole { head.with_body(BodyPlace::Whole { len: part.total_len }) } else { head }
+    partial::whole_head(received, part, random(), selecting, targets)
 }
 
 /// Longest range that is extended to whole chunks: with more, one of them is inside anyway.

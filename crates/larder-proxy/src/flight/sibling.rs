@@ -19,12 +19,10 @@ use http::{Method, Request, header, response};
 
 use crate::{
     asked::{RequestEdits, RequestHead},
+    body::continuation::MissingRange,
     cache::{chunks::ChunkedBody, mark::OriginMark},
     errors::Failure,
-    flight::{
-        continuation::MissingRange,
-        source::{BodySource, FetchContext},
-    },
+    flight::source::FetchContext,
     origin::{
         body::OriginBody,
         http1::InterimListener,
@@ -100,8 +98,14 @@ impl FetchContext {
     }
 
     /// Returns whether the nodes divide a stored body for this request.
-    pub(super) fn divides(&self, asked: &RequestHead, chunks: &ChunkedBody) -> bool {
-        chunks.is_divisible && chunks.len.is_some_and(|len| self.may_divide(asked, len))
+    pub(crate) fn divides(&self, asked: &RequestHead, chunks: &ChunkedBody) -> bool {
+        chunks.is_divisible && chunks.len().is_some_and(|len| self.may_divide(asked, len))
+    }
+
+    /// Returns the length of the pieces of a stored body, if the nodes divide it for this request.
+    pub(crate) fn piece_len(&self, asked: &RequestHead, chunks: &ChunkedBody) -> Option<u64> {
+        let is_divided = self.divides(asked, chunks);
+        self.siblings.as_ref().filter(|_| is_divided).map(|siblings| siblings.pieces.len_bytes())
     }
 
     /// Returns the number of the piece at `position`, if the body is divided.
@@ -130,20 +134,6 @@ impl FetchContext {
         tracing::debug!(node = &*sibling.name, %failure, "a node of the fleet is passed by");
         self.cache.metrics.sibling_bypasses.add(1);
         None
-    }
-}
-
-impl BodySource {
-    /// Returns whether another node reads a divided body. If it had to wait until this node has the pieces of others,
-    /// nodes could wait for each other in a circle.
-    pub(super) fn is_between_nodes(&self) -> bool {
-        self.asked.is_by_sibling && self.means.divides(&self.asked, &self.chunks)
-    }
-
-    /// Returns the end of the piece at `position`, if another node may own what follows.
-    pub(super) fn piece_end(&self, position: u64) -> Option<u64> {
-        let is_divided = self.means.divides(&self.asked, &self.chunks);
-        self.means.siblings.as_ref().filter(|_| is_divided).map(|siblings| siblings.pieces.end(position))
     }
 }
 

@@ -6,10 +6,8 @@ use http::{HeaderMap, StatusCode};
 use larder_http::{StoredHead, span::Span};
 
 use crate::{
-    cache::{
-        chunks::PlacedBytes,
-        entry::{CachedEntry, ResourceMarker},
-    },
+    body::long_body::LongBody,
+    cache::entry::{CachedEntry, ResourceMarker},
     errors::Failure,
     origin::body::OriginBody,
 };
@@ -34,10 +32,6 @@ pub(crate) enum FetchStage {
     Confirmed(Arc<ConfirmedEntry>),
     /// The response is stored completely, or a part is stored and the remainder can be fetched.
     Part(Arc<KeptPart>),
-    /// The origin continues a stored body, see [`crate::flight::rest`].
-    Continued(ContinuedBody),
-    /// The origin has another representation than the stored body.
-    Changed,
     /// The origin responded with an error that a stale response may replace.
     OriginFailing,
     /// The response is for the first requester alone, see `Flight::take_private`.
@@ -54,9 +48,7 @@ impl FetchStage {
             Self::Confirmed(confirmed) => confirmed.audience,
             Self::Part(kept) => kept.audience,
             Self::Private => Audience::FirstAsker,
-            Self::Waiting | Self::Continued(_) | Self::Changed | Self::OriginFailing | Self::Failed(_) => {
-                Audience::Shared
-            }
+            Self::Waiting | Self::OriginFailing | Self::Failed(_) => Audience::Shared,
         }
     }
 }
@@ -77,7 +69,7 @@ pub(crate) struct ConfirmedEntry {
 /// The head of a response whose body is being read.
 pub(crate) struct OpenHead {
     /// The head in the form to store, without the body's place.
-    pub(crate) head: StoredHead,
+    pub(crate) head: Arc<StoredHead>,
     /// Additional fields for the first requester alone.
     pub(crate) own: HeaderMap,
     /// Length of the whole body, if the origin stated it.
@@ -89,6 +81,7 @@ pub(crate) struct OpenHead {
     pub(crate) is_admitted: bool,
     /// The marker of its variants, if it varies.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
+    pub(crate) body: Arc<LongBody>,
 }
 
 /// A response for one requester alone.
@@ -99,13 +92,6 @@ pub(crate) struct PrivateResponse {
     pub(crate) reason: larder_http::Reason,
     /// Whether the response answers exactly the range or condition that the first requester sent.
     pub(crate) is_exact: bool,
-}
-
-/// The response with which the origin, or another node, continues a stored body.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ContinuedBody {
-    pub(crate) status: StatusCode,
-    pub(crate) is_stored: bool,
 }
 
 /// The source of a part.
@@ -129,6 +115,6 @@ pub(crate) struct KeptPart {
     /// The only bytes that will ever be available, if the remainder cannot be requested.
     pub(crate) alone: Option<Span>,
     pub(crate) source: PartSource,
-    /// The bytes that have just arrived.
-    pub(crate) arrived: Option<PlacedBytes>,
+    /// The body, while a part of it arrives.
+    pub(crate) body: Option<Arc<LongBody>>,
 }

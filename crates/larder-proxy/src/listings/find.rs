@@ -80,14 +80,13 @@ async fn read(cache: &Arc<Cache>, primary: &Arc<[u8]>) -> Option<(Vec<Bytes>, St
         _ if !is_listing => return None,
         EntryBody::Whole(body) => vec![body.clone()],
         EntryBody::Chunks { len, .. } => {
-            let chunks = Arc::new(ChunkedBody::of(cache, primary, &key, &entry)?);
+            let chunks = ChunkedBody::of(cache, primary, &key, &entry)?;
             let mut pieces = Vec::new();
             let mut at = 0;
             while at < *len {
-                let read = chunks.read(at / CHUNK_BYTES, at..*len, ReadPatience::Short).await.ok()?;
-                let piece = read.slice(at..read.span().end.min(*len)).filter(|piece| !piece.is_empty())?;
-                at += piece.len() as u64;
-                pieces.push(piece);
+                let number = at / CHUNK_BYTES;
+                pieces.push(chunks.read(number, chunks.span(number), ReadPatience::Short).await.ok()?);
+                at = chunks.span(number).end;
             }
             pieces
         }

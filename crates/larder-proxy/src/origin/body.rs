@@ -133,16 +133,6 @@ impl OriginBody {
         Some((collected.freeze(), completed))
     }
 
-    /// Reads the first `len` bytes, and drops the remainder.
-    pub(crate) async fn first(mut self, len: usize) -> Option<Bytes> {
-        let mut first = BytesMut::new();
-        while first.len() < len {
-            let piece = std::future::poll_fn(|context| self.poll_data(context)).await?.ok()?;
-            first.extend_from_slice(&piece[..piece.len().min(len - first.len())]);
-        }
-        Some(first.freeze())
-    }
-
     /// Returns whether all of the body has arrived.
     pub(crate) fn has_arrived(&self) -> bool {
         self.lease.is_none()

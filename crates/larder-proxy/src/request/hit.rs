@@ -3,9 +3,10 @@
 //! Whether the stored response may be used is decided elsewhere. Cost: a hit from memory copies one map of fields and
 //! sets two values that change with time. The body is sent by reference.
 
-use std::{ops::Range, sync::Arc};
+use std::{iter, ops::Range, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use larder_cache::object::Spans;
 use larder_http::{
     CacheStatus, Precondition, RangeOutcome, StoredHead,
     coding::CONTENT_DIGESTS,
@@ -16,13 +17,12 @@ use larder_http::{
 
 use crate::{
     asked::RequestHead,
+    body::{
+        cursor::BodyCursor,
+        parts::{PartsReader, PartsSource},
+    },
     cache::entry::{CACHE_STATUS, CachedEntry, EntryBody, outgoing_fields, random},
     client::response_body::ResponseBody,
-    flight::{
-        chunk_reader::ChunkReader,
-        parts::{PartsReader, PartsSource},
-        source::BodySource,
-    },
     marks::ResponseMarkers,
 };
 
@@ -51,7 +51,7 @@ impl<'a> HitRequest<'a> {
 }
 
 /// The source of a response's body, if the body is in chunks.
-pub(crate) type Chunked = Option<Arc<BodySource>>;
+pub(crate) type Chunked = Option<BodyCursor>;
 
 /// Answers from a stored response. Returns `None` if only the origin can evaluate the preconditions, or if the body is
 /// in chunks and `chunked` is missing.
@@ -86,6 +86,19 @@ pub(crate) enum BodyPortion {
     Span(Range<u64>),
     /// Several parts in one body.
     Parts(Multipart),
+}
+
+impl BodyPortion {
+    /// Returns the bytes of the body that are sent, in ascending order.
+    pub(crate) fn spans(&self) -> Spans {
+        let mut spans: Spans = match self {
+            Self::Span(span) if span.is_empty() => Spans::new(),
+            Self::Span(span) => iter::once(span.clone()).collect(),
+            Self::Parts(multipart) => multipart.parts().map(|part| part.first..part.last + 1).collect(),
+        };
+        spans.sort_by_key(|span| span.start);
+        spans
+    }
 }
 
 /// Returns the requested portion of a body of known length, with the matching status. Describes the portion in
@@ -183,6 +196,16 @@ fn is_by_cache(request_fields: &HeaderMap) -> bool {
     request_fields.contains_key(header::VIA) || request_fields.contains_key(&CDN_LOOP)
 }
 
+/// Returns the body that sends this portion. `cursor` reads the same parts.
+pub(crate) fn response_body(portion: BodyPortion, cursor: BodyCursor) -> ResponseBody {
+    match portion {
+        BodyPortion::Span(_) => ResponseBody::body(cursor),
+        BodyPortion::Parts(multipart) => {
+            ResponseBody::parts(PartsReader::new(&multipart, PartsSource::Cursor(Box::new(cursor))))
+        }
+    }
+}
+
 fn body_of(entry: &Arc<CachedEntry>, portion: BodyPortion, chunked: Chunked) -> Option<ResponseBody> {
     match &entry.body {
         EntryBody::Whole(bytes) => Some(match portion {
@@ -199,13 +222,7 @@ fn body_of(entry: &Arc<CachedEntry>, portion: BodyPortion, chunked: Chunked) -> 
             if matches!(&portion, BodyPortion::Span(span) if span.is_empty()) {
                 return Some(ResponseBody::empty());
             }
-            let body = chunked?;
-            Some(match portion {
-                BodyPortion::Span(span) => ResponseBody::chunks(ChunkReader::new(body, span)),
-                BodyPortion::Parts(multipart) => {
-                    ResponseBody::parts(PartsReader::new(&multipart, PartsSource::Chunks(body)))
-                }
-            })
+            Some(response_body(portion, chunked?))
         }
     }
 }

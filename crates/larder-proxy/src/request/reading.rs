@@ -4,7 +4,7 @@
 //! it does not. Invariant: a response that was fetched for another request is used only if the caching rules permit it
 //! for this one, and if this client may read it.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode, header};
 use larder_http::{
@@ -16,7 +16,8 @@ use larder_http::{
 
 use crate::{
     asked::RequestHead,
-    cache::entry::{CHUNK_BYTES, ResourceMarker, outgoing_fields},
+    body::continuation::ContinuedBody,
+    cache::entry::{ResourceMarker, outgoing_fields},
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
@@ -24,8 +25,7 @@ use crate::{
         part::is_all_wanted,
         presence::{self, ReadyAnswer},
         reader::FlightReader,
-        shared::Flight,
-        stage::{Audience, ConfirmedEntry, ContinuedBody, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
+        stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
     },
     outcome::{MissReason, Outcome},
     request::{
@@ -88,10 +88,7 @@ impl FlightReading<'_> {
         match stage {
             FetchStage::Open(open) => self.take_open(reader, &open, ended_before).await,
             FetchStage::Confirmed(found) => self.take_confirmed(&found, reader.is_first()).await,
-            FetchStage::Part(kept) => {
-                let run = reader.part_flight();
-                Box::pin(self.take_part(&kept, reader.is_first(), run)).await
-            }
+            FetchStage::Part(kept) => Box::pin(self.take_part(&kept, reader.is_first())).await,
             FetchStage::OriginFailing => {
                 let served = stale.and_then(|found| stale_answer(worker, asked, found));
                 served.map(Ok).ok_or(UnusedReason::NotForUs)
@@ -100,7 +97,7 @@ impl FlightReading<'_> {
                 Some(response) => Ok(Box::pin(self.private(*response)).await),
                 None => Err(UnusedReason::NotForUs),
             },
-            FetchStage::Waiting | FetchStage::Continued(_) | FetchStage::Changed => Err(UnusedReason::NotForUs),
+            FetchStage::Waiting => Err(UnusedReason::NotForUs),
             FetchStage::Failed(failure) => Ok(or_stale(worker, asked, Err(failure), stale)),
         }
     }
@@ -175,7 +172,7 @@ impl FlightReading<'_> {
         };
         // A response that comes straight from the origin has an Age only if it arrived with one (RFC 9111 5.1).
         let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
-        let Some(response) = self.open_response(reader, open, age_secs, status) else {
+        let Some(response) = self.open_response(reader, open, age_secs, status).await else {
             return Ok(pass::pass(worker, asked, None, sharing.forward).await);
         };
         let conditional = ended_before && response.status() == StatusCode::NOT_MODIFIED;
@@ -186,7 +183,7 @@ impl FlightReading<'_> {
 
     /// Answers from a stored part. If a missing part that the request needs cannot be fetched, the origin answers the
     /// client's own request.
-    async fn take_part(self, kept: &KeptPart, is_first: bool, run: Option<Arc<Flight>>) -> FlightAnswer {
+    async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightAnswer {
         let Self { worker, asked, sharing } = self;
         let entry = &kept.entry;
         let marker = kept.marker.as_ref();
@@ -207,7 +204,7 @@ impl FlightReading<'_> {
             PartSource::Cache => (CacheStatus::hit(ttl_secs), Outcome::MemoryHit),
         };
         let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
-        let ready = presence::look_at_part(&worker.flights.means, asked, kept, run).await.ready().await;
+        let ready = presence::look_at_part(&worker.flights.means, asked, kept).await.ready().await;
         let Some(mut answered) = ready.and_then(|ready| hit::answer(&wanted, entry, ready.body)) else {
             return Ok(pass::pass(worker, asked, None, sharing.forward).await);
         };
@@ -223,7 +220,7 @@ impl FlightReading<'_> {
     }
 
     /// Returns the response to a reader of an open flight. `None` if the request should go to the origin directly.
-    fn open_response(
+    async fn open_response(
         self,
         reader: FlightReader,
         open: &OpenHead,
@@ -239,7 +236,7 @@ impl FlightReading<'_> {
                 if reader.is_first() {
                     hit::add(&mut fields, &open.own);
                 }
-                self.arriving_response(reader, open, fields)
+                self.arriving_response(open, fields).await
             }
             Precondition::NotModified => {
                 Some(hit::not_modified((marks, request_fields), &open.head, age_secs, cache_status))
@@ -248,24 +245,28 @@ impl FlightReading<'_> {
         }
     }
 
-    /// Returns the response with the body that a flight brings. `None` if the flight brings the requested part too
-    /// late, or in another order.
-    fn arriving_response(
-        self,
-        mut reader: FlightReader,
-        open: &OpenHead,
-        mut fields: HeaderMap,
-    ) -> Option<Response<ResponseBody>> {
+    /// Returns the response with the body that a flight brings. `None` if the body cannot promise the requested part.
+    async fn arriving_response(self, open: &OpenHead, mut fields: HeaderMap) -> Option<Response<ResponseBody>> {
         let RequestHead { method, fields: request_fields, .. } = &**self.asked;
-        let status = match open.total_len {
-            Some(total_len) => {
-                let (status, portion) = hit::portion(method, request_fields, &open.head, total_len, &mut fields);
-                reader.set_span(arriving_span(portion, reader.flight().produced())?);
-                status
-            }
-            None => open.head.status(),
+        let (status, portion) = match open.total_len {
+            Some(total_len) => hit::portion(method, request_fields, &open.head, total_len, &mut fields),
+            None => (open.head.status(), BodyPortion::Span(0..u64::MAX)),
         };
-        Some(hit::respond(status, fields, ResponseBody::flight(reader)))
+        let spans = portion.spans();
+        if spans.is_empty() {
+            return Some(hit::respond(status, fields, ResponseBody::empty()));
+        }
+        let means = &self.worker.flights.means;
+        let is_whole = spans.first().is_some_and(|span| *span == (0..open.total_len.unwrap_or(u64::MAX)));
+        let cursor = if is_whole && !open.body.is_complete() {
+            // The head was announced to this request, whatever has become of the body since.
+            open.body.attach_waiting(means, self.asked, spans)
+        } else {
+            let mut cursor = open.body.attach(means, self.asked, spans);
+            cursor.ready().await.ok()?;
+            cursor
+        };
+        Some(hit::respond(status, fields, hit::response_body(portion, cursor)))
     }
 
     /// Answers from the stored response that the origin has confirmed. Returns `None` if its body is unavailable.
@@ -328,15 +329,6 @@ impl FlightReading<'_> {
         })?;
         let is_met = conditional::evaluate(&asked.fields, &head) == Precondition::NotModified;
         is_met.then(|| hit::not_modified((&worker.shared.marks, &asked.fields), &head, None, cache_status))
-    }
-}
-
-/// Returns the span of a body that a reader gets from a flight that has produced this many bytes. `None` if that would
-/// take long: several ranges may come in any order, but the body arrives in only one.
-fn arriving_span(portion: BodyPortion, produced: u64) -> Option<Range<u64>> {
-    match portion {
-        BodyPortion::Span(span) if span.start <= produced + CHUNK_BYTES => Some(span),
-        BodyPortion::Span(_) | BodyPortion::Parts(_) => None,
     }
 }
 

@@ -20,10 +20,7 @@ use crate::{
     },
     clock,
     errors::Failure,
-    flight::{
-        presence::{self, Availability, AvailableExtent, ReadyAnswer},
-        source::BodySource,
-    },
+    flight::presence::{self, Availability, AvailableExtent, ReadyAnswer},
     listings,
     outcome::{MissReason, Outcome},
     request::{
@@ -262,7 +259,7 @@ pub(crate) fn stale_answer(
     let age = age_of(worker, &found.entry.head);
     let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
     let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
-    let body = BodySource::of(&worker.flights.means, asked, &found.key, &found.entry).map(Arc::new);
+    let body = presence::attach(&worker.flights.means, asked, &found.key, &found.entry);
     let answered = hit::answer(&wanted, &found.entry, body)?;
     let origin = Some(asked.origin.host.clone());
     Some(ServedResponse {

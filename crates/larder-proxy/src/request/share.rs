@@ -116,14 +116,14 @@ pub(crate) async fn fly(
 pub(crate) fn refresh(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan) {
     let reader = board(worker, asked, sharing, false);
     if reader.is_first() {
-        // A flight may be abandoned when its first reader leaves, so this reader stays to the end.
-        tokio::spawn(read_out(reader));
+        // A body that nobody reads would not be finished.
+        tokio::spawn(keep(reader));
     }
 }
 
-async fn read_out(mut reader: FlightReader) {
-    if matches!(reader.stage().await, FetchStage::Open(_)) {
-        while let Some(Ok(_)) = std::future::poll_fn(|context| reader.poll_data(context)).await {}
+async fn keep(mut reader: FlightReader) {
+    if let FetchStage::Open(open) = reader.stage().await {
+        open.body.keep();
     }
 }
 
@@ -132,7 +132,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, al
     let is_reload = sharing.is_reload;
     let key = flight_key(worker, asked, sharing);
     let shared = &worker.cache.shared;
-    let begin = || Flight::new(shared.begin(&sharing.primary), is_reload, Arc::clone(&shared.bodies));
+    let begin = || Flight::new(shared.begin(&sharing.primary), is_reload);
     let own =
         || JoinedFlight { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None, shard: None };
     // A flight that began before an invalidation may bring the old response, so later requests do not join it.

@@ -14,10 +14,11 @@ use larder_store::Store;
 
 use super::BoundedCounts;
 use crate::{
+    body::table::BodyTable,
     cache::{neighbors, survivors::CacheSurvivors},
     config::ProxyConfig,
     fleet::peers::FleetPeers,
-    flight::{rest::TailFetches, table::FlightTable},
+    flight::table::FlightTable,
     history::History,
     metrics::WorkerMetrics,
     missing::{self, MissingList},
@@ -29,8 +30,8 @@ pub(crate) struct Survivors {
     pub(crate) cache: Arc<CacheSurvivors>,
     pub(crate) origins: Arc<OriginSurvivors>,
     pub(crate) flights: Arc<FlightTable>,
-    /// The running fetches of missing parts of stored bodies.
-    pub(crate) rests: Arc<TailFetches>,
+    /// The long and arriving bodies in use.
+    pub(crate) bodies: Arc<BodyTable>,
     /// Resources that were requested while their origin could not be contacted.
     pub(crate) missing: Arc<MissingList>,
     /// Totals of served requests over time.
@@ -65,7 +66,7 @@ impl Survivors {
             origins: Arc::new(OriginSurvivors::open(config, &cache.bodies)),
             cache,
             flights: Arc::default(),
-            rests: Arc::default(),
+            bodies: Arc::default(),
             missing: Arc::new(MissingList::open(config.state_file(missing::FILE_KIND))),
             history: Arc::new(History::open(config.state_file("figures"), workers.to_vec())),
             fleet_peers: Arc::new(fleet_peers),

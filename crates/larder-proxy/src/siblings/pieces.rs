@@ -1,8 +1,8 @@
 //! The pieces of long bodies, which have owners of their own, so that no node has to fetch, store and send the whole of
 //! a popular one.
 //!
-//! Owns: which bodies are divided, and where their pieces end. `larder_http::owner` chooses the owners, and
-//! `flight::rest` requests the pieces.
+//! Owns: which bodies are divided, and how long their pieces are. `larder_http::owner` chooses the owners, and
+//! `crate::body` requests the pieces.
 //!
 //! All nodes divide at the same positions. If they did not agree, bytes would be stored twice, but none would be wrong:
 //! any node answers for any part of a body.
@@ -33,9 +33,9 @@ impl Pieces {
         position / self.len_bytes
     }
 
-    /// Returns the end of the piece that has the byte at `position`.
-    pub(crate) fn end(&self, position: u64) -> u64 {
-        (position - position % self.len_bytes).saturating_add(self.len_bytes)
+    /// Returns the length of a piece in bytes.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.len_bytes
     }
 
     /// Notes that an origin sent a whole body when a piece was requested. If it were asked for every piece, it would
@@ -63,7 +63,6 @@ mod tests {
     #[test]
     fn each_byte_is_in_one_piece() {
         let pieces = Pieces::new(10);
-        let places = [0, 9, 10, 19, u64::MAX].map(|at| (pieces.number(at), pieces.end(at)));
-        assert_eq!(places, [(0, 10), (0, 10), (1, 20), (1, 20), (u64::MAX / 10, u64::MAX)]);
+        assert_eq!([0, 9, 10, 19, u64::MAX].map(|at| pieces.number(at)), [0, 0, 1, 1, u64::MAX / 10]);
     }
 }

@@ -195,7 +195,10 @@ fn body_with_a_gap_is_no_hit_and_says_what_it_is() {
     let filled = fixture.get("/long", &[]);
     assert!(filled.complete && filled.body == body(8 * CHUNK));
     assert_eq!(filled.cache_status(), "fwd=partial; fwd-status=206; stored");
-    assert_eq!(asked_ranges(&fixture), ["all", "bytes=3145728-5242879", "bytes=6291456-7340031"]);
+    // Both gaps are requested at once.
+    let mut asked = asked_ranges(&fixture);
+    asked.sort();
+    assert_eq!(asked, ["all", "bytes=3145728-5242879", "bytes=6291456-7340031"]);
     let hit = fixture.get_hit("/long", &[FROM_STORE]);
     assert!(hit.complete && hit.body == body(8 * CHUNK));
     // A part that is not requested may be missing.

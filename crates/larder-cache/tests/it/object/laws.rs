@@ -4,11 +4,11 @@
 //! checked by the exploration once all states are known.
 
 use crate::object::{
-    environment::{Phase, State, World, cursor},
+    environment::{Phase, State, World, bits, chunk_span, cursor},
     scenario::{LEN, SIZES, Scenario, Start, byte_of},
 };
 use bytes::Bytes;
-use larder_cache::object::{CursorEnd, OriginAsk, RunId};
+use larder_cache::object::{CursorEnd, OriginAsk, PromiseRule, RunId};
 use std::ops::Range;
 
 /// Longest wait of a client that takes its bytes, while the others stand and nothing has failed: the time after which a
@@ -16,6 +16,8 @@ use std::ops::Range;
 const LONGEST_WAIT_MS: u64 = 2_000;
 /// The same, if only the slowest client can set the pace: P3's ten seconds come on top.
 const LONGEST_WAIT_INDIVISIBLE_MS: u64 = 12_000;
+/// Least time that the store has while a client waits for memory.
+const PATIENCE_MS: u64 = 500;
 const WHOLE_RESPONSES_MAX: u64 = 2;
 const MISSES_MAX: u8 = 5;
 
@@ -70,16 +72,14 @@ pub(crate) fn lie_ends_its_run(world: &World, run: RunId) -> Result<(), Breach> 
 pub(crate) fn complete_or_error(world: &World, is_whole: bool, scenario: &Scenario) -> Result<(), Breach> {
     const LAW: &str = "3 complete or error";
     require(!world.is_outdated, LAW, || "a head is committed after Outdated".to_owned())?;
-    let is_stored = !matches!(scenario.start, Start::Arriving { is_stored: false, .. });
-    require(is_stored, LAW, || "the head of an unstored object is committed".to_owned())?;
+    require(is_stored(scenario), LAW, || "the head of an unstored object is committed".to_owned())?;
     if !is_whole {
         let is_divisible = scenario.origin.has_validator && scenario.origin.knows_len && scenario.origin.claims_ranges;
         require(is_divisible, LAW, || "a part is announced that cannot be continued".to_owned())?;
         return require(world.ever_stored != 0, LAW, || "a part is announced, and no chunk is stored".to_owned());
     }
-    let chunks = (1 << LEN.div_ceil(SIZES.chunk)) - 1;
     let was_stored = matches!(scenario.start, Start::Stored { .. });
-    require(world.ever_stored == chunks, LAW, || "a whole is announced before all chunks are stored".to_owned())?;
+    require(world.ever_stored == bits(0..LEN), LAW, || "a whole is announced before all chunks are stored".to_owned())?;
     require(world.has_end || was_stored, LAW, || "a whole is announced that has not ended as announced".to_owned())
 }
 
@@ -102,8 +102,7 @@ pub(crate) fn clean_end_is_complete(
         format!("client {client} ends whole after {taken} of {} bytes", selection.len())
     })?;
     let reaches_end = selection.last() == Some(&(LEN - 1));
-    let last_chunk = 1 << ((LEN - 1) / SIZES.chunk);
-    require(!reaches_end || world.has_end || world.ever_stored & last_chunk != 0, LAW, || {
+    require(!reaches_end || world.has_end || world.ever_stored & bits(LEN - 1..LEN) != 0, LAW, || {
         format!("client {client} ends whole, and no response has ended as announced")
     })
 }
@@ -132,20 +131,28 @@ pub(crate) fn cheap(world: &World, scenario: &Scenario) -> Result<(), Breach> {
 
 /// Returns whether law 6 says anything of this history.
 pub(crate) fn is_counted(world: &World, scenario: &Scenario) -> bool {
-    let is_stored = !matches!(scenario.start, Start::Arriving { is_stored: false, .. });
     let is_ample = scenario.budget >= LEN && scenario.purse.squeezes == 0;
-    is_stored && is_ample && !world.was_hurt && !world.has_given_up && !world.is_outdated
+    is_stored(scenario) && is_ample && !world.was_hurt && !world.has_given_up && !world.is_outdated
+}
+
+/// Returns whether the object is to be stored.
+fn is_stored(scenario: &Scenario) -> bool {
+    !matches!(scenario.start, Start::Arriving { is_stored: false, .. })
 }
 
 /// Law 7. Memory is at most the budget and the least share of an object with a cursor, at every step.
 ///
-/// The contract reads whole chunks and pauses a run only after a piece has come, so a chunk and a piece come on top.
-/// Reads count from when they are asked for. A share that shrinks frees nothing that is owed to clients: an event must
-/// not make it worse, except that one chunk may be read for a client that moves.
+/// One block may always be read, and a run is paused only after a piece has come, so a block and a piece come on top. If
+/// the share is a chunk, one chunk may exceed it while it is completed for the store. Reads count from when they are
+/// asked for. A share that shrinks frees nothing that is owed to clients: an event must not make it worse, except that
+/// one read may begin for a client that moves.
 pub(crate) fn memory(state: &State, reserved_before: u64, scenario: &Scenario) -> Result<(), Breach> {
     let reserved = state.reserved();
-    let limit = state.world.budget.max(SIZES.least) + SIZES.chunk + scenario.piece;
-    let is_one_read = state.world.reads.count_ones() == 1 && state.core.held_bytes() <= reserved_before;
+    let share = state.world.budget.max(SIZES.least);
+    let is_completing = is_stored(scenario) && !state.world.has_given_up && share >= SIZES.chunk;
+    let excess = if is_completing { SIZES.chunk } else { 0 };
+    let limit = share + excess + SIZES.block + scenario.piece;
+    let is_one_read = state.world.reads.len() == 1 && state.core.held_bytes() <= reserved_before;
     require(reserved <= limit.max(reserved_before) || is_one_read, "7 memory", || {
         format!("{reserved} bytes are held or read, with a share of {} (before: {reserved_before})", state.world.budget)
     })
@@ -196,9 +203,21 @@ pub(crate) fn promise_is_covered(world: &World, client: usize, scenario: &Scenar
     require(world.clients[client].phase == Phase::AwaitsPromise, LAW, || {
         format!("client {client} gets a promise, and is {:?}", world.clients[client].phase)
     })?;
+    let reader = &scenario.clients[client];
+    let is_early = reader.terms.promise == PromiseRule::First && reader.terms.may_ask;
+    let needed = &reader.selection[..if is_early { 1 } else { reader.selection.len() }];
     let covered = world.covered();
-    let gap = scenario.clients[client].selection.iter().find(|position| covered & 1 << **position == 0);
-    require(gap.is_none(), LAW, || format!("client {client} gets a promise, and nobody has byte {gap:?}"))
+    let gap = needed.iter().find(|position| covered & 1 << **position == 0);
+    require(gap.is_none(), LAW, || format!("client {client} gets a promise, and nobody has byte {gap:?}"))?;
+    let doubt = needed.iter().find(|position| world.doubted & !world.without_store() & 1 << **position != 0);
+    require(doubt.is_none(), LAW, || format!("client {client} gets a promise, and byte {doubt:?} is doubtful"))
+}
+
+/// Of terms: a request has a cause. Clients that may ask, or the cache itself, want something.
+pub(crate) fn ask_has_a_cause(world: &World, scenario: &Scenario) -> Result<(), Breach> {
+    let mut clients = world.clients.iter().zip(&scenario.clients);
+    let is_caused = clients.any(|(client, reader)| client.is_attached() && reader.terms.may_ask);
+    require(is_caused || world.is_kept, "orderly", || "a request is sent for clients that may cause none".to_owned())
 }
 
 /// Of the contract: a request names bytes that exist, and runs have names of their own.
@@ -227,10 +246,34 @@ pub(crate) fn is_asked_once(outstanding: u8, chunk: u64, action: &str) -> Result
     require(is_new, "orderly", || format!("{action}({chunk}) is under way, or there is no such chunk"))
 }
 
-/// Of the contract: an object that is not to be stored, or has given up, stores nothing.
-pub(crate) fn stores_only_what_is_wanted(world: &World, scenario: &Scenario) -> Result<(), Breach> {
-    let is_stored = !matches!(scenario.start, Start::Arriving { is_stored: false, .. });
-    require(is_stored && !world.has_given_up, "orderly", || "an object that stores nothing stores".to_owned())
+/// Of the contract: a read is of one chunk, of bytes that the store may have, and not under way. Unless it is all that
+/// the store has of the chunk, it consists of blocks.
+pub(crate) fn read_is_orderly(world: &World, range: &Range<u64>) -> Result<(), Breach> {
+    let is_new = world.reads.iter().all(|other| other.end <= range.start || range.end <= other.start);
+    let is_in_one = range.start < range.end && range.start / SIZES.chunk == (range.end - 1) / SIZES.chunk;
+    require(is_new && is_in_one, "orderly", || format!("{range:?} is read, while {:?} are", world.reads))
+}
+
+/// Of the contract: a part is of one chunk, which is not being stored. Returns its span.
+pub(crate) fn part_is_orderly(world: &World, chunk: u64, start: u64, pieces: &[Bytes]) -> Result<Range<u64>, Breach> {
+    let part = start..start + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+    let span = chunk_span(chunk);
+    let is_proper = part.start < part.end && part != span && span.start <= part.start && part.end <= span.end;
+    let is_free = world.stores & 1 << chunk == 0 && world.parts.iter().all(|other| other.start / SIZES.chunk != chunk);
+    let is_news = bits(part.clone()) & !world.present != 0;
+    require(is_proper && is_free && is_news, "orderly", || {
+        format!("{part:?} is stored as a part of the chunk {chunk}")
+    })?;
+    Ok(part)
+}
+
+/// Of the contract: an object that is not to be stored, or has given up, stores nothing. A skipped chunk is not offered
+/// again.
+pub(crate) fn stores_only_what_is_wanted(world: &World, chunk: u64, scenario: &Scenario) -> Result<(), Breach> {
+    require(is_stored(scenario) && !world.has_given_up, "orderly", || {
+        "an object that stores nothing stores".to_owned()
+    })?;
+    require(world.skipped & (1 << chunk) == 0, "orderly", || format!("chunk {chunk} is stored, and was skipped"))
 }
 
 /// Law 2. Without the standing clients of a history, nobody's bytes would come earlier than by a tick (P3's 10 s
@@ -248,7 +291,9 @@ pub(crate) fn no_waiting_on_a_client(
         return Err(Breach::new(LAW, format!("client {client} takes all it can, and never ends")));
     };
     let origin = &scenario.origin;
-    let is_divisible = origin.has_validator && origin.knows_len && origin.takes_ranges;
+    // The bytes of a client that may cause no request do not come again either.
+    let may_all_ask = scenario.clients.iter().all(|reader| reader.terms.may_ask);
+    let is_divisible = origin.has_validator && origin.knows_len && origin.takes_ranges && may_all_ask;
     let longest_ms = if is_divisible { LONGEST_WAIT_MS } else { LONGEST_WAIT_INDIVISIBLE_MS };
     require(was_hurt || waited_ms <= longest_ms, LAW, || format!("client {client} waits for {waited_ms} ms"))
 }
@@ -260,6 +305,55 @@ pub(crate) fn finds_what_it_was_woken_for(world: &World, client: usize) -> Resul
     require(misses <= MISSES_MAX, "2 no waiting on a client", || {
         format!("client {client} is woken and finds nothing, for the {misses}th time")
     })
+}
+
+/// Law 10. Nothing is lost without reason: at rest, the store has of each chunk as much as came in one piece. Not of the
+/// last one, which is dropped if nothing proves that it is the end.
+///
+/// Says nothing where the store fails, the origin changes, or what came may be dropped before it is stored.
+pub(crate) fn nothing_is_lost(world: &World, scenario: &Scenario) -> Result<(), Breach> {
+    let purse = &scenario.purse;
+    let misfortunes = purse.losses + purse.troubles + purse.refusals + purse.skips + purse.changes + purse.lies;
+    let origin = &scenario.origin;
+    let is_divisible = origin.has_validator && origin.knows_len && origin.takes_ranges;
+    let is_ample = scenario.budget >= LEN && purse.squeezes == 0;
+    // What is read to complete a stored part may have come when the rest had gone.
+    let has_parts = match &scenario.start {
+        Start::Stored { missing } => missing.iter().any(|gap| (gap.start | gap.end) % SIZES.chunk != 0),
+        Start::Arriving { .. } => false,
+    };
+    let is_storing = is_stored(scenario) && !world.has_given_up && !world.is_outdated;
+    if misfortunes > 0 || has_parts || !is_divisible || !is_ample || !is_storing {
+        return Ok(());
+    }
+    for chunk in 0..LEN.div_ceil(SIZES.chunk) - 1 {
+        let span = chunk_span(chunk);
+        let came = longest_run(span.clone().map(|position| world.came & (1 << position) != 0));
+        let stored = (world.present & bits(span)).count_ones();
+        require(stored >= came, "10 nothing is lost", || {
+            format!("{came} bytes of chunk {chunk} came in one piece, and {stored} are stored")
+        })?;
+    }
+    Ok(())
+}
+
+/// Law 10, of patience. Storing is given up because the store refused, or because a client waited while memory is short.
+pub(crate) fn gives_up_for_a_reason(world: &World, scenario: &Scenario) -> Result<(), Breach> {
+    let has_refused = world.purse.refusals < scenario.purse.refusals;
+    let had_time = world.budget < LEN && world.now >= PATIENCE_MS;
+    require(has_refused || had_time, "10 nothing is lost", || {
+        format!("storing is given up after {} ms, and the store has not refused", world.now)
+    })
+}
+
+fn longest_run(bytes: impl Iterator<Item = bool>) -> u32 {
+    let mut longest = 0;
+    let mut run = 0;
+    for is_there in bytes {
+        run = if is_there { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    longest
 }
 
 /// Law 11. When all clients have left and nothing is wanted, the object is at rest after its timers: no run, no timer.

@@ -1,12 +1,12 @@
 //! What a scenario fixes: the clients' ranges, the origin's and the store's habits, and how often each misfortune may
 //! happen.
 
-use larder_cache::object::Sizes;
+use larder_cache::object::{CursorTerms, PromiseRule, Sizes};
 use std::ops::Range;
 
 /// Length of every version of the body: four chunks of four bytes.
 pub(crate) const LEN: u64 = 16;
-pub(crate) const SIZES: Sizes = Sizes { chunk: 4, ahead: 8, lead: 4, gap: 1, least: 4 };
+pub(crate) const SIZES: Sizes = Sizes { chunk: 4, block: 2, cut: u64::MAX, ahead: 8, lead: 4, gap: 1, least: 4 };
 
 /// Returns the byte of a version at a position. It names both, so that no byte of another place can pass for it.
 pub(crate) fn byte_of(version: u8, position: u64) -> u8 {
@@ -36,12 +36,18 @@ impl Scenario {
         let knows_len = self.origin.knows_len;
         Self { clients: readers.iter().map(|spans| Reader::new(spans, knows_len)).collect(), ..self }
     }
+
+    /// Returns the scenario in which one client reads on other terms.
+    pub(crate) fn with_terms(mut self, client: usize, may_ask: bool, promise: PromiseRule) -> Self {
+        self.clients[client].terms = CursorTerms { may_ask, promise };
+        self
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Start {
-    /// The store's entry, without the chunks of these bits.
-    Stored { missing: u8 },
+    /// The store's entry, without these bytes. It has at most one part of each chunk.
+    Stored { missing: Vec<Range<u64>> },
     /// The head of a response has just come.
     Arriving { span: Range<u64>, is_whole: bool, is_stored: bool },
 }
@@ -50,6 +56,7 @@ pub(crate) enum Start {
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     pub(crate) spans: Vec<Range<u64>>,
+    pub(crate) terms: CursorTerms,
     /// Positions of the bytes that it must get, in order.
     pub(crate) selection: Vec<u64>,
 }
@@ -59,7 +66,8 @@ impl Reader {
     pub(crate) fn new(spans: &[Range<u64>], knows_len: bool) -> Self {
         let selection = spans.iter().cloned().flatten().collect();
         let end = |end| if end == LEN && !knows_len { u64::MAX } else { end };
-        Self { spans: spans.iter().map(|span| span.start..end(span.end)).collect(), selection }
+        let terms = CursorTerms { may_ask: true, promise: PromiseRule::All };
+        Self { spans: spans.iter().map(|span| span.start..end(span.end)).collect(), terms, selection }
     }
 }
 
@@ -87,7 +95,11 @@ pub(crate) struct Purse {
     /// Chunks that the store loses.
     pub(crate) losses: u8,
     pub(crate) troubles: u8,
+    /// Times that the driver doubts whether the store still has a chunk.
+    pub(crate) doubts: u8,
     pub(crate) refusals: u8,
+    /// Chunks that the driver does not keep.
+    pub(crate) skips: u8,
     pub(crate) updates: u8,
     pub(crate) outdates: u8,
     /// Times that the share shrinks to nothing.
@@ -107,7 +119,9 @@ impl Purse {
             shorts: self.shorts + other.shorts,
             losses: self.losses + other.losses,
             troubles: self.troubles + other.troubles,
+            doubts: self.doubts + other.doubts,
             refusals: self.refusals + other.refusals,
+            skips: self.skips + other.skips,
             updates: self.updates + other.updates,
             outdates: self.outdates + other.outdates,
             squeezes: self.squeezes + other.squeezes,

@@ -4,6 +4,7 @@ use crate::object::{
     exploration::{Explored, explore},
     scenario::{LEN, OriginKind, Purse, Reader, Scenario, Start},
 };
+use larder_cache::object::PromiseRule;
 use std::ops::Range;
 
 const WHOLE: Range<u64> = 0..LEN;
@@ -15,6 +16,10 @@ const RANGE: Range<u64> = 5..11;
 const PART: Range<u64> = 4..12;
 /// Begins within [`PART`] and ends behind it.
 const LATE_RANGE: Range<u64> = 6..14;
+
+/// Missing chunks of a stored body.
+const GAP: &[(u64, u64)] = &[(4, 8)];
+const GAP_OF_TWO: &[(u64, u64)] = &[(4, 12)];
 
 const FIRST_HALF: Range<u64> = 0..8;
 /// Readers where memory is short. There longer spans have too many states: each loss of bytes is a run of its own.
@@ -50,6 +55,10 @@ fn arriving_unstored() -> Start {
 
 fn arriving_part() -> Start {
     Start::Arriving { span: PART, is_whole: false, is_stored: true }
+}
+
+fn stored(missing: &[(u64, u64)]) -> Start {
+    Start::Stored { missing: missing.iter().map(|&(start, end)| start..end).collect() }
 }
 
 /// A peaceful scenario: nothing fails, and arrivals are whole chunks.
@@ -103,7 +112,9 @@ fn misfortunes() -> Vec<Purse> {
         Purse { shorts: 1, ..none.clone() },
         Purse { losses: 1, ..none.clone() },
         Purse { troubles: 1, ..none.clone() },
+        Purse { doubts: 1, ..none.clone() },
         Purse { refusals: 1, ..none.clone() },
+        Purse { skips: 1, ..none.clone() },
         Purse { squeezes: 1, ..none.clone() },
         Purse { outdates: 1, ..none.clone() },
         Purse { updates: 1, ..none.clone() },
@@ -129,15 +140,15 @@ fn with_purses(base: &Scenario, purses: impl IntoIterator<Item = Purse>) -> Vec<
 #[test]
 fn stored_body_serves_three_clients() {
     let readers: [&[Range<u64>]; 3] = [&[WHOLE], &[RANGE], &[1..3, 9..14]];
-    explore_all([scenario("stored", Start::Stored { missing: 0 }, &readers, &DIVISIBLE)]);
+    explore_all([scenario("stored", stored(&[]), &readers, &DIVISIBLE)]);
 }
 
 #[test]
 fn stored_body_with_gaps_serves_three_clients() {
     let readers: [&[Range<u64>]; 3] = [&[WHOLE], &[RANGE], &[WHOLE]];
     explore_all([
-        crowded("gap", Start::Stored { missing: 0b0110 }, readers),
-        crowded("two gaps", Start::Stored { missing: 0b1010 }, readers),
+        crowded("gap", stored(GAP_OF_TWO), readers),
+        crowded("two gaps", stored(&[(4, 8), (12, 16)]), readers),
     ]);
 }
 
@@ -157,6 +168,46 @@ fn unstored_body_serves_three_clients() {
 }
 
 #[test]
+fn parts_of_chunks_serve_two_clients() {
+    let parts = [stored(&[(6, 8)]), stored(&[(4, 5), (11, 14)]), stored(&[(8, 10), (11, 12)])];
+    let misfortunes = [
+        Purse { breaks: 1, ..Purse::default() },
+        Purse { losses: 1, ..Purse::default() },
+        Purse { keeps: 1, ..Purse::default() },
+        Purse { doubts: 1, ..Purse::default() },
+    ];
+    explore_all(parts.into_iter().flat_map(|start| {
+        let base = Scenario { leavers: 0, ..scenario("parts", start, &[&[WHOLE], &[RANGE]], &DIVISIBLE) };
+        let short = Scenario { budget: 4, ..base.clone() }.with_readers(&SHORT_READERS);
+        let single = base.clone().with_readers(&[&[1..3, 6..14]]);
+        with_purses(&single, misfortunes.clone()).into_iter().chain([base, short])
+    }));
+}
+
+#[test]
+fn clients_on_other_terms_are_served_beside_others() {
+    let starts = [arriving(), arriving_unstored(), stored(GAP), stored(&[(9, 12)])];
+    let purses = [Purse::default(), Purse { breaks: 1, ..Purse::default() }, Purse { losses: 1, ..Purse::default() }];
+    let terms = [(false, PromiseRule::All), (true, PromiseRule::First)];
+    explore_all(starts.into_iter().flat_map(|start| {
+        let base =
+            Scenario { leavers: 0, piece: 8, ..scenario("terms", start, &[&[FIRST_HALF], &[LATE_RANGE]], &DIVISIBLE) };
+        let others = [0, 1].into_iter().flat_map(|client| terms.map(|terms| (client, terms)));
+        let read = others.map(|(client, (may_ask, promise))| base.clone().with_terms(client, may_ask, promise));
+        read.flat_map(|scenario| with_purses(&scenario, purses.clone())).collect::<Vec<_>>()
+    }));
+}
+
+#[test]
+fn client_that_may_not_ask_is_not_left_behind() {
+    let starts = [arriving(), arriving_unstored(), stored(&[(12, 16)])];
+    explore_all(starts.into_iter().flat_map(|start| {
+        let base = Scenario { leavers: 0, budget: 4, ..scenario("terms, short", start, &SHORT_READERS, &DIVISIBLE) };
+        [0, 1].map(|client| base.clone().with_terms(client, false, PromiseRule::All))
+    }));
+}
+
+#[test]
 fn every_kind_of_origin_serves_two_clients() {
     let readers: [&[Range<u64>]; 2] = [&[WHOLE], &[RANGE]];
     explore_all(ORIGINS.iter().flat_map(|(name, origin)| {
@@ -166,13 +217,13 @@ fn every_kind_of_origin_serves_two_clients() {
         ORIGINS
             .iter()
             .filter(|(_, origin)| origin.knows_len)
-            .map(|(name, origin)| scenario(name, Start::Stored { missing: 0b0110 }, &readers, origin)),
+            .map(|(name, origin)| scenario(name, stored(GAP_OF_TWO), &readers, origin)),
     );
 }
 
 #[test]
 fn small_pieces_and_shares_serve_two_clients() {
-    let starts = [arriving(), arriving_unstored(), arriving_part(), Start::Stored { missing: 0b0010 }];
+    let starts = [arriving(), arriving_unstored(), arriving_part(), stored(GAP)];
     explore_all(starts.into_iter().flat_map(|start| {
         let readers: [&[Range<u64>]; 2] = [&[WHOLE], &[RANGE]];
         let ample = Scenario { piece: 3, leavers: 0, ..scenario("small pieces", start.clone(), &readers, &DIVISIBLE) };
@@ -187,7 +238,7 @@ fn small_pieces_and_shares_serve_two_clients() {
 #[test]
 fn each_misfortune_spares_two_clients() {
     let readers: [&[Range<u64>]; 2] = [&[WHOLE], &[RANGE]];
-    let starts = [arriving(), arriving_unstored(), arriving_part(), Start::Stored { missing: 0b0010 }];
+    let starts = [arriving(), arriving_unstored(), arriving_part(), stored(GAP)];
     let scenarios = starts.into_iter().map(|start| Scenario {
         leavers: 0,
         piece: 8,
@@ -219,7 +270,7 @@ fn each_pair_of_misfortunes_spares_a_client_of_an_arriving_body() {
 
 #[test]
 fn each_pair_of_misfortunes_spares_a_client_of_a_stored_body() {
-    let base = scenario("two misfortunes, stored", Start::Stored { missing: 0b0010 }, &[&[1..3, 6..14]], &DIVISIBLE);
+    let base = scenario("two misfortunes, stored", stored(GAP), &[&[1..3, 6..14]], &DIVISIBLE);
     explore_all(with_purses(&base, pairs_of_misfortunes()));
 }
 

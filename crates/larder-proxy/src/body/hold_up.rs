@@ -12,34 +12,46 @@
 //!
 //! Owns: the time waited. Cost: one clock read for each chunk that the store does not accept at once.
 
+use larder_device::IgnorePoison;
 use std::{
     future::{Future, poll_fn},
     pin::pin,
+    sync::Mutex,
     task::Poll,
     time::{Duration, Instant},
 };
 
 /// The time for which the store has delayed the readers of one response.
 #[derive(Default)]
-pub(super) struct HoldUp {
+pub(super) struct HoldUp(Mutex<HoldUpAccount>);
+
+#[derive(Default)]
+struct HoldUpAccount {
     waited: Duration,
     stored_bytes: u64,
 }
 
 impl HoldUp {
     /// Awaits `storing`, which stores `len` bytes. Returns `None` if it takes longer than the readers may be delayed.
-    pub(super) async fn bounded<T>(&mut self, len: u64, storing: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn bounded<T>(&self, len: u64, storing: impl Future<Output = T>) -> Option<T> {
         let mut storing = pin!(storing);
         if let Poll::Ready(stored) = poll_fn(|context| Poll::Ready(storing.as_mut().poll(context))).await {
             self.note(len, Duration::ZERO);
             return Some(stored);
         }
         let began = Instant::now();
-        let stored = tokio::time::timeout(self.left(), storing).await.ok();
+        let left = self.0.lock().ignore_poison().left();
+        let stored = tokio::time::timeout(left, storing).await.ok();
         self.note(len, began.elapsed());
         stored
     }
 
+    fn note(&self, len: u64, waited: Duration) {
+        self.0.lock().ignore_poison().note(len, waited);
+    }
+}
+
+impl HoldUpAccount {
     fn note(&mut self, len: u64, waited: Duration) {
         self.stored_bytes += len;
         self.waited += waited;
@@ -65,7 +77,7 @@ mod tests {
 
     /// Returns how many of 1,000 chunks are stored if the readers wait this long for each.
     fn chunks_until_given_up(wait: Duration) -> usize {
-        let mut hold_up = HoldUp::default();
+        let mut hold_up = HoldUpAccount::default();
         let takes = |_: &usize| {
             let in_time = wait <= hold_up.left();
             hold_up.note(CHUNK, wait);

@@ -1,13 +1,11 @@
-//! Streams several parts of a stored body in one response: multipart/byteranges (RFC 9110 15.3.7.2).
+//! Streams several parts of a body in one response: multipart/byteranges (RFC 9110 15.3.7.2).
 //!
 //! Owns: the order of texts and parts. `larder_http::multipart` creates the texts. Invariant: the stream has exactly
-//! the announced number of bytes, or ends with an error. Memory: one chunk reader, whatever the number of parts,
-//! because only the part being sent is read.
+//! the announced number of bytes, or ends with an error. Memory: one cursor at a time.
 
 use std::{
     collections::VecDeque,
-    sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -16,17 +14,15 @@ use larder_http::{
     span::Span,
 };
 
-use crate::{
-    errors::BodyError,
-    flight::{chunk_reader::ChunkReader, source::BodySource},
-};
+use super::cursor::BodyCursor;
+use crate::errors::BodyError;
 
 /// The parts of a body that are sent in one response.
 pub(crate) struct PartsReader {
     source: PartsSource,
     pieces: VecDeque<Piece>,
-    /// The part that is being read, if it is read in chunks.
-    reading: Option<ChunkReader>,
+    /// Bytes that are left of the part being sent.
+    part_bytes: u64,
     remaining: u64,
 }
 
@@ -34,15 +30,15 @@ pub(crate) struct PartsReader {
 pub(crate) enum PartsSource {
     /// The whole body, in memory.
     Whole(Bytes),
-    /// A body in chunks.
-    Chunks(Arc<BodySource>),
+    /// A cursor over all parts. If they are not in ascending order, each gets a cursor of its own.
+    Cursor(Box<BodyCursor>),
 }
 
 impl PartsReader {
     /// Creates a reader of the pieces of `multipart`, whose parts must lie within the body.
     pub(crate) fn new(multipart: &Multipart, source: PartsSource) -> Self {
         let pieces = multipart.pieces().iter().cloned().collect();
-        Self { source, pieces, reading: None, remaining: multipart.content_length() }
+        Self { source, pieces, part_bytes: 0, remaining: multipart.content_length() }
     }
 
     /// Returns the number of bytes still to come.
@@ -53,24 +49,31 @@ impl PartsReader {
     /// Returns the next bytes.
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
-            if let Some(reader) = &mut self.reading {
-                match std::task::ready!(reader.poll_data(context)) {
-                    Some(result) => return Poll::Ready(Some(self.note(result))),
-                    None => self.reading = None,
-                }
+            if self.part_bytes > 0 {
+                let part = ready!(self.poll_part(context));
+                return Poll::Ready(Some(self.note(part)));
             }
             let Some(piece) = self.pieces.pop_front() else { return Poll::Ready(None) };
-            match (piece, &self.source) {
+            match (piece, &mut self.source) {
                 (Piece::Text(text), _) => return Poll::Ready(Some(self.note(Ok(text)))),
                 (Piece::Part(span), PartsSource::Whole(body)) => {
                     let part = slice(body, &span).ok_or(BodyError::PartMissing);
                     return Poll::Ready(Some(self.note(part)));
                 }
-                (Piece::Part(span), PartsSource::Chunks(body)) => {
-                    self.reading = Some(ChunkReader::new(Arc::clone(body), span.first..span.last + 1));
+                (Piece::Part(span), PartsSource::Cursor(cursor)) => {
+                    self.part_bytes = span.len();
+                    cursor.seek(span.first..span.last + 1);
                 }
             }
         }
+    }
+
+    /// Returns the next bytes of the part being sent.
+    fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
+        let PartsSource::Cursor(cursor) = &mut self.source else { return Poll::Ready(Err(BodyError::PartMissing)) };
+        let part = ready!(cursor.poll_data(context)).unwrap_or(Err(BodyError::PartMissing));
+        self.part_bytes -= part.as_ref().map_or(0, |bytes| bytes.len() as u64).min(self.part_bytes);
+        Poll::Ready(part)
     }
 
     /// Counts the bytes returned. After an error, no bytes follow.
@@ -79,7 +82,7 @@ impl PartsReader {
             Ok(bytes) => self.remaining -= bytes.len() as u64,
             Err(_) => {
                 self.pieces.clear();
-                self.reading = None;
+                self.part_bytes = 0;
                 self.remaining = 0;
             }
         }

@@ -1,0 +1,196 @@
+//! The store's work for a body, and its answers: probes, reads, writes of chunks and of parts of chunks.
+
+use super::ChunkMap;
+use crate::object::{ProbeEnd, StoreEnd, Tick, span_set::SpanSet};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+impl ChunkMap {
+    /// Returns whether a write is running.
+    pub(in crate::object) fn is_writing(&self) -> bool {
+        !(self.storing.is_empty() && self.parts.is_empty())
+    }
+
+    /// Returns whether a probe or a read is running.
+    pub(in crate::object) fn is_reading_or_probing(&self) -> bool {
+        !(self.probing.is_empty() && self.reading.is_empty())
+    }
+
+    /// Returns the number of probes that are running.
+    pub(in crate::object) fn probes(&self) -> usize {
+        self.probing.len()
+    }
+
+    /// Returns the number of reads that are running.
+    pub(in crate::object) fn reads(&self) -> usize {
+        self.reading.len()
+    }
+
+    /// Returns whether bytes of `chunk` are being read.
+    pub(in crate::object) fn is_reading(&self, chunk: u64) -> bool {
+        let span = self.span_of(chunk);
+        self.reading.iter().any(|range| range.start < span.end && span.start < range.end)
+    }
+
+    /// Returns whether the store is being probed for `chunk`.
+    pub(in crate::object) fn is_probing(&self, chunk: u64) -> bool {
+        self.probing.contains(&chunk)
+    }
+
+    /// Returns whether `chunk`, or a part of it, is being stored.
+    pub(in crate::object) fn is_storing(&self, chunk: u64) -> bool {
+        let span = self.span_of(chunk);
+        let is_whole = self.storing.iter().any(|(other, _)| *other == chunk);
+        is_whole || self.parts.iter().any(|part| span.contains(&part.start))
+    }
+
+    /// Returns when the store is too slow for the oldest write of a chunk.
+    pub(in crate::object) fn overdue_at(&self) -> Option<Tick> {
+        self.storing.iter().map(|(_, overdue_at)| *overdue_at).min()
+    }
+
+    /// Returns whether `chunk` is to be stored: the store does not have it all, and the driver would keep it.
+    pub(in crate::object) fn is_storable(&self, chunk: u64) -> bool {
+        !self.unstored_of(self.span_of(chunk)).is_empty()
+    }
+
+    /// Notes that a probe begins.
+    pub(in crate::object) fn begin_probe(&mut self, chunk: u64) {
+        assert!(!self.probing.contains(&chunk), "chunk {chunk} is being probed");
+        self.probing.push(chunk);
+    }
+
+    /// Notes the result of a probe. Returns whether it was running.
+    pub(in crate::object) fn end_probe(&mut self, chunk: u64, end: &ProbeEnd) -> bool {
+        if !take(&mut self.probing, &chunk) {
+            return false;
+        }
+        let span = self.span_of(chunk);
+        let found = match end {
+            ProbeEnd::Whole => span.clone(),
+            ProbeEnd::Part(part) => part.start.max(span.start)..part.end.min(span.end),
+            ProbeEnd::Absent => 0..0,
+            ProbeEnd::Trouble => return true,
+        };
+        self.unknown.remove(span);
+        self.stored.insert(found);
+        true
+    }
+
+    /// Notes that the store may not have `chunk` any more. What is in memory or being read is as good as stored.
+    pub(in crate::object) fn doubt(&mut self, chunk: u64) {
+        let span = self.span_of(chunk);
+        if !self.is_reading(chunk) && !self.is_chunk_in_memory(chunk) {
+            self.stored.remove(span.clone());
+            self.unknown.insert(span);
+        }
+    }
+
+    /// Notes that a read begins.
+    pub(in crate::object) fn begin_read(&mut self, range: Range<u64>) {
+        assert!(!self.reading.contains(&range), "{range:?} is being read");
+        self.reading.push(range);
+    }
+
+    /// Notes that a read has ended. Returns whether it was running.
+    pub(in crate::object) fn end_read(&mut self, range: &Range<u64>) -> bool {
+        take(&mut self.reading, range)
+    }
+
+    /// Notes that the store does not have `chunk`.
+    pub(in crate::object) fn set_absent(&mut self, chunk: u64) {
+        self.stored.remove(self.span_of(chunk));
+    }
+
+    /// Returns whether `span` is not read from the store.
+    pub(in crate::object) fn is_avoided(&self, span: &Range<u64>) -> bool {
+        self.avoided.start <= span.start && span.end <= self.avoided.end
+    }
+
+    /// Reads `span` no more from the store, nor what was avoided before if it adjoins.
+    pub(in crate::object) fn avoid(&mut self, span: Range<u64>) {
+        let adjoins = self.avoided.start <= span.start && span.start <= self.avoided.end;
+        self.avoided = if adjoins { self.avoided.start..self.avoided.end.max(span.end) } else { span };
+    }
+
+    /// Reads from the store again what was avoided.
+    pub(in crate::object) fn avoid_nothing(&mut self) {
+        self.avoided = 0..0;
+    }
+
+    /// Notes that a write begins, and when the store is too slow.
+    pub(in crate::object) fn begin_store(&mut self, chunk: u64, overdue_at: Tick) {
+        assert!(!self.is_storing(chunk), "chunk {chunk} is being stored");
+        self.storing.push((chunk, overdue_at));
+    }
+
+    /// Notes the result of a write.
+    pub(in crate::object) fn end_store(&mut self, chunk: u64, end: StoreEnd) {
+        let Some(place) = self.storing.iter().position(|(other, _)| *other == chunk) else {
+            return;
+        };
+        self.storing.swap_remove(place);
+        let span = self.span_of(chunk);
+        match end {
+            StoreEnd::Done => {
+                self.unknown.remove(span.clone());
+                self.stored.insert(span);
+            }
+            StoreEnd::Skipped => self.skipped.insert(span),
+            StoreEnd::Refused => {}
+        }
+    }
+
+    /// Returns the longest part of `chunk` in memory, if it is worth storing: longer than the part that the store has,
+    /// and not refused before.
+    pub(in crate::object) fn part_to_store(&self, chunk: u64) -> Option<Range<u64>> {
+        let span = self.span_of(chunk);
+        if self.unknown.meets(&span) {
+            return None;
+        }
+        let length = |part: &Range<u64>| part.end - part.start;
+        let longest = self.pieces.spans().within(span.clone()).max_by_key(length)?;
+        let stored: u64 = self.stored.within(span).map(|part| length(&part)).sum();
+        (length(&longest) > stored && !self.refused.covers(&longest)).then_some(longest)
+    }
+
+    /// Returns what the store has of `chunk` that `part` does not contain.
+    pub(in crate::object) fn replaced_by(&self, chunk: u64, part: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
+        let mut replaced = SpanSet::default();
+        self.stored.within(self.span_of(chunk)).for_each(|stored| replaced.insert(stored));
+        replaced.remove(part.clone());
+        replaced.iter().cloned().collect()
+    }
+
+    /// Notes that a write of a part of `chunk` begins. The part that the store had counts as gone from now on.
+    pub(in crate::object) fn begin_part(&mut self, chunk: u64, part: Range<u64>) {
+        self.stored.remove(self.span_of(chunk));
+        self.parts.push(part);
+    }
+
+    /// Notes the result of writing a part of `chunk`: it takes the place of the part that the store had.
+    pub(in crate::object) fn end_part(&mut self, chunk: u64, end: StoreEnd) {
+        let span = self.span_of(chunk);
+        let Some(place) = self.parts.iter().position(|part| span.contains(&part.start)) else {
+            return;
+        };
+        let part = self.parts.swap_remove(place);
+        match end {
+            StoreEnd::Done => {
+                self.stored.remove(span);
+                self.stored.insert(part);
+            }
+            StoreEnd::Skipped => self.skipped.insert(span),
+            StoreEnd::Refused => self.refused.insert(part),
+        }
+    }
+}
+
+/// Removes `entry` from a list. Returns whether it was there.
+fn take<A: smallvec::Array>(list: &mut SmallVec<A>, entry: &A::Item) -> bool
+where
+    A::Item: PartialEq,
+{
+    let found = list.iter().position(|other| other == entry);
+    found.map(|at| list.swap_remove(at)).is_some()
+}

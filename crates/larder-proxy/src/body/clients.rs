@@ -1,0 +1,224 @@
+//! The clients of a body: how they come, take bytes, and leave.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use larder_cache::object::{CursorEnd, CursorId, CursorTerms, Event, PromiseRule, Spans};
+use larder_store::ReclaimGuard;
+
+use super::{
+    continuation::ContinuedBody,
+    cursor::BodyCursor,
+    fill::Fill,
+    long_body::LongBody,
+    orders::Orders,
+    state::{Asker, BodyState},
+};
+use crate::{
+    asked::RequestHead, body_budget::SHARE_BYTES_MIN, cache::entry::CHUNK_BYTES, errors::BodyError,
+    flight::source::FetchContext,
+};
+
+impl LongBody {
+    /// Lets a client begin to read `spans`, which lie within the body. `asked` is its request, and `means` is by what
+    /// missing bytes are requested for it.
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        means: &Arc<FetchContext>,
+        asked: &Arc<RequestHead>,
+        spans: Spans,
+    ) -> BodyCursor {
+        self.attach_by(self.terms_of(asked), means, asked, spans)
+    }
+
+    /// Lets a client that waited for the head of the response read all of the body.
+    pub(crate) fn attach_waiting(
+        self: &Arc<Self>,
+        means: &Arc<FetchContext>,
+        asked: &Arc<RequestHead>,
+        spans: Spans,
+    ) -> BodyCursor {
+        let terms = CursorTerms { promise: PromiseRule::Given, ..self.terms_of(asked) };
+        self.attach_by(terms, means, asked, spans)
+    }
+
+    fn attach_by(
+        self: &Arc<Self>,
+        terms: CursorTerms,
+        means: &Arc<FetchContext>,
+        asked: &Arc<RequestHead>,
+        spans: Spans,
+    ) -> BodyCursor {
+        let asker = Asker { asked: Arc::clone(asked), means: Arc::clone(means) };
+        let id = self.enter(Some(asker), spans.clone(), terms);
+        BodyCursor::new(Arc::clone(self), id, terms, &spans)
+    }
+
+    /// Returns what a client's request permits.
+    fn terms_of(&self, asked: &RequestHead) -> CursorTerms {
+        let is_divided = self.means.divides(asked, &self.chunks);
+        // Other nodes can be asked for the pieces of a divided body while origins cannot.
+        let is_cut_off = asked.line.is_down() && !is_divided;
+        // RFC 9111 5.2.1.7: such a request must not reach the origin, so a gap cannot be filled.
+        let is_alone = asked.terms().is_only_if_cached(&self.means.cache.http);
+        let may_ask = !is_cut_off && !is_alone && asked.question.is_none();
+        // If a node had to wait until another one has the pieces of others, nodes could wait for each other in a
+        // circle. And an origin that ignores ranges would send the whole body for each piece.
+        let promise = if is_divided { PromiseRule::First } else { PromiseRule::All };
+        CursorTerms { may_ask, promise }
+    }
+
+    /// Adds a client.
+    pub(super) fn enter(self: &Arc<Self>, asker: Option<Asker>, spans: Spans, terms: CursorTerms) -> CursorId {
+        let mut orders = Orders::default();
+        let id = {
+            let mut state = self.lock();
+            if let Some(asker) = asker.filter(|_| terms.may_ask) {
+                state.asker = asker;
+            }
+            self.doubt_moved(&mut state, &spans, &mut orders);
+            let id = state.add_cursor();
+            self.update_share(&mut state, &mut orders);
+            state.step(self.now(), Event::Attach(id, spans, terms), &mut orders);
+            id
+        };
+        self.execute(orders);
+        id
+    }
+
+    /// Lets the core probe the chunks again that are no longer where they were seen.
+    fn doubt_moved(&self, state: &mut BodyState, spans: &Spans, orders: &mut Orders) {
+        let Some(len) = state.core.len().filter(|len| *len > CHUNK_BYTES) else { return };
+        for span in spans {
+            for number in span.start / CHUNK_BYTES..span.end.min(len).div_ceil(CHUNK_BYTES) {
+                if state.core.is_in_store(number) && !self.chunks.was_seen(number) {
+                    state.step(self.now(), Event::Unsure(number), orders);
+                }
+            }
+        }
+    }
+
+    /// Removes a client.
+    pub(super) fn leave(self: &Arc<Self>, id: CursorId) {
+        let mut orders = Orders::default();
+        {
+            let mut state = self.lock();
+            state.remove_cursor(id);
+            state.step(self.now(), Event::Left(id), &mut orders);
+            if state.is_unread() && state.fill.as_ref().is_some_and(Fill::is_worth_finishing) {
+                state.step(self.now(), Event::Keep(0..u64::MAX), &mut orders);
+            }
+        }
+        self.execute(orders);
+    }
+
+    /// Receives and stores the whole body, also without clients.
+    pub(crate) fn keep(self: &Arc<Self>) {
+        self.on(Event::Keep(0..u64::MAX));
+    }
+
+    /// Returns how a client's wish is met, once it is known.
+    pub(super) fn poll_promise(
+        &self,
+        id: CursorId,
+        context: &Context<'_>,
+    ) -> Poll<Result<Option<ContinuedBody>, CursorEnd>> {
+        let mut state = self.lock();
+        let slot = state.cursor(id);
+        match (slot.is_promised, slot.end) {
+            (true, _) => Poll::Ready(Ok(slot.continued)),
+            (false, Some(end)) => Poll::Ready(Err(end)),
+            (false, None) => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Returns a client's next bytes with their position, or why there are none.
+    pub(super) fn poll_bytes(
+        self: &Arc<Self>,
+        id: CursorId,
+        context: &Context<'_>,
+    ) -> Poll<Result<(u64, Bytes), CursorEnd>> {
+        let mut orders = Orders::default();
+        let polled = {
+            let mut state = self.lock();
+            self.update_share(&mut state, &mut orders);
+            self.take_bytes(&mut state, (id, context), &mut orders)
+        };
+        self.execute(orders);
+        polled
+    }
+
+    fn take_bytes(
+        &self,
+        state: &mut BodyState,
+        (id, context): (CursorId, &Context<'_>),
+        orders: &mut Orders,
+    ) -> Poll<Result<(u64, Bytes), CursorEnd>> {
+        let position = state.core.position(id);
+        if let Some((position, bytes)) = position.zip(state.core.bytes_at(id)) {
+            let bytes = self.portion(bytes);
+            let moved = Event::Moved(id, position + bytes.len() as u64);
+            state.step(self.now(), moved, orders);
+            return Poll::Ready(Ok((position, bytes)));
+        }
+        let slot = state.cursor(id);
+        if let Some(end) = slot.end {
+            return Poll::Ready(Err(end));
+        }
+        slot.waker = Some(context.waker().clone());
+        if let Some(position) = position.filter(|_| !std::mem::replace(&mut slot.is_waiting, true)) {
+            state.step(self.now(), Event::Moved(id, position), orders);
+        }
+        Poll::Pending
+    }
+
+    /// Returns the part of `bytes` that a client is given. If memory is short, it gets a copy of a few, so that it
+    /// holds little if it stands still.
+    fn portion(&self, bytes: Bytes) -> Bytes {
+        let budget = self.budget();
+        if !budget.is_scarce() {
+            return bytes;
+        }
+        budget.count(Bytes::copy_from_slice(&bytes[..bytes.len().min(SHARE_BYTES_MIN as usize)]))
+    }
+
+    /// Returns the position of a client's next byte.
+    pub(super) fn position(&self, id: CursorId) -> Option<u64> {
+        self.lock().core.position(id)
+    }
+
+    /// Returns the trailers after the body.
+    pub(super) fn trailers(&self) -> Option<HeaderMap> {
+        self.lock().trailers.clone()
+    }
+
+    /// Returns why a response broke off whose client ended so.
+    pub(super) fn error(&self, end: CursorEnd) -> BodyError {
+        let state = self.lock();
+        let is_arriving = state.fill.as_ref().is_some_and(|fill| !fill.is_committed);
+        match end {
+            CursorEnd::TooSlow => BodyError::TooSlow,
+            CursorEnd::Whole | CursorEnd::Broken | CursorEnd::MoveOver | CursorEnd::AskAlone => {
+                if is_arriving {
+                    state.error.unwrap_or(BodyError::OriginBroke)
+                } else {
+                    BodyError::PartMissing
+                }
+            }
+        }
+    }
+
+    /// Returns the guard that keeps a chunk in the store. `None` if it is not there or need not be kept.
+    pub(super) fn protect(&self, number: u64) -> Option<ReclaimGuard> {
+        let store = self.means.cache.shared.store.as_ref()?;
+        self.chunks.len().filter(|len| *len > CHUNK_BYTES)?;
+        Some(store.protect(&self.chunks.chunk_key(number)))
+    }
+}

@@ -1,0 +1,86 @@
+//! Continues a body from the origin: where the transfer broke off, or at a gap in the stored body.
+//!
+//! Owns: the request, and the check that the response has the same representation. `flight::asking` sends the request;
+//! the core decides when.
+//!
+//! Invariant: a body is continued only with bytes that have the same strong validator and total length. They come from
+//! a 206, or from a 200 (RFC 9110 13.1.5, 15.3.7.3). Cost: one request per attempt.
+
+use std::ops::Range;
+
+use http::{HeaderValue, StatusCode, header, response};
+use larder_http::partial;
+
+use crate::{asked::RequestEdits, clock, errors::Failure, origin::body::OriginBody};
+
+/// The missing range of a body.
+pub(crate) struct MissingRange<'a> {
+    /// The validator that distinguishes the body's representation from others.
+    pub(crate) validator: &'a HeaderValue,
+    /// Length of the whole body.
+    pub(crate) len: u64,
+    /// Position after the last byte to request.
+    pub(crate) end: u64,
+    /// Whether the origin sends any part of the body on request.
+    pub(crate) is_divisible: bool,
+}
+
+/// The response with which the origin, or another node, continues a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ContinuedBody {
+    pub(crate) status: StatusCode,
+    pub(crate) is_stored: bool,
+}
+
+/// The relation of the origin's response to the bytes that are present.
+pub(crate) enum ContinuationAnswer {
+    /// The response has the same representation, and brings this part of it.
+    Continued {
+        status: StatusCode,
+        body: Box<OriginBody>,
+        span: Range<u64>,
+    },
+    /// The response has another representation.
+    Changed,
+    /// The response does not tell, and has this status.
+    Unclear(StatusCode),
+    Failed(Failure),
+}
+
+impl MissingRange<'_> {
+    /// Returns the request edits that ask for the missing range from `start` on.
+    pub(crate) fn edits(&self, start: u64) -> RequestEdits {
+        let last = if self.end == self.len { String::new() } else { (self.end - 1).to_string() };
+        let range = HeaderValue::try_from(format!("bytes={start}-{last}")).expect("digits and a dash are a value");
+        let added = vec![(header::RANGE, range), (header::IF_RANGE, self.validator.clone())];
+        RequestEdits { whole: true, added, only_at: None }
+    }
+
+    /// Classifies the response to that request.
+    pub(crate) fn judge(&self, start: u64, head: &response::Parts, incoming: OriginBody) -> ContinuationAnswer {
+        let answered = partial::validator(&head.headers, clock::now());
+        let is_same = answered == Some(self.validator);
+        match head.status {
+            StatusCode::PARTIAL_CONTENT if is_same => match partial::part(head.status, &head.headers) {
+                Ok(part) if part.total_len != self.len => ContinuationAnswer::Changed,
+                Ok(part) if part.span.first == start => ContinuationAnswer::Continued {
+                    status: head.status,
+                    body: Box::new(incoming),
+                    span: part.span.first..part.span.last + 1,
+                },
+                _ => ContinuationAnswer::Unclear(head.status),
+            },
+            StatusCode::OK if is_same && incoming.remaining() == Some(self.len) => {
+                ContinuationAnswer::Continued { status: head.status, body: Box::new(incoming), span: 0..self.len }
+            }
+            StatusCode::PARTIAL_CONTENT if answered.is_none() => ContinuationAnswer::Unclear(head.status),
+            StatusCode::PARTIAL_CONTENT
+            | StatusCode::OK
+            | StatusCode::RANGE_NOT_SATISFIABLE
+            | StatusCode::PRECONDITION_FAILED
+            | StatusCode::NOT_FOUND
+            | StatusCode::GONE => ContinuationAnswer::Changed,
+            status => ContinuationAnswer::Unclear(status),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A client of a body: a place in it, and nothing else.
+//!
+//! Invariant: bytes come in order and without gaps, or the stream ends with an error. The unsent part of a stored body
+//! is protected, so that the store does not reclaim it while it is being read. Memory: the bytes that the connection
+//! was given last. In addition at most [`HELD_COUNT_MAX`] reclaim guards, whatever the body's length.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    iter,
+    ops::Range,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::Frame;
+use larder_cache::object::{CursorEnd, CursorId, CursorTerms, Spans};
+use larder_store::ReclaimGuard;
+
+use super::{continuation::ContinuedBody, long_body::LongBody};
+use crate::{cache::entry::CHUNK_BYTES, errors::BodyError};
+
+/// A client of a body. When it is dropped, the client leaves the body.
+pub(crate) struct BodyCursor {
+    body: Arc<LongBody>,
+    id: CursorId,
+    terms: CursorTerms,
+    /// The next byte to return.
+    position: u64,
+    /// The end of the last wanted span, `u64::MAX` for the end of a body of unknown length.
+    end: u64,
+    is_over: bool,
+    /// The first bytes, if they were read before the response began.
+    first: Option<Bytes>,
+    /// Whether trailers may still have to be returned.
+    awaits_trailers: bool,
+    /// The guards of the unsent chunks, in order.
+    held: VecDeque<ReclaimGuard>,
+    /// The first chunk without a guard.
+    held_end: u64,
+}
+
+impl BodyCursor {
+    /// Creates the cursor of a client that has begun to read `spans`.
+    pub(super) fn new(body: Arc<LongBody>, id: CursorId, terms: CursorTerms, spans: &Spans) -> Self {
+        let position = spans.first().map_or(0, |span| span.start);
+        let end = spans.last().map_or(0, |span| span.end);
+        let held_end = position / CHUNK_BYTES;
+        let held = VecDeque::new();
+        let is_over = spans.is_empty();
+        Self { body, id, terms, position, end, is_over, first: None, awaits_trailers: false, held, held_end }
+    }
+
+    /// Waits until the body promises all bytes. Returns how a response of the origin brings those that were missing.
+    ///
+    /// # Errors
+    /// The body cannot promise them.
+    pub(crate) async fn ready(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
+        poll_fn(|context| self.body.poll_promise(self.id, context)).await
+    }
+
+    /// Waits as [`Self::ready`] does, and then for the first bytes, if they are stored.
+    ///
+    /// # Errors
+    /// The body cannot promise the bytes, or the first ones cannot be read.
+    pub(crate) async fn begin(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
+        let continued = self.ready().await?;
+        if continued.is_none() {
+            self.hold();
+            let (_, bytes) = poll_fn(|context| self.body.poll_bytes(self.id, context)).await?;
+            self.first = Some(bytes);
+        }
+        Ok(continued)
+    }
+
+    /// Returns the number of bytes of one span that are still to come, if it is known.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        if self.is_over { Some(0) } else { (self.end < u64::MAX).then(|| self.end - self.position) }
+    }
+
+    /// Continues with `span`, which is either the next of the wanted spans or any other part of the body.
+    pub(super) fn seek(&mut self, span: Range<u64>) {
+        let is_begun = self.first.is_some() && self.position == span.start;
+        if is_begun || self.first.is_none() && self.body.position(self.id) == Some(span.start) {
+            self.position = span.start;
+            return;
+        }
+        self.first = None;
+        self.body.leave(self.id);
+        let spans: Spans = iter::once(span.clone()).collect();
+        self.id = self.body.enter(None, spans, self.terms);
+        (self.position, self.end) = (span.start, span.end);
+        self.is_over = false;
+        self.held.clear();
+        self.held_end = self.position / CHUNK_BYTES;
+    }
+
+    /// Returns the next bytes, or the trailers after the whole body.
+    pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let piece = ready!(self.poll_data(context));
+        Poll::Ready(match piece {
+            Some(piece) => Some(piece.map(Frame::data)),
+            None if std::mem::take(&mut self.awaits_trailers) => {
+                self.body.trailers().map(|trailers| Ok(Frame::trailers(trailers)))
+            }
+            None => None,
+        })
+    }
+
+    /// Returns the next bytes.
+    pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        if let Some(bytes) = self.first.take() {
+            return Poll::Ready(Some(Ok(self.advance(self.position, bytes))));
+        }
+        self.hold();
+        match ready!(self.body.poll_bytes(self.id, context)) {
+            Ok((position, bytes)) => Poll::Ready(Some(Ok(self.advance(position, bytes)))),
+            Err(end) => {
+                self.is_over = true;
+                let is_short = self.end < u64::MAX && self.position < self.end;
+                if end == CursorEnd::Whole && !is_short {
+                    self.awaits_trailers = true;
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Some(Err(self.body.error(end))))
+            }
+        }
+    }
+
+    /// Notes that `bytes` at `position` are returned.
+    fn advance(&mut self, position: u64, bytes: Bytes) -> Bytes {
+        self.position = position + bytes.len() as u64;
+        self.is_over = self.position == self.end;
+        bytes
+    }
+
+    /// Protects the unsent part from reclaim, up to the limit, and releases the sent part.
+    fn hold(&mut self) {
+        let current = self.position / CHUNK_BYTES;
+        let end = self.end.div_ceil(CHUNK_BYTES).min(current.saturating_add(HELD_COUNT_MAX));
+        if self.held_end < end {
+            self.held.extend((self.held_end..end).map_while(|number| self.body.protect(number)));
+            self.held_end = end;
+        }
+        let still_to_come = usize::try_from(self.held_end - current).unwrap_or(usize::MAX);
+        self.held.drain(..self.held.len().saturating_sub(still_to_come));
+    }
+}
+
+impl Drop for BodyCursor {
+    fn drop(&mut self) {
+        self.body.leave(self.id);
+    }
+}
+
+/// Most chunks that one client protects, which is 1 GiB of a body. The store has a limit for all clients together.
+const HELD_COUNT_MAX: u64 = 1024;

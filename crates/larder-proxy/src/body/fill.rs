@@ -1,0 +1,200 @@
+//! How an arriving body becomes an entry of the store.
+//!
+//! Owns: the place and the head of the entry, the store's decision about it, and the checks that the body must pass.
+//!
+//! Invariants: the store gets the head of a complete response only with the proof that the body is complete. If a body
+//! broke off, or every client left it, its head is stored only as that of an incomplete representation (RFC 9111 3.3).
+//! That requires the total length and a strong validator, so that the remainder can be fetched. Chunks without a head
+//! are never found.
+//!
+//! The head of an incomplete representation is stored while the body is still arriving, so that a crash does not lose
+//! the bytes received. This process hides the head until the fetch ends (see [`crate::cache::arrivals`]).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_http::StoredHead;
+use larder_store::Store;
+
+use crate::{
+    cache::{
+        Cache,
+        arrivals::Arrival,
+        entry::CHUNK_BYTES,
+        storing::{StoreAdmission, StorePlace},
+        work::ResourceWork,
+    },
+    digest::DigestCheck,
+    git::AnswerCheck,
+};
+
+/// The entry that an arriving body becomes.
+pub(crate) struct Fill {
+    pub(super) plan: Arc<FillPlan>,
+    /// Number of bytes received.
+    received: u64,
+    /// Whether the store takes the chunks of this body, once it was asked.
+    is_admitted: Option<bool>,
+    /// Whether the body must not become a stored response.
+    pub(super) is_refused: bool,
+    /// A whole short body, which becomes one entry with its head.
+    pub(super) whole: Option<Vec<Bytes>>,
+    /// Whether chunks are stored whose head is not.
+    pub(super) is_headless: bool,
+    /// Hides the head of a part while the body is arriving.
+    pub(super) arrival: Option<Arrival>,
+    /// Whether the head of a part is stored.
+    pub(super) has_part: bool,
+    /// Whether the whole response is stored.
+    pub(super) is_committed: bool,
+}
+
+/// The facts about a response that decide how its body is stored.
+pub(crate) struct FillPlan {
+    pub(crate) place: StorePlace,
+    /// The head in the form to store, without the body's place.
+    pub(crate) head: Arc<StoredHead>,
+    /// The work on the resource, to detect invalidations since the request was sent.
+    pub(crate) work: ResourceWork,
+    /// Longest body that is stored, in bytes.
+    pub(crate) size_max: u64,
+    /// Length of the whole body, if it is announced.
+    pub(crate) len: Option<u64>,
+    /// Whether a rule demands or forbids finishing the fetch without clients. `None` without such a rule.
+    pub(crate) finishes: Option<bool>,
+    /// Whether the response brings only a part of the body.
+    pub(crate) is_part: bool,
+    /// Whether the head of a part may be stored before the body has ended: nothing is stored that it would replace.
+    pub(crate) may_announce: bool,
+}
+
+impl Fill {
+    /// Creates the entry that a response becomes.
+    pub(super) fn new(plan: FillPlan) -> Self {
+        Self {
+            plan: Arc::new(plan),
+            received: 0,
+            is_admitted: None,
+            is_refused: false,
+            whole: None,
+            is_headless: false,
+            arrival: None,
+            has_part: false,
+            is_committed: false,
+        }
+    }
+
+    /// Counts bytes that have arrived.
+    pub(super) fn note_received(&mut self, len: u64) {
+        self.received += len;
+    }
+
+    /// Prevents the body from becoming a stored response.
+    pub(super) fn refuse(&mut self) {
+        self.is_refused = true;
+    }
+
+    /// Returns whether a fetch without clients is continued, because it is nearly complete or small.
+    pub(super) fn is_worth_finishing(&self) -> bool {
+        if self.plan.is_part {
+            return false;
+        }
+        if let Some(finishes) = self.plan.finishes {
+            return finishes;
+        }
+        match self.plan.len {
+            Some(len) => len.saturating_sub(self.received) < SMALL_REST_BYTES || self.received >= len / 2,
+            None => self.received < CHUNK_BYTES,
+        }
+    }
+
+    /// Returns whether the body becomes one entry with its head.
+    pub(super) fn is_short(len: Option<u64>) -> bool {
+        len.is_some_and(|len| len <= CHUNK_BYTES)
+    }
+
+    /// Returns whether the end of the body is so far that its head is stored for the part that has arrived, so that a
+    /// crash does not lose it.
+    pub(super) fn is_long_before_its_end(&self) -> bool {
+        self.plan.len.is_some_and(|len| len.saturating_sub(self.received) >= CHUNK_BYTES)
+    }
+
+    /// Returns whether the store takes the chunks of this body, of which `len` bytes are known. It takes either all of
+    /// them or none.
+    pub(super) fn admits_chunks(&mut self, cache: &Cache, len: u64) -> bool {
+        let len = self.plan.len.unwrap_or(len);
+        if self.is_refused || len > self.plan.size_max {
+            return false;
+        }
+        let place = &self.plan.place;
+        let is_let_in = |store: &Store| match place.admission {
+            StoreAdmission::Granted => true,
+            StoreAdmission::Refused => false,
+            StoreAdmission::Open => cache.shared.pins.name(&place.key) || store.admits(&place.key, len),
+        };
+        *self.is_admitted.get_or_insert_with(|| cache.shared.store.as_ref().is_some_and(is_let_in))
+    }
+}
+
+/// The checks of a body while it passes.
+#[derive(Default)]
+pub(crate) struct BodyChecks {
+    /// The digest that its URL or a listing names. No client may receive a complete body that does not match it.
+    pub(crate) named: Option<DigestCheck>,
+    /// The digest that the origin names (RFC 9530 3). A body that does not match it is passed on to its clients, who
+    /// can check it themselves, but not stored.
+    pub(crate) repr: Option<DigestCheck>,
+    /// The completeness of git's packets. An incomplete response is passed on to its client, but not stored.
+    pub(crate) git: Option<AnswerCheck>,
+}
+
+/// The result of the checks of a body that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CheckVerdict {
+    /// Whether the body contradicts the digest in its URL or a listing.
+    pub(super) is_wrong: bool,
+    /// Whether the body contradicts the digest that its origin names.
+    pub(super) contradicts_itself: bool,
+    /// Whether the body may be stored.
+    pub(super) is_storable: bool,
+}
+
+impl BodyChecks {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        for check in [&mut self.named, &mut self.repr].into_iter().flatten() {
+            check.push(bytes);
+        }
+        if let Some(check) = &mut self.git {
+            check.push(bytes);
+        }
+    }
+
+    /// Returns whether there is anything to check.
+    pub(crate) fn are_any(&self) -> bool {
+        self.named.is_some() || self.repr.is_some() || self.git.is_some()
+    }
+
+    /// Returns how many of the bytes before `at` clients must not have yet. `end` is the end of the body, if it is
+    /// known. So no client takes a wrong body for a complete one.
+    pub(super) fn held_back(&self, at: u64, end: u64) -> u64 {
+        match &self.named {
+            None => 0,
+            Some(_) if end == u64::MAX => HELD_BACK_BYTES,
+            Some(_) => at.saturating_sub(end.saturating_sub(HELD_BACK_BYTES)),
+        }
+    }
+
+    /// Returns the result, once all bytes have passed.
+    pub(super) fn verdict(self) -> CheckVerdict {
+        let Self { named, repr, git } = self;
+        let is_wrong = named.is_some_and(|check| !check.matches());
+        let contradicts_itself = repr.is_some_and(|check| !check.matches());
+        let is_incomplete = git.is_some_and(|check| !check.is_whole());
+        CheckVerdict { is_wrong, contradicts_itself, is_storable: !(is_wrong || contradicts_itself || is_incomplete) }
+    }
+}
+
+/// A fetch with fewer bytes left is finished even without clients.
+const SMALL_REST_BYTES: u64 = 256 << 10;
+/// Number of bytes at the end of a body that clients get only once the whole body has passed its check.
+const HELD_BACK_BYTES: u64 = 64 << 10;

@@ -1,0 +1,39 @@
+//! The facts about a body by which parts of it are joined.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use larder_cache::object::Head;
+
+use crate::body_budget::BodyBudget;
+
+/// The facts about a body by which parts of it are joined (RFC 9110 15.3.7.3).
+#[derive(Clone)]
+pub(super) struct BodyHead {
+    /// The strong validator. `None` also for a response that has another one than the body.
+    pub(super) validator: Option<HeaderValue>,
+    /// Length of the whole body in bytes.
+    pub(super) len: Option<u64>,
+    /// Counts the bytes in memory.
+    pub(super) budget: Arc<BodyBudget>,
+}
+
+impl Head for BodyHead {
+    fn validator(&self) -> Option<&[u8]> {
+        self.validator.as_ref().map(HeaderValue::as_bytes)
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.len
+    }
+
+    /// Returns whether missing bytes can be requested. Not every origin that sends ranges says so beforehand.
+    fn is_divisible(&self) -> bool {
+        self.validator.is_some() && self.len.is_some()
+    }
+
+    fn counted(&self, bytes: Bytes) -> Bytes {
+        self.budget.count(bytes)
+    }
+}

@@ -1,0 +1,407 @@
+//! One long or arriving body.
+//!
+//! Owns: the lock around the body's state, and the execution of the core's orders. `state` translates them, `storage`
+//! probes, reads and writes, and `receiving` talks to the origin. Invariant: no lock is held while a task is polled or
+//! woken. Cost: one short lock for each piece that arrives, is stored, or is sent to a client.
+
+use larder_device::IgnorePoison;
+use std::{
+    future::Future,
+    ops::Range,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, Weak},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use larder_cache::object::{Core, Event, ReadEnd, RunId, Sizes, Tick};
+use larder_http::framing::{BodyMeter, CompletedBody, EndMark};
+use tokio::{runtime::Handle, sync::Notify};
+
+use super::{
+    fill::{Fill, FillPlan},
+    head::BodyHead,
+    hold_up::HoldUp,
+    orders::{Order, Orders},
+    run_control::RunControl,
+    state::{Asker, BodyState},
+};
+use crate::{
+    asked::RequestHead,
+    body_budget::{BodyBudget, SHARE_BYTES_MAX, SHARE_BYTES_MIN},
+    cache::{
+        chunks::{BodyKeys, ChunkedBody},
+        entry::{CHUNK_BYTES, CachedEntry, EntryBody},
+    },
+    flight::source::FetchContext,
+};
+
+/// A long or arriving body, shared by its clients.
+pub(crate) struct LongBody {
+    pub(crate) chunks: Arc<ChunkedBody>,
+    pub(super) means: Arc<FetchContext>,
+    state: Mutex<BodyState>,
+    /// The time for which the store has delayed the clients.
+    pub(super) hold_up: HoldUp,
+    /// Notified when nothing more will arrive or be stored.
+    rest: Notify,
+    created: Instant,
+}
+
+/// The part of a body that a response brings.
+pub(crate) struct ArrivingPart {
+    /// Length of the whole body, if it is announced.
+    pub(crate) len: Option<u64>,
+    /// The bytes that the response brings, `u64::MAX` for the end of a body of unknown length.
+    pub(crate) span: Range<u64>,
+    /// Whether the response is a 200.
+    pub(crate) is_whole: bool,
+    /// Whether the body is stored, if the store admits it.
+    pub(crate) is_stored: bool,
+    /// Whether this part is. Another node of the fleet stores it otherwise.
+    pub(crate) is_kept: bool,
+    /// Whether missing bytes may be requested.
+    pub(crate) may_continue: bool,
+}
+
+/// A body whose first response is about to be received.
+pub(crate) struct BegunBody {
+    pub(crate) body: Arc<LongBody>,
+    pub(crate) run: RunId,
+    pub(crate) control: Arc<RunControl>,
+    pub(crate) span: Range<u64>,
+}
+
+impl LongBody {
+    /// Returns the body of a stored response. `None` if it is not in chunks, or its resource has no key.
+    pub(crate) fn of_stored(
+        means: &Arc<FetchContext>,
+        asked: &Arc<RequestHead>,
+        key: &Arc<[u8]>,
+        entry: &CachedEntry,
+    ) -> Option<Arc<Self>> {
+        let EntryBody::Chunks { len, representation } = entry.body else { return None };
+        let primary = asked.key.as_ref()?;
+        Some(means.bodies.find_or_begin(representation, || {
+            let keys = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
+            let chunks = ChunkedBody::new(&means.cache, keys, &entry.head, Some(len));
+            // A digest can only be checked on the whole body.
+            let is_checked = asked.before.digest.is_some() || entry.head.freshness().is_verified;
+            let chunks = Arc::new(if is_checked { chunks.without_rest() } else { chunks });
+            let sizes = sizes(means, asked, &chunks);
+            let core = Core::stored(sizes, head_of(&chunks));
+            let asker = Asker { asked: Arc::clone(asked), means: Arc::clone(means) };
+            Self::with(chunks, means, BodyState::new(core, asker, None))
+        }))
+    }
+
+    /// Creates the body that a response begins.
+    pub(crate) fn begin(
+        means: &Arc<FetchContext>,
+        asked: &Arc<RequestHead>,
+        keys: BodyKeys,
+        plan: FillPlan,
+        part: ArrivingPart,
+    ) -> BegunBody {
+        let ArrivingPart { len, span, is_whole, is_stored, is_kept, may_continue } = part;
+        let representation = keys.representation;
+        let chunks = ChunkedBody::new(&means.cache, keys, &plan.head, len);
+        let chunks = Arc::new(if may_continue { chunks } else { chunks.without_rest() });
+        let mut fill = Fill::new(plan);
+        let is_stored =
+            is_stored && (Fill::is_short(len) || len.is_none_or(|len| fill.admits_chunks(&means.cache, len)));
+        let sizes = sizes(means, asked, &chunks);
+        let (core, run) = Core::arriving(sizes, head_of(&chunks), span.clone(), is_whole, is_stored);
+        let asker = Asker { asked: Arc::clone(asked), means: Arc::clone(means) };
+        let mut state = BodyState::new(core, asker, Some(fill));
+        state.is_storing = is_stored;
+        if !is_kept {
+            state.unkept.push(span.clone());
+        }
+        let control = state.add_run(run, None);
+        let body = means.bodies.find_or_begin(representation, || Self::with(chunks, means, state));
+        BegunBody { body, run, control, span }
+    }
+
+    fn with(chunks: Arc<ChunkedBody>, means: &Arc<FetchContext>, state: BodyState) -> Self {
+        let means = Arc::clone(means);
+        Self {
+            chunks,
+            means,
+            state: Mutex::new(state),
+            hold_up: HoldUp::default(),
+            rest: Notify::new(),
+            created: Instant::now(),
+        }
+    }
+
+    /// Returns whether the whole body has arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.lock().core.is_complete()
+    }
+
+    /// Returns whether the body broke off, and nothing of it is still to come.
+    pub(crate) fn has_failed(&self) -> bool {
+        let state = self.lock();
+        state.error.is_some() && state.core.is_at_rest() && !state.core.is_complete()
+    }
+
+    /// Waits until nothing more will arrive or be stored, unless a client causes it.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let rest = self.rest.notified();
+            if self.lock().is_at_rest() {
+                return;
+            }
+            rest.await;
+        }
+    }
+
+    /// Returns the proof that the body is complete, once it is.
+    pub(super) fn completed(state: &mut BodyState) -> Option<CompletedBody> {
+        state.completed.take().or_else(|| {
+            let len = state.core.len().filter(|_| state.core.is_complete())?;
+            let mut meter = BodyMeter::of_len(len);
+            meter.take(len);
+            meter.end(EndMark::Length).ok()
+        })
+    }
+}
+
+/// Events and orders.
+impl LongBody {
+    /// Applies an event, and executes what follows from it.
+    pub(super) fn on(self: &Arc<Self>, event: Event<BodyHead>) {
+        let mut orders = Orders::default();
+        match event {
+            Event::Read(range, ReadEnd::Absent) => self.report_absent(range, &mut orders),
+            event => {
+                let mut state = self.lock();
+                self.update_share(&mut state, &mut orders);
+                state.step(self.now(), event, &mut orders);
+            }
+        }
+        self.execute(orders);
+    }
+
+    /// Changes the state, and executes what follows from it.
+    pub(super) fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut BodyState, Tick, &mut Orders) -> T) -> T {
+        let mut orders = Orders::default();
+        let result = {
+            let mut state = self.lock();
+            self.update_share(&mut state, &mut orders);
+            change(&mut state, self.now(), &mut orders)
+        };
+        self.execute(orders);
+        result
+    }
+
+    pub(super) fn execute(self: &Arc<Self>, mut orders: Orders) {
+        while let Some(order) = orders.next() {
+            match self.begin_order(order) {
+                Some(Event::Read(range, ReadEnd::Absent)) => self.report_absent(range, &mut orders),
+                Some(event) => self.lock().step(self.now(), event, &mut orders),
+                None => {}
+            }
+        }
+        self.note_rest();
+    }
+
+    /// Lets those look who wait for rest.
+    pub(super) fn note_rest(&self) {
+        self.rest.notify_waiters();
+    }
+
+    /// Begins to execute an order. Returns the result if it is there at once.
+    fn begin_order(self: &Arc<Self>, order: Order) -> Option<Event<BodyHead>> {
+        match order {
+            Order::Ask { run, ask, control, asker } => {
+                let requesting = Arc::clone(self).request((run, ask), control, asker);
+                self.spawn(requesting, Event::Came(run, larder_cache::object::Arrival::Broken))
+            }
+            Order::Probe(chunk) => self.begin_probe(chunk),
+            Order::Read(range) => self.begin_read(range),
+            Order::Store { chunk, pieces } => self.begin_store(chunk, pieces),
+            Order::StorePart { chunk, start, pieces } => self.begin_store_part(chunk, (start, pieces)),
+            Order::CommitHead { is_whole } => self.begin_commit(is_whole),
+            Order::Forget => self.begin_forget(),
+            Order::Timer(tick) => self.begin_timer(tick),
+            Order::GivenUp => self.note_given_up(),
+            Order::TakeTurn => self.begin_turn(),
+        }
+    }
+
+    /// Reports that a chunk is absent, and that those behind it may be. They are often gone together, and one request
+    /// can bring them all.
+    fn report_absent(&self, range: Range<u64>, orders: &mut Orders) {
+        let mut state = self.lock();
+        let chunk = range.start / CHUNK_BYTES;
+        let behind = (chunk + 1..).take_while(|&next| state.core.is_in_store(next) && !self.chunks.was_seen(next));
+        let doubted: Vec<u64> = behind.take(DOUBTED_MAX).collect();
+        for next in doubted {
+            state.step(self.now(), Event::Unsure(next), orders);
+        }
+        state.step(self.now(), Event::Read(range, ReadEnd::Absent), orders);
+    }
+
+    /// Polls `work` once, and lets a task continue it if it has to wait. Returns its result if it is there at once.
+    /// `lost` is reported if the task is dropped.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        work: impl Future<Output = Event<BodyHead>> + Send + 'static,
+        lost: Event<BodyHead>,
+    ) -> Option<Event<BodyHead>> {
+        if Handle::try_current().is_err() {
+            return Some(lost);
+        }
+        let mut work = Box::pin(work);
+        if let Poll::Ready(event) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(event);
+        }
+        let late = self.means.unfinished.begin_late_commit();
+        let body = Arc::clone(self);
+        let work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            let mut report = LostReport { body, event: Some(lost) };
+            report.event = Some(work.await);
+            drop((report, late));
+        });
+        tokio::spawn(work);
+        None
+    }
+
+    /// Lets a task run. Returns `lost` if there is no runtime any more.
+    fn spawn(
+        self: &Arc<Self>,
+        work: impl Future<Output = ()> + Send + 'static,
+        lost: Event<BodyHead>,
+    ) -> Option<Event<BodyHead>> {
+        if Handle::try_current().is_err() {
+            return Some(lost);
+        }
+        tokio::spawn(Box::pin(work));
+        None
+    }
+
+    /// Reports a tick at `tick`, in place of a later one.
+    fn begin_timer(self: &Arc<Self>, tick: Tick) -> Option<Event<BodyHead>> {
+        let runtime = Handle::try_current().ok()?;
+        let body = Arc::downgrade(self);
+        let end = tokio::time::Instant::from_std(self.created + Duration::from_millis(tick.0));
+        let timer = runtime.spawn(async move {
+            tokio::time::sleep_until(end).await;
+            if let Some(body) = Weak::upgrade(&body) {
+                body.on(Event::Tick);
+            }
+        });
+        if let Some(earlier) = self.lock().timer.replace(timer.abort_handle()) {
+            earlier.abort();
+        }
+        None
+    }
+
+    /// Waits for a turn, in which this body may have a whole chunk in memory although memory is short. Without turns,
+    /// all bodies could hold a part of a chunk each, with no memory left to complete any of them.
+    fn begin_turn(self: &Arc<Self>) -> Option<Event<BodyHead>> {
+        let runtime = Handle::try_current().ok()?;
+        let budget = Arc::clone(self.budget());
+        let body = Arc::downgrade(self);
+        runtime.spawn(async move {
+            let turn = budget.take_turn().await;
+            let end = turn.as_ref().map(|turn| turn.end);
+            let Some(found) = Weak::upgrade(&body) else { return };
+            found.change(|state, _, _| {
+                state.awaits_turn = false;
+                state.turn = turn.filter(|_| state.needs_turn());
+            });
+            found.on(Event::Tick);
+            drop(found);
+            let Some(end) = end else { return };
+            tokio::time::sleep_until(end).await;
+            if let Some(found) = Weak::upgrade(&body) {
+                found.change(|state, _, _| state.end_turn(end));
+                found.on(Event::Tick);
+            }
+        });
+        None
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, BodyState> {
+        self.state.lock().ignore_poison()
+    }
+
+    pub(super) fn now(&self) -> Tick {
+        Tick(u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn budget(&self) -> &Arc<BodyBudget> {
+        &self.means.cache.shared.bodies
+    }
+
+    /// Tells the core how many bytes it may have in memory, if that has changed by much.
+    pub(super) fn update_share(&self, state: &mut BodyState, orders: &mut Orders) {
+        let share = self.budget().share_bytes();
+        let has_turn = state.turn.is_some();
+        if share < FILLING_BYTES && state.core.held_bytes() >= share / 2 && state.needs_turn() {
+            state.awaits_turn = true;
+            orders.push(Order::TakeTurn);
+        }
+        // A step per doubling, because each event costs a plan.
+        let share = if share.is_power_of_two() { share } else { share.next_power_of_two() / 2 };
+        let share = if has_turn { share.max(FILLING_BYTES) } else { share };
+        if share != state.share_bytes {
+            state.share_bytes = share;
+            state.step(self.now(), Event::Budget(share), orders);
+        }
+    }
+}
+
+impl Drop for LongBody {
+    fn drop(&mut self) {
+        if let Some(timer) = self.lock().timer.take() {
+            timer.abort();
+        }
+        self.means.bodies.remove(self.chunks.place.representation);
+    }
+}
+
+/// Reports an event when it is dropped.
+struct LostReport {
+    body: Arc<LongBody>,
+    event: Option<Event<BodyHead>>,
+}
+
+impl Drop for LostReport {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            self.body.on(event);
+        }
+    }
+}
+
+fn head_of(chunks: &ChunkedBody) -> BodyHead {
+    let budget = Arc::clone(&chunks.cache.shared.bodies);
+    BodyHead { validator: chunks.validator.clone(), len: chunks.len(), budget }
+}
+
+fn sizes(means: &FetchContext, asked: &RequestHead, chunks: &ChunkedBody) -> Sizes {
+    let cut = means.piece_len(asked, chunks).unwrap_or(u64::MAX);
+    Sizes {
+        chunk: CHUNK_BYTES,
+        block: SHARE_BYTES_MIN,
+        cut,
+        ahead: AHEAD_BYTES,
+        lead: SHARE_BYTES_MAX,
+        gap: GAP_BYTES,
+        least: SHARE_BYTES_MIN,
+    }
+}
+
+/// Bytes in memory with which a body can complete a chunk: the chunk, and what arrives with its end.
+const FILLING_BYTES: u64 = CHUNK_BYTES + (128 << 10);
+/// Most chunks that are probed again when one before them is absent.
+const DOUBTED_MAX: usize = 64;
+/// Greatest distance from a response's next byte to one that a client awaits from it. A client further ahead gets a
+/// request of its own.
+const AHEAD_BYTES: u64 = 8 << 20;
+/// Number of present bytes that are worth a request of their own behind them.
+const GAP_BYTES: u64 = 256 << 10;

@@ -1,0 +1,226 @@
+//! The state of one body: its core, its clients, and the responses that fill it.
+//!
+//! Owns: the translation of the core's actions. What concerns clients and runs is done at once, under the body's lock,
+//! so that two actions never change places. The rest becomes orders, which are executed after it.
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc, task::Waker};
+
+use http::HeaderMap;
+use larder_cache::object::{Action, Actions, Core, CursorEnd, CursorId, Event, RunId, Tick};
+use larder_http::framing::CompletedBody;
+use tokio::{task::AbortHandle, time::Instant};
+
+use super::{
+    continuation::ContinuedBody,
+    fill::Fill,
+    head::BodyHead,
+    orders::{Order, Orders},
+    run_control::{RunControl, RunOrder},
+};
+use crate::{asked::RequestHead, body_budget::FillTurn, errors::BodyError, flight::source::FetchContext};
+
+/// The state of one body.
+pub(super) struct BodyState {
+    pub(super) core: Core<BodyHead>,
+    cursors: BTreeMap<CursorId, CursorSlot>,
+    last_cursor: u32,
+    runs: Vec<RunSlot>,
+    /// By what missing bytes are requested.
+    pub(super) asker: Asker,
+    /// The bytes that the core may have in memory, as it was last told.
+    pub(super) share_bytes: u64,
+    /// Parts of the body that another node sends and that are not stored here.
+    pub(super) unkept: Vec<Range<u64>>,
+    /// Why a response broke off.
+    pub(super) error: Option<BodyError>,
+    /// The proof that the body is complete, if only the end of a response tells its length.
+    pub(super) completed: Option<CompletedBody>,
+    /// The trailers after the body.
+    pub(super) trailers: Option<HeaderMap>,
+    /// Number of commits of heads that have not ended.
+    pub(super) commits: usize,
+    /// The entry that the arriving body becomes. `None` for an entry that is stored.
+    pub(super) fill: Option<Fill>,
+    /// Whether what arrives is stored.
+    pub(super) is_storing: bool,
+    /// The turn in which this body completes a chunk, while it lasts.
+    pub(super) turn: Option<FillTurn>,
+    /// Whether a task waits for a turn.
+    pub(super) awaits_turn: bool,
+    /// The task that reports the next tick.
+    pub(super) timer: Option<AbortHandle>,
+}
+
+/// The request by which missing bytes are requested, that of the client that came last, and the context to send it.
+#[derive(Clone)]
+pub(super) struct Asker {
+    pub(super) asked: Arc<RequestHead>,
+    pub(super) means: Arc<FetchContext>,
+}
+
+/// A client of the body.
+#[derive(Default)]
+pub(super) struct CursorSlot {
+    pub(super) waker: Option<Waker>,
+    pub(super) is_promised: bool,
+    /// Whether the core knows that the client waits.
+    pub(super) is_waiting: bool,
+    /// The response that brings what was missing when the promise was made.
+    pub(super) continued: Option<ContinuedBody>,
+    pub(super) end: Option<CursorEnd>,
+}
+
+/// A response of the origin that fills the body, or the request for one.
+struct RunSlot {
+    id: RunId,
+    control: Arc<RunControl>,
+    continued: Option<ContinuedBody>,
+}
+
+impl BodyState {
+    /// Creates the state of a body.
+    pub(super) fn new(core: Core<BodyHead>, asker: Asker, fill: Option<Fill>) -> Self {
+        Self {
+            core,
+            cursors: BTreeMap::new(),
+            last_cursor: 0,
+            runs: Vec::new(),
+            asker,
+            share_bytes: u64::MAX,
+            unkept: Vec::new(),
+            error: None,
+            completed: None,
+            trailers: None,
+            commits: 0,
+            fill,
+            is_storing: true,
+            turn: None,
+            awaits_turn: false,
+            timer: None,
+        }
+    }
+
+    /// Applies an event.
+    pub(super) fn step(&mut self, now: Tick, event: Event<BodyHead>, orders: &mut Orders) {
+        if matches!(event, Event::Stored(..)) {
+            self.turn = None;
+        }
+        let mut actions = Actions::new();
+        self.core.on(now, event, &mut actions);
+        for action in actions {
+            self.apply(action, orders);
+        }
+    }
+
+    fn apply(&mut self, action: Action, orders: &mut Orders) {
+        match action {
+            Action::Promise(id) => {
+                let run = self.core.awaited_run(id);
+                let continued = self.runs.iter().find(|slot| Some(slot.id) == run).and_then(|slot| slot.continued);
+                self.tell(id, orders, |slot| {
+                    slot.is_promised = true;
+                    slot.continued = continued;
+                });
+            }
+            Action::Wake(id) => self.tell(id, orders, |slot| slot.is_waiting = false),
+            Action::End(id, end) => self.tell(id, orders, |slot| slot.end = Some(end)),
+            Action::Ask(id, ask) => {
+                let control = self.add_run(id, None);
+                orders.push(Order::Ask { run: id, ask, control, asker: self.asker.clone() });
+            }
+            Action::Pause(id) => self.order(id, RunOrder::Pause, orders),
+            Action::Resume(id) => self.order(id, RunOrder::Go, orders),
+            Action::Stop(id) => {
+                self.order(id, RunOrder::Stop, orders);
+                self.remove_run(id);
+            }
+            Action::Other(id) => {
+                self.remove_run(id);
+                orders.push(Order::Forget);
+            }
+            Action::Probe(chunk) => orders.push(Order::Probe(chunk)),
+            Action::Read(range) => orders.push(Order::Read(range)),
+            Action::Store(chunk, pieces) => orders.push(Order::Store { chunk, pieces: pieces.into_vec() }),
+            Action::StorePart { chunk, start, pieces } => {
+                orders.push(Order::StorePart { chunk, start, pieces: pieces.into_vec() });
+            }
+            Action::CommitHead { is_whole } => orders.push(Order::CommitHead { is_whole }),
+            Action::Timer(tick) => orders.push(Order::Timer(tick)),
+            Action::GivenUp => {
+                self.is_storing = false;
+                self.turn = None;
+                orders.push(Order::GivenUp);
+            }
+        }
+    }
+
+    /// Returns whether a chunk is to be completed, and there is no turn for it yet.
+    pub(super) fn needs_turn(&self) -> bool {
+        self.is_storing && self.turn.is_none() && !self.awaits_turn && !self.core.is_at_rest()
+    }
+
+    /// Ends the turn that ends at `end`.
+    pub(super) fn end_turn(&mut self, end: Instant) {
+        self.turn = self.turn.take().filter(|turn| turn.end != end);
+    }
+
+    /// Adds a run, whose response continues the body as `continued` says, if it has arrived.
+    pub(super) fn add_run(&mut self, id: RunId, continued: Option<ContinuedBody>) -> Arc<RunControl> {
+        let control = Arc::<RunControl>::default();
+        self.runs.push(RunSlot { id, control: Arc::clone(&control), continued });
+        control
+    }
+
+    /// Notes how the response of a run continues the body.
+    pub(super) fn note_continued(&mut self, id: RunId, continued: ContinuedBody) {
+        if let Some(slot) = self.runs.iter_mut().find(|slot| slot.id == id) {
+            slot.continued = Some(continued);
+        }
+    }
+
+    /// Removes a run that has ended.
+    pub(super) fn remove_run(&mut self, id: RunId) {
+        self.runs.retain(|slot| slot.id != id);
+    }
+
+    fn order(&self, id: RunId, order: RunOrder, orders: &mut Orders) {
+        if let Some(slot) = self.runs.iter().find(|slot| slot.id == id) {
+            orders.wakers.extend(slot.control.set(order));
+        }
+    }
+
+    fn tell(&mut self, id: CursorId, orders: &mut Orders, change: impl FnOnce(&mut CursorSlot)) {
+        if let Some(slot) = self.cursors.get_mut(&id) {
+            change(slot);
+            orders.wakers.extend(slot.waker.take());
+        }
+    }
+
+    /// Adds a client.
+    pub(super) fn add_cursor(&mut self) -> CursorId {
+        self.last_cursor += 1;
+        let id = CursorId(self.last_cursor);
+        self.cursors.insert(id, CursorSlot::default());
+        id
+    }
+
+    /// Returns a client that has not left.
+    pub(super) fn cursor(&mut self, id: CursorId) -> &mut CursorSlot {
+        self.cursors.get_mut(&id).expect("the client has not left")
+    }
+
+    /// Removes a client.
+    pub(super) fn remove_cursor(&mut self, id: CursorId) {
+        self.cursors.remove(&id);
+    }
+
+    /// Returns whether there is no client.
+    pub(super) fn is_unread(&self) -> bool {
+        self.cursors.is_empty()
+    }
+
+    /// Returns whether nothing more will arrive or be stored, unless a client causes it.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.core.is_at_rest() && self.commits == 0
+    }
+}

@@ -1,0 +1,43 @@
+//! The long and arriving bodies that are being read or received, by representation.
+//!
+//! Invariant: a body is here from its creation until its last client and its last task have left it. So each byte of a
+//! representation is in one object. Cost: a short lock when a response begins and when its object goes.
+
+use larder_device::IgnorePoison;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, Weak},
+};
+
+use super::long_body::LongBody;
+
+/// The bodies in use, by representation.
+#[derive(Default)]
+pub(crate) struct BodyTable {
+    bodies: Mutex<HashMap<u64, Weak<LongBody>>>,
+}
+
+impl BodyTable {
+    /// Returns the body of a representation. If nobody uses it yet, `begin` creates it.
+    pub(super) fn find_or_begin(&self, representation: u64, begin: impl FnOnce() -> LongBody) -> Arc<LongBody> {
+        let mut bodies = self.lock();
+        if let Some(found) = bodies.get(&representation).and_then(Weak::upgrade) {
+            return found;
+        }
+        let begun = Arc::new(begin());
+        bodies.insert(representation, Arc::downgrade(&begun));
+        begun
+    }
+
+    /// Removes a body that nobody uses any more. Another object may have replaced it.
+    pub(super) fn remove(&self, representation: u64) {
+        let mut bodies = self.lock();
+        if bodies.get(&representation).is_some_and(|body| body.strong_count() == 0) {
+            bodies.remove(&representation);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<LongBody>>> {
+        self.bodies.lock().ignore_poison()
+    }
+}
