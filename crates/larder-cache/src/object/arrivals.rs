@@ -136,6 +136,9 @@ impl<H: Head> Core<H> {
         if self.is_divisible() && is_wanted && !self.retries.fail(now, run.received > 0) {
             self.end_retries(now, actions);
         }
+        if self.runs.is_empty() && !self.can_continue() {
+            self.keep = None;
+        }
     }
 
     /// Drops the last chunk, so that it is requested again, unless its response ended as announced or still may.

@@ -231,7 +231,7 @@ impl<H: Head> Core<H> {
             Event::Updated(head) => self.update(head, actions),
             Event::Outdated => self.outdate(actions),
             Event::Budget(share) => self.share = share,
-            Event::Keep(span) => self.keep = self.keepable(span),
+            Event::Keep(span) => self.keep = self.keepable(span).filter(|keep| self.lacks_stored(keep)),
             Event::Unkeep => self.keep = None,
             Event::Tick => self.timer = self.timer.filter(|timer| *timer > now),
         }
@@ -256,6 +256,11 @@ impl<H: Head> Core<H> {
         if let Ok(at) = self.cursors.binary_search_by_key(&id, |cursor| cursor.id) {
             self.cursors[at].move_to(position, now);
         }
+    }
+
+    /// Returns whether the store lacks bytes of `span`.
+    fn lacks_stored(&self, span: &Range<u64>) -> bool {
+        !self.map.unstored_of(span.clone()).is_empty()
     }
 
     /// Returns the chunks of `span` if they can be stored.

@@ -109,7 +109,8 @@ impl LongBody {
             let mut state = self.lock();
             state.remove_cursor(id);
             state.step(self.now(), Event::Left(id), &mut orders);
-            if state.is_unread() && state.fill.as_ref().is_some_and(Fill::is_worth_finishing) {
+            let is_worth_it = state.fill.as_ref().is_some_and(Fill::is_worth_finishing);
+            if state.is_unread() && is_worth_it && !state.core.is_complete() {
                 state.step(self.now(), Event::Keep(0..u64::MAX), &mut orders);
             }
         }
