@@ -14,6 +14,7 @@ pub(crate) mod fill;
 mod head;
 mod hold_up;
 pub(crate) mod long_body;
+pub(crate) mod open_body;
 mod orders;
 pub(crate) mod parts;
 pub(crate) mod receiving;

@@ -65,15 +65,15 @@ impl BodyBudget {
         self.held_bytes() > self.max_bytes()
     }
 
-    /// Returns the share of a new or growing body: a fraction of the free bytes.
-    pub(crate) fn share_bytes(&self) -> u64 {
-        let free = self.max_bytes().saturating_sub(self.held_bytes());
+    /// Returns the share of a body that has `own` bytes in memory: a fraction of the bytes that other bodies leave.
+    pub(crate) fn share_bytes(&self, own: u64) -> u64 {
+        let free = self.max_bytes().saturating_sub(self.held_bytes().saturating_sub(own));
         (free / FREE_SHARE).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
     }
 
-    /// Returns whether a body's share is less than a block of the store.
+    /// Returns whether a new body's share is less than a block of the store.
     pub(crate) fn is_scarce(&self) -> bool {
-        self.share_bytes() < SCARCE_BYTES
+        self.share_bytes(0) < SCARCE_BYTES
     }
 
     /// Counts a piece until its last reference is dropped.
@@ -135,10 +135,10 @@ impl AsRef<[u8]> for CountedPiece {
     }
 }
 
-/// The share of one body is the number of free bytes divided by this.
+/// The share of one body is the number of bytes that others leave, divided by this.
 const FREE_SHARE: u64 = 4;
-/// Largest share of a body.
-pub(crate) const SHARE_BYTES_MAX: u64 = 4 << 20;
+/// Largest share of a body: the chunks that a dozen parallel requests for parts of it fill.
+pub(crate) const SHARE_BYTES_MAX: u64 = 16 << 20;
 /// Smallest share of a body, which it always has.
 pub(crate) const SHARE_BYTES_MIN: u64 = 8 << 10;
 /// If a body's share is below this, it reads no more before the client has received the bytes read so far.
@@ -171,12 +171,12 @@ mod tests {
 
     #[test]
     fn share_is_a_part_of_what_is_free_and_never_less_than_the_least() {
-        let budget = Arc::new(BodyBudget::new(16 << 20));
-        assert_eq!(budget.share_bytes(), SHARE_BYTES_MAX);
-        let most = budget.count(vec![0; 15 << 20].into());
-        assert_eq!(budget.share_bytes(), 256 << 10);
+        let budget = Arc::new(BodyBudget::new(64 << 20));
+        assert_eq!(budget.share_bytes(0), SHARE_BYTES_MAX);
+        let most = budget.count(vec![0; 63 << 20].into());
+        assert_eq!([budget.share_bytes(0), budget.share_bytes(15 << 20)], [256 << 10, 4 << 20]);
         let rest = budget.count(vec![0; 2 << 20].into());
-        assert_eq!(budget.share_bytes(), SHARE_BYTES_MIN);
+        assert_eq!(budget.share_bytes(0), SHARE_BYTES_MIN);
         assert!(budget.is_scarce());
         drop((most, rest));
         assert!(!budget.is_scarce());

@@ -13,7 +13,10 @@ impl<H: Head> Core<H> {
         };
         let is_true = match arrival {
             Arrival::Head { head, span, is_whole } => self.arrive_head(index, &head, (span, is_whole), actions),
-            Arrival::Bytes(bytes) => self.arrive_bytes(index, &bytes),
+            Arrival::Bytes(bytes) => {
+                self.patience = self.patience.map(|patience| patience.after_progress(now));
+                self.arrive_bytes(index, &bytes)
+            }
             Arrival::End(received) if self.has_ended_well(index, received) => return self.end_run(index, actions),
             Arrival::End(_) | Arrival::Broken => return self.lose_run(now, index, actions),
         };

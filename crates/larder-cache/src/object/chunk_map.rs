@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use crate::object::{ProbeEnd, StoreEnd};
 
-    const SIZES: Sizes = Sizes { chunk: 4, block: 2, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, least: 4 };
+    const SIZES: Sizes = Sizes { chunk: 4, block: 2, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, kept: 0, least: 4 };
 
     #[test]
     fn place_of_a_byte_ends_where_the_next_place_begins() {

@@ -5,6 +5,7 @@ use super::{
     Action, Actions, CursorEnd, CursorId, Event, Head, OriginAsk, RunId, Sizes, Tick,
     chunk_map::ChunkMap,
     cursors::Cursor,
+    memory::Patience,
     plan::{Verdict, View, plan},
     runs::{OriginRun, Retries, Trouble},
 };
@@ -37,8 +38,8 @@ pub struct Core<H> {
     next_run: u32,
     pub(super) retries: Retries,
     pub(super) trouble: Trouble,
-    /// While a client waits because memory is full of bytes that the store has not taken: when storing is given up.
-    pub(super) patient_until: Option<Tick>,
+    /// While a client waits because memory is full of bytes that the store has not taken.
+    pub(super) patience: Option<Patience>,
     timer: Option<Tick>,
 }
 
@@ -101,7 +102,7 @@ impl<H: Head> Core<H> {
             next_run: 0,
             retries: Retries::default(),
             trouble: Trouble::default(),
-            patient_until: None,
+            patience: None,
             timer: None,
         }
     }
@@ -143,7 +144,7 @@ impl<H: Head> Core<H> {
         self.apply(now, event, &mut actions);
         self.follow(now, &mut actions);
         let are_equal = self.map == other.map && self.runs == other.runs && self.cursors == other.cursors;
-        let are_times_equal = self.timer == other.timer && self.patient_until == other.patient_until;
+        let are_times_equal = self.timer == other.timer && self.patience == other.patience;
         let is_rest_equal = self.retries == other.retries && self.is_storing == other.is_storing;
         are_equal && are_times_equal && is_rest_equal && actions.as_slice() == expected_actions
     }
@@ -226,7 +227,7 @@ impl<H: Head> Core<H> {
             Event::Probed(chunk, end) => self.end_probe(now, chunk, &end, actions),
             Event::Unsure(chunk) => self.map.doubt(chunk),
             Event::Read(range, found) => self.end_read(now, range, found, actions),
-            Event::Stored(chunk, end) => self.end_store(chunk, end, actions),
+            Event::Stored(chunk, end) => self.end_store(now, (chunk, end), actions),
             Event::StoredPart(chunk, end) => self.end_part(chunk, end, actions),
             Event::Updated(head) => self.update(head, actions),
             Event::Outdated => self.outdate(actions),
@@ -410,8 +411,9 @@ impl<H: Head> Core<H> {
         let holding = self.cursors.iter().filter_map(|cursor| cursor.holds_until);
         let is_blocked = self.block(now).is_some();
         let standing = self.cursors.iter().filter(|_| is_blocked).map(|cursor| cursor.stands_from);
-        let overdue = self.map.overdue_at().filter(|_| self.patient_until.is_some());
-        let waits = [self.retries.ask_at, self.trouble.read_at, self.patient_until, overdue].into_iter().flatten();
+        let overdue = self.map.overdue_at().filter(|_| self.patience.is_some());
+        let patient = self.patience.map(Patience::end);
+        let waits = [self.retries.ask_at, self.trouble.read_at, patient, overdue].into_iter().flatten();
         let times = paused.chain(unwanted).chain(holding).chain(standing).chain(waits);
         let Some(next) = times.filter(|time| *time > now).min() else {
             return;
@@ -435,7 +437,7 @@ mod tests {
     use crate::object::{Arrival, CursorEnd, CursorTerms, ProbeEnd, PromiseRule, ReadEnd, StoreEnd};
     use smallvec::smallvec;
 
-    const SIZES: Sizes = Sizes { chunk: 4, block: 4, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, least: 4 };
+    const SIZES: Sizes = Sizes { chunk: 4, block: 4, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, kept: 0, least: 4 };
     const TERMS: CursorTerms = CursorTerms { may_ask: true, promise: PromiseRule::All };
     const A: CursorId = CursorId(1);
     const B: CursorId = CursorId(2);

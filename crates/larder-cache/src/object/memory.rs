@@ -15,9 +15,36 @@ use super::{
 use crate::object::{CursorId, Tick};
 use std::ops::Range;
 
-/// Time for which a client waits while memory is full of bytes for the store, before storing is given up. That is for
-/// good, and later clients would have to wait for the origin.
+/// Time for which a client waits while memory is full of bytes for the store and nothing comes, before storing is given
+/// up. That is for good, and later clients would have to wait for the origin.
 const PATIENCE_MILLIS: u64 = 500;
+/// Time for which a client waits while memory is full of bytes for the store, and bytes come but no chunk becomes
+/// complete.
+const CHUNK_PATIENCE_MILLIS: u64 = 10_000;
+/// The time for which storing goes on although a client waits, because memory is full of bytes for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Patience {
+    /// The end unless bytes come.
+    without_bytes: Tick,
+    /// The end unless the store takes a chunk.
+    without_chunk: Tick,
+}
+
+impl Patience {
+    pub(super) fn new(now: Tick) -> Self {
+        Self { without_bytes: now.after(PATIENCE_MILLIS), without_chunk: now.after(CHUNK_PATIENCE_MILLIS) }
+    }
+
+    /// Returns the patience after bytes have come.
+    pub(super) fn after_progress(self, now: Tick) -> Self {
+        Self { without_bytes: now.after(PATIENCE_MILLIS), ..self }
+    }
+
+    /// Returns when storing is given up.
+    pub(super) fn end(self) -> Tick {
+        self.without_bytes.min(self.without_chunk)
+    }
+}
 
 /// Why a client that waits gets nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +58,9 @@ pub(super) enum Block {
 impl<H: Head> Core<H> {
     /// Drops from memory what nobody wants.
     pub(super) fn release(&mut self, now: Tick) {
+        if self.keeps_start() {
+            return;
+        }
         for chunk in self.map.chunks_in_memory() {
             if self.is_owed_to_store(now, chunk) {
                 continue;
@@ -42,6 +72,13 @@ impl<H: Head> Core<H> {
                 }
             }
         }
+    }
+
+    /// Returns whether all bytes that have come stay in memory, because a client that comes now could not get the first
+    /// ones from the store.
+    pub(super) fn keeps_start(&self) -> bool {
+        let has_room = || self.map.held_bytes_after_reads() < self.room().min(self.sizes.kept);
+        !self.is_storing && !self.cursors.is_empty() && self.map.is_in_memory(0) && has_room()
     }
 
     /// Returns the bytes of a chunk, or of a part of one, that cursors want. What can be read from the store is wanted
@@ -131,8 +168,8 @@ impl<H: Head> Core<H> {
             }
             self.release(now);
         }
-        let until = self.patient_until.unwrap_or(now.after(PATIENCE_MILLIS));
-        self.patient_until = is_patient.then_some(until);
+        let patience = self.patience.unwrap_or_else(|| Patience::new(now));
+        self.patience = is_patient.then_some(patience);
         self.count_hold_ups(now);
     }
 
@@ -193,12 +230,16 @@ impl<H: Head> Core<H> {
         self.drop_block(false, |cursor| cursor.is_standing(now))
     }
 
-    /// Drops bytes that no cursor takes next and that the origin can send again. Returns whether there were some.
+    /// Drops bytes that no cursor takes next and that the origin can send again, at least as many as are worth a request
+    /// if there are so many. Returns whether there were some.
     ///
     /// The bytes of a cursor without a promise stay, because its promise waits for all of them. So do those of a cursor
     /// that may cause no request.
     fn drop_later(&mut self) -> bool {
-        self.can_continue() && self.drop_block(true, |_| false)
+        let before = self.map.held_bytes();
+        let has_room = |core: &Self| before - core.map.held_bytes() >= core.sizes.gap;
+        while self.can_continue() && !has_room(self) && self.drop_block(true, |_| false) {}
+        self.map.held_bytes() < before
     }
 
     /// Drops the last block that can be read again, or any with `is_any`, and has bytes for those cursors only that may
@@ -237,7 +278,7 @@ impl<H: Head> Core<H> {
     /// Returns whether the store has had its time while a client waits because memory is full of what it has not taken.
     fn is_patience_over(&self, now: Tick) -> bool {
         let has_come = |time: Option<Tick>| time.is_some_and(|time| time <= now);
-        has_come(self.patient_until) || has_come(self.map.overdue_at())
+        has_come(self.patience.map(Patience::end)) || has_come(self.map.overdue_at())
     }
 
     /// Gives up storing if memory is full of what the store has not taken. Returns whether it did.
@@ -258,16 +299,18 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Leaves the slowest cursor of a divisible body behind: it gets a run of its own when it moves. Returns whether
-    /// there was one.
+    /// Leaves that cursor of a divisible body behind which has not moved for the longest time: it gets a run of its own
+    /// when it moves. Returns whether there was one.
     fn leave_behind(&mut self, now: Tick) -> bool {
         let view = self.view(now);
         let may_go = |cursor: &&Cursor| {
             let is_owed = cursor.is_back && !cursor.is_standing(now) || !cursor.terms.may_ask;
             cursor.is_active() && !is_owed && !view.is_hungry(cursor) && !self.map.is_readable(cursor.position())
         };
-        let slowest = slowest(self.cursors.iter().filter(|_| self.can_continue()).filter(may_go));
-        let cursor = self.cursors.iter_mut().find(|cursor| Some(cursor.id) == slowest);
+        let candidates = self.cursors.iter().filter(|_| self.can_continue()).filter(may_go);
+        let last_to_move = candidates.min_by_key(|cursor| (cursor.stands_from, cursor.position()));
+        let left = last_to_move.map(|cursor| cursor.id);
+        let cursor = self.cursors.iter_mut().find(|cursor| Some(cursor.id) == left);
         cursor.map(|cursor| cursor.is_left_behind = true).is_some()
     }
 

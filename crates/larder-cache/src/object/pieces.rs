@@ -109,7 +109,7 @@ impl Pieces {
     fn is_consistent(&self) -> bool {
         let mut spans = SpanSet::default();
         self.pieces.iter().for_each(|(start, piece)| spans.insert(*start..end(*start, piece)));
-        spans == self.spans && self.bytes == self.pieces.values().map(|piece| piece.len() as u64).sum()
+        spans == self.spans && self.bytes == self.pieces.values().map(|piece| piece.len() as u64).sum::<u64>()
     }
 }
 

@@ -169,7 +169,10 @@ impl View<'_> {
     /// of a divisible body can be continued: there the fastest cursor sets the pace, otherwise the slowest.
     pub(super) fn limit(&self, run: &OriginRun, followers: impl Iterator<Item = u64>) -> u64 {
         let pace = if self.is_slowest_in_charge() { followers.min() } else { followers.max() };
-        let limit = pace.map_or(run.next, |position| position.saturating_add(self.sizes.lead));
+        // Each run has its part of the room, so that none takes the memory from the others.
+        let part = if self.runs.len() > 1 { self.room / self.runs.len() as u64 } else { u64::MAX };
+        let lead = self.sizes.lead.min(part.max(self.sizes.block));
+        let limit = pace.map_or(run.next, |position| position.saturating_add(lead));
         // A stored run leaves no part of a chunk when it waits.
         let chunk = self.map.span_of(self.map.chunk_of(limit.saturating_sub(1)));
         if self.is_storing && pace.is_some() { limit.max(chunk.end) } else { limit }
@@ -327,7 +330,7 @@ mod tests {
     use smallvec::smallvec;
 
     const TERMS: CursorTerms = CursorTerms { may_ask: true, promise: PromiseRule::All };
-    const SIZES: Sizes = Sizes { chunk: 4, block: 4, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, least: 4 };
+    const SIZES: Sizes = Sizes { chunk: 4, block: 4, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, kept: 0, least: 4 };
 
     /// A state and the wants of clients.
     #[derive(Debug)]

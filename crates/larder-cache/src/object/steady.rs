@@ -30,7 +30,7 @@ impl<H: Head> Core<H> {
     /// Returns the step that the event is, if it may be one. Called before the event is applied.
     pub(super) fn step_of(&self, event: &Event<H>) -> Option<Step> {
         let is_waiting =
-            self.patient_until.is_some() || self.trouble.read_at.is_some() || self.retries.ask_at.is_some();
+            self.patience.is_some() || self.trouble.read_at.is_some() || self.retries.ask_at.is_some();
         if is_waiting || self.keep.is_some() || !self.retries.may_find_same() {
             return None;
         }
@@ -74,6 +74,8 @@ impl<H: Head> Core<H> {
             && self.runs.iter().all(flows)
             && self.cursors.iter().all(is_served)
             && self.map.has_only_chunks()
+            // The first bytes may stay, or go all at once.
+            && (self.is_storing || !self.map.is_in_memory(0))
     }
 
     fn follow_bytes(&mut self, id: RunId, from: u64, actions: &mut Actions) -> bool {

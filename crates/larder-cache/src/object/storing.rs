@@ -4,6 +4,7 @@ use super::{
     Action, Actions, CursorEnd, Head, ProbeEnd, ReadEnd, StoreEnd, Tick,
     chunk_map::Place,
     core::{CommittedExtent, Core},
+    memory::Patience,
     plan::Reads,
 };
 use std::ops::Range;
@@ -78,8 +79,10 @@ impl<H: Head> Core<H> {
         self.keep.as_ref().is_some_and(meets) || askers.any(|cursor| cursor.remaining().any(|part| meets(&part)))
     }
 
-    pub(super) fn end_store(&mut self, chunk: u64, end: StoreEnd, actions: &mut Actions) {
+    pub(super) fn end_store(&mut self, now: Tick, (chunk, end): (u64, StoreEnd), actions: &mut Actions) {
         self.map.end_store(chunk, end);
+        // A chunk less is what the client waits for.
+        self.patience = self.patience.map(|_| Patience::new(now));
         match end {
             StoreEnd::Done | StoreEnd::Skipped => self.commit(actions),
             StoreEnd::Refused => self.give_up(actions),

@@ -80,7 +80,7 @@ mod tests {
     use crate::object::{RunId, Sizes};
     use bytes::Bytes;
 
-    const SIZES: Sizes = Sizes { chunk: 4, block: 4, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, least: 4 };
+    const SIZES: Sizes = Sizes { chunk: 4, block: 4, cut: u64::MAX, ahead: 8, lead: 8, gap: 2, kept: 0, least: 4 };
 
     type Spans = &'static [Range<u64>];
 

@@ -339,7 +339,7 @@ impl LongBody {
 
     /// Tells the core how many bytes it may have in memory, if that has changed by much.
     pub(super) fn update_share(&self, state: &mut BodyState, orders: &mut Orders) {
-        let share = self.budget().share_bytes();
+        let share = self.budget().share_bytes(state.core.held_bytes());
         let has_turn = state.turn.is_some();
         if share < FILLING_BYTES && state.core.held_bytes() >= share / 2 && state.needs_turn() {
             state.awaits_turn = true;
@@ -390,8 +390,9 @@ fn sizes(means: &FetchContext, asked: &RequestHead, chunks: &ChunkedBody) -> Siz
         block: SHARE_BYTES_MIN,
         cut,
         ahead: AHEAD_BYTES,
-        lead: SHARE_BYTES_MAX,
+        lead: LEAD_BYTES,
         gap: GAP_BYTES,
+        kept: SHARE_BYTES_MAX,
         least: SHARE_BYTES_MIN,
     }
 }
@@ -403,5 +404,7 @@ const DOUBTED_MAX: usize = 64;
 /// Greatest distance from a response's next byte to one that a client awaits from it. A client further ahead gets a
 /// request of its own.
 const AHEAD_BYTES: u64 = 8 << 20;
+/// Greatest distance from the fastest client to the next byte of its response, or to what is read from the store.
+const LEAD_BYTES: u64 = 4 << 20;
 /// Number of present bytes that are worth a request of their own behind them.
 const GAP_BYTES: u64 = 256 << 10;

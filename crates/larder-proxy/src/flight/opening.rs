@@ -7,20 +7,25 @@
 //! this response, which is then dropped. The readers request the remainder like gaps of a stored body, from the owner
 //! of each piece.
 
-use std::{iter, ops::Range, sync::Arc};
+use std::{iter, ops::Range, pin::pin, sync::Arc};
 
+use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING};
-use larder_http::{BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, reuse};
+use larder_http::{
+    BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, framing::CompletedBody, reuse,
+};
 
 use crate::{
     body::{
         fill::{BodyChecks, FillPlan},
         long_body::{ArrivingPart, BegunBody, LongBody},
+        open_body::OpenBody,
         receiving::ReceivedRun,
         storage::LandedBody,
     },
     cache::{
         chunks::{BodyKeys, is_divisible},
+        committed_body::CommittedBody,
         entry::{CHUNK_BYTES, random},
         storing::{self, StoreAdmission, StorePlace},
     },
@@ -29,7 +34,7 @@ use crate::{
     exchange_budget::PlaceUse,
     flight::{
         copying,
-        fetch::{Fetch, OriginAnswer, is_gone, put_verified},
+        fetch::{Fetch, OriginAnswer, count_file, is_gone, put_verified},
         part::SharedPart,
         stage::{Audience, FetchStage, OpenHead},
     },
@@ -123,7 +128,10 @@ impl Fetch {
     }
 
     /// Shares a response while it arrives, and stores it at `place`.
-    async fn share_whole(&self, whole: WholeResponse, (body, checks): (OriginBody, BodyChecks), place: StorePlace) {
+    async fn share_whole(&self, whole: WholeResponse, (mut body, checks): (OriginBody, BodyChecks), place: StorePlace) {
+        if let Some(arrived) = Some(&mut body).filter(|_| !checks.are_any()).and_then(OriginBody::take_arrived) {
+            return self.share_arrived(whole, arrived, place).await;
+        }
         let WholeResponse { head, own, total_len, audience, behind } = whole;
         let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
         let is_admitted = place.admission == StoreAdmission::Granted;
@@ -138,11 +146,38 @@ impl Fetch {
             may_continue: is_usual && !checks.are_any(),
         };
         let begun = self.begin_body(place, &head, part);
-        let open =
-            OpenHead { head, own, total_len, audience, unstored, is_admitted, marker, body: Arc::clone(&begun.body) };
+        let open_body = OpenBody::Arriving(Arc::clone(&begun.body));
+        let open = OpenHead { head, own, total_len, audience, unstored, is_admitted, marker, body: open_body };
         // From here on readers may be served, so everything that depends on the head is final.
         self.share_body(FetchStage::Open(Arc::new(open)), &begun.body, 0..total_len.unwrap_or(u64::MAX));
         self.land_body(begun, body, checks).await;
+    }
+
+    /// Shares a response whose body arrived with its head, and stores it at `place`.
+    async fn share_arrived(&self, whole: WholeResponse, arrived: (Bytes, CompletedBody), place: StorePlace) {
+        let WholeResponse { head, own, total_len, audience, behind } = whole;
+        let (bytes, completed) = arrived;
+        let cache = self.cache();
+        let bytes = cache.shared.bodies.count(bytes);
+        let is_stored = completed.len() <= self.size_max(head.fields());
+        let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
+        let is_admitted = place.admission == StoreAdmission::Granted;
+        let unstored = behind.then_some(Reason::StoreBehind);
+        let body = OpenBody::Whole(bytes.clone());
+        let open =
+            OpenHead { head: Arc::clone(&head), own, total_len, audience, unstored, is_admitted, marker, body };
+        // Clients do not wait for this commit, but a stop of the proxy does.
+        let late = self.flights.means.unfinished.begin_late_commit();
+        self.flight.set_stage(FetchStage::Open(Arc::new(open)));
+        if is_stored {
+            let body = CommittedBody::Whole(completed, vec![bytes]);
+            // Pinned where it is made: awaited as a value, its kilobytes would be copied once more.
+            pin!(storing::commit(cache, &place, &head, body, &self.flight.work)).await;
+            count_file(cache, &place.primary, &head);
+        } else {
+            self.forget_unkept().await;
+        }
+        drop(late);
     }
 
     /// Returns the checks that the body of a response must pass, whose digest is `named` if one is known.

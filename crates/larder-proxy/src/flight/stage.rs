@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use larder_http::{StoredHead, span::Span};
 
 use crate::{
-    body::long_body::LongBody,
+    body::{long_body::LongBody, open_body::OpenBody},
     cache::entry::{CachedEntry, ResourceMarker},
     errors::Failure,
     origin::body::OriginBody,
@@ -81,7 +81,7 @@ pub(crate) struct OpenHead {
     pub(crate) is_admitted: bool,
     /// The marker of its variants, if it varies.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
-    pub(crate) body: Arc<LongBody>,
+    pub(crate) body: OpenBody,
 }
 
 /// A response for one requester alone.

@@ -133,6 +133,18 @@ impl OriginBody {
         Some((collected.freeze(), completed))
     }
 
+    /// Returns a body that arrived with its head, and the proof that it is complete. `None` if more has to be received,
+    /// or if trailers may follow.
+    pub(crate) fn take_arrived(&mut self) -> Option<(Bytes, CompletedBody)> {
+        let ArrivingBody::Http1(body) = &mut self.incoming else { return None };
+        let bytes = body.take_decoded()?;
+        let completed = body.end().ok()?;
+        if !self.is_from_sibling {
+            self.metrics.origin_bytes.add(bytes.len() as u64);
+        }
+        Some((bytes, completed))
+    }
+
     /// Returns whether all of the body has arrived.
     pub(crate) fn has_arrived(&self) -> bool {
         self.lease.is_none()

@@ -19,7 +19,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
@@ -51,8 +51,6 @@ pub(crate) use self::link::{SwitchedStream, switched_stream};
 pub(crate) struct Http1Connection {
     link: OriginLink,
     limits: HeadLimits,
-    /// Room for further octets of a long body.
-    spare: BytesMut,
     /// Whether another request may be sent once the present exchange is over.
     is_reusable: bool,
 }
@@ -107,7 +105,7 @@ pub(crate) enum ExchangeFault {
 impl Http1Connection {
     /// Returns a connection on which nothing was sent yet.
     pub(crate) fn new(stream: OriginStream, limits: HeadLimits) -> Self {
-        Self { link: OriginLink::new(stream), limits, spare: BytesMut::new(), is_reusable: true }
+        Self { link: OriginLink::new(stream), limits, is_reusable: true }
     }
 
     /// Returns the stream of a connection that no longer carries HTTP. `after` are the octets that arrived after the
@@ -155,18 +153,15 @@ impl Http1Connection {
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let read_len = self.link.read_len();
         if read_len <= ARRIVALS_BYTES {
-            self.spare = BytesMut::new();
             return arrivals::with(|arrivals| {
                 let mut buffer = ReadBuf::new(&mut arrivals[..wanted.min(read_len)]);
                 ready!(self.link.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
                 Poll::Ready(Ok(Bytes::copy_from_slice(buffer.filled())))
             });
         }
-        if self.spare.capacity() < wanted.min(ARRIVALS_BYTES) {
-            self.spare = BytesMut::with_capacity(wanted.min(read_len));
-        }
-        ready!(self.link.poll_receive_into(context, &mut self.spare, wanted)).map_err(ExchangeFault::Socket)?;
-        Poll::Ready(Ok(self.spare.split().freeze()))
+        let (polled, octets) = arrivals::take_long(|buffer| self.link.poll_receive_into(context, buffer, wanted));
+        ready!(polled).map_err(ExchangeFault::Socket)?;
+        Poll::Ready(Ok(octets))
     }
 }
 
@@ -326,6 +321,18 @@ impl Http1Body {
         self.decoder.end_mark().map_or_else(|| Err(self.meter.break_off()), |mark| self.meter.end(mark))
     }
 
+    /// Returns the body if all of it arrived with its head.
+    pub(crate) fn take_decoded(&mut self) -> Option<Bytes> {
+        let is_empty = self.decoder.has_ended() && self.remaining() == Some(0);
+        if !std::mem::take(&mut self.is_decoded) && !is_empty {
+            return None;
+        }
+        self.arrived_with_head = None;
+        let data = std::mem::take(&mut self.received);
+        self.meter.take(data.len() as u64);
+        Some(data)
+    }
+
     fn counted(&mut self, data: Bytes) -> Frame<Bytes> {
         self.meter.take(data.len() as u64);
         Frame::data(data)
@@ -361,11 +368,9 @@ impl Http1Body {
         }
     }
 
-    /// Notes the end of a body: frees the connection's buffer, and marks the connection unusable if octets arrived
-    /// after the end.
+    /// Notes the end of a body, and marks the connection unusable if octets arrived after the end.
     fn note_end(&self, connection: &mut Http1Connection) {
         if self.decoder.has_ended() {
-            connection.spare = BytesMut::new();
             connection.is_reusable &= self.received.is_empty();
         }
     }

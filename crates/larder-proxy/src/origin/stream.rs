@@ -18,6 +18,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use crate::{
+    arrivals::LONG_ARRIVALS_BYTES,
     body_budget::{BodyBudget, Reservation, SHARE_BYTES_MIN},
     http2::pipe::Http2Pipe,
     watch::WatchedConnection,
@@ -75,7 +76,7 @@ impl OriginStream {
         match &self.bodies {
             Some(bodies) if bodies.is_scarce() => SHARE_BYTES_MIN as usize,
             _ if self.received < LONG_BYTES => SHORT_BODY_READ_BYTES,
-            _ => LONG_BODY_READ_BYTES,
+            _ => LONG_ARRIVALS_BYTES,
         }
     }
 
@@ -179,5 +180,3 @@ const LONG_BYTES: u64 = 256 << 10;
 const SHORT_BODY_READ_BYTES: usize = 64 << 10;
 /// Bytes read at once while a head is expected and memory is short.
 pub(crate) const SCARCE_HEAD_READ_BYTES: usize = 4 << 10;
-/// Bytes read at once of a long body. Larger pieces make long bodies cheaper, and cost memory per fetch.
-const LONG_BODY_READ_BYTES: usize = 256 << 10;

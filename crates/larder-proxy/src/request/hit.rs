@@ -5,6 +5,7 @@
 
 use std::{iter, ops::Range, sync::Arc};
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use larder_cache::object::Spans;
 use larder_http::{
@@ -206,18 +207,19 @@ pub(crate) fn response_body(portion: BodyPortion, cursor: BodyCursor) -> Respons
     }
 }
 
+/// Returns the body that sends this portion of a whole body.
+pub(crate) fn whole_body(whole: &Bytes, portion: BodyPortion) -> ResponseBody {
+    match portion {
+        BodyPortion::Span(span) => ResponseBody::full(whole.slice(span.start as usize..span.end as usize)),
+        BodyPortion::Parts(multipart) => {
+            ResponseBody::parts(PartsReader::new(&multipart, PartsSource::Whole(whole.clone())))
+        }
+    }
+}
+
 fn body_of(entry: &Arc<CachedEntry>, portion: BodyPortion, chunked: Chunked) -> Option<ResponseBody> {
     match &entry.body {
-        EntryBody::Whole(bytes) => Some(match portion {
-            BodyPortion::Span(span) => {
-                let first = usize::try_from(span.start).ok()?;
-                let end = usize::try_from(span.end).ok()?;
-                ResponseBody::full(bytes.slice(first..end))
-            }
-            BodyPortion::Parts(multipart) => {
-                ResponseBody::parts(PartsReader::new(&multipart, PartsSource::Whole(bytes.clone())))
-            }
-        }),
+        EntryBody::Whole(bytes) => Some(whole_body(bytes, portion)),
         EntryBody::Chunks { .. } => {
             if matches!(&portion, BodyPortion::Span(span) if span.is_empty()) {
                 return Some(ResponseBody::empty());

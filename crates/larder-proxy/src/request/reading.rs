@@ -16,7 +16,7 @@ use larder_http::{
 
 use crate::{
     asked::RequestHead,
-    body::continuation::ContinuedBody,
+    body::{continuation::ContinuedBody, open_body::OpenBody},
     cache::entry::{ResourceMarker, outgoing_fields},
     client::response_body::ResponseBody,
     clock,
@@ -256,13 +256,17 @@ impl FlightReading<'_> {
         if spans.is_empty() {
             return Some(hit::respond(status, fields, ResponseBody::empty()));
         }
+        let body = match &open.body {
+            OpenBody::Whole(bytes) => return Some(hit::respond(status, fields, hit::whole_body(bytes, portion))),
+            OpenBody::Arriving(body) => body,
+        };
         let means = &self.worker.flights.means;
         let is_whole = spans.first().is_some_and(|span| *span == (0..open.total_len.unwrap_or(u64::MAX)));
-        let cursor = if is_whole && !open.body.is_complete() {
+        let cursor = if is_whole && !body.is_complete() {
             // The head was announced to this request, whatever has become of the body since.
-            open.body.attach_waiting(means, self.asked, spans)
+            body.attach_waiting(means, self.asked, spans)
         } else {
-            let mut cursor = open.body.attach(means, self.asked, spans);
+            let mut cursor = body.attach(means, self.asked, spans);
             cursor.ready().await.ok()?;
             cursor
         };

@@ -1,0 +1,41 @@
+//! The body of a response that is shared: a value if all of it is there, otherwise an object.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::long_body::LongBody;
+
+/// The body of a response that is shared.
+#[derive(Clone)]
+pub(crate) enum OpenBody {
+    /// A whole body, which arrived with its head.
+    Whole(Bytes),
+    /// A body that arrives.
+    Arriving(Arc<LongBody>),
+}
+
+impl OpenBody {
+    /// Returns whether the whole body has arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Arriving(body) => body.is_complete(),
+        }
+    }
+
+    /// Returns whether the body broke off, and nothing of it is still to come.
+    pub(crate) fn has_failed(&self) -> bool {
+        match self {
+            Self::Whole(_) => false,
+            Self::Arriving(body) => body.has_failed(),
+        }
+    }
+
+    /// Receives and stores the whole body, also without clients.
+    pub(crate) fn keep(&self) {
+        if let Self::Arriving(body) = self {
+            body.keep();
+        }
+    }
+}
