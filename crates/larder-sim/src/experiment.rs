@@ -152,6 +152,8 @@ impl Experiment {
         counted.requests += 1;
         counted.bytes += request.size_bytes;
         if !is_storable {
+            // A proxy looks it up too: that it may not be stored is known from the response.
+            bed.look_up(request.key);
             return;
         }
         if memory.lru.touch(request.key) {

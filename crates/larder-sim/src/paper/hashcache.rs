@@ -396,7 +396,8 @@ impl TestBed {
         // A shortened run also begins with a full store.
         (experiment.warm_up, experiment.requests) = (4 * objects, (objects as f64 * options.share) as u64);
         let working_set_bytes = self.whole("working_set_bytes") * disk_count / self.sample();
-        let load = PolyMixLoad { version: PolyMixVersion::Four, working_set_bytes, requests_per_s };
+        let hits_share = constant("hashcache.hits_share");
+        let load = PolyMixLoad { version: PolyMixVersion::Four, working_set_bytes, requests_per_s, hits_share };
         let mut offered = OfferedHits::default();
         let requests = PolyMixRobots::new(load, options.seed)
             // Squid chooses a disk for each object. In HashCache, a group stays on one disk.
