@@ -17,6 +17,19 @@ const POLICIES: [&str; 4] = ["hashcache-basic", "hashcache-setmem", "hashcache-l
 /// Time after which everything that was stored has been written.
 const WRITTEN_AFTER: Duration = Duration::from_secs(2);
 
+/// The columns of the table of seeks.
+const SEEK_COLUMNS: [&str; 9] = [
+    "policy",
+    "seeks of a store",
+    "seeks of a batch",
+    "seeks of its writes",
+    "reads of a hit",
+    "reads of a hit that takes more than one",
+    "reads of a miss",
+    "reads of an object of a page",
+    "hits, %",
+];
+
 /// The accesses of one policy.
 #[derive(Clone, Copy, Default)]
 struct SeekCounts {
@@ -60,18 +73,7 @@ pub(crate) fn seeks(options: &PaperOptions<'_>) -> Result<Report, Error> {
             of("hashcache-log-lru").long_hit_reads,
         ),
     ];
-    let columns = [
-        "policy",
-        "seeks of a store",
-        "seeks of a batch",
-        "seeks of its writes",
-        "reads of a hit",
-        "reads of a hit that takes more than one",
-        "reads of a miss",
-        "reads of an object of a page",
-        "hits, %",
-    ];
-    let mut table = Table::new("", &columns);
+    let mut table = Table::new("", &SEEK_COLUMNS);
     for (policy, counts) in POLICIES.iter().zip(&counts) {
         let values = vec![
             counts.object_moves,
