@@ -208,11 +208,19 @@ impl SimStore {
         answer
     }
 
-    /// Stores an entry of `len_bytes` if the policy admits it.
-    pub fn store(&mut self, key: u64, len_bytes: u64, site: u64, group: u64) {
+    /// Stores an entry of `len_bytes` if the policy admits it. Returns whether it was stored.
+    pub fn store(&mut self, key: u64, len_bytes: u64, site: u64, group: u64) -> bool {
         let hints = Hints { site, group, ..Hints::default() };
         let stored = self.filled(key, len_bytes, hints).map(|writer| finished(writer.offer()));
-        self.note_stored(stored.ok().flatten());
+        let stored = stored.ok().flatten();
+        let is_stored = matches!(stored, Some(Ok(true)));
+        self.note_stored(stored);
+        is_stored
+    }
+
+    /// Returns whether the policy reads entries together with others.
+    pub fn brings_neighbors(&self) -> bool {
+        self.store.brings_neighbors()
     }
 
     /// Stores an entry of `len_bytes` as part of a body that the policy has admitted ([`Self::admits`]).

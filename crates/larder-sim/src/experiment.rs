@@ -4,10 +4,14 @@
 //! in memory, then in the store; misses are stored, long bodies in entries of 1 MiB. Callers choose the requests.
 //! Invariant: the store is the shipping engine; this module never decides what the store keeps.
 
-use crate::{DiskWork, Model, PieceReads, SimStore, SimStoreOptions, pipeline::Lru};
-use larder_store::{Error, MemoryHits, Policy, Tuning, Writer};
+use crate::{
+    DiskWork, Model, PieceReads, SimStore, SimStoreOptions,
+    memory_cache::{MemoryFront, MemoryKind},
+    pipeline::Lru,
+};
+use larder_store::{Error, Policy, Tuning, Writer};
 use larder_workload::{Request, WorkloadRequest};
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 /// Bytes of a response in addition to its body.
 const HEAD_BYTES: u64 = 256;
@@ -23,6 +27,8 @@ pub struct Experiment {
     pub disk_bytes: u64,
     /// Size of the memory cache.
     pub memory_bytes: u64,
+    /// The kind of the memory cache.
+    pub memory_kind: MemoryKind,
     /// Mean size of an entry, which determines the size of the index for some policies. `None`: the engine's default.
     pub mean_entry_bytes: Option<u64>,
     /// Number of warm-up requests, which are not counted.
@@ -83,6 +89,7 @@ impl Experiment {
             model,
             disk_bytes,
             memory_bytes,
+            memory_kind: MemoryKind::Lru,
             mean_entry_bytes: None,
             warm_up: 0,
             requests: u64::MAX,
@@ -117,7 +124,8 @@ impl Experiment {
         (options.is_raw, options.reads) = (!self.is_on_file_system, self.reads);
         let mut bed = SimStore::new(&self.model, &options)?;
         let kept = self.utilization.map(|share| Lru::new((self.disk_bytes as f64 * share) as u64));
-        let mut memory = MemoryTier { lru: Lru::new(self.memory_bytes), hits: HashMap::new(), kept };
+        let front = MemoryFront::new(self.memory_kind, self.memory_bytes, bed.brings_neighbors());
+        let mut memory = MemoryTier { front, kept };
         let mut counted = Outcome::default();
         let mut before = CountsBefore::of(&bed);
         let most = self.warm_up.saturating_add(self.requests);
@@ -152,10 +160,12 @@ impl Experiment {
         counted.requests += 1;
         counted.bytes += request.size_bytes;
         if !is_storable {
+            // A proxy looks it up too: that it may not be stored is known from the response.
+            bed.look_up(request.key);
             return;
         }
-        if memory.lru.touch(request.key) {
-            if memory.hits.get(&request.key).is_some_and(MemoryHits::count) {
+        if let Some(is_reported) = memory.front.hit(request.key) {
+            if is_reported {
                 bed.touch(request.key);
             }
             counted.memory_hits += 1;
@@ -167,7 +177,9 @@ impl Experiment {
         }
         let chunks = chunks_of(&request);
         let missing = missing_of(bed, &chunks);
-        if missing.is_empty() {
+        let is_hit = missing.is_empty();
+        let mut is_stored = true;
+        if is_hit {
             counted.disk_hits += 1;
             counted.hit_bytes += request.size_bytes;
             memory.note_uses(&chunks);
@@ -175,7 +187,7 @@ impl Experiment {
             && chunks.len() == 1
         {
             memory.make_room(bed, whole);
-            bed.store(whole.key, whole.len_bytes, request.site, group);
+            is_stored = bed.store(whole.key, whole.len_bytes, request.site, group);
         } else if missing.len() < chunks.len() || bed.admits(request.key, request.size_bytes) {
             for chunk in missing {
                 memory.make_room(bed, chunk);
@@ -183,12 +195,12 @@ impl Experiment {
             }
         }
         for (key, len_bytes) in bed.take_neighbors() {
-            if !memory.lru.touch(key) && len_bytes < self.memory_bytes / 16 {
-                memory.insert(key, len_bytes);
-            }
+            memory.front.note_neighbor(key, len_bytes);
         }
-        if request.size_bytes < self.memory_bytes / 16 {
-            memory.insert(request.key, request.size_bytes);
+        if is_hit {
+            memory.front.note_read(request.key, request.size_bytes);
+        } else {
+            memory.front.note_fetched(request.key, request.size_bytes, is_stored);
         }
     }
 }
@@ -224,20 +236,12 @@ fn missing_of(bed: &mut SimStore, chunks: &[BodyChunk]) -> Vec<BodyChunk> {
 
 /// The memory cache, and the simulation's record of the entries on disk.
 struct MemoryTier {
-    lru: Lru,
-    /// Hits of each entry since it came into memory.
-    hits: HashMap<u64, MemoryHits>,
+    front: MemoryFront,
     /// Entries in the store; `None` if they may use all of it.
     kept: Option<Lru>,
 }
 
 impl MemoryTier {
-    fn insert(&mut self, key: u64, len_bytes: u64) {
-        self.hits.insert(key, MemoryHits::default());
-        let Self { lru, hits, .. } = self;
-        lru.insert(key, len_bytes, |evicted| _ = hits.remove(&evicted));
-    }
-
     fn note_uses(&mut self, chunks: &[BodyChunk]) {
         if let Some(kept) = &mut self.kept {
             for chunk in chunks {

@@ -29,6 +29,7 @@ pub use evictions::Evictions;
 pub use experiment::{Experiment, Outcome};
 pub use figure::{DrawError, Figure, FigureContent, FigureLine, Hue, Scale, color_of};
 pub use kangaroo::{Kangaroo, KangarooCounts};
+pub use memory_cache::MemoryKind;
 pub use model::{
     Arm, Disk, DiskOperation, DiskParameters, DiskWork, FileParameters, Flash, MODELS, Model, ModelDevice,
     ModelDirectory, ModelError, Note, PieceReads, SystemParameters,

@@ -1,9 +1,14 @@
-//! The memory cache of the proxy and of `larder-cache`, to compare its evictions with the published ones.
+//! The memory cache of the proxy and of `larder-cache`, to compare its evictions with the published ones, and in front
+//! of a simulated store.
 //!
 //! Owns: nothing of its own; it is the shipping cache with values that only have a length. Their weights include the
-//! cache's own tables, which the published evictions do not count.
+//! cache's own tables, which the published evictions do not count. Its hashes are seeded anew for each cache, so hits
+//! differ by up to 0.2 points between runs.
 
+use crate::pipeline::Lru;
 use larder_cache::{MemoryCache, Weigh};
+use larder_store::MemoryHits;
+use std::{collections::HashMap, sync::Arc};
 
 /// The shipping memory cache, for requests of a simulation.
 pub(crate) struct MemoryCacheSimulation {
@@ -36,3 +41,112 @@ impl MemoryCacheSimulation {
         is_hit
     }
 }
+
+/// The kinds of memory caches in front of a simulated store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// The least recently used entries, as the proxies of the papers have them.
+    Lru,
+    /// The memory cache of Larder's proxy.
+    Proxy,
+}
+
+/// A memory cache in front of a simulated store.
+pub(crate) enum MemoryFront {
+    Lru {
+        lru: Lru,
+        /// Hits of each entry since it came into memory.
+        hits: HashMap<u64, MemoryHits>,
+        len_bytes_max: u64,
+    },
+    Proxy(MemoryCache<CountedValue>),
+}
+
+/// A value without its bytes, and its hits.
+#[derive(Clone, Debug)]
+pub(crate) struct CountedValue {
+    len_bytes: u64,
+    hits: Arc<MemoryHits>,
+}
+
+impl CountedValue {
+    fn new(len_bytes: u64) -> Self {
+        Self { len_bytes, hits: Arc::default() }
+    }
+}
+
+impl Weigh for CountedValue {
+    fn weight_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+}
+
+impl MemoryFront {
+    /// Creates a cache of `size_bytes`, in front of a store that may bring entries that nobody requested.
+    pub(crate) fn new(kind: MemoryKind, size_bytes: u64, brings_neighbors: bool) -> Self {
+        match kind {
+            MemoryKind::Lru => {
+                Self::Lru { lru: Lru::new(size_bytes), hits: HashMap::new(), len_bytes_max: size_bytes / LRU_SHARE }
+            }
+            MemoryKind::Proxy if brings_neighbors => Self::Proxy(MemoryCache::with_room_for_unrequested(size_bytes)),
+            MemoryKind::Proxy => Self::Proxy(MemoryCache::new(size_bytes)),
+        }
+    }
+
+    /// Requests an entry. Returns `None` if memory does not have it, or whether the store learns of this hit.
+    pub(crate) fn hit(&mut self, key: u64) -> Option<bool> {
+        match self {
+            Self::Lru { lru, hits, .. } => lru.touch(key).then(|| hits.get(&key).is_some_and(MemoryHits::count)),
+            Self::Proxy(cache) => cache.get(&key.to_le_bytes()).map(|value| value.hits.count()),
+        }
+    }
+
+    /// Notes that an entry was requested and read from the store.
+    pub(crate) fn note_read(&mut self, key: u64, len_bytes: u64) {
+        match self {
+            Self::Lru { .. } => self.keep(key, len_bytes),
+            Self::Proxy(cache) => {
+                if cache.admits(&key.to_le_bytes(), len_bytes) {
+                    cache.insert(&key.to_le_bytes(), CountedValue::new(len_bytes), cache.moment());
+                }
+            }
+        }
+    }
+
+    /// Notes that a response came from the origin, and whether the store took it. The proxy keeps in memory what the
+    /// store refuses; what it takes comes into memory when it is read.
+    pub(crate) fn note_fetched(&mut self, key: u64, len_bytes: u64, is_stored: bool) {
+        match self {
+            Self::Lru { .. } => self.keep(key, len_bytes),
+            Self::Proxy(cache) if is_stored => cache.remove(&key.to_le_bytes()),
+            Self::Proxy(cache) => cache.replace(&key.to_le_bytes(), CountedValue::new(len_bytes)),
+        }
+    }
+
+    /// Notes that an entry was read together with another one.
+    pub(crate) fn note_neighbor(&mut self, key: u64, len_bytes: u64) {
+        match self {
+            Self::Lru { lru, .. } => {
+                if !lru.touch(key) {
+                    self.keep(key, len_bytes);
+                }
+            }
+            Self::Proxy(cache) => {
+                cache.insert_unrequested(&key.to_le_bytes(), CountedValue::new(len_bytes), cache.moment());
+            }
+        }
+    }
+
+    /// Keeps an entry that is not too long for an LRU.
+    fn keep(&mut self, key: u64, len_bytes: u64) {
+        if let Self::Lru { lru, hits, len_bytes_max } = self
+            && len_bytes < *len_bytes_max
+        {
+            hits.insert(key, MemoryHits::default());
+            lru.insert(key, len_bytes, |evicted| _ = hits.remove(&evicted));
+        }
+    }
+}
+
+/// The longest entry of an LRU is its size divided by this.
+const LRU_SHARE: u64 = 16;

@@ -8,7 +8,7 @@ mod source;
 mod steps;
 
 use crate::{
-    Experiment, Model, NextUses, Outcome, Report, Table, belady, eviction, eviction_names,
+    Experiment, MemoryKind, Model, NextUses, Outcome, Report, Table, belady, eviction, eviction_names,
     figure::{Figure, FigureContent, FigureLine},
     parallel,
 };
@@ -109,6 +109,7 @@ impl Sweep {
                 point.disk_bytes,
                 point.memory_bytes,
             );
+            experiment.memory_kind = MemoryKind::Proxy;
             experiment.utilization = point.utilization;
             experiment.mean_entry_bytes = self.mean_entry_bytes;
             experiment.tuning = self.tuning.clone();

@@ -19,6 +19,8 @@ pub struct DiskWork {
     pub media_bytes: u64,
     /// Transfers that did not continue the one before, so that the head moved.
     pub moves: u64,
+    /// Those of them that a write caused.
+    pub write_moves: u64,
     /// Time spent on all transfers.
     pub busy_ns: u64,
     /// Part of `busy_ns` for background writes: data in a page cache, and inodes and directories written in batches.
@@ -35,6 +37,7 @@ impl DiskWork {
             written_bytes: self.written_bytes - before.written_bytes,
             media_bytes: self.media_bytes - before.media_bytes,
             moves: self.moves - before.moves,
+            write_moves: self.write_moves - before.write_moves,
             busy_ns: self.busy_ns - before.busy_ns,
             late_ns: self.late_ns - before.late_ns,
         }
@@ -117,6 +120,7 @@ impl Disk {
             DiskKind::Spinning { arm, head } => {
                 let ns = arm.transfer_ns(*head, at, len_bytes);
                 self.served.moves += u64::from(at != *head);
+                self.served.write_moves += u64::from(at != *head);
                 *head = at + len_bytes;
                 (ns, len_bytes)
             }

@@ -132,7 +132,9 @@ impl MarkatosRun {
                 Operation::Read(document) => {
                     bed.look_up(document.number);
                 }
-                Operation::Write(document) => bed.store(document.number, document.size_bytes, document.server, 0),
+                Operation::Write(document) => {
+                    bed.store(document.number, document.size_bytes, document.server, 0);
+                }
                 Operation::Delete(number) => bed.remove(number),
             }
         }

@@ -95,6 +95,7 @@ pub struct PolyMix {
     /// Number of objects in each class of [`DIRECT`].
     made: [u64; DIRECT.len()],
     working_set: u64,
+    hits_share: f64,
     images: Zipf,
 }
 
@@ -143,7 +144,15 @@ impl PolyMixObject {
 impl PolyMix {
     /// Creates a workload without objects yet, with at most `working_set` objects that are requested again.
     pub fn new(version: PolyMixVersion, working_set: u64) -> Self {
-        Self { version, made: [0; DIRECT.len()], working_set, images: Zipf::new(IMAGES_MAX, 1.0) }
+        let images = Zipf::new(IMAGES_MAX, 1.0);
+        Self { version, made: [0; DIRECT.len()], working_set, hits_share: HITS_SHARE, images }
+    }
+
+    /// Returns the workload with another share of requests that a cache without limits would answer.
+    #[must_use]
+    pub fn offering(mut self, hits_share: f64) -> Self {
+        self.hits_share = hits_share;
+        self
     }
 
     /// Returns the mean number of requests per arrival, which exceeds 1 because a page comes with its images.
@@ -183,12 +192,13 @@ impl PolyMix {
         (first, embedded)
     }
 
-    /// Returns the probability that a request is for an earlier object. The result is 55% document hits, although only
-    /// 80% of the objects are storable and, in PolyMix-3, only 95% of the requests are plain ones or the like.
+    /// Returns the probability that a request is for an earlier object. The result is the offered share of hits,
+    /// although only 80% of the objects are storable and, in PolyMix-3, only 95% of the requests are plain ones or the
+    /// like.
     fn recurrence(&self) -> f64 {
         match self.version {
-            PolyMixVersion::Three => 0.55 / (0.80 * 0.95),
-            PolyMixVersion::Four => 0.55 / 0.80,
+            PolyMixVersion::Three => self.hits_share / (0.80 * 0.95),
+            PolyMixVersion::Four => self.hits_share / 0.80,
         }
     }
 
@@ -278,6 +288,8 @@ const PAGE_SALT: u64 = 0x5041_4745;
 const LEN_BYTES_MIN: u64 = 128;
 const LEN_BYTES_MAX: u64 = 4 << 30;
 const CYCLE_S_MIN: u64 = 3600;
+/// Document hits that the benchmark offers.
+const HITS_SHARE: f64 = 0.55;
 /// Mean bytes of a reply over the mix.
 const MEAN_BYTES: f64 = 10_854.0;
 /// Bytes of the working set, as a share of the disk.

@@ -5,7 +5,9 @@
 //! simulation of a part of the objects leaves requests out instead of robots, so that as many requests of others lie
 //! between two of a page as in the benchmark. Cost: a heap of the requests of a few seconds.
 
-use super::{MEAN_BYTES, OBJECTS_MIN, PolyMix, PolyMixNature, PolyMixRequest, PolyMixVersion, SERVERS, key};
+use super::{
+    HITS_SHARE, MEAN_BYTES, OBJECTS_MIN, PolyMix, PolyMixNature, PolyMixRequest, PolyMixVersion, SERVERS, key,
+};
 use crate::{Random, Request, WorkloadRequest, random::mix};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -18,6 +20,8 @@ pub struct PolyMixLoad {
     pub working_set_bytes: u64,
     /// Requests per second of all robots together.
     pub requests_per_s: f64,
+    /// Share of the requests that a cache without limits would answer.
+    pub hits_share: f64,
 }
 
 /// The requests of all robots, endless and with their times.
@@ -59,7 +63,8 @@ impl PolyMixLoad {
             PolyMixVersion::Four => 0.80,
         };
         let objects = requests_per_s * NEW_SHARE * storable_share * PLATEAU_S;
-        Self { version, working_set_bytes: (objects * MEAN_BYTES) as u64, requests_per_s }
+        let working_set_bytes = (objects * MEAN_BYTES) as u64;
+        Self { version, working_set_bytes, requests_per_s, hits_share: HITS_SHARE }
     }
 }
 
@@ -69,7 +74,7 @@ impl PolyMixRobots {
         let objects = (load.working_set_bytes as f64 / MEAN_BYTES).max(OBJECTS_MIN) as u64;
         Self {
             random: Random::new(seed),
-            polymix: PolyMix::new(load.version, objects),
+            polymix: PolyMix::new(load.version, objects).offering(load.hits_share),
             arrivals_per_s: load.requests_per_s / PolyMix::requests_per_arrival(),
             robots: (load.requests_per_s / ROBOT_REQUESTS_PER_S).max(1.0) as u64,
             next_arrival_s: 0.0,
@@ -146,8 +151,12 @@ mod tests {
     use super::*;
     use std::collections::{HashMap, HashSet};
 
-    const LOAD: PolyMixLoad =
-        PolyMixLoad { version: PolyMixVersion::Four, working_set_bytes: 1 << 30, requests_per_s: 200.0 };
+    const LOAD: PolyMixLoad = PolyMixLoad {
+        version: PolyMixVersion::Four,
+        working_set_bytes: 1 << 30,
+        requests_per_s: 200.0,
+        hits_share: HITS_SHARE,
+    };
 
     /// At stake: stores that look better than in the benchmark, because a page's objects arrive one after the other.
     #[test]
