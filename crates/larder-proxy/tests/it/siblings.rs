@@ -179,7 +179,7 @@ fn recorded_request_serves_nobody_who_is_neither_a_client_nor_a_node() {
 fn interim_responses_of_the_origin_come_through_another_node() {
     let nodes = Nodes::new(|_, _| {
         let interim = "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
-        Reply::default().send(&format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+        Reply::default().send(format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
     });
     let target = nodes.target_of(1, "interim");
     let (interim, response) = Connection::open(nodes.addresses[0]).request_with_interim("GET", &target, &[]);
