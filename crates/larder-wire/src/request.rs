@@ -117,15 +117,16 @@ pub fn parse_request(
     if examined > 0 && memchr(b'\n', &octets[..examined]).is_some() && !may_end(octets, examined) {
         return if octets.len() >= limits.bytes_max { refused(WireFault::TooLarge) } else { Ok(None) };
     }
-    steps::take(octets.len());
     let Some(line_end) = memchr(b'\n', octets) else {
-        let has_method = memchr(b' ', octets).is_some();
+        steps::take(octets.len() - examined);
         return match octets.len() >= limits.bytes_max {
-            false if may_begin(octets) => Ok(None),
-            true if has_method => refused(WireFault::TargetTooLong),
+            // What was found possible is not judged again for each octet that arrives.
+            false if examined >= JUDGED_BYTES_MAX || may_begin(octets) => Ok(None),
+            true if memchr(b' ', octets).is_some() => refused(WireFault::TargetTooLong),
             _ => refused(WireFault::Malformed(BAD_LINE)),
         };
     };
+    steps::take(octets.len());
     let line = &octets[..line_end];
     if is_first && is_foreign(line) {
         return refused(WireFault::NoRequest);
@@ -293,6 +294,8 @@ fn is_foreign(line: &[u8]) -> bool {
     !method.is_empty() && !is_target && rest.peek().is_some() && !rest.any(|word| word.starts_with(b"HTTP/"))
 }
 
+/// Octets of a line that are judged before it has ended. They contain all usual methods.
+const JUDGED_BYTES_MAX: usize = 64;
 const BAD_LINE: &str = "its first line is not a request line";
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 /// Number of fields that need no allocation to be parsed.
@@ -451,6 +454,20 @@ mod tests {
         let many = |count| format!("GET / HTTP/1.1\r\n{}\r\n", "A: 1\r\n".repeat(count));
         assert!(parse_all(&many(40)).unwrap());
         assert_eq!(parse_all(&many(41)).unwrap_err().fault, WireFault::TooLarge);
+    }
+
+    /// At stake: a client that makes each of its octets cost as much as all before it.
+    #[test]
+    fn long_line_that_arrives_by_octets_costs_as_much_as_at_once() {
+        let limits = HeadLimits { bytes_max: 40_000, field_count_max: 40 };
+        for line in [format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(30_000)), "x".repeat(30_000)] {
+            steps::bounded(line.len(), || {
+                for len in 1..line.len() {
+                    let parsed = parse_request(&line.as_bytes()[..len], len - 1, false, limits);
+                    assert!(parsed.unwrap().is_none(), "{len}");
+                }
+            });
+        }
     }
 
     #[test]
