@@ -167,8 +167,8 @@ impl ExchangeBudget {
         let excess = if used_for.is_for_body() { 0 } else { self.excess_bytes.load(Relaxed).min(max / 2) };
         let used = self.used(used_for);
         let (kept, shared) = match used_for {
-            // Of what connections leave, waiting requests leave a part to the bodies that end their wait.
-            PlaceUse::Exchange => (0, max - max.min(self.used(PlaceUse::Connection) + self.used(PlaceUse::Http2))),
+            // Of what the streams of HTTP/2 leave, waiting requests leave a part to the bodies that end their wait.
+            PlaceUse::Exchange => (0, max - max.min(self.used(PlaceUse::Http2))),
             PlaceUse::Connection | PlaceUse::Http2 => (0, max),
             PlaceUse::Streaming | PlaceUse::StreamingHttp2 | PlaceUse::Fetch => (max / SIXTEENTHS, max),
         };
