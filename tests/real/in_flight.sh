@@ -14,7 +14,7 @@ kib_max=12
 ulimit -n "$(ulimit -Hn)"
 
 port=$(free_port)
-printf '[limits]\norigin_connections = %d\n' "$waiting" > "$stage/larder.toml"
+printf '[limits]\norigin_connections = %d\n[memory]\nwindows = "48MiB"\n' "$waiting" > "$stage/larder.toml"
 launch reverse --config "$stage/larder.toml" --disk none --memory-cache 16MB --origin "http://127.0.0.1:$port"
 python3 "$here/in_flight.py" "$port" "$larder_port" "$larder_pid" "$waiting" "$unread" | tee "$stage/figures"
 told() { sed -n "s/^KiB \(for \)\?$1: \(-\?[0-9.]*\).*/\2/p" "$stage/figures"; }

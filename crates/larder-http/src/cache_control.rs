@@ -211,6 +211,10 @@ impl RequestDirectives {
     /// Returns the directives of a request's Cache-Control field. If it is absent, returns those of the Pragma field.
     pub fn from_fields(fields: &HeaderMap) -> Self {
         let mut found = Self::default();
+        // Comparing a few names costs less than hashing these.
+        if !fields.keys().any(|name| *name == CACHE_CONTROL || *name == PRAGMA) {
+            return found;
+        }
         if !fields.contains_key(CACHE_CONTROL) {
             found.pragma_no_cache = list::has_token(fields, &PRAGMA, "no-cache");
             return found;

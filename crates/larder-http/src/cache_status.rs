@@ -96,26 +96,20 @@ impl CacheStatus {
         Self { tier: Some(tier), ..self }
     }
 
-    /// Returns the member for a cache with this name, which must be in the form of [`node_name`].
-    ///
-    /// Append it after the members of caches nearer to the origin.
-    ///
-    /// # Panics
-    /// If the name is not a valid field value. [`node_name`] returns only valid ones.
-    pub fn to_value(&self, name: &str) -> HeaderValue {
-        let mut text = Vec::with_capacity(VALUE_SIZE_USUAL);
+    /// Appends the member for a cache with this name, which must be in the form of [`node_name`].
+    pub fn push(&self, text: &mut Vec<u8>, name: &str) {
         text.extend_from_slice(name.as_bytes());
         match self.handling {
             RequestHandling::Hit { ttl_secs } => {
                 text.extend_from_slice(b"; hit; ttl=");
-                push_i64(&mut text, ttl_secs.clamp(-INTEGER_MAX, INTEGER_MAX));
+                push_i64(text, ttl_secs.clamp(-INTEGER_MAX, INTEGER_MAX));
             }
             RequestHandling::Forwarded { why, status, stored, collapsed } => {
                 text.extend_from_slice(b"; fwd=");
                 text.extend_from_slice(why.token().as_bytes());
                 if let Some(status) = status {
                     text.extend_from_slice(b"; fwd-status=");
-                    push_u64(&mut text, u64::from(status.as_u16()));
+                    push_u64(text, u64::from(status.as_u16()));
                 }
                 if stored {
                     text.extend_from_slice(b"; stored");
@@ -129,6 +123,17 @@ impl CacheStatus {
             text.extend_from_slice(b"; detail=");
             text.extend_from_slice(detail.as_bytes());
         }
+    }
+
+    /// Returns the member for a cache with this name, which must be in the form of [`node_name`].
+    ///
+    /// Append it after the members of caches nearer to the origin.
+    ///
+    /// # Panics
+    /// If the name is not a valid field value. [`node_name`] returns only valid ones.
+    pub fn to_value(&self, name: &str) -> HeaderValue {
+        let mut text = Vec::with_capacity(VALUE_SIZE_USUAL);
+        self.push(&mut text, name);
         HeaderValue::try_from(text).expect("tokens, digits and separators are a field value")
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod certificates;
 pub(crate) mod connection;
+pub(crate) mod encoded;
 pub(crate) mod floods;
 pub(crate) mod flushed;
 pub(crate) mod handed;

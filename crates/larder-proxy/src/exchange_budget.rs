@@ -3,8 +3,8 @@
 //! Owns: the count of reserved bytes, and the capacity that they leave to the memory cache. A place is reserved before
 //! its memory is used, because a thousand requests can arrive between two checks of the governor. Invariants: only a
 //! fetch waits for a place, and only briefly, so clients that stand still take memory from the others, but do not stop
-//! them. Each use has a share of its own. Cost: two atomic additions per place; the memory cache is resized once per
-//! [`STEP_BYTES`].
+//! them. Each use has a share of its own, and waiting requests leave room for the bodies that end their wait. Cost: two
+//! atomic additions per place; the memory cache is resized once per [`STEP_BYTES`].
 
 use larder_device::IgnorePoison;
 use std::{
@@ -163,13 +163,27 @@ impl ExchangeBudget {
     /// Returns whether there is memory for what is reserved for a use.
     fn is_within_limit(&self, used_for: PlaceUse) -> bool {
         let max = self.places_bytes_max();
-        let excess = match used_for {
-            PlaceUse::Streaming | PlaceUse::StreamingHttp2 | PlaceUse::Fetch => 0,
-            // The excess may have other causes, so half is always left.
-            PlaceUse::Connection | PlaceUse::Http2 | PlaceUse::Exchange => self.excess_bytes.load(Relaxed).min(max / 2),
+        // The excess may have other causes, so half is always left.
+        let excess = if used_for.is_for_body() { 0 } else { self.excess_bytes.load(Relaxed).min(max / 2) };
+        let used = self.used(used_for);
+        let (kept, shared) = match used_for {
+            // Of what the streams of HTTP/2 leave, waiting requests leave a part to the bodies that end their wait.
+            PlaceUse::Exchange => (0, max - max.min(self.used(PlaceUse::Http2))),
+            PlaceUse::Connection | PlaceUse::Http2 => (0, max),
+            PlaceUse::Streaming | PlaceUse::StreamingHttp2 | PlaceUse::Fetch => (max / SIXTEENTHS, max),
         };
-        let used = self.used_bytes[used_for as usize].load(Relaxed);
-        self.held_bytes() <= max - excess && used <= max / SIXTEENTHS * used_for.sixteenths_max()
+        self.held_bytes() <= max - excess - kept && used <= shared / SIXTEENTHS * used_for.sixteenths_max()
+    }
+
+    fn used(&self, used_for: PlaceUse) -> u64 {
+        self.used_bytes[used_for as usize].load(Relaxed)
+    }
+
+    /// Returns how many streams a new connection of HTTP/2 may have at once, of at most `limit`. While memory is in
+    /// demand, further streams are refused before they take any.
+    pub(crate) fn stream_count_max(&self, limit: u32) -> u32 {
+        let is_in_demand = self.held_bytes() > self.places_bytes_max() / SIXTEENTHS * DEMAND_SIXTEENTHS;
+        if is_in_demand { limit.min(DEMAND_STREAM_COUNT) } else { limit }
     }
 }
 
@@ -237,6 +251,11 @@ impl PlaceUse {
         }
     }
 
+    /// Returns whether a use ends a wait: it is for the body of a response that has begun.
+    const fn is_for_body(self) -> bool {
+        matches!(self, Self::Streaming | Self::StreamingHttp2 | Self::Fetch)
+    }
+
     /// Returns the measured bytes of a use (`bench/memory.py`), rounded up.
     const fn bytes(self) -> u64 {
         match self {
@@ -262,6 +281,10 @@ const HTTP2_STREAM_BYTES: u64 = 2 << 10;
 const STEP_BYTES: u64 = 1 << 20;
 /// Smallest memory cache, in bytes.
 pub(crate) const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// Reserved part of the memory from which on new connections of HTTP/2 may have few streams.
+const DEMAND_SIXTEENTHS: u64 = 4;
+/// Streams of a connection while memory is in demand. Browsers rarely have more at once.
+const DEMAND_STREAM_COUNT: u32 = 16;
 /// Parts in which the limits of the uses are given.
 const SIXTEENTHS: u64 = 16;
 /// Longest wait for a place.
@@ -297,6 +320,19 @@ mod tests {
         assert!(place.begin_streaming(false) && budget.take(PlaceUse::Fetch).is_some());
         drop((connections, place));
         assert_eq!(budget.held_bytes(), 0);
+    }
+
+    #[test]
+    fn waiting_requests_and_streams_leave_memory_to_the_bodies_that_end_their_wait() {
+        let budget = budget(16 << 20);
+        let streams: Vec<_> = (0..40).map(|_| StreamMemory::new(budget.take(PlaceUse::Http2).unwrap())).collect();
+        assert_eq!(budget.stream_count_max(100), 100);
+        streams.iter().for_each(|memory| memory.note(100));
+        assert_eq!(budget.stream_count_max(100), DEMAND_STREAM_COUNT);
+        let waiting: Vec<_> = std::iter::from_fn(|| budget.begin_exchange(0)).take(1000).collect();
+        let fetches: Vec<_> = std::iter::from_fn(|| budget.take(PlaceUse::Fetch)).take(1000).collect();
+        assert!(waiting.len() > 200 && fetches.len() > 40, "{} wait, {} are fetched", waiting.len(), fetches.len());
+        assert!(budget.take(PlaceUse::Http2).is_some(), "a client may still connect");
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl BodyEncoder {
     ///
     /// # Errors
     /// The body is shorter than announced.
-    pub fn end(&mut self, trailers: &HeaderMap, frame: &mut Vec<u8>) -> Result<(), WrongLength> {
+    pub fn end(&mut self, trailers: Option<&HeaderMap>, frame: &mut Vec<u8>) -> Result<(), WrongLength> {
         match self {
             Self::Length(0) | Self::UntilClose => {}
             Self::Length(_) => return Err(WrongLength),
@@ -72,8 +72,10 @@ impl BodyEncoder {
                 end_chunk(is_in_chunk, frame);
                 frame.extend_from_slice(b"0\r\n");
                 let is_announced = |name: &HeaderName| has_token(announced, &TRAILER, name.as_str());
-                for (name, value) in trailers.iter().filter(|(name, _)| may_be_trailer(name) && is_announced(name)) {
-                    push_field(frame, name, value);
+                for (name, value) in trailers.into_iter().flatten() {
+                    if may_be_trailer(name) && is_announced(name) {
+                        push_field(frame, name, value);
+                    }
                 }
                 frame.extend_from_slice(b"\r\n");
             }
@@ -216,7 +218,7 @@ mod tests {
         let x_sum = HeaderName::from_static("x-sum");
         let x_other = HeaderName::from_static("x-other");
         let trailers = [(x_sum, value("1")), (x_other, value("2")), (HOST, value("a"))].into_iter().collect();
-        encoder.end(&trailers, &mut frame).unwrap();
+        encoder.end(Some(&trailers), &mut frame).unwrap();
         assert_eq!(frame, b"10\r\n0123456789abcdef\r\n1\r\nx\r\n0\r\nx-sum: 1\r\n\r\n");
     }
 
@@ -225,7 +227,7 @@ mod tests {
         let mut frame = Vec::new();
         let mut encoder = BodyEncoder::Length(3);
         assert_eq!(encoder.begin_piece(2, &mut frame), Ok(()));
-        assert_eq!(encoder.end(&HeaderMap::new(), &mut frame), Err(WrongLength));
+        assert_eq!(encoder.end(None, &mut frame), Err(WrongLength));
         assert_eq!(encoder.begin_piece(2, &mut frame), Err(WrongLength));
         assert!(frame.is_empty());
     }

@@ -8,14 +8,16 @@
 //! Invariant: a head that passes has one framing in every interpretation of the RFC. A refusal keeps as much of the
 //! head as was understood, so that it can be logged. Cost: one search for line ends, and one copy of the head.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use http::{
     HeaderMap, Method, Uri, Version,
-    header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING},
+    header::{CONNECTION, CONTENT_LENGTH, HeaderName, TE, TRANSFER_ENCODING},
 };
 use httparse::Status;
 use larder_http::{fields::has_token, steps};
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memchr_iter, memchr2};
 
 use crate::{
     BodyDecoder, HeadLimits, WireFault,
@@ -36,6 +38,8 @@ pub struct RequestHead {
     pub fields: HeaderMap,
     /// The framing of the body.
     pub body: BodyDecoder,
+    /// The lengths of the names of `fields`, a bit for each.
+    name_lens: u64,
 }
 
 /// A head that is refused.
@@ -52,7 +56,7 @@ impl RequestHead {
     ///
     /// Clients of HTTP/1.0 may ask a proxy with Proxy-Connection (RFC 9112 C.2.2).
     pub fn persists(&self) -> bool {
-        if has_token(&self.fields, &CONNECTION, "close") {
+        if self.may_have(&CONNECTION) && has_token(&self.fields, &CONNECTION, "close") {
             return false;
         }
         let asks_proxy = || {
@@ -62,15 +66,32 @@ impl RequestHead {
         self.version == Version::HTTP_11 || has_token(&self.fields, &CONNECTION, "keep-alive") || asks_proxy()
     }
 
+    /// Returns whether the client takes trailers (RFC 9110 6.5.1).
+    pub fn takes_trailers(&self) -> bool {
+        self.may_have(&TE) && has_token(&self.fields, &TE, "trailers")
+    }
+
+    /// Returns whether the head may have a field, without a search: whether it has a name of the same length.
+    fn may_have(&self, name: &HeaderName) -> bool {
+        self.name_lens & length_bit(name.as_str().len()) != 0
+    }
+
     fn unknown() -> Self {
+        static UNKNOWN_METHOD: LazyLock<Method> = LazyLock::new(|| Method::from_bytes(b"-").expect("it is a token"));
         Self {
-            method: Method::from_bytes(b"-").expect("it is a token"),
-            target: Uri::from_static("/"),
+            method: UNKNOWN_METHOD.clone(),
+            target: Uri::default(),
             version: Version::HTTP_11,
             fields: HeaderMap::new(),
             body: BodyDecoder::empty(),
+            name_lens: 0,
         }
     }
+}
+
+/// Returns the bit of a name's length. All long names have the same.
+const fn length_bit(len: usize) -> u64 {
+    1 << if len < 63 { len } else { 63 }
 }
 
 /// Returns the length of the empty lines before a request, which are skipped (RFC 9112 2.2).
@@ -96,15 +117,16 @@ pub fn parse_request(
     if examined > 0 && memchr(b'\n', &octets[..examined]).is_some() && !may_end(octets, examined) {
         return if octets.len() >= limits.bytes_max { refused(WireFault::TooLarge) } else { Ok(None) };
     }
-    steps::take(octets.len());
     let Some(line_end) = memchr(b'\n', octets) else {
-        let has_method = memchr(b' ', octets).is_some();
+        steps::take(octets.len() - examined);
         return match octets.len() >= limits.bytes_max {
-            false if may_begin(octets) => Ok(None),
-            true if has_method => refused(WireFault::TargetTooLong),
+            // What was found possible is not judged again for each octet that arrives.
+            false if examined >= JUDGED_BYTES_MAX || may_begin(octets) => Ok(None),
+            true if memchr(b' ', octets).is_some() => refused(WireFault::TargetTooLong),
             _ => refused(WireFault::Malformed(BAD_LINE)),
         };
     };
+    steps::take(octets.len());
     let line = &octets[..line_end];
     if is_first && is_foreign(line) {
         return refused(WireFault::NoRequest);
@@ -164,6 +186,7 @@ fn read_head(head: &mut RequestHead, octets: &[u8], line_end: usize, limits: Hea
         Ok(Status::Partial) => return of_line.and(Err(WireFault::Malformed("the end of its head is ambiguous"))),
         Err(error) => return of_line.and(Err(fault_of_fields(error, &octets[start..]))),
     };
+    head.name_lens = fields.iter().fold(0, |lens, field| lens | length_bit(field.name.len()));
     head.fields = read_fields(&copy, octets, fields)?;
     of_line?;
     head.body = framing(head, limits)?;
@@ -172,11 +195,14 @@ fn read_head(head: &mut RequestHead, octets: &[u8], line_end: usize, limits: Hea
 
 /// Reads a request line, without its line end.
 fn read_line(head: &mut RequestHead, copy: &Bytes, line: &[u8]) -> Result<(), WireFault> {
-    if memchr(b'\r', line).is_some() {
+    // One search for both.
+    let odd = memchr2(b'\r', b'#', line);
+    if odd.is_some() && memchr(b'\r', line).is_some() {
         return Err(WireFault::Malformed("a line contains a CR"));
     }
     let bad = WireFault::Malformed(BAD_LINE);
-    let method_end = memchr(b' ', line).ok_or(bad)?;
+    // Methods are short.
+    let method_end = line.iter().position(|octet| *octet == b' ').ok_or(bad)?;
     head.method = Method::from_bytes(&line[..method_end]).map_err(|_| bad)?;
     let target_start = method_end + 1;
     let target_end = target_start + memchr(b' ', &line[target_start..]).ok_or(bad)?;
@@ -192,7 +218,7 @@ fn read_line(head: &mut RequestHead, copy: &Bytes, line: &[u8]) -> Result<(), Wi
     };
     // Otherwise the fragment would be cut off, and the request would be for a target other than the one in the line
     // (RFC 9112 3.2).
-    if memchr(b'#', line).is_some() {
+    if odd.is_some() {
         return Err(WireFault::Malformed("its target has a fragment"));
     }
     let target = target::parse(&head.method, copy.slice(target_start..target_end));
@@ -205,6 +231,10 @@ fn read_line(head: &mut RequestHead, copy: &Bytes, line: &[u8]) -> Result<(), Wi
 fn framing(head: &RequestHead, limits: HeadLimits) -> Result<BodyDecoder, WireFault> {
     let fault = |why| Err(WireFault::Malformed(why));
     let mut length = None;
+    let has_framing = head.may_have(&CONTENT_LENGTH) || head.may_have(&TRANSFER_ENCODING);
+    if !has_framing {
+        return Ok(BodyDecoder::empty());
+    }
     for value in head.fields.get_all(CONTENT_LENGTH) {
         let value = value.as_bytes();
         if value.is_empty() || value.len() > LENGTH_DIGITS_MAX || !value.iter().all(u8::is_ascii_digit) {
@@ -264,6 +294,8 @@ fn is_foreign(line: &[u8]) -> bool {
     !method.is_empty() && !is_target && rest.peek().is_some() && !rest.any(|word| word.starts_with(b"HTTP/"))
 }
 
+/// Octets of a line that are judged before it has ended. They contain all usual methods.
+const JUDGED_BYTES_MAX: usize = 64;
 const BAD_LINE: &str = "its first line is not a request line";
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 /// Number of fields that need no allocation to be parsed.
@@ -422,6 +454,20 @@ mod tests {
         let many = |count| format!("GET / HTTP/1.1\r\n{}\r\n", "A: 1\r\n".repeat(count));
         assert!(parse_all(&many(40)).unwrap());
         assert_eq!(parse_all(&many(41)).unwrap_err().fault, WireFault::TooLarge);
+    }
+
+    /// At stake: a client that makes each of its octets cost as much as all before it.
+    #[test]
+    fn long_line_that_arrives_by_octets_costs_as_much_as_at_once() {
+        let limits = HeadLimits { bytes_max: 40_000, field_count_max: 40 };
+        for line in [format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(30_000)), "x".repeat(30_000)] {
+            steps::bounded(line.len(), || {
+                for len in 1..line.len() {
+                    let parsed = parse_request(&line.as_bytes()[..len], len - 1, false, limits);
+                    assert!(parsed.unwrap().is_none(), "{len}");
+                }
+            });
+        }
     }
 
     #[test]

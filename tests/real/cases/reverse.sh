@@ -4,6 +4,7 @@ head -c 100000 /dev/urandom > "$stage/www/reverse/plain"
 head -c 100000 /dev/urandom > "$stage/www/reverse/tls"
 age "$stage"/www/reverse/*
 
+forward_port=$larder_port
 launch reverse --disk none --origin "http://127.0.0.1:$origin_port"
 reverse_pid=$larder_pid
 for turn in first second; do
@@ -31,3 +32,5 @@ for turn in first second; do
   verdict "reverse: one request reached the TLS origin" [ "$(origin_count '^GET /reverse/tls ')" -eq 1 ]
 done
 end TERM "$reverse_pid"
+# The cases after this one use the forward proxy.
+larder_port=$forward_port

@@ -47,7 +47,11 @@ pub fn effective_authority<'a>(
 pub fn accepted_authority<'a>(target: &'a Uri, fields: &'a HeaderMap) -> Option<&'a str> {
     match target.authority() {
         Some(authority) => target.scheme().map(|_| authority.as_str()),
-        None => fields.get(HOST).and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty()),
+        // It is usually the first field.
+        None => {
+            let host = fields.iter().find_map(|(name, value)| (*name == HOST).then_some(value));
+            host.and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty())
+        }
     }
 }
 

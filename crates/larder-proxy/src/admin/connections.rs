@@ -231,7 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1Door for PageDoor<S> {
         self.server.exchanges.begin();
         if let Some(fault) = fault {
             let failure = Failure::from(fault);
-            return ClientAnswer::Ready(Some(page(failure.status(), format!("{failure}\n").into())));
+            return ClientAnswer::ready(page(failure.status(), format!("{failure}\n").into()));
         }
         let PageServer { thread, pages, comes_by, scope, .. } = &self.server;
         let thread = Arc::clone(thread);

@@ -9,9 +9,10 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 use larder_http::{BodyPlace, Settings, StoredHead, Timestamp, VaryMarker, key, ruling};
 use larder_store::{MemoryHits, Writer};
+use larder_wire::{push_field, push_status_line};
 
 use crate::marks::ResponseMarkers;
 
@@ -19,8 +20,9 @@ use crate::marks::ResponseMarkers;
 pub(crate) struct CachedEntry {
     pub(crate) head: StoredHead,
     pub(crate) body: EntryBody,
-    /// The fields to send, without the values that change with time. They are built at the first hit.
-    ready: OnceLock<HeaderMap>,
+    /// The lines of the head to send over HTTP/1.1, without those that change with time. They are encoded at the first
+    /// hit.
+    lines: OnceLock<Box<[u8]>>,
     hits: MemoryHits,
     /// See [`CachedEntry::judged_count`].
     judged_count: AtomicU64,
@@ -47,7 +49,7 @@ pub(crate) struct ResourceMarker {
 impl CachedEntry {
     pub(crate) fn new(head: StoredHead, body: EntryBody) -> Self {
         let judged_count = AtomicU64::new(head.purge_count());
-        Self { head, body, ready: OnceLock::new(), hits: MemoryHits::default(), judged_count }
+        Self { head, body, lines: OnceLock::new(), hits: MemoryHits::default(), judged_count }
     }
 
     /// Creates a response with its whole body. Returns `None` if the body does not match the head.
@@ -106,23 +108,22 @@ impl CachedEntry {
         }
     }
 
-    /// Returns the fields to send.
-    ///
-    /// For an entry that memory keeps, they are built once, with slots for Age and Cache-Status, and copied for each
-    /// hit. The HTTP library adds Content-Length, because it knows how much it sends.
-    pub(crate) fn fields(self: &Arc<Self>, marks: &ResponseMarkers) -> HeaderMap {
-        if Arc::strong_count(self) == 1 {
-            return outgoing_fields(self.head.fields(), marks);
-        }
-        let with_slots = || {
-            let mut fields = outgoing_fields(self.head.fields(), marks);
-            fields.insert(header::AGE, HeaderValue::from_static(""));
-            if marks.add_cache_status && !fields.contains_key(&CACHE_STATUS) {
-                fields.insert(&CACHE_STATUS, HeaderValue::from_static(""));
+    /// Returns the status line and the field lines to send over HTTP/1.1. Age, Cache-Status, and the fields that frame
+    /// the body, are added for each response.
+    pub(crate) fn lines(&self, marks: &ResponseMarkers) -> &[u8] {
+        self.lines.get_or_init(|| {
+            let mut lines = Vec::new();
+            push_status_line(&mut lines, Version::HTTP_11, self.head.status());
+            for (name, value) in self.head.fields() {
+                if is_sent(name) && *name != header::AGE && *name != header::TRANSFER_ENCODING {
+                    push_field(&mut lines, name, value);
+                }
             }
-            fields
-        };
-        self.ready.get_or_init(with_slots).clone()
+            if let Some(via) = &marks.via {
+                push_field(&mut lines, &header::VIA, via);
+            }
+            lines.into()
+        })
     }
 
     /// Returns the hits from memory.
@@ -130,16 +131,17 @@ impl CachedEntry {
         &self.hits
     }
 
-    /// Returns the entry's approximate memory in bytes. The stored fields and the fields to send are two maps.
+    /// Returns the entry's approximate memory in bytes. The fields are a map and the lines to send.
     pub(crate) fn weight(&self) -> u64 {
         let fields = self.head.fields();
         let text: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-        let maps = 2 * (fields.len() + ADDED_FIELD_COUNT).next_power_of_two() * FIELD_BYTES;
+        let map = (fields.len() + ADDED_FIELD_COUNT).next_power_of_two() * FIELD_BYTES;
+        let lines = text + fields.len() * LINE_BYTES;
         let body = match &self.body {
             EntryBody::Whole(bytes) => bytes.len() as u64,
             EntryBody::Chunks { .. } => 0,
         };
-        body + (text + maps) as u64 + ENTRY_BYTES
+        body + (text + map + lines) as u64 + ENTRY_BYTES
     }
 }
 
@@ -147,7 +149,7 @@ impl CachedEntry {
 pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> HeaderMap {
     let mut fields = HeaderMap::with_capacity(stored.len() + ADDED_FIELD_COUNT);
     for (name, value) in stored {
-        if *name != header::CONTENT_LENGTH && *name != ruling::FIELD {
+        if is_sent(name) {
             fields.append(name.clone(), value.clone());
         }
     }
@@ -155,6 +157,11 @@ pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> He
         fields.append(header::VIA, via.clone());
     }
     fields
+}
+
+/// Returns whether a stored field is sent as it is.
+fn is_sent(name: &HeaderName) -> bool {
+    *name != header::CONTENT_LENGTH && *name != ruling::FIELD
 }
 
 impl ResourceMarker {
@@ -246,6 +253,8 @@ const ACCEPTED_SIZE_MAX: usize = 512;
 const ENTRY_BYTES: u64 = 768;
 /// Memory that a header map takes per slot. Its number of slots is a power of two.
 const FIELD_BYTES: usize = 112;
+/// Octets of a field line in addition to its name and value.
+const LINE_BYTES: usize = 4;
 /// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
 const ADDED_FIELD_COUNT: usize = 3;
 /// Length of every chunk of a body but the last, in bytes.

@@ -8,23 +8,35 @@ use std::{
 
 use http::Response;
 
-use crate::client::response_body::ResponseBody;
+use crate::client::{encoded::EncodedResponse, response_body::ResponseBody};
 
 /// A complete response, or a future that produces one.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub(crate) enum ClientAnswer {
     /// A complete response. The first poll takes it.
-    Ready(Option<Response<ResponseBody>>),
+    Ready(Option<ClientResponse>),
     /// A response that is not complete yet.
     Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
 }
 
+/// A response, in one of two forms.
+pub(crate) enum ClientResponse {
+    Fields(Response<ResponseBody>),
+    /// For a client of HTTP/1.1 only.
+    Encoded(EncodedResponse),
+}
+
 impl ClientAnswer {
+    /// Creates the answer that is a complete response.
+    pub(crate) fn ready(response: Response<ResponseBody>) -> Self {
+        Self::Ready(Some(ClientResponse::Fields(response)))
+    }
+
     /// Waits for the response.
-    pub(crate) fn poll_response(&mut self, context: &mut Context<'_>) -> Poll<Response<ResponseBody>> {
+    pub(crate) fn poll_response(&mut self, context: &mut Context<'_>) -> Poll<ClientResponse> {
         match self {
             Self::Ready(response) => response.take().map_or(Poll::Pending, Poll::Ready),
-            Self::Later(future) => future.as_mut().poll(context),
+            Self::Later(future) => future.as_mut().poll(context).map(ClientResponse::Fields),
         }
     }
 }

@@ -97,6 +97,9 @@ pub(crate) struct DoorConnection<D: Http1Door> {
     idle: Option<CountGuard>,
 }
 
+/// The head of a request, and why it is refused, if it is.
+type ArrivedHead = (RequestHead, Option<WireFault>);
+
 /// The socket of a connection, and what its exchanges share.
 struct SocketLink<D: Http1Door> {
     door: D,
@@ -167,7 +170,8 @@ impl<D: Http1Door> DoorConnection<D> {
             if is_at_start && self.link.door.is_for_successor() {
                 return Poll::Ready(Ok(self.link.socket.take()));
             }
-            let Some(mut exchange) = ready!(self.poll_head(context))? else { return Poll::Ready(Ok(None)) };
+            let Some((head, fault)) = ready!(self.poll_head(context))? else { return Poll::Ready(Ok(None)) };
+            let mut exchange = Exchange::begin(&self.link.door, head, fault, context);
             let Poll::Ready(outcome) = exchange.poll(&mut self.link, context)? else {
                 self.exchange = Some(Box::new(exchange));
                 return Poll::Pending;
@@ -185,24 +189,21 @@ impl<D: Http1Door> DoorConnection<D> {
         outcome == ExchangeOutcome::Switched
     }
 
-    /// Waits for the head of a request, and begins its exchange. Returns `None` if the client has left, or has begun
-    /// with something else.
-    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Exchange>>> {
+    /// Waits for the head of a request. Returns `None` if the client has left.
+    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<ArrivedHead>>> {
         let pipelined = std::mem::take(&mut self.link.received);
         let mut taken = if pipelined.is_empty() { Ok(None) } else { self.take(&pipelined) };
         drop(pipelined);
         loop {
             match taken {
                 Ok(None) => {}
-                Ok(Some(head)) => {
-                    return Poll::Ready(Ok(Some(Exchange::begin(&self.link.door, head, None, context))));
-                }
+                Ok(Some(head)) => return Poll::Ready(Ok(Some((head, None)))),
                 Err(RefusedHead { fault: fault @ WireFault::NoRequest, .. }) => {
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
                 }
                 Err(RefusedHead { fault, head }) => {
                     self.link.is_last = true;
-                    return Poll::Ready(Ok(Some(Exchange::begin(&self.link.door, *head, Some(fault), context))));
+                    return Poll::Ready(Ok(Some((*head, Some(fault)))));
                 }
             }
             let read = arrivals::with(|buffer| {

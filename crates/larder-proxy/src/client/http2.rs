@@ -13,12 +13,12 @@ pub(crate) mod connection;
 mod stream;
 mod turn;
 
-/// Creates an HTTP/2 server with these limits.
-fn builder(limits: &Limits) -> Builder {
+/// Creates an HTTP/2 server with these limits, for at most `stream_count_max` streams at once.
+fn builder(limits: &Limits, stream_count_max: u32) -> Builder {
     let mut builder = Builder::new();
     builder
         .enable_connect_protocol()
-        .max_concurrent_streams(limits.stream_count_max)
+        .max_concurrent_streams(stream_count_max)
         .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(PENDING_RESET_COUNT_MAX)
         // Each stream beyond the limit is refused, but the connection stays open. `floods` limits the number of such

@@ -17,12 +17,12 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use larder_http::interim::{forwarded_fields, goes_on};
 use larder_wire::push_interim_head;
 use tokio::io::AsyncWrite;
 
-use crate::{client::peer::Client, http2::reply::StreamReply, received_body::IncomingBody};
+use crate::{client::peer::Client, http2::reply::StreamReply, received_body::IncomingBody, siblings::PEER_FIELD};
 
 /// The queued interim responses of one connection.
 #[derive(Default)]
@@ -110,9 +110,14 @@ impl InterimSink {
         }
     }
 
-    /// Queues an interim response, if this client may receive it and its exchange is still waiting. Returns whether it
-    /// is still waiting.
-    pub(crate) fn push(&self, status: StatusCode, fields: &HeaderMap) -> bool {
+    /// Forwards an interim response of the origin. Returns whether the exchange is still waiting.
+    pub(crate) fn forward(&self, status: StatusCode, fields: &HeaderMap) -> bool {
+        self.push(status, &forwarded_fields(fields))
+    }
+
+    /// Queues an interim response with these fields, if this client may receive it and its exchange is still waiting.
+    /// Returns whether it is still waiting.
+    fn push(&self, status: StatusCode, fields: &HeaderMap) -> bool {
         let (client, exchange, version) = match self {
             Self::Stream(reply) => {
                 return goes_on(status, Version::HTTP_2, false) && reply.send_interim(status, fields);
@@ -128,7 +133,8 @@ impl InterimSink {
         if state.open != Some(exchange) {
             return false;
         }
-        let head = head(status, fields);
+        let mut head = Vec::new();
+        push_interim_head(&mut head, status, fields);
         if state.bytes.len() + head.len() > WAITING_BYTES_MAX {
             return true;
         }
@@ -140,28 +146,22 @@ impl InterimSink {
     }
 
     /// Shows another node, at once and again and again, that this one is alive, until it gets its response. A node that
-    /// is frozen shows nothing.
+    /// is frozen shows nothing. The field tells such a sign from a 102 of the origin, and is never forwarded.
     pub(crate) fn show_life(&self) {
         let sink = self.clone();
-        if !sink.push(StatusCode::PROCESSING, &HeaderMap::new()) {
+        let sign = HeaderMap::from_iter([(PEER_FIELD.clone(), HeaderValue::from_static("alive"))]);
+        if !sink.push(StatusCode::PROCESSING, &sign) {
             return;
         }
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(LIFE_INTERVAL).await;
-                if !sink.push(StatusCode::PROCESSING, &HeaderMap::new()) {
+                if !sink.push(StatusCode::PROCESSING, &sign) {
                     return;
                 }
             }
         });
     }
-}
-
-/// Encodes the head of an interim response.
-fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
-    let mut head = Vec::new();
-    push_interim_head(&mut head, status, &forwarded_fields(fields));
-    head
 }
 
 /// Interval between the signs of life for another node, a fraction of its patience.

@@ -151,7 +151,7 @@ fn listen(asked: &RequestHead, signs: &Arc<SiblingSigns>, request: &mut Request<
     let sink = asked.interim.clone();
     let listener = InterimListener(Arc::new(move |status, fields| {
         signs.note();
-        if let Some(sink) = sink.as_ref().filter(|_| status != http::StatusCode::PROCESSING) {
+        if let Some(sink) = sink.as_ref().filter(|_| !fields.contains_key(&PEER_FIELD)) {
             sink(status, fields);
         }
     }));

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use h2::{Reason, SendStream, server::SendResponse};
 use http::{HeaderMap, Response, StatusCode};
 use larder_device::IgnorePoison;
-use larder_http::interim::forwarded_fields;
 
 /// Sends the responses to one request: interim ones, until the final one is sent.
 pub(crate) struct StreamReply(Mutex<ReplyState>);
@@ -28,20 +27,19 @@ impl StreamReply {
         Self(Mutex::new(ReplyState { sender: Some(sender), interim_bytes: 0 }))
     }
 
-    /// Sends an interim response, unless the client was sent too many. Returns whether the stream still awaits its
-    /// final response.
+    /// Sends an interim response with these fields, unless the client was sent too many. Returns whether the stream
+    /// still awaits its final response.
     pub(crate) fn send_interim(&self, status: StatusCode, fields: &HeaderMap) -> bool {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(sender) = &mut state.sender else { return false };
-        let fields = forwarded_fields(fields);
         state.interim_bytes += fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
         if state.interim_bytes > INTERIM_BYTES_MAX {
             return true;
         }
         let mut response = Response::new(());
         *response.status_mut() = status;
-        *response.headers_mut() = fields;
+        *response.headers_mut() = fields.clone();
         // Fails only if the connection has ended, which the stream's task learns too.
         let _ = sender.send_informational(response);
         true

@@ -13,6 +13,7 @@ use crate::{
     build_caches::BuildCacheRequest,
     cache::mark::OriginMark,
     client::{
+        encoded::EncodedResponse,
         peer::Client,
         response_body::ResponseBody,
         ticket::{ExchangeContext, LogLine, Ticket},
@@ -22,6 +23,7 @@ use crate::{
     exchange_budget::ExchangePlace,
     mirrors::MirrorRequest,
     origin::target::{host_of, path_of},
+    outcome::Outcome,
     popular::PopularitySubject,
     received_body::IncomingBody,
     request::served::ServedResponse,
@@ -41,6 +43,15 @@ pub(super) struct RequestNote {
     pub(super) subject: Option<PopularitySubject>,
 }
 
+impl RequestNote {
+    /// Returns the facts once the response has a head. `takes_time` says that its body arrives later.
+    fn context(self, outcome: Outcome, status: StatusCode, takes_time: bool) -> ExchangeContext {
+        let Self { started, subject } = self;
+        let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
+        ExchangeContext { started, first_byte_us, subject, outcome, status }
+    }
+}
+
 /// Counts an exchange, and attaches the ticket that is settled when its response is dropped.
 pub(super) fn finish(
     client: &Arc<Client>,
@@ -57,6 +68,19 @@ pub(super) fn finish(
         served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     served.response.map(|body| body.paced(pacer).with_ticket(ticket))
+}
+
+/// Counts a hit whose head is encoded already, as [`finish`] does. There is no access log.
+pub(super) fn finish_encoded(
+    client: &Arc<Client>,
+    mut start: RequestStart,
+    mut response: EncodedResponse,
+) -> EncodedResponse {
+    client.count(Outcome::MemoryHit);
+    let pacer = start.take_pacer();
+    let about = start.met.context(Outcome::MemoryHit, response.status, false);
+    response.body = response.body.paced(pacer).with_ticket(Ticket::new(Arc::clone(client), None, Some(about)));
+    response
 }
 
 /// Attaches a ticket to the response to a health check, which is neither counted nor logged: balancers send them every
@@ -160,11 +184,7 @@ impl RequestStart {
     /// Returns the ticket that completes the exchange when it is dropped. `takes_time` says that the body arrives later
     /// than the head.
     pub(super) fn ticket(self, client: &Arc<Client>, served: &ServedResponse, takes_time: bool) -> Ticket {
-        let RequestNote { started, subject } = self.met;
-        let outcome = served.outcome;
-        let status = served.response.status();
-        let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
-        let about = ExchangeContext { started, first_byte_us, subject, outcome, status };
+        let about = self.met.context(served.outcome, served.response.status(), takes_time);
         let line = self.line.map(|line| line.end(served));
         Ticket::new(Arc::clone(client), line, Some(about)).holding(self.place)
     }

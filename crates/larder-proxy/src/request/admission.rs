@@ -82,7 +82,8 @@ pub(crate) async fn admit(
         check_password(client, shared, &asked.fields).await?;
     }
     if sink.is_of_use() {
-        asked.interim = Some(Arc::new(move |status, fields: &HeaderMap| _ = sink.push(status, fields)) as InterimTaker);
+        asked.interim =
+            Some(Arc::new(move |status, fields: &HeaderMap| _ = sink.forward(status, fields)) as InterimTaker);
     }
     Ok(Arc::new(asked))
 }

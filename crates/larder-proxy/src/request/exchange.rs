@@ -6,7 +6,7 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-use http::{Method, Request, Response, header};
+use http::{Method, Request, Response, Version, header};
 use larder_http::{cache_status::Forward, coding::CodingWish, invalidate};
 use larder_wire::WireFault;
 
@@ -14,7 +14,13 @@ use crate::{
     asked::RequestHead,
     build_caches::{self, BuildCacheRequest},
     cache::mark::OriginMark,
-    client::{answer::ClientAnswer, http2, opaque::PendingOpaque, peer::Client, response_body::ResponseBody},
+    client::{
+        answer::{ClientAnswer, ClientResponse},
+        http2,
+        opaque::PendingOpaque,
+        peer::Client,
+        response_body::ResponseBody,
+    },
     clock,
     errors::Failure,
     fleet::{link::FleetLink, serving},
@@ -26,8 +32,10 @@ use crate::{
     readiness::Readiness,
     received_body::{IncomingBody, ReceivedBody},
     request::{
-        accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
-        admission, build_cache, change, encode, final_recipient, gate, intercept, memory, nodes, pac,
+        accounting::{RequestNote, RequestStart, finish, finish_encoded, finish_health_check, name_of},
+        admission, build_cache, change, encode, final_recipient, gate, intercept,
+        memory::{self, MemoryAnswer},
+        nodes, pac,
         pending::{ExchangeEnd, PendingExchange},
         question,
         refusal::RefusalForm,
@@ -56,7 +64,7 @@ pub(crate) fn answer(
         Ok(Entrance::Exchange(wish)) => exchange(client, &worker, request, ExchangeStart { started, wish }),
         Ok(Entrance::HealthCheck) => {
             let response = Readiness::of(&worker.shared).response();
-            ClientAnswer::Ready(Some(finish_health_check(client, response)))
+            ClientAnswer::ready(finish_health_check(client, response))
         }
         Ok(Entrance::PurgeLog(link)) => {
             ClientAnswer::Later(Box::pin(send_purges(Arc::clone(client), worker, link, request)))
@@ -121,12 +129,17 @@ fn exchange(
     let worker = worker_for(client, worker, &request);
     let name = name_of(client, worker, &request);
     let met = RequestNote { started, subject: subject_of(worker, &request, name) };
-    match memory::answer(client, worker, &request, name) {
-        ControlFlow::Break(mut served) => {
+    let may_encode = wish.is_none() && may_encode(client, worker, &request);
+    match memory::answer(client, worker, &request, name, may_encode) {
+        ControlFlow::Break(MemoryAnswer::Encoded(response)) => {
+            let start = RequestStart::new(client, worker, &request, met);
+            ClientAnswer::Ready(Some(ClientResponse::Encoded(finish_encoded(client, start, response))))
+        }
+        ControlFlow::Break(MemoryAnswer::Served(mut served)) => {
             disarm(BuildCacheRequest::of(&request).is_some(), true, &mut served);
             encode(worker, wish.as_ref(), &mut served);
             nodes::prove(worker, PeerRequest::of(&request), &mut served);
-            ClientAnswer::Ready(Some(finish(client, RequestStart::new(client, worker, &request, met), served)))
+            ClientAnswer::ready(finish(client, RequestStart::new(client, worker, &request, met), served))
         }
         ControlFlow::Continue(key) => {
             let Some(begun) = PendingExchange::new(client, worker, &request, met, (key, wish)) else {
@@ -138,6 +151,16 @@ fn exchange(
             ClientAnswer::Later(Box::pin(run(begun, request)))
         }
     }
+}
+
+/// Returns whether nothing adds to the fields of a response from memory, or logs them, and the client speaks
+/// HTTP/1.1.
+fn may_encode(client: &Client, worker: &Worker, request: &Request<IncomingBody>) -> bool {
+    request.version() == Version::HTTP_11
+        && worker.shared.access_log.is_none()
+        && PeerRequest::of(request).is_none()
+        && BuildCacheRequest::of(request).is_none()
+        && !client.says_goodbye()
 }
 
 /// Answers another node of the fleet that reads the log of purges.
@@ -211,7 +234,7 @@ fn refuse(
 ) -> ClientAnswer {
     let served = ServedResponse::failure(&worker.shared.marks, failure, RefusalForm::for_request(request));
     let met = RequestNote { started: Instant::now(), subject: None };
-    ClientAnswer::Ready(Some(finish(client, RequestStart::of_refused(client, worker, request, met), served)))
+    ClientAnswer::ready(finish(client, RequestStart::of_refused(client, worker, request, met), served))
 }
 
 /// Answers a request that memory alone cannot answer.

@@ -1,7 +1,8 @@
 //! Answers from a stored response: preconditions, ranges, and the fields that describe the cache.
 //!
-//! Whether the stored response may be used is decided elsewhere. Cost: a hit from memory copies one map of fields and
-//! sets two values that change with time. The body is sent by reference.
+//! Whether the stored response may be used is decided elsewhere. Cost: a hit from memory copies the lines of its head,
+//! or its map of fields for another form than a plain GET over HTTP/1.1, and adds what changes with time. The body is
+//! sent by reference.
 
 use std::{iter, ops::Range, sync::Arc};
 
@@ -12,6 +13,7 @@ use larder_http::{
     CacheStatus, Precondition, RangeOutcome, StoredHead,
     coding::CONTENT_DIGESTS,
     conditional,
+    decimal::push_u64,
     multipart::Multipart,
     range::{self, content_range, content_range_unsatisfied},
 };
@@ -23,7 +25,10 @@ use crate::{
         parts::{PartsReader, PartsSource},
     },
     cache::entry::{CACHE_STATUS, CachedEntry, EntryBody, outgoing_fields, random},
-    client::response_body::ResponseBody,
+    client::{
+        encoded::{EncodedResponse, scratch},
+        response_body::ResponseBody,
+    },
     marks::ResponseMarkers,
 };
 
@@ -67,7 +72,7 @@ pub(crate) fn answer(wanted: &HitRequest<'_>, entry: &Arc<CachedEntry>, chunked:
         Precondition::Failed => return None,
     }
     let total_len = entry.body_len();
-    let mut fields = entry.fields(wanted.marks);
+    let mut fields = outgoing_fields(entry.head.fields(), wanted.marks);
     set_times(wanted.marks, &mut fields, Some(wanted.age_secs), wanted.status);
     let (status, portion) = portion(wanted.method, wanted.fields, &entry.head, total_len, &mut fields);
     let body = if wanted.method == Method::HEAD {
@@ -79,6 +84,31 @@ pub(crate) fn answer(wanted: &HitRequest<'_>, entry: &Arc<CachedEntry>, chunked:
         body_of(entry, portion, chunked)?
     };
     Some(HitAnswer { response: respond(status, fields, body), conditional: false })
+}
+
+/// Answers a plain GET over HTTP/1.1 from a response in memory, with the stored lines. Returns `None` if the response
+/// has another form.
+pub(crate) fn encoded(wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<EncodedResponse> {
+    let EntryBody::Whole(body) = &entry.body else { return None };
+    let status = entry.head.status();
+    let has_body = *wanted.method == Method::GET && status != StatusCode::NO_CONTENT;
+    if !has_body
+        || conditional::evaluate(wanted.fields, &entry.head) != Precondition::Pass
+        || range::select(wanted.method, wanted.fields, &entry.head, body.len() as u64) != RangeOutcome::Whole
+    {
+        return None;
+    }
+    let marks = wanted.marks;
+    let mut head = scratch();
+    head.extend_from_slice(entry.lines(marks));
+    head.extend_from_slice(b"age: ");
+    push_u64(&mut head, wanted.age_secs);
+    if marks.add_cache_status {
+        head.extend_from_slice(b"\r\ncache-status: ");
+        wanted.status.push(&mut head, &marks.cache_name);
+    }
+    head.extend_from_slice(b"\r\n");
+    Some(EncodedResponse { head, status, body: ResponseBody::full(body.clone()) })
 }
 
 /// The part of a body that is sent.
@@ -135,19 +165,13 @@ pub(crate) fn portion(
     }
 }
 
-/// Sets Age and Cache-Status, in their slots if the fields have them.
+/// Sets Age, and appends the member of Cache-Status.
 pub(crate) fn set_times(marks: &ResponseMarkers, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
     if let Some(age_secs) = age_secs {
         fields.insert(header::AGE, HeaderValue::from(age_secs));
     }
     if marks.add_cache_status {
-        let value = status.to_value(&marks.cache_name);
-        match fields.get_mut(&CACHE_STATUS) {
-            Some(place) if place.is_empty() => *place = value,
-            _ => {
-                fields.append(&CACHE_STATUS, value);
-            }
-        }
+        fields.append(&CACHE_STATUS, status.to_value(&marks.cache_name));
     }
 }
 

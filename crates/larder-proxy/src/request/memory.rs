@@ -13,7 +13,7 @@ use larder_http::{CacheStatus, Reuse, cache_status::Tier, rules::RuledRequest, t
 use crate::{
     asked::RequestTerms,
     cache::{entry::EntryBody, lookup, mark::OriginMark},
-    client::peer::Client,
+    client::{encoded::EncodedResponse, peer::Client},
     mirrors::{MirrorRequest, RegistryAsk},
     origin::{
         target::{host_of, path_of},
@@ -30,27 +30,40 @@ use crate::{
     worker::Worker,
 };
 
+/// A response from memory.
+pub(super) enum MemoryAnswer {
+    Served(ServedResponse),
+    /// A hit whose head is encoded already.
+    Encoded(EncodedResponse),
+}
+
 /// Answers from memory if the whole response is in memory and fresh, and the request is simple. Otherwise continues
-/// with the key of a simple request.
+/// with the key of a simple request. `may_encode` says that nothing else looks at the response's fields.
 pub(super) fn answer(
     client: &Client,
     worker: &Worker,
     request: &Request<IncomingBody>,
     name: Option<(&str, &str, OriginMark<'_>)>,
-) -> ControlFlow<ServedResponse, Option<Vec<u8>>> {
+    may_encode: bool,
+) -> ControlFlow<MemoryAnswer, Option<Vec<u8>>> {
     let simple = name.filter(|(_, authority, _)| is_simple(client, worker, request, authority));
     let Some((scheme, authority, mark)) = simple else { return ControlFlow::Continue(None) };
     let path = path_of(request.uri());
     let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
     let Ok(key) = worker.cache.http.key_rules.key(scheme, authority, path) else { return ControlFlow::Continue(None) };
     let key = mark.on(key);
-    match from_memory(client, worker, ruled, &key) {
-        Some(served) => ControlFlow::Break(served),
+    match from_memory(client, worker, (ruled, may_encode), &key) {
+        Some(answer) => ControlFlow::Break(answer),
         None => ControlFlow::Continue(Some(key)),
     }
 }
 
-fn from_memory(client: &Client, worker: &Worker, ruled: RuledRequest<'_>, key: &[u8]) -> Option<ServedResponse> {
+fn from_memory(
+    client: &Client,
+    worker: &Worker,
+    (ruled, may_encode): (RuledRequest<'_>, bool),
+    key: &[u8],
+) -> Option<MemoryAnswer> {
     let cache = &worker.cache;
     let (entry, variant) = lookup::find_hot(cache, key, ruled.fields).filter(|(entry, _)| {
         matches!(entry.body, EntryBody::Whole(_)) && !entry.head.freshness().checks_authorization
@@ -64,10 +77,15 @@ fn from_memory(client: &Client, worker: &Worker, ruled: RuledRequest<'_>, key: &
     let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
     let RequestTerms { method, fields, .. } = terms;
     let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
+    let note = || lookup::note_memory_hit(cache, &entry, variant.as_deref().unwrap_or(key));
+    if may_encode && let Some(response) = hit::encoded(&wanted, &entry) {
+        note();
+        return Some(MemoryAnswer::Encoded(response));
+    }
     let answered = hit::answer(&wanted, &entry, None)?;
-    lookup::note_memory_hit(cache, &entry, variant.as_deref().unwrap_or(key));
+    note();
     let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
-    Some(ServedResponse { response: answered.response, outcome, origin: None, why: None })
+    Some(MemoryAnswer::Served(ServedResponse { response: answered.response, outcome, origin: None, why: None }))
 }
 
 /// Returns whether nothing but the response in memory decides about a request.

@@ -357,6 +357,29 @@ fn hit_says_whether_it_came_from_memory_or_disk() {
     assert!(hit.field("cache-status").unwrap().starts_with("\"9-edge\"; hit"), "{hit:?}");
 }
 
+/// Clients of HTTP/1.1 get the lines of a stored head, others its fields.
+#[test]
+fn hit_from_memory_has_the_same_head_for_every_version() {
+    let fields =
+        ["Cache-Control: max-age=600", "Age: 7", "Cache-Status: inner; hit", "X-A: 1", "X-A: 2", "ETag: \"1\""];
+    let fixture = Fixture::without_store_with(move |_, _| Reply::ok(&fields, "hello"), |_| {});
+    fixture.get("/", &[]);
+    let head = |version: &str| {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET / {version}\r\nHost: site.example\r\n\r\n"));
+        let response = connection.read_response("GET");
+        assert_eq!((response.status, response.text().as_str()), (200, "hello"));
+        assert!(response.cache_status().starts_with("hit"), "{response:?}");
+        let mut fields = response.fields;
+        fields.retain(|(name, _)| name != "connection");
+        fields.sort();
+        fields
+    };
+    let lines = head("HTTP/1.1");
+    assert_eq!(lines, head("HTTP/1.0"));
+    assert_eq!(lines.iter().filter(|(name, _)| ["age", "x-a", "cache-status"].contains(&name.as_str())).count(), 5);
+}
+
 /// RFC 9209 2. At stake: identifying which of several nodes failed.
 #[test]
 fn failure_names_the_node_as_cache_status_does() {

@@ -174,13 +174,27 @@ fn recorded_request_serves_nobody_who_is_neither_a_client_nor_a_node() {
     }
 }
 
+/// At stake: clients that get another number of interim responses, depending on the node that owns the resource.
+#[test]
+fn interim_responses_of_the_origin_come_through_another_node() {
+    let nodes = Nodes::new(|_, _| {
+        let interim = "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+        Reply::default().send(format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+    });
+    let target = nodes.target_of(1, "interim");
+    let (interim, response) = Connection::open(nodes.addresses[0]).request_with_interim("GET", &target, &[]);
+    assert_eq!(interim.iter().map(|head| head.status).collect::<Vec<_>>(), [102, 103]);
+    assert_eq!(response.text(), "ok");
+    assert!(interim.iter().all(|head| head.field("larder-peer").is_none()));
+}
+
 /// At stake: requests that wait for a node that is frozen after it has shown that it is alive.
 #[test]
 fn frozen_node_holds_no_request_for_long_and_is_not_asked_for_a_while() {
     let mut nodes = Nodes::with(fresh, |config| config.fleet.sibling_patience = Duration::from_millis(50));
     let targets: Vec<String> = (0..4).map(|number| nodes.target_of(1, &format!("frozen{number}"))).collect();
     nodes.stop(1);
-    let (heads, end) = stand_in(&nodes, 1, "HTTP/1.1 102 Processing\r\n\r\n");
+    let (heads, end) = stand_in(&nodes, 1, "HTTP/1.1 102 Processing\r\nLarder-Peer: alive\r\n\r\n");
     let started = Instant::now();
     let address = nodes.addresses[0];
     let asking = targets[..2].iter().cloned().map(|target| {

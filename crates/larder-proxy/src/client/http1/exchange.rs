@@ -11,9 +11,9 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Method, Request, Response, Version, header::TE};
+use http::{Method, Request, Version};
 use http_body::Frame;
-use larder_http::{fields::has_token, interim::expects_continue};
+use larder_http::interim::expects_continue;
 use larder_wire::{BodyDecoder, DecodedPart, RequestHead, WireFault};
 
 use super::{
@@ -22,7 +22,7 @@ use super::{
     response::SendingResponse,
 };
 use crate::{
-    client::{answer::ClientAnswer, response_body::ResponseBody},
+    client::answer::{ClientAnswer, ClientResponse},
     metrics::CountGuard,
     received_body::{IncomingBody, ReceiveFault},
 };
@@ -90,10 +90,10 @@ impl Exchange {
             is_head: head.method == Method::HEAD,
             is_connect: head.method == Method::CONNECT,
             version: head.version,
-            takes_trailers: has_token(&head.fields, &TE, "trailers"),
+            takes_trailers: head.takes_trailers(),
             closes: fault.is_some() || !head.persists(),
         };
-        let RequestHead { method, target, version, fields, body: decoder } = head;
+        let RequestHead { method, target, version, fields, body: decoder, .. } = head;
         let (body, receiver) = if decoder.has_ended() {
             (LinkedBody::none(), None)
         } else {
@@ -188,13 +188,17 @@ impl Exchange {
     /// Begins the response.
     fn start(
         &mut self,
-        response: Response<ResponseBody>,
+        response: ClientResponse,
         link: &mut SocketLink<impl Http1Door>,
         context: &mut Context<'_>,
     ) -> SendingResponse {
         let is_unread = self.body.as_mut().is_some_and(|body| !body.can_end(link, context));
         let closes = self.terms.closes || link.is_last || is_unread;
-        SendingResponse::new(response, ResponseTerms { closes, ..self.terms })
+        let terms = ResponseTerms { closes, ..self.terms };
+        match response {
+            ClientResponse::Fields(response) => SendingResponse::new(response, terms),
+            ClientResponse::Encoded(response) => SendingResponse::encoded(response, terms),
+        }
     }
 }
 

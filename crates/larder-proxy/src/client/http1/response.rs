@@ -7,7 +7,6 @@
 //! write, which costs less than gathering in the kernel. Long pieces are not copied.
 
 use std::{
-    cell::RefCell,
     io,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -16,14 +15,19 @@ use std::{
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode, Version,
     header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING},
-    response::Parts,
 };
 use http_body::Body as _;
 use larder_http::{decimal::push_u64, fields::has_token};
 use larder_wire::{BodyEncoder, OutgoingOctets, push_field, push_status_line};
 
 use super::{Http1Door, SocketLink, exchange::ResponseTerms};
-use crate::{client::response_body::ResponseBody, clock};
+use crate::{
+    client::{
+        encoded::{EncodedResponse, give_back, scratch},
+        response_body::ResponseBody,
+    },
+    clock,
+};
 
 /// A response on its way out.
 pub(super) struct SendingResponse {
@@ -59,17 +63,13 @@ impl SendingResponse {
             push_length_of_other(&mut head, announced.filter(|_| !has_no_length), &body, terms);
             BodyEncoder::Length(0)
         } else {
-            push_framing(&mut head, &parts, &body, terms)
+            push_framing(&mut head, &parts.headers, &body, terms)
         };
         let switches = opens_tunnel || parts.status == StatusCode::SWITCHING_PROTOCOLS;
         let says_close = has_token(&parts.headers, &CONNECTION, "close");
         let closes = terms.closes || says_close || matches!(encoder, BodyEncoder::UntilClose);
-        match terms.version {
-            _ if switches || says_close => {}
-            Version::HTTP_10 if !closes => head.extend_from_slice(b"connection: keep-alive\r\n"),
-            Version::HTTP_10 => {}
-            _ if closes => head.extend_from_slice(b"connection: close\r\n"),
-            _ => {}
+        if !(switches || says_close) {
+            push_persistence(&mut head, terms.version, closes);
         }
         if !parts.headers.contains_key(DATE) {
             push_field(&mut head, &DATE, &clock::date());
@@ -84,6 +84,18 @@ impl SendingResponse {
             closes,
             switches,
         }
+    }
+
+    /// Completes a head that is encoded already.
+    pub(super) fn encoded(response: EncodedResponse, terms: ResponseTerms) -> Self {
+        let EncodedResponse { mut head, body, .. } = response;
+        let length = body.size_hint().exact().expect("a body in memory has a length");
+        push_length(&mut head, length);
+        push_persistence(&mut head, terms.version, terms.closes);
+        head.extend_from_slice(b"\r\n");
+        let out = OutgoingOctets::new(head, bytes::Bytes::new());
+        let encoder = BodyEncoder::Length(length);
+        Self { out, body, encoder, is_over: false, is_broken: false, closes: terms.closes, switches: false }
     }
 
     /// Sends what can be sent now. Ready once everything has left.
@@ -126,8 +138,10 @@ impl SendingResponse {
         }
         while !self.is_over && self.out.piece.is_empty() && self.out.frame.len() < GATHER_BYTES_MAX {
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else { break };
+            // A body in memory needs no further look.
+            let is_last = matches!(self.encoder, BodyEncoder::Length(_)) && self.body.is_end_stream();
             let is_sound = match frame {
-                None => self.end(&HeaderMap::new()),
+                None => self.end(None),
                 Some(Err(_)) => false,
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if data.is_empty() => true,
@@ -139,9 +153,9 @@ impl SendingResponse {
                         } else {
                             self.out.piece = data;
                         }
-                        is_sound
+                        if is_sound && is_last { self.end(None) } else { is_sound }
                     }
-                    Err(frame) => self.end(&frame.into_trailers().unwrap_or_default()),
+                    Err(frame) => self.end(frame.into_trailers().ok().as_ref()),
                 },
             };
             if !is_sound {
@@ -154,7 +168,7 @@ impl SendingResponse {
     }
 
     /// Ends the body. Returns whether it is as long as announced.
-    fn end(&mut self, trailers: &HeaderMap) -> bool {
+    fn end(&mut self, trailers: Option<&HeaderMap>) -> bool {
         self.is_over = true;
         self.encoder.end(trailers, &mut self.out.frame).is_ok()
     }
@@ -175,8 +189,8 @@ fn push_length_of_other(
 }
 
 /// Appends the fields that frame a body. Returns the framing.
-fn push_framing(head: &mut Vec<u8>, parts: &Parts, body: &ResponseBody, terms: ResponseTerms) -> BodyEncoder {
-    let announced = || parts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+fn push_framing(head: &mut Vec<u8>, fields: &HeaderMap, body: &ResponseBody, terms: ResponseTerms) -> BodyEncoder {
+    let announced = || fields.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
     match body.size_hint().exact().or_else(announced) {
         Some(length) => {
             push_length(head, length);
@@ -186,11 +200,7 @@ fn push_framing(head: &mut Vec<u8>, parts: &Parts, body: &ResponseBody, terms: R
         None => {
             head.extend_from_slice(b"transfer-encoding: chunked\r\n");
             // Only a client that asks for trailers gets them (RFC 9110 6.5.1).
-            if terms.takes_trailers {
-                BodyEncoder::chunked(&parts.headers)
-            } else {
-                BodyEncoder::chunked(&HeaderMap::new())
-            }
+            if terms.takes_trailers { BodyEncoder::chunked(fields) } else { BodyEncoder::chunked(&HeaderMap::new()) }
         }
     }
 }
@@ -201,21 +211,13 @@ fn push_length(head: &mut Vec<u8>, length: u64) {
     head.extend_from_slice(b"\r\n");
 }
 
-thread_local! {
-    /// A buffer for heads and small bodies, while none is being written.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Takes the thread's buffer.
-fn scratch() -> Vec<u8> {
-    SCRATCH.take()
-}
-
-/// Gives an emptied buffer back to the thread.
-fn give_back(mut buffer: Vec<u8>) {
-    if buffer.capacity() > 0 && buffer.capacity() <= 2 * GATHER_BYTES_MAX {
-        buffer.clear();
-        SCRATCH.set(buffer);
+/// Appends the field that says whether the connection persists, unless that is clear from the version.
+fn push_persistence(head: &mut Vec<u8>, version: Version, closes: bool) {
+    match version {
+        Version::HTTP_10 if !closes => head.extend_from_slice(b"connection: keep-alive\r\n"),
+        Version::HTTP_10 => {}
+        _ if closes => head.extend_from_slice(b"connection: close\r\n"),
+        _ => {}
     }
 }
 

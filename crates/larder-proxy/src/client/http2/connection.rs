@@ -43,7 +43,10 @@ enum ConnectionState {
 
 impl Http2Connection {
     pub(crate) fn new(client: Arc<Client>, stream: ClientStream) -> Self {
-        let opening = builder(&client.worker.shared.config.limits).handshake(stream);
+        let shared = &client.worker.shared;
+        let limits = &shared.config.limits;
+        let stream_count_max = shared.cache.places.stream_count_max(limits.stream_count_max);
+        let opening = builder(limits, stream_count_max).handshake(stream);
         Self { state: ConnectionState::Opening(opening), client, urgencies: Arc::default(), is_leaving: false }
     }
 

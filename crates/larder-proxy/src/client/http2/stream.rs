@@ -20,7 +20,12 @@ use http_body::Body as _;
 use tokio::sync::oneshot;
 
 use crate::{
-    client::{answer::ClientAnswer, http2::turn::ResponseTurn, peer::Client, response_body::ResponseBody},
+    client::{
+        answer::{ClientAnswer, ClientResponse},
+        http2::turn::ResponseTurn,
+        peer::Client,
+        response_body::ResponseBody,
+    },
     clock,
     http2::{
         pipe::OpeningPipe,
@@ -68,7 +73,8 @@ pub(super) fn start(client: &Arc<Client>, opened: OpenedStream, context: &mut Co
         (IncomingBody::Http2(Http2Body::of_client(receiving, &head.headers, &reply)), None)
     };
     let answer = exchange::answer(client, Request::from_parts(head, body), None);
-    let is_at_hand = matches!(&answer, ClientAnswer::Ready(Some(response)) if response.body().is_at_hand());
+    let is_at_hand =
+        matches!(&answer, ClientAnswer::Ready(Some(ClientResponse::Fields(response))) if response.body().is_at_hand());
     let mut task = StreamTask { turn, state: StreamState::Answering(answer), reply, opener };
     // An exchange must stay in one task, because deadlines remember the task that first polled it.
     if !is_at_hand || Pin::new(&mut task).poll(context).is_pending() {
@@ -104,6 +110,9 @@ impl Future for StreamTask {
             let Poll::Ready(response) = answer.poll_response(context) else {
                 // The exchange is abandoned once the client has reset the stream.
                 return self.reply.poll_reset(context);
+            };
+            let ClientResponse::Fields(response) = response else {
+                unreachable!("heads are encoded for clients of HTTP/1.1 only");
             };
             match self.send_head(response) {
                 Ok(Some(sending)) => {

@@ -165,7 +165,7 @@ impl OutgoingBody {
                 },
                 None => HeaderMap::new(),
             };
-            return Poll::Ready(self.encoder.end(&trailers, frame).map_err(broken_off).map(|()| None));
+            return Poll::Ready(self.encoder.end(Some(&trailers), frame).map_err(broken_off).map(|()| None));
         }
     }
 }
