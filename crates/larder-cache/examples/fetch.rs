@@ -5,7 +5,6 @@ use larder_cache::{Cache, Result};
 fn main() -> Result<()> {
     let cache = Cache::builder(std::env::temp_dir().join("larder-example")).disk("64MB").memory("8MB").open()?;
     futures_executor::block_on(async {
-        cache.ready().await;
         let value = cache.get_or_fetch("greeting", || async { Ok::<_, std::io::Error>("hello") }).await?;
         println!("{} (fetches in this run: {})", String::from_utf8_lossy(&value), cache.stats().fetches);
         cache.close().await

@@ -6,7 +6,6 @@ use larder_cache::Cache;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cache = Cache::builder(std::env::temp_dir().join("films")).disk("2GB").memory("64MB").open()?;
-    cache.ready().await;
     for number in 0..5_u8 {
         let fetch = || async move { Ok::<_, std::io::Error>(vec![number; 100_000_000]) };
         let film = cache.get_or_fetch(format!("film {number}"), fetch).await?;

@@ -5,6 +5,7 @@ use crate::{
     cache::{CacheParts, ValueOptions, WriteLocks},
     counters::{Counters, EventSink},
     fetches::Fetches,
+    ground::Ground,
     memory::MemoryCache,
     tags::{TagFile, TagKey, TagRemovals, read_file},
 };
@@ -121,6 +122,9 @@ impl CacheBuilder {
     /// Changes options of the underlying store just before it is opened: its eviction policy, its I/O, its clock. Leave
     /// the path and the size as they are.
     ///
+    /// A server that fetches what it does not find can set `waits_for_index` to false. Values of earlier runs that are
+    /// not loaded yet are misses then; otherwise, a lookup that finds nothing waits for its part of them.
+    ///
     /// ```
     /// use larder_cache::{Cache, larder_store::Policy};
     /// # let directory = tempfile::tempdir().unwrap();
@@ -139,8 +143,8 @@ impl CacheBuilder {
         self
     }
 
-    /// Opens the cache, or creates it. Blocks for a few disk reads. Values of earlier runs are loaded in the
-    /// background, see [`Cache::ready`].
+    /// Opens the cache, or creates it. Blocks for a few disk reads. The index of earlier runs is loaded in the
+    /// background; lookups that find nothing wait for their part of it.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a wrong size. [`Error::Store`] if the directory cannot be used, if its files are not a
@@ -165,6 +169,7 @@ impl CacheBuilder {
         options.is_sparse = true;
         options.index_bytes_max = parts.index_bytes;
         options.dirty_bytes_max = parts.dirty_bytes;
+        options.waits_for_index = true;
         if let Some(configure) = self.configure {
             configure(&mut options);
         }
@@ -174,7 +179,8 @@ impl CacheBuilder {
         Ok(Cache::from_parts(CacheParts {
             store,
             memory: MemoryCache::new(parts.values_bytes),
-            fetches: Fetches::default(),
+            fetches: Arc::new(Fetches::new(parts.dirty_bytes)),
+            ground: Ground::default(),
             removals: Arc::new(removals),
             counters: Counters::new(self.sink),
             clock,

@@ -16,6 +16,7 @@ use crate::{
     CacheBuilder, CacheEvent, CacheStats, EntryRequest, Error, Result, Value, ValueWriter,
     counters::Counters,
     fetches::Fetches,
+    ground::Ground,
     head::{Freshness, TAG_COUNT_MAX, ValueHead},
     keys::{KEY_BYTES_MAX, chunk_count, chunk_key, value_key},
     memory::MemoryCache,
@@ -42,7 +43,8 @@ pub struct Cache {
 pub(crate) struct CacheParts {
     pub(crate) store: Store,
     pub(crate) memory: MemoryCache<MemoryValue>,
-    pub(crate) fetches: Fetches,
+    pub(crate) fetches: Arc<Fetches>,
+    pub(crate) ground: Ground,
     pub(crate) removals: Arc<TagRemovals>,
     pub(crate) counters: Counters,
     pub(crate) clock: Clock,
@@ -72,10 +74,15 @@ impl Cache {
 
     /// Returns the value of `key`, or calls `fetch`, stores the result and returns it.
     ///
-    /// Callers that request the same key at the same time share one fetch and its result or error. If the caller whose
-    /// `fetch` runs is dropped, another caller's `fetch` is called. A failure of the store is not an error here: the
-    /// value is fetched. `fetch` must not request the same key from the cache, because it would wait for itself. A
-    /// panic in `fetch` reaches the caller that it belongs to.
+    /// Callers that request the same key at the same time share one fetch and its result or error. The fetch goes on if
+    /// they are dropped, for example by a time-out: later callers get its value. It runs on the tokio runtime of the
+    /// caller that begins it. Outside of tokio, all fetches run on one thread of the cache, so they must not block it.
+    /// `fetch` must not request the same key from the cache, because it would wait for itself. A panic in `fetch`
+    /// reaches the caller that it belongs to.
+    ///
+    /// Callers get the value when it is complete, and it is stored meanwhile, unless many bytes wait to be stored.
+    /// [`Cache::get`], [`Cache::sync`] and [`Cache::close`] wait for that. A failure of the store is not an error here:
+    /// the value is fetched.
     ///
     /// If there is a stale value ([`EntryRequest::stale_for`]), the caller that fetches still waits for the fetch, and
     /// gets the stale value if it fails. Other callers get the stale value at once.
@@ -97,7 +104,7 @@ impl Cache {
     pub async fn get_or_fetch<F, Fut, V, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
-        Fut: Future<Output = std::result::Result<V, E>>,
+        Fut: Future<Output = std::result::Result<V, E>> + Send + 'static,
         V: Into<Bytes>,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
@@ -125,7 +132,8 @@ impl Cache {
     /// # }).unwrap();
     /// ```
     ///
-    /// The value becomes visible when `fetch` returns the writer. A fetch needs memory for one chunk (1 MiB).
+    /// The value is stored when `fetch` has returned the writer, as by [`Cache::get_or_fetch`]. A fetch needs memory
+    /// for one chunk (1 MiB).
     ///
     /// # Errors
     /// [`Error::Fetch`] when the fetch fails and there is no stale value, also because a long value cannot be stored;
@@ -133,7 +141,7 @@ impl Cache {
     pub async fn open_or_fetch<F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Value>
     where
         F: FnOnce(ValueWriter) -> Fut,
-        Fut: Future<Output = std::result::Result<ValueWriter, E>>,
+        Fut: Future<Output = std::result::Result<ValueWriter, E>> + Send + 'static,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         self.entry(key).open_or_fetch(fetch).await
@@ -151,7 +159,7 @@ impl Cache {
     /// As [`Cache::get`]. A value for which `accepts` returns false counts as missing.
     pub(crate) async fn get_if(&self, key: &[u8], accepts: impl Fn(&[u8]) -> bool) -> Result<Option<Bytes>> {
         let key = checked(key)?;
-        if let Some(found) = self.find(key).await?.filter(|found| found.freshness == Freshness::Fresh)
+        if let Some(found) = self.find_stored(key).await?.filter(|found| found.freshness == Freshness::Fresh)
             && let Some(bytes) = found.bytes().await?.filter(|bytes| accepts(bytes))
         {
             self.note_hit(key, &found);
@@ -168,7 +176,7 @@ impl Cache {
     /// As [`Cache::get`].
     pub async fn open(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = checked(key.as_ref())?;
-        let found = self.find(key).await?;
+        let found = self.find_stored(key).await?;
         match &found {
             Some(found) => self.note_hit(key, found),
             None => self.note(CacheEvent::Miss { key }),
@@ -283,10 +291,10 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits until all values of earlier runs can be found. Until then, a lookup may miss them.
+    /// Waits until all values of earlier runs are loaded.
     ///
-    /// A server need not wait: a value that is not found yet is fetched and replaced. Removals concern values that are
-    /// not found yet, too.
+    /// There is no need to wait: until then, a lookup that finds nothing waits for its part of them, unless the builder
+    /// chose misses ([`CacheBuilder::configure_store`]). Removals concern values that are not loaded yet, too.
     pub async fn ready(&self) {
         self.parts.store.ready().await;
     }
@@ -307,11 +315,13 @@ impl Cache {
         }
     }
 
-    /// Makes everything stored so far survive a power loss.
+    /// Makes everything stored so far survive a power loss, with all values that callers of [`Cache::get_or_fetch`] and
+    /// [`Cache::open_or_fetch`] have got.
     ///
     /// # Errors
     /// [`Error::Store`] when something could not be written.
     pub async fn sync(&self) -> Result<()> {
+        self.parts.fetches.stored().await;
         Ok(self.parts.store.sync().await?)
     }
 
@@ -323,6 +333,7 @@ impl Cache {
     /// # Errors
     /// As [`Cache::sync`]. The cache is closed even then.
     pub async fn close(&self) -> Result<()> {
+        self.parts.fetches.stored().await;
         // Not left to the release below, which would block the thread for as long as it takes.
         let closed = self.parts.store.close().await;
         self.parts.store.release().and(closed)?;

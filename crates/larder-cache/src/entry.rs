@@ -52,7 +52,7 @@ impl EntryRequest {
     pub async fn get_or_fetch<F, Fut, V, E>(self, fetch: F) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
-        Fut: Future<Output = std::result::Result<V, E>>,
+        Fut: Future<Output = std::result::Result<V, E>> + Send + 'static,
         V: Into<Bytes>,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
@@ -67,7 +67,7 @@ impl EntryRequest {
     ) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
-        Fut: Future<Output = std::result::Result<V, E>>,
+        Fut: Future<Output = std::result::Result<V, E>> + Send + 'static,
         V: Into<Bytes>,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
@@ -82,7 +82,7 @@ impl EntryRequest {
     pub async fn open_or_fetch<F, Fut, E>(self, fetch: F) -> Result<Value>
     where
         F: FnOnce(ValueWriter) -> Fut,
-        Fut: Future<Output = std::result::Result<ValueWriter, E>>,
+        Fut: Future<Output = std::result::Result<ValueWriter, E>> + Send + 'static,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         check_tag_count(self.options.tags.len())?;

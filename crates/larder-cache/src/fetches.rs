@@ -1,16 +1,24 @@
 //! Fetches in progress: all callers that request a key wait for the same fetch.
 //!
-//! Invariants: at most one fetch of a key can be joined. If the caller that fetches is dropped, the waiting callers
-//! start over, and one of them fetches.
+//! Each fetch is a task of its own (`ground`), so it goes on if its callers are dropped. Its callers have the value
+//! before it is stored, unless [`Fetches`] has as many bytes to store as it may. Invariants: at most one fetch of a key
+//! can be joined, from its beginning until its value is stored. If its task is dropped, because its runtime ends, the
+//! waiting callers start over, and one of them fetches.
 
 use crate::Value;
 use futures_channel::oneshot;
-use futures_util::{FutureExt, future::Shared};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared, join_all},
+};
 use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     error,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// The error of a fetch, for each caller.
@@ -19,43 +27,69 @@ pub(crate) type FetchError = Arc<dyn error::Error + Send + Sync>;
 /// The result of a fetch, for each caller.
 pub(crate) type FetchOutcome = Result<Value, FetchError>;
 
+/// A wait for the outcome of a fetch. It is canceled if the fetch's task is dropped.
+pub(crate) type FetchWait = Shared<oneshot::Receiver<FetchOutcome>>;
+
+/// The storing of a fetched value. Every task that polls it drives it.
+pub(crate) type Storing = Shared<BoxFuture<'static, ()>>;
+
 /// The fetches in progress.
-#[derive(Default)]
 pub(crate) struct Fetches {
     running: Mutex<RunningFetches>,
+    /// Number of values that are being stored, so that lookups need no lock while there is none.
+    storing_count: AtomicUsize,
+    /// Bytes that may be stored while their callers have them already. A value that comes when there are as many is
+    /// stored first.
+    storing_bytes_max: u64,
 }
 
 #[derive(Default)]
 struct RunningFetches {
     by_key: HashMap<Box<[u8]>, RunningFetch>,
+    /// The fetches whose values are being stored, by number.
+    storing: HashMap<u64, StoringValue>,
+    storing_bytes: u64,
     /// The number of the last fetch.
     last_number: u64,
 }
 
 struct RunningFetch {
-    outcome: Shared<oneshot::Receiver<FetchOutcome>>,
+    outcome: FetchWait,
     number: u64,
 }
 
-/// A caller's part in a fetch.
-pub(crate) enum FetchRole<'a> {
-    /// The caller fetches.
-    Leader(FetchLead<'a>),
-    /// Another caller fetches. The outcome is canceled if that caller is dropped.
-    Follower(Shared<oneshot::Receiver<FetchOutcome>>),
+/// A fetched value that is being stored.
+#[derive(Clone)]
+pub(crate) struct StoringValue {
+    pub(crate) value: Value,
+    pub(crate) storing: Storing,
+    /// Bytes of it that are not stored yet.
+    len_bytes: u64,
 }
 
-/// The right to fetch a key. While it exists, other callers wait for its outcome.
-pub(crate) struct FetchLead<'a> {
-    fetches: &'a Fetches,
+/// A caller's part in a fetch.
+pub(crate) enum FetchRole {
+    /// The caller begins the fetch, and waits for it, too.
+    Leader(FetchLead, FetchWait),
+    /// Another caller has begun it.
+    Follower(FetchWait),
+}
+
+/// The right to fetch a key. While it exists, other callers wait for its outcome, or get it.
+pub(crate) struct FetchLead {
+    fetches: Arc<Fetches>,
     key: Box<[u8]>,
     number: u64,
     outcome: Option<oneshot::Sender<FetchOutcome>>,
 }
 
 impl Fetches {
+    pub(crate) fn new(storing_bytes_max: u64) -> Self {
+        Self { running: Mutex::default(), storing_count: AtomicUsize::new(0), storing_bytes_max }
+    }
+
     /// Joins the fetch of `key`, or begins one.
-    pub(crate) fn join(&self, key: &[u8]) -> FetchRole<'_> {
+    pub(crate) fn join(self: &Arc<Self>, key: &[u8]) -> FetchRole {
         let mut running = self.lock();
         if let Some(fetch) = running.by_key.get(key) {
             return FetchRole::Follower(fetch.outcome.clone());
@@ -63,8 +97,10 @@ impl Fetches {
         running.last_number += 1;
         let number = running.last_number;
         let (sender, receiver) = oneshot::channel();
-        running.by_key.insert(key.into(), RunningFetch { outcome: receiver.shared(), number });
-        FetchRole::Leader(FetchLead { fetches: self, key: key.into(), number, outcome: Some(sender) })
+        let outcome = receiver.shared();
+        running.by_key.insert(key.into(), RunningFetch { outcome: outcome.clone(), number });
+        let lead = FetchLead { fetches: Arc::clone(self), key: key.into(), number, outcome: Some(sender) };
+        FetchRole::Leader(lead, outcome)
     }
 
     /// Prevents callers from joining the present fetch of `key`, because its outcome will be outdated.
@@ -77,25 +113,88 @@ impl Fetches {
         self.lock().by_key.clear();
     }
 
+    /// Returns the value of `key` that is being stored, if there is one. Its callers may have it already.
+    pub(crate) fn storing(&self, key: &[u8]) -> Option<StoringValue> {
+        if self.storing_count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let running = self.lock();
+        running.storing.get(&running.by_key.get(key)?.number).cloned()
+    }
+
+    /// Ends a fetch, unless it has ended.
+    fn end(&self, key: &[u8], number: u64) {
+        let mut running = self.lock();
+        let stored = running.storing.remove(&number);
+        self.storing_count.store(running.storing.len(), Ordering::Release);
+        running.storing_bytes -= stored.as_ref().map_or(0, |value| value.len_bytes);
+        if running.by_key.get(key).is_some_and(|fetch| fetch.number == number) {
+            running.by_key.remove(key);
+        }
+        drop(running);
+        // It may have the last clone of the cache.
+        drop(stored);
+    }
+
+    /// Waits until the values are stored whose callers have them already. Drives the storing, because the runtimes of
+    /// the fetches may stand still.
+    pub(crate) async fn stored(&self) {
+        let storing: Vec<Storing> = self.lock().storing.values().map(|value| value.storing.clone()).collect();
+        join_all(storing).await;
+    }
+
     fn lock(&self) -> MutexGuard<'_, RunningFetches> {
         self.running.lock().ignore_poison()
     }
 }
 
-impl FetchLead<'_> {
-    /// Passes the outcome to all waiting callers, and to later ones until this lead is dropped.
-    pub(crate) fn publish(&mut self, outcome: FetchOutcome) {
+impl FetchLead {
+    /// Passes the value to all waiting callers, and to later ones until `store` has stored its last `len_bytes`.
+    pub(crate) async fn publish(mut self, value: Value, store: BoxFuture<'static, ()>, len_bytes: u64) {
+        let fetches = Arc::clone(&self.fetches);
+        let key = self.key.clone();
+        let number = self.number;
+        let store = async move {
+            store.await;
+            fetches.end(&key, number);
+        };
+        let storing = store.boxed().shared();
+        let is_full = {
+            let mut running = self.fetches.lock();
+            let before = running.storing_bytes;
+            running.storing_bytes += len_bytes;
+            let stored = StoringValue { value: value.clone(), storing: storing.clone(), len_bytes };
+            running.storing.insert(self.number, stored);
+            self.fetches.storing_count.store(running.storing.len(), Ordering::Release);
+            before >= self.fetches.storing_bytes_max
+        };
+        if is_full {
+            storing.clone().await;
+        }
+        self.tell(Ok(value));
+        storing.await;
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Passes an error to all waiting callers. Later ones begin another fetch.
+    pub(crate) fn fail(mut self, error: FetchError) {
+        self.fetches.end(&self.key, self.number);
+        self.tell(Err(error));
+    }
+
+    /// Passes the outcome to all waiting callers.
+    pub(crate) fn tell(&mut self, outcome: FetchOutcome) {
         let sender = self.outcome.take().expect("a fetch has one outcome");
         // Sending fails only if no caller waits.
         let _ = sender.send(outcome);
     }
 }
 
-impl Drop for FetchLead<'_> {
+impl Drop for FetchLead {
     fn drop(&mut self) {
-        let mut running = self.fetches.lock();
-        if running.by_key.get(&self.key).is_some_and(|fetch| fetch.number == self.number) {
-            running.by_key.remove(&self.key);
-        }
+        self.fetches.end(&self.key, self.number);
     }
 }

@@ -46,7 +46,7 @@ impl Cache {
     where
         T: Serialize + DeserializeOwned,
         F: FnOnce() -> Fut,
-        Fut: Future<Output = std::result::Result<T, E>>,
+        Fut: Future<Output = std::result::Result<T, E>> + Send + 'static,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         self.entry(key).get_or_fetch_as(fetch).await
@@ -71,13 +71,16 @@ impl EntryRequest {
     where
         T: Serialize + DeserializeOwned,
         F: FnOnce() -> Fut,
-        Fut: Future<Output = std::result::Result<T, E>>,
+        Fut: Future<Output = std::result::Result<T, E>> + Send + 'static,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
-        let fetch_json = || async {
-            let value = fetch().await.map_err(Into::into)?;
-            serde_json::to_vec(&value)
-                .map_err(|error| Box::<dyn error::Error + Send + Sync>::from(EncodeFailure(Arc::new(error))))
+        let fetch_json = || {
+            let fetching = fetch();
+            async move {
+                let value = fetching.await.map_err(Into::into)?;
+                serde_json::to_vec(&value)
+                    .map_err(|error| Box::<dyn error::Error + Send + Sync>::from(EncodeFailure(Arc::new(error))))
+            }
         };
         let is_wanted = |bytes: &[u8]| serde_json::from_slice::<T>(bytes).is_ok();
         let bytes = self.get_or_fetch_if(is_wanted, fetch_json).await.map_err(|error| match error {

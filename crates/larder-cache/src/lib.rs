@@ -42,6 +42,7 @@ mod counters;
 mod entry;
 mod error;
 mod fetches;
+mod ground;
 mod head;
 #[cfg(feature = "serde")]
 mod json;

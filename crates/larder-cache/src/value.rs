@@ -129,7 +129,11 @@ impl Value {
 
     /// Returns whether the value was fresh when it was found. A stale value may be used if no new one can be fetched.
     pub fn is_fresh(&self) -> bool {
-        self.lifetime.at(self.found_at_ms) == Freshness::Fresh
+        self.is_fresh_at(self.found_at_ms)
+    }
+
+    pub(crate) fn is_fresh_at(&self, now_ms: u64) -> bool {
+        self.lifetime.at(now_ms) == Freshness::Fresh
     }
 
     /// Returns all bytes of the value.

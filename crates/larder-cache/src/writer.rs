@@ -43,6 +43,16 @@ pub(crate) enum UnstoredPart {
     Head { new: NewValue, start: WriteStart },
 }
 
+impl UnstoredPart {
+    /// Returns the bytes that are not stored yet.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        match self {
+            Self::Whole { bytes, .. } => bytes.len() as u64,
+            Self::Head { new, .. } => new.pieces.iter().map(|piece| piece.len() as u64).sum(),
+        }
+    }
+}
+
 impl ValueWriter {
     pub(crate) fn new(cache: &Cache, key: &[u8], options: ValueOptions) -> Self {
         Self::since(cache.write_start(key), cache, options)

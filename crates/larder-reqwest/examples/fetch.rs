@@ -8,7 +8,6 @@ use std::error::Error;
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).ok_or("usage: fetch URL")?;
     let cache = Cache::builder(std::env::temp_dir().join("larder-reqwest")).disk("1GB").memory("32MB").open()?;
-    cache.ready().await;
     let client = ClientBuilder::new(reqwest::Client::new()).with(CacheMiddleware::new(cache.clone())).build();
     let response = client.get(url).send().await?;
     println!("{}", response.status());

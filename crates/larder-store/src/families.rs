@@ -109,6 +109,23 @@ impl AnyEngine {
         })
     }
 
+    /// Waits until everything is loaded that an earlier run may have stored under `key`.
+    pub(crate) async fn loaded_part(&self, key: &[u8]) {
+        self.volume().loaded_part(|| self.has_loaded_part(key)).await;
+    }
+
+    /// Returns whether everything is loaded that an earlier run may have stored under `key`.
+    pub(crate) fn has_loaded(&self, key: &[u8]) -> bool {
+        self.volume().is_loaded() || self.has_loaded_part(key)
+    }
+
+    fn has_loaded_part(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Log(engine) => engine.index.has_loaded(engine.volume().hash(key).0),
+            Self::Mapped(_) | Self::Clusters(_) | Self::Table(_) | Self::Tiny(_) => false,
+        }
+    }
+
     pub(crate) async fn locate(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
         if self.volume().pending_removals.hides(key) {
             return self.volume().check_open().map(|()| None);

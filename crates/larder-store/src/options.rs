@@ -52,6 +52,9 @@ pub struct StoreOptions {
     /// simulation produces the same bytes every time. An attacker who knows the number can choose keys that collide:
     /// never set it where strangers choose keys. Default: none.
     pub identity_seed: Option<u64>,
+    /// Whether a lookup that finds nothing waits until its part of an earlier run's index is loaded. A server that can
+    /// fetch need not wait: it takes the entry for missing, and replaces it. Default: no.
+    pub waits_for_index: bool,
     /// Whether the store has a thread of its own that flushes, syncs and reclaims. Without it, the caller must call
     /// [`crate::Store::maintain`], as a simulation in virtual time does. Default: yes.
     pub background: bool,
@@ -76,6 +79,7 @@ impl StoreOptions {
             io: IoChoice::Auto,
             clock: Clock::default(),
             identity_seed: None,
+            waits_for_index: false,
             background: true,
         }
     }

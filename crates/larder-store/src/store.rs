@@ -77,8 +77,8 @@ pub struct VolumeStats<'a> {
 impl Store {
     /// Opens or creates a store.
     ///
-    /// Blocks for a few device reads. The index is loaded in the background; entries that are not loaded yet are misses
-    /// (see [`Store::ready`]).
+    /// Blocks for a few device reads. The index is loaded in the background. Meanwhile, entries that are not loaded yet
+    /// are misses, or lookups wait for them ([`StoreOptions::waits_for_index`], [`Store::ready`]).
     ///
     /// # Errors
     /// `Invalid`: an option is invalid, or the file is not a Larder store or has another size. `Corrupt`: both
@@ -211,10 +211,19 @@ impl Store {
     }
 
     async fn look_up(&self, key: &[u8], extent: ReadExtent) -> Result<Option<Reader>> {
-        match self.volumes.sound_of(key) {
-            Some(engine) => engine.get(key, extent).await,
-            None => self.check_open().map(|()| None),
+        let Some(engine) = self.volumes.sound_of(key) else { return self.check_open().map(|()| None) };
+        if !engine.volume().options.waits_for_index || engine.has_loaded(key) {
+            return engine.get(key, extent).await;
         }
+        // Boxed, because only lookups after a start come here.
+        Box::pin(async {
+            if let Some(found) = engine.get(key, extent).await? {
+                return Ok(Some(found));
+            }
+            engine.loaded_part(key).await;
+            engine.get(key, extent).await
+        })
+        .await
     }
 
     /// Returns the location of `key`'s entry without reading its body.

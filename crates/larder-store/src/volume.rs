@@ -122,7 +122,22 @@ pub(crate) enum KeyVerdict {
 impl Volume {
     /// Waits until everything is loaded.
     pub(crate) async fn loaded(&self) {
-        self.waiting.wait(&self.counters.loaded).await;
+        self.waiting.wait(|| self.is_loaded()).await;
+    }
+
+    /// Waits until everything is loaded, or `is_loaded` returns true for a part.
+    pub(crate) async fn loaded_part(&self, is_loaded: impl Fn() -> bool) {
+        self.waiting.wait(|| self.is_loaded() || is_loaded()).await;
+    }
+
+    /// Returns whether everything is loaded.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.counters.loaded.load(Ordering::Acquire)
+    }
+
+    /// Notes that a part is loaded.
+    pub(crate) fn note_loaded_part(&self) {
+        self.waiting.note_part();
     }
 
     /// Notes that everything is loaded.

@@ -1,6 +1,10 @@
 //! Returns the bytes of a value, fetching it if it is missing.
 
-use super::{Cache, checked, sharing::ValueForm, writing::ValueOptions};
+use super::{
+    Cache, checked,
+    sharing::ValueForm,
+    writing::{ValueOptions, WriteStart},
+};
 use crate::{
     CacheEvent, Result, Value,
     fetches::FetchError,
@@ -22,19 +26,23 @@ impl Cache {
     ) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
-        Fut: Future<Output = std::result::Result<V, E>>,
+        Fut: Future<Output = std::result::Result<V, E>> + Send + 'static,
         V: Into<Bytes>,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         let key = checked(key)?;
-        let fetched = |start| async move {
-            let bytes: Bytes = fetch().await.map_err(|error| FetchError::from(error.into()))?.into();
-            let len_bytes = bytes.len() as u64;
-            self.note(CacheEvent::Fetched { key, len_bytes });
-            let lifetime = options.lifetime(self);
-            let value = Value::new(ValueBody::Memory(bytes.clone()), len_bytes, lifetime, self.now_ms());
-            let writer = ValueWriter::since(start, self, options);
-            Ok(FetchedValue { value, unstored: UnstoredPart::Whole { writer, bytes } })
+        let cache = self.clone();
+        let fetched = |start: WriteStart| {
+            let fetching = fetch();
+            async move {
+                let bytes: Bytes = fetching.await.map_err(|error| FetchError::from(error.into()))?.into();
+                let len_bytes = bytes.len() as u64;
+                cache.note(CacheEvent::Fetched { key: start.work.key(), len_bytes });
+                let lifetime = options.lifetime(&cache);
+                let value = Value::new(ValueBody::Memory(bytes.clone()), len_bytes, lifetime, cache.now_ms());
+                let writer = ValueWriter::since(start, &cache, options);
+                Ok(FetchedValue { value, unstored: UnstoredPart::Whole { writer, bytes } })
+            }
         };
         self.value_or_fetch(key, ValueForm::Whole { accepts: &accepts }, fetched).await?.bytes().await
     }

@@ -19,6 +19,14 @@ pub(super) struct FoundValue {
 }
 
 impl Cache {
+    /// As [`Cache::find`]. If a value is being stored, and callers of its fetch may have it already, waits for that.
+    pub(super) async fn find_stored(&self, key: &[u8]) -> Result<Option<FoundValue>> {
+        if let Some(stored) = self.parts.fetches.storing(key) {
+            stored.storing.await;
+        }
+        self.find(key).await
+    }
+
     pub(super) async fn find(&self, key: &[u8]) -> Result<Option<FoundValue>> {
         let now_ms = self.now_ms();
         if let Some(kept) = self.parts.memory.get(key)

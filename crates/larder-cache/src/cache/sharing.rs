@@ -1,18 +1,24 @@
-//! Returns a value, or fetches it: one caller fetches, and all others wait for its value or error.
+//! Returns a value, or fetches it: one caller begins the fetch, and all wait for its value or error.
 //!
 //! Owns: the order of lookups, of joining a fetch, and of storing its value. What a fetch does and the form in which
-//! its callers get the value are the caller's choice. Invariant: a caller with a stale value does not wait for another
-//! caller's fetch.
+//! its callers get the value are the caller's choice. Invariants: a caller with a stale value does not wait for another
+//! caller's fetch. A fetch that has begun goes on without its callers.
 
 use super::{Cache, lookup::FoundValue, writing::WriteStart};
 use crate::{
     CacheEvent, Error, Result, Value,
-    fetches::{FetchError, FetchRole},
+    fetches::{FetchError, FetchLead, FetchRole},
     head::Freshness,
     keys::value_key,
     writer::{FetchedValue, UnstoredPart},
 };
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use futures_channel::oneshot;
+use futures_util::FutureExt;
+use std::{
+    io,
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 /// The form in which a caller gets a value.
 #[derive(Clone, Copy)]
@@ -29,16 +35,25 @@ impl Cache {
     pub(super) async fn value_or_fetch<F, Fut>(&self, key: &[u8], form: ValueForm<'_>, fetch: F) -> Result<Value>
     where
         F: FnOnce(WriteStart) -> Fut,
-        Fut: Future<Output = std::result::Result<FetchedValue, FetchError>>,
+        Fut: Future<Output = std::result::Result<FetchedValue, FetchError>> + Send + 'static,
     {
-        let stale = match self.usable(key, form).await {
-            Some(found) if found.freshness == Freshness::Fresh => return Ok(found.value),
-            found => found,
+        let stale = loop {
+            let stale = match self.usable(key, form).await {
+                Some(found) if found.freshness == Freshness::Fresh => return Ok(found.value),
+                found => found,
+            };
+            match self.parts.fetches.storing(key) {
+                None => break stale,
+                // The fetch is joined below.
+                Some(stored) if stored.value.is_fresh_at(self.now_ms()) => break None,
+                // It is looked up like any stale value.
+                Some(stored) => stored.storing.await,
+            }
         };
         self.note(CacheEvent::Miss { key });
-        let mut lead = loop {
+        let (mut lead, outcome) = loop {
             match self.parts.fetches.join(key) {
-                FetchRole::Leader(lead) => break lead,
+                FetchRole::Leader(lead, outcome) => break (lead, outcome),
                 FetchRole::Follower(_) if let Some(stale) = stale => {
                     self.note(CacheEvent::StaleHit { key });
                     return Ok(stale.value);
@@ -58,25 +73,49 @@ impl Cache {
         let start = self.write_start(key);
         let stale = match self.usable(key, form).await {
             Some(found) if found.freshness == Freshness::Fresh => {
-                lead.publish(Ok(found.value.clone()));
+                lead.tell(Ok(found.value.clone()));
                 return Ok(found.value);
             }
             found => found.map(|stale| stale.value),
         };
-        match fetch(start).await {
-            Ok(FetchedValue { value, unstored }) => {
-                lead.publish(Ok(value.clone()));
-                // The lead lives until the value is stored, so that later callers get the value from it.
-                self.store_fetched(key, unstored).await;
-                Ok(value)
+        let (tell_panic, panic) = oneshot::channel();
+        let fetched = AssertUnwindSafe(fetch(start)).catch_unwind();
+        let cache = self.clone();
+        let task = async move {
+            match fetched.await {
+                Ok(fetched) => cache.end_fetch(lead, fetched).await,
+                // Heard unless the caller is gone. The others begin anew when the lead is dropped.
+                Err(panic) => _ = tell_panic.send(panic),
             }
-            Err(error) => {
-                self.note(CacheEvent::FetchFailed { key });
-                // The waiting callers have no stale value, because with one they would not have waited.
-                lead.publish(stale.clone().ok_or_else(|| Arc::clone(&error)));
+        };
+        self.parts.ground.spawn(task).map_err(|error| Error::Fetch(Arc::new(error)))?;
+        match outcome.await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
                 let stale = stale.ok_or(Error::Fetch(error))?;
                 self.note(CacheEvent::StaleHit { key });
                 Ok(stale)
+            }
+            Err(oneshot::Canceled) => match panic.await {
+                Ok(panic) => resume_unwind(panic),
+                Err(oneshot::Canceled) => Err(Error::Fetch(Arc::new(io::Error::other("its runtime has ended")))),
+            },
+        }
+    }
+
+    /// Passes the outcome of a fetch to its callers, and stores the value.
+    async fn end_fetch(self, lead: FetchLead, fetched: std::result::Result<FetchedValue, FetchError>) {
+        match fetched {
+            Ok(FetchedValue { value, unstored }) => {
+                let key: Box<[u8]> = lead.key().into();
+                let len_bytes = unstored.len_bytes();
+                let store = async move { self.store_fetched(&key, unstored).await };
+                lead.publish(value, store.boxed(), len_bytes).await;
+            }
+            Err(error) => {
+                self.note(CacheEvent::FetchFailed { key: lead.key() });
+                // The waiting callers have no stale value, because with one they would not have waited.
+                lead.fail(error);
             }
         }
     }
@@ -145,5 +184,74 @@ impl ValueForm<'_> {
         let Self::Whole { accepts } = self else { return Ok(Some(found)) };
         let bytes = found.bytes().await?.filter(|bytes| accepts(bytes));
         Ok(bytes.map(|bytes| FoundValue { value: found.value.with_bytes(bytes), ..found }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use futures_util::future::join_all;
+    use larder_device::block_on;
+    use std::{
+        convert::Infallible,
+        pin::Pin,
+        task::{Context, Waker},
+        time::{Duration, Instant},
+    };
+
+    fn is_waiting<F: Future + Unpin>(mut future: F) -> bool {
+        Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    fn open_cache() -> (tempfile::TempDir, Cache) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let cache = Cache::builder(directory.path()).disk("64MB").memory("8MB").open().expect("a new cache");
+        block_on(cache.ready());
+        (directory, cache)
+    }
+
+    async fn fetched(len: usize) -> std::result::Result<Bytes, Infallible> {
+        Ok(vec![7; len].into())
+    }
+
+    /// At stake: callers that wait for the disk although their value has come.
+    #[test]
+    fn caller_gets_its_value_before_it_is_stored() {
+        let (_directory, cache) = open_cache();
+        block_on(async {
+            let disk = cache.parts.writes.group(b"key").lock().await;
+            assert_eq!(cache.get_or_fetch("key", || fetched(3)).await.unwrap().len(), 3);
+            assert_eq!(cache.get_or_fetch("key", || fetched(9)).await.unwrap().len(), 3, "later callers get it, too");
+            let mut lookup = Box::pin(cache.get("key"));
+            assert!(is_waiting(lookup.as_mut()), "it is not stored yet");
+            let mut close = Box::pin(cache.close());
+            assert!(is_waiting(close.as_mut()), "and would be lost");
+            drop(close);
+            drop(disk);
+            assert_eq!(lookup.await.unwrap().unwrap().len(), 3);
+        });
+    }
+
+    /// At stake: memory without a bound for values that come faster than the disk takes them.
+    #[test]
+    fn callers_wait_for_the_disk_when_much_is_to_be_stored() {
+        const CALLERS: u64 = 100;
+        let (_directory, cache) = open_cache();
+        let keys: Vec<String> = (0..CALLERS).map(|number| format!("key {number}")).collect();
+        // Keys may share a lock.
+        let disk: Vec<_> = keys.iter().filter_map(|key| cache.parts.writes.group(key.as_bytes()).try_lock()).collect();
+        let calls = keys.iter().map(|key| Box::pin(cache.get_or_fetch(key, || fetched(100_000))));
+        let mut calls: Vec<_> = calls.collect();
+        let mut served_count = 0;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while served_count < 20 || cache.stats().fetches < CALLERS {
+            calls.retain_mut(|call| is_waiting(call.as_mut()));
+            served_count = CALLERS - calls.len() as u64;
+            assert!(Instant::now() < deadline, "{served_count} of {CALLERS}");
+        }
+        assert!(served_count < 30, "2 MB of values wait: {served_count} of 100 kB");
+        drop(disk);
+        block_on(join_all(calls)).into_iter().for_each(|value| assert_eq!(value.unwrap().len(), 100_000));
     }
 }

@@ -16,15 +16,19 @@ impl Cache {
     ) -> Result<Value>
     where
         F: FnOnce(ValueWriter) -> Fut,
-        Fut: Future<Output = std::result::Result<ValueWriter, E>>,
+        Fut: Future<Output = std::result::Result<ValueWriter, E>> + Send + 'static,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         let key = checked(key)?;
-        let fetched = |start| async move {
-            let writer = ValueWriter::since(start, self, options);
-            let writer = fetch(writer).await.map_err(|error| FetchError::from(error.into()))?;
-            self.note(CacheEvent::Fetched { key, len_bytes: writer.len() });
-            writer.into_fetched(key).await.map_err(|error| Arc::new(error) as FetchError)
+        let cache = self.clone();
+        let owned_key: Box<[u8]> = key.into();
+        let fetched = |start| {
+            let fetching = fetch(ValueWriter::since(start, self, options));
+            async move {
+                let writer = fetching.await.map_err(|error| FetchError::from(error.into()))?;
+                cache.note(CacheEvent::Fetched { key: &owned_key, len_bytes: writer.len() });
+                writer.into_fetched(&owned_key).await.map_err(|error| Arc::new(error) as FetchError)
+            }
         };
         self.value_or_fetch(key, ValueForm::Pieces, fetched).await
     }

@@ -6,33 +6,47 @@ use futures_executor::block_on;
 use futures_util::{FutureExt, future::join_all, pin_mut};
 use larder_cache::Error;
 use std::{
-    cell::{Cell, RefCell},
     future::{Future, poll_fn},
     io,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 /// A fetch that does not end until it is released.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Gate {
-    is_open: Cell<bool>,
-    waiting: RefCell<Vec<Waker>>,
+    state: Arc<Mutex<GateState>>,
+}
+
+#[derive(Default)]
+struct GateState {
+    is_open: bool,
+    waiting: Vec<Waker>,
 }
 
 impl Gate {
-    pub(crate) async fn then(&self, value: &'static str) -> io::Result<Bytes> {
-        let opened = |context: &mut Context<'_>| {
-            self.waiting.borrow_mut().push(context.waker().clone());
-            if self.is_open.get() { Poll::Ready(()) } else { Poll::Pending }
-        };
-        poll_fn(opened).await;
-        fetched(value).await
+    pub(crate) fn then(&self, value: &'static str) -> impl Future<Output = io::Result<Bytes>> + Send + 'static {
+        let gate = self.clone();
+        async move {
+            let opened = |context: &mut Context<'_>| {
+                let mut state = gate.state.lock().unwrap();
+                state.waiting.push(context.waker().clone());
+                if state.is_open { Poll::Ready(()) } else { Poll::Pending }
+            };
+            poll_fn(opened).await;
+            fetched(value).await
+        }
     }
 
     pub(crate) fn open(&self) {
-        self.is_open.set(true);
-        self.waiting.take().into_iter().for_each(Waker::wake);
+        let mut state = self.state.lock().unwrap();
+        state.is_open = true;
+        std::mem::take(&mut state.waiting).into_iter().for_each(Waker::wake);
     }
 }
 
@@ -76,7 +90,7 @@ fn threads_of_a_runtime_share_one_fetch() {
             .map(|_| {
                 let cache = test.cache.clone();
                 runtime.spawn(async move {
-                    let fetch = || async {
+                    let fetch = || async move {
                         FETCH_COUNT.fetch_add(1, Relaxed);
                         Ok::<_, io::Error>(round.to_string())
                     };
@@ -105,17 +119,81 @@ fn error_of_a_fetch_reaches_all_callers_and_is_not_kept() {
     });
 }
 
+/// Drops a thousand callers of a fetch before it ends. At stake: a source whose answer takes longer than any caller
+/// waits, so that it is asked again and again, and nothing is ever stored.
+async fn fetch_outlives_a_thousand_callers(ended: impl AsyncFn(&TestCache)) {
+    let test = TestCache::new();
+    let gate = Gate::default();
+    let begun_count = AtomicUsize::new(0);
+    for _ in 0..1000 {
+        let mut caller = Box::pin(test.cache.get_or_fetch("key", || {
+            begun_count.fetch_add(1, Relaxed);
+            gate.then("value")
+        }));
+        assert!(is_waiting(caller.as_mut()));
+    }
+    gate.open();
+    ended(&test).await;
+    assert_eq!((begun_count.load(Relaxed), test.cache.stats().fetches), (1, 1));
+    for _ in 0..10 {
+        assert_eq!(test.cache.get_or_fetch("key", failed).await.unwrap(), "value");
+    }
+    assert_eq!(test.cache.get("key").await.unwrap().unwrap(), "value", "and it is stored");
+    assert_eq!(test.cache.stats().fetches, 1);
+}
+
 #[test]
-fn another_caller_fetches_when_the_first_is_dropped() {
+fn fetch_outlives_its_callers_without_a_runtime() {
+    block_on(fetch_outlives_a_thousand_callers(async |test: &TestCache| {
+        // A caller that waits for it.
+        assert_eq!(test.cache.get_or_fetch("key", failed).await.unwrap(), "value");
+    }));
+}
+
+#[test]
+fn fetch_outlives_its_callers_on_the_one_thread_of_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(fetch_outlives_a_thousand_callers(async |test: &TestCache| {
+        let is_fetched = async {
+            while test.cache.stats().fetches == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), is_fetched).await.unwrap();
+    }));
+}
+
+/// At stake: callers that wait forever for a fetch that nothing drives.
+#[test]
+fn another_caller_fetches_when_the_runtime_of_a_fetch_ends() {
+    let test = TestCache::new();
+    let gate = Gate::default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let mut first = Box::pin(test.cache.get_or_fetch("key", || gate.then("first")));
+    {
+        let _context = runtime.enter();
+        assert!(is_waiting(first.as_mut()));
+    }
+    let mut second = Box::pin(test.cache.get_or_fetch("key", || fetched("second")));
+    assert!(is_waiting(second.as_mut()));
+    drop(runtime);
+    assert_eq!(block_on(second).unwrap(), "second");
+    assert!(matches!(block_on(first), Err(Error::Fetch(_))));
+}
+
+#[test]
+fn panic_of_a_fetch_reaches_its_caller_and_another_one_fetches() {
     block_on(async {
         let test = TestCache::new();
         let gate = Gate::default();
-        let mut first = Box::pin(test.cache.get_or_fetch("key", || gate.then("first")));
+        let panics = gate.then("first").map(|_| -> io::Result<Bytes> { panic!("a panic that is due") });
+        let mut first = Box::pin(AssertUnwindSafe(test.cache.get_or_fetch("key", || panics)).catch_unwind());
         assert!(is_waiting(first.as_mut()));
-        let second = test.cache.get_or_fetch("key", || fetched("second"));
-        pin_mut!(second);
+        let mut second = Box::pin(test.cache.get_or_fetch("key", || fetched("second")));
         assert!(is_waiting(second.as_mut()));
-        drop(first);
+        gate.open();
+        let panic = first.await.unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"a panic that is due"));
         assert_eq!(second.await.unwrap(), "second");
     });
 }

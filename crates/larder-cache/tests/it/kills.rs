@@ -51,7 +51,6 @@ fn values_are_whole_and_removals_hold_after_a_kill() {
     assert_eq!(written.len(), 120);
     let cache = builder(directory.path()).disk("256MB").open().unwrap();
     block_on(async {
-        cache.ready().await;
         let mut found_count = 0;
         for number in 0..200_u64 {
             if let Some(bytes) = cache.get(format!("value {number}")).await.unwrap() {

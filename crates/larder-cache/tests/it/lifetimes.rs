@@ -71,6 +71,7 @@ fn clock_that_is_set_back_makes_no_value_live_longer() {
         short_lived(&test).insert("old").await.unwrap();
         clock.step(-3600);
         assert_eq!(short_lived(&test).get_or_fetch(|| fetched("new")).await.unwrap(), "new");
+        test.cache.sync().await.unwrap();
         clock.step(3600);
         assert!(test.cache.open("key").await.unwrap().is_none());
     });

@@ -162,6 +162,7 @@ fn second_lookup_is_a_hit_in_memory_and_events_and_counters_agree() {
         let counted = Arc::clone(&event_count);
         let test = TestCache::with(|builder| builder.on_event(move |_| _ = counted.fetch_add(1, Relaxed)));
         test.cache.get_or_fetch("key", || fetched("value")).await.unwrap();
+        test.cache.sync().await.unwrap();
         test.cache.get_or_fetch("key", || fetched("other")).await.unwrap();
         let stats = test.cache.stats();
         assert_eq!((stats.misses, stats.fetches, stats.stored, stats.memory_hits), (1, 1, 1, 1));
@@ -247,7 +248,6 @@ fn directory_belongs_to_one_cache_until_that_is_closed() {
         test.cache.close().await.unwrap();
         // The clone and the value do not hold the directory.
         let other = builder(test.path()).open().unwrap();
-        other.ready().await;
         assert!(other.get("key").await.unwrap().unwrap() == content(7, 3 << 20));
         assert!(matches!(test.cache.insert("key", "new").await, Err(Error::Store(_))));
         assert!(matches!(found.bytes().await, Err(Error::Store(_) | Error::Gone)));

@@ -11,7 +11,10 @@ use futures_util::future::{join, join_all};
 use larder_cache::{Error, Result, ValueWriter};
 use std::{
     io,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -31,12 +34,14 @@ fn callers_share_one_fetch_of_a_value_of_any_length() {
         block_on(async {
             let test = TestCache::new();
             let value = content(7, len);
-            let fetch_count = AtomicUsize::new(0);
+            let fetch_count = Arc::new(AtomicUsize::new(0));
             let (open, gate) = oneshot::channel::<()>();
-            let first = test.cache.open_or_fetch("key", async |writer| {
-                fetch_count.fetch_add(1, Relaxed);
+            let own = value.clone();
+            let counted = Arc::clone(&fetch_count);
+            let first = test.cache.open_or_fetch("key", async move |writer| {
+                counted.fetch_add(1, Relaxed);
                 gate.await.map_err(io::Error::other)?;
-                written(writer, &value).await.map_err(io::Error::other)
+                written(writer, &own).await.map_err(io::Error::other)
             });
             let other = |_| test.cache.open_or_fetch("key", |_| async { Err::<ValueWriter, _>("a second fetch") });
             let mut all = Box::pin(join(first, join_all((0..20).map(other))));
@@ -60,9 +65,10 @@ fn caller_of_get_or_fetch_waits_for_a_value_that_is_written_in_pieces() {
         let test = TestCache::new();
         let value = content(7, LONG_BYTES);
         let (open, gate) = oneshot::channel::<()>();
-        let first = test.cache.open_or_fetch("key", async |writer| {
+        let own = value.clone();
+        let first = test.cache.open_or_fetch("key", async move |writer| {
             gate.await.unwrap();
-            written(writer, &value).await
+            written(writer, &own).await
         });
         let whole = test.cache.get_or_fetch("key", failed);
         let mut both = Box::pin(join(first, whole));
@@ -74,25 +80,40 @@ fn caller_of_get_or_fetch_waits_for_a_value_that_is_written_in_pieces() {
 }
 
 #[test]
-fn fetch_that_fails_or_is_dropped_stores_nothing() {
+fn fetch_that_fails_stores_nothing() {
     block_on(async {
         let test = TestCache::new();
         let value = content(7, LONG_BYTES);
-        let broken = test.cache.open_or_fetch("key", async |writer| {
-            written(writer, &value).await.unwrap();
+        let own = value.clone();
+        let broken = test.cache.open_or_fetch("key", async move |writer| {
+            written(writer, &own).await.unwrap();
             Err::<ValueWriter, _>("the source broke off")
         });
         assert_eq!(broken.await.unwrap_err().to_string(), "the fetch failed: the source broke off");
-        let (_open, gate) = oneshot::channel::<()>();
-        let mut dropped = Box::pin(test.cache.open_or_fetch("key", async |writer| {
-            let writer = written(writer, &Bytes::from_static(b"a part")).await?;
+        assert!(test.cache.get("key").await.unwrap().is_none());
+        let own = value.clone();
+        let found = test.cache.open_or_fetch("key", async move |writer| written(writer, &own).await).await;
+        assert!(found.unwrap().bytes().await.unwrap() == value);
+    });
+}
+
+#[test]
+fn fetch_in_pieces_goes_on_without_its_caller() {
+    block_on(async {
+        let test = TestCache::new();
+        let value = content(7, LONG_BYTES);
+        let own = value.clone();
+        let (open, gate) = oneshot::channel::<()>();
+        let mut dropped = Box::pin(test.cache.open_or_fetch("key", async move |writer| {
+            let writer = written(writer, &own).await?;
             gate.await.unwrap();
             Result::Ok(writer)
         }));
         assert!(is_waiting(dropped.as_mut()));
         drop(dropped);
         assert!(test.cache.get("key").await.unwrap().is_none());
-        let found = test.cache.open_or_fetch("key", async |writer| written(writer, &value).await).await;
+        open.send(()).unwrap();
+        let found = test.cache.open_or_fetch("key", |_| async { Err::<ValueWriter, _>("a second fetch") }).await;
         assert!(found.unwrap().bytes().await.unwrap() == value);
     });
 }
@@ -116,7 +137,8 @@ fn stale_value_of_any_length_is_used_if_the_fetch_fails() {
         let value = content(7, LONG_BYTES);
         let second = Duration::from_secs(1);
         let entry = || test.cache.entry("key").fresh_for(second).stale_for(10 * second);
-        entry().open_or_fetch(async |writer| written(writer, &value).await).await.unwrap();
+        let own = value.clone();
+        entry().open_or_fetch(async move |writer| written(writer, &own).await).await.unwrap();
         clock.advance(2 * second);
         let stale = entry().open_or_fetch(|_| async { Err::<ValueWriter, _>("away") }).await.unwrap();
         assert!(!stale.is_fresh() && stale.bytes().await.unwrap() == value);
@@ -132,9 +154,11 @@ fn value_that_is_removed_during_its_fetch_is_returned_and_not_stored() {
         block_on(async {
             let test = TestCache::new();
             let value = content(7, len);
-            let found = test.cache.open_or_fetch("key", async |writer| {
-                test.cache.remove("key").await?;
-                written(writer, &value).await
+            let own = value.clone();
+            let cache = test.cache.clone();
+            let found = test.cache.open_or_fetch("key", async move |writer| {
+                cache.remove("key").await?;
+                written(writer, &own).await
             });
             assert!(found.await.unwrap().bytes().await.unwrap() == value);
             assert!(test.cache.get("key").await.unwrap().is_none());
@@ -158,7 +182,7 @@ fn value_may_take_half_of_the_disk_and_no_longer_one_is_stored() {
         assert!(test.cache.get("key").await.unwrap().unwrap() == longest);
         let bytes = test.cache.get_or_fetch("long", || fetched(too_long.clone())).await.unwrap();
         assert!(bytes == too_long && test.cache.get("long").await.unwrap().is_none());
-        let streamed = test.cache.open_or_fetch("long", async |writer| written(writer, &too_long).await).await;
+        let streamed = test.cache.open_or_fetch("long", async move |writer| written(writer, &too_long).await).await;
         let problem = streamed.unwrap_err().to_string();
         assert!(problem.contains("more than 32000000 bytes is not stored"), "{problem}");
         assert_eq!(test.cache.stats().stored, stored);

@@ -19,7 +19,9 @@ impl TestCache {
 
     pub(crate) fn with(configure: impl FnOnce(CacheBuilder) -> CacheBuilder) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { cache: configure(builder(directory.path())).open().unwrap(), directory }
+        let cache = configure(builder(directory.path())).open().unwrap();
+        larder_device::block_on(cache.ready());
+        Self { cache, directory }
     }
 
     /// Creates a cache whose clock advances only when the test moves it.
@@ -44,7 +46,6 @@ impl TestCache {
         drop(self.cache);
         change();
         let cache = builder(self.directory.path()).open().unwrap();
-        cache.ready().await;
         Self { cache, directory: self.directory }
     }
 }

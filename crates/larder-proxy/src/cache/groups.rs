@@ -1,4 +1,4 @@
-//! Groups responses by page view: those that one client requested with the same Referer within a short time.
+//! Groups responses by page view: those that one client requested with the same Referer shortly after one another.
 //!
 //! Owns: a fixed table of page views and their numbers. Pages are not parsed. The store receives the number as
 //! [`larder_store::Hints::group`].
@@ -6,7 +6,7 @@
 //! Invariants: a number is never 0, and numbers repeat only after 2^32 page views. A page view that was dropped from
 //! the table starts again with a new number, so at worst it becomes two groups.
 //!
-//! Cost: 106 KB; one hash and one short lock per fetch with a Referer, three for a document. Idea: HashCache (NSDI'09):
+//! Cost: 139 KB; one hash and one short lock per fetch with a Referer, three for a document. Idea: HashCache (NSDI'09):
 //! same client, small time window, same Referer.
 
 use larder_device::IgnorePoison;
@@ -46,11 +46,21 @@ struct PageView {
     /// Hash of client and URL. 0 marks an unused slot.
     hash: u64,
     begun_millis: i64,
+    /// The time of its latest request.
+    last_millis: i64,
     group: u32,
 }
 
+impl PageView {
+    fn new(hash: u64, now: Timestamp, group: u32) -> Self {
+        let now_millis = now.as_millis();
+        Self { hash, begun_millis: now_millis, last_millis: now_millis, group }
+    }
+}
+
 impl PageGroups {
-    /// Creates the table with this time window. If it is zero, no groups are formed.
+    /// Creates the table with this time window: the longest time between two requests of a view. If it is zero, no
+    /// groups are formed.
     pub(crate) fn new(window: Duration) -> Self {
         let hasher = RandomState::new();
         // The first number is random, because the store still has groups of earlier runs.
@@ -68,11 +78,14 @@ impl PageGroups {
         let Some(name) = referer.and_then(name_of_referer) else { return 0 };
         let hash = self.hash(asker, &name);
         let mut set = self.lock(hash);
-        match set.iter().find(|page| page.hash == hash && self.is_live(page, asker.now)) {
-            Some(page) => page.group,
+        match set.iter_mut().find(|page| page.hash == hash && self.is_live(page, asker.now)) {
+            Some(page) => {
+                page.last_millis = asker.now.as_millis();
+                page.group
+            }
             None => {
                 let group = self.begin();
-                put(&mut set, PageView { hash, begun_millis: asker.now.as_millis(), group });
+                put(&mut set, PageView::new(hash, asker.now, group));
                 group
             }
         }
@@ -92,7 +105,7 @@ impl PageGroups {
         let path = name.iter().position(|byte| *byte == b'/').map_or(name.len(), |slash| slash + 1);
         for name in [name, &name[..path]] {
             let hash = self.hash(asker, name);
-            put(&mut self.lock(hash), PageView { hash, begun_millis: asker.now.as_millis(), group });
+            put(&mut self.lock(hash), PageView::new(hash, asker.now, group));
         }
         group
     }
@@ -106,8 +119,10 @@ impl PageGroups {
     }
 
     fn is_live(&self, page: &PageView, now: Timestamp) -> bool {
-        // The difference is absolute, because the clock may have been set back.
-        page.begun_millis.abs_diff(now.as_millis()) <= self.window_millis
+        // The differences are absolute, because the clock may have been set back.
+        let now_millis = now.as_millis();
+        page.last_millis.abs_diff(now_millis) <= self.window_millis
+            && page.begun_millis.abs_diff(now_millis) <= self.window_millis.max(VIEW_MAX_MILLIS)
     }
 
     fn hash(&self, asker: PageAsker, name: &[u8]) -> u64 {
@@ -127,7 +142,7 @@ pub(crate) fn is_document(response_fields: &HeaderMap) -> bool {
 /// Puts a page view in its own slot, or in place of the one farthest in time.
 fn put(set: &mut [PageView; WAY_COUNT], page: PageView) {
     let own = set.iter().position(|known| known.hash == page.hash);
-    let distance = |way: &usize| set[*way].begun_millis.abs_diff(page.begun_millis);
+    let distance = |way: &usize| set[*way].last_millis.abs_diff(page.last_millis);
     let farthest = || (0..WAY_COUNT).max_by_key(distance).unwrap_or(0);
     set[own.unwrap_or_else(farthest)] = page;
 }
@@ -147,6 +162,9 @@ fn without_scheme(primary: &[u8]) -> &[u8] {
     slashes.map_or(url, |at| &url[at + 3..])
 }
 
+/// Longest time from the first to the last request of a view, unless the window is longer: as long as the store keeps a
+/// page together that is still being fetched.
+const VIEW_MAX_MILLIS: u64 = 12_000;
 const WAY_COUNT: usize = 4;
 /// Sets in the table. With [`WAY_COUNT`] slots each, 4,096 page views are remembered.
 const SET_COUNT: usize = 1024;
@@ -207,6 +225,20 @@ mod tests {
         assert_eq!(referred(&groups, asker(1, 2001 + 2000), "http://site.example/"), later);
         let clock_set_back = referred(&groups, asker(1, -1000), "http://site.example/");
         assert_ne!(clock_set_back, later);
+    }
+
+    /// At stake: a page that takes ten seconds, in five pieces on disk.
+    #[test]
+    fn view_goes_on_while_its_requests_follow_one_another_and_has_an_end() {
+        let groups = PageGroups::new(WINDOW);
+        let page = groups.of_document(asker(1, 0), b"Phttp://site.example/", 0);
+        for number in 1..=11 {
+            assert_eq!(referred(&groups, asker(1, number * 1000), "http://site.example/"), page, "{number} s");
+        }
+        assert_ne!(referred(&groups, asker(1, 12_500), "http://site.example/"), page);
+        let long = PageGroups::new(Duration::from_secs(60));
+        let page = long.of_document(asker(1, 0), b"Phttp://site.example/", 0);
+        assert_eq!(referred(&long, asker(1, 60_000), "http://site.example/"), page);
     }
 
     #[test]

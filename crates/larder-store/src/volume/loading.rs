@@ -15,10 +15,15 @@ use std::sync::{
 pub(crate) struct LoadWaiters(Mutex<TaskWaiters>);
 
 impl LoadWaiters {
-    /// Waits until `is_loaded` is set by [`Self::set_loaded`].
-    pub(super) async fn wait(&self, is_loaded: &AtomicBool) {
-        let has_ended = |_: &mut TaskWaiters| is_loaded.load(Ordering::Acquire).then_some(());
-        wait_for(|| self.lock(), has_ended).await;
+    /// Waits until `is_loaded` returns true. Asks again after [`Self::set_loaded`] and [`Self::note_part`].
+    pub(super) async fn wait(&self, is_loaded: impl Fn() -> bool) {
+        wait_for(|| self.lock(), |_: &mut TaskWaiters| is_loaded().then_some(())).await;
+    }
+
+    /// Wakes the waiting tasks, because a part of the entries is loaded.
+    pub(super) fn note_part(&self) {
+        let woken = self.lock().take();
+        woken.wake();
     }
 
     /// Sets `is_loaded`, and wakes the tasks that wait for it.

@@ -13,6 +13,7 @@ mod flips;
 mod golden;
 mod killed;
 mod law;
+mod loading;
 mod locating;
 mod lost_sync;
 mod outage;

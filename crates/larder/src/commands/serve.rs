@@ -145,6 +145,7 @@ impl OpenedCache {
         let configure = move |options: &mut StoreOptions| {
             options.policy = policy;
             options.room_wait = ROOM_WAIT;
+            options.waits_for_index = false;
             layout.apply(options);
         };
         let builder = Cache::builder(&flags.directory).disk(size_bytes).memory(flags.memory);

@@ -233,6 +233,16 @@ impl VolumeIndex {
         self.partitions.iter().for_each(|partition| lock(partition).end_loading());
     }
 
+    /// Ends the loading of a partition: nothing older than what it has now is loaded.
+    pub(crate) fn end_loading_of(&self, partition: u32) {
+        lock(&self.partitions[partition as usize]).end_loading();
+    }
+
+    /// Returns whether the partition of `key_hash` has been loaded.
+    pub(crate) fn has_loaded(&self, key_hash: KeyHash) -> bool {
+        self.locate(key_hash).0.has_loaded()
+    }
+
     /// Loads entries and removals in this order. Skips those of a key for which something newer is known. Cost: sorts
     /// by partition, so that memory is visited in order and each lock taken once.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {

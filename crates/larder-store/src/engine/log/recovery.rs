@@ -325,6 +325,9 @@ fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: Aligned
     if dropped > 0 {
         engine.index.buckets().set_changed(image.partition);
     }
+    // Newer segments were replayed before.
+    engine.index.buckets().end_loading_of(image.partition);
+    engine.volume.note_loaded_part();
     true
 }
 

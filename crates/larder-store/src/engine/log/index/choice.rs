@@ -145,6 +145,14 @@ impl LogIndex {
         each!(self, index => index.begin_loading());
     }
 
+    /// Returns whether all of an earlier run is loaded that has the address of `key_hash`. Sets are loaded as one.
+    pub(crate) fn has_loaded(&self, key_hash: KeyHash) -> bool {
+        match self {
+            Self::Buckets(index) => index.has_loaded(key_hash),
+            Self::Sets(_) => false,
+        }
+    }
+
     /// As [`VolumeIndex::end_loading`].
     pub(crate) fn end_loading(&self) {
         each!(self, index => index.end_loading());

@@ -129,6 +129,10 @@ impl IndexPartition {
         self.loading = Some(Box::new(IndexLoading::new(self.slot_count() as usize)));
     }
 
+    pub(super) fn has_loaded(&self) -> bool {
+        self.loading.is_none()
+    }
+
     pub(super) fn end_loading(&mut self) {
         self.loading = None;
         self.shrink_if_due();

@@ -74,9 +74,9 @@ pub(super) const SETTINGS: &[Setting] = &[
          none."
         => cache |c, v| c.http.targets = TargetList::new(each(v, "a field name", value::field_name)?)),
     row!("cache.group_window", "", Duration, "0s to 60s", Toml("\"2s\""), Reload, "\"5s\"",
-        "Requests by one client with the same Referer within this time of the page's head are stored next to the \
-         page, if the policy supports it. Longer keeps slow pages together but may include the next click. At \
-         most 60 s; `0s` turns this off."
+        "Requests by one client with the same Referer are stored next to the page if each follows the one before \
+         within this time, and if the policy supports it. A page ends after 12 s, or after this time if it is \
+         longer. Longer keeps slow pages together but may include the next click. At most 60 s; `0s` turns this off."
         => cache |c, v| c.group_window = v.parsed("a duration", value::group_window)?),
     row!("cache.compress", "", List, "zstd, br, gzip", Prose("none"), Reload, "[\"br\", \"gzip\"]",
         "Content codings to apply, best first, for clients that accept them: `\"zstd\"`, `\"br\"`, `\"gzip\"`. \

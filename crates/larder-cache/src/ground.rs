@@ -1,0 +1,50 @@
+//! The place where fetches run: the tokio runtime of the caller that begins one, or a thread of the cache.
+//!
+//! Invariant: a task goes on when its caller is dropped, and ends early only with its runtime. Cost: one thread for all
+//! fetches that begin outside of a tokio runtime, started by the first.
+
+use futures_channel::oneshot;
+use larder_device::IgnorePoison;
+use std::{io, sync::Mutex, thread};
+use tokio::runtime::{Builder, Handle};
+
+/// The place where the fetches of a cache run.
+#[derive(Default)]
+pub(crate) struct Ground {
+    own: Mutex<Option<OwnThread>>,
+}
+
+/// The cache's own thread. Ends when this is dropped, which no task outlives, because each has a clone of the cache.
+struct OwnThread {
+    handle: Handle,
+    _end: oneshot::Sender<()>,
+}
+
+impl Ground {
+    /// Runs a task to its end, also if the caller is dropped.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let handle = match Handle::try_current() {
+            Ok(handle) => handle,
+            Err(_) => self.own_handle()?,
+        };
+        handle.spawn(task);
+        Ok(())
+    }
+
+    fn own_handle(&self) -> io::Result<Handle> {
+        let mut own = self.own.lock().ignore_poison();
+        if let Some(own) = &*own {
+            return Ok(own.handle.clone());
+        }
+        let runtime = Builder::new_current_thread().build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        let run = move || _ = runtime.block_on(ended);
+        thread::Builder::new().name("larder-fetch".to_owned()).spawn(run)?;
+        *own = Some(OwnThread { handle: handle.clone(), _end: end });
+        Ok(handle)
+    }
+}
