@@ -52,8 +52,8 @@ pub struct Sizes {
     /// Present bytes worth a request of their own: gaps with fewer bytes between them become one request, and a run
     /// passes through fewer present bytes. Typically 256 KiB.
     pub gap: u64,
-    /// Most bytes in memory while those that clients have taken stay there, from the first one on, for clients that come
-    /// later. That is done if nothing is stored. Typically 16 MiB.
+    /// Greatest number of bytes in memory at which taken bytes stay there, from the first one on, for later clients.
+    /// They do so only if nothing is stored. Typically 16 MiB.
     pub kept: u64,
     /// Memory that an object with a cursor may always use. Typically 64 KiB.
     pub least: u64,

@@ -1,7 +1,7 @@
 //! The buffers into which the connections of a thread receive octets.
 //!
-//! Owns: the buffers. Received octets are copied at their exact length, or leave with the buffer that they fill, so that
-//! a connection on which nothing moves has no buffer.
+//! Owns: the buffers. Received octets are copied at their exact length, or leave with the buffer that they fill. So a
+//! connection on which nothing moves has no buffer.
 
 use std::cell::RefCell;
 
@@ -12,8 +12,8 @@ pub(crate) fn with<T>(receive: impl FnOnce(&mut [u8]) -> T) -> T {
     ARRIVALS.with_borrow_mut(|buffer| receive(buffer))
 }
 
-/// Returns the octets that `receive` appends to the thread's buffer for long bodies, of [`LONG_ARRIVALS_BYTES`]. It must
-/// not poll another connection.
+/// Returns the octets that `receive` appends to the thread's buffer for long bodies, of [`LONG_ARRIVALS_BYTES`].
+/// `receive` must not poll another connection.
 pub(crate) fn take_long<T>(receive: impl FnOnce(&mut BytesMut) -> T) -> (T, Bytes) {
     LONG_ARRIVALS.with_borrow_mut(|buffer| {
         if buffer.capacity() == 0 {

@@ -84,9 +84,9 @@ Hits in percent on a busy machine (a load average of 9 on two cores), 28 Novembe
 
 `larder sim run` has the memory cache of the proxy in front of its stores. With an LRU there, `markatos` had 32.42%: the
 store refuses one in seven of its objects for their length, which then are in memory only, and an LRU keeps them for
-longer. The hashes of that cache are seeded anew in each run, so hits differ by up to 0.2 points between runs. The
+longer. Each run seeds the hashes of that cache, so hits differ by up to 0.2 points between runs. The
 reports on the papers have an LRU, as the proxies of the papers do, and repeat exactly. With the store on a disk that
-others use, live hits are up to 5 points lower: the proxy goes without its store while this does not respond.
+others use, live hits are up to 5 points lower, because the proxy uses no store that does not respond.
 
 `larder sim run --trace FILE` reads Squid's native log, the common and combined log formats, columns, libCacheSim's
 oracleGeneral and Larder's own format. The file may be plain, gzip or zstd, or standard input (`-`). The first bytes

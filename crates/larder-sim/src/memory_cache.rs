@@ -2,8 +2,8 @@
 //! of a simulated store.
 //!
 //! Owns: nothing of its own; it is the shipping cache with values that only have a length. Their weights include the
-//! cache's own tables, which the published evictions do not count. Its hashes are seeded anew for each cache, so hits
-//! differ by up to 0.2 points between runs.
+//! cache's own tables, which the published evictions do not count. Each cache seeds its hashes, so hits differ by
+//! up to 0.2 points between runs.
 
 use crate::pipeline::Lru;
 use larder_cache::{MemoryCache, Weigh};
@@ -113,8 +113,8 @@ impl MemoryFront {
         }
     }
 
-    /// Notes that a response came from the origin, and whether the store took it. The proxy keeps in memory what the
-    /// store refuses; what it takes comes into memory when it is read.
+    /// Notes that a response came from the origin, and whether the store took it. The proxy keeps a refused
+    /// response in memory. A stored one comes into memory when it is read.
     pub(crate) fn note_fetched(&mut self, key: u64, len_bytes: u64, is_stored: bool) {
         match self {
             Self::Lru { .. } => self.keep(key, len_bytes),

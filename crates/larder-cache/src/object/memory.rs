@@ -230,8 +230,8 @@ impl<H: Head> Core<H> {
         self.drop_block(false, |cursor| cursor.is_standing(now))
     }
 
-    /// Drops bytes that no cursor takes next and that the origin can send again, at least as many as are worth a request
-    /// if there are so many. Returns whether there were some.
+    /// Drops bytes that no cursor takes next and that the origin can send again, if possible as many as are worth a
+    /// request. Returns whether there were some.
     ///
     /// The bytes of a cursor without a promise stay, because its promise waits for all of them. So do those of a cursor
     /// that may cause no request.

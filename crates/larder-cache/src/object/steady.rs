@@ -29,8 +29,7 @@ enum StepKind {
 impl<H: Head> Core<H> {
     /// Returns the step that the event is, if it may be one. Called before the event is applied.
     pub(super) fn step_of(&self, event: &Event<H>) -> Option<Step> {
-        let is_waiting =
-            self.patience.is_some() || self.trouble.read_at.is_some() || self.retries.ask_at.is_some();
+        let is_waiting = self.patience.is_some() || self.trouble.read_at.is_some() || self.retries.ask_at.is_some();
         if is_waiting || self.keep.is_some() || !self.retries.may_find_same() {
             return None;
         }

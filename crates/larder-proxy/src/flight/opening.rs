@@ -164,8 +164,7 @@ impl Fetch {
         let is_admitted = place.admission == StoreAdmission::Granted;
         let unstored = behind.then_some(Reason::StoreBehind);
         let body = OpenBody::Whole(bytes.clone());
-        let open =
-            OpenHead { head: Arc::clone(&head), own, total_len, audience, unstored, is_admitted, marker, body };
+        let open = OpenHead { head: Arc::clone(&head), own, total_len, audience, unstored, is_admitted, marker, body };
         // Clients do not wait for this commit, but a stop of the proxy does.
         let late = self.flights.means.unfinished.begin_late_commit();
         self.flight.set_stage(FetchStage::Open(Arc::new(open)));

@@ -407,7 +407,8 @@ fn offline_command_of_another_user_than_root_has_no_network_but_the_cache() {
         return check_offline(|| command(home.path()));
     }
     let program = home.path().join("larder");
-    fs::copy(env!("CARGO_BIN_EXE_larder"), &program).unwrap();
+    // Another test's child could inherit a descriptor of this process that writes the file, which could not be run then.
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_larder")).arg(&program).status().unwrap().success());
     chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     check_offline(|| {
         let mut command = Command::new(&program);

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 /// Length of every version of the body: four chunks of four bytes.
 pub(crate) const LEN: u64 = 16;
-pub(crate) const SIZES: Sizes = Sizes { chunk: 4, block: 2, cut: u64::MAX, ahead: 8, lead: 4, gap: 1, kept: 4, least: 4 };
+pub(crate) const SIZES: Sizes =
+    Sizes { chunk: 4, block: 2, cut: u64::MAX, ahead: 8, lead: 4, gap: 1, kept: 4, least: 4 };
 
 /// Returns the byte of a version at a position. It names both, so that no byte of another place can pass for it.
 pub(crate) fn byte_of(version: u8, position: u64) -> u8 {
