@@ -15,9 +15,10 @@ impl Gate {
         self.0.1.notify_all();
     }
 
+    /// Waits longer than [`PATIENCE`], because the side that opens may first have many steps to take.
     pub(crate) fn wait(&self) {
         let open = self.0.0.lock().unwrap();
-        let (open, _) = self.0.1.wait_timeout_while(open, PATIENCE, |open| !*open).unwrap();
+        let (open, _) = self.0.1.wait_timeout_while(open, PATIENCE * 4, |open| !*open).unwrap();
         assert!(*open, "nobody opened the gate");
     }
 }
