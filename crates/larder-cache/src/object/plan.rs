@@ -122,7 +122,7 @@ impl View<'_> {
     }
 
     /// Returns whether the run at `index` goes on to the end of its chunk although memory is used up, because the chunk
-    /// is stored then. Older runs go first.
+    /// is stored then. Those runs go first that need the least for it: so one always does, whatever the others hold.
     fn completes(&self, index: usize) -> bool {
         let to_come = |run: &OriginRun| {
             let chunk = self.map.chunk_of(run.next);
@@ -131,8 +131,13 @@ impl View<'_> {
             let is_within = run.next > span.start && run.end >= span.end;
             if is_owed && is_within { span.end - run.next } else { 0 }
         };
-        let needed: u64 = self.runs[..=index].iter().map(to_come).sum();
-        self.is_storing && to_come(&self.runs[index]) > 0 && self.may_complete(needed)
+        let own = to_come(&self.runs[index]);
+        if !self.is_storing || own == 0 {
+            return false;
+        }
+        let others = self.runs.iter().enumerate().map(|(other, run)| (to_come(run), other));
+        let before: u64 = others.filter(|other| *other < (own, index)).map(|(bytes, _)| bytes).sum();
+        before == 0 && self.room >= self.sizes.chunk || self.may_complete(before + own)
     }
 
     /// Returns the bytes that can be read after `others` that will be read too. `None` if nothing can. If nothing is
@@ -335,7 +340,8 @@ mod tests {
     /// A state and the wants of clients.
     #[derive(Debug)]
     struct Case {
-        /// A letter per chunk of four bytes: `.` absent, `s` in the store, `?` unknown, `m` in memory.
+        /// A letter per chunk of four bytes: `.` absent, `s` in the store, `?` unknown, `m` in memory. A digit: as many
+        /// of its first bytes are in memory.
         chunks: &'static str,
         runs: &'static [Range<u64>],
         /// Wants of clients without a promise.
@@ -355,8 +361,13 @@ mod tests {
                 map.begin_probe(chunk);
                 map.end_probe(chunk, &if place == b's' { ProbeEnd::Whole } else { ProbeEnd::Absent });
             }
-            if place == b'm' {
-                map.insert(chunk * 4, &bytes::Bytes::from_static(b"abcd"));
+            let held = match place {
+                b'm' => 4,
+                b'1'..=b'3' => usize::from(place - b'0'),
+                _ => 0,
+            };
+            if held > 0 {
+                map.insert(chunk * 4, &bytes::Bytes::from_static(&b"abcd"[..held]));
             }
         }
         map
@@ -487,6 +498,18 @@ mod tests {
         for (case, expected) in cases {
             assert_eq!(planned(&case).verdicts.as_slice(), expected, "{case:?}");
         }
+    }
+
+    /// At stake: a body that several clients fetch in parts and that is not stored, because memory is full of parts of
+    /// chunks and none is completed.
+    #[test]
+    fn runs_that_need_the_least_complete_their_chunks_although_memory_is_used_up() {
+        let wants: &[Range<u64>] = &[0..4, 8..12, 16..20];
+        let full = Case { chunks: "1.1.3...", runs: &[1..4, 9..12, 19..20], promised: wants, room: 5, ..EMPTY };
+        assert_eq!(planned(&full).verdicts.as_slice(), [Verdict::Go, Verdict::Hold, Verdict::Go]);
+        // The room has become smaller than what is held.
+        let shrunk = Case { chunks: "1.1.3mmm", room: 4, ..full };
+        assert_eq!(planned(&shrunk).verdicts.as_slice(), [Verdict::Hold, Verdict::Hold, Verdict::Go]);
     }
 
     #[test]
