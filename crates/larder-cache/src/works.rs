@@ -114,16 +114,6 @@ impl ActiveKeys {
         marked
     }
 
-    /// Marks all work in progress.
-    pub fn mark_all(&self) -> MarkedCommits {
-        let mut marked = MarkedCommits::default();
-        for shard in &self.shards {
-            let found: Vec<_> = shard.lock().ignore_poison().iter().cloned().collect();
-            found.into_iter().for_each(|of| marked.add(of));
-        }
-        marked
-    }
-
     /// Returns the number of keys with work in progress.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().ignore_poison().len()).sum()

@@ -13,6 +13,7 @@ pub(crate) mod final_recipient;
 mod gate;
 pub(crate) mod hit;
 pub(crate) mod intercept;
+pub(crate) mod invalidation;
 mod memory;
 mod nodes;
 pub(crate) mod pac;

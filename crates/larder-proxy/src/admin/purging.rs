@@ -1,36 +1,29 @@
 //! Removes stored responses, or marks them stale: the command PURGE. It concerns a URL, a prefix, a host, a tag, or
 //! everything.
 //!
-//! Owns: the command's syntax and the response. Purging is in `cache::invalidation` and `cache::purges`. Invariant:
+//! Owns: the command's syntax and the response. [`invalidation`] executes it. Invariant:
 //! `200` is sent only for a purge that survives a crash.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode, Uri, request};
+use http::{HeaderMap, Response, StatusCode, request};
 use larder_http::tags::{TAG_FIELDS, TAG_SIZE_MAX, split_tags};
 
 use super::page;
 use crate::{
     cache::{
-        Cache,
-        invalidation::{self, NotInvalid},
-        purges::{COUNT_MAX, PurgeMode, PurgeResult, PurgeScope},
+        invalidation::NotInvalid,
+        purges::{COUNT_MAX, PurgeMode, PurgeResult},
     },
     client::response_body::ResponseBody,
     origin::target::path_of,
-    request::explain,
+    request::{
+        explain,
+        invalidation::{self, InvalidatedBy, Invalidation, InvalidationSubject},
+    },
     worker::Worker,
 };
-
-/// The responses that a PURGE names.
-enum PurgeSubject {
-    Url,
-    Prefix,
-    Site,
-    All,
-    Tags(Vec<Box<str>>),
-}
 
 /// Executes a PURGE.
 pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
@@ -38,29 +31,21 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
         Ok(asked) => asked,
         Err(text) => return page(StatusCode::BAD_REQUEST, Bytes::from(text)),
     };
-    let cache = &worker.cache;
-    let uri = &request.uri;
-    // Other nodes read the log of purges only, so every purge must be in it. Requests to parents are limited by the
-    // purges in it, too.
-    let is_logged = worker.shared.fleet.is_some() || worker.shared.config.has_parents();
     // The lookup comes before the purge and only affects the status. Even if nothing is found, the purge is executed,
     // because a response that is being fetched or is unreadable now must be purged too.
-    let is_stored = !matches!(subject, PurgeSubject::Url) || explain::is_stored(worker, uri).await;
-    let done = match (subject, mode) {
-        (PurgeSubject::Url, PurgeMode::Hard) if !is_logged => invalidation::invalidate(cache, uri).await.map(|()| None),
-        (PurgeSubject::All, PurgeMode::Hard) if !is_logged => invalidation::invalidate_all(cache).await.map(|()| None),
-        (subject, mode) => match scopes(cache, uri, subject) {
-            Some(scopes) => purge_everywhere(worker, scopes, mode).await.map(Some),
-            None => Err(NotInvalid::NoUrl),
-        },
+    let is_stored = match &subject {
+        InvalidationSubject::Url(uri) => explain::is_stored(worker, uri).await,
+        _ => true,
     };
+    let invalidation = Invalidation { subject, effect: mode, by: InvalidatedBy::Operator };
+    let done = invalidation::invalidate(worker, invalidation).await;
     let told = match (mode, is_stored) {
         (_, false) => "nothing was stored",
         (PurgeMode::Hard, true) => "purged",
         (PurgeMode::Soft | PurgeMode::Validate, true) => "made stale",
     };
     match done {
-        Ok(Some(PurgeResult { is_widened: true, .. })) => {
+        Ok(PurgeResult { is_widened: true, .. }) => {
             let text = format!(
                 "{told}\nnote: there are more than {COUNT_MAX} single purges, so what was stored before the older \
                  ones, at their sites or anywhere, is validated before use\n"
@@ -86,32 +71,20 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     }
 }
 
-/// Purges on this node, and waits until other nodes can read the purge.
-async fn purge_everywhere(
-    worker: &Worker,
-    scopes: Vec<PurgeScope>,
-    mode: PurgeMode,
-) -> Result<PurgeResult, NotInvalid> {
-    let result = invalidation::purge(&worker.cache, scopes, mode).await?;
-    if let Some(link) = &worker.shared.fleet {
-        link.await_sent(&worker.cache.shared.purges, result.number).await.map_err(NotInvalid::NotShared)?;
-    }
-    Ok(result)
-}
-
 /// Returns the subject of a request, from its fields and target.
-fn subject(request: &request::Parts) -> Result<PurgeSubject, String> {
+fn subject(request: &request::Parts) -> Result<InvalidationSubject<'_>, String> {
+    let uri = &request.uri;
     let tags = tags(&request.headers)?;
     let ends_in_star = path_of(&request.uri).ends_with('*');
     match (request.headers.get(SCOPE).map(|scope| scope.as_bytes()), tags) {
-        (None | Some(b"tag"), Some(tags)) => Ok(PurgeSubject::Tags(tags)),
+        (None | Some(b"tag"), Some(tags)) => Ok(InvalidationSubject::Tags(tags)),
         (Some(b"tag"), None) => Err("a purge by tag needs tags in Surrogate-Key or Cache-Tag\n".to_owned()),
         (Some(_), Some(_)) => Err("use either Purge-Scope or tags (Surrogate-Key, Cache-Tag)\n".to_owned()),
-        (None, None) if ends_in_star => Ok(PurgeSubject::Prefix),
-        (None | Some(b"url"), None) => Ok(PurgeSubject::Url),
-        (Some(b"prefix"), None) => Ok(PurgeSubject::Prefix),
-        (Some(b"site"), None) => Ok(PurgeSubject::Site),
-        (Some(b"all"), None) => Ok(PurgeSubject::All),
+        (None, None) if ends_in_star => Ok(InvalidationSubject::Prefix(uri)),
+        (None | Some(b"url"), None) => Ok(InvalidationSubject::Url(uri)),
+        (Some(b"prefix"), None) => Ok(InvalidationSubject::Prefix(uri)),
+        (Some(b"site"), None) => Ok(InvalidationSubject::Site(uri)),
+        (Some(b"all"), None) => Ok(InvalidationSubject::All),
         (Some(_), None) => Err("Purge-Scope must be url, prefix, site, tag or all\n".to_owned()),
     }
 }
@@ -143,20 +116,6 @@ fn mode(fields: &HeaderMap) -> Result<PurgeMode, String> {
         None | Some(b"hard") => Ok(PurgeMode::Hard),
         Some(_) => Err("Purge-Mode must be hard or soft\n".to_owned()),
     }
-}
-
-/// Returns the scopes to purge, or `None` if the target must be a URL and is not.
-fn scopes(cache: &Cache, uri: &Uri, subject: PurgeSubject) -> Option<Vec<PurgeScope>> {
-    Some(match subject {
-        PurgeSubject::All => vec![PurgeScope::All],
-        PurgeSubject::Tags(tags) => tags.into_iter().map(PurgeScope::Tag).collect(),
-        PurgeSubject::Site => vec![invalidation::site_scope(cache, uri)?],
-        PurgeSubject::Url => vec![invalidation::url_scope(cache, uri)?],
-        PurgeSubject::Prefix => {
-            let path = path_of(uri);
-            invalidation::prefix_scopes(cache, uri, path.strip_suffix('*').unwrap_or(path))?
-        }
-    })
 }
 
 /// The field that names the subject of a PURGE, if its target and tags do not.

@@ -1,10 +1,11 @@
-//! Invalidates or purges the responses of a URI, or all.
+//! Removes the responses of resources, or records a purge of them.
 //!
 //! Owns: the keys of a URI, and the order of the steps: work in progress is marked before anything is removed, so that
 //! a response that is being fetched meanwhile is not stored. A response that was being stored at that moment is gone
 //! when the invalidation returns.
 //!
-//! [`remove`] removes a single entry, and [`crate::cache::purges`] keeps the list of purges.
+//! [`crate::request::invalidation`] chooses between the two, [`remove`] removes a single entry, and
+//! [`crate::cache::purges`] keeps the list of purges.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use tokio::task::spawn_blocking;
 use crate::{
     cache::{
         Cache, patience,
-        purges::{PurgeMode, PurgeResult, PurgeScope, host_of_key},
-        storing::{no_answer, remove},
+        purges::{PurgeMode, PurgeResult, PurgeScope, host_of_key, url_of},
+        storing::{note_error, remove},
         tiered, work,
     },
     clock,
@@ -34,51 +35,37 @@ pub(crate) enum NotInvalid {
     NotShared(String),
 }
 
-/// Makes every stored response of a URI invalid, including variants and fetches in progress (RFC 9111 4.4).
+/// Removes the stored responses of the resources with these keys, including variants and fetches in progress (RFC 9111
+/// 4.4).
 ///
 /// # Errors
-/// The URI can have no stored responses, or they may reappear after a crash.
-pub(crate) async fn invalidate(cache: &Arc<Cache>, uri: &Uri) -> Result<(), NotInvalid> {
-    let primaries = primaries_of(cache, uri).ok_or(NotInvalid::NoUrl)?;
+/// Some may reappear after a crash, with the reason.
+pub(crate) async fn remove_resources(cache: &Arc<Cache>, keys: &[Vec<u8>]) -> Result<(), NotInvalid> {
     let mut outcome = Ok(());
-    for primary in primaries {
-        outcome = invalidate_key(cache, &primary).await.map_err(NotInvalid::NotDurable).and(outcome);
+    for key in keys {
+        let marked = cache.shared.works.mark(key);
+        let removed = remove(cache, key).await;
+        outcome = work::ended(cache, marked).await.and(removed).map_err(NotInvalid::NotDurable).and(outcome);
     }
     outcome
 }
 
-/// Makes every stored response of the resource `primary` invalid, including variants and fetches in progress.
-///
-/// # Errors
-/// The responses may reappear after a crash, with the reason.
-pub(crate) async fn invalidate_key(cache: &Arc<Cache>, primary: &[u8]) -> Result<(), String> {
-    let marked = cache.shared.works.mark(primary);
-    let removed = remove(cache, primary).await;
-    work::ended(cache, marked).await.and(removed)
-}
-
-/// Makes all stored responses invalid, including fetches in progress.
-///
-/// # Errors
-/// The responses may reappear after a crash.
-pub(crate) async fn invalidate_all(cache: &Arc<Cache>) -> Result<(), NotInvalid> {
-    let marked = cache.shared.works.mark_all();
+/// Removes everything from the store and from memory, to free its room. What cannot be removed is overwritten later.
+pub(crate) async fn empty(cache: &Arc<Cache>) {
     cache.shared.hot.clear();
     if let Some(store) = cache.shared.store.clone() {
         let clearing = tiered::begin_clearing(cache).await;
-        let cleared = patience::write(cache, clearing, async move { store.clear().await }).await;
-        let outcome = cleared.map_or_else(no_answer, |cleared| cleared.map_err(|error| error.to_string()));
-        cache.shared.hot.clear();
-        return work::ended(cache, marked).await.and(outcome).map_err(NotInvalid::NotDurable);
+        if let Some(Err(error)) = patience::write(cache, clearing, async move { store.clear().await }).await {
+            note_error(cache, &error);
+        }
     }
-    work::ended(cache, marked).await.map_err(NotInvalid::NotDurable)
 }
 
-/// Purges without reading the store, and records the purge.
+/// Records a purge, by which every lookup judges. The store is not read.
 ///
 /// # Errors
 /// The purge is in effect, but the purged responses may reappear after a crash.
-pub(crate) async fn purge(
+pub(crate) async fn record(
     cache: &Arc<Cache>,
     scopes: Vec<PurgeScope>,
     mode: PurgeMode,
@@ -91,6 +78,11 @@ pub(crate) async fn purge(
         Some(Ok(Err(_)) | Err(_)) | None => Err("the write does not complete".to_owned()),
     };
     outcome.map_err(NotInvalid::NotDurable)
+}
+
+/// Returns the purge scope for the URL in a resource's key.
+pub(crate) fn scope_of_key(key: &[u8]) -> PurgeScope {
+    PurgeScope::Url(url_of(key).into())
 }
 
 /// Returns the purge scope for the whole site of `uri`.
@@ -118,11 +110,6 @@ pub(crate) fn prefix_scopes(cache: &Cache, uri: &Uri, path: &str) -> Option<Vec<
         }
     }
     Some(scopes)
-}
-
-/// Returns the purge scopes for everything below `uri`.
-pub(crate) fn scopes_below(cache: &Cache, uri: &Uri) -> Option<Vec<PurgeScope>> {
-    prefix_scopes(cache, uri, &format!("{}/", uri.path().trim_end_matches('/')))
 }
 
 /// Returns the keys under which responses of `uri` can be stored. `None` if it has no keys.

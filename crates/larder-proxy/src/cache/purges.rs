@@ -93,9 +93,9 @@ enum PurgeRecordPlace {
 }
 
 /// The outcome of a purge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PurgeResult {
-    /// The number of the purge.
+    /// The number of the record. 0 if there is none, because the responses were removed.
     pub(crate) number: u64,
     /// Whether older purges were widened because there were too many, so that more must be validated before use.
     pub(crate) is_widened: bool,
@@ -447,7 +447,7 @@ impl PurgeCheck {
 }
 
 /// Returns the URL in a key, or an empty string if the key has none.
-fn url_of(key: &[u8]) -> &str {
+pub(super) fn url_of(key: &[u8]) -> &str {
     KeyOf::parse(key).and_then(|of| of.url()).unwrap_or_default()
 }
 

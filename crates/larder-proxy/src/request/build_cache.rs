@@ -23,8 +23,8 @@ use crate::{
     asked::RequestHead,
     build_caches::{BuildCacheRequest, WriteAccess, WriterFacts},
     cache::{
-        invalidation,
         lookup::{self, FoundResponse, LookupResult},
+        purges::PurgeMode,
     },
     client::{
         peer::Client,
@@ -35,7 +35,12 @@ use crate::{
     errors::Failure,
     outcome::{MissReason, Outcome},
     received_body::{IncomingBody, ReceivedBody},
-    request::{admission, serve, served::ServedResponse},
+    request::{
+        admission,
+        invalidation::{self, InvalidatedBy, Invalidation, InvalidationSubject},
+        serve,
+        served::ServedResponse,
+    },
     worker::Worker,
 };
 
@@ -166,8 +171,10 @@ async fn delete(worker: &Arc<Worker>, asked: &RequestHead) -> ServedResponse {
         return absent("it is not in this build cache\n");
     }
     // An upload of the entry that began earlier must not bring it back.
-    match invalidation::invalidate_key(&worker.cache, primary).await {
-        Ok(()) => written(StatusCode::NO_CONTENT, ""),
+    let subject = InvalidationSubject::Resource(primary);
+    let invalidation = Invalidation { subject, effect: PurgeMode::Hard, by: InvalidatedBy::Request };
+    match invalidation::invalidate(worker, invalidation).await {
+        Ok(_) => written(StatusCode::NO_CONTENT, ""),
         Err(_) => failed(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the entry is removed, but may reappear after a crash: the store could not record the removal\n",

@@ -21,7 +21,6 @@ use crate::{
     cache::{
         committed_body::CommittedBody,
         entry::CHUNK_BYTES,
-        invalidation,
         purges::PurgeMode,
         storing::{self, StorePlace},
         work::ResourceWork,
@@ -33,6 +32,7 @@ use crate::{
     outcome::{MissReason, Outcome},
     request::{
         final_recipient,
+        invalidation::{self, InvalidatedBy, Invalidation, InvalidationSubject},
         pass::{self, PassedResponse},
         served::ServedResponse,
     },
@@ -62,19 +62,12 @@ pub(crate) async fn change(
     let moved = moved.filter(|_| MoveDestination::is_written(status));
     let targets = target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields));
     for target in targets.chain(moved.iter().map(|moved| moved.uri.clone())) {
-        if let Some(siblings) = &worker.shared.siblings {
-            let keys = invalidation::primaries_of(&worker.cache, &target).unwrap_or_default();
-            keys.iter().for_each(|key| siblings.note_change(key));
-        }
-        // An error is ignored, because a removal takes effect even if the store cannot write it.
-        drop(invalidation::invalidate(&worker.cache, &target).await);
+        forget(worker, InvalidationSubject::Url(&target)).await;
     }
     if let Some(moved) = &moved {
         let left = target.as_ref().filter(|_| moved.leaves_target);
-        let scopes = [Some(&moved.uri), left].into_iter().flatten();
-        let scopes = scopes.filter_map(|uri| invalidation::scopes_below(&worker.cache, uri)).flatten().collect();
-        // Ignored for the same reason.
-        drop(Box::pin(invalidation::purge(&worker.cache, scopes, PurgeMode::Hard)).await);
+        let below = [Some(&moved.uri), left].into_iter().flatten().collect();
+        Box::pin(forget(worker, InvalidationSubject::Below(below))).await;
     }
     let received = ReceivedHead { status, fields, request_time, response_time: clock::now() };
     let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));
@@ -97,6 +90,13 @@ pub(crate) async fn change(
     let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
     let origin = Some(asked.origin.host.clone());
     Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
+}
+
+/// Invalidates what a request has changed. An error is ignored, because a removal takes effect even if the store cannot
+/// write it.
+async fn forget(worker: &Worker, subject: InvalidationSubject<'_>) {
+    let invalidation = Invalidation { subject, effect: PurgeMode::Hard, by: InvalidatedBy::Request };
+    drop(invalidation::invalidate(worker, invalidation).await);
 }
 
 /// Returns the Vary rule of a response to POST, if the response is to be stored for GETs of its target.

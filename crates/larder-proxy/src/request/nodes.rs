@@ -7,13 +7,16 @@
 use http::{Method, Request};
 
 use crate::{
-    cache::invalidation,
+    cache::purges::PurgeMode,
     client::peer::Client,
     clock,
     errors::Failure,
     origin::target::is_within,
     received_body::IncomingBody,
-    request::served::ServedResponse,
+    request::{
+        invalidation::{self, InvalidatedBy, Invalidation, InvalidationSubject},
+        served::ServedResponse,
+    },
     siblings::{PEER_FIELD, PeerClaim, PeerRequest},
     worker::Worker,
 };
@@ -85,7 +88,9 @@ pub(super) async fn catch_up(
     let Some((peer, siblings)) = PeerRequest::of(request).zip(worker.shared.siblings.as_ref()) else { return Ok(()) };
     if let Some(key) = key.filter(|_| peer.is_changed) {
         // An error is ignored, because a removal takes effect even if the store cannot write it.
-        drop(Box::pin(invalidation::invalidate_key(&worker.cache, key)).await);
+        let subject = InvalidationSubject::Resource(key);
+        let invalidation = Invalidation { subject, effect: PurgeMode::Hard, by: InvalidatedBy::Node };
+        drop(Box::pin(invalidation::invalidate(worker, invalidation)).await);
     }
     let is_known = Box::pin(peer.await_purges(siblings, &worker.shared.cache.purges)).await;
     if is_known { Ok(()) } else { Err(Failure::PurgesUnknown) }
