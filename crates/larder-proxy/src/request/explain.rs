@@ -241,7 +241,9 @@ fn tell_found(text: &mut String, worker: &Worker, found: &FoundResponse) {
         EntryBody::Whole(_) => "",
         EntryBody::Chunks { .. } => " in chunks",
     };
-    line(text, "stored", format_args!("{place}: status {}, {} bytes{form}", head.status(), found.entry.body_len()));
+    let len_bytes = found.entry.body_len();
+    let bytes = if len_bytes == 1 { "byte" } else { "bytes" };
+    line(text, "stored", format_args!("{place}: status {}, {len_bytes} {bytes}{form}", head.status()));
     if let Some(marker) = &found.marker {
         tell_rules(text, marker);
     }
