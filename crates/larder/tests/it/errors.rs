@@ -387,6 +387,33 @@ fn help_and_version_are_no_errors() {
     }
 }
 
+/// At stake: a script that acts by an exit code, or by a level of the log, that the page promises and the program does
+/// not keep.
+#[test]
+fn exit_codes_and_log_levels_are_those_of_the_page() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/errors.md");
+    let page = fs::read_to_string(page).unwrap();
+    let of =
+        |word: &str| page.lines().find(|line| line.contains(word)).and_then(|line| line.split('|').nth(1)).unwrap();
+    let home = TempDir::new().unwrap();
+    let missing = home.path().join("none").display().to_string();
+    for (word, arguments) in [
+        ("Done, or stopped by a signal", &["--version"][..]),
+        ("Something failed: a message", &["config", "check", &missing]),
+        ("A flag, an argument, or the content", &["run", "--sise", "1GB"]),
+    ] {
+        let code = run(&home, arguments).status.code().unwrap();
+        assert_eq!(of(word).trim(), code.to_string(), "{word}");
+    }
+    let mut larder = Larder::start_in(&home, &[("LARDER_LOG", "info")], &["--disk", "none"]);
+    assert!(run(&home, &["offline", "on"]).status.success());
+    let told = larder.wait_for_line("offline mode changed").to_lowercase();
+    let level = of("the offline mode was changed").trim().trim_matches('`').to_owned();
+    let line = told.lines().find(|line| line.contains("offline mode changed")).unwrap();
+    assert!(line.contains(&format!(" {level} ")), "{level}: {line}");
+    assert_eq!(larder.stop(), Some(0));
+}
+
 #[test]
 fn unusable_store_files_are_refused_and_left_alone() {
     let home = TempDir::new().unwrap();
