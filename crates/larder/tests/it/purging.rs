@@ -152,7 +152,7 @@ fn ls_and_show_tell_what_is_stored() {
         "tags     all, a",
         "chunks   3 of 3 stored, 1 MiB each",
         "store.larder (log)",
-        "goes     when its space is needed",
+        "evicted  when its space is needed",
         "field    surrogate-key: all a",
     ] {
         assert!(shown.contains(told), "{told}: {shown}");
