@@ -80,7 +80,7 @@ const looks = {
     verdict("offline: the head of the page says so", isOffline, await text(page, "#state"));
     await page.select("#mode", "off");
     await page.click("#offline button");
-    verdict("offline: and ends", await said(page, "origins are asked"), await text(page, "#done"));
+    verdict("offline: and ends", await said(page, "origins are contacted"), await text(page, "#done"));
     // Another site's page, in the same browser.
     const other = await browser.newPage();
     await other.goto("data:text/html,<title>evil</title>");

@@ -179,7 +179,7 @@ const far = (ms) => Math.min(Math.max(Math.log10(Math.max(ms, 0.05) / 0.05) / Ma
 
 function times(now) {
   const rows = now.latencies.filter((each) => each.count > 0).map((each) =>
-    bar(TIMES[each.name] || each.name, time(each.half_ms), far(each.half_ms), each.name === "hit" || each.name === "disk" ? "hit" : "miss", far(each.p99_ms), `median; 99th percentile ${time(each.p99_ms)}`));
+    bar(TIMES[each.name] || each.name, time(each.half_ms), far(each.half_ms), each.name === "hit" || each.name === "disk" ? "hit" : "miss", far(each.p99_ms), `99th percentile: ${time(each.p99_ms)}`));
   $("times-about").hidden = rows.length === 0;
   put("times", rows.length ? make("div", { class: "bars" }, ...rows) : none("No responses in the last minute."));
 }
