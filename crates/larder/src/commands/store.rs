@@ -274,6 +274,7 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     let mut options = StoreOptions::new(&flags.path, size_bytes);
     options.policy = flags.policy.unwrap_or_else(Policy::default_policy);
     flags.layout.apply(&mut options);
+    volumes::check_room(&options)?;
     larder_store::format(&options).map_err(|error| volumes::format_failure(&error, &options))?;
     if let Some(what) = destroyed(&content) {
         tell!("destroyed {what}");

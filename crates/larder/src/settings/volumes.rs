@@ -14,7 +14,7 @@ use crate::{
     settings::{StoreSettings as Settings, store_path},
 };
 use larder_store::{Error, ErrorKind, PathContent, Policy, Result, Store, StoreOptions, glance, inspect};
-pub(crate) use refusal::{format_failure, open_failure, unusable_kind};
+pub(crate) use refusal::{check_room, format_failure, open_failure, unusable_kind};
 use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 

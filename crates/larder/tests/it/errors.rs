@@ -454,6 +454,11 @@ fn what_can_never_be_a_store_or_does_not_fit_is_refused_with_the_remedy() {
     {
         check(&home, arguments, 1, &["a store of 17.6 TB does not fit", "MiB", "make room (df -h "]);
     }
+    // A store that would be replaced stays as it is.
+    let store = home.path().join("store.larder");
+    let store = store.to_str().unwrap();
+    assert!(run(&home, &["store", "format", store, "--size", "64MiB"]).status.success());
+    check(&home, &["store", "format", store, "--size", "16TiB", "--force"], 1, &["a store of 17.6 TB does not fit"]);
 }
 
 #[test]

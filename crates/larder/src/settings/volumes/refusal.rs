@@ -8,7 +8,7 @@ use larder_store::{Error, ErrorKind, PathContent, Policy, StoreOptions};
 use std::{
     error::Error as _,
     io,
-    os::unix::fs::FileTypeExt,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -117,8 +117,8 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
             problem,
             format!("stop the process that uses it (fuser -v {shown} names it); {ELSEWHERE}"),
         ),
-        ErrorKind::Full => no_room(options, ELSEWHERE),
-        _ if is_full(error) => no_room(options, ELSEWHERE),
+        ErrorKind::Full => no_room(options, 0, ELSEWHERE),
+        _ if is_full(error) => no_room(options, 0, ELSEWHERE),
         _ => Failure::runtime(problem, unavailable_help(error, options)),
     }
 }
@@ -132,8 +132,8 @@ pub(crate) fn format_failure(error: &Error, options: &StoreOptions) -> Failure {
             format!("cannot format {shown}: {error}"),
             format!("stop the process that uses it (fuser -v {shown} names it), and run the command again"),
         ),
-        ErrorKind::Full => no_room(options, "or give another path"),
-        _ if is_full(error) => no_room(options, "or give another path"),
+        ErrorKind::Full => no_room(options, 0, ANOTHER_PATH),
+        _ if is_full(error) => no_room(options, 0, ANOTHER_PATH),
         _ => Failure::runtime(
             format!("cannot format {shown}: {error}"),
             "check the path, and that you may read and write it",
@@ -162,6 +162,9 @@ pub(crate) fn unusable_kind(path: &Path) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// The advice for a path on the command line of `larder store format`.
+const ANOTHER_PATH: &str = "or give another path";
 
 /// The advice that always helps.
 const ELSEWHERE: &str = "or choose another --disk path";
@@ -200,11 +203,32 @@ fn is_full(error: &Error) -> bool {
     )
 }
 
-/// Returns the failure for a store that its file system has no room for, with the largest size that fits.
-fn no_room(options: &StoreOptions, elsewhere: &str) -> Failure {
+/// Refuses a new store for which the file system has no room, so that nothing is destroyed for it in vain.
+///
+/// # Errors
+/// A failure with the largest size that fits.
+pub(crate) fn check_room(options: &StoreOptions) -> Result<(), Failure> {
+    let there = options.path.metadata().ok();
+    // The size of a block device is not that of its file system, and a directory's files are not counted.
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        return Ok(());
+    }
+    // A file in place of which the store is created gives its space back.
+    let there_bytes = there.map_or(0, |there| there.blocks() * 512);
+    match free_bytes(&options.path) {
+        Some(free_bytes) if free_bytes + there_bytes < options.size_bytes => {
+            Err(no_room(options, there_bytes, ANOTHER_PATH))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the failure for a store that its file system has no room for, with the largest size that fits in the free
+/// space and `more_bytes`.
+fn no_room(options: &StoreOptions, more_bytes: u64, elsewhere: &str) -> Failure {
     let size = size::show(options.size_bytes);
     let folder = folder_of(options).display();
-    let free_bytes = free_bytes(&options.path);
+    let free_bytes = free_bytes(&options.path).map(|free| free + more_bytes);
     let problem = format!(
         "cannot use {} as the store: a store of {size} does not fit{}",
         options.path.display(),
