@@ -38,7 +38,7 @@ const looks = {
     for (const view of views) {
       const page = await open(view);
       const [ratio, saved, state] = [await text(page, "#ratio-today"), await text(page, "#saved-today"), await text(page, "#state")];
-      verdict(`${view.name}: most was answered from the cache`, Number.parseInt(ratio) > 50, ratio);
+      verdict(`${view.name}: most was served from the cache`, Number.parseInt(ratio) > 50, ratio);
       verdict(`${view.name}: bytes saved have a unit`, /\d ?MB/.test(saved), saved);
       verdict(`${view.name}: it works`, state === "working", state);
       const rows = await page.$$eval("#sites tbody tr, #objects tbody tr, #why .line, #times .line, #disks .disk, #memory li", (rows) => rows.length);
@@ -58,7 +58,7 @@ const looks = {
     const unnamed = await page.$$eval("button, input, select, section", (all) => all.filter((each) => !(each.innerText || each.labels?.length || each.getAttribute("aria-label") || each.getAttribute("aria-labelledby"))).length);
     verdict("every control and section has a name", unnamed === 0, unnamed);
     await page.keyboard.press("Tab");
-    verdict("the keyboard comes first to the figures", (await page.evaluate(() => document.activeElement.textContent)) === "Skip to the figures");
+    verdict("the keyboard comes first to the statistics", (await page.evaluate(() => document.activeElement.textContent)) === "Skip to the statistics");
     for (const span of ["minute", "day"]) {
       for (let step = 0; step < 12 && (await page.evaluate(() => document.activeElement.textContent)) !== span; step += 1) await page.keyboard.press("Tab");
       await page.keyboard.press("Enter");
@@ -80,7 +80,7 @@ const looks = {
     verdict("offline: the head of the page says so", isOffline, await text(page, "#state"));
     await page.select("#mode", "off");
     await page.click("#offline button");
-    verdict("offline: and ends", await said(page, "origins are asked"), await text(page, "#done"));
+    verdict("offline: and ends", await said(page, "origins are contacted"), await text(page, "#done"));
     // Another site's page, in the same browser.
     const other = await browser.newPage();
     await other.goto("data:text/html,<title>evil</title>");

@@ -67,7 +67,7 @@ verdict "metrics: promtool finds nothing ($(wc -l < "$stage/metrics") lines)" [ 
 verdict "metrics: no series is there twice" [ -z "$(grep -v '^#' "$stage/metrics" | sed 's/ [^ ]*$//' | sort | uniq -d)" ]
 verdict "metrics: promtool reads the alerts" promtool check rules "$root/packaging/prometheus-alerts.yml" >/dev/null
 "$LARDER_BIN" top --once --admin "127.0.0.1:$admin_port" > "$stage/top"
-verdict "top: it prints one frame without a terminal" grep -q 'Requests a second' "$stage/top"
+verdict "top: it prints one frame without a terminal" grep -q 'Requests per second' "$stage/top"
 verdict "top: with the sites" grep -q 'www.example.com' "$stage/top"
 for key in q ctrl-c; do
   verdict "top: in a terminal, $key ends it and the screen is as it was" python3 "$here/dashboard.py" terminal "$LARDER_BIN" "$admin_port" $key

@@ -289,7 +289,7 @@ fn secs(duration: Duration) -> i64 {
 /// Validity of a host's certificate.
 pub(crate) const LEAF_LIFETIME: Duration = Duration::from_hours(7 * 24);
 /// Start of the names of local CAs.
-const NAME: &str = "Larder local authority";
+const NAME: &str = "Larder local CA";
 /// A name that is guaranteed not to exist (RFC 6761 6.4).
 const NOBODY: &str = "invalid";
 /// Largest error of a client's clock that certificates tolerate.

@@ -192,7 +192,7 @@ impl fmt::Display for Failure {
             Self::NoPassword => f.write_str("this proxy requires a user and a password"),
             Self::Blocked { host } => write!(
                 f,
-                "blocked: {host} is on a block list of this proxy's operator. If it should be served, ask the operator to allow it."
+                "this site is blocked on this network: {host}. If you need it, ask the administrator to allow it."
             ),
             Self::Overloaded => f.write_str("too many requests are waiting, retry in 1 s"),
             Self::PurgesUnknown => f.write_str("purges that the asking node knows are not applied here yet"),

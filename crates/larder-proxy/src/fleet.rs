@@ -64,11 +64,11 @@ async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
         let is_due = match (link.peers.is_unsure(link.timeout, now), purges.is_in_doubt()) {
             (false, true) => {
                 purges.trust();
-                tracing::info!("the purges of all nodes of the fleet are known");
+                tracing::info!("the purges of all nodes of the fleet are known again");
                 false
             }
             (true, false) => {
-                tracing::warn!("purges of other nodes may be unknown: what is stored is validated before it is served");
+                tracing::warn!("purges of other nodes may be missing: stored responses are validated before use");
                 true
             }
             (true, true) => now.saturating_duration_since(renewed) >= link.timeout,
@@ -78,7 +78,7 @@ async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
             renewed = now;
             let purges = Arc::clone(&purges);
             if let Ok(Err(error)) = tokio::task::spawn_blocking(move || purges.doubt()).await {
-                tracing::warn!(%error, "the moment of doubt is not recorded: more is validated than necessary");
+                tracing::warn!(%error, "cannot record since when purges may be missing: more is validated than necessary");
             }
         }
         // A node can fall silent without a notification, so the state is also checked at intervals.

@@ -16,16 +16,20 @@ pub(crate) mod volumes;
 pub(crate) use self::node_tls::NodeTlsSettings;
 use self::{
     memory_plan::TotalMemory,
-    mirrors::{InterceptedHosts, NamedRegistry, OriginOf},
+    mirrors::{Interception, NamedRegistry, OriginOf},
     tuning::PolicyChoice,
 };
-use crate::ground::{failure::Failure, machine, open_files, size, value::BadValue};
-use larder_http::rules::Rule;
-use larder_proxy::{HostLists, HostPattern, HostRules, ProxyConfig};
+use crate::ground::{
+    failure::{Failure, page},
+    machine, open_files, size,
+    value::BadValue,
+};
+use larder_proxy::{HostLists, HostPattern, ProxyConfig};
 use larder_store::{IoChoice, PathContent, Policy, Tuning, TuningValue, mean_entry_bytes_default};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
+    ops::Range,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -33,6 +37,8 @@ use std::{
 /// The settings of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunSettings {
+    /// The configuration file that was read, if any.
+    pub(crate) file: Option<ConfigFile>,
     /// The proxy's configuration. [`RunSettings::forwards`] determines its `forward`.
     pub(crate) proxy: ProxyConfig,
     /// Whether forward mode was turned on or off explicitly.
@@ -54,6 +60,15 @@ pub(crate) struct RunSettings {
     pub(crate) drain_notice: Duration,
 }
 
+/// A configuration file, and the places of values that only checks of all settings can refuse.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigFile {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+    /// The listening addresses.
+    pub(crate) listeners: Vec<(SocketAddr, Range<usize>)>,
+}
+
 /// The package registries to mirror, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegistryNames {
@@ -62,29 +77,6 @@ pub(crate) struct RegistryNames {
     pub(crate) origins: Vec<OriginOf>,
     /// Container registries that are not in the table of registries.
     pub(crate) registries: Vec<NamedRegistry>,
-}
-
-/// The settings of interception, before the CA's files are known.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Interception {
-    pub(crate) hosts: HostRules,
-    /// Caching rules of the registries that were named instead of hosts.
-    pub(crate) rules: Vec<Rule>,
-    /// Directory of the CA, if it is not the default one.
-    pub(crate) authority: Option<PathBuf>,
-}
-
-impl Interception {
-    /// Replaces the intercepted hosts.
-    pub(crate) fn set_hosts(&mut self, named: &[InterceptedHosts]) {
-        self.hosts.hosts = named.iter().flat_map(InterceptedHosts::patterns).collect();
-        self.rules = named.iter().flat_map(InterceptedHosts::rules).collect();
-    }
-
-    /// Replaces the hosts that are not intercepted although they are among the hosts.
-    pub(crate) fn set_except(&mut self, named: &[InterceptedHosts]) {
-        self.hosts.except = named.iter().flat_map(InterceptedHosts::patterns).collect();
-    }
 }
 
 /// The store on disk.
@@ -211,6 +203,7 @@ impl fmt::Display for DiskSettings {
 impl Default for RunSettings {
     fn default() -> Self {
         Self {
+            file: None,
             proxy: ProxyConfig::default(),
             forward: None,
             node_tls: NodeTlsSettings::default(),
@@ -258,7 +251,8 @@ impl RunSettings {
         ])?;
         // The proxy alone sees other contradictions, such as a site on a listener that is not configured.
         let checked = self.proxy_config().check();
-        checked.map_err(|error| Failure::usage(error.to_string(), "correct that setting; see docs/configuration.md"))
+        let help = concat!("correct that setting; see ", page!("configuration.md"));
+        checked.map_err(|error| Failure::usage(error.to_string(), help))
     }
 
     /// Returns a warning if browsers with the PAC script get past block lists and rate limits.
@@ -319,14 +313,18 @@ impl RunSettings {
     fn check_clients(&self) -> Result<(), Failure> {
         let mut addresses = self.proxy.listeners.iter().map(|listener| listener.address);
         let open = addresses.find(|address| !address.ip().is_loopback());
-        if let (Some(address), true) = (open, self.proxy.clients.is_empty()) {
-            return Err(Failure::usage(
-                format!("listening beyond this machine requires a list of clients: {address}"),
-                "name the networks that may use the proxy, such as --allow-client 192.168.0.0/16 (repeatable; \
-                 0.0.0.0/0 and ::/0 admit everybody), or listen on 127.0.0.1",
-            ));
-        }
-        Ok(())
+        let (Some(address), true) = (open, self.proxy.clients.is_empty()) else { return Ok(()) };
+        let failure = Failure::usage(
+            format!("listening beyond this machine requires a list of clients: {address}"),
+            "name the networks that may use the proxy, with allow_clients = [\"192.168.0.0/16\"] in the file or \
+             --allow-client 192.168.0.0/16 (0.0.0.0/0 and ::/0 admit everybody), or listen on 127.0.0.1",
+        );
+        let files = self.file.iter();
+        let mut places = files.flat_map(|file| file.listeners.iter().map(move |(listed, span)| (file, listed, span)));
+        Err(match places.find(|(_, listed, _)| **listed == address) {
+            Some((file, _, span)) => failure.at(&file.path, &file.text, span.clone(), "open to other machines"),
+            None => failure,
+        })
     }
 
     /// Refuses TLS without a certificate.
@@ -352,8 +350,10 @@ impl RunSettings {
         if let Some(admin) = self.proxy.admin.filter(|admin| !admin.ip().is_loopback() && !is_guarded) {
             return Err(Failure::usage(
                 format!("without tokens, the admin listener must be on this machine: {admin}"),
-                "use a loopback address such as --admin 127.0.0.1:3180, or set `tokens` in [admin]; see \
-                 docs/configuration.md",
+                concat!(
+                    "use a loopback address such as --admin 127.0.0.1:3180, or set `tokens` in [admin]; see ",
+                    page!("configuration.md")
+                ),
             ));
         }
         Ok(())
@@ -401,8 +401,10 @@ impl RunSettings {
     fn check_fleet(&self) -> Result<(), Failure> {
         let fault = self.node_tls.fault().or_else(|| self.proxy_config().fleet.fault());
         let Some(fault) = fault else { return Ok(()) };
-        let help = "list all nodes in [fleet], also this one by its `node`, and give all the same `secret_file`; see \
-                    docs/how-to/fleet.md";
+        let help = concat!(
+            "list all nodes in [fleet], also this one by its `node`, and give all the same `secret_file`; see ",
+            page!("how-to/fleet.md")
+        );
         Err(Failure::usage(fault, help))
     }
 
@@ -412,7 +414,7 @@ impl RunSettings {
         let Some(fault) = self.proxy.tier.fault(has_store) else { return Ok(()) };
         Err(Failure::usage(
             fault,
-            "give [tier] either a `folder` or a `bucket`, and Larder a store; see docs/how-to/tier.md",
+            concat!("give [tier] either a `folder` or a `bucket`, and Larder a store; see ", page!("how-to/tier.md")),
         ))
     }
 

@@ -101,7 +101,7 @@ fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     if word != "status" {
         let mode: Offline = word.parse().map_err(|error| format!("{error}, or status: {word}\n"))?;
         uplink.set_mode(mode);
-        tracing::warn!(%mode, "offline mode changed");
+        tracing::info!(%mode, "offline mode changed");
     }
     Ok(told(&uplink.status()))
 }

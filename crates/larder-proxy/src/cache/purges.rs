@@ -239,7 +239,7 @@ impl Purges {
         if is_lost {
             tracing::warn!(
                 log = peer,
-                "purges in a log cannot be known: what was stored before is validated before use"
+                "purges of another node may be missing: what was stored before is validated before use"
             );
         }
         for purge in demand.into_iter().chain(purges) {
@@ -438,8 +438,7 @@ impl PurgeCheck {
         self.must_rewrite |= is_widened;
         if is_widened {
             tracing::warn!(
-                "more than {COUNT_MAX} purges: what is stored before the older ones, at their sites or anywhere, is \
-                 validated before use"
+                "more than {COUNT_MAX} purges: responses that were stored before the older ones are validated before use"
             );
         }
         is_widened

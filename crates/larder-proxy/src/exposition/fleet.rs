@@ -15,10 +15,10 @@ metric_table! {
     pub(super) fn log("larder_fleet_", state: ProxyState) {
         Gauge doubt = "1 while stored responses are validated before use because purges of other nodes may be unknown",
             u8::from(state.cache.purges.is_in_doubt());
-        Gauge log_end = "Position in the log of this node's purges after its last purge",
+        Gauge log_end = "Position of this node's last purge in its log",
             *state.cache.purges.log_end().borrow();
         Gauge log_sent =
-            "Position in the log of this node's purges up to which the shared log has them, 0 without one",
+            "Position of the last purge in this node's log that was sent to the shared log; 0 without a shared log",
             *state.cache.purges.log_sent().borrow();
         Counter log_skipped = "Entries of the shared log that were skipped: no node's, or appended again",
             state.fleet.as_ref().map_or(0, |link| link.peers.skipped_count());
@@ -31,11 +31,11 @@ metric_table! {
             each(peers, |peer| Some(u64::from(peer.fault.is_none() && peer.contact.is_some())));
         Gauge silence_seconds[node] = "Time since all purges of a node were last known here",
             each(peers, |peer| peer.contact.map(|at| at.elapsed().as_secs()));
-        Gauge log_end[node] = "Position after the last purge of a node, when it last responded",
+        Gauge log_end[node] = "Position of a node's last purge in its log, as of its last response",
             each(peers, |peer| peer.contact.map(|_| peer.end));
-        Gauge position[node] = "Position in the log of a node up to which its purges are applied here",
+        Gauge position[node] = "Position of the last purge in a node's log that is applied here",
             each(peers, |peer| peer.contact.map(|_| peer.position));
-        Gauge applied[node] = "Position in this node's log up to which a node has applied its purges",
+        Gauge applied[node] = "Position of the last purge in this node's log that a node has applied",
             each(peers, |peer| peer.applied);
     }
 }

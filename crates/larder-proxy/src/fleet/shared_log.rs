@@ -141,7 +141,10 @@ impl SharedLogClient {
     async fn rejoin(&mut self, link: &FleetLink, purges: &Purges, position: &LogPosition) -> Result<LogSlice, String> {
         let first = self.stream(link).await?.first().await?;
         if first.is_some_and(|first| first <= position.number) {
-            tracing::warn!(log = &*position.peer, "the log lost its end: all nodes validate what they stored before");
+            tracing::warn!(
+                log = &*position.peer,
+                "the shared log lost its latest entries: all nodes validate what they stored before"
+            );
             self.append(link, purges, position.sent, EntryContent::Unknown).await?;
         }
         self.join(link, purges, position.sent).await
@@ -175,14 +178,18 @@ impl SharedLogClient {
         let known = match decoded(entry, link) {
             Ok(known) => known.filter(|known| !self.seen.is_repeated(known.nonce, number)),
             Err(why) => {
-                tracing::warn!(number, why, "an entry of the log of purges is unusable: everything is validated");
+                tracing::warn!(
+                    number,
+                    why,
+                    "an entry of the shared log is unusable: everything is validated before use"
+                );
                 slice.purges.push(everything());
                 return;
             }
         };
         let Some(LogEntry { log, number, content, .. }) = known else {
             link.peers.note_skipped();
-            tracing::warn!(number, "an entry of the log of purges is skipped: it is no node's, or was appended again");
+            tracing::warn!(number, "an entry of the shared log is skipped: no node wrote it, or it was appended twice");
             return;
         };
         let is_own = log == purges.log_id() && number <= purges.latest();

@@ -113,7 +113,7 @@ impl NodeVerifier {
         if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             *logged = Some(Instant::now());
             let why = reason(error);
-            tracing::warn!(%why, "a connection to the address for other nodes is refused: its certificate is no node's");
+            tracing::warn!(%why, "refused a connection to the address for nodes: its certificate is not a node's");
         }
     }
 }
@@ -192,7 +192,7 @@ fn check_own(verifier: &NodeVerifier, identity: &CertifiedKey, tls: &NodeTls) ->
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. },
         ) => {
-            tracing::error!("{why}; the other nodes are not asked");
+            tracing::error!("{why}; the other nodes are not contacted");
             Ok(())
         }
         _ => Err(why),

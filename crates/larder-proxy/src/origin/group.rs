@@ -121,7 +121,7 @@ impl OriginGroup {
     pub(crate) fn note_check(&self, place: usize, well: bool) {
         let member = &self.members[place];
         if member.unwell.swap(!well, Relaxed) == well {
-            tracing::info!(origin = %member.origin, well, "the health of an origin changed");
+            tracing::info!(origin = %member.origin, healthy = well, "the health of an origin changed");
         }
     }
 }

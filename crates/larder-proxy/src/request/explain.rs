@@ -10,7 +10,8 @@ use std::{fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, Method, Uri};
 use larder_http::{
-    Reuse, Ruling, StoredHead, VaryRule, freshness::Lifetime, reuse::Age, rules::RuledRequest, validate,
+    Reuse, Ruling, StoredHead, VaryRule, freshness::Lifetime, key::KIND_PRIMARY, reuse::Age, rules::RuledRequest,
+    validate,
 };
 
 use self::outlook::RequestOutlook;
@@ -59,7 +60,7 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     let worker = worker.for_site(site);
     for primary in invalidation::primaries_of(&worker.cache, uri)? {
         let primary: Arc<[u8]> = primary.into();
-        line(&mut text, "key", String::from_utf8_lossy(&primary));
+        line(&mut text, "key", String::from_utf8_lossy(primary.strip_prefix(&[KIND_PRIMARY]).unwrap_or(&primary)));
         tell_key(&mut text, worker, &primary, asking, &outlook).await;
     }
     if let Some(refusal) = &outlook.refusal {
@@ -241,7 +242,9 @@ fn tell_found(text: &mut String, worker: &Worker, found: &FoundResponse) {
         EntryBody::Whole(_) => "",
         EntryBody::Chunks { .. } => " in chunks",
     };
-    line(text, "stored", format_args!("{place}: status {}, {} bytes{form}", head.status(), found.entry.body_len()));
+    let len_bytes = found.entry.body_len();
+    let bytes = if len_bytes == 1 { "byte" } else { "bytes" };
+    line(text, "stored", format_args!("{place}: status {}, {len_bytes} {bytes}{form}", head.status()));
     if let Some(marker) = &found.marker {
         tell_rules(text, marker);
     }

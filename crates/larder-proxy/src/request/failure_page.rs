@@ -54,6 +54,9 @@ fn words(failure: &Failure) -> (&'static str, &'static [&'static str]) {
         Failure::ClientDenied | Failure::TargetDenied { .. } | Failure::PortDenied { .. } | Failure::NoPassword => {
             ("This is not allowed here", &["The administrator of this network can allow it."])
         }
+        Failure::Blocked { .. } => {
+            ("This site is blocked on this network", &["Go back to the page that you came from."])
+        }
         Failure::Overloaded => ("Too many requests", &["Try again in a moment."]),
         Failure::NoSite => ("No site is served under this name", &["Check the address."]),
         _ => (

@@ -111,7 +111,7 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     // A lower limit may also come from the configuration.
     if limit < before && limit < limit_max {
         shared.counts.memory_yields.fetch_add(1, Relaxed);
-        tracing::info!(bytes = limit, before, "memory is short: the memory limit of this process falls");
+        tracing::info!(bytes = limit, before, "memory is short: lowering the memory limit of this process");
     }
     shared.cache.places.set_max_bytes(share_of(shared.config.exchange_bytes(), limit, limit_max));
 }

@@ -151,11 +151,7 @@ impl SiblingNode {
             SiblingOutcome::Unreachable(why) => (true, why),
         };
         if is_lost && !self.is_out.swap(true, Relaxed) {
-            tracing::warn!(
-                node = &*self.name,
-                why,
-                "a node of the fleet is not asked for its entries until it responds"
-            );
+            tracing::warn!(node = &*self.name, why, "a node of the fleet is left out until it responds");
         }
     }
 
@@ -188,7 +184,7 @@ impl SiblingNode {
     pub(super) fn readmit(&self) {
         self.failure_count.store(0, Relaxed);
         self.is_out.store(false, Relaxed);
-        tracing::info!(node = &*self.name, "a node of the fleet is asked for its entries again");
+        tracing::info!(node = &*self.name, "a node of the fleet responds again");
     }
 }
 
@@ -201,7 +197,7 @@ pub(super) async fn follow_name(siblings: Arc<Siblings>, origins: Arc<OriginRout
         if let Err(failure) = &resolved
             && was_resolved
         {
-            tracing::warn!(%failure, "the nodes of the fleet cannot be resolved: the last ones are used");
+            tracing::warn!(%failure, "the name of the fleet's nodes cannot be resolved: keeping the last addresses");
         }
         was_resolved = resolved.is_ok();
         tokio::time::sleep(RESOLVE_INTERVAL).await;

@@ -30,7 +30,7 @@ fn host_on_a_list_is_refused_in_every_way() {
     {
         let refused = fixture.connect().request(method, &target, &[]);
         assert_eq!(refused.status, 403, "{method}");
-        assert!(refused.text().starts_with("blocked: 127.0.0.1 is on a block list"), "{}", refused.text());
+        assert!(refused.text().starts_with("this site is blocked on this network: 127.0.0.1."), "{}", refused.text());
         assert_eq!(refused.field("proxy-status"), Some("larder;error=http_request_denied"), "{method}");
     }
     assert_eq!(fixture.origin.connections(), 0);

@@ -252,7 +252,7 @@ fn operator_is_told_what_a_request_would_come_to_and_why() {
             "/fresh",
             &["X-Kind: 1"][..],
             &[
-                "key      Phttp://site.example/fresh",
+                "key      http://site.example/fresh",
                 "in memory: status 200 OK, 5 bytes",
                 "varies   x-kind",
                 "variant  x-kind: 1",

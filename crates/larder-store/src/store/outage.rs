@@ -36,7 +36,7 @@ impl EngineVolumes {
                 // A completion must not block, so a thread writes the record.
                 let work = move || block_on(volumes.record_outage(volumes.at(index).volume()));
                 if let Err(error) = thread::Builder::new().name("larder-outage".into()).spawn(work) {
-                    tracing::error!(%error, "cannot record that a volume is out");
+                    tracing::error!(%error, "cannot record that a volume failed");
                 }
             });
         }
@@ -184,7 +184,7 @@ impl EngineVolumes {
         let volumes: Vec<&Volume> = engines.iter().map(|engine| &**engine.volume()).collect();
         match membership::record_outage(&volumes, lost).await {
             true => lost.health.set_recorded(true),
-            false => tracing::error!("no other volume can note that a volume is out"),
+            false => tracing::error!("no other volume can record that a volume failed"),
         }
     }
 }
@@ -193,8 +193,8 @@ impl EngineVolumes {
 fn report_return(volume: &Volume, outcome: &Result<()>) -> bool {
     let path = volume.options.path.display();
     match outcome {
-        Ok(()) => tracing::warn!(volume = %path, "volume is back: its entries are found again"),
-        Err(error) => tracing::info!(volume = %path, %error, "volume still fails"),
+        Ok(()) => tracing::warn!(volume = %path, "a volume works again: its entries are found again"),
+        Err(error) => tracing::info!(volume = %path, %error, "a volume still fails"),
     }
     outcome.is_ok()
 }

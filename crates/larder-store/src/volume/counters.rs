@@ -35,7 +35,7 @@ macro_rules! for_each_counter {
             io_errors,
             /// Times a volume was excluded because it failed.
             outages,
-            /// Removals that became one of everything, because too many could not be written.
+            /// Removals replaced by emptying their volume, because too many could not be written.
             removals_widened,
             /// Assertions of the storage engine that failed; each excludes its volume until it is opened again.
             failed_assertions,

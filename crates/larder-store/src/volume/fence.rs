@@ -162,7 +162,7 @@ impl Volume {
         let written = superblocks::doubt(self).await;
         self.health.set_recorded(written.is_ok());
         written.map_err(|source| {
-            Error::io(ErrorKind::Unavailable, "cannot note on a volume that its engine failed", source)
+            Error::io(ErrorKind::Unavailable, "cannot record on a volume that its engine failed", source)
         })
     }
 
@@ -172,7 +172,7 @@ impl Volume {
         let recorded = self.health.recorded_flag();
         let done = Completion::callback(move |outcome: io::Result<()>| match outcome {
             Ok(()) => recorded.store(true, Ordering::SeqCst),
-            Err(error) => tracing::error!(%error, "cannot note on a volume that its engine failed"),
+            Err(error) => tracing::error!(%error, "cannot record on a volume that its engine failed"),
         });
         superblocks::change_with(self, |superblock| superblock.is_doubtful = true, done);
     }

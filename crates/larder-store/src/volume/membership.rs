@@ -97,7 +97,7 @@ pub(crate) fn reconcile(volumes: &[&Volume]) -> Result<()> {
     for volume in &away {
         if volume.superblock().generation > 1 {
             let path = volume.options.path.display();
-            tracing::warn!(volume = %path, "a volume was away meanwhile, or is an older copy, and is emptied");
+            tracing::warn!(volume = %path, "a volume was absent while others changed, or is an older copy: it is emptied");
         }
     }
     let join = move |superblock: &mut Superblock| {
@@ -141,7 +141,7 @@ pub(crate) async fn record_outage(volumes: &[&Volume], lost: &Volume) -> bool {
     for volume in in_use() {
         match superblocks::change(volume, move |superblock| superblock.membership = present).await {
             Ok(()) => is_recorded = true,
-            Err(error) => tracing::error!(%error, "cannot note on a volume that another is out"),
+            Err(error) => tracing::error!(%error, "cannot record on a volume that another one failed"),
         }
     }
     is_recorded

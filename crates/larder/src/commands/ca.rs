@@ -142,7 +142,7 @@ fn show(files: &AuthorityFiles, authority: &Authority) -> Result<(), Failure> {
         None => "any".to_owned(),
         Some(names) => format!("{} and everything below, no other", names.join(", ")),
     };
-    print_line!("authority {}", authority.name())?;
+    print_line!("name      {}", authority.name())?;
     print_line!("file      {}", files.certificate().display())?;
     print_line!("sha256    {}", authority.fingerprint())?;
     print_line!("hosts     {hosts}")?;

@@ -179,7 +179,7 @@ pub(crate) enum ConfigCommand {
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunFlags {
-    /// Read settings from this TOML file (see docs/configuration.md)
+    /// Read settings from this TOML file (`larder config default` prints one)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 

@@ -9,7 +9,11 @@ mod haproxy;
 mod nginx;
 
 use crate::{
-    ground::{failure::Failure, output::print_line, value::BadValue},
+    ground::{
+        failure::{Failure, page},
+        output::print_line,
+        value::BadValue,
+    },
     settings::{RunSettings, config},
 };
 use balancer::BalancerFlags;
@@ -22,13 +26,17 @@ use larder_http::{
 use larder_proxy::{Balance, ProxyConfig, origins_of};
 use std::path::PathBuf;
 
-const OWNER_EXAMPLES: &str = "\
+const OWNER_EXAMPLES: &str = concat!(
+    "\
 Examples:
   larder cluster owner --nodes a.example:80,b.example:80 http://c.example/x.css
   larder cluster owner --config edge.toml http://c.example/a?utm_source=mail
 
 Without --nodes, the nodes are the origins of the site that the configuration has for each URL. The key rules of the \
-configuration apply to the URLs. docs/reference/owner.md describes the function.";
+configuration apply to the URLs. The function is described in ",
+    page!("reference/owner.md"),
+    "."
+);
 
 /// The subcommands of `larder cluster`.
 #[derive(Debug, Subcommand)]

@@ -25,9 +25,9 @@ Examples:
   larder ls https://example.com/img/ --limit 0  all URLs with this prefix
   larder ls --sort hits --json                  one object each
 
-Columns: bytes of the body, age, remaining lifetime (- if stale), hits since it came into memory (- if \
-it is not there), status, URL, and the fields that chose the variant. The command reads the whole store, \
-which continues to serve.";
+Columns: length of the body, age, time that it stays fresh (- if stale), hits since it came into memory \
+(- if it is on disk only), status, URL, and the fields that chose the variant. The command reads the \
+whole store, which continues to serve.";
 
 /// The flags of `larder ls`.
 #[derive(Debug, Args)]
@@ -85,6 +85,9 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
                 before = done;
             }
             ProgressEvent::Line(line) => {
+                if listed_count == 0 && !flags.json {
+                    print_row(["size", "age", "fresh", "hits", "status"], "URL")?;
+                }
                 listed_count += 1;
                 if flags.json { print_line!("{line}")? } else { print_response(line)? }
             }
@@ -122,13 +125,16 @@ fn print_response(line: &Value) -> Result<(), Failure> {
     let hits = line["hits"].as_u64().map_or("-".to_owned(), |hits| hits.to_string());
     let variant: Vec<&str> = line["variant"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let variant = if variant.is_empty() { String::new() } else { format!("  ({})", variant.join("; ")) };
-    print_line!(
-        "{:>9}  {:>6}  {left:>6}  {hits:>6}  {}  {}{variant}",
-        size::show(number(&line["bytes"])),
-        show_secs(number(&line["age_secs"])),
-        number(&line["status"]),
-        line["url"].as_str().unwrap_or_default()
-    )
+    let size = size::show(number(&line["bytes"]));
+    let age = show_secs(number(&line["age_secs"]));
+    let status = number(&line["status"]).to_string();
+    let url = line["url"].as_str().unwrap_or_default();
+    print_row([&size, &age, &left, &hits, &status], &format!("{url}{variant}"))
+}
+
+/// Prints a line of the table.
+fn print_row([size, age, fresh, hits, status]: [&str; 5], url: &str) -> Result<(), Failure> {
+    print_line!("{size:>9}  {age:>6}  {fresh:>6}  {hits:>6}  {status:>6}  {url}")
 }
 
 /// Formats a duration in its largest unit.

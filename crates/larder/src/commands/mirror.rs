@@ -3,10 +3,15 @@
 //! Owns: the output. The registries are in `mirrors`.
 
 use crate::{
-    ground::{failure::Failure, output::print_line},
+    ground::{
+        failure::Failure,
+        output::{print_line, tell},
+    },
+    run::control::{ControlAnswer, ControlPath, ControlRequest},
     settings::mirrors::{self, REGISTRIES, Registry},
 };
 use clap::Subcommand;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The subcommands of `larder mirror`.
 #[derive(Debug, Subcommand)]
@@ -21,13 +26,13 @@ pub(crate) enum MirrorCommand {
     },
 }
 
-/// The proxy's address in the output, if the real one is unknown.
-const SHOWN_ADDRESS: &str = "http://127.0.0.1:3128";
+/// The address in the output if no Larder of this user runs: the default one.
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3128);
 
 /// Runs `larder mirror`.
 ///
 /// # Errors
-/// Standard output cannot be written.
+/// Standard output cannot be written, or the running Larder does not respond.
 pub(crate) fn run(command: MirrorCommand) -> Result<(), Failure> {
     match command {
         MirrorCommand::List => list(),
@@ -45,8 +50,13 @@ fn list() -> Result<(), Failure> {
 }
 
 fn show(registry: &Registry) -> Result<(), Failure> {
+    let listener = running_listener()?.unwrap_or_else(|| {
+        tell!("no larder of yours is running: with another --listen, write its address in place of {DEFAULT_ADDRESS}");
+        DEFAULT_ADDRESS
+    });
+    let address = format!("http://{listener}");
     for server in registry.servers {
-        print_line!("{SHOWN_ADDRESS}{} is {}", registry.path_of(server), server.url)?;
+        print_line!("{address}{} is {}", registry.path_of(server), server.url)?;
         if !server.immutable.is_empty() {
             print_line!("  never changes: {}", server.immutable.join(", "))?;
         }
@@ -58,5 +68,18 @@ fn show(registry: &Registry) -> Result<(), Failure> {
     if !registry.documents.is_empty() {
         print_line!("links in {} are rewritten to the mirror", registry.documents.join(", "))?;
     }
-    print_line!("clients: {}", registry.usage.replace("{}", SHOWN_ADDRESS))
+    print_line!("clients: {}", registry.usage.replace("{}", &address))?;
+    if listener.ip().is_loopback() {
+        return print_line!("on other machines, write this machine's name in place of {}", listener.ip());
+    }
+    Ok(())
+}
+
+/// Returns the address of a listener without TLS of the running Larder, if there is one.
+fn running_listener() -> Result<Option<SocketAddr>, Failure> {
+    let Some(mut control) = ControlPath::connect_any()? else { return Ok(None) };
+    Ok(match control.ask_or_fail(&ControlRequest::About)? {
+        Ok(ControlAnswer::About(about)) => about.listener,
+        _ => None,
+    })
 }

@@ -58,7 +58,7 @@ pub(crate) struct PurgeFlags {
     #[arg(long)]
     soft: bool,
 
-    /// URL to purge, with all its variants; or a prefix, site or tag with the flags above
+    /// URL to purge, with all its variants; or a prefix, site or tag with the flags below
     #[arg(value_name = "URL|TAG", required_unless_present = "all")]
     what: Vec<String>,
 }

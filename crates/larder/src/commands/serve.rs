@@ -5,7 +5,13 @@
 
 use crate::{
     commands::{self, store::LayoutFlags},
-    ground::{failure::Failure, open_files, output::tell, size, value::BadValue},
+    ground::{
+        failure::{Failure, page},
+        open_files,
+        output::tell,
+        size,
+        value::BadValue,
+    },
     run::{
         service_manager,
         signals::SignalBursts,
@@ -33,14 +39,17 @@ use tokio::{
     time::timeout,
 };
 
-pub(crate) const SERVE_EXAMPLES: &str = "\
+pub(crate) const SERVE_EXAMPLES: &str = concat!(
+    "\
 Examples:
   larder store serve /var/cache/values
   larder store serve values --size 100GB --memory 1GB
   larder store serve values --policy hashcache-setmem --socket /run/v.sock
 
-Programs use the store through the C client in clients/c, or by the protocol in \
-docs/reference/store-socket.md. SIGTERM and SIGINT let running requests finish; a second signal exits at once.";
+Programs use the store through the C client in clients/c (in the package: /usr/share/larder/c), or by the protocol in ",
+    page!("reference/store-socket.md"),
+    ". SIGTERM and SIGINT let running requests finish; a second signal exits at once."
+);
 
 /// Name of the socket in the directory.
 const SOCKET_NAME: &str = "larder.sock";

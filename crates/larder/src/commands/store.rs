@@ -18,14 +18,14 @@ use crate::{
     settings::{
         store_path,
         tuning::{self, TunedConstant},
-        volumes::{SIZE_BYTES_DEFAULT, fitting_size_bytes},
+        volumes::{self, SIZE_BYTES_DEFAULT, fitting_size_bytes},
     },
 };
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use larder_store::{
-    CheckFindings, Error, PathContent, Policy, Stats, StoreDamage, StoreInfo, StoreOptions, UpgradePlan, inspect,
-    mean_entry_bytes_default,
+    CheckFindings, Error, ErrorKind, PathContent, Policy, Stats, StoreDamage, StoreInfo, StoreOptions, UpgradePlan,
+    inspect, mean_entry_bytes_default,
 };
 use std::path::{Path, PathBuf};
 
@@ -248,6 +248,10 @@ fn entries_in(stats: &Stats) -> String {
 
 fn format(flags: FormatFlags) -> Result<(), Failure> {
     let path = flags.path.display();
+    if let Some(kind) = volumes::unusable_kind(&flags.path) {
+        let help = "give the path of a file, or a block device such as /dev/sdb (lsblk lists them)";
+        return Err(Failure::runtime(format!("{path} is {kind}, which cannot hold a store"), help));
+    }
     let content = look(&flags.path)?;
     if let PathContent::OtherFile = content {
         let help = "only stores and block devices can be formatted: give another path, or remove the file yourself";
@@ -270,7 +274,8 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     let mut options = StoreOptions::new(&flags.path, size_bytes);
     options.policy = flags.policy.unwrap_or_else(Policy::default_policy);
     flags.layout.apply(&mut options);
-    larder_store::format(&options).map_err(|error| failure(&flags.path, "format", &error))?;
+    volumes::check_room(&options)?;
+    larder_store::format(&options).map_err(|error| volumes::format_failure(&error, &options))?;
     if let Some(what) = destroyed(&content) {
         tell!("destroyed {what}");
     }
@@ -298,6 +303,24 @@ pub(crate) fn look(path: &Path) -> Result<PathContent, Failure> {
 }
 
 fn failure(path: &Path, what: &str, error: &Error) -> Failure {
-    let help = "check the path, that you may read and write it, and that no larder is using it";
-    Failure::runtime(format!("cannot {what} {}: {error}", path.display()), help)
+    let shown = path.display();
+    let told = error.to_string();
+    let no_store = match volumes::unusable_kind(path) {
+        Some(kind) => Some(format!("{shown} is {kind}, not a Larder store")),
+        None => Some(told.clone()).filter(|told| *told == format!("{shown} is not a Larder store")),
+    };
+    if let Some(problem) = no_store {
+        let help = "give the path of a store: larder run prints it in its line `store`; without a path, the default \
+                    store is used";
+        return Failure::runtime(problem, help);
+    }
+    let problem = format!("cannot {what} {shown}: {told}");
+    let help = match error.kind() {
+        ErrorKind::InUse => {
+            format!("stop the process that uses it (fuser -v {shown} names it), and run the command again")
+        }
+        ErrorKind::Corrupt => format!("move {shown} away; larder run then creates a new store in its place"),
+        _ => "check the path, and that you may read and write it".to_owned(),
+    };
+    Failure::runtime(problem, help)
 }

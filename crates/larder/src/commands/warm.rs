@@ -104,6 +104,8 @@ struct WarmSummary {
     bytes: u64,
     not_stored: u64,
     failed: u64,
+    /// Failed fetches whose repetition would give the same outcome.
+    gone: u64,
 }
 
 /// Runs the command.
@@ -137,7 +139,20 @@ fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
         0 => Ok(()),
         count => Err(Failure::runtime(
             format!("not stored: {} of {}", size::show_count(count), size::show_count(sum.all())),
-            "the reasons are above; run it again to continue; larder explain URL shows what is stored",
+            match sum.gone {
+                0 => "the reasons are above; run it again to try these again; larder explain URL shows what is stored"
+                    .into(),
+                _ if flags.missing => format!(
+                    "the reasons are above; {} no longer in the list of missing URLs, because the origin does not have \
+                     it: larder warm URL tries one again, larder warm --missing the others",
+                    size::show_things(sum.gone, "is", "are")
+                ),
+                _ => {
+                    "the reasons are above; an origin that has no such URL gives the same status again; larder explain \
+                      URL shows what is stored"
+                        .into()
+                }
+            },
         )),
     }
 }
@@ -263,7 +278,10 @@ impl WarmSummary {
         match outcome {
             FetchOutcome::There | FetchOutcome::Stored { .. } => {}
             FetchOutcome::NotStored { why } => tell!("not stored: {url}: {why}"),
-            FetchOutcome::Gone { status } => tell!("failed: {url}: status {status}"),
+            FetchOutcome::Gone { status } => {
+                self.gone += 1;
+                tell!("failed: {url}: status {status}");
+            }
             FetchOutcome::Failed(why) | FetchOutcome::NoProxy(why) => tell!("failed: {url}: {why}"),
         }
     }
@@ -273,7 +291,7 @@ impl WarmSummary {
     }
 
     fn tell(&self, is_json: bool) -> Result<(), Failure> {
-        let Self { there, fetched, bytes, not_stored, failed } = *self;
+        let Self { there, fetched, bytes, not_stored, failed, .. } = *self;
         if is_json {
             return print_line!(
                 "{}",

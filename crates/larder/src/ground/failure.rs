@@ -20,6 +20,14 @@ use std::{
     process::ExitCode,
 };
 
+/// Names a page of the documentation: its path in the project, and where the package installs it.
+macro_rules! page {
+    ($path:literal) => {
+        concat!("docs/", $path, " (in the package: /usr/share/doc/larder/", $path, ")")
+    };
+}
+pub(crate) use page;
+
 /// The cause of an exit, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitCause {

@@ -4,7 +4,7 @@
 //! Owns: [`BadValue`], which flags and the configuration file share, and the small parsers. The caller adds the place
 //! of a bad value: the flag's name, or the line. Invariant: a value that parses is usable without further checks.
 
-use crate::ground::{duration, size};
+use crate::ground::{duration, failure::page, size};
 use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::{coding::ContentCoding, fields::via::Pseudonym};
@@ -390,8 +390,10 @@ pub(crate) fn offline(text: &str) -> Result<Offline, BadValue> {
 
 /// Parses the format of access log lines.
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
-    let help = "it can be squid, common, combined, json, or directives such as `%h %t \"%r\" %>s %b %{outcome}x`; \
-                see docs/configuration.md";
+    let help = concat!(
+        "it can be squid, common, combined, json, or directives such as `%h %t \"%r\" %>s %b %{outcome}x`; see ",
+        page!("configuration.md")
+    );
     text.parse::<LogFormat>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 

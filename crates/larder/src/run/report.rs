@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use larder_proxy::{HostPattern, LocalWriters, Offline, ProxyConfig};
-use larder_store::{Policy, Stats};
+use larder_store::{Policy, Stats, mean_entry_bytes_default};
 use std::{
     fmt,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -249,16 +249,27 @@ fn about(site: &larder_proxy::Site) -> String {
     format!("{hosts}{paths}{through}")
 }
 
-/// Describes the number of entries, as far as it is known, and the largest possible number.
+/// Describes the number of entries, as far as it is known, and the room for them.
 pub(crate) fn entries(stats: &Stats) -> String {
     let known = size::show_count(stats.entries);
-    let most = size::show_count(stats.entries_max);
+    let room = room(stats);
     match stats.recoverable_segments.saturating_sub(stats.recovered_segments) {
-        _ if stats.loaded && stats.counts_all_entries => format!("{known} of at most {most}"),
-        _ if stats.loaded => format!("at least {known} of at most {most}: not all of them are known in memory"),
-        0 => format!("loading, lookups may miss until then; at most {most}"),
-        left => format!("loading ({left} segments left), lookups may miss until then; at most {most}"),
+        _ if stats.loaded && stats.counts_all_entries => format!("{known} (room for {room})"),
+        _ if stats.loaded => format!("at least {known} (room for {room}; not all are known in memory)"),
+        0 => format!("loading, lookups may miss until then; room for {room}"),
+        left => format!("loading ({left} segments left), lookups may miss until then; room for {room}"),
     }
+}
+
+/// Describes how many entries fit: those of the usual mean size or, if the index has no room for them, fewer. The size
+/// of the index, which is printed too, is for as many.
+fn room(stats: &Stats) -> String {
+    let mean_bytes = mean_entry_bytes_default(stats.size_bytes);
+    let usual = stats.size_bytes / mean_bytes;
+    if stats.entries_max < usual {
+        return format!("at most {}", size::show_count(stats.entries_max));
+    }
+    format!("about {} of {}", size::show_count(usual), size::show(mean_bytes))
 }
 
 /// Formats a rate with three significant digits and commas.
@@ -384,7 +395,7 @@ mod tests {
     #[test]
     fn loading_and_a_low_limit_are_told() {
         let mut stats = Stats::default();
-        (stats.entries_max, stats.index_bytes) = (61_035, 61_035);
+        (stats.size_bytes, stats.entries_max, stats.index_bytes) = (500_000_000, 1_000_000, 61_035);
         (stats.recoverable_segments, stats.recovered_segments) = (7, 2);
         let show = |stats: &Stats| {
             let volume = VolumeReport {
@@ -413,7 +424,8 @@ mod tests {
         ] {
             assert!(show(&stats).contains(line), "{}", show(&stats));
         }
-        let loading = "entries  loading (5 segments left), lookups may miss until then; at most 61,035\n";
+        let loading =
+            "entries  loading (5 segments left), lookups may miss until then; room for about 61,035 of 8.19 kB\n";
         assert!(show(&stats).contains(loading), "{}", show(&stats));
         stats.entries = 61_035;
         let bits = "; the index takes 8.0 bits per entry\n";
@@ -422,9 +434,10 @@ mod tests {
         let warning = "warning  16384 clients may connect instead of 20000, because the limit on open files is low";
         assert!(show(&stats).contains(warning), "{}", show(&stats));
         (stats.loaded, stats.recovered_segments, stats.counts_all_entries) = (true, 7, true);
-        assert!(show(&stats).contains("entries  0 of at most 61,035\n"), "{}", show(&stats));
+        assert!(show(&stats).contains("entries  0 (room for about 61,035 of 8.19 kB)\n"), "{}", show(&stats));
         stats.counts_all_entries = false;
-        let unknown = "entries  at least 0 of at most 61,035: not all of them are known in memory\n";
+        stats.entries_max = 50_000;
+        let unknown = "entries  at least 0 (room for at most 50,000; not all are known in memory)\n";
         assert!(show(&stats).contains(unknown), "{}", show(&stats));
     }
 

@@ -5,7 +5,12 @@
 //! when all committed data is on the device, or with a failure that says that it is not.
 
 use crate::{
-    ground::{failure::Failure, open_files, output::tell, size},
+    ground::{
+        failure::{Failure, page},
+        open_files,
+        output::tell,
+        size,
+    },
     run::{
         automatic,
         control::{ControlPath, ControlSummary, server::ControlServer},
@@ -438,7 +443,8 @@ fn check_addresses(config: &ProxyConfig, handed_over: &[ListeningSocket]) -> Res
 fn start_failure(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::InvalidInput => {
-            Failure::usage(format!("cannot start: {error}"), "correct this setting; see docs/configuration.md")
+            let help = concat!("correct this setting; see ", page!("configuration.md"));
+            Failure::usage(format!("cannot start: {error}"), help)
         }
         _ => Failure::runtime(format!("cannot start: {error}"), "see the system's error above, and start again"),
     }

@@ -23,14 +23,14 @@ use crate::{
         failure::{Failure, SHOWN_COUNT_MAX},
         size,
     },
-    settings::{RunSettings, StoreSettings, tuning},
+    settings::{ConfigFile, RunSettings, StoreSettings, tuning},
 };
 use larder_http::{Rules, key_rules::KeyRules};
 use larder_proxy::{CacheSettings, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
 pub(crate) use rows::{LISTENERS, ORIGINS, STORE};
-use section::{ConfigProblem, ConfigSection};
-use std::{fs, io::Read, os::unix::fs::PermissionsExt, path::Path};
+use section::{ConfigProblem, ConfigSection, ConfigValue};
+use std::{fs, io::Read, ops::Range, os::unix::fs::PermissionsExt, path::Path};
 use table::Reader;
 pub(crate) use table::{Setting, default_file, effective_file, flagged};
 use values::{host_sent, proxy_protocol};
@@ -41,7 +41,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The permission of users who are neither the file's owner nor in its group.
 const READABLE_BY_ALL: u32 = 0o004;
 
-const HELP: &str = "give a readable text file to --config";
+const HELP: &str = "give the path of a readable TOML file; `larder config default` prints one to begin with";
 
 /// Reads the file at `path` and applies it to `settings`.
 ///
@@ -53,6 +53,9 @@ pub(crate) fn apply(path: &Path, settings: &mut RunSettings) -> Result<(), Failu
     let mode = file.metadata().map_err(|error| unreadable(path, &error))?.permissions().mode();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
     apply_bytes(path, &bytes, settings)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let listeners = listeners::places(&text);
+    settings.file = Some(ConfigFile { path: path.to_owned(), text, listeners });
     if mode & READABLE_BY_ALL != 0 && settings.proxy.has_parent_password() {
         let shown = path.display();
         let problem =
@@ -123,13 +126,13 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Vec<ConfigProblem> {
         }
     }
     let proxy = &mut settings.proxy;
-    if let Some(host_sent) = top.take("preserve_host", host_sent) {
-        let help = "give the origin too, such as origin = \"https://registry.example\"";
-        change_origin(&mut top, &mut proxy.default_origin, help, |url| url.with_host(host_sent));
+    if let Some((span, host_sent)) = take_placed(&mut top, "preserve_host", host_sent) {
+        let alone = ConfigProblem::alone(span, "preserve_host", "origin", ORIGIN_HELP);
+        change_origin(&mut top, &mut proxy.default_origin, alone, |url| url.with_host(host_sent));
     }
-    if top.take("proxy_protocol", proxy_protocol) == Some(true) {
-        let help = "give the origin too, such as origin = \"http://10.0.0.5:8080\"";
-        change_origin(&mut top, &mut proxy.default_origin, help, |url| url.with_proxy_header(true));
+    if let Some((span, true)) = take_placed(&mut top, "proxy_protocol", proxy_protocol) {
+        let alone = ConfigProblem::alone(span, "proxy_protocol", "origin", ORIGIN_HELP);
+        change_origin(&mut top, &mut proxy.default_origin, alone, |url| url.with_proxy_header(true));
     }
     parents::read(&mut top, &mut proxy.parents);
     let mut known = site::KnownSites::default();
@@ -163,20 +166,35 @@ fn read_tuning(section: &mut ConfigSection<'_>, store: &mut StoreSettings) {
     }
 }
 
-/// Applies a setting that concerns the origin to the origin. `help` is for a file that has none.
+/// Takes `key` and reads its value with `read`. Returns the value with its place.
+fn take_placed<'a, T>(
+    section: &mut ConfigSection<'a>,
+    key: &'static str,
+    read: impl FnOnce(ConfigValue<'a>) -> Result<T, ConfigProblem>,
+) -> Option<(Range<usize>, T)> {
+    section.take(key, |value| {
+        let span = value.span();
+        read(value).map(|value| (span, value))
+    })
+}
+
+/// Applies a setting that concerns the origin to the origin. `alone` is the problem of a file that has no origin.
 fn change_origin(
     top: &mut ConfigSection<'_>,
     origin: &mut Option<OriginUrl>,
-    help: &str,
+    alone: ConfigProblem,
     change: impl FnOnce(OriginUrl) -> OriginUrl,
 ) {
     match origin.take() {
         Some(url) => *origin = Some(change(url)),
         // The origin may be one of the invalid values.
         None if top.has_problems() => {}
-        None => top.report(top.missing("origin", help)),
+        None => top.report(alone),
     }
 }
+
+const ORIGIN_HELP: &str = "give the origin at the top of the file too, such as origin = \"https://registry.example\"; for \
+                           a site, write the key in its [[site]]";
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,10 @@
 //! Owns: the list of files. `larder_proxy` checks their content. Invariants: nothing is changed. For every file, the
 //! exit code is 1 if it is unreadable, and 2 if its content is invalid.
 
-use crate::{ground::failure::Failure, settings::RunSettings};
+use crate::{
+    ground::failure::{Failure, page},
+    settings::RunSettings,
+};
 use larder_proxy::{AccessLogTarget, ProxyConfig};
 use rustix::fs::Access;
 use std::{
@@ -29,7 +32,7 @@ pub(crate) fn check(settings: &RunSettings) -> Result<(), Failure> {
         settings.proxy.check_files().map_err(|error| {
             Failure::usage(
                 format!("cannot start: {error}"),
-                "give another file, or correct this one; see docs/configuration.md",
+                concat!("give another file, or correct this one; see ", page!("configuration.md")),
             )
         })
     });

@@ -94,14 +94,18 @@ pub(crate) fn fit_with_index(settings: &mut RunSettings, volume_count: u64, inde
 /// Returns the sum of the memory for the index and the memory cache.
 ///
 /// # Errors
-/// The path of the store is unusable.
+/// The path of the store is unusable, or a memory was given that is too small for `larder run`.
 pub(crate) fn index_and_cache_bytes(settings: &RunSettings) -> Result<u64, Failure> {
-    let total = total_of(settings, None)?.bytes;
+    let ChosenTotal { bytes: total, basis } = total_of(settings, None)?;
     let proxy = &settings.proxy;
     let worker_count = proxy.worker_count as u64;
     let needs = Needs { worker_count, volume_count: 1, index: 0, cache: None, bodies: proxy.window_bytes };
-    // `fit` refuses a memory that is too small, and says how much is needed.
-    Ok(MemoryPlan::new(total, &needs).map_or(total, |plan| plan.cache))
+    match (MemoryPlan::new(total, &needs), basis) {
+        (Ok(plan), _) => Ok(plan.cache),
+        // With `auto`, a small machine gets the best division that is possible.
+        (Err(_), Some(_)) => Ok(total),
+        (Err(needed), None) => Err(too_small(total, needed)),
+    }
 }
 
 fn divide(

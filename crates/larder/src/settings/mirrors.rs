@@ -14,7 +14,7 @@ use http::{
     HeaderName,
     header::{ACCEPT, ACCEPT_ENCODING},
 };
-pub(crate) use intercepted::InterceptedHosts;
+pub(crate) use intercepted::{InterceptedHosts, Interception};
 use larder_http::{
     Ruling,
     key_rules::KeyRule,

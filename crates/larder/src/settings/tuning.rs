@@ -78,11 +78,11 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
 /// Paragraphs are single lines, which clap wraps at the width of the terminal.
 pub(crate) fn reference() -> String {
     let mut text = "Policies (--policy, [store] policy):\n".to_owned();
-    let width = Policy::all().iter().map(|policy| policy.name.len()).max().unwrap_or_default();
     let automatic = ("auto", "the policy that `larder plan` recommends (`larder run` only)");
     let policies = Policy::all().iter().map(|policy| (policy.name, policy.about));
     for (name, about) in std::iter::once(automatic).chain(policies) {
-        writeln!(text, "  {name:width$}  {about}").expect("a string takes all");
+        // On a line of its own, because clap indents continued lines like the first one.
+        writeln!(text, "  {name}\n    {about}").expect("a string takes all");
     }
     text += "\nConstants (--tune NAME=VALUE, [store.tuning]):\n";
     let defaults = Tuning::default();

@@ -14,7 +14,7 @@ use crate::{
     settings::{StoreSettings as Settings, store_path},
 };
 use larder_store::{Error, ErrorKind, PathContent, Policy, Result, Store, StoreOptions, glance, inspect};
-pub(crate) use refusal::open_failure;
+pub(crate) use refusal::{check_room, format_failure, open_failure, unusable_kind};
 use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 
@@ -188,13 +188,19 @@ fn default_size_bytes(settings: &Settings) -> u64 {
 /// Returns the size of a new store at `path`, if no size was given: `most_bytes`, or four fifths of the free space of
 /// its file system if that is less.
 pub(crate) fn fitting_size_bytes(path: &Path, most_bytes: u64) -> u64 {
-    let folder = path.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
-    // A file system without a limit of its own reports no blocks at all.
-    let Some(space) = rustix::fs::statvfs(folder).ok().filter(|space| space.f_blocks > 0) else { return most_bytes };
-    let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    let Some(free_bytes) = free_bytes(path) else { return most_bytes };
     // In whole MiB, so that the plan of the memory and the store agree while others write.
     let fitting_bytes = (free_bytes / 5 * 4) >> 20 << 20;
     most_bytes.min(fitting_bytes.max(*size::STORE_BYTES.start()))
+}
+
+/// Returns the free space of the file system of `path`, which need not exist. Returns `None` if there is no limit.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let is_folder = |folder: &&Path| !folder.as_os_str().is_empty() && folder.is_dir();
+    let folder = path.ancestors().find(is_folder).unwrap_or(Path::new("."));
+    // A file system without a limit of its own reports no blocks at all.
+    let space = rustix::fs::statvfs(folder).ok().filter(|space| space.f_blocks > 0)?;
+    Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
 /// Returns the options for the disk at `path`, which is the `index`-th of the settings and has the content `there`.

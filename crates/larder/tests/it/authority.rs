@@ -144,11 +144,11 @@ fn trust_says_what_it_did_and_is_taken_back() {
     refused(&trust(&[]), 1, "larder ca init");
     assert!(ca(&home, &["init"]).status.success());
     refused(&trust(&[]), 1, "no trust store was changed");
-    fs::remove_file(store.join("larder-local-authority.crt")).unwrap();
+    fs::remove_file(store.join("larder-local-ca.crt")).unwrap();
     program("update-ca-certificates", "");
     program("certutil", "exit 0");
     let told = text(&trust(&[]).stdout);
-    let file = store.join("larder-local-authority.crt");
+    let file = store.join("larder-local-ca.crt");
     assert_eq!(fs::read(&file).unwrap(), fs::read(directory(&home).join("ca.pem")).unwrap());
     for expected in
         [&format!("system   added {}", file.display()), "nss      added to sql:", "undo     larder ca trust --undo"]
@@ -159,5 +159,5 @@ fn trust_says_what_it_did_and_is_taken_back() {
     assert!(undone.status.success() && !file.exists(), "{}", text(&undone.stdout));
     let calls = fs::read_to_string(programs.path().join("calls")).unwrap();
     assert_eq!(calls.matches("update-ca-certificates").count(), 2, "{calls}");
-    assert!(calls.contains("-A -n Larder local authority -t C,, -i") && calls.contains("-D -n Larder"), "{calls}");
+    assert!(calls.contains("-A -n Larder local CA -t C,, -i") && calls.contains("-D -n Larder"), "{calls}");
 }

@@ -1,6 +1,6 @@
 //! At stake: commands that do not find a running Larder, or send commands to another one than the user meant.
 
-use crate::process::{Larder, command, errors, refused, said};
+use crate::process::{Larder, command, errors, refused, run, said};
 use rustix::{
     process::{Uid, geteuid},
     thread::set_thread_res_uid,
@@ -25,6 +25,19 @@ use tempfile::TempDir;
 fn status(home: &TempDir, environment: &[(&str, &str)]) -> (bool, String) {
     let output = command(home.path()).envs(environment.iter().copied()).args(["offline", "status"]).output().unwrap();
     (output.status.success(), errors(&output))
+}
+
+/// At stake: a user who copies the settings of a package manager, and they lead to a port where nothing listens.
+#[test]
+fn settings_of_a_mirrors_clients_have_the_address_of_the_running_proxy() {
+    let home = TempDir::new().unwrap();
+    let without = run(&home, &["mirror", "show", "npm"]);
+    assert!(errors(&without).contains("no larder of yours is running"), "{}", errors(&without));
+    assert!(String::from_utf8_lossy(&without.stdout).contains("--registry http://127.0.0.1:3128/npm/"));
+    let larder = Larder::start(&home, &["--disk", "none", "--mirror", "npm"]);
+    let shown = said(&home, &["mirror", "show", "npm"]);
+    assert!(shown.contains(&format!("--registry http://{}/npm/", larder.address)), "{shown}");
+    assert_eq!(larder.stop(), Some(0));
 }
 
 #[test]

@@ -69,7 +69,11 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--memory", "100000TB"], &["--memory is more than the ", "available here"]),
         (&["run", "--disk", "none", "--size", "1GB"], &["a size is given, but no store on disk", "add --disk"]),
         (&["run", "--listen", "3128", "--listen", "3128"], &["the same address: 127.0.0.1:3128"]),
-        (&["start"], &["unknown command: `start`", "see larder --help"]),
+        (&["start"], &["unknown command: `start`", "did you mean `run`? see larder --help"]),
+        (&["serve"], &["unknown command: `serve`", "did you mean `run`? see larder --help"]),
+        (&["status"], &["unknown command: `status`", "did you mean `top`? see larder --help"]),
+        (&["run", "--port", "3128"], &["unknown flag or argument: `--port`", "did you mean `--listen`?"]),
+        (&["run", "--upstream", "http://a"], &["`--upstream`", "did you mean `--origin`? see larder run --help"]),
         (&["sim", "generate"], &["unknown command: `generate`", "larder sim --help lists the commands"]),
         (&["sim", "run", "--sead", "1"], &["unknown flag or argument: `--sead`", "did you mean `--seed`?"]),
     ] {
@@ -135,11 +139,21 @@ fn wrong_configuration_is_pointed_at() {
     for (text, expected) in [
         ("[store]\nsise = \"1GB\"\n", &["larder.toml:2:1", "unknown key `sise`", "did you mean `size`?"][..]),
         ("[store]\nsize = \"1XB\"\n", &["larder.toml:2:8", "unknown unit in size: `1XB`"]),
-        ("listen = \"3128\"\n", &["larder.toml:1:10", "found: string", "a list"]),
+        ("listen = true\n", &["larder.toml:1:10", "found: boolean", "write an address here, such as listen = [\"127"]),
+        ("allow_clients = true\n", &["larder.toml:1:17", "such as allow_clients = [\"192.168.0.0/16\"]"]),
+        ("offline = true\n", &["larder.toml:1:11", "such as offline = \"auto\" (off, auto, on, on-even-forbidden)"]),
+        ("preserve_host = true\n", &["larder.toml:1:17", "`preserve_host` has no effect without `origin`"]),
+        ("http_port = 3128\n", &["larder.toml:1:1", "write `listen`, such as listen = "]),
+        ("upstream = \"http://a\"\n", &["larder.toml:1:1", "write `origin`, such as origin = "]),
+        ("[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\ncheck_interval = \"1ms\"\n", &["4:18", "at least 100ms"]),
         ("[store\n", &["larder.toml:1:", "the file is not valid TOML"]),
         ("[[site]]\nhosts = [\"a\"]\n", &["larder.toml:1:1", "[[site]] has no `origin`"]),
         ("[intercept]\nhosts = [\"pypy\"]\n", &["larder.toml:2:10", "did you mean `pypi`?"]),
-        ("listen = [\"0.0.0.0:1\"]\n", &["requires a list of clients: 0.0.0.0:1"]),
+        (
+            "listen = [\"0.0.0.0:1\"]\n",
+            &["larder.toml:1:11", "requires a list of clients: 0.0.0.0:1", "allow_clients = [\"192.168.0.0/16\"]"],
+        ),
+        ("[[listener]]\naddress = \"0.0.0.0:1\"\n", &["larder.toml:2:11", "requires a list of clients: 0.0.0.0:1"]),
         (
             "[fleet]\nsiblings = true\n",
             &["the fleet has siblings, and no nodes are listed", "list all nodes in [fleet]"],
@@ -265,6 +279,8 @@ fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             check(&home, &arguments, 1, &[gone]);
         }
+        let help = "help: give the path of a readable TOML file; `larder config default` prints one";
+        check(&home, &["config", "print", gone], 1, &[gone, help]);
     }
     check(&home, &["sim", "run", "--machine", folder], 1, &["cannot read model", folder]);
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
@@ -371,6 +387,33 @@ fn help_and_version_are_no_errors() {
     }
 }
 
+/// At stake: a script that acts by an exit code, or by a level of the log, that the page promises and the program does
+/// not keep.
+#[test]
+fn exit_codes_and_log_levels_are_those_of_the_page() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/errors.md");
+    let page = fs::read_to_string(page).unwrap();
+    let of =
+        |word: &str| page.lines().find(|line| line.contains(word)).and_then(|line| line.split('|').nth(1)).unwrap();
+    let home = TempDir::new().unwrap();
+    let missing = home.path().join("none").display().to_string();
+    for (word, arguments) in [
+        ("Done, or stopped by a signal", &["--version"][..]),
+        ("Something failed: a message", &["config", "check", &missing]),
+        ("A flag, an argument, or the content", &["run", "--sise", "1GB"]),
+    ] {
+        let code = run(&home, arguments).status.code().unwrap();
+        assert_eq!(of(word).trim(), code.to_string(), "{word}");
+    }
+    let mut larder = Larder::start_in(&home, &[("LARDER_LOG", "info")], &["--disk", "none"]);
+    assert!(run(&home, &["offline", "on"]).status.success());
+    let told = larder.wait_for_line("offline mode changed").to_lowercase();
+    let level = of("the offline mode was changed").trim().trim_matches('`').to_owned();
+    let line = told.lines().find(|line| line.contains("offline mode changed")).unwrap();
+    assert!(line.contains(&format!(" {level} ")), "{level}: {line}");
+    assert_eq!(larder.stop(), Some(0));
+}
+
 #[test]
 fn unusable_store_files_are_refused_and_left_alone() {
     let home = TempDir::new().unwrap();
@@ -382,6 +425,40 @@ fn unusable_store_files_are_refused_and_left_alone() {
     check(&home, &["run", "--disk", path, "--size", "64MiB"], 1, &[path, "--disk"]);
     let gone = home.path().join("gone/store.larder");
     check(&home, &["run", "--disk", gone.to_str().unwrap()], 1, &["no such directory for the store", "mkdir -p"]);
+}
+
+/// At stake: a user who is told to format a device that can never be a store, or to look for faults of a disk that is
+/// only full.
+#[test]
+fn what_can_never_be_a_store_or_does_not_fit_is_refused_with_the_remedy() {
+    let home = TempDir::new().unwrap();
+    let letter = home.path().join("letter");
+    fs::write(&letter, "dear").unwrap();
+    let letter = letter.to_str().unwrap();
+    let device = "/dev/null is a character device, ";
+    for (arguments, expected) in [
+        (
+            &["run", "--disk", "/dev/null"][..],
+            &["cannot use /dev/null as the store: it is a character device", "give a file, a directory or a block"][..],
+        ),
+        (&["store", "format", "/dev/null", "--force"], &[device, "give the path of a file, or a block device"]),
+        (&["store", "check", "/dev/null"], &[device, "give the path of a store"]),
+        (&["store", "check", letter], &["letter is not a Larder store", "give the path of a store"]),
+        (&["store", "info", letter], &["letter is not a Larder store", "give the path of a store"]),
+    ] {
+        check(&home, arguments, 1, expected);
+    }
+    let large = home.path().join("large.larder");
+    let large = large.to_str().unwrap();
+    for arguments in [&["run", "--disk", large, "--size", "16TiB"][..], &["store", "format", large, "--size", "16TiB"]]
+    {
+        check(&home, arguments, 1, &["a store of 17.6 TB does not fit", "MiB", "make room (df -h "]);
+    }
+    // A store that would be replaced stays as it is.
+    let store = home.path().join("store.larder");
+    let store = store.to_str().unwrap();
+    assert!(run(&home, &["store", "format", store, "--size", "64MiB"]).status.success());
+    check(&home, &["store", "format", store, "--size", "16TiB", "--force"], 1, &["a store of 17.6 TB does not fit"]);
 }
 
 #[test]

@@ -317,7 +317,7 @@ fn fleets_that_cannot_work_are_refused_with_what_to_do() {
         ("[fleet]\nnodes = [\"x=h:1\", \"b=h:2\"]\nsecret_file = \"s\"", "this node is not among the nodes"),
         ("[fleet]\nnodes = [\"a=h:1\", \"b=h:1\"]\nsecret_file = \"s\"", "one name or address"),
         ("[fleet]\nnodes = [\"a=h:1\", \"b\"]", "the node has no port: `b`"),
-        ("[fleet]\nnodes = [\"a=h:1\"]\nnode_timeout = \"10ms\"\nsecret_file = \"s\"", "less than a second"),
+        ("[fleet]\nnodes = [\"a=h:1\"]\nnode_timeout = \"10ms\"\nsecret_file = \"s\"", "at least 1s"),
         ("[fleet]\nnodes = [\"a=h:1\", \"b=h:2\"]\nsecret_file = \"/none\"", "No such file"),
         ("[fleet]\nsiblings = true", "no nodes are listed"),
         ("[fleet]\nsiblings = true\ndns = \"h:1\"", "need a `log`"),

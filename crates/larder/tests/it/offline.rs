@@ -96,6 +96,21 @@ fn what_was_missing_while_offline_is_known_after_a_restart_and_fetched_when_the_
     assert_eq!(said(&home, &["missing"]), "");
 }
 
+/// At stake: a user who repeats a command although the URLs that failed are no longer in its list.
+#[test]
+fn missing_url_that_the_origin_does_not_have_leaves_the_list_and_the_command_says_so() {
+    let home = TempDir::new().unwrap();
+    let origin = Origin::start();
+    let larder = start(&home, &origin, &["--offline", "on"]);
+    assert_eq!(larder.get("/gone/a").status, 504);
+    said(&home, &["offline", "off"]);
+    let warmed = run(&home, &["warm", "--missing"]);
+    assert_eq!(warmed.status.code(), Some(1));
+    assert!(errors(&warmed).contains("1 is no longer in the list of missing URLs"), "{}", errors(&warmed));
+    assert_eq!(said(&home, &["missing"]), "");
+    assert_eq!(larder.stop(), Some(0));
+}
+
 #[test]
 fn warming_fetches_what_lists_name_and_goes_on_where_it_was() {
     let home = TempDir::new().unwrap();

@@ -1,6 +1,7 @@
 //! A small origin. It answers every GET with its path as the body, repeated up to the length that `bytes=` at the
 //! path's end gives. Responses are storable for an hour, and counted. Paths below `/vary/` vary by Accept-Language,
-//! those below `/tagged/x/` have the tag `x`, and those below `/bare/` state no lifetime, as on static servers.
+//! those below `/tagged/x/` have the tag `x`, those below `/bare/` state no lifetime, as on static servers, and those
+//! below `/gone/` get a 404.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -114,7 +115,8 @@ fn serve(connection: TcpStream, count: &AtomicUsize, before: &impl Fn(&str)) {
             (true, false) => "Content-Type: application/octet-stream\r\nETag: \"a\"\r\n",
             (true, true) => "Content-Type: text/html\r\nETag: \"a\"\r\n",
         };
-        let head = format!("HTTP/1.1 200 OK\r\n{fresh}{vary}{tags}Content-Length: {length}\r\n\r\n");
+        let status = if path.starts_with("/gone/") { "404 Not Found" } else { "200 OK" };
+        let head = format!("HTTP/1.1 {status}\r\n{fresh}{vary}{tags}Content-Length: {length}\r\n\r\n");
         if writer.write_all(format!("{head}{body}").as_bytes()).is_err() {
             return;
         }

@@ -36,6 +36,23 @@ fn a_measured_disk_is_planned_with_and_left_as_it_was() {
     assert!(said.contains("\"recommended\"") && said.contains("\"reads_per_miss\""), "{said}");
 }
 
+/// At stake: a plan that fits a memory with which the proxy does not start, or that promises a smaller index.
+#[test]
+fn plan_is_of_the_proxy_that_runs() {
+    let home = TempDir::new().unwrap();
+    let store = home.path().join("store.larder");
+    let sizes = ["--size", "64MiB", "--memory", "256MB"];
+    let larder = Larder::start(&home, &[&["--disk", store.to_str().unwrap()], &sizes[..]].concat());
+    let (before, _) = larder.start_lines.split_once(" index").unwrap();
+    let index = before.rsplit(", ").next().unwrap().to_owned();
+    assert_eq!(larder.stop(), Some(0));
+    let said = check(&home, &[&["plan"], &sizes[..]].concat(), 0);
+    let log = said.lines().find(|line| line.trim_start_matches('*').trim_start().starts_with("log ")).unwrap();
+    assert!(log.contains(&index), "{index} is not in {log}");
+    let said = check(&home, &["plan", "--size", "1TB", "--memory", "1MB"], 2);
+    assert!(said.contains("1 MB of --memory is too little for the whole process"), "{said}");
+}
+
 #[test]
 fn a_trace_gives_its_sizes_and_its_hits() {
     let home = TempDir::new().unwrap();

@@ -129,8 +129,10 @@ fn ls_and_show_tell_what_is_stored() {
     assert!(listed.contains(&format!("{SITE}/vary/x  (accept-language: de)")), "{listed}");
     let longest = said(&home, &["ls", &format!("{SITE}/tagged/a/"), "--sort", "size", "--limit", "2"]);
     let lines: Vec<&str> = longest.lines().collect();
-    assert!(lines[0].ends_with("200  http://www.example.test/tagged/a/film?bytes=2500000"), "{longest}");
-    assert!(lines[1].contains("/9?bytes=27100") && lines.len() == 3, "{longest}");
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["size", "age", "fresh", "hits", "status", "URL"]);
+    assert!(lines[1].ends_with("200  http://www.example.test/tagged/a/film?bytes=2500000"), "{longest}");
+    assert_eq!(lines[0].find("URL"), lines[1].find("http://"), "{longest}");
+    assert!(lines[2].contains("/9?bytes=27100") && lines.len() == 4, "{longest}");
     assert_eq!(said(&home, &["ls", "other.example"]), "0 responses, 0 B\n");
     for (flags, told) in [
         (&["--limit", "2"][..], "listed 2 of 23; --limit 0 lists all"),
@@ -150,7 +152,7 @@ fn ls_and_show_tell_what_is_stored() {
         "tags     all, a",
         "chunks   3 of 3 stored, 1 MiB each",
         "store.larder (log)",
-        "goes     when its space is needed",
+        "evicted  when its space is needed",
         "field    surrogate-key: all a",
     ] {
         assert!(shown.contains(told), "{told}: {shown}");

@@ -24,7 +24,7 @@ fn start_lines_say_where_it_listens_what_it_keeps_and_how_to_try_it() {
     for expected in [
         &format!("  listen   http://{}  forward proxy", larder.address),
         &format!("  store    {}: 67.1 MB", store.display()),
-        "  entries  0 of at most ",
+        "  entries  0 (room for about ",
         " in all: ",
         " MB memory cache\n  memory   auto: ",
         &format!("  try      curl -x http://{} http://example.com/", larder.address),

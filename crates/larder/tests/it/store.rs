@@ -65,7 +65,7 @@ fn a_formatted_store_is_used_as_it_is() {
         &home,
         &["info", shown],
         0,
-        &["policy log: ", "size 83.9 MB", "format 4, with probation", "entries 0 of at most"],
+        &["policy log: ", "size 83.9 MB", "format 4, with probation", "entries 0 (room for about 10,240 of 8.19 kB)"],
     );
     let address = format!("http://{}", origin.address);
     let larder = Larder::start(&home, &["--disk", shown, "--origin", &address]);

@@ -34,13 +34,12 @@ function amount(value, units, step) {
   const digits = at === 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
   return [value.toFixed(digits), units[at]];
 }
-const bytes = (value) => amount(value, ["bytes", "kB", "MB", "GB", "TB", "PB"], 1000).join(" ");
-const memory = (value) => amount(value, ["bytes", "KiB", "MiB", "GiB", "TiB"], 1024).join(" ");
+const bytes = (value) => amount(value, ["B", "kB", "MB", "GB", "TB", "PB"], 1000).join(" ");
 const count = (value) => grouped.format(value);
 function time(ms) {
-  if (ms < 1) return `${Math.round(ms * 1000)} microseconds`;
-  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} milliseconds`;
-  return `${(ms / 1000).toFixed(ms < 10000 ? 1 : 0)} seconds`;
+  if (ms < 1) return `${Math.round(ms * 1000)} µs`;
+  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  return `${(ms / 1000).toFixed(ms < 10000 ? 1 : 0)} s`;
 }
 const rate = (value) => (value === 0 ? "0" : value < 10 ? value.toFixed(1) : count(value));
 const asked = (counted) => counted.hits + counted.misses;
@@ -55,35 +54,35 @@ const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : m
 // --- words
 
 const REASONS = {
-  "uri-miss": "Not stored: asked for the first time, or gone since",
-  "vary-miss": "Only other variants of it were stored",
-  "miss": "What was stored could not be used",
+  "uri-miss": "Not stored: requested for the first time, or evicted since",
+  "vary-miss": "Only other variants were stored",
+  "miss": "The stored response could not be used",
   "request": "The client's conditions were for the origin",
-  "stale": "What was stored was too old",
-  "partial": "Only a part of it was stored",
+  "stale": "The stored response was stale",
+  "partial": "Only a part was stored",
   "bypass": "It cannot be cached",
-  "method": "It changes something at the origin (POST, PUT ...)",
-  "expired": "Its time was over, and the origin had a newer one",
-  "must-revalidate": "Its time was over, and the origin wants to be asked",
-  "request-no-cache": "The client wanted it anew (reload)",
-  "request-max-age": "The client wanted a younger one",
-  "request-min-fresh": "The client wanted one that stays fresh for longer",
-  "request-pragma": "The client wanted it anew (reload)",
-  "request-no-store": "The client did not want it stored",
-  "no-store": "The origin forbids to store it",
-  "no-cache": "The origin wants to be asked each time",
-  "private": "The origin says that it is for one user",
+  "method": "Its method is always forwarded (POST, PUT ...)",
+  "expired": "The stored response was stale, and the origin had a newer one",
+  "must-revalidate": "The stored response was stale, and the origin requires validation",
+  "request-no-cache": "The client asked for a new copy (reload)",
+  "request-max-age": "Too old for the client (max-age)",
+  "request-min-fresh": "Not fresh for long enough for the client (min-fresh)",
+  "request-pragma": "The client asked for a new copy (reload)",
+  "request-no-store": "The client forbids storing it",
+  "no-store": "The origin forbids storing it",
+  "no-cache": "The origin requires validation each time",
+  "private": "The origin marks it as private",
   "set-cookie": "It sets a cookie",
-  "authorization": "It was asked for with a password or token",
-  "nothing-to-reuse": "The origin does not say how long it may be kept",
-  "vary-star": "The origin says that it is different each time",
-  "status": "It was an error, or another answer that is not kept",
+  "authorization": "The request had a password or token",
+  "nothing-to-reuse": "The origin gives no lifetime",
+  "vary-star": "The origin says that every response differs (Vary: *)",
+  "status": "Responses with its status are not stored",
   "store-behind": "The disk could not keep up",
 };
-const TIMES = { hit: "From the cache", miss: "From origins", origin: "Origins themselves", disk: "Reads of the disk" };
+const TIMES = { hit: "From the cache", miss: "From origins", origin: "Origin responses", disk: "Disk reads" };
 const PARTS = {
-  index: "Index", dirty: "Waiting to be written", hot: "Objects in memory", windows: "Being fetched",
-  connections: "Connections", popular: "These lists", other: "Program and rest",
+  index: "Index", dirty: "Waiting to be written", hot: "Memory cache", windows: "Bodies in transfer",
+  connections: "Connections", popular: "Request statistics", other: "Program and other",
 };
 
 // --- pieces of the page
@@ -110,7 +109,7 @@ function heroes(now) {
     if (span === "today") {
       const value = share(now.today);
       if (value === "–") put("ratio-today", value); else big("ratio-today", [value.slice(0, -2), "%"]);
-      big("saved-today", amount(now.today.saved_bytes, ["bytes", "kB", "MB", "GB", "TB", "PB"], 1000));
+      big("saved-today", amount(now.today.saved_bytes, ["B", "kB", "MB", "GB", "TB", "PB"], 1000));
     } else {
       text(`ratio-${span}`, share(now[span]));
       text(`saved-${span}`, bytes(now[span].saved_bytes));
@@ -124,7 +123,7 @@ function heroes(now) {
   const seconds = now.by_second.slice(0, -1).map((second) => asked(second) + second.others);
   const recent = seconds.slice(-5);
   text("rate", rate(recent.reduce((sum, each) => sum + each, 0) / Math.max(recent.length, 1)));
-  text("rate-about", `${plural(now.metrics.larder_connections_open, "connection is", "connections are")} open, ${plural(now.metrics.larder_waiting_requests, "request waits", "requests wait")}`);
+  text("rate-about", `${plural(now.metrics.larder_connections_open, "connection", "connections")} open, ${plural(now.metrics.larder_waiting_requests, "request", "requests")} waiting`);
   sparkline(seconds);
 }
 
@@ -155,7 +154,7 @@ function traffic(now) {
   const [room, step] = [high - bottom - 8, (wide - left) / points.length];
   const y = (value) => 8 + room - (value / top) * room;
   const total = points.reduce((sum, point) => sum + asked(point) + point.others, 0);
-  const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `requests in each ${span.each}: ${count(total)} in all, ${count(points.reduce((sum, point) => sum + point.hits, 0))} from the cache` });
+  const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `requests in each ${span.each}: ${count(total)} in total, ${count(points.reduce((sum, point) => sum + point.hits, 0))} from the cache` });
   for (const value of top > 1 ? [0, top / 2, top] : [0, top]) {
     svg.append(draw("line", { class: "axis", x1: left, x2: wide, y1: y(value), y2: y(value) }));
     svg.append(draw("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, value >= 1e5 ? amount(value, ["", " k", " M", " G"], 1000).join("") : count(value)));
@@ -168,31 +167,31 @@ function traffic(now) {
       from += point[kind];
       svg.append(draw("rect", { class: { hits: "f-hit", misses: "f-miss", others: "f-other" }[kind], x: left + at * step + step * 0.1, y: upper, width: step * 0.8, height: Math.max(lower - upper, 1) }));
     }
-    const words = `${plural(point.hits, "answer", "answers")} from the cache, ${count(point.misses)} from origins${point.others ? `, ${count(point.others)} others` : ""}; ${bytes(point.client_bytes)}`;
+    const words = `${plural(point.hits, "response", "responses")} from the cache, ${count(point.misses)} from origins${point.others ? `, ${count(point.others)} others` : ""}; ${bytes(point.client_bytes)}`;
     svg.append(draw("rect", { x: left + at * step, y: 8, width: step, height: room, fill: "transparent" }, draw("title", {}, words)));
   });
   [[left, "start"], [(left + wide) / 2, "middle"], [wide, "end"]].forEach(([x, anchor], at) => svg.append(draw("text", { x, y: high - 4, "text-anchor": anchor }, span.ago[at])));
   put("traffic", svg);
 }
 
-// From 50 microseconds to 60 seconds, ten times as long being as far everywhere.
+// The place of a time on a logarithmic scale from 50 microseconds to 60 seconds.
 const far = (ms) => Math.min(Math.max(Math.log10(Math.max(ms, 0.05) / 0.05) / Math.log10(60000 / 0.05), 0), 1);
 
 function times(now) {
   const rows = now.latencies.filter((each) => each.count > 0).map((each) =>
-    bar(TIMES[each.name] || each.name, time(each.half_ms), far(each.half_ms), each.name === "hit" || each.name === "disk" ? "hit" : "miss", far(each.p99_ms), `99 of 100 within ${time(each.p99_ms)}`));
+    bar(TIMES[each.name] || each.name, time(each.half_ms), far(each.half_ms), each.name === "hit" || each.name === "disk" ? "hit" : "miss", far(each.p99_ms), `99th percentile: ${time(each.p99_ms)}`));
   $("times-about").hidden = rows.length === 0;
-  put("times", rows.length ? make("div", { class: "bars" }, ...rows) : none("Nothing was answered in the last minute."));
+  put("times", rows.length ? make("div", { class: "bars" }, ...rows) : none("No responses in the last minute."));
 }
 
 function why(now) {
   const all = now.misses_today.reduce((sum, each) => sum + each.count, 0);
   const rows = now.misses_today.slice(0, 7).map((each) => bar(REASONS[each.name] || each.name, count(each.count), each.count / all, "miss"));
-  put("why", rows.length ? make("div", { class: "bars" }, ...rows) : none("No origin was asked today."));
+  put("why", rows.length ? make("div", { class: "bars" }, ...rows) : none("No origin was contacted today."));
 }
 
 function table(id, list, first) {
-  if (list.length === 0) return put(id, none("Nothing was asked for in the last half hour."));
+  if (list.length === 0) return put(id, none("No requests in the last half hour."));
   const head = make("tr", {}, make("th", { scope: "col" }, first), make("th", { scope: "col" }, "requests"), make("th", { scope: "col" }, "from cache"), make("th", { scope: "col", class: "wide" }, "saved"));
   const rows = list.slice(0, 8).map((each) => make("tr", {}, make("td", {}, each.name), make("td", {}, count(asked(each) + each.others)),
     make("td", {}, asked(each) ? share(each) : "tunnel"), make("td", { class: "wide" }, bytes(each.saved_bytes))));
@@ -200,38 +199,38 @@ function table(id, list, first) {
 }
 
 function health(volume) {
-  if (volume.out) return ["bad", "failed, taken out"];
-  if (!volume.loaded) return ["warn", "being loaded"];
+  if (volume.out) return ["bad", "failed, left out"];
+  if (!volume.loaded) return ["warn", "loading"];
   if (volume.io_errors > 0) return ["warn", plural(volume.io_errors, "error", "errors")];
   if (volume.corrupt > 0) return ["warn", plural(volume.corrupt, "damaged entry", "damaged entries")];
-  return ["good", "well"];
+  return ["good", "ok"];
 }
 
 function disks(now) {
   const rows = now.volumes.map((volume) => {
     const [kind, words] = health(volume);
     const head = make("div", { class: "line" }, make("code", {}, volume.path), make("span", { class: `badge ${kind}` }, words));
-    const room = bar(`${plural(volume.entries, "object", "objects")}`, `${bytes(volume.size_bytes)} of disk`, volume.entries / Math.max(volume.entries_max, 1), "hit");
-    const about = make("p", { class: "quiet" }, `room for ${count(volume.entries_max)} objects, ${count(volume.evicted)} made room for others since the start; storage policy ${volume.policy}`);
+    const room = bar(plural(volume.entries, "entry", "entries"), `${bytes(volume.size_bytes)} of disk`, volume.entries / Math.max(volume.entries_max, 1), "hit");
+    const about = make("p", { class: "quiet" }, `${count(volume.evicted)} evicted since the start. Policy: ${volume.policy}.`);
     return make("div", { class: "disk" }, head, make("div", { class: "bars" }, room), about);
   });
-  put("disks", ...(rows.length ? rows : [none("None: what is cached is in memory, and is lost at the end.")]));
+  put("disks", ...(rows.length ? rows : [none("None: the cache is in memory only, and is lost when Larder stops.")]));
 }
 
 function memoryParts(now) {
   const all = now.memory.reduce((sum, part) => sum + part.count, 0) || 1;
   const color = (at) => ({ background: `var(--p${(at % 7) + 1})` });
-  const stack = make("div", { class: "stack", role: "img", "aria-label": `memory, ${memory(all)} in all` }, ...now.memory.map((part, at) => make("div", { style: { ...color(at), width: `${(100 * part.count) / all}%` } })));
-  const parts = now.memory.map((part, at) => make("li", {}, make("span", { class: "key", style: color(at) }), PARTS[part.name] || part.name, make("b", {}, memory(part.count))));
-  put("memory", make("p", { class: "quiet" }, `${memory(all)} in all, ${plural(now.metrics.larder_memory_cache_entries, "object", "objects")} in memory`), stack, make("ul", { class: "parts" }, ...parts));
+  const stack = make("div", { class: "stack", role: "img", "aria-label": `memory, ${bytes(all)} in total` }, ...now.memory.map((part, at) => make("div", { style: { ...color(at), width: `${(100 * part.count) / all}%` } })));
+  const parts = now.memory.map((part, at) => make("li", {}, make("span", { class: "key", style: color(at) }), PARTS[part.name] || part.name, make("b", {}, bytes(part.count))));
+  put("memory", make("p", { class: "quiet" }, `${bytes(all)} in total, ${plural(now.metrics.larder_memory_cache_entries, "entry", "entries")} in the memory cache`), stack, make("ul", { class: "parts" }, ...parts));
 }
 
 function origins(now) {
   const ends = now.certificates.map((each) => {
     const days = Math.floor((each.expires_s - now.now_s) / 86400);
-    return make("tr", {}, make("td", {}, each.name), make("td", {}, make("span", { class: `badge ${days < 14 ? "bad" : "good"}` }, days < 0 ? "certificate has ended" : `certificate ends in ${plural(days, "day", "days")}`)));
+    return make("tr", {}, make("td", {}, each.name), make("td", {}, make("span", { class: `badge ${days < 14 ? "bad" : "good"}` }, days < 0 ? "certificate has expired" : `certificate expires in ${plural(days, "day", "days")}`)));
   });
-  const rows = now.origins.map((each) => make("tr", {}, make("td", {}, each.name), make("td", {}, make("span", { class: `badge ${each.up ? "good" : "bad"}` }, each.up ? "answers" : "left out: it failed"))));
+  const rows = now.origins.map((each) => make("tr", {}, make("td", {}, each.name), make("td", {}, make("span", { class: `badge ${each.up ? "good" : "bad"}` }, each.up ? "up" : "left out after failures"))));
   $("origins-card").hidden = rows.length + ends.length === 0;
   put("origins", make("table", {}, make("tbody", {}, ...rows, ...ends)));
 }
@@ -240,12 +239,12 @@ function state(now) {
   const out = now.volumes.filter((volume) => volume.out).length;
   let [kind, words] = ["good", "working"];
   if (out) [kind, words] = ["bad", `${plural(out, "disk", "disks")} failed`];
-  else if (now.line.offline) [kind, words] = ["warn", "offline: origins are not asked"];
-  else if (now.volumes.some((volume) => !volume.loaded)) [kind, words] = ["warn", "loading what is stored"];
-  else if (now.origins.some((origin) => !origin.up)) [kind, words] = ["warn", "an origin is left out"];
+  else if (now.line.offline) [kind, words] = ["warn", "offline: no origin is contacted"];
+  else if (now.volumes.some((volume) => !volume.loaded)) [kind, words] = ["warn", "loading the index"];
+  else if (now.origins.some((origin) => !origin.up)) [kind, words] = ["warn", "a failed origin is left out"];
   $("state").className = `badge ${kind}`;
   text("state", words);
-  const missing = now.line.missing ? `; ${plural(now.line.missing, "URL", "URLs")} asked for while offline and missing` : "";
+  const missing = now.line.missing ? `; ${plural(now.line.missing, "URL", "URLs")} requested while offline and missing` : "";
   text("about", `version ${now.version}, ${new Date(now.now_s * 1000).toLocaleTimeString()}${missing}`);
   const mode = $("mode");
   if (document.activeElement !== mode && !mode.dataset.touched) mode.value = now.line.mode;
@@ -260,7 +259,7 @@ function show(now) {
   text("try", now.try_with);
   for (const part of [state, heroes, traffic, times, why, disks, memoryParts, origins]) part(now);
   table("sites", now.sites, "site");
-  table("objects", now.objects, "object");
+  table("objects", now.objects, "URL");
 }
 
 function choose(span) {
@@ -273,14 +272,14 @@ function choose(span) {
 async function refresh() {
   try {
     const response = await fetch("/overview.json", { cache: "no-store" });
-    if (!response.ok) throw new Error(`it says ${response.status}`);
+    if (!response.ok) throw new Error(`status ${response.status}`);
     show(await response.json());
     $("lost").hidden = true;
   } catch (error) {
     $("lost").hidden = false;
-    text("lost", `Larder does not answer (${error.message}). These figures are old; this page goes on asking.`);
+    text("lost", `Larder does not respond (${error.message}). These statistics are old; the page retries.`);
     $("state").className = "badge bad";
-    text("state", "no answer");
+    text("state", "no response");
   }
   setTimeout(refresh, document.hidden ? 5 * REFRESH_MS : REFRESH_MS);
 }
@@ -291,9 +290,9 @@ async function operate(form, path, options) {
   try {
     const response = await fetch(path, { ...options, headers: { "Larder-Operator": "dashboard", ...options.headers } });
     const words = (await response.text()).trim();
-    text("done", response.ok ? words : `Not done: ${words}`);
+    text("done", response.ok ? words : `Failed: ${words}`);
   } catch (error) {
-    text("done", `Not done: ${error.message}`);
+    text("done", `Failed: ${error.message}`);
   }
   button.disabled = false;
 }
@@ -301,10 +300,10 @@ async function operate(form, path, options) {
 $("purge").addEventListener("submit", (event) => {
   event.preventDefault();
   let url;
-  try { url = new URL($("url").value.trim()); } catch { return text("done", "Not done: that is no URL."); }
+  try { url = new URL($("url").value.trim()); } catch { return text("done", "Failed: not a URL."); }
   url.hash = "";
   const scope = $("scope").value;
-  if (scope === "site" && !confirm(`Forget everything that is stored of ${url.host}?`)) return;
+  if (scope === "site" && !confirm(`Remove all stored responses of ${url.host}?`)) return;
   operate(event.target, "/purge", { method: "POST", headers: { "Purge-Url": url.href, "Purge-Scope": scope } });
 });
 $("offline").addEventListener("submit", (event) => {

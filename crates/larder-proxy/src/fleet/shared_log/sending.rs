@@ -54,7 +54,7 @@ impl LogSender {
         }
         let LogSlice { is_reset, purges, position, .. } = self.purges.slice(self.purges.log_id(), appended);
         if is_reset {
-            tracing::warn!("more purges than this node keeps are not in the log: all nodes validate what they stored");
+            tracing::warn!("more purges are unsent than this node keeps: all nodes validate what they stored");
             self.client.append(&self.link, &self.purges, position, EntryContent::Unknown).await?;
         }
         for made in purges.chunk_by(|one, next| one.number == next.number) {

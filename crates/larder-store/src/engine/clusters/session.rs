@@ -41,7 +41,7 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
         restore_closed(engine).await;
     }
     if let Err(error) = reserve(engine).await {
-        tracing::error!("the store takes nothing: {error}");
+        tracing::error!("the store accepts no entries: {error}");
         engine.volume.note_failed_start();
         let woken = engine.lock().waiting.take();
         woken.wake();

@@ -365,7 +365,7 @@ impl CheckpointTurn<'_> {
         match outcome {
             Ok(()) => self.state.take().into_iter().for_each(|state| self.engine.checkpoints.put_back(state)),
             Err(error) => {
-                tracing::warn!("a checkpoint of the index is given up, the next start may take longer: {error}");
+                tracing::warn!("a checkpoint of the index failed, so the next start may take longer: {error}");
             }
         }
     }

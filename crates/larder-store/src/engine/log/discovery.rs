@@ -107,7 +107,7 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
     }
     let void_through = missing.unwrap_or(0).max(written.void_through);
     if is_anything_lost(&known, oldest, &damaged) {
-        tracing::error!("a segment of the store is damaged, and may have held removals: the store starts empty");
+        tracing::error!("a segment of the store is damaged, and removals in it may be lost: the store starts empty");
         oldest = OldestUse { main: u32::MAX, probation: u32::MAX };
     }
     let counts = |of: SegmentUse| is_in_use(of, oldest) && of.order() > SegmentUse::main(void_through).order();

@@ -161,7 +161,7 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
     changed.await.map_err(|source| {
         add(&engine.volume.counters.io_errors, 1);
         engine.volume.note_failed_start();
-        Error::io(ErrorKind::Unavailable, "the store takes nothing: its superblock cannot be written", source)
+        Error::io(ErrorKind::Unavailable, "the store accepts no entries: its superblock cannot be written", source)
     })?;
     Ok(first)
 }
@@ -218,7 +218,9 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
         superblock.written = WrittenSequences::default();
     });
     match renewed.await {
-        Ok(()) => tracing::warn!("the store has used nearly all its sequence numbers: its next start begins empty"),
+        Ok(()) => {
+            tracing::warn!("the store has used nearly all its sequence numbers: it will be empty after the next start")
+        }
         Err(source) => {
             let place = "the store has used nearly all its sequence numbers, and its superblock cannot be written";
             engine.volume.note_failure(&Error::io(ErrorKind::Unavailable, place, source));
@@ -228,7 +230,7 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
 
 /// Discards everything older than the content of `segment`, which may have removed it.
 fn forget_before(engine: &LogEngine, segment: SegmentId) {
-    tracing::error!("a segment of the store is damaged, and may have held removals: nothing older is believed");
+    tracing::error!("discarding all entries older than a damaged segment, because removals in it may be lost");
     let woken = engine.lock_log().forget_before(engine.segments.order(segment));
     woken.wake();
     if let LogIndex::Buckets(index) = &engine.index {

@@ -206,7 +206,7 @@ impl MappedEngine {
         }
         let replayed = map_checkpoint::read_journal(&self.volume, recovery, |change| self.lock().replay(&change)).await;
         if replayed.is_broken {
-            tracing::error!("the store's journal is damaged, nothing older than it can be believed: it begins empty");
+            tracing::error!("the store's journal is damaged: the store starts empty");
             return RecoveryFindings::Nothing;
         }
         self.measure_files().await;

@@ -37,7 +37,7 @@ impl MappedEngine {
         // If the snapshot cannot be marked as outdated, entries can be read but not changed.
         let begun = self.begin(found).await;
         if let Err(error) = &begun {
-            tracing::error!("the store takes nothing: {error}");
+            tracing::error!("the store accepts no entries: {error}");
             self.volume.note_failed_start();
             self.lock().found = found;
         }

@@ -36,7 +36,7 @@ impl TableEngine {
             Err(error) => {
                 self.volume.note_failed_start();
                 if state.phase != TablePhase::Failed {
-                    tracing::error!("the store takes nothing: {error}");
+                    tracing::error!("the store accepts no entries: {error}");
                 }
                 TablePhase::Failed
             }

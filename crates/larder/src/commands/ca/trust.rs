@@ -140,6 +140,6 @@ fn run_quietly(mut command: Command) -> Result<(), String> {
 }
 
 /// The file in the system's store.
-const FILE_NAME: &str = "larder-local-authority.crt";
+const FILE_NAME: &str = "larder-local-ca.crt";
 /// The name in NSS databases.
-const NICKNAME: &str = "Larder local authority";
+const NICKNAME: &str = "Larder local CA";

@@ -33,12 +33,15 @@ pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = O
             Some(Failure::usage(format!("{whose}unknown value: `{value}`"), format!("{names}; {help}")))
         }
         ErrorKind::UnknownArgument => {
-            let help = match text_of(error, ContextKind::SuggestedArg).as_str() {
-                "" if command == "larder run" && is_configuration(&flag) => {
+            let suggested = text_of(error, ContextKind::SuggestedArg);
+            let peers = PEER_FLAGS.iter().find(|(peers, _)| *peers == name_of(&flag));
+            let help = match (peers, suggested.as_str()) {
+                (Some((_, own)), _) if command == "larder run" => format!("did you mean `{own}`? {help}"),
+                (_, "") if command == "larder run" && is_configuration(&flag) => {
                     format!("did you mean `--config {flag}`? {help}")
                 }
-                "" => format!("{command} --help lists the flags"),
-                suggested => format!("did you mean `{suggested}`? {help}"),
+                (_, "") => format!("{command} --help lists the flags"),
+                (_, suggested) => format!("did you mean `{suggested}`? {help}"),
             };
             Some(Failure::usage(format!("unknown flag or argument: `{flag}`"), help))
         }
@@ -47,7 +50,13 @@ pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = O
             let name = text_of(error, ContextKind::InvalidSubcommand);
             // The parser's own suggestion lacks names with swapped letters.
             let suggested = text_of(error, ContextKind::SuggestedSubcommand);
-            let suggested = if suggested.is_empty() { nearest_command(&command, &name) } else { Some(suggested) };
+            let root = Cli::command();
+            let is_here = |own: &str| command == "larder" && root.find_subcommand(own).is_some();
+            let suggested = match PEER_COMMANDS.iter().find(|(peers, own)| *peers == name && is_here(own)) {
+                Some((_, own)) => Some((*own).to_owned()),
+                None if suggested.is_empty() => nearest_command(&command, &name),
+                None => Some(suggested),
+            };
             let help = match suggested {
                 None => format!("{command} --help lists the commands"),
                 Some(suggested) => format!("did you mean `{suggested}`? {help}"),
@@ -72,6 +81,13 @@ fn refused_by_parser(error: &clap::Error, flag: &str, value: &str, help: &str) -
         None => Failure::usage(format!("{flag}: value not accepted: `{value}`"), help),
     }
 }
+
+/// Flags of other proxies, with the flags of `larder run` that do the same.
+const PEER_FLAGS: [(&str, &str); 4] =
+    [("--port", "--listen"), ("--http-port", "--listen"), ("--upstream", "--origin"), ("--proxy-pass", "--origin")];
+
+/// Commands of other proxies, with those of Larder that do the same.
+const PEER_COMMANDS: [(&str, &str); 3] = [("serve", "run"), ("start", "run"), ("status", "top")];
 
 /// Returns whether an argument looks like the path of a configuration file.
 fn is_configuration(argument: &str) -> bool {
@@ -146,6 +162,13 @@ mod tests {
             (&["larder", "config", "chekc"], "did you mean `check`?"),
             (&["larder", "run", "larder.toml"], "did you mean `--config larder.toml`?"),
             (&["larder", "run", "--zzzz"], "help: \"larder run --help lists the flags\""),
+            (&["larder", "serve"], "did you mean `run`? see larder --help"),
+            (&["larder", "start"], "did you mean `run`? see larder --help"),
+            (&["larder", "status"], "did you mean `top`? see larder --help"),
+            (&["larder", "run", "--port", "80"], "did you mean `--listen`? see larder run --help"),
+            (&["larder", "run", "--http-port=80"], "did you mean `--listen`?"),
+            (&["larder", "run", "--upstream", "a"], "did you mean `--origin`? see larder run --help"),
+            (&["larder", "run", "--proxy-pass", "a"], "did you mean `--origin`?"),
             (&["larder", "offline", "foo"], "problem: \"unknown value: `foo`\""),
             (&["larder", "run", "--offline", "foo"], "problem: \"--offline: "),
         ] {

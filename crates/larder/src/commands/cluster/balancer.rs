@@ -7,7 +7,7 @@
 use super::{envoy, haproxy, nginx};
 use crate::{
     ground::{
-        failure::Failure,
+        failure::{Failure, page},
         output,
         value::{self, BadValue},
     },
@@ -19,13 +19,17 @@ use larder_http::key_rules::{KeyRule, KeyRules};
 use larder_proxy::FleetNode;
 use std::{net::SocketAddr, path::PathBuf};
 
-pub(super) const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = concat!(
+    "\
 Examples:
   larder cluster config haproxy --nodes a=10.0.0.1:8080,b=10.0.0.2:8080
   larder cluster config nginx --config larder.toml --nodes a=10.0.0.1:8080
 
 The balancer computes the same key as Larder: the [[key]] rules of the configuration apply to its hash. The nodes need \
-`trusted_proxies` and `ready_path`. docs/how-to/fleet.md shows three nodes.";
+`trusted_proxies` and `ready_path`. An example with three nodes is in ",
+    page!("how-to/fleet.md"),
+    "."
+);
 
 /// The flags of `larder cluster config`.
 #[derive(Debug, Args)]

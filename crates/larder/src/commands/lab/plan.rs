@@ -23,7 +23,7 @@ use clap::Args;
 use larder_bench::DeviceJob;
 use larder_sim::eviction;
 use larder_store::{
-    Policy,
+    Policy, mean_entry_bytes_default,
     plan::{DeviceFigures, Plan, PlanWishes, Sizes},
 };
 use larder_workload::{Progress, Trace, TraceError};
@@ -35,7 +35,7 @@ use std::{
 
 const EXAMPLES: &str = "\
 Examples:
-  larder plan --size 2TB --memory 256MB
+  larder plan --size 2TB --memory 2GB
   larder plan --size 2TB --memory 1GB --mean-object-size 10KiB
   larder plan --size 500GB --memory 1GB --measure /var/cache
   larder bench device /var/cache --json disk.json
@@ -53,7 +53,7 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: u64,
 
-    /// Mean size of stored objects [default: 16KiB, or that of the trace]
+    /// Mean size of stored objects [default: that of larder run, or that of the trace]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
@@ -113,7 +113,8 @@ pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     if let Some(path) = &flags.trace {
         take_trace(path, &mut wishes)?;
     }
-    if let Some(mean) = flags.mean_object_size {
+    let usual = flags.trace.is_none().then(|| mean_entry_bytes_default(flags.size));
+    if let Some(mean) = flags.mean_object_size.or(usual) {
         wishes.sizes = Sizes::Mean(mean as f64);
     }
     for (target, value) in [

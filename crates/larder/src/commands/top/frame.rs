@@ -29,7 +29,7 @@ pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
     .areas(*buffer.area());
     Paragraph::new(title(overview, trouble.as_deref())).render(head, buffer);
     if is_empty(overview) {
-        let words = format!("No requests yet. Send one through Larder, twice:\n\n  {}", overview.try_with);
+        let words = format!("No requests yet. Send one through Larder twice:\n\n  {}", overview.try_with);
         Paragraph::new(words).block(block("")).render(sums, buffer);
     } else {
         draw_sums(buffer, overview, sums);
@@ -40,11 +40,11 @@ pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
     draw_reasons(buffer, overview, right);
     let [left, right] = halves(asked);
     draw_asked(buffer, "Most requested sites", &overview.sites, left);
-    draw_asked(buffer, "Most requested objects", &overview.objects, right);
+    draw_asked(buffer, "Most requested URLs", &overview.objects, right);
     let [left, right] = halves(volumes);
     draw_volumes(buffer, &overview.volumes, left);
     draw_memory(buffer, overview, right);
-    Paragraph::new("q ends".dim()).render(foot, buffer);
+    Paragraph::new("q: quit".dim()).render(foot, buffer);
 }
 
 fn halves(area: Rect) -> [Rect; 2] {
@@ -100,8 +100,8 @@ fn draw_sums(buffer: &mut Buffer, overview: &Overview, area: Rect) {
         ])
     };
     let rows =
-        [row("last minute", &overview.minute), row("today", &overview.today).bold(), row("ever", &overview.ever)];
-    let header = ["", "from cache", "hits", "from origins", "others", "not fetched again", "sent to clients"];
+        [row("last minute", &overview.minute), row("today", &overview.today).bold(), row("in total", &overview.ever)];
+    let header = ["", "from cache", "hits", "from origins", "others", "saved", "sent to clients"];
     let widths = [12, 11, 14, 14, 10, 18, 16].map(Constraint::Length);
     let table = Table::new(rows, widths).header(Row::new(header).dim());
     table.block(block("")).render(area, buffer);
@@ -124,8 +124,8 @@ fn draw_times(buffer: &mut Buffer, latencies: &[Latency], area: Rect) {
     let name = |name: &str| match name {
         "hit" => "from the cache".to_owned(),
         "miss" => "from origins".to_owned(),
-        "origin" => "origins themselves".to_owned(),
-        "disk" => "reads of the disk".to_owned(),
+        "origin" => "origin responses".to_owned(),
+        "disk" => "disk reads".to_owned(),
         other => other.to_owned(),
     };
     let rows = latencies.iter().map(|latency| {
@@ -133,7 +133,7 @@ fn draw_times(buffer: &mut Buffer, latencies: &[Latency], area: Rect) {
         Row::new([name(&latency.name), time(latency.half_ms), time(latency.p99_ms)])
     });
     let widths = [Constraint::Fill(1), Constraint::Length(14), Constraint::Length(14)];
-    let table = Table::new(rows, widths).header(Row::new(["", "half within", "99 of 100"]).dim());
+    let table = Table::new(rows, widths).header(Row::new(["", "median", "99th perc."]).dim());
     table.block(block("Time to first byte, last minute")).render(area, buffer);
 }
 
@@ -151,7 +151,7 @@ fn draw_reasons(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let rows =
         overview.misses_today.iter().map(|reason| Row::new([reason.name.clone(), size::show_count(reason.count)]));
     let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(14)]);
-    table.block(block("Why origins were contacted today (docs/reference/metrics.md)")).render(area, buffer);
+    table.block(block("Why origins were contacted today")).render(area, buffer);
 }
 
 fn draw_asked(buffer: &mut Buffer, title: &str, asked: &[AskedFor], area: Rect) {
@@ -180,14 +180,16 @@ fn draw_volumes(buffer: &mut Buffer, volumes: &[VolumeFigures], area: Rect) {
     let lines = volumes.iter().flat_map(|volume| {
         let health = match volume {
             VolumeFigures { out: true, .. } => "failed, left out".red(),
-            VolumeFigures { loaded: false, .. } => "being loaded".yellow(),
-            VolumeFigures { io_errors: 1.., .. } => format!("{} errors", volume.io_errors).yellow(),
-            VolumeFigures { corrupt: 1.., .. } => format!("{} damaged", volume.corrupt).yellow(),
-            _ => "well".green(),
+            VolumeFigures { loaded: false, .. } => "loading".yellow(),
+            VolumeFigures { io_errors: 1.., .. } => size::show_things(volume.io_errors, "error", "errors").yellow(),
+            VolumeFigures { corrupt: 1.., .. } => {
+                size::show_things(volume.corrupt, "damaged entry", "damaged entries").yellow()
+            }
+            _ => "ok".green(),
         };
         let entries = size::show_count(volume.entries);
         let most = size::show_count(volume.entries_max);
-        let about = format!("  {entries} of at most {most} objects, {}", size::show(volume.size_bytes));
+        let about = format!("  {entries} of {most} entries, {}", size::show(volume.size_bytes));
         let path = end_of(&volume.path, usize::from(area.width).saturating_sub(20));
         [Line::from(vec![Span::raw(path), "  ".into(), health]), Line::from(about.dim())]
     });
@@ -202,11 +204,23 @@ fn draw_memory(buffer: &mut Buffer, overview: &Overview, area: Rect) {
         .memory
         .iter()
         .filter(|part| part.count > 0)
-        .map(|part| format!("{} {}", part.name, size::show(part.count)))
+        .map(|part| format!("{} {}", part_name(&part.name), size::show(part.count)))
         .collect();
     let title = format!("Memory: {}", size::show(all));
     let words = Paragraph::new(parts.join(", ")).wrap(ratatui::widgets::Wrap { trim: true });
     words.block(block(&title)).render(area, buffer);
+}
+
+/// Returns the name of a part of the memory for people. Other names, such as that of the index, are plain already.
+fn part_name(name: &str) -> &str {
+    match name {
+        "dirty" => "waiting to be written",
+        "hot" => "memory cache",
+        "windows" => "bodies in transfer",
+        "popular" => "request statistics",
+        "other" => "program and other",
+        name => name,
+    }
 }
 
 const TIMES_LINES: u16 = 7;

@@ -2,7 +2,7 @@
 
 use super::{
     section::{ConfigProblem, ConfigSection, ConfigValue},
-    values::{bytes, each},
+    values::bytes,
 };
 use crate::ground::value::{self, BadValue};
 use larder_proxy::{Delay, RateSharing};
@@ -14,8 +14,8 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Del
     let help = "give bytes per second, such as rate = \"2MB\"";
     let delay = Delay {
         name: name.unwrap_or_else(|| format!("delay {number}")),
-        clients: section.take("clients", |value| each(value, "a network", value::network)).unwrap_or_default(),
-        hosts: section.take("hosts", |value| each(value, "a host", value::host_pattern)).unwrap_or_default(),
+        clients: section.take("clients", |value| value.each("a network", value::network)).unwrap_or_default(),
+        hosts: section.take("hosts", |value| value.each("a host", value::host_pattern)).unwrap_or_default(),
         rate: rate.ok_or_else(|| section.missing("rate", help))?,
         burst_bytes: section.take("burst", bytes),
         shared: section

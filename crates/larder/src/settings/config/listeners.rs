@@ -2,17 +2,19 @@
 //!
 //! Owns: how these keys combine. Invariant: every key that names an address replaces the default address.
 
-use super::{
-    section::{ConfigProblem, ConfigSection, ConfigValue},
-    values::each,
-};
+use super::section::{ConfigProblem, ConfigSection, ConfigValue};
 use crate::ground::value;
 use larder_proxy::{Listener, ProxyConfig, TlsIdentity};
+use std::{net::SocketAddr, ops::Range};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 /// Reads the keys at the top of the file into `proxy`.
 pub(super) fn read(top: &mut ConfigSection<'_>, proxy: &mut ProxyConfig) {
-    let plain = top.take("listen", |value| each(value, "an address", value::listen_address));
-    let tls = top.take("listen_tls", |value| each(value, "an address", value::listen_address));
+    let plain = top.take("listen", |value| value.each("an address", value::listen_address));
+    let tls = top.take("listen_tls", |value| value.each("an address", value::listen_address));
     let more = top.tables("listener", listener);
     if plain.is_some() || tls.is_some() || !more.is_empty() {
         let plain = plain.into_iter().flatten().map(Listener::plain);
@@ -20,6 +22,21 @@ pub(super) fn read(top: &mut ConfigSection<'_>, proxy: &mut ProxyConfig) {
         proxy.listeners = plain.chain(tls).chain(more).collect();
     }
     proxy.identities = top.tables("certificate", identity);
+}
+
+/// Returns the listening addresses in `text`, each with its place.
+pub(super) fn places(text: &str) -> Vec<(SocketAddr, Range<usize>)> {
+    let Ok(table) = DeTable::parse(text) else { return Vec::new() };
+    let table = table.into_inner();
+    let members = |key| table.get(key).and_then(|value| value.get_ref().as_array()).into_iter().flatten();
+    let addresses = members("listener").filter_map(|value| value.get_ref().as_table()?.get("address"));
+    let alone = ["listen", "listen_tls"].into_iter().filter_map(|key| table.get(key));
+    let all = alone.chain(members("listen")).chain(members("listen_tls")).chain(addresses);
+    let placed = |value: &Spanned<DeValue<'_>>| {
+        let address = value::listen_address(value.get_ref().as_str()?).ok()?;
+        Some((address, value.span()))
+    };
+    all.filter_map(placed).collect()
 }
 
 /// Reads a `[[listener]]` section: an address and its settings.
@@ -30,7 +47,7 @@ fn listener(section: &mut ConfigSection<'_>) -> Result<Listener, ConfigProblem> 
     section.set("tls", &mut listener.tls, ConfigValue::boolean);
     section.set("origin_form", &mut listener.origin_form, ConfigValue::boolean);
     let networks = &mut listener.proxied_by;
-    section.set("proxy_protocol_from", networks, |value| each(value, "a network", value::network));
+    section.set("proxy_protocol_from", networks, |value| value.each("a network", value::network));
     Ok(listener)
 }
 

@@ -5,7 +5,7 @@
 
 use super::{
     section::{ConfigProblem, ConfigSection, ConfigValue},
-    values::{duration, each, origin},
+    values::{duration, origin},
 };
 use crate::{
     ground::value::BadValue,
@@ -22,11 +22,11 @@ pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) 
     let registry = section.take("name", |value| value.parsed("a name", mirrors::named));
     let url = section.take("origin", origin);
     let path = section.take("path", |value| value.parsed("a path", |text| Ok(text.to_owned())));
-    let immutable = section.take("immutable", |value| each(value, "a pattern", pattern)).unwrap_or_default();
+    let immutable = section.take("immutable", |value| value.each("a pattern", pattern)).unwrap_or_default();
     let fresh = section.take("fresh", duration);
     let follows = section.take("follow_redirects", ConfigValue::boolean);
-    let documents = section.take("documents", |value| each(value, "a media type", |text| Ok(text.to_owned())));
-    let registries = section.take("registries", |value| each(value, "a registry", NamedRegistry::parse));
+    let documents = section.take("documents", |value| value.each("a media type", |text| Ok(text.to_owned())));
+    let registries = section.take("registries", |value| value.each("a registry", NamedRegistry::parse));
     let is_of_containers = path.is_none() && registry.is_some_and(|registry| registry.kind == RegistryKind::Registries);
     if registries.is_some() && !is_of_containers {
         let help = "`registries` belongs to the mirror with name = \"oci\"";

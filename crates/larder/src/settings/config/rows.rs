@@ -14,7 +14,7 @@ use super::{
         ValueKind::{Boolean, Count, Duration, List, Size, Tables, Text},
         once, repeated,
     },
-    values::{bytes, duration, each, origin, path},
+    values::{bytes, duration, origin, path},
 };
 use crate::{
     ground::{size, value},
@@ -77,7 +77,7 @@ const SETTINGS: &[Setting] = &[
     row!("allow_clients", "--allow-client", List, "", Prose("none"), Reload, "[\"192.168.0.0/16\"]",
         "Networks that may use the proxy. This machine always may. `0.0.0.0/0` and `::/0` admit everybody.",
         flag repeated("NETWORK", LISTENERS, "Network that may use the proxy, in addition to this machine (repeatable)")
-        => run |s, v| s.proxy.clients = each(v, "a network", value::network)?),
+        => run |s, v| s.proxy.clients = v.each("a network", value::network)?),
     row!("name", "", Text, "", Prose("`larder-` and eight random digits"), Reload, "\"cache-1.example\"",
         "Name of this proxy in `Via` and `CDN-Loop`, used to detect loops. Proxies that may forward to each other \
          need different names."
@@ -115,7 +115,7 @@ const SETTINGS: &[Setting] = &[
          and `h2c://` for HTTP/2 without TLS. The URL may have a base path.",
         flag once("URL", ORIGINS, "Reverse proxy: origin for every host, such as http://127.0.0.1:8080")
         => run |s, v| s.proxy.default_origin = Some(origin(v)?)),
-    row!("preserve_host", "", Text, "", Prose("`false` for an https origin, otherwise `true`"), Reload, "true",
+    row!("preserve_host", "", Text, "true, false, or a host", Prose("`false` for an https origin, otherwise `true`"), Reload, "true",
         "The Host (and `:authority`) sent to the origin. `true`: the host that the client requested. `false`: the \
          host in the origin's URL, which most public servers need. Or a fixed host, such as \
          `\"www.example.com\"`. Cache keys always use the host that the client requested."),
@@ -135,16 +135,16 @@ const SETTINGS: &[Setting] = &[
          [Keep working offline](../how-to/offline.md).",
         flag once("WHEN", ORIGINS, "When to contact no origins: off, auto, on or on-even-forbidden [default: off]")
         => run |s, v| s.proxy.offline = v.parsed("an offline mode", value::offline)?),
-    row!("parent", "--parent", Text, "", Prose("none"), Reload, "\"http://user:password@proxy.example:3128\"",
+    row!("parent", "--parent", List, "", Prose("none"), Reload, "\"http://user:password@proxy.example:3128\"",
         "A proxy, or a list of proxies, through which to reach the origins of forward requests and mirrors: \
          `http://[user:password@]host[:port]`. See [Parent proxies](../configuration.md#parent-proxies).",
         flag repeated("URL", ORIGINS, "Proxy that reaches origins, such as http://user:password@proxy.example:3128 (repeatable)")
-        => run |s, v| s.proxy.parents.members = v.one_or_each("a URL", value::parent)?.into_iter().map(|url| (url, 1)).collect()),
+        => run |s, v| s.proxy.parents.members = v.each("a URL", value::parent)?.into_iter().map(|url| (url, 1)).collect()),
     row!("no_parent", "--no-parent", List, "", Prose("none"), Reload, "[\"*.intranet.example\", \"10.0.0.0/8\"]",
         "Hosts to contact directly: names such as `*.company.example`, addresses, and networks such as \
          `10.0.0.0/8` for hosts that are given by address.",
         flag repeated("HOST", ORIGINS, "Host to contact without the parent: a name, *.NAME or a network (repeatable)")
-        => run |s, v| s.proxy.parents.except = each(v, "a host or a network", value::direct)?),
+        => run |s, v| s.proxy.parents.except = v.each("a host or a network", value::direct)?),
     row!("listener.address", "", Text, "", Required, Reload, "\"10.0.0.1:8443\"",
         "Address of this listener; one table per address, as an alternative to `listen` and `listen_tls`."),
     row!("listener.tls", "", Boolean, "", Toml("false"), Reload, "true",
@@ -163,7 +163,7 @@ const SETTINGS: &[Setting] = &[
     row!("certificate.key", "", Text, "", Required, Reload, "\"/etc/larder/example.key\"",
         "The private key of the chain in PEM."),
     row!("site.preserve_host", "",
-        Text, "", Prose("`false` for an https origin, otherwise `true`"), Reload, "\"inner.example.com\"",
+        Text, "true, false, or a host", Prose("`false` for an https origin, otherwise `true`"), Reload, "\"inner.example.com\"",
         "The Host (and `:authority`) sent to the origin. `true`: the host that the client requested. `false`: the \
          host in the origin's URL, which most public servers need. Or a fixed host, such as \
          `\"www.example.com\"`. Cache keys always use the host that the client requested."),
@@ -207,7 +207,7 @@ const SETTINGS: &[Setting] = &[
          memory only. Policies that keep one file per entry take a directory. A list makes a store of several \
          volumes.",
         flag repeated("PATH", STORE, "Store file, directory or block device, or `none` for memory only (repeatable) [default: in your cache directory]")
-        => run |s, v| s.store.disks = v.one_or_each("a path", DiskSettings::parse)?),
+        => run |s, v| s.store.disks = v.each("a path", DiskSettings::parse)?),
     row!("store.size", "--size",
         Size, "64MiB to 16TiB, or auto", Prose("the size of the existing store or block device; `1GB` for a new file, or less on a full disk"), Restart, "[\"100GB\", \"2TB\"]",
         "Hard limit on the size of the volume, 64 MiB to 16 TiB. One value for all disks, or a list with one for \
@@ -215,7 +215,7 @@ const SETTINGS: &[Setting] = &[
          a size, a new file takes at most four fifths of the free space of its file system. If a given size does not \
          fit, Larder does not start.",
         flag repeated("SIZE", STORE, "Hard limit on the store, one for all disks or one each; auto takes up to 10GB [default: the existing size, or 1GB]")
-        => run |s, v| s.store.sizes = v.one_or_each("a size, or auto", size::parse_of_store_or_auto)?),
+        => run |s, v| s.store.sizes = v.each("a size, or auto", size::parse_of_store_or_auto)?),
     row!("store.policy", "--policy",
         Text, "", Prose("the policy of the existing store; `log` for a new one"), Restart, "\"log\"",
         "How entries are found, placed and evicted. `larder help tuning` lists the policies. `auto` takes the one \
@@ -262,23 +262,23 @@ const SETTINGS: &[Setting] = &[
         "Loopback, link-local and private networks that clients may request. Configured origins need no \
          permission.",
         flag repeated("NETWORK", FORWARD, "Loopback, link-local or private network that clients may request (repeatable)")
-        => run |s, v| s.proxy.targets.allow = each(v, "a network", value::network)?),
+        => run |s, v| s.proxy.targets.allow = v.each("a network", value::network)?),
     row!("forward.deny_targets", "", List, "", Prose("none"), Reload, "[\"10.1.9.0/24\"]",
         "Networks that are always refused."
-        => run |s, v| s.proxy.targets.deny = each(v, "a network", value::network)?),
+        => run |s, v| s.proxy.targets.deny = v.each("a network", value::network)?),
     row!("forward.connect_ports", "", List, "1 to 65535", Toml("[443, 8443]"), Reload, "[443]",
         "Ports to which CONNECT may open a tunnel."
-        => run |s, v| s.proxy.connect_ports = each(v, "a port", value::port)?),
-    row!("forward.block_lists", "--block-list", Text, "", Prose("none"), Reload, "\"/etc/larder/hosts\"",
+        => run |s, v| s.proxy.connect_ports = v.each("a port", value::port)?),
+    row!("forward.block_lists", "--block-list", List, "", Prose("none"), Reload, "\"/etc/larder/hosts\"",
         "Files that list hosts to refuse with 403, in forward requests and in tunnels, intercepted or not. See \
          [Host lists](../configuration.md#host-lists).",
         flag repeated("FILE", FORWARD, "List of hosts to refuse: a hosts file, or one name per line (repeatable)")
-        => run |s, v| s.proxy.lists.block = v.one_or_each("a path", value::path)?),
+        => run |s, v| s.proxy.lists.block = v.each("a path", value::path)?),
     row!("forward.allow_lists", "--allow-list",
         List, "", Prose("none"), Reload, "[\"/etc/larder/allowed\", \"/etc/larder/school\"]",
         "Files that list hosts to serve even if a block list names them.",
         flag repeated("FILE", FORWARD, "List of hosts to serve even if a block list names them (repeatable)")
-        => run |s, v| s.proxy.lists.allow = v.one_or_each("a path", value::path)?),
+        => run |s, v| s.proxy.lists.allow = v.each("a path", value::path)?),
     row!("forward.default_deny", "", Boolean, "", Toml("false"), Reload, "true",
         "Refuses every host that no allow list names."
         => run |s, v| s.proxy.lists.default_deny = v.boolean()?),
@@ -293,10 +293,10 @@ const SETTINGS: &[Setting] = &[
          everything below a name, or a package registry such as `npm` (`larder mirror list`). Clients must trust \
          your CA; see [Cache HTTPS](../how-to/interception.md).",
         flag repeated("HOST", FORWARD, "Host whose https:// is decrypted and cached: a name, *.NAME, all, or a registry such as npm (repeatable)")
-        => run |s, v| s.intercept.set_hosts(&each(v, "a host", InterceptedHosts::parse)?)),
+        => run |s, v| s.intercept.set_hosts(&v.each("a host", InterceptedHosts::parse)?)),
     row!("intercept.except", "", List, "", Prose("none"), Reload, "[\"private.debian.org\"]",
         "Hosts among these that are tunneled anyway."
-        => run |s, v| s.intercept.set_except(&each(v, "a host", InterceptedHosts::parse)?)),
+        => run |s, v| s.intercept.set_except(&v.each("a host", InterceptedHosts::parse)?)),
     row!("intercept.ca_dir", "",
         Text, "", Prose("`larder/ca` in the user's data directory"), Reload, "\"/var/lib/larder/ca\"",
         "Directory where `larder ca init` put the CA."
@@ -305,10 +305,10 @@ const SETTINGS: &[Setting] = &[
         List, "", Prose("all hosts"), Reload, "[\"*.example.com\"]",
         "Hosts that the PAC script at `/proxy.pac` and `/wpad.dat` sends to this proxy. See [Browsers and \
          PAC](../configuration.md#browsers-and-pac)."
-        => run |s, v| s.proxy.pac.hosts = each(v, "a host", value::host_pattern)?),
+        => run |s, v| s.proxy.pac.hosts = v.each("a host", value::host_pattern)?),
     row!("pac.except", "", List, "", Prose("none"), Reload, "[\"intranet.example.com\"]",
         "Hosts among these that go direct."
-        => run |s, v| s.proxy.pac.except = each(v, "a host", value::host_pattern)?),
+        => run |s, v| s.proxy.pac.except = v.each("a host", value::host_pattern)?),
     row!("site.origins.url", "", Text, "", Required, Reload, "\"http://10.0.0.6:8080\"",
         "URL of one of several origins."),
     row!("site.origins.weight", "", Count, "1 to 100", Toml("1"), Reload, "2",

@@ -6,9 +6,12 @@
 
 use super::{
     section::{ConfigProblem, ConfigSection, ConfigValue},
-    values::{bytes, duration, each},
+    values::{bytes, duration},
 };
-use crate::ground::value::{self, BadValue};
+use crate::ground::{
+    failure::page,
+    value::{self, BadValue},
+};
 use larder_http::{
     Ruling,
     rules::{self, BadRule, MatchTexts, MatchedPart, Rule},
@@ -41,7 +44,7 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rul
     };
     is_followed("follow_redirects", RedirectPolicy::Safe);
     is_followed("follow_to_http", RedirectPolicy::All);
-    let fields = section.take("vary", |value| each(value, "a field name", value::field_name));
+    let fields = section.take("vary", |value| value.each("a field name", value::field_name));
     ruling.varies = fields.unwrap_or_default();
     ruling.size_max = section.take("object_size_max", bytes);
     ruling.finishes_abandoned = section.take("finish_abandoned", ConfigValue::boolean);
@@ -54,14 +57,17 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rul
     section.set("check_digest", &mut ruling.checks_digest, ConfigValue::boolean);
     section.set("git", &mut ruling.caches_git, ConfigValue::boolean);
     section
-        .take("ignore", |value| each(value, "a directive to ignore", known_word))
+        .take("ignore", |value| value.each("a directive to ignore", known_word))
         .unwrap_or_default()
         .iter()
         .try_for_each(|word| ruling.ignored.add(word))
         .expect("each was tried when it was read");
     let says_nothing = Ruling { name: ruling.name.clone(), ..Ruling::default() } == ruling;
     if says_nothing {
-        let help = "add a setting to the rule, such as fresh = \"10m\"; docs/configuration.md lists all keys";
+        let help = concat!(
+            "add a setting to the rule, such as fresh = \"10m\"; all keys are in ",
+            page!("reference/configuration.md")
+        );
         return Err(section.missing("fresh", help));
     }
     if ruling.is_never_stored && (ruling.fresh.is_some() || ruling.immutable) {
@@ -112,7 +118,7 @@ fn texts(section: &mut ConfigSection<'_>, key: &'static str, matched: MatchedPar
             Err(BadValue::new(format!("not valid in `{key}`: `{found}`"), format!("it can be {expected}")))
         }
     };
-    section.take(key, |value| value.one_or_each("a text", checked)).unwrap_or_default()
+    section.take(key, |value| value.each("a text", checked)).unwrap_or_default()
 }
 
 /// Parses the name of a rule or a site.

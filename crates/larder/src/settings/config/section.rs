@@ -6,7 +6,11 @@
 //! Reading goes on after a problem, so that one run shows them all. A key with an invalid value counts as absent. The
 //! problems of the section as a whole are then dropped, because they may be consequences, such as a missing key.
 
-use crate::ground::value::{self, BadValue};
+use super::table;
+use crate::ground::{
+    failure::page,
+    value::{self, BadValue},
+};
 use std::{mem, ops::Range};
 use toml::{
     Spanned,
@@ -24,6 +28,19 @@ pub(super) struct ConfigProblem {
     pub(super) more: Vec<ConfigProblem>,
 }
 
+impl ConfigProblem {
+    /// Returns the error for a key at `span` that has no effect without `other`.
+    pub(super) fn alone(span: Range<usize>, key: &str, other: &str, help: &str) -> Self {
+        Self {
+            span,
+            problem: format!("`{key}` has no effect without `{other}`"),
+            label: format!("there is no `{other}`"),
+            help: help.to_owned(),
+            more: Vec::new(),
+        }
+    }
+}
+
 /// A section that is being read.
 pub(super) struct ConfigSection<'a> {
     /// The section's name in the file, such as `[store]`. Empty at the top of the file.
@@ -36,7 +53,12 @@ pub(super) struct ConfigSection<'a> {
 }
 
 /// A value and its place.
-pub(super) struct ConfigValue<'a>(Spanned<DeValue<'a>>);
+pub(super) struct ConfigValue<'a> {
+    value: Spanned<DeValue<'a>>,
+    /// An example of the key with a value, and the words it accepts, for an error about the type. Empty if there is
+    /// none.
+    example: String,
+}
 
 impl<'a> ConfigSection<'a> {
     /// Parses a file. Returns its top section.
@@ -50,7 +72,8 @@ impl<'a> ConfigSection<'a> {
                 span: error.span().unwrap_or(0..0),
                 problem: "the file is not valid TOML".to_owned(),
                 label: error.message().lines().collect::<Vec<_>>().join(", "),
-                help: "see docs/configuration.md for an example, and https://toml.io for the syntax".to_owned(),
+                help: concat!("see ", page!("configuration.md"), " for an example, and https://toml.io for the syntax")
+                    .to_owned(),
                 more: Vec::new(),
             }),
         }
@@ -69,7 +92,14 @@ impl<'a> ConfigSection<'a> {
         self.known.push(key);
         let position = self.left.iter().position(|(name, _)| name.get_ref() == key)?;
         let (_, value) = self.left.swap_remove(position);
-        read(ConfigValue(value)).map_err(|problem| self.report(problem)).ok()
+        let example = table::example(&self.name_of(key));
+        read(ConfigValue { value, example }).map_err(|problem| self.report(problem)).ok()
+    }
+
+    /// Returns the name of a key or section in this one, such as `site.cache`.
+    fn name_of(&self, key: &str) -> String {
+        let section = self.name.trim_matches(['[', ']']);
+        if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
     }
 
     /// Adds a problem to those of the section.
@@ -103,7 +133,8 @@ impl<'a> ConfigSection<'a> {
         key: &'static str,
         read: impl FnOnce(&mut ConfigSection<'a>) -> Result<(), ConfigProblem>,
     ) {
-        let section = self.take(key, |value| value.section(format!("[{key}]")));
+        let name = format!("[{}]", self.name_of(key));
+        let section = self.take(key, |value| value.section(name));
         section.and_then(|section| section.read(read, &mut self.problems));
     }
 
@@ -113,7 +144,7 @@ impl<'a> ConfigSection<'a> {
         key: &'static str,
         mut read: impl FnMut(&mut ConfigSection<'a>) -> Result<T, ConfigProblem>,
     ) -> Vec<T> {
-        let name = format!("[[{key}]]");
+        let name = format!("[[{}]]", self.name_of(key));
         let section = |value: ConfigValue<'a>| value.section(name.clone());
         let sections = self.take(key, |value| value.list(&format!("tables headed {name}"), section));
         let read = |section: Self| section.read(&mut read, &mut self.problems);
@@ -187,9 +218,10 @@ impl<'a> ConfigSection<'a> {
                 span: key.span(),
                 problem: format!("unknown key `{name}`"),
                 label: format!("not a key of {place}"),
-                help: match value::nearest(name, self.known.iter().copied()) {
-                    Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("the keys here are {}", self.known.join(", ")),
+                help: match (key_for_peer(&self.name, name), value::nearest(name, self.known.iter().copied())) {
+                    (Some(help), _) => help.to_owned(),
+                    (None, Some(known)) => format!("did you mean `{known}`?"),
+                    (None, None) => format!("the keys here are {}", self.known.join(", ")),
                 },
                 more: Vec::new(),
             }
@@ -202,10 +234,16 @@ impl<'a> ConfigValue<'a> {
     /// Creates the value of a flag that was given: a list with all its values, or the last value alone.
     pub(super) fn of_flag(values: &'a [String], is_list: bool) -> Self {
         let string = |value: &'a String| Spanned::new(0..0, DeValue::String(value.as_str().into()));
-        Self(match values {
+        let value = match values {
             [.., last] if !is_list => string(last),
             all => Spanned::new(0..0, DeValue::Array(all.iter().map(string).collect())),
-        })
+        };
+        Self { value, example: String::new() }
+    }
+
+    /// Returns the value's place in the file.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.value.span()
     }
 
     /// Reads a string, or a number as written, with `parse`.
@@ -214,7 +252,7 @@ impl<'a> ConfigValue<'a> {
         what: &str,
         parse: impl FnOnce(&str) -> Result<T, BadValue>,
     ) -> Result<T, ConfigProblem> {
-        let text = match self.0.get_ref() {
+        let text = match self.value.get_ref() {
             DeValue::String(text) => text.as_ref(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
             DeValue::Float(number) => number.as_str(),
@@ -229,13 +267,14 @@ impl<'a> ConfigValue<'a> {
         what: &str,
         read: impl FnMut(Self) -> Result<T, ConfigProblem>,
     ) -> Result<Vec<T>, ConfigProblem> {
-        if !self.0.get_ref().is_array() {
+        if !self.value.get_ref().is_array() {
             return Err(self.unexpected(what));
         }
-        let DeValue::Array(members) = self.0.into_inner() else { unreachable!("it is an array") };
+        let DeValue::Array(members) = self.value.into_inner() else { unreachable!("it is an array") };
         let mut values = Vec::new();
         let mut wrong = Vec::new();
-        for outcome in members.into_iter().map(ConfigValue).map(read) {
+        let member = |value| Self { value, example: self.example.clone() };
+        for outcome in members.into_iter().map(member).map(read) {
             match outcome {
                 Ok(value) => values.push(value),
                 Err(problem) => wrong.push(problem),
@@ -246,13 +285,13 @@ impl<'a> ConfigValue<'a> {
     }
 
     /// Reads one value, or each member of a list, like [`Self::parsed`].
-    pub(super) fn one_or_each<T>(
+    pub(super) fn each<T>(
         self,
         what: &str,
-        parse: impl Fn(&str) -> Result<T, BadValue>,
+        mut parse: impl FnMut(&str) -> Result<T, BadValue>,
     ) -> Result<Vec<T>, ConfigProblem> {
-        if self.0.get_ref().is_array() {
-            return self.list(what, |member| member.parsed(what, &parse));
+        if self.value.get_ref().is_array() {
+            return self.list(what, |member| member.parsed(what, &mut parse));
         }
         self.parsed(what, parse).map(|one| vec![one])
     }
@@ -263,7 +302,7 @@ impl<'a> ConfigValue<'a> {
         what: &str,
         parse: impl FnOnce(&str) -> Result<T, BadValue>,
     ) -> Result<T, ConfigProblem> {
-        match self.0.get_ref().as_bool() {
+        match self.value.get_ref().as_bool() {
             Some(is_on) => parse(if is_on { "true" } else { "false" }).map_err(|bad| self.refused(bad)),
             None => self.parsed(what, parse),
         }
@@ -271,31 +310,47 @@ impl<'a> ConfigValue<'a> {
 
     /// Reads `true` or `false`.
     pub(super) fn boolean(self) -> Result<bool, ConfigProblem> {
-        self.0.get_ref().as_bool().ok_or_else(|| self.unexpected("true or false"))
+        self.value.get_ref().as_bool().ok_or_else(|| self.unexpected("true or false"))
     }
 
     fn section(self, name: String) -> Result<ConfigSection<'a>, ConfigProblem> {
-        let span = self.0.span();
-        if !self.0.get_ref().is_table() {
+        let span = self.value.span();
+        if !self.value.get_ref().is_table() {
             return Err(self.unexpected(&format!("a table headed {name}")));
         }
-        let DeValue::Table(table) = self.0.into_inner() else { unreachable!("it is a table") };
+        let DeValue::Table(table) = self.value.into_inner() else { unreachable!("it is a table") };
         Ok(ConfigSection::new(name, span, table))
     }
 
     fn unexpected(&self, what: &str) -> ConfigProblem {
-        let found = self.0.get_ref().type_str();
+        let found = self.value.get_ref().type_str();
         ConfigProblem {
-            span: self.0.span(),
+            span: self.value.span(),
             problem: format!("expected {what}, found: {found}"),
             label: format!("this is of type {found}"),
-            help: format!("write {what} here"),
+            help: if self.example.is_empty() {
+                format!("write {what} here")
+            } else {
+                format!("write {what} here, such as {}", self.example)
+            },
             more: Vec::new(),
         }
     }
 
     fn refused(&self, bad: BadValue) -> ConfigProblem {
-        refused(self.0.span(), bad)
+        refused(self.value.span(), bad)
+    }
+}
+
+/// Returns what to write instead of a key that other proxies have at the top of their files.
+fn key_for_peer(section: &str, key: &str) -> Option<&'static str> {
+    match (section, key) {
+        ("", "port" | "http_port") => Some("write `listen`, such as listen = [\"127.0.0.1:3128\"]"),
+        ("", "upstream" | "proxy_pass") => Some(
+            "for one server, write `origin`, such as origin = \"http://127.0.0.1:9000\"; for several, write a [[site]] \
+             with `hosts` and `origin` for each",
+        ),
+        _ => None,
     }
 }
 
@@ -342,6 +397,27 @@ mod tests {
         check("listen = [1, true]", "expected text, found: boolean", "true", "write text here");
         check("store = 1", "expected a table headed [store], found: integer", "1", "write a table");
         check("[site]", "expected tables headed [[site]], found: table", "[site]", "[[site]]");
+    }
+
+    /// At stake: a user who is told the type that is expected, and has to look up how it is written.
+    #[test]
+    fn wrong_type_is_answered_with_an_example() {
+        let listen = "write text here, such as listen = [\"127.0.0.1:3128\", \"[::1]:3128\"]";
+        check("listen = [1, true]", "expected text, found: boolean", "true", listen);
+        check("[store]\nsize = true", "expected a size, found: boolean", "true", "such as size = [\"100GB\", \"2TB\"]");
+    }
+
+    #[test]
+    fn keys_of_other_proxies_are_answered_with_the_keys_here() {
+        for (key, help) in [
+            ("port", "write `listen`"),
+            ("http_port", "write `listen`"),
+            ("upstream", "write `origin`"),
+            ("proxy_pass", "write `origin`"),
+        ] {
+            check(&format!("{key} = 1"), &format!("unknown key `{key}`"), key, help);
+        }
+        check("[store]\nport = 1", "unknown key `port`", "port", "the keys here are size, sync");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! are cached.
 
 use super::{
-    section::{ConfigProblem, ConfigSection, ConfigValue},
-    values::{duration, host_sent, origin, proxy_protocol},
+    section::{ConfigProblem, ConfigSection},
+    values::{duration, duration_from, host_sent, origin, proxy_protocol},
 };
 use crate::ground::value::{self, BadValue};
 use larder_proxy::{Balance, CacheSettings, GroupRules, OriginUrl, Origins, Site};
@@ -24,8 +24,8 @@ pub(super) fn read(
     all: &CacheSettings,
 ) -> Result<Site, ConfigProblem> {
     known.count += 1;
-    let paths = section.take("paths", |value| value.one_or_each("a path", check_path)).unwrap_or_default();
-    let listeners = section.take("listeners", |value| value.one_or_each("an address", value::listen_address));
+    let paths = section.take("paths", |value| value.each("a path", check_path)).unwrap_or_default();
+    let listeners = section.take("listeners", |value| value.each("an address", value::listen_address));
     let listeners = listeners.unwrap_or_default();
     // Paths or listeners that are invalid here may match only a part of the requests.
     let is_of_all = paths.is_empty() && listeners.is_empty() && !section.has_problems();
@@ -36,9 +36,7 @@ pub(super) fn read(
         let is_new = if is_of_all { known.hosts.insert(host.clone()) } else { !known.hosts.contains(&host) };
         if is_new { Ok(host) } else { Err(BadValue::new(format!("two sites have the same host: `{host}`"), help)) }
     };
-    let what = "a list, each member a host name";
-    let read = |value: ConfigValue<'_>| value.list(what, |member| member.parsed("a host name", &mut new_host));
-    let hosts = section.take("hosts", read).unwrap_or_default();
+    let hosts = section.take("hosts", |value| value.each("a host name", &mut new_host)).unwrap_or_default();
     if hosts.is_empty() && is_of_all {
         let help = "give the hosts, such as hosts = [\"www.example.com\"], or `paths` or `listeners`";
         return Err(section.missing("hosts", help));
@@ -95,7 +93,7 @@ pub(super) fn read_group(section: &mut ConfigSection<'_>, rules: &mut GroupRules
     let failures = &mut rules.failure_count_max;
     section.set("max_fails", failures, |value| value.parsed("a count", value::small_count));
     section.set("fail_timeout", &mut rules.out, duration);
-    let pause = section.take("check_interval", duration).unwrap_or(CHECK_PAUSE).max(Duration::from_millis(100));
+    let pause = section.take("check_interval", |value| duration_from(value, CHECK_PAUSE_MIN)).unwrap_or(CHECK_PAUSE);
     let path = section.take("check_path", |value| value.parsed("a path", check_path));
     rules.check = path.map(|path| (path, pause));
 }
@@ -128,6 +126,9 @@ fn check_path(text: &str) -> Result<String, BadValue> {
     let bad = || BadValue::new(format!("not a path: `{text}`"), "a path begins with a slash, such as /health");
     text.starts_with('/').then(|| text.to_owned()).ok_or_else(bad)
 }
+
+/// Shortest time between two checks.
+const CHECK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// Default time between two checks.
 const CHECK_PAUSE: Duration = Duration::from_secs(10);

@@ -145,9 +145,14 @@ impl Setting {
         }
     }
 
+    /// Returns the accepted values in parentheses, if the type alone does not describe them.
+    fn range_shown(&self) -> String {
+        if self.range.is_empty() { String::new() } else { format!(" ({})", self.range) }
+    }
+
     /// Returns a description of the accepted values, with the equivalent flag and whether a change needs a restart.
     fn form_shown(&self) -> String {
-        let range = if self.range.is_empty() { String::new() } else { format!(" ({})", self.range) };
+        let range = self.range_shown();
         let flag = if self.flag.is_empty() { String::new() } else { format!(", flag `{}`", self.flag) };
         let restart = if self.reload == ReloadBehavior::Restart { ", *restart*" } else { "" };
         format!("{}{range}{flag}{restart}", self.kind.shown())
@@ -196,19 +201,35 @@ pub(super) fn sections() -> Vec<(&'static str, Vec<&'static Setting>)> {
     sections
 }
 
+/// Returns an example of a key with a value, and the words or the range that it accepts, such as `workers = 2 (1 to
+/// 1024)`. Returns an empty text for a key without an entry.
+pub(super) fn example(name: &str) -> String {
+    // The keys of a site's cache are those of the proxy's cache.
+    let name = name.strip_prefix("site.").filter(|name| name.starts_with("cache.")).unwrap_or(name);
+    let Some(setting) = rows::settings().find(|setting| setting.name == name) else { return String::new() };
+    let (_, key) = setting.place();
+    format!("{key} = {}{}", setting.example, setting.range_shown())
+}
+
 /// Columns of a comment in a configuration file, without its mark.
 const COMMENT_COLUMNS: usize = 98;
 
-/// Returns a configuration file that sets every key to its default, or names the default in a comment. Each key has its
-/// meaning, its values and an example above it.
+/// Mark of a key that is commented out. The mark of a comment in words has a space behind it.
+const COMMENTED_OUT: &str = "#";
+
+/// Returns a configuration file that sets every key to its default. A key whose default is no value has an example, in
+/// a comment that can be uncommented alone. Each key has its meaning and its values above it.
 pub(crate) fn default_file() -> String {
     let described = |setting: &Setting| {
         let (_, key) = setting.place();
-        let facts = format!("{}; example: {key} = {}", setting.form_shown(), setting.example);
+        let facts = match setting.default {
+            DefaultValue::Toml(_) => format!("{}; example: {key} = {}", setting.form_shown(), setting.example),
+            _ => format!("{}; default: {}", setting.form_shown(), setting.default_shown()),
+        };
         let lines = wrapped(setting.about, COMMENT_COLUMNS).into_iter().chain([facts]);
         lines.map(|line| format!("# {line}\n")).collect()
     };
-    file_with(|_| None, described)
+    file_with(|_| None, described, |setting| format!("{COMMENTED_OUT}{} = {}", setting.place().1, setting.example))
 }
 
 /// Returns the settings of a valid configuration with this text: its values, and the defaults of all other keys.
@@ -221,7 +242,8 @@ pub(crate) fn effective_file(text: &str) -> String {
         let table = if section.is_empty() { Some(&top) } else { top.get(section).and_then(|value| table_of(value)) };
         table.and_then(|table| table.get(key)).map(|value| written(text, value))
     };
-    let mut shown = file_with(given, |_| String::new());
+    let described = |setting: &Setting| format!("# {}: {}", setting.place().1, setting.default_shown());
+    let mut shown = file_with(given, |_| String::new(), described);
     let constants = top.get("store").and_then(table_of).and_then(|store| store.get("tuning")).and_then(table_of);
     if let Some(constants) = constants {
         shown += "\n[store.tuning]\n";
@@ -236,8 +258,13 @@ pub(crate) fn effective_file(text: &str) -> String {
     shown
 }
 
-/// Returns all sections that occur at most once. Each key has its value from `given` or its default, below its comment.
-fn file_with(given: impl Fn(&Setting) -> Option<String>, comment: impl Fn(&Setting) -> String) -> String {
+/// Returns all sections that occur at most once. Each key has its value from `given`, its default, or the line that
+/// `without_value` makes for it, below its comment.
+fn file_with(
+    given: impl Fn(&Setting) -> Option<String>,
+    comment: impl Fn(&Setting) -> String,
+    without_value: impl Fn(&Setting) -> String,
+) -> String {
     let mut file = String::new();
     for (section, settings) in sections().into_iter().filter(|(section, _)| !REPEATED.contains(section)) {
         if !section.is_empty() {
@@ -248,7 +275,7 @@ fn file_with(given: impl Fn(&Setting) -> Option<String>, comment: impl Fn(&Setti
             let line = match (given(setting), &setting.default) {
                 (Some(value), _) => format!("{key} = {value}"),
                 (None, DefaultValue::Toml(value)) => format!("{key} = {value}"),
-                (None, _) => format!("# {key}: {}", setting.default_shown()),
+                (None, _) => without_value(setting),
             };
             file += &comment(setting);
             file += &line;
@@ -330,27 +357,38 @@ defaults of all other keys. Constants of policies (`[store.tuning]`, `--tune`) a
 Changes take effect with `larder reload`, unless the key is marked *restart*.
 ";
 
-    /// Returns the lines that a section requires.
-    fn required(section: &str) -> &'static str {
-        match section {
-            "site" | "site.cache" => "hosts = [\"a\"]\norigin = \"http://b\"\n",
-            "rule" => "fresh = \"1m\"\n",
-            "key" => "urls = [\"http://a/\"]\nstrip = [\"b\"]\n",
-            "mirror" => "name = \"pypi\"\n",
-            "delay" => "rate = \"1MB\"\n",
-            "listener" => "address = \"127.0.0.1:1\"\n",
-            "build_cache" => "path = \"/a\"\n",
-            "certificate" => "file = \"a\"\nkey = \"b\"\n",
-            "parents.members" | "site.origins" => "url = \"http://b\"\n",
-            _ => "",
+    /// Returns the other lines that a key needs in its section.
+    fn required(name: &str) -> &'static [&'static str] {
+        match name {
+            "preserve_host" | "proxy_protocol" => &["origin = \"http://b\""],
+            "site.listeners" => &["cache = { heuristic_max = \"1h\" }"],
+            "rule.store" => &["vary = [\"a\"]"],
+            "mirror.registries" => &["name = \"oci\""],
+            "mirror.path" | "mirror.immutable" | "mirror.fresh" | "mirror.follow_redirects" | "mirror.documents" => {
+                &["path = \"/a\"", "origin = \"http://b\""]
+            }
+            _ => match name.rsplit_once('.').map_or("", |(section, _)| section) {
+                "site" | "site.cache" => &["hosts = [\"a\"]", "origin = \"http://b\""],
+                "rule" => &["fresh = \"1m\""],
+                "key" => &["urls = [\"http://a/\"]", "strip = [\"b\"]"],
+                "mirror" => &["name = \"pypi\""],
+                "delay" => &["rate = \"1MB\"", "clients = [\"10.0.0.0/8\"]"],
+                "listener" => &["address = \"127.0.0.1:1\""],
+                "build_cache" => &["path = \"/a\""],
+                "certificate" => &["file = \"a\"", "key = \"b\""],
+                "parents.members" | "site.origins" => &["url = \"http://b\""],
+                _ => &[],
+            },
         }
     }
 
-    /// Returns a file with one line in a section, after the lines that the section requires.
-    fn file(section: &str, line: &str) -> String {
-        let body = required(section);
+    /// Returns a file with a line for the key of this name, or none, and the other lines that it needs.
+    fn file(name: &str, line: &str) -> String {
+        let (section, key) = name.rsplit_once('.').unwrap_or(("", name));
+        let others = required(name).iter().filter(|other| !other.starts_with(&format!("{key} =")));
+        let body = others.map(|other| format!("{other}\n")).collect::<String>();
         match section {
-            "" => format!("{line}\n"),
+            "" => format!("{body}{line}\n"),
             "site.cache" => format!("[[site]]\n{body}[site.cache]\n{line}\n"),
             "site.origins" => format!("[[site]]\nhosts = [\"a\"]\n[[site.origins]]\n{body}{line}\n"),
             name if REPEATED.contains(&name) => format!("[[{name}]]\n{body}{line}\n"),
@@ -358,9 +396,21 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
         }
     }
 
+    /// Returns the problems of a file with `key = value` for the key of this name, and the settings that it makes.
+    fn outcome(name: &str, value: &str) -> (Vec<String>, String) {
+        let key = name.rsplit_once('.').map_or(name, |(_, key)| key);
+        let mut settings = RunSettings::default();
+        let problems = read_settings(&file(name, &format!("{key} = {value}")), &mut settings);
+        let problems = problems.into_iter().map(|problem| format!("{}; {}", problem.problem, problem.help));
+        let contradiction = settings.check().err().map(|failure| failure.to_string());
+        let shown = format!("{settings:?}, {contradiction:?}");
+        (problems.collect(), shown)
+    }
+
     /// Returns the keys of a section, as listed in the error about an unknown key.
     fn known(section: &str) -> BTreeSet<String> {
-        let text = file(section, "zzzzzzzz = 1");
+        let name = if section.is_empty() { "zzzzzzzz".to_owned() } else { format!("{section}.zzzzzzzz") };
+        let text = file(&name, "zzzzzzzz = 1");
         let help = read_settings(&text, &mut RunSettings::default()).remove(0).help;
         let (_, names) = help.split_once("the keys here are ").unwrap_or_else(|| panic!("{section}: {help}"));
         names.split(", ").map(str::to_owned).collect()
@@ -387,13 +437,117 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
 
     #[test]
     fn every_row_has_an_example_that_is_no_default_and_a_full_description() {
-        let everything = include_str!("../../../../../docs/configuration.md");
         for Setting { name, default, example, about, .. } in rows::settings() {
             assert!(about.len() > 10 && about.ends_with('.') || about.ends_with(')'), "{name}: {about}");
-            assert!(DeTable::parse(&format!("key = {example}")).is_ok(), "{name}: {example}");
             let is_default = matches!(default, DefaultValue::Toml(value) if value == example);
-            assert!(!is_default && everything.contains("## Example"), "{name}: {example}");
+            assert!(!is_default, "{name}: {example}");
         }
+    }
+
+    /// At stake: a documented value that the program refuses, or a documented default that is not the program's.
+    #[test]
+    fn every_documented_default_and_example_is_accepted_and_the_default_changes_nothing() {
+        for Setting { name, default, example, form, .. } in rows::settings() {
+            assert_eq!(outcome(name, example).0, <[String; 0]>::default(), "{name} = {example}");
+            if let Some(rest) = name.strip_prefix("cache.") {
+                assert!(outcome(&format!("site.cache.{rest}"), example).0.is_empty(), "{name} of a site");
+            }
+            let DefaultValue::Toml(value) = *default else { continue };
+            let mut without = RunSettings::default();
+            assert_eq!(read_settings(&file(name, ""), &mut without), [], "{name}");
+            let without = format!("{without:?}, {:?}", without.check().err().map(|failure| failure.to_string()));
+            assert_eq!(outcome(name, value), (Vec::new(), without), "{name} = {value}");
+            if let Some(form) = form {
+                let told = format!("[default: {}]", value.trim_matches('"'));
+                assert!(form.help.ends_with(&told), "{name}: {}", form.help);
+            }
+        }
+    }
+
+    /// At stake: a page that says "string or list" of a key that takes only one of them.
+    #[test]
+    fn every_type_is_what_the_reader_takes() {
+        for Setting { name, kind, example, range, .. } in rows::settings() {
+            let text = format!("key = {example}");
+            let table = DeTable::parse(&text).unwrap();
+            let value = &table.get_ref()["key"];
+            if let ValueKind::List = kind {
+                let one = value.get_ref().as_array().map_or(&text[value.span()], |members| &text[members[0].span()]);
+                let alone = outcome(name, one);
+                assert_eq!(alone.0, <[String; 0]>::default(), "{name} = {one}");
+                assert_eq!(alone, outcome(name, &format!("[{one}]")), "{name} = {one}");
+            }
+            let wrong = match kind {
+                ValueKind::Boolean => "3",
+                _ if range.starts_with("true") => "{}",
+                _ => "true",
+            };
+            let (problems, _) = outcome(name, wrong);
+            let help = format!("such as {}", example_of(name, example));
+            assert!(problems.len() == 1 && problems[0].contains(&help), "{name} = {wrong}: {problems:?}");
+        }
+    }
+
+    fn example_of(name: &str, example: &str) -> String {
+        format!("{} = {example}", name.rsplit_once('.').map_or(name, |(_, key)| key))
+    }
+
+    /// At stake: a documented range that the program does not keep to.
+    #[test]
+    fn every_documented_range_is_the_readers() {
+        for Setting { name, kind, range, example, .. } in rows::settings().filter(|setting| !setting.range.is_empty()) {
+            let written = |value: &str| match kind {
+                ValueKind::Count | ValueKind::Share => value.to_owned(),
+                _ => quoted(value),
+            };
+            let is_taken = |value: &str| {
+                let (problems, settings) = outcome(name, &written(value));
+                let (_, usual) = outcome(name, example);
+                // A contradiction is that of the example too, unless it is about the value.
+                let contradiction = |settings: &str| settings.rsplit_once("}, ").map(|(_, last)| last.to_owned());
+                let found = contradiction(&settings);
+                problems.is_empty() && (found == Some("None".to_owned()) || found == contradiction(&usual))
+            };
+            let (inside, outside) = bounds(range);
+            assert!(!inside.is_empty(), "{name}: {range}");
+            for value in inside {
+                assert!(is_taken(&value), "{name}: {value} is refused");
+            }
+            for value in outside {
+                assert!(!is_taken(&value), "{name}: {value} is accepted");
+            }
+        }
+    }
+
+    /// Returns values inside and outside a documented range, such as `1 to 1024`, `at least 64KiB` or `auto, on`.
+    fn bounds(range: &str) -> (Vec<String>, Vec<String>) {
+        let mut inside = Vec::new();
+        let mut outside = Vec::new();
+        for part in range.split(", ").map(|part| part.trim_start_matches("or ")) {
+            let part = part.replace("..", "1s");
+            if let Some((least, most)) = part.split_once(" to ") {
+                inside.extend([least.to_owned(), most.to_owned()]);
+                outside.extend([next_to(least, -1), next_to(most, 1)]);
+            } else if let Some(least) = part.strip_prefix("at least ").or_else(|| part.strip_suffix(" or more")) {
+                inside.push(least.to_owned());
+                outside.push(next_to(least, -1));
+            } else if !part.starts_with("a ") {
+                inside.push(part);
+                outside.push("zzzz".to_owned());
+            }
+        }
+        if range.contains("or a ") {
+            // Any further word may be such a value.
+            outside.retain(|value| value != "zzzz");
+        }
+        (inside, outside)
+    }
+
+    /// Returns a value such as `64KiB` with its number increased by `step`.
+    fn next_to(value: &str, step: i64) -> String {
+        let end = value.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(value.len());
+        let (number, unit) = value.split_at(end);
+        format!("{}{unit}", number.parse::<i64>().unwrap() + step)
     }
 
     #[test]
@@ -401,6 +555,26 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
         let mut settings = RunSettings::default();
         assert_eq!(read_settings(&default_file(), &mut settings), []);
         assert_eq!(format!("{settings:?}"), format!("{:?}", RunSettings::default()));
+    }
+
+    /// At stake: a user who removes the mark before a line of `larder config default`, and gets an error.
+    #[test]
+    fn every_commented_key_of_the_default_file_can_be_uncommented() {
+        let file = default_file();
+        let mut count = 0;
+        for (start, line) in file.match_indices('\n').map(|(end, _)| (end + 1, file[end + 1..].lines().next())) {
+            let Some(line) = line.and_then(|line| line.strip_prefix(COMMENTED_OUT)) else { continue };
+            if line.starts_with(' ') {
+                continue;
+            }
+            let (key, _) = line.split_once(" = ").unwrap_or_else(|| panic!("{line}"));
+            // This key has an effect only together with an origin.
+            let origin = if key == "preserve_host" { "origin = \"http://b\"\n" } else { "" };
+            let text = format!("{origin}{}{}", &file[..start], &file[start + COMMENTED_OUT.len()..]);
+            assert_eq!(read_settings(&text, &mut RunSettings::default()), [], "{line}");
+            count += 1;
+        }
+        assert!(count > 50, "{count}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Readers of values that several sections have: sizes, durations, paths, origins and lists.
+//! Readers of values that several sections have: sizes, durations, paths and origins.
 
 use super::section::{ConfigProblem, ConfigValue};
 use crate::ground::{
@@ -24,6 +24,14 @@ pub(super) fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem
     value.parsed("a duration", crate::ground::duration::parse)
 }
 
+/// Reads a duration of at least `least`.
+pub(super) fn duration_from(value: ConfigValue<'_>, least: Duration) -> Result<Duration, ConfigProblem> {
+    value.parsed("a duration", |text| {
+        let fitting = Some(crate::ground::duration::parse(text)?).filter(|found| *found >= least);
+        fitting.ok_or_else(|| BadValue::new(format!("too short: `{text}`"), format!("give at least {least:?}")))
+    })
+}
+
 pub(super) fn path(value: ConfigValue<'_>) -> Result<PathBuf, ConfigProblem> {
     value.parsed("a path", value::path)
 }
@@ -38,12 +46,4 @@ pub(super) fn count(value: ConfigValue<'_>) -> Result<usize, ConfigProblem> {
 
 pub(super) fn bytes(value: ConfigValue<'_>) -> Result<u64, ConfigProblem> {
     value.parsed("a size", size::parse)
-}
-
-pub(super) fn each<T>(
-    value: ConfigValue<'_>,
-    what: &str,
-    parse: impl Fn(&str) -> Result<T, BadValue>,
-) -> Result<Vec<T>, ConfigProblem> {
-    value.list(&format!("a list, each member {what}"), |member| member.parsed(what, &parse))
 }

@@ -1,9 +1,33 @@
-//! Parses hosts to intercept: a host, a pattern of hosts, or a package registry.
+//! The settings of interception. Parses hosts to intercept: a host, a pattern of hosts, or a package registry.
 
 use super::{REGISTRIES, Registry, RegistryKind, named};
 use crate::ground::value::{self, BadValue};
 use larder_http::rules::Rule;
-use larder_proxy::{HostPattern, OriginUrl};
+use larder_proxy::{HostPattern, HostRules, OriginUrl};
+use std::path::PathBuf;
+
+/// The settings of interception, before the CA's files are known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interception {
+    pub(crate) hosts: HostRules,
+    /// Caching rules of the registries that were named instead of hosts.
+    pub(crate) rules: Vec<Rule>,
+    /// Directory of the CA, if it is not the default one.
+    pub(crate) authority: Option<PathBuf>,
+}
+
+impl Interception {
+    /// Replaces the intercepted hosts.
+    pub(crate) fn set_hosts(&mut self, named: &[InterceptedHosts]) {
+        self.hosts.hosts = named.iter().flat_map(InterceptedHosts::patterns).collect();
+        self.rules = named.iter().flat_map(InterceptedHosts::rules).collect();
+    }
+
+    /// Replaces the hosts that are not intercepted although they are among the hosts.
+    pub(crate) fn set_except(&mut self, named: &[InterceptedHosts]) {
+        self.hosts.except = named.iter().flat_map(InterceptedHosts::patterns).collect();
+    }
+}
 
 /// Hosts to intercept.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,12 +2,13 @@
 //!
 //! Owns: the wording. No disk is changed. Invariants: the error names the path at fault, and its advice works.
 
-use super::MissingDisk;
+use super::{MissingDisk, free_bytes};
 use crate::ground::{failure::Failure, size};
 use larder_store::{Error, ErrorKind, PathContent, Policy, StoreOptions};
 use std::{
     error::Error as _,
     io,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -91,16 +92,12 @@ pub(super) fn twice(first: &Path, second: &Path) -> Failure {
 pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
     let shown = options.path.display();
     let problem = format!("cannot use {shown} as the store: {error}");
+    if let Some(kind) = unusable_kind(&options.path) {
+        let help = "give a file, a directory or a block device with --disk, or --disk none for memory only";
+        return Failure::runtime(format!("cannot use {shown} as the store: it is {kind}"), help);
+    }
     match error.kind() {
-        ErrorKind::Invalid if !options.path.exists() => {
-            let mean = size::show(options.mean_entry_bytes);
-            let size = size::show(options.size_bytes);
-            let ranges = format!(
-                "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B \
-                 (tiny: 64B) to 1MiB"
-            );
-            Failure::usage(problem, ranges)
-        }
+        ErrorKind::Invalid if !options.path.exists() => invalid_options(error, options),
         ErrorKind::Invalid => Failure::runtime(
             problem,
             format!(
@@ -120,10 +117,54 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
             problem,
             format!("stop the process that uses it (fuser -v {shown} names it); {ELSEWHERE}"),
         ),
-        ErrorKind::Full => Failure::runtime(problem, full_help(options)),
+        ErrorKind::Full => no_room(options, 0, ELSEWHERE),
+        _ if is_full(error) => no_room(options, 0, ELSEWHERE),
         _ => Failure::runtime(problem, unavailable_help(error, options)),
     }
 }
+
+/// Returns the failure for a store that `larder store format` cannot create, with advice.
+pub(crate) fn format_failure(error: &Error, options: &StoreOptions) -> Failure {
+    let shown = options.path.display();
+    match error.kind() {
+        ErrorKind::Invalid => invalid_options(error, options),
+        ErrorKind::InUse => Failure::store_in_use(
+            format!("cannot format {shown}: {error}"),
+            format!("stop the process that uses it (fuser -v {shown} names it), and run the command again"),
+        ),
+        ErrorKind::Full => no_room(options, 0, ANOTHER_PATH),
+        _ if is_full(error) => no_room(options, 0, ANOTHER_PATH),
+        _ => Failure::runtime(
+            format!("cannot format {shown}: {error}"),
+            "check the path, and that you may read and write it",
+        ),
+    }
+}
+
+/// Returns the failure for a size, a mean size or a constant with which no store can be made.
+fn invalid_options(error: &Error, options: &StoreOptions) -> Failure {
+    let mean = size::show(options.mean_entry_bytes);
+    let size = size::show(options.size_bytes);
+    let ranges = format!(
+        "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B (tiny: \
+         64B) to 1MiB"
+    );
+    Failure::usage(format!("cannot use {} as the store: {error}", options.path.display()), ranges)
+}
+
+/// Returns the kind of an existing path that can never be a store, such as `/dev/null`.
+pub(crate) fn unusable_kind(path: &Path) -> Option<&'static str> {
+    let kind = path.metadata().ok()?.file_type();
+    match kind {
+        _ if kind.is_char_device() => Some("a character device"),
+        _ if kind.is_fifo() => Some("a pipe"),
+        _ if kind.is_socket() => Some("a socket"),
+        _ => None,
+    }
+}
+
+/// The advice for a path on the command line of `larder store format`.
+const ANOTHER_PATH: &str = "or give another path";
 
 /// The advice that always helps.
 const ELSEWHERE: &str = "or choose another --disk path";
@@ -131,9 +172,8 @@ const ELSEWHERE: &str = "or choose another --disk path";
 /// Returns the remedy for the cause of an error of a disk.
 fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
     let shown = options.path.display();
-    let cause = error.source().and_then(|source| source.downcast_ref::<Arc<io::Error>>()).map(|error| error.kind());
     let folder = folder_of(options);
-    match cause {
+    match cause(error) {
         Some(io::ErrorKind::ReadOnlyFilesystem) => {
             "the file system is read-only: choose a place on another one with --disk PATH, or use --disk none for \
              memory only"
@@ -143,9 +183,6 @@ fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
             let user = rustix::process::geteuid().as_raw();
             format!("let the user that runs larder (uid {user}) read and write {shown} and its directory; {ELSEWHERE}")
         }
-        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge) => {
-            full_help(options)
-        }
         Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             format!("check that {} is a directory in which files can be created; {ELSEWHERE}", folder.display())
         }
@@ -153,11 +190,65 @@ fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
     }
 }
 
-/// Returns the remedy for a lack of room.
-fn full_help(options: &StoreOptions) -> String {
+/// Returns the kind of the system's error, if there is one.
+fn cause(error: &Error) -> Option<io::ErrorKind> {
+    error.source().and_then(|source| source.downcast_ref::<Arc<io::Error>>()).map(|error| error.kind())
+}
+
+/// Returns whether the file system has no room for the store.
+fn is_full(error: &Error) -> bool {
+    matches!(
+        cause(error),
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+    )
+}
+
+/// Refuses a new store for which the file system has no room, so that nothing is destroyed for it in vain.
+///
+/// # Errors
+/// A failure with the largest size that fits.
+pub(crate) fn check_room(options: &StoreOptions) -> Result<(), Failure> {
+    let there = options.path.metadata().ok();
+    // The size of a block device is not that of its file system, and a directory's files are not counted.
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        return Ok(());
+    }
+    // A file in place of which the store is created gives its space back.
+    let there_bytes = there.map_or(0, |there| there.blocks() * 512);
+    match free_bytes(&options.path) {
+        Some(free_bytes) if free_bytes + there_bytes < options.size_bytes => {
+            Err(no_room(options, there_bytes, ANOTHER_PATH))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the failure for a store that its file system has no room for, with the largest size that fits in the free
+/// space and `more_bytes`.
+fn no_room(options: &StoreOptions, more_bytes: u64, elsewhere: &str) -> Failure {
     let size = size::show(options.size_bytes);
     let folder = folder_of(options).display();
-    format!("make room for {size} (df -h {folder} shows the free space), give a smaller --size; {ELSEWHERE}")
+    let free_bytes = free_bytes(&options.path).map(|free| free + more_bytes);
+    let problem = format!(
+        "cannot use {} as the store: a store of {size} does not fit{}",
+        options.path.display(),
+        free_bytes.map_or_else(String::new, |free| format!(", only {} are free", size::show(free)))
+    );
+    // In whole MiB, and one less, for what Larder keeps beside the store.
+    let largest_mib = free_bytes.map(|free| (free >> 20).saturating_sub(1));
+    let help = match largest_mib {
+        Some(mib) if mib << 20 >= options.size_bytes => {
+            format!("a quota or a limit on the length of files is reached: give a smaller --size, {elsewhere}")
+        }
+        Some(mib) if mib << 20 >= *size::STORE_BYTES.start() => {
+            format!("give --size {mib}MiB or less, make room (df -h {folder} shows the free space), {elsewhere}")
+        }
+        Some(_) => format!(
+            "no store fits there, the smallest has 64 MiB: make room (df -h {folder} shows the free space), {elsewhere}"
+        ),
+        None => format!("give a smaller --size, make room for {size}, {elsewhere}"),
+    };
+    Failure::runtime(problem, help)
 }
 
 fn folder_of(options: &StoreOptions) -> &Path {
@@ -171,15 +262,15 @@ mod tests {
     /// At stake: an operator who makes room on a disk because another larder uses the store.
     #[test]
     fn each_cause_has_its_own_remedy() {
-        let options = StoreOptions::new("/t/s.larder", 1_000_000_000);
+        let options = StoreOptions::new("/t/s.larder", 16 << 40);
         let of = |kind: io::ErrorKind| Error::io(ErrorKind::Unavailable, "cannot write", kind.into());
         let in_use = Error::new(ErrorKind::InUse, "the volume is busy: x");
         let full = Error::new(ErrorKind::Full, "no room for the volume");
         for (error, remedy) in [
-            (full, "make room for 1 GB (df -h /t shows"),
+            (full, "(df -h /t shows"),
             (in_use, "stop the process that uses it (fuser -v /t/s.larder names it)"),
             (of(io::ErrorKind::PermissionDenied), "let the user that runs larder"),
-            (of(io::ErrorKind::StorageFull), "make room for 1 GB (df -h /t shows"),
+            (of(io::ErrorKind::StorageFull), "(df -h /t shows"),
             (of(io::ErrorKind::NotFound), "check that /t is a directory"),
             (of(io::ErrorKind::Other), "dmesg shows its errors"),
         ] {
@@ -187,5 +278,25 @@ mod tests {
             let (_, help) = failure.told();
             assert!(help.contains(remedy) && help.ends_with("choose another --disk path"), "{help}");
         }
+    }
+
+    /// At stake: an operator who has to find by trying which size fits.
+    #[test]
+    fn full_disk_is_answered_with_the_largest_size_that_fits() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.larder");
+        let options = StoreOptions::new(&path, 16 << 40);
+        let full = Error::new(ErrorKind::Full, "no room for the volume");
+        let failure = open_failure(&full, &options);
+        let (problem, help) = failure.told();
+        let free_mib = free_bytes(&path).unwrap() >> 20;
+        assert!(problem.contains("a store of 17.6 TB does not fit, only "), "{problem}");
+        if free_mib <= 64 {
+            assert!(help.starts_with("no store fits there, the smallest has 64 MiB"), "{help}");
+            return;
+        }
+        let told: u64 = help.strip_prefix("give --size ").unwrap().split("MiB").next().unwrap().parse().unwrap();
+        // Other programs write to the same file system meanwhile.
+        assert!(told.abs_diff(free_mib) < 10_000, "{told} of {free_mib}");
     }
 }

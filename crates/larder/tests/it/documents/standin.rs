@@ -44,6 +44,9 @@ const PAGE: &str = "<!doctype html>\n<title>Example Domain</title>\n<h1>Example 
 const SITEMAP: &str = "<?xml version='1.0'?>\n<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'>\n\
     <url><loc>https://example.com/</loc></url>\n<url><loc>https://example.com/map.png</loc></url>\n</urlset>\n";
 
+/// Length of this package on the real registry.
+const IS_ODD_BYTES: usize = 2774;
+
 /// Starts the origin and returns the certificate that clients must trust, in PEM. Its threads end with the process.
 pub(crate) fn start() -> String {
     let made = rcgen::generate_simple_self_signed(NAMES.map(str::to_owned).to_vec()).unwrap();
@@ -105,7 +108,11 @@ fn respond(request: &str) -> Vec<u8> {
         _ => ("text/html", "Cache-Control: max-age=86400\r\n"),
     };
     let status = if is_confirmed { "304 Not Modified" } else { "200 OK" };
-    let page = if path == "/sitemap.xml" { SITEMAP } else { PAGE };
+    let page = match path {
+        "/sitemap.xml" => SITEMAP,
+        "/is-odd/-/is-odd-3.0.1.tgz" => &" ".repeat(IS_ODD_BYTES),
+        _ => PAGE,
+    };
     let body = if is_confirmed { "" } else { page };
     let fields = format!("Content-Type: {kind}\r\n{caching}ETag: \"v1\"\r\nContent-Length: {}\r\n", body.len());
     let fields = if is_confirmed { format!("{caching}ETag: \"v1\"\r\n") } else { fields };

@@ -12,7 +12,7 @@ use crate::{
             ValueKind::{Boolean, Count, Duration, List, Rate, Share, Size, Text},
             once,
         },
-        values::{bytes, count, duration, each, path, small_count},
+        values::{bytes, count, duration, duration_from, path, small_count},
     },
 };
 use larder_http::TargetList;
@@ -50,7 +50,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Lifetimes, by status, for errors that state none, such as `[\"404=10s\"]`. Allowed where RFC 9111 4.2.2 \
          allows a heuristic: 404, 405, 410, 414, 451, 501, and any error that says `public`. Longer saves \
          requests to the origin, but hides a resource that has appeared since."
-        => cache |c, v| c.http.negative_lifetimes = each(v, "a status with a duration", value::negative_lifetime)?),
+        => cache |c, v| c.http.negative_lifetimes = v.each("a status with a duration", value::negative_lifetime)?),
     row!("cache.honor_request_directives", "", Boolean, "", Toml("true"), Reload, "false",
         "Obeys a client's Cache-Control and Pragma."
         => cache |c, v| c.http.honor_request_directives = v.boolean()?),
@@ -72,7 +72,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         List, "", Toml("[\"CDN-Cache-Control\"]"), Reload, "[\"Example-Cache-Control\", \"CDN-Cache-Control\"]",
         "Response fields that replace Cache-Control and Expires; the first valid one counts (RFC 9213). `[]` for \
          none."
-        => cache |c, v| c.http.targets = TargetList::new(each(v, "a field name", value::field_name)?)),
+        => cache |c, v| c.http.targets = TargetList::new(v.each("a field name", value::field_name)?)),
     row!("cache.group_window", "", Duration, "0s to 60s", Toml("\"2s\""), Reload, "\"5s\"",
         "Requests by one client with the same Referer are stored next to the page if each follows the one before \
          within this time, and if the policy supports it. A page ends after 12 s, or after this time if it is \
@@ -81,11 +81,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("cache.compress", "", List, "zstd, br, gzip", Prose("none"), Reload, "[\"br\", \"gzip\"]",
         "Content codings to apply, best first, for clients that accept them: `\"zstd\"`, `\"br\"`, `\"gzip\"`. \
          See [Compression](../configuration.md#compression)."
-        => cache |c, v| c.http.compression.codings = each(v, "a coding", value::coding)?),
+        => cache |c, v| c.http.compression.codings = v.each("a coding", value::coding)?),
     row!("cache.compress_types", "",
         List, "", Prose("`text/*`, JSON, JavaScript, XML, XHTML, SVG, WebAssembly"), Reload, "[\"text/html\", \"image/svg+xml\"]",
         "Media types to compress, such as `text/html` or `text/*`."
-        => cache |c, v| c.http.compression.types = each(v, "a media type", value::media_type)?),
+        => cache |c, v| c.http.compression.types = v.each("a media type", value::media_type)?),
     row!("cache.compress_size_min", "", Size, "", Toml("\"1KiB\""), Reload, "\"2KiB\"",
         "Shortest body to compress, if its length is known."
         => cache |c, v| c.http.compression.size_min = bytes(v)?),
@@ -242,7 +242,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "All nodes of a fleet, also this one, each with its name and the address where it serves clients: \
          `NAME=HOST:PORT`. This one is found by `node`. A purge on any of them takes effect on all. See \
          [Purges](../how-to/fleet.md#purge-on-all-nodes)."
-        => run |s, v| s.proxy.fleet.nodes = each(v, "a node", value::fleet_node)?),
+        => run |s, v| s.proxy.fleet.nodes = v.each("a node", value::fleet_node)?),
     row!("fleet.dns", "", Text, "", Prose("none"), Reload, "\"larder.example:8080\"",
         "A name whose addresses are the nodes, and the port on which all of them serve clients: in place of `nodes`, for \
          `siblings`. It is resolved every few seconds. Requires `log`. See [Siblings \
@@ -285,7 +285,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Time that another node may be silent. While one is silent for longer, stored responses are validated at the \
          origin before use, at least once per this time, because the other may have purged them. With more, a node may \
          take longer to restart; with less, purges on a node that cannot be reached take effect sooner."
-        => run |s, v| s.proxy.fleet.node_timeout = duration(v)?),
+        => run |s, v| s.proxy.fleet.node_timeout = duration_from(v, std::time::Duration::from_secs(1))?),
     row!("limits.header_size", "", Size, "8KiB to 1MiB", Toml("\"64KiB\""), Reload, "\"32KiB\"",
         "Longest message head, 8 KiB to 1 MiB."
         => run |s, v| s.proxy.limits.header_bytes_max = v.parsed("a size", value::header_size)?),
