@@ -222,6 +222,11 @@ impl MirrorRequest {
         self.mirror.registry.as_ref()
     }
 
+    /// Returns whether a stored response with these fields, whose documents are not changed, is sent as it is.
+    pub(crate) fn leaves(fields: &HeaderMap) -> bool {
+        ![LOCATION, CONTENT_LOCATION, LINK, WWW_AUTHENTICATE].iter().any(|name| fields.contains_key(name))
+    }
+
     /// Returns whether the client's credentials are ones that any client can get.
     pub(crate) fn is_anybodys(&self) -> bool {
         self.is_anybodys

@@ -7,7 +7,7 @@
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
 use http::{Method, Request, Response, Version};
-use larder_http::{cache_status::Forward, coding::CodingWish, invalidate};
+use larder_http::{cache_status::Forward, invalidate};
 use larder_wire::WireFault;
 
 use crate::{
@@ -25,7 +25,6 @@ use crate::{
     errors::Failure,
     fleet::{link::FleetLink, serving},
     metrics::{CountGuard, WorkerMetrics},
-    mirrors::MirrorRequest,
     origin::{request_body::ClientBody, target::path_of},
     outcome::Outcome,
     popular::PopularitySubject,
@@ -95,8 +94,7 @@ fn exchange(
             ClientAnswer::Ready(Some(ClientResponse::Encoded(finish_encoded(client, start, response))))
         }
         ControlFlow::Break(MemoryAnswer::Served(mut served)) => {
-            disarm(&target, true, &mut served);
-            encode(worker, target.wish.as_ref(), &mut served);
+            prepare(worker, &target, true, &mut served);
             nodes::prove(worker, target.sibling(), &mut served);
             ClientAnswer::ready(finish(client, RequestStart::new(client, worker, &target, &request, met), served))
         }
@@ -254,11 +252,7 @@ async fn run_request(begun: &mut PendingExchange, request: Box<Request<IncomingB
         }
     };
     client.interim.close();
-    disarm(target, is_read, &mut served);
-    if let Some(mirrored) = target.mirror() {
-        served = dressed(mirrored, served);
-    }
-    encode(worker, target.wish.as_ref(), &mut served);
+    prepare(worker, target, is_read, &mut served);
     finish(client, start, served)
 }
 
@@ -268,30 +262,24 @@ fn failed(client: &Client, worker: &Worker, failure: &Failure, form: RefusalForm
     ServedResponse::failure(&worker.shared.marks, failure, form)
 }
 
-/// Prepares the response of a build cache for browsers.
-fn disarm(target: &Target, is_entry: bool, served: &mut ServedResponse) {
+/// Prepares a response for the client: one of a build cache for browsers, one of a mirror so that it leads back, and in
+/// the coding that the client prefers. `is_entry` says that a response of a build cache is one of its entries.
+fn prepare(worker: &Worker, target: &Target, is_entry: bool, served: &mut ServedResponse) {
     if target.is_build_cache() {
         build_caches::disarm(is_entry, served.response.headers_mut());
     }
-}
-
-/// Encodes a response for a client with these coding preferences.
-fn encode(worker: &Worker, wish: Option<&CodingWish>, served: &mut ServedResponse) {
+    if let Some(mirrored) = target.mirror() {
+        let status = served.response.status();
+        if let Some(replacing) = mirrored.dress(status, served.response.headers_mut()) {
+            let body = std::mem::replace(served.response.body_mut(), ResponseBody::empty());
+            *served.response.body_mut() = body.replacing(replacing);
+        }
+    }
     let compression = &worker.cache.http.compression;
-    if let Some(wish) = wish.filter(|_| !compression.codings.is_empty()) {
+    if let Some(wish) = target.wish.as_ref().filter(|_| !compression.codings.is_empty()) {
         let response = std::mem::replace(&mut served.response, Response::new(ResponseBody::empty()));
         served.response = encode::encoded(compression, wish, response);
     }
-}
-
-/// Rewrites a response for the client of a mirror.
-fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
-    let (mut head, body) = served.response.into_parts();
-    let body = match mirrored.dress(head.status, &mut head.headers) {
-        Some(replacing) => body.replacing(replacing),
-        None => body,
-    };
-    ServedResponse { response: Response::from_parts(head, body), ..served }
 }
 
 async fn serve_request(

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use http::{Method, Request};
+use http::{HeaderMap, Method, Request};
 use http_body::Body as _;
 use larder_http::{CacheStatus, Reuse, cache_status::Tier, rules::RuledRequest, telling};
 
@@ -52,7 +52,9 @@ pub(super) fn answer(
     let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
     let Ok(key) = worker.cache.http.key_rules.key(scheme, authority, path) else { return ControlFlow::Continue(None) };
     let key = mark.on(key);
-    match from_memory(client, worker, (ruled, may_encode), &key) {
+    match from_memory(client, worker, ruled, &key, |fields| {
+        may_encode && (target.mirror().is_none() || MirrorRequest::leaves(fields))
+    }) {
         Some(answer) => ControlFlow::Break(answer),
         None => ControlFlow::Continue(Some(key)),
     }
@@ -61,8 +63,9 @@ pub(super) fn answer(
 fn from_memory(
     client: &Client,
     worker: &Worker,
-    (ruled, may_encode): (RuledRequest<'_>, bool),
+    ruled: RuledRequest<'_>,
     key: &[u8],
+    may_encode: impl FnOnce(&HeaderMap) -> bool,
 ) -> Option<MemoryAnswer> {
     let cache = &worker.cache;
     let (entry, variant) = lookup::find_hot(cache, key, ruled.fields).filter(|(entry, _)| {
@@ -78,7 +81,9 @@ fn from_memory(
     let RequestTerms { method, fields, .. } = terms;
     let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
     let note = || lookup::note_memory_hit(cache, &entry, variant.as_deref().unwrap_or(key));
-    if may_encode && let Some(response) = hit::encoded(&wanted, &entry) {
+    if may_encode(entry.head.fields())
+        && let Some(response) = hit::encoded(&wanted, &entry)
+    {
         note();
         return Some(MemoryAnswer::Encoded(response));
     }
