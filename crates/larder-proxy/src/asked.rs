@@ -31,13 +31,8 @@ use crate::{
     git::{self, GitQuestion, GitRequest},
     marks::ResponseMarkers,
     origin::{
-        expectation::Expectation,
-        group::OriginChoice,
-        http1::{InterimListener, InterimTaker},
-        proxy_header::ClientEnds,
-        request_body::RequestBody,
-        target::Origin,
-        uplink::UplinkState,
+        expectation::Expectation, group::OriginChoice, http1::InterimTaker, pool::AskingClient,
+        proxy_header::ClientEnds, request_body::RequestBody, target::Origin, uplink::UplinkState,
     },
 };
 
@@ -259,23 +254,25 @@ impl RequestHead {
         *request.method_mut() = method;
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = fields;
-        if self.origin.sends_proxy_header {
-            request.extensions_mut().insert(self.ends);
-        }
+        request
+    }
+
+    /// Returns the client, as far as the origin and its connection must know it.
+    pub(crate) fn asking_client(&self) -> Option<Box<AskingClient>> {
+        let ends = self.origin.sends_proxy_header.then_some(self.ends);
         let sink = self.interim.clone();
-        let expectation = self.expectation.clone();
-        if sink.is_some() || expectation.is_some() {
-            let listener = InterimListener(Arc::new(move |status, fields| {
-                if let Some(expectation) = expectation.as_ref().filter(|_| status == StatusCode::CONTINUE) {
+        let interim = match self.expectation.clone() {
+            None => sink,
+            Some(expectation) => Some(Arc::new(move |status, fields: &HeaderMap| {
+                if status == StatusCode::CONTINUE {
                     expectation.grant();
                 }
                 if let Some(sink) = &sink {
                     sink(status, fields);
                 }
-            }));
-            request.extensions_mut().insert(listener);
-        }
-        request
+            }) as InterimTaker),
+        };
+        (ends.is_some() || interim.is_some()).then(|| Box::new(AskingClient { ends, interim }))
     }
 
     /// Adds the rules' overrides for a response to this request to its fields.

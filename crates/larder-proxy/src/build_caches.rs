@@ -51,7 +51,7 @@ struct KnownBuildCache {
     origin: Option<(Origin, String)>,
 }
 
-/// The build cache that a request is for. Kept in the request's extensions.
+/// The build cache that a request is for.
 #[derive(Clone)]
 pub(crate) struct BuildCacheRequest(Arc<KnownBuildCache>);
 
@@ -112,38 +112,31 @@ impl BuildCacheTable {
         self.0.is_empty()
     }
 
-    /// Marks a request to a build cache. Returns whether it is one.
+    /// Returns the build cache that a request is for, if any.
     ///
     /// `is_ours` says that the request is addressed to this proxy, not forwarded through it.
     ///
     /// # Errors
     /// Some clients could interpret the path as one outside the build cache.
-    pub(crate) fn mark<B>(
+    pub(crate) fn find(
         &self,
-        request: &mut Request<B>,
+        request: &Request<impl Sized>,
         is_ours: impl FnOnce(&Uri) -> bool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Option<BuildCacheRequest>, Failure> {
         if request.method() == Method::CONNECT {
-            return Ok(false);
+            return Ok(None);
         }
         let path = request.uri().path();
         let found = self.0.iter().find(|known| is_below(path, &known.path));
-        let Some(known) = found.filter(|_| is_ours(request.uri())) else { return Ok(false) };
+        let Some(known) = found.filter(|_| is_ours(request.uri())) else { return Ok(None) };
         if may_climb(path) {
             return Err(Failure::BadRequest("its path leads outside the build cache"));
         }
-        let marked = BuildCacheRequest(Arc::clone(known));
-        request.extensions_mut().insert(marked);
-        Ok(true)
+        Ok(Some(BuildCacheRequest(Arc::clone(known))))
     }
 }
 
 impl BuildCacheRequest {
-    /// Returns the build cache that a request is for, if any.
-    pub(crate) fn of<B>(request: &Request<B>) -> Option<&Self> {
-        request.extensions().get()
-    }
-
     /// Returns the scheme, authority and mark in the keys of entries.
     pub(crate) fn name() -> (&'static str, &'static str, OriginMark<'static>) {
         (SCHEME, AUTHORITY, MARK)

@@ -56,7 +56,7 @@ struct KnownMirror {
     registry: Option<Registry>,
 }
 
-/// A request that the mirror answers in place of the registry. Kept in the request's extensions.
+/// A request that the mirror answers in place of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryAsk {
     /// The API version check: whether this is a registry, and its challenge.
@@ -65,7 +65,7 @@ pub(crate) enum RegistryAsk {
     Token,
 }
 
-/// The mirror that a request came through. Kept in the request's extensions.
+/// The mirror that a request came through.
 #[derive(Clone)]
 pub(crate) struct MirrorRequest {
     mirror: Arc<KnownMirror>,
@@ -100,7 +100,8 @@ impl MirrorTable {
         self.known.is_empty()
     }
 
-    /// Rewrites a request to a mirror to one for its server, and marks it.
+    /// Rewrites a request to a mirror to one for its server. Returns the mirror, and the question if the mirror answers
+    /// it itself.
     ///
     /// `is_ours` says that the request is addressed to this proxy, not forwarded through it.
     ///
@@ -111,12 +112,12 @@ impl MirrorTable {
         own_scheme: &str,
         request: &mut Request<B>,
         is_ours: impl FnOnce(&Uri) -> bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<(MirrorRequest, Option<RegistryAsk>)>, Failure> {
         if request.method() == Method::CONNECT {
-            return Ok(());
+            return Ok(None);
         }
         let Some((mirror, target)) = self.target(request.uri()).filter(|_| is_ours(request.uri())) else {
-            return Ok(());
+            return Ok(None);
         };
         if may_climb(request.uri().path()) {
             return Err(Failure::BadRequest("its path leads outside the mirror"));
@@ -134,16 +135,14 @@ impl MirrorTable {
         if mirrored.changes_documents() {
             mirrored.ask_for_whole(request.headers_mut());
         }
+        let mut ask = None;
         if let Some(registry) = &mirrored.mirror.registry {
             mirrored.is_anybodys = self.open_tokens.covers(request.headers());
             registry.translate(request.headers_mut());
-            if let Some(ask) = mirrored.registry_ask(&target) {
-                request.extensions_mut().insert(ask);
-            }
+            ask = mirrored.registry_ask(&target);
         }
         *request.uri_mut() = target;
-        request.extensions_mut().insert(mirrored);
-        Ok(())
+        Ok(Some((mirrored, ask)))
     }
 
     fn target(&self, uri: &Uri) -> Option<(Arc<KnownMirror>, Uri)> {
@@ -223,6 +222,11 @@ impl MirrorRequest {
         self.mirror.registry.as_ref()
     }
 
+    /// Returns whether a stored response with these fields, whose documents are not changed, is sent as it is.
+    pub(crate) fn leaves(fields: &HeaderMap) -> bool {
+        ![LOCATION, CONTENT_LOCATION, LINK, WWW_AUTHENTICATE].iter().any(|name| fields.contains_key(name))
+    }
+
     /// Returns whether the client's credentials are ones that any client can get.
     pub(crate) fn is_anybodys(&self) -> bool {
         self.is_anybodys
@@ -239,11 +243,6 @@ impl MirrorRequest {
         let names = self.mirror.path.rsplit_once("/v2").map_or("", |(_, name)| name.trim_start_matches('/'));
         let names = if names.is_empty() { String::new() } else { format!("{names}/") };
         registries::own_challenge(&self.base, &names, registrys)
-    }
-
-    /// Returns the mirror that a request came through, if any.
-    pub(crate) fn of<B>(request: &Request<B>) -> Option<&Self> {
-        request.extensions().get()
     }
 
     /// Returns the server's scheme and authority, and the mark in its keys.

@@ -9,6 +9,11 @@ const UNSAFE_FILE: &str = "crates/larder-device/src/uring.rs";
 /// The only file that says what happens to locks after a panic.
 const POISON_FILE: &str = "crates/larder-device/src/ignore_poison.rs";
 
+/// Crates whose requests carry no fact of ours in their extensions, and the files that hand `h2` what it reads there.
+const WITHOUT_EXTENSIONS: [&str; 2] = ["crates/larder-proxy/src/", "crates/larder-wire/src/"];
+const EXTENSIONS_FILES: [&str; 2] =
+    ["crates/larder-proxy/src/client/http2.rs", "crates/larder-proxy/src/origin/other_protocol.rs"];
+
 /// Marks of unfinished work in code or comments. They are written in pieces, so that this file passes its own rule.
 const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
@@ -54,6 +59,9 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
         if source.path != POISON_FILE && words().any(|word| word == "PoisonError") {
             add(format!("call `ignore_poison()` of {POISON_FILE}"));
         }
+        if carries_in_extensions(&source.path, &line.code) {
+            add("a fact in a request's extensions: pass it as an argument, or as a field of `Target`".to_owned());
+        }
         if line.code.contains("#[ignore") {
             add("an ignored test checks nothing: make it pass or delete it".to_owned());
         }
@@ -84,6 +92,15 @@ fn is_packed(code: &str) -> bool {
         });
         closes.is_none_or(|(at, _)| value[at + 1..].starts_with(';'))
     }
+}
+
+/// Returns whether `code` uses the extensions of a message, other than for the protocol of an extended CONNECT.
+fn carries_in_extensions(path: &str, code: &str) -> bool {
+    let is_bound = WITHOUT_EXTENSIONS.iter().any(|folder| path.starts_with(folder));
+    let is_for_h2 = EXTENSIONS_FILES.contains(&path) && words(code).any(|word| word == "Protocol");
+    let uses =
+        || [".extensions", "extensions(", "extensions_mut(", "Extensions"].iter().any(|word| code.contains(word));
+    is_bound && !is_for_h2 && uses()
 }
 
 /// Returns whether `name` occurs in `code` as a whole word or at the end of a path.
@@ -150,6 +167,28 @@ mod tests {
             assert_eq!(check_one("crates/a/src/b.rs", one).len(), 0, "{one}");
         }
         assert_eq!(check_one("crates/a/src/b.rs", "use std::sync::PoisonError;").len(), 1);
+    }
+
+    #[test]
+    fn facts_in_extensions_are_found() {
+        let exempt = EXTENSIONS_FILES[0];
+        for path in ["crates/larder-proxy/src/a.rs", "crates/larder-wire/src/a.rs", exempt] {
+            for line in [
+                "a.extensions_mut().insert(b);",
+                "a.extensions().get::<B>()",
+                "head.extensions.remove()",
+                "b: Extensions",
+            ] {
+                assert_eq!(check_one(path, line).len(), 1, "{path}: {line}");
+            }
+        }
+        assert_eq!(check_one(exempt, "head.extensions.remove::<Protocol>()").len(), 0);
+        assert_eq!(check_one("crates/larder-proxy/src/a.rs", "head.extensions.remove::<Protocol>()").len(), 1);
+        assert_eq!(
+            check_one("crates/larder-proxy/src/a.rs", "let b = extensions.concat(); // its extensions()").len(),
+            0
+        );
+        assert_eq!(check_one("crates/larder-tower/src/a.rs", "a.extensions().get::<B>()").len(), 0);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Uri, Version, uri::Authority};
+use http::{HeaderMap, Uri, Version, uri::Authority};
 use larder_http::{
     reuse::StaleAllowed,
     telling::{self, FieldTrust},
@@ -36,8 +36,8 @@ use crate::{
         uplink::UplinkState,
     },
     outcome::Outcome,
+    request::target::Target,
     session::SessionState,
-    siblings::PeerRequest,
     watch::{WatchOrder, WatchedConnection},
     worker::Worker,
 };
@@ -89,10 +89,6 @@ pub(crate) struct Client {
     /// Number of complete flushes over HTTP/2.
     pub(crate) flushed: FlushCounter,
 }
-
-/// The client that a trusted proxy named, in the request's extensions.
-#[derive(Clone, Copy)]
-struct NamedClient(IpAddr);
 
 /// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -193,37 +189,35 @@ impl Client {
         }
     }
 
-    /// Notes in a request the address of its client, if a trusted proxy names one. Inside a tunnel the client speaks
-    /// for itself.
-    pub(crate) fn note_client<B>(&self, fleet: &Fleet, request: &mut Request<B>) {
+    /// Returns the address of a request's client, if a trusted proxy names one in `fields`. Inside a tunnel the client
+    /// speaks for itself.
+    pub(crate) fn named_in(&self, fields: &HeaderMap, fleet: &Fleet) -> Option<IpAddr> {
         if fleet.trusted_proxies.is_empty() || self.inside.is_some() {
-            return;
+            return None;
         }
-        let named = forwarded::client_of(self.peer.ip(), fleet, request.headers());
-        if named != self.peer.ip() {
-            request.extensions_mut().insert(NamedClient(named));
-        }
+        let named = forwarded::client_of(self.peer.ip(), fleet, fields);
+        (named != self.peer.ip()).then_some(named)
     }
 
     /// Removes the fields of a request that its sender may not send (see [`telling::drop_untrusted`]). Another node of
     /// the fleet has removed them already.
-    pub(crate) fn drop_untrusted<B>(&self, config: &ProxyConfig, request: &mut Request<B>) {
+    pub(crate) fn drop_untrusted(&self, config: &ProxyConfig, target: &Target, fields: &mut HeaderMap) {
         let is_by_proxy = || self.inside.is_none() && is_within(&config.fleet.trusted_proxies, self.peer.ip());
         let trust = FieldTrust {
-            is_by_trusted_proxy: PeerRequest::of(request).is_some() || is_by_proxy(),
+            is_by_trusted_proxy: target.sibling().is_some() || is_by_proxy(),
             keeps_underscores: config.keep_underscores,
         };
-        telling::drop_untrusted(request.headers_mut(), trust);
+        telling::drop_untrusted(fields, trust);
     }
 
     /// Returns the address of a request's client: the peer's, unless a trusted proxy named another.
-    pub(crate) fn address_of<B>(&self, request: &Request<B>) -> IpAddr {
-        request.extensions().get().map_or(self.peer.ip(), |NamedClient(address)| *address)
+    pub(crate) fn address_of(&self, target: &Target) -> IpAddr {
+        target.named_client.unwrap_or(self.peer.ip())
     }
 
     /// Returns the same with a port; without the client's own port it is 0.
-    pub(crate) fn named_peer<B>(&self, request: &Request<B>) -> SocketAddr {
-        request.extensions().get().map_or(self.peer, |NamedClient(address)| SocketAddr::new(*address, 0))
+    pub(crate) fn named_peer(&self, target: &Target) -> SocketAddr {
+        target.named_client.map_or(self.peer, |address| SocketAddr::new(address, 0))
     }
 
     /// Returns whether the address of a request's client is outside the networks that are served, or the request is no
@@ -231,11 +225,11 @@ impl Client {
     ///
     /// A node must have a certificate, or the address of a node, or one that is served: others may have recorded its
     /// request.
-    pub(crate) fn is_denied<B>(&self, worker: &Worker, request: &Request<B>) -> bool {
+    pub(crate) fn is_denied(&self, worker: &Worker, target: &Target) -> bool {
         let networks = &worker.shared.config.clients;
         let is_outside = |address| !networks.is_empty() && !is_within(networks, address);
-        if PeerRequest::of(request).is_none() {
-            return self.is_node || is_outside(self.address_of(request));
+        if target.sibling().is_none() {
+            return self.is_node || is_outside(self.address_of(target));
         }
         let address = self.peer.ip().to_canonical();
         let is_at_node = || worker.shared.siblings.as_ref().is_some_and(|siblings| siblings.has_address(address));

@@ -104,7 +104,7 @@ impl NodeLog {
             Some(connection) => connection,
             None => connect(&self.node, tls).await?,
         };
-        let mut exchange = connection.begin(request);
+        let mut exchange = connection.begin(request, None);
         let response = poll_fn(|context| exchange.poll_response(&mut connection, context)).await;
         let (head, body) = response.map_err(|fault| fault.to_string())?.into_parts();
         let code = head.headers.get(CODE_FIELD).and_then(|code| code.to_str().ok()).unwrap_or_default().to_owned();

@@ -86,6 +86,7 @@ impl FetchContext {
             choice: asked.choice.clone(),
             key: asked.key.clone(),
             repeat: RetryRule::Safe,
+            client: asked.asking_client(),
             make: || self.outgoing(asked, edits),
         };
         let (mut head, body) = self.origins.ask(outgoing).await?;
@@ -123,6 +124,7 @@ impl FetchContext {
                 choice: None,
                 key: None,
                 repeat: RetryRule::Safe,
+                client: asked.asking_client(),
                 make: || request_for(asked, &hop, self, edits),
             };
             (head, body) = self.origins.ask(outgoing).await?;

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{Method, Request, header, response};
+use http::{Method, header, response};
 
 use crate::{
     asked::{RequestEdits, RequestHead},
@@ -25,9 +25,8 @@ use crate::{
     flight::source::FetchContext,
     origin::{
         body::OriginBody,
-        http1::InterimListener,
-        pool::{ReplayableRequest, RetryRule},
-        request_body::RequestBody,
+        http1::InterimTaker,
+        pool::{AskingClient, ReplayableRequest, RetryRule},
     },
     siblings::{PEER_FIELD, PeerProof, PeerWords, SiblingNode, SiblingOutcome},
 };
@@ -55,12 +54,12 @@ impl FetchContext {
             let mut request = asked.outgoing(&self.marks, edits);
             *request.uri_mut() = url.clone();
             words.put(siblings, (&sibling.name, mark), &url, request.headers_mut());
-            listen(asked, &signs, &mut request);
             request
         };
         let origin = sibling.origin.clone();
         let repeat = RetryRule::Safe;
-        let outgoing = ReplayableRequest { origin, choice: None, key: None, repeat, make };
+        let client = Some(Box::new(AskingClient { ends: None, interim: Some(listener(asked, &signs)) }));
+        let outgoing = ReplayableRequest { origin, choice: None, key: None, repeat, client, make };
         let asking = self.origins.ask_sibling(outgoing, &PEER_FIELD);
         let answered = tokio::select! {
             biased;
@@ -145,17 +144,17 @@ fn may_be_shared(asked: &RequestHead) -> bool {
     is_plain && !asked.is_by_sibling && !has(header::AUTHORIZATION) && !is_kept_by_none
 }
 
-/// Notes interim responses, which show that the sibling is alive. Those of the origin are forwarded to the client.
-fn listen(asked: &RequestHead, signs: &Arc<SiblingSigns>, request: &mut Request<RequestBody>) {
+/// Returns the recipient of interim responses, which show that the sibling is alive. Those of the origin are forwarded
+/// to the client.
+fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
     let signs = Arc::clone(signs);
     let sink = asked.interim.clone();
-    let listener = InterimListener(Arc::new(move |status, fields| {
+    Arc::new(move |status, fields| {
         signs.note();
         if let Some(sink) = sink.as_ref().filter(|_| !fields.contains_key(&PEER_FIELD)) {
             sink(status, fields);
         }
-    }));
-    request.extensions_mut().insert(listener);
+    })
 }
 
 /// The signs of life that a sibling sends while it has no response.

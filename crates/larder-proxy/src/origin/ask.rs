@@ -15,7 +15,7 @@ use crate::{
         body::{ArrivingBody, OriginBody},
         http1::SwitchedStream,
         origins::OriginRouter,
-        pool::{Lease, ReplayableRequest},
+        pool::{AskingClient, Lease, ReplayableRequest},
         request_body::RequestBody,
         target::Origin,
     },
@@ -92,11 +92,12 @@ impl OriginRouter {
     pub(crate) async fn ask_upgrade(
         self: &Arc<Self>,
         origin: &Origin,
+        client: Option<Box<AskingClient>>,
         request: Request<RequestBody>,
     ) -> Result<UpgradeAnswer, Failure> {
         self.check_line(origin)?;
         self.metrics.origin_requests.add(1);
-        let answered = attempt::send_upgrade(self, origin, request).await;
+        let answered = attempt::send_upgrade(self, origin, client, request).await;
         self.count(answered.and_then(|sent| {
             let (response, lease) = match sent {
                 UpgradeSent::Switched(switched) => return Ok(UpgradeAnswer::Switched(switched)),

@@ -21,7 +21,7 @@ use crate::{
         origins::OriginRouter,
         other_protocol::{self, ExtendedReply},
         parent,
-        pool::{Lease, OutgoingRequest, OwnConnection, PooledConnection, SendFailure},
+        pool::{AskingClient, Lease, OutgoingRequest, OwnConnection, PooledConnection, SendFailure},
         request_body::{BodyFate, BodyFault, RequestBody},
         target::Origin,
     },
@@ -42,11 +42,12 @@ pub(crate) enum UpgradeSent {
 pub(crate) async fn send_upgrade(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
+    client: Option<Box<AskingClient>>,
     request: Request<RequestBody>,
 ) -> Result<UpgradeSent, Failure> {
-    let ends = request.extensions().get().copied();
+    let ends = client.as_ref().and_then(|client| client.ends);
     let sent = async {
-        match other_protocol::ask(origins, origin, &request).await {
+        match other_protocol::ask(origins, origin, ends, &request).await {
             Some(Ok(ExtendedReply::Switched(switched))) => return Ok(UpgradeSent::Switched(switched)),
             Some(Ok(ExtendedReply::Declined(response, stream))) => {
                 let connection = PooledConnection::Shared(stream);
@@ -59,7 +60,7 @@ pub(crate) async fn send_upgrade(
         // A connection that is upgraded cannot be given to waiting requests.
         let NewLink { stream, watched, .. } = connect::connect(origins, origin, false, ends).await?;
         let own = OwnConnection::new(origins, origins.shared.rooms.of(origin), stream, (watched, None));
-        let answered = attempt(origins, origin, PooledConnection::Own(own), Box::new(request)).await;
+        let answered = attempt(origins, origin, PooledConnection::Own(own), Box::new(request), client.as_deref()).await;
         answered.map(|(response, lease)| UpgradeSent::Answered(response, lease)).map_err(|failed| failed.failure)
     };
     let sent = sent.await;
@@ -73,6 +74,7 @@ pub(super) async fn attempt(
     origin: &Origin,
     connection: PooledConnection,
     mut request: OutgoingRequest,
+    client: Option<&AskingClient>,
 ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
     if let Some(host) = &origin.host_field {
         request.headers_mut().insert(HOST, host.clone());
@@ -86,7 +88,7 @@ pub(super) async fn attempt(
         PooledConnection::Own(mut own) => {
             own.watched.arm(patience);
             let request = request.map(|body| body.with_deadline(&own.watched, patience));
-            let mut exchange = own.connection.begin(request);
+            let mut exchange = own.connection.begin(request, client.and_then(|client| client.interim.clone()));
             let response = receive(origin, &mut exchange, &mut own).await?.map(ArrivingBody::Http1);
             own.watched.disarm();
             if let Some(failure) = parent.and_then(|parent| parent::refusal(response.status(), parent)) {
@@ -99,7 +101,8 @@ pub(super) async fn attempt(
             if let Some(expectation) = &expectation {
                 expectation.grant();
             }
-            match Box::pin(stream.send(*request, patience)).await {
+            let interim = client.and_then(|client| client.interim.clone());
+            match Box::pin(stream.send(*request, patience, interim)).await {
                 Some(Ok(response)) => (received(response, is_head), PooledConnection::Shared(stream)),
                 Some(Err(refused)) => {
                     let failure = failure_of(origin, &refused.error, fate.as_ref());

@@ -50,8 +50,14 @@ pub(crate) async fn answer(
     origin: &Origin,
     make: impl FnMut() -> Request<RequestBody> + Send,
 ) -> Option<Response<()>> {
-    let mut outgoing =
-        ReplayableRequest { origin: origin.clone(), choice: None, key: None, repeat: RetryRule::Safe, make };
+    let mut outgoing = ReplayableRequest {
+        origin: origin.clone(),
+        choice: None,
+        key: None,
+        repeat: RetryRule::Safe,
+        client: None,
+        make,
+    };
     let asking = tokio::time::timeout(CHECK_PATIENCE, outgoing.send(origins));
     // The body is not needed. Dropping it closes the connection.
     asking.await.ok()?.ok().map(|(response, _)| response.map(|_| ()))

@@ -65,7 +65,7 @@ pub(crate) struct Http1Exchange {
     partial: Vec<u8>,
     /// Octets of `partial` that were found incomplete.
     examined: usize,
-    interim: Option<InterimListener>,
+    interim: Option<InterimTaker>,
     interim_count: usize,
     /// Set once a byte of a response has arrived.
     pub(crate) answered: bool,
@@ -83,10 +83,6 @@ pub(crate) struct Http1Body {
     /// The count of the octets that were returned.
     meter: BodyMeter,
 }
-
-/// The recipient of the interim responses to a request, in the request's extensions.
-#[derive(Clone)]
-pub(crate) struct InterimListener(pub(crate) InterimTaker);
 
 /// Takes an interim response.
 pub(crate) type InterimTaker = Arc<dyn Fn(StatusCode, &HeaderMap) + Send + Sync>;
@@ -119,13 +115,13 @@ impl Http1Connection {
         self.link.finish_sending(place);
     }
 
-    /// Begins an exchange.
-    pub(crate) fn begin(&mut self, mut request: Request<RequestBody>) -> Http1Exchange {
+    /// Begins an exchange, whose interim responses go to `interim`.
+    pub(crate) fn begin(&mut self, request: Request<RequestBody>, interim: Option<InterimTaker>) -> Http1Exchange {
         debug_assert!(self.is_reusable, "an exchange begins on a connection that is free");
         self.is_reusable = false;
         Http1Exchange {
             method: request.method().clone(),
-            interim: request.extensions_mut().remove(),
+            interim,
             unsent: encode(request),
             send_error: None,
             partial: Vec::new(),
@@ -230,7 +226,7 @@ impl Http1Exchange {
             if self.interim_count > INTERIM_COUNT_MAX {
                 return Err(ExchangeFault::Response(WireFault::Malformed("it sends interim responses only")));
             }
-            if let Some(InterimListener(listener)) = &self.interim {
+            if let Some(listener) = &self.interim {
                 listener(head.status, &head.fields);
             }
             if octets.is_empty() {

@@ -24,6 +24,7 @@ use crate::{
         http1::switched_stream,
         origins::OriginRouter,
         pool::{self, PooledConnection},
+        proxy_header::ClientEnds,
         request_body::RequestBody,
         shared::{SharedStream, to_http2},
         stream::{OriginStream, Transport},
@@ -42,11 +43,12 @@ pub(super) enum ExtendedReply {
 pub(super) async fn ask(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
+    ends: Option<ClientEnds>,
     request: &Request<RequestBody>,
 ) -> Option<Result<ExtendedReply, Failure>> {
     let connect = extended(origin, request)?;
     let limits = &origins.shared.limits;
-    let mut stream = match stream(origins, origin, request).await? {
+    let mut stream = match stream(origins, origin, ends).await? {
         Ok(stream) => stream,
         Err(failure) => return Some(Err(failure)),
     };
@@ -75,9 +77,8 @@ pub(super) async fn ask(
 async fn stream(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
-    request: &Request<RequestBody>,
+    ends: Option<ClientEnds>,
 ) -> Option<Result<SharedStream, Failure>> {
-    let ends = request.extensions().get().copied();
     let connection = match origins.pool.take_shared(origin) {
         Some(stream) => return Some(Ok(stream)),
         None if origin.prior_http2 && origins.shared.http2 => pool::obtain(origins, origin, ends).await,

@@ -22,7 +22,7 @@ use crate::{
         expectation::ExpectationRefusal,
         fault::FaultReport,
         group::OriginChoice,
-        http1::{Http1Connection, SwitchedStream},
+        http1::{Http1Connection, InterimTaker, SwitchedStream},
         origins::OriginRouter,
         proxy_header::ClientEnds,
         request_body::RequestBody,
@@ -82,8 +82,18 @@ pub(crate) struct ReplayableRequest<M> {
     /// The key of the resource, which selects one of several parents.
     pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) repeat: RetryRule,
+    pub(crate) client: Option<Box<AskingClient>>,
     /// Creates the request. Called again only if `repeat` allows it.
     pub(crate) make: M,
+}
+
+/// The client of a request, as far as an origin and its connection must know it. Boxed, because otherwise the future of
+/// each fetch would reserve space for it.
+pub(crate) struct AskingClient {
+    /// The ends of the client's connection, if the origin wants to know them.
+    pub(crate) ends: Option<ClientEnds>,
+    /// The recipient of interim responses.
+    pub(crate) interim: Option<InterimTaker>,
 }
 
 /// A request being sent. Boxed, because otherwise the future of each step would reserve space for it.

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ppp::v2::{Addresses, Builder, Command, Protocol, Version};
 
-/// The ends of a client's connection, in the extensions of a request to an origin that wants to know them.
+/// The ends of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientEnds {
     /// The client. Its port is 0 if a trusted proxy named only its address.

@@ -30,7 +30,7 @@ use http_body::Body as _;
 use crate::{
     http2::{SEND_BYTES_MAX, sending::Http2Sending, strip_connection_fields},
     origin::{
-        http1::{INTERIM_COUNT_MAX, InterimListener},
+        http1::{INTERIM_COUNT_MAX, InterimTaker},
         origins::OriginRouter,
         pool::OwnConnection,
         request_body::RequestBody,
@@ -141,11 +141,13 @@ impl SharedState {
 }
 
 impl SharedStream {
-    /// Sends a request and waits for the head of its response. Returns `None` if the origin was silent for too long.
+    /// Sends a request, whose interim responses go to `interim`, and waits for the head of its response. Returns `None`
+    /// if the origin was silent for too long.
     pub(crate) async fn send(
         &mut self,
         request: Request<RequestBody>,
         patience: Duration,
+        interim: Option<InterimTaker>,
     ) -> Option<Result<Response<RecvStream>, StreamRefusal>> {
         let state = &self.connection.0;
         let mut sender = state.sender.clone();
@@ -153,9 +155,7 @@ impl SharedStream {
             return Some(Err(StreamRefusal { error, unsent: Some(request), unprocessed: true }));
         }
         self.deadline.arm(patience);
-        let mut request = to_http2(request, state.secure);
-        let listener = request.extensions_mut().remove();
-        let (head, body) = request.into_parts();
+        let (head, body) = to_http2(request, state.secure).into_parts();
         let is_whole = body.is_end_stream();
         let (response, stream) = match sender.send_request(Request::from_parts(head, ()), is_whole) {
             Ok(sent) => sent,
@@ -163,7 +163,7 @@ impl SharedStream {
         };
         let body = body.with_deadline(&self.deadline, patience);
         let sending = (!is_whole).then(|| Http2Sending::new(stream, body, Reason::CANCEL));
-        let answered = self.answered(StreamExchange { response, sending, listener, interim_count: 0 }).await?;
+        let answered = self.answered(StreamExchange { response, sending, interim, interim_count: 0 }).await?;
         Some(answered.map_err(StreamRefusal::of))
     }
 
@@ -194,7 +194,7 @@ impl SharedStream {
             Ok(sent) => sent,
             Err(error) => return Some(Err(error)),
         };
-        let exchange = StreamExchange { response, sending: None, listener: None, interim_count: 0 };
+        let exchange = StreamExchange { response, sending: None, interim: None, interim_count: 0 };
         let answered = self.answered(exchange).await?;
         Some(answered.map(|response| (response, stream)))
     }
@@ -250,7 +250,7 @@ struct StreamExchange {
     response: ResponseFuture,
     /// The body, until all of it was sent.
     sending: Option<Http2Sending<RequestBody>>,
-    listener: Option<InterimListener>,
+    interim: Option<InterimTaker>,
     interim_count: usize,
 }
 
@@ -263,13 +263,13 @@ impl Future for StreamExchange {
             exchange.sending = None;
         }
         // An error is returned with the response, too.
-        while let Poll::Ready(Some(Ok(interim))) = exchange.response.poll_informational(context) {
+        while let Poll::Ready(Some(Ok(arrived))) = exchange.response.poll_informational(context) {
             exchange.interim_count += 1;
             if exchange.interim_count > INTERIM_COUNT_MAX {
                 return Poll::Ready(Err(Reason::ENHANCE_YOUR_CALM.into()));
             }
-            if let Some(InterimListener(listener)) = &exchange.listener {
-                listener(interim.status(), interim.headers());
+            if let Some(interim) = &exchange.interim {
+                interim(arrived.status(), arrived.headers());
             }
         }
         let answered = ready!(Pin::new(&mut exchange.response).poll(context));

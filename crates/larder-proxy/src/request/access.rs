@@ -90,6 +90,7 @@ pub(crate) async fn ask(
         choice: asked.choice.clone(),
         key: asked.key.clone(),
         repeat: RetryRule::Safe,
+        client: asked.asking_client(),
         make: || {
             let mut request = asked.outgoing(&worker.shared.marks, &edits);
             method.clone_into(request.method_mut());

@@ -10,8 +10,6 @@ use larder_http::fields::media_type;
 
 use crate::{
     access_log::OpenLogLine,
-    build_caches::BuildCacheRequest,
-    cache::mark::OriginMark,
     client::{
         encoded::EncodedResponse,
         peer::Client,
@@ -21,13 +19,10 @@ use crate::{
     delays::Pacer,
     errors::Failure,
     exchange_budget::ExchangePlace,
-    mirrors::MirrorRequest,
     origin::target::{host_of, path_of},
     outcome::Outcome,
     popular::PopularitySubject,
-    received_body::IncomingBody,
-    request::served::ServedResponse,
-    siblings::PeerRequest,
+    request::{served::ServedResponse, target::Target},
     worker::Worker,
 };
 
@@ -90,34 +85,16 @@ pub(super) fn finish_health_check(client: &Arc<Client>, response: Response<Respo
 }
 
 /// Returns the pacer for a response, if a delay rule applies to this client and origin.
-fn pacer_of(client: &Client, worker: &Worker, request: &Request<IncomingBody>) -> Option<Pacer> {
+fn pacer_of(client: &Client, worker: &Worker, target: &Target, request: &Request<impl Sized>) -> Option<Pacer> {
     let delays = &worker.shared.delays;
     if delays.is_empty() {
         return None;
     }
     let authority = match request.method() {
         &Method::CONNECT => request.uri().authority()?.as_str(),
-        _ => name_of(client, worker, request)?.1,
+        _ => target.name(&worker.shared.routes, client.scheme(), request)?.1,
     };
-    delays.pacer(client.address_of(request), host_of(authority))
-}
-
-/// Returns the scheme, authority and origin mark of a request that passed the gate. `None` if they need a full parse.
-pub(super) fn name_of<'a>(
-    client: &Client,
-    worker: &'a Worker,
-    request: &'a Request<IncomingBody>,
-) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
-    if let Some(peer) = PeerRequest::of(request) {
-        return Some(peer.name());
-    }
-    if BuildCacheRequest::of(request).is_some() {
-        return Some(BuildCacheRequest::name());
-    }
-    match MirrorRequest::of(request) {
-        Some(mirrored) => Some(mirrored.name()),
-        None => worker.shared.routes.name(client.scheme(), request),
-    }
+    delays.pacer(client.address_of(target), host_of(authority))
 }
 
 /// The facts about a request, copied before the request is consumed.
@@ -135,15 +112,12 @@ impl RequestStart {
     pub(super) fn new(
         client: &Client,
         worker: &Arc<Worker>,
-        request: &Request<IncomingBody>,
+        target: &Target,
+        request: &Request<impl Sized>,
         met: RequestNote,
     ) -> Self {
-        Self {
-            met,
-            line: LineStart::new(client, worker, request, met.started),
-            pacer: pacer_of(client, worker, request).map(Box::new),
-            place: None,
-        }
+        let pacer = pacer_of(client, worker, target, request).map(Box::new);
+        Self { pacer, ..Self::of_refused(client, worker, target, request, met) }
     }
 
     /// Returns these facts with the memory of the exchange.
@@ -166,8 +140,14 @@ impl RequestStart {
 
     /// Creates the facts for a request that is refused before any lookup. Its target was not checked, and its response
     /// is short.
-    pub(super) fn of_refused<B>(client: &Client, worker: &Arc<Worker>, request: &Request<B>, met: RequestNote) -> Self {
-        Self { met, line: LineStart::new(client, worker, request, met.started), pacer: None, place: None }
+    pub(super) fn of_refused(
+        client: &Client,
+        worker: &Arc<Worker>,
+        target: &Target,
+        request: &Request<impl Sized>,
+        met: RequestNote,
+    ) -> Self {
+        Self { met, line: LineStart::new(client, worker, target, request, met.started), pacer: None, place: None }
     }
 
     /// Removes the subject, for an outer exchange whose inner requests are counted themselves.
@@ -204,7 +184,13 @@ struct LineStart {
 
 impl LineStart {
     /// Copies the facts, or returns `None` if there is no access log.
-    fn new<B>(client: &Client, worker: &Arc<Worker>, request: &Request<B>, started: Instant) -> Option<Box<Self>> {
+    fn new(
+        client: &Client,
+        worker: &Arc<Worker>,
+        target: &Target,
+        request: &Request<impl Sized>,
+        started: Instant,
+    ) -> Option<Box<Self>> {
         worker.shared.access_log.as_ref()?;
         let uri = request.uri();
         let url = if request.method() == Method::CONNECT || uri.scheme().is_some() {
@@ -226,7 +212,7 @@ impl LineStart {
         let version = request.version();
         let fields = wanted.collect();
         let worker = Arc::clone(worker);
-        let client = client.address_of(request);
+        let client = client.address_of(target);
         Some(Box::new(Self { worker, started, client, method, url, version, user, fields }))
     }
 

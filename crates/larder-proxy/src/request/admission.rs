@@ -17,31 +17,23 @@ use larder_http::{
     fields::{self, BodyLength, check_request, count_down, strip_named, strip_own, via},
     interim::{expects_continue, expects_unknown},
     key,
-    reuse::StaleAllowed,
     rules::{RuledRequest, Rules},
 };
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
     asked::{RequestHead, RequestRules, has_body},
-    build_caches::{self, BuildCacheRequest},
     client::{http2, interim::InterimSink, peer::Client},
     digest::NamedDigest,
     dots::may_climb,
     errors::Failure,
     git,
     mirrors::MirrorRequest,
-    origin::{
-        http1::InterimTaker,
-        proxy_header::ClientEnds,
-        target::{Origin, path_of},
-        uplink::UplinkState,
-    },
+    origin::{http1::InterimTaker, proxy_header::ClientEnds, target::path_of},
     received_body::IncomingBody,
-    request::gate::AboutServer,
+    request::target::Target,
     routes::Destination,
     shared::ProxyState,
-    siblings::PeerRequest,
     worker::Worker,
 };
 
@@ -52,10 +44,11 @@ use crate::{
 pub(crate) async fn admit(
     client: &Arc<Client>,
     worker: &Worker,
+    target: &Target,
     request: &mut Request<IncomingBody>,
     key: Option<Vec<u8>>,
 ) -> Result<Arc<RequestHead>, Failure> {
-    check_client(client, worker, request)?;
+    check_client(client, worker, target)?;
     let shared = &worker.shared;
     if shared.counts.waiting.load(Relaxed) > shared.config.limits.waiting_count_max {
         return Err(Failure::Overloaded);
@@ -72,11 +65,11 @@ pub(crate) async fn admit(
         http2::frame_body(request);
     }
     let sink = InterimSink::of(client, request);
-    if PeerRequest::of(request).is_some() {
+    if target.sibling().is_some() {
         // The signs of life that another node waits for, however long the origin takes.
         sink.show_life();
     }
-    let mut asked = take_apart(client, shared, request, key)?;
+    let mut asked = take_apart(client, shared, target, request, key)?;
     // Every client that may connect may use sites.
     if !asked.origin.trusted && !asked.is_by_sibling {
         check_password(client, shared, &asked.fields).await?;
@@ -89,8 +82,8 @@ pub(crate) async fn admit(
 }
 
 /// Checks that the client may use this proxy.
-pub(crate) fn check_client<B>(client: &Client, worker: &Worker, request: &Request<B>) -> Result<(), Failure> {
-    if client.is_denied(worker, request) { Err(Failure::ClientDenied) } else { Ok(()) }
+pub(crate) fn check_client(client: &Client, worker: &Worker, target: &Target) -> Result<(), Failure> {
+    if client.is_denied(worker, target) { Err(Failure::ClientDenied) } else { Ok(()) }
 }
 
 /// Checks that a request carries valid user credentials, if the proxy requires them.
@@ -109,6 +102,7 @@ pub(crate) async fn check_password(client: &Client, shared: &ProxyState, fields:
 pub(crate) fn take_apart(
     client: &Client,
     shared: &ProxyState,
+    target: &Target,
     request: &mut Request<impl Sized>,
     known_key: Option<Vec<u8>>,
 ) -> Result<RequestHead, Failure> {
@@ -118,8 +112,7 @@ pub(crate) fn take_apart(
     if via::loops(&fields, &shared.marks.pseudonym) {
         return Err(Failure::Loop);
     }
-    let way = RequestWay::of(request);
-    let destination = way.destination(client, shared, request, &fields)?;
+    let destination = target.destination(shared, client.scheme(), request, &fields)?;
     shared.origins.check_listed(&destination.origin)?;
     let Destination { scheme, authority, origin, group, prefix, mark } = destination;
     let unmarked = || shared.config.cache.http.key_rules.key(scheme, &authority, path_of(request.uri())).ok();
@@ -127,14 +120,14 @@ pub(crate) fn take_apart(
     let key = known_key.or_else(|| Some(mark.on(unmarked()?)));
     let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
     let path = match request.uri().path_and_query() {
-        Some(_) if request.extensions().get::<AboutServer>().is_some() => PathAndQuery::from_static("*"),
+        Some(_) if target.is_about_server => PathAndQuery::from_static("*"),
         path => path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
     };
     if !prefix.is_empty() && may_climb(path.path()) {
         return Err(Failure::BadRequest("its path leads outside the site's folder at its origin"));
     }
-    let target =
-        target(prefix, &path, way.rest(path.as_str())).ok_or(Failure::BadRequest("the target is not a URI"))?;
+    let at_origin = target_at_origin(prefix, &path, target.rest(path.as_str()));
+    let at_origin = at_origin.ok_or(Failure::BadRequest("the target is not a URI"))?;
     let normal = key::normal_authority(scheme.as_str(), &authority);
     let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;
     let host = host_field(&fields, &authority)?;
@@ -142,21 +135,21 @@ pub(crate) fn take_apart(
     let version = request.version();
     let goes_on = count_down(&method, &mut fields);
     let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
-    let line = way.line(client, &origin);
+    let line = target.line(|| client.line_to(&origin));
     let key = key.map(Arc::from);
-    let ends = ClientEnds { source: client.named_peer(request), destination: client.listener };
+    let ends = ClientEnds { source: client.named_peer(target), destination: client.listener };
     let peer = client.peer.ip();
-    let client = client.address_of(request);
+    let client = client.address_of(target);
     // A client of HTTP/1.0 cannot wait for a 100.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let named = host.to_str().unwrap_or_default();
-    let is_anybodys = way.mirror.as_ref().is_some_and(MirrorRequest::is_anybodys);
+    let is_anybodys = target.mirror().is_some_and(MirrorRequest::is_anybodys);
     let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
     let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
-    let before = RequestRules { is_anybodys, digest: way.digest(path.as_str())?.or(before.digest), ..before };
+    let before = RequestRules { is_anybodys, digest: target.digest(path.as_str())?.or(before.digest), ..before };
     let interim = None;
     let expectation = expects.then(Arc::default);
-    let is_by_sibling = way.peer.is_some();
+    let is_by_sibling = target.sibling().is_some();
     // Parsed once, after the rules have removed what they ignore.
     let directives = RequestDirectives::from_fields(&fields);
     Ok(RequestHead {
@@ -175,7 +168,7 @@ pub(crate) fn take_apart(
         expectation,
         key,
         path,
-        target,
+        target: at_origin,
         host,
         scheme,
         before,
@@ -192,81 +185,6 @@ fn host_field(fields: &HeaderMap, authority: &str) -> Result<HeaderValue, Failur
         Some(host) => Ok(host.clone()),
         None => HeaderValue::try_from(authority).map_err(|_| Failure::BadRequest("the host is not a name")),
     }
-}
-
-/// The node, mirror or build cache that a request came through, if any.
-struct RequestWay {
-    peer: Option<PeerRequest>,
-    mirror: Option<MirrorRequest>,
-    build_cache: Option<BuildCacheRequest>,
-}
-
-impl RequestWay {
-    fn of<B>(request: &Request<B>) -> Self {
-        Self {
-            peer: PeerRequest::of(request).cloned(),
-            mirror: MirrorRequest::of(request).cloned(),
-            build_cache: BuildCacheRequest::of(request).cloned(),
-        }
-    }
-
-    fn destination<'a, B>(
-        &'a self,
-        client: &'a Client,
-        shared: &'a ProxyState,
-        request: &'a Request<B>,
-        fields: &'a HeaderMap,
-    ) -> Result<Destination<'a>, Failure> {
-        if let Some(peer) = &self.peer {
-            return destination_of_peer(peer, shared, request.uri());
-        }
-        match (&self.build_cache, &self.mirror) {
-            (Some(build_cache), _) => Ok(build_cache.destination()),
-            (None, Some(mirror)) => Ok(mirror.destination()),
-            (None, None) => {
-                let authority = fields::accepted_authority(request.uri(), fields);
-                shared.routes.locate(client.scheme(), request.uri(), request.version(), authority)
-            }
-        }
-    }
-
-    /// Returns the part of a path and query that is appended to the prefix of the origin.
-    fn rest<'a>(&self, path: &'a str) -> &'a str {
-        self.build_cache.as_ref().map_or(path, |build_cache| build_cache.rest(path))
-    }
-
-    /// Returns the state of the uplink. A build cache without an origin is always disconnected, and its entries never
-    /// become stale.
-    fn line(&self, client: &Client, origin: &Origin) -> UplinkState {
-        match &self.build_cache {
-            Some(build_cache) if !build_cache.has_origin() => UplinkState::Down(StaleAllowed::HoweverOld),
-            _ => client.line_to(origin),
-        }
-    }
-
-    /// Returns the digest that a build cache requires of the body.
-    fn digest(&self, path: &str) -> Result<Option<NamedDigest>, Failure> {
-        self.build_cache.as_ref().map_or(Ok(None), |_| build_caches::digest_of(path))
-    }
-}
-
-/// Returns the destination of a request of another node, which has the same sites and mirrors.
-///
-/// # Errors
-/// It is unknown here, or another origin answers for it.
-fn destination_of_peer<'a>(
-    peer: &'a PeerRequest,
-    shared: &'a ProxyState,
-    uri: &'a Uri,
-) -> Result<Destination<'a>, Failure> {
-    let PeerRequest { scheme, authority, path, mark, .. } = peer;
-    if let Some(mirrored) = shared.mirrors.destination_of(scheme, authority, mark.as_deref()) {
-        return Ok(mirrored);
-    }
-    // A configured origin is found as if the client had asked the server itself.
-    let target = if mark.is_some() { path } else { uri };
-    let found = shared.routes.locate(scheme, target, Version::HTTP_11, Some(authority))?;
-    if found.mark.name() == mark.as_deref() { Ok(found) } else { Err(Failure::NoSite) }
 }
 
 /// Returns the overrides of the first matching rule that apply before there is a response. Removes ignored fields from
@@ -313,7 +231,7 @@ pub(crate) fn detach(request: &mut Request<impl Sized>) {
 /// Returns the request target for an origin whose paths begin with `prefix`.
 ///
 /// `rest` is the part of the client's path that is appended to it.
-fn target(prefix: &str, path: &PathAndQuery, rest: &str) -> Option<Uri> {
+fn target_at_origin(prefix: &str, path: &PathAndQuery, rest: &str) -> Option<Uri> {
     let is_whole = prefix.is_empty() && rest.len() == path.as_str().len();
     // A request about the server concerns none of its folders (RFC 9112 3.2.4).
     if path == "*" || is_whole && rest.starts_with('/') {

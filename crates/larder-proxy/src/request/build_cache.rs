@@ -40,6 +40,7 @@ use crate::{
         invalidation::{self, InvalidatedBy, Invalidation, InvalidationSubject},
         serve,
         served::ServedResponse,
+        target::Target,
     },
     worker::Worker,
 };
@@ -51,12 +52,13 @@ use crate::{
 pub(crate) async fn answer(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
+    target: &Target,
+    cache: &BuildCacheRequest,
     mut request: Box<Request<IncomingBody>>,
-    cache: BuildCacheRequest,
 ) -> Result<ServedResponse, Failure> {
     // Judged first, because fields that a client names in Connection are removed when the request is admitted.
-    let access = access(client, &request, &cache);
-    let mut asked = admission::admit(client, worker, &mut request, None).await?;
+    let access = access(client, &request, cache);
+    let mut asked = admission::admit(client, worker, target, &mut request, None).await?;
     let head = Arc::get_mut(&mut asked).expect("a request that was just admitted has one owner");
     // The origin must not learn the token. Entries are the same for all clients.
     head.fields.remove(AUTHORIZATION);
@@ -70,7 +72,7 @@ pub(crate) async fn answer(
         // Turborepo reports its own hits and misses.
         ("POST", _) if rest == TURBO_EVENTS => json("{}"),
         ("OPTIONS", _) => options(),
-        ("PUT", WriteAccess::Granted) => put(worker, &asked, &mut body, &cache).await?,
+        ("PUT", WriteAccess::Granted) => put(worker, &asked, &mut body, cache).await?,
         ("DELETE", WriteAccess::Granted) => delete(worker, &asked).await,
         ("MKCOL", WriteAccess::Granted) => written(StatusCode::CREATED, "collections need not be made\n"),
         ("PUT" | "DELETE" | "MKCOL", refused) => refusal(refused),

@@ -6,13 +6,13 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-use http::{Method, Request, Response, Version, header};
-use larder_http::{cache_status::Forward, coding::CodingWish, invalidate};
+use http::{Method, Request, Response, Version};
+use larder_http::{cache_status::Forward, invalidate};
 use larder_wire::WireFault;
 
 use crate::{
     asked::RequestHead,
-    build_caches::{self, BuildCacheRequest},
+    build_caches,
     cache::mark::OriginMark,
     client::{
         answer::{ClientAnswer, ClientResponse},
@@ -25,26 +25,25 @@ use crate::{
     errors::Failure,
     fleet::{link::FleetLink, serving},
     metrics::{CountGuard, WorkerMetrics},
-    mirrors::{MirrorRequest, RegistryAsk},
     origin::{request_body::ClientBody, target::path_of},
     outcome::Outcome,
     popular::PopularitySubject,
     readiness::Readiness,
     received_body::{IncomingBody, ReceivedBody},
     request::{
-        accounting::{RequestNote, RequestStart, finish, finish_encoded, finish_health_check, name_of},
-        admission, build_cache, change, encode, final_recipient, gate, intercept,
+        accounting::{RequestNote, RequestStart, finish, finish_encoded, finish_health_check},
+        admission, build_cache, change, encode, final_recipient, intercept,
         memory::{self, MemoryAnswer},
         nodes, pac,
         pending::{ExchangeEnd, PendingExchange},
         question,
         refusal::RefusalForm,
-        registry, serve,
+        registry, resolve, serve,
         served::ServedResponse,
+        target::{Target, TargetKind},
         tunnel::{self, TunnelTarget},
         upgrade::{self, SwitchedConnection, UpgradeReply},
     },
-    siblings::PeerRequest,
     worker::Worker,
 };
 
@@ -60,91 +59,51 @@ pub(crate) fn answer(
     }
     // Determined once, so that a request sees one configuration.
     let worker = client.worker.latest();
-    match enter(client, &worker, fault, &mut request) {
-        Ok(Entrance::Exchange(wish)) => exchange(client, &worker, request, ExchangeStart { started, wish }),
-        Ok(Entrance::HealthCheck) => {
+    let named_client = client.named_in(request.headers(), &worker.shared.config.fleet);
+    let mut target = Target { named_client, ..Target::default() };
+    if let Err(failure) = resolve::resolve(client, &worker, fault, &mut target, &mut request) {
+        return refuse(client, &worker, &target, &request, &failure);
+    }
+    match target.kind {
+        TargetKind::HealthCheck => {
             let response = Readiness::of(&worker.shared).response();
             ClientAnswer::ready(finish_health_check(client, response))
         }
-        Ok(Entrance::PurgeLog(link)) => {
+        TargetKind::PurgeLog(link) => {
             ClientAnswer::Later(Box::pin(send_purges(Arc::clone(client), worker, link, request)))
         }
-        Err(failure) => refuse(client, &worker, &request, &failure),
+        _ => exchange(client, &worker, target, request, started),
     }
-}
-
-/// The purpose of a request that passed the gate.
-enum Entrance {
-    /// Any request of a client, with the codings that it prefers.
-    Exchange(Option<CodingWish>),
-    HealthCheck,
-    /// Another node of the fleet reads the log of purges.
-    PurgeLog(Arc<FleetLink>),
-}
-
-/// Checks a request, and determines its purpose.
-///
-/// # Errors
-/// The request is refused before it is looked up.
-fn enter(
-    client: &Arc<Client>,
-    worker: &Worker,
-    fault: Option<WireFault>,
-    request: &mut Request<IncomingBody>,
-) -> Result<Entrance, Failure> {
-    let is_health_check = nodes::is_health_check(client, worker, request);
-    nodes::note_sibling(client, worker, request)?;
-    gate::pass(client, worker, fault, request)?;
-    let shared = &worker.shared;
-    if is_health_check && nodes::may_check_health(client, worker, request) {
-        Ok(Entrance::HealthCheck)
-    } else if let Some(link) = shared.fleet.as_ref().filter(|_| serving::is_log_request(client, request)) {
-        Ok(Entrance::PurgeLog(Arc::clone(link)))
-    } else {
-        // Read here, because a mirror changes the coding that the request accepts.
-        let is_by_sibling = PeerRequest::of(request).is_some();
-        let wish = if shared.compresses && !is_by_sibling { CodingWish::of(request) } else { None };
-        if !(shared.mirrors.is_empty() && shared.build_caches.is_empty()) {
-            divert(client, worker, request)?;
-        }
-        Ok(Entrance::Exchange(wish))
-    }
-}
-
-/// The facts about an exchange from before its request was looked up.
-struct ExchangeStart {
-    started: Instant,
-    /// The codings that the client prefers.
-    wish: Option<CodingWish>,
 }
 
 /// Answers a client's request, from memory at once if possible.
 fn exchange(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
+    target: Target,
     mut request: Request<IncomingBody>,
-    start: ExchangeStart,
+    started: Instant,
 ) -> ClientAnswer {
-    let ExchangeStart { started, wish } = start;
-    let worker = worker_for(client, worker, &request);
-    let name = name_of(client, worker, &request);
+    let worker = worker_for(client, worker, &target, &request);
+    let name = target.name(&worker.shared.routes, client.scheme(), &request);
     let met = RequestNote { started, subject: subject_of(worker, &request, name) };
-    let may_encode = wish.is_none() && may_encode(client, worker, &request);
-    match memory::answer(client, worker, &request, name, may_encode) {
+    let may_encode = may_encode(client, worker, &target, &request);
+    match memory::answer(client, worker, (&target, &request), name, may_encode) {
         ControlFlow::Break(MemoryAnswer::Encoded(response)) => {
-            let start = RequestStart::new(client, worker, &request, met);
+            let start = RequestStart::new(client, worker, &target, &request, met);
             ClientAnswer::Ready(Some(ClientResponse::Encoded(finish_encoded(client, start, response))))
         }
         ControlFlow::Break(MemoryAnswer::Served(mut served)) => {
-            disarm(BuildCacheRequest::of(&request).is_some(), true, &mut served);
-            encode(worker, wish.as_ref(), &mut served);
-            nodes::prove(worker, PeerRequest::of(&request), &mut served);
-            ClientAnswer::ready(finish(client, RequestStart::new(client, worker, &request, met), served))
+            prepare(worker, &target, true, &mut served);
+            nodes::prove(worker, target.sibling(), &mut served);
+            ClientAnswer::ready(finish(client, RequestStart::new(client, worker, &target, &request, met), served))
         }
         ControlFlow::Continue(key) => {
-            let Some(begun) = PendingExchange::new(client, worker, &request, met, (key, wish)) else {
-                return refuse(client, worker, &request, &Failure::Overloaded);
+            let place = match PendingExchange::room(worker, &request) {
+                Some(place) => place,
+                None => return refuse(client, worker, &target, &request, &Failure::Overloaded),
             };
+            let begun = PendingExchange::new(client, worker, met, (key, target), place);
             if client.is_http2() {
                 admission::detach(&mut request);
             }
@@ -155,11 +114,12 @@ fn exchange(
 
 /// Returns whether nothing adds to the fields of a response from memory, or logs them, and the client speaks
 /// HTTP/1.1.
-fn may_encode(client: &Client, worker: &Worker, request: &Request<IncomingBody>) -> bool {
+fn may_encode(client: &Client, worker: &Worker, target: &Target, request: &Request<IncomingBody>) -> bool {
     request.version() == Version::HTTP_11
         && worker.shared.access_log.is_none()
-        && PeerRequest::of(request).is_none()
-        && BuildCacheRequest::of(request).is_none()
+        && target.wish.is_none()
+        && target.sibling().is_none()
+        && !target.is_build_cache()
         && !client.says_goodbye()
 }
 
@@ -193,31 +153,16 @@ fn subject_of(
     }
 }
 
-/// Marks a request to a build cache, and rewrites one to a mirror to one for its server. A site's own paths are left
-/// unchanged.
-///
-/// # Errors
-/// The path leads out of the build cache or the mirror.
-fn divert(client: &Client, worker: &Worker, request: &mut Request<IncomingBody>) -> Result<(), Failure> {
-    let shared = &worker.shared;
-    let version = request.version();
-    let host = request.headers().get(header::HOST).cloned();
-    let host = host.as_ref().and_then(|host| host.to_str().ok());
-    let is_ours = |uri: &http::Uri| {
-        let authority = uri.authority().map(http::uri::Authority::as_str).or(host);
-        client.inside.is_none()
-            && client.is_server_for(version, uri)
-            && !authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)))
-    };
-    let is_for_build_cache = shared.build_caches.mark(request, is_ours)?;
-    if is_for_build_cache { Ok(()) } else { shared.mirrors.divert(client.scheme(), request, is_ours) }
-}
-
 /// Returns the worker configured for the site of a request.
-fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<IncomingBody>) -> &'a Arc<Worker> {
+fn worker_for<'a>(
+    client: &Client,
+    worker: &'a Arc<Worker>,
+    target: &Target,
+    request: &Request<IncomingBody>,
+) -> &'a Arc<Worker> {
     let routes = &worker.shared.routes;
     if routes.has_manners() {
-        let named = name_of(client, worker, request);
+        let named = target.name(routes, client.scheme(), request);
         let path = path_of(request.uri());
         worker.for_site(named.and_then(|(_, authority, _)| routes.site(authority, path, Some(client.listener))))
     } else {
@@ -229,12 +174,13 @@ fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<In
 fn refuse(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
+    target: &Target,
     request: &Request<IncomingBody>,
     failure: &Failure,
 ) -> ClientAnswer {
     let served = ServedResponse::failure(&worker.shared.marks, failure, RefusalForm::for_request(request));
     let met = RequestNote { started: Instant::now(), subject: None };
-    ClientAnswer::ready(finish(client, RequestStart::of_refused(client, worker, request, met), served))
+    ClientAnswer::ready(finish(client, RequestStart::of_refused(client, worker, target, request, met), served))
 }
 
 /// Answers a request that memory alone cannot answer.
@@ -257,11 +203,11 @@ fn run(
 async fn respond(begun: &mut PendingExchange, request: Box<Request<IncomingBody>>) -> Response<ResponseBody> {
     if request.method() == Method::CONNECT {
         let start = begun.start(&request);
-        return Box::pin(run_tunnel(&begun.ending.client, &begun.worker, *request, start)).await;
+        return Box::pin(run_tunnel(begun, *request, start)).await;
     }
     if upgrade::is_asked(&request) {
         let start = begun.start(&request);
-        return Box::pin(run_upgrade(&begun.ending.client, &begun.worker, *request, start)).await;
+        return Box::pin(run_upgrade(begun, *request, start)).await;
     }
     if let Some(response) = answer_itself(begun, &request) {
         return response;
@@ -271,9 +217,9 @@ async fn respond(begun: &mut PendingExchange, request: Box<Request<IncomingBody>
 
 /// Answers a request for this proxy itself.
 fn answer_itself(begun: &mut PendingExchange, request: &Request<IncomingBody>) -> Option<Response<ResponseBody>> {
-    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, .. } = begun;
-    let own = pac::answer(client, worker, request);
-    let served = own.or_else(|| final_recipient::answer_for_server(client, worker, request))?;
+    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, target, .. } = begun;
+    let own = pac::answer(client, worker, target, request);
+    let served = own.or_else(|| final_recipient::answer_for_server(client, worker, target, request))?;
     let start = begun.start(request);
     Some(finish(&begun.ending.client, start, served))
 }
@@ -281,26 +227,22 @@ fn answer_itself(begun: &mut PendingExchange, request: &Request<IncomingBody>) -
 /// Answers a request that is neither for a tunnel nor for this proxy itself.
 async fn run_request(begun: &mut PendingExchange, request: Box<Request<IncomingBody>>) -> Response<ResponseBody> {
     let mut start = begun.start(&request);
-    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, key, wish, .. } = begun;
+    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, key, target, .. } = begun;
     // Counted from here on, so that a proxy that hands over waits for the invalidation.
     let is_change = !invalidate::is_safe(request.method());
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
-    let mirrored = MirrorRequest::of(&request).cloned().map(Box::new);
     let form = RefusalForm::for_request(&request);
-    let peer = PeerRequest::of(&request).cloned().map(Box::new);
-    let cache = BuildCacheRequest::of(&request).cloned();
-    let is_for_build_cache = cache.is_some();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    let answered = if let Some(cache) = cache {
-        Box::pin(build_cache::answer(client, worker, request, cache)).await
-    } else if let Some(ask) = request.extensions().get::<RegistryAsk>().copied() {
-        Box::pin(registry::answer(client, worker, &request, ask)).await
-    } else {
-        serve_request(client, worker, request, key.take()).await
+    let answered = match &target.kind {
+        TargetKind::BuildCache(cache) => Box::pin(build_cache::answer(client, worker, target, cache, request)).await,
+        TargetKind::Registry(mirrored, ask) => {
+            Box::pin(registry::answer(client, worker, target, (mirrored, *ask), &request)).await
+        }
+        _ => serve_request(client, worker, target, request, key.take()).await,
     };
     let mut served = match answered.and_then(|served| start.admit_body(client, served)) {
         Ok(mut served) => {
-            nodes::prove(worker, peer.as_deref(), &mut served);
+            nodes::prove(worker, target.sibling(), &mut served);
             served
         }
         Err(failure) => {
@@ -310,11 +252,7 @@ async fn run_request(begun: &mut PendingExchange, request: Box<Request<IncomingB
         }
     };
     client.interim.close();
-    disarm(is_for_build_cache, is_read, &mut served);
-    if let Some(mirrored) = mirrored {
-        served = dressed(&mirrored, served);
-    }
-    encode(worker, wish.as_ref(), &mut served);
+    prepare(worker, target, is_read, &mut served);
     finish(client, start, served)
 }
 
@@ -324,40 +262,35 @@ fn failed(client: &Client, worker: &Worker, failure: &Failure, form: RefusalForm
     ServedResponse::failure(&worker.shared.marks, failure, form)
 }
 
-/// Prepares the response of a build cache for browsers.
-fn disarm(is_for_build_cache: bool, is_entry: bool, served: &mut ServedResponse) {
-    if is_for_build_cache {
+/// Prepares a response for the client: one of a build cache for browsers, one of a mirror so that it leads back, and in
+/// the coding that the client prefers. `is_entry` says that a response of a build cache is one of its entries.
+fn prepare(worker: &Worker, target: &Target, is_entry: bool, served: &mut ServedResponse) {
+    if target.is_build_cache() {
         build_caches::disarm(is_entry, served.response.headers_mut());
     }
-}
-
-/// Encodes a response for a client with these coding preferences.
-fn encode(worker: &Worker, wish: Option<&CodingWish>, served: &mut ServedResponse) {
+    if let Some(mirrored) = target.mirror() {
+        let status = served.response.status();
+        if let Some(replacing) = mirrored.dress(status, served.response.headers_mut()) {
+            let body = std::mem::replace(served.response.body_mut(), ResponseBody::empty());
+            *served.response.body_mut() = body.replacing(replacing);
+        }
+    }
     let compression = &worker.cache.http.compression;
-    if let Some(wish) = wish.filter(|_| !compression.codings.is_empty()) {
+    if let Some(wish) = target.wish.as_ref().filter(|_| !compression.codings.is_empty()) {
         let response = std::mem::replace(&mut served.response, Response::new(ResponseBody::empty()));
         served.response = encode::encoded(compression, wish, response);
     }
 }
 
-/// Rewrites a response for the client of a mirror.
-fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
-    let (mut head, body) = served.response.into_parts();
-    let body = match mirrored.dress(head.status, &mut head.headers) {
-        Some(replacing) => body.replacing(replacing),
-        None => body,
-    };
-    ServedResponse { response: Response::from_parts(head, body), ..served }
-}
-
 async fn serve_request(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
+    target: &Target,
     mut request: Box<Request<IncomingBody>>,
     key: Option<Vec<u8>>,
 ) -> Result<ServedResponse, Failure> {
-    let asked = admission::admit(client, worker, &mut request, key).await?;
-    nodes::catch_up(worker, &request, asked.key.as_deref()).await?;
+    let asked = admission::admit(client, worker, target, &mut request, key).await?;
+    nodes::catch_up(worker, target.sibling(), asked.key.as_deref()).await?;
     // The head must have no second owner, because a git question may be made from it.
     let named = client.session.as_ref().map(|session| Box::new((session, asked.method.clone(), asked.uri())));
     let served = serve_admitted(worker, asked, request).await;
@@ -410,13 +343,13 @@ async fn serve_cached(
 }
 
 async fn run_upgrade(
-    client: &Arc<Client>,
-    worker: &Arc<Worker>,
+    begun: &PendingExchange,
     mut request: Request<IncomingBody>,
     mut start: RequestStart,
 ) -> Response<ResponseBody> {
+    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, target, .. } = begun;
     let answered = async {
-        let asked = admission::admit(client, worker, &mut request, None).await?;
+        let asked = admission::admit(client, worker, target, &mut request, None).await?;
         asked.check_line()?;
         let reply = upgrade::ask(worker, &asked, PendingOpaque::of(&mut request, &client.switch)).await?;
         Ok((reply, asked.origin.host.clone()))
@@ -428,8 +361,8 @@ async fn run_upgrade(
             let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: Some(origin), why: None };
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
-            let target = TunnelTarget { stream: origin_side, watched, pacer };
-            tunnel::carry(worker, client_side, target, ticket);
+            let leads_to = TunnelTarget { stream: origin_side, watched, pacer };
+            tunnel::carry(worker, client_side, leads_to, ticket);
             served.response
         }
         Ok((UpgradeReply::Declined(served), _)) => finish(client, start, served),
@@ -438,17 +371,17 @@ async fn run_upgrade(
 }
 
 async fn run_tunnel(
-    client: &Arc<Client>,
-    worker: &Arc<Worker>,
+    begun: &PendingExchange,
     mut request: Request<IncomingBody>,
     start: RequestStart,
 ) -> Response<ResponseBody> {
+    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, target, .. } = begun;
     let opened = async {
-        admission::check_client(client, worker, &request)?;
+        admission::check_client(client, worker, target)?;
         admission::check_password(client, &worker.shared, request.headers()).await?;
         let origin = tunnel::target(worker, &request)?;
         worker.shared.origins.check_listed(&origin)?;
-        match intercept::interceptor(client, worker, &origin, client.address_of(&request)) {
+        match intercept::interceptor(client, worker, &origin, client.address_of(target)) {
             Some(interceptor) => Ok((Err(interceptor), origin)),
             None if client.line_to(&origin).is_down() => {
                 client.session.iter().for_each(|session| session.note_missing(format!("CONNECT {origin}")));
@@ -466,12 +399,12 @@ async fn run_tunnel(
             let mut start = if leads_to.is_ok() { start } else { start.without_subject() };
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
-            let peer = client.named_peer(&request);
+            let peer = client.named_peer(target);
             let client_side = PendingOpaque::of(&mut request, &client.switch);
             match leads_to {
-                Ok(target) => {
+                Ok(socket) => {
                     client.count(Outcome::Tunnel);
-                    tunnel::carry(worker, client_side, tunnel::watched(worker, target, pacer), ticket);
+                    tunnel::carry(worker, client_side, tunnel::watched(worker, socket, pacer), ticket);
                 }
                 // The requests inside are counted instead.
                 Err(interceptor) => intercept::answer(

@@ -9,7 +9,7 @@ use crate::{
     client::{peer::Client, response_body::ResponseBody},
     origin::target::path_of,
     outcome::Outcome,
-    request::{gate::AboutServer, hit, served::ServedResponse},
+    request::{hit, served::ServedResponse, target::Target},
     worker::Worker,
 };
 
@@ -25,18 +25,22 @@ pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
 
 /// Answers an `OPTIONS *` for which no origin is the server: its host has sites by path only, or mirrors, or Larder is
 /// only a forward proxy. Returns `None` for other requests.
-pub(crate) fn answer_for_server<B>(client: &Client, worker: &Worker, request: &Request<B>) -> Option<ServedResponse> {
+pub(crate) fn answer_for_server(
+    client: &Client,
+    worker: &Worker,
+    target: &Target,
+    request: &Request<impl Sized>,
+) -> Option<ServedResponse> {
     let shared = &worker.shared;
     let uri = request.uri();
-    let is_about_server = path_of(uri) == "*" || request.extensions().get::<AboutServer>().is_some();
-    if *request.method() != Method::OPTIONS || !is_about_server || client.inside.is_some() {
+    if *request.method() != Method::OPTIONS || !target.is_about_server || client.inside.is_some() {
         return None;
     }
     let is_forwarded = shared.config.forward && !client.is_server_for(request.version(), uri);
     let authority = accepted_authority(uri, request.headers());
     let is_for_site = authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)));
     let has_server = is_forwarded || is_for_site || shared.config.default_origin.is_some();
-    (!has_server && !client.is_denied(worker, request)).then(own_methods)
+    (!has_server && !client.is_denied(worker, target)).then(own_methods)
 }
 
 /// Responds with the proxy's own methods.

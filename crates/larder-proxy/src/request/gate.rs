@@ -16,14 +16,9 @@ use crate::{
     client::{http2, peer::Client},
     errors::Failure,
     origin::target::path_of,
-    request::intercept,
+    request::{intercept, target::Target},
     worker::Worker,
 };
-
-/// Marks a request for the server as a whole (RFC 9112 3.2.4), whose target `/` stands for `*`. Kept in the request's
-/// extensions.
-#[derive(Clone, Copy)]
-pub(crate) struct AboutServer;
 
 /// Checks a request and normalizes its form for all later code. `fault` is the fault in its octets, if any.
 ///
@@ -33,13 +28,13 @@ pub(crate) fn pass<B>(
     client: &Client,
     worker: &Worker,
     fault: Option<WireFault>,
+    target: &mut Target,
     request: &mut Request<B>,
 ) -> Result<(), Failure> {
     if client.is_stranger {
         return Err(Failure::OtherUser);
     }
-    client.note_client(&worker.shared.config.fleet, request);
-    client.drop_untrusted(&worker.shared.config, request);
+    client.drop_untrusted(&worker.shared.config, target, request.headers_mut());
     if let Some(fault) = fault {
         return Err(fault.into());
     }
@@ -49,7 +44,7 @@ pub(crate) fn pass<B>(
         check_host(request.uri(), request.headers(), request.version())?;
     } else {
         effective_authority(request.uri(), request.headers(), request.version())?;
-        check_target(request)?;
+        target.is_about_server = check_target(request)?;
     }
     if client.takes_origin_form && !is_connect {
         put_in_absolute_form(client, request)?;
@@ -61,8 +56,9 @@ pub(crate) fn pass<B>(
     }
 }
 
-/// Checks the form of a target of any method but CONNECT (RFC 9112 3.2, RFC 9113 8.3.1).
-fn check_target<B>(request: &mut Request<B>) -> Result<(), Failure> {
+/// Checks the form of a target of any method but CONNECT (RFC 9112 3.2, RFC 9113 8.3.1). Returns whether it is the
+/// server as a whole.
+fn check_target<B>(request: &mut Request<B>) -> Result<bool, Failure> {
     let uri = request.uri();
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return Err(Failure::BadRequest("only http and https targets are served"));
@@ -71,13 +67,13 @@ fn check_target<B>(request: &mut Request<B>) -> Result<(), Failure> {
     let is_whole = uri.scheme().is_some();
     match path_of(uri) {
         "*" if !is_options => Err(Failure::BadRequest("the target * is valid for OPTIONS only")),
-        "*" if is_whole => mark_about_server(request),
-        "*" => Ok(()),
+        "*" if is_whole => put_path_for_server(request).map(|()| true),
+        "*" => Ok(true),
         // h2 takes any path that `http` parses. One without a slash would become part of the host's name.
         path if request.version() == Version::HTTP_2 && !path.starts_with('/') => {
             Err(Failure::BadRequest("its path does not begin with a slash"))
         }
-        _ => Ok(()),
+        _ => Ok(false),
     }
 }
 
@@ -92,12 +88,11 @@ fn put_in_absolute_form<B>(client: &Client, request: &mut Request<B>) -> Result<
     Ok(())
 }
 
-/// Marks a request for the server as a whole, and replaces its target by one that fits in a URI.
-fn mark_about_server<B>(request: &mut Request<B>) -> Result<(), Failure> {
+/// Replaces the target of a request about the server as a whole by one that fits in a URI.
+fn put_path_for_server<B>(request: &mut Request<B>) -> Result<(), Failure> {
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static("/"));
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| Failure::BadRequest("the target is not a URI"))?;
-    request.extensions_mut().insert(AboutServer);
     Ok(())
 }
 

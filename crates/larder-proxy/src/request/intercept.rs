@@ -37,7 +37,7 @@ use crate::{
     errors::Failure,
     origin::target::Origin,
     outcome::Outcome,
-    request::{gate::AboutServer, tunnel},
+    request::tunnel,
     watch::{OrderWatch, WatchOrder},
     worker::{ConnectionPresence, Worker},
 };
@@ -232,13 +232,10 @@ pub(crate) fn place<B>(origin: &Origin, request: &mut Request<B>) -> Result<(), 
     }
     if uri.scheme().is_none() {
         let path = uri.path_and_query().cloned().ok_or(Failure::BadRequest("its target is not a path"))?;
-        let is_about_server = path == "*";
-        let path = if is_about_server { PathAndQuery::from_static("/") } else { path };
+        // A URI with an authority has no path `*`.
+        let path = if path == "*" { PathAndQuery::from_static("/") } else { path };
         let whole = Uri::builder().scheme(Scheme::HTTPS).authority(&*own).path_and_query(path).build();
         *request.uri_mut() = whole.map_err(|_| Failure::BadRequest("its target is not a path"))?;
-        if is_about_server {
-            request.extensions_mut().insert(AboutServer);
-        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use http::{Method, Request};
+use http::{HeaderMap, Method, Request};
 use http_body::Body as _;
 use larder_http::{CacheStatus, Reuse, cache_status::Tier, rules::RuledRequest, telling};
 
@@ -14,7 +14,7 @@ use crate::{
     asked::RequestTerms,
     cache::{entry::EntryBody, lookup, mark::OriginMark},
     client::{encoded::EncodedResponse, peer::Client},
-    mirrors::{MirrorRequest, RegistryAsk},
+    mirrors::MirrorRequest,
     origin::{
         target::{host_of, path_of},
         uplink::UplinkState,
@@ -25,8 +25,8 @@ use crate::{
         hit::{self, HitRequest},
         nodes,
         served::ServedResponse,
+        target::{Target, TargetKind},
     },
-    siblings::PeerRequest,
     worker::Worker,
 };
 
@@ -42,17 +42,19 @@ pub(super) enum MemoryAnswer {
 pub(super) fn answer(
     client: &Client,
     worker: &Worker,
-    request: &Request<IncomingBody>,
+    (target, request): (&Target, &Request<IncomingBody>),
     name: Option<(&str, &str, OriginMark<'_>)>,
     may_encode: bool,
 ) -> ControlFlow<MemoryAnswer, Option<Vec<u8>>> {
-    let simple = name.filter(|(_, authority, _)| is_simple(client, worker, request, authority));
+    let simple = name.filter(|(_, authority, _)| is_simple(client, worker, (target, request), authority));
     let Some((scheme, authority, mark)) = simple else { return ControlFlow::Continue(None) };
     let path = path_of(request.uri());
     let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
     let Ok(key) = worker.cache.http.key_rules.key(scheme, authority, path) else { return ControlFlow::Continue(None) };
     let key = mark.on(key);
-    match from_memory(client, worker, (ruled, may_encode), &key) {
+    match from_memory(client, worker, ruled, &key, |fields| {
+        may_encode && (target.mirror().is_none() || MirrorRequest::leaves(fields))
+    }) {
         Some(answer) => ControlFlow::Break(answer),
         None => ControlFlow::Continue(Some(key)),
     }
@@ -61,8 +63,9 @@ pub(super) fn answer(
 fn from_memory(
     client: &Client,
     worker: &Worker,
-    (ruled, may_encode): (RuledRequest<'_>, bool),
+    ruled: RuledRequest<'_>,
     key: &[u8],
+    may_encode: impl FnOnce(&HeaderMap) -> bool,
 ) -> Option<MemoryAnswer> {
     let cache = &worker.cache;
     let (entry, variant) = lookup::find_hot(cache, key, ruled.fields).filter(|(entry, _)| {
@@ -78,7 +81,9 @@ fn from_memory(
     let RequestTerms { method, fields, .. } = terms;
     let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
     let note = || lookup::note_memory_hit(cache, &entry, variant.as_deref().unwrap_or(key));
-    if may_encode && let Some(response) = hit::encoded(&wanted, &entry) {
+    if may_encode(entry.head.fields())
+        && let Some(response) = hit::encoded(&wanted, &entry)
+    {
         note();
         return Some(MemoryAnswer::Encoded(response));
     }
@@ -89,10 +94,15 @@ fn from_memory(
 }
 
 /// Returns whether nothing but the response in memory decides about a request.
-fn is_simple(client: &Client, worker: &Worker, request: &Request<IncomingBody>, authority: &str) -> bool {
+fn is_simple(
+    client: &Client,
+    worker: &Worker,
+    (target, request): (&Target, &Request<IncomingBody>),
+    authority: &str,
+) -> bool {
     let shared = &worker.shared;
-    let peer = PeerRequest::of(request);
-    let mirrored = MirrorRequest::of(request);
+    let peer = target.sibling();
+    let mirrored = target.mirror();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream();
     let passwords = shared.passwords.as_ref().filter(|_| !client.is_admitted() && peer.is_none());
     let lists = shared.origins.lists.as_ref().filter(|_| mirrored.is_none());
@@ -100,10 +110,10 @@ fn is_simple(client: &Client, worker: &Worker, request: &Request<IncomingBody>, 
     let may_name_user = peer.is_some() || !shared.config.fleet.trusted_proxies.is_empty();
     is_read
         && !(may_name_user && telling::has_identity(request.headers()))
-        && !client.is_denied(worker, request)
+        && !client.is_denied(worker, target)
         && nodes::is_up_to_date(worker, peer)
         && passwords.is_none_or(|passwords| passwords.knows(request.headers()))
         && !mirrored.is_some_and(MirrorRequest::changes_documents)
-        && request.extensions().get::<RegistryAsk>().is_none()
+        && !matches!(target.kind, TargetKind::Registry(..))
         && !lists.is_some_and(|lists| lists.block(host_of(authority)))
 }

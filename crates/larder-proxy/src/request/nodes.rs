@@ -12,10 +12,10 @@ use crate::{
     clock,
     errors::Failure,
     origin::target::is_within,
-    received_body::IncomingBody,
     request::{
         invalidation::{self, InvalidatedBy, Invalidation, InvalidationSubject},
         served::ServedResponse,
+        target::Target,
     },
     siblings::{PEER_FIELD, PeerClaim, PeerRequest},
     worker::Worker,
@@ -33,33 +33,32 @@ pub(super) fn is_health_check<B>(client: &Client, worker: &Worker, request: &Req
 }
 
 /// Returns whether a client gets an answer to a health check: balancers do, even if they may not use this proxy.
-pub(super) fn may_check_health<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
+pub(super) fn may_check_health(client: &Client, worker: &Worker, target: &Target) -> bool {
     let balancers = &worker.shared.config.fleet.trusted_proxies;
-    client.is_node || !client.is_denied(worker, request) || is_within(balancers, client.peer.ip())
+    client.is_node || !client.is_denied(worker, target) || is_within(balancers, client.peer.ip())
 }
 
-/// Notes in a request that another node of the fleet sent it, if that is so.
+/// Returns the other node's request if another node of the fleet sent this one.
 ///
 /// # Errors
 /// It did, and its clock or rules differ.
-pub(super) fn note_sibling(
+pub(super) fn request_of_sibling(
     client: &Client,
     worker: &Worker,
-    request: &mut Request<IncomingBody>,
-) -> Result<(), Failure> {
+    request: &Request<impl Sized>,
+) -> Result<Option<Box<PeerRequest>>, Failure> {
     let Some(siblings) = worker.shared.siblings.as_ref().filter(|_| request.headers().contains_key(&PEER_FIELD)) else {
-        return Ok(());
+        return Ok(None);
     };
     let is_direct = client.inside.is_none() && client.session.is_none() && client.is_node == siblings.uses_tls;
     if !is_direct {
-        return Ok(());
+        return Ok(None);
     }
     match PeerRequest::verify(siblings, request, clock::now()) {
-        Some(PeerClaim::Proved(peer)) => drop(request.extensions_mut().insert(peer)),
-        Some(PeerClaim::Refused(proof)) => return Err(Failure::PeerDiffers { proof }),
-        None => {}
+        Some(PeerClaim::Proved(peer)) => Ok(Some(Box::new(peer))),
+        Some(PeerClaim::Refused(proof)) => Err(Failure::PeerDiffers { proof }),
+        None => Ok(None),
     }
-    Ok(())
 }
 
 /// Returns whether nothing stored here is outdated as far as the node knows that sent a request, if one did.
@@ -80,12 +79,8 @@ pub(super) fn prove(worker: &Worker, peer: Option<&PeerRequest>, served: &mut Se
 ///
 /// # Errors
 /// They are not applied here by then.
-pub(super) async fn catch_up(
-    worker: &Worker,
-    request: &Request<IncomingBody>,
-    key: Option<&[u8]>,
-) -> Result<(), Failure> {
-    let Some((peer, siblings)) = PeerRequest::of(request).zip(worker.shared.siblings.as_ref()) else { return Ok(()) };
+pub(super) async fn catch_up(worker: &Worker, peer: Option<&PeerRequest>, key: Option<&[u8]>) -> Result<(), Failure> {
+    let Some((peer, siblings)) = peer.zip(worker.shared.siblings.as_ref()) else { return Ok(()) };
     if let Some(key) = key.filter(|_| peer.is_changed) {
         // An error is ignored, because a removal takes effect even if the store cannot write it.
         let subject = InvalidationSubject::Resource(key);

@@ -11,17 +11,21 @@ use crate::{
     config::{HostPattern, HostRules, ProxyConfig},
     origin::target::{is_plain_host, path_of},
     outcome::Outcome,
-    received_body::IncomingBody,
-    request::served::ServedResponse,
+    request::{served::ServedResponse, target::Target},
     worker::Worker,
 };
 
 /// Answers a request for the script. Returns `None` for other requests.
-pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<IncomingBody>) -> Option<ServedResponse> {
+pub(crate) fn answer(
+    client: &Client,
+    worker: &Worker,
+    target: &Target,
+    request: &Request<impl Sized>,
+) -> Option<ServedResponse> {
     let shared = &worker.shared;
     let uri = request.uri();
     let is_script = matches!(path_of(uri), "/proxy.pac" | "/wpad.dat")
-        && !client.is_denied(worker, request)
+        && !client.is_denied(worker, target)
         && client.inside.is_none();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_script || !is_read || !shared.config.forward || shared.config.default_origin.is_some() {

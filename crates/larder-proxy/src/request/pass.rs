@@ -127,6 +127,7 @@ pub(crate) async fn ask(
         choice: asked.choice.clone(),
         key: asked.key.clone(),
         repeat,
+        client: asked.asking_client(),
         make: || {
             let request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
             let body = body.take();

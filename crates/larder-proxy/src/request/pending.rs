@@ -5,13 +5,15 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use http::Request;
-use larder_http::coding::CodingWish;
 
 use crate::{
     client::peer::Client,
     exchange_budget::ExchangePlace,
     received_body::IncomingBody,
-    request::accounting::{RequestNote, RequestStart},
+    request::{
+        accounting::{RequestNote, RequestStart},
+        target::Target,
+    },
     worker::Worker,
 };
 
@@ -23,32 +25,35 @@ pub(super) struct PendingExchange {
     met: RequestNote,
     /// The resource's key, if it was looked up in memory.
     pub(super) key: Option<Vec<u8>>,
-    /// The codings that the client prefers.
-    pub(super) wish: Option<CodingWish>,
+    /// Boxed, because otherwise each exchange that waits would reserve space for it.
+    pub(super) target: Box<Target>,
     /// The memory of the exchange. The response takes it over.
     place: Option<ExchangePlace>,
 }
 
 impl PendingExchange {
-    /// Returns `None` if there is no memory for another exchange.
+    /// Reserves the memory of an exchange. Returns `None` if there is none for another one.
+    pub(super) fn room(worker: &Worker, request: &Request<IncomingBody>) -> Option<ExchangePlace> {
+        let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+        worker.shared.cache.places.begin_exchange(fields.sum::<usize>() as u64)
+    }
+
     pub(super) fn new(
         client: &Arc<Client>,
         worker: &Arc<Worker>,
-        request: &Request<IncomingBody>,
         met: RequestNote,
-        (key, wish): (Option<Vec<u8>>, Option<CodingWish>),
-    ) -> Option<Self> {
-        let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
-        let place = worker.shared.cache.places.begin_exchange(fields.sum::<usize>() as u64)?;
+        (key, target): (Option<Vec<u8>>, Target),
+        place: ExchangePlace,
+    ) -> Self {
         worker.shared.counts.waiting.fetch_add(1, Relaxed);
         let ending = ExchangeEnd { client: Arc::clone(client), is_answered: false };
-        Some(Self { ending, worker: Arc::clone(worker), met, key, wish, place: Some(place) })
+        Self { ending, worker: Arc::clone(worker), met, key, target: Box::new(target), place: Some(place) }
     }
 
     /// Returns the facts about the exchange's request, which take over the memory.
     pub(super) fn start(&mut self, request: &Request<IncomingBody>) -> RequestStart {
         let place = self.place.take();
-        RequestStart::new(&self.ending.client, &self.worker, request, self.met).holding(place)
+        RequestStart::new(&self.ending.client, &self.worker, &self.target, request, self.met).holding(place)
     }
 }
 

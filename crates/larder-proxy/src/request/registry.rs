@@ -30,7 +30,11 @@ use crate::{
     },
     outcome::Outcome,
     registries::{ANONYMOUS, RegistryChallenge, renamed, repository_of},
-    request::{admission, served::ServedResponse},
+    request::{
+        admission,
+        served::ServedResponse,
+        target::{Target, TargetKind},
+    },
     worker::Worker,
 };
 
@@ -41,13 +45,11 @@ use crate::{
 pub(crate) async fn answer<B>(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
+    target: &Target,
+    (mirrored, ask): (&MirrorRequest, RegistryAsk),
     request: &Request<B>,
-    ask: RegistryAsk,
 ) -> Result<ServedResponse, Failure> {
-    if client.is_denied(worker, request) {
-        return Err(Failure::ClientDenied);
-    }
-    let mirrored = MirrorRequest::of(request).ok_or(Failure::NoSite)?;
+    admission::check_client(client, worker, target)?;
     match ask {
         RegistryAsk::Version => Ok(version(mirrored, request.headers())),
         RegistryAsk::Token if request.method() != Method::GET => {
@@ -144,6 +146,7 @@ async fn challenge_of(
         choice: None,
         key: None,
         repeat: RetryRule::Safe,
+        client: asked.asking_client(),
         make: || asked.outgoing(&worker.shared.marks, &RequestEdits::default()),
     };
     let (head, body) = worker.origins.ask(outgoing).await?;
@@ -164,8 +167,8 @@ fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &MirrorRequest) ->
     let uri: Uri = mirrored.api_url().parse().map_err(|_| Failure::NoSite)?;
     let mut request = Request::new(());
     *request.uri_mut() = uri;
-    request.extensions_mut().insert(mirrored.clone());
-    admission::take_apart(client, &worker.shared, &mut request, None)
+    let target = Target { kind: TargetKind::Mirror(mirrored.clone()), ..Target::default() };
+    admission::take_apart(client, &worker.shared, &target, &mut request, None)
 }
 
 /// Fetches a token from `url`. Its host receives the client's credentials.
@@ -186,6 +189,7 @@ async fn fetch(
         choice: None,
         key: None,
         repeat: RetryRule::Safe,
+        client: asked.asking_client(),
         make: || {
             let mut request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
             *request.uri_mut() = path.clone().into();

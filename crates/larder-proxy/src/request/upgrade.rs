@@ -111,7 +111,7 @@ pub(crate) async fn ask(
         fields.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key.0).expect("base64 is a field value"));
     }
     let broken = |why: &str| Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() };
-    let switched = match worker.origins.ask_upgrade(&asked.origin, request).await? {
+    let switched = match worker.origins.ask_upgrade(&asked.origin, asked.asking_client(), request).await? {
         UpgradeAnswer::Switched(switched) => switched,
         // To an extended CONNECT, a success would mean that the origin has switched.
         UpgradeAnswer::Declined(head, _) if is_http2 && head.status.is_success() => {

@@ -39,7 +39,7 @@ use crate::{
 /// The field.
 pub(crate) static PEER_FIELD: HeaderName = HeaderName::from_static("larder-peer");
 
-/// A request of another node, in the request's extensions.
+/// A request of another node.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerRequest {
     pub(crate) scheme: &'static str,
@@ -200,11 +200,6 @@ impl PeerRequest {
             nonce: nonce.to_owned(),
             purges: purges.to_owned(),
         }))
-    }
-
-    /// Returns the sibling's request that was recognized in `request`, if there is one.
-    pub(crate) fn of<B>(request: &Request<B>) -> Option<&Self> {
-        request.extensions().get()
     }
 
     /// Returns the scheme, authority and mark in the key of the resource.

@@ -110,6 +110,32 @@ fn redirections_lead_here() {
     }
 }
 
+/// At stake: the second client leaves the mirror by a redirection, or by a list, that was stored for the first.
+#[test]
+fn stored_references_lead_here_for_every_client() {
+    let fixture = mirrored(|received, _| {
+        let lasting = "Cache-Control: max-age=60";
+        match received.target.as_str() {
+            "/moved" => Reply::status("301 Moved Permanently", &[lasting, "Location: /base/y"], ""),
+            "/list" => Reply::ok(&[lasting, "Link: </list?2>; rel=next"], "[]"),
+            _ => Reply::ok(&[lasting, "Content-Location: /en"], "x"),
+        }
+    });
+    for (path, name, reference) in [
+        ("/files/moved", "location", "/files/base/y"),
+        ("/files/list", "link", "</files/list?2>; rel=next"),
+        ("/files/page", "content-location", "/files/en"),
+    ] {
+        assert_eq!(fixture.get(path, &[]).field(name), Some(reference), "{path}");
+        for _ in 0..3 {
+            let response = fixture.get_hit(path, &[]);
+            assert!(response.is_hit(), "{path}");
+            assert_eq!(response.field(name), Some(reference), "{path}");
+        }
+    }
+    assert_eq!(fixture.origin.count(), 3);
+}
+
 /// At stake: a client that follows the pages of a list leaves the mirror, or gets the pages of another registry.
 #[test]
 fn pages_of_a_list_lead_here_whatever_form_their_links_have() {

@@ -60,12 +60,11 @@ impl Link {
     async fn exchange(&mut self, method: Method, pieces: &[&[u8]], closes: bool) -> Received {
         let interim = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&interim);
-        let listener = InterimListener(Arc::new(move |status, _| seen.lock().unwrap().push(status.as_u16())));
+        let taker: InterimTaker = Arc::new(move |status, _| seen.lock().unwrap().push(status.as_u16()));
         let mut request = Request::new(RequestBody::none());
         *request.method_mut() = method;
-        request.extensions_mut().insert(listener);
         let mut received = Received::default();
-        let exchange = self.connection.begin(request);
+        let exchange = self.connection.begin(request, Some(taker));
         let mut receiving = Some(Box::pin(receive(&mut self.connection, exchange, &mut received)));
         for piece in pieces {
             // The proxy may have closed.
@@ -301,7 +300,7 @@ fn response_that_comes_before_the_request_is_sent_ends_the_connection_and_counts
     run(async {
         let mut link = Link::open().await;
         let request = Request::post("/").body(RequestBody::whole(vec![7; 32 << 20].into())).unwrap();
-        let exchange = link.connection.begin(request);
+        let exchange = link.connection.begin(request, None);
         let mut received = Received::default();
         let mut receiving = Some(Box::pin(receive(&mut link.connection, exchange, &mut received)));
         drive(&mut receiving, &link.unread).await;

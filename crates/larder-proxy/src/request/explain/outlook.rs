@@ -14,7 +14,6 @@ use larder_http::fields::effective_authority;
 
 use crate::{
     errors::Failure,
-    mirrors::MirrorRequest,
     origin::{
         connect,
         target::{Origin, is_within, permission},
@@ -82,11 +81,11 @@ fn is_ours(worker: &Worker, uri: &Uri) -> bool {
     let shared = &worker.shared;
     let mut request = Request::new(());
     *request.uri_mut() = uri.clone();
-    if shared.build_caches.mark(&mut request, |_| true).unwrap_or(true) || is_mirrored(worker, uri) {
+    let is_elsewhere = shared.build_caches.find(&request, |_| true).is_ok_and(|found| found.is_none());
+    if !is_elsewhere || is_mirrored(worker, uri) {
         return true;
     }
-    let diverted = shared.mirrors.divert("http", &mut request, |_| true);
-    diverted.is_err() || MirrorRequest::of(&request).is_some()
+    !shared.mirrors.divert("http", &mut request, |_| true).is_ok_and(|found| found.is_none())
 }
 
 /// Returns whether the keys of a mirror are those of this URI.
