@@ -64,46 +64,47 @@ pub(crate) fn answer(
     if let Err(failure) = resolve::resolve(client, &worker, fault, &mut target, &mut request) {
         return refuse(client, &worker, &target, &request, &failure);
     }
-    match target.kind {
+    match &target.kind {
         TargetKind::HealthCheck => {
             let response = Readiness::of(&worker.shared).response();
             ClientAnswer::ready(finish_health_check(client, response))
         }
         TargetKind::PurgeLog(link) => {
+            let link = Arc::clone(link);
             ClientAnswer::Later(Box::pin(send_purges(Arc::clone(client), worker, link, request)))
         }
-        _ => exchange(client, &worker, target, request, started),
+        _ => exchange(client, &worker, &mut target, request, started),
     }
 }
 
-/// Answers a client's request, from memory at once if possible.
+/// Answers a client's request, from memory at once if possible. Otherwise it takes the target.
 fn exchange(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    target: Target,
+    target: &mut Target,
     mut request: Request<IncomingBody>,
     started: Instant,
 ) -> ClientAnswer {
-    let worker = worker_for(client, worker, &target, &request);
+    let worker = worker_for(client, worker, target, &request);
     let name = target.name(&worker.shared.routes, client.scheme(), &request);
     let met = RequestNote { started, subject: subject_of(worker, &request, name) };
-    let may_encode = may_encode(client, worker, &target, &request);
-    match memory::answer(client, worker, (&target, &request), name, may_encode) {
+    let may_encode = may_encode(client, worker, target, &request);
+    match memory::answer(client, worker, (target, &request), name, may_encode) {
         ControlFlow::Break(MemoryAnswer::Encoded(response)) => {
-            let start = RequestStart::new(client, worker, &target, &request, met);
+            let start = RequestStart::new(client, worker, target, &request, met);
             ClientAnswer::Ready(Some(ClientResponse::Encoded(finish_encoded(client, start, response))))
         }
         ControlFlow::Break(MemoryAnswer::Served(mut served)) => {
-            prepare(worker, &target, true, &mut served);
+            prepare(worker, target, true, &mut served);
             nodes::prove(worker, target.sibling(), &mut served);
-            ClientAnswer::ready(finish(client, RequestStart::new(client, worker, &target, &request, met), served))
+            ClientAnswer::ready(finish(client, RequestStart::new(client, worker, target, &request, met), served))
         }
         ControlFlow::Continue(key) => {
             let place = match PendingExchange::room(worker, &request) {
                 Some(place) => place,
-                None => return refuse(client, worker, &target, &request, &Failure::Overloaded),
+                None => return refuse(client, worker, target, &request, &Failure::Overloaded),
             };
-            let begun = PendingExchange::new(client, worker, met, (key, target), place);
+            let begun = PendingExchange::new(client, worker, met, (key, std::mem::take(target)), place);
             if client.is_http2() {
                 admission::detach(&mut request);
             }
