@@ -29,6 +29,7 @@ pub(super) struct HoldUp(Mutex<HoldUpAccount>);
 struct HoldUpAccount {
     waited: Duration,
     stored_bytes: u64,
+    is_over: bool,
 }
 
 impl HoldUp {
@@ -43,7 +44,13 @@ impl HoldUp {
         let left = self.0.lock().ignore_poison().left();
         let stored = tokio::time::timeout(left, storing).await.ok();
         self.note(len, began.elapsed());
+        self.0.lock().ignore_poison().is_over |= stored.is_none();
         stored
+    }
+
+    /// Returns whether the store took longer than it may.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.lock().ignore_poison().is_over
     }
 
     fn note(&self, len: u64, waited: Duration) {

@@ -85,9 +85,7 @@ impl LongBody {
                 Some(true) => StoreEnd::Done,
                 Some(false) => StoreEnd::Refused,
                 None => {
-                    body.means.cache.metrics.store_aborts.add(1);
                     body.means.cache.shared.patience.note_behind();
-                    tracing::debug!(chunk, "a response is not stored: the store cannot keep up");
                     StoreEnd::Refused
                 }
             };
@@ -195,12 +193,18 @@ impl LongBody {
         self.start(forgetting, Event::Tick)
     }
 
-    /// Notes that the body does not become a stored response.
+    /// Notes that the body does not become a stored response. This happens once, however many of its chunks the store
+    /// did not take.
     pub(super) fn note_given_up(&self) -> Option<Event<BodyHead>> {
-        if self.budget().is_scarce() {
-            self.means.cache.metrics.store_aborts.add(1);
-            tracing::debug!("a response is not stored: memory is short and the origin is slow");
-        }
+        let why = if self.hold_up.is_over() {
+            "the store cannot keep up"
+        } else if self.budget().is_scarce() {
+            "memory is short and the origin is slow"
+        } else {
+            return None;
+        };
+        self.means.cache.metrics.store_aborts.add(1);
+        tracing::debug!("a response is not stored: {why}");
         None
     }
 
