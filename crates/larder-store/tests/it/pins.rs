@@ -270,6 +270,8 @@ fn what_is_pinned_survives_any_number_of_kills_at_any_write() {
                 }
                 assert!(pin(&store, entry));
             }
+            // What is not loaded yet is a miss.
+            block_on(store.ready());
             let gone: Vec<_> = pinned.iter().filter(|(key, _)| version_of(&store, *key) != Some(1)).collect();
             assert!(gone.is_empty(), "{policy} of {size_bytes}, life {life}: gone are {gone:?}");
             while !device.is_killed() {
