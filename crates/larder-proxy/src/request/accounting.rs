@@ -117,7 +117,7 @@ impl RequestStart {
         met: RequestNote,
     ) -> Self {
         let pacer = pacer_of(client, worker, target, request).map(Box::new);
-        Self { met, line: LineStart::new(client, worker, target, request, met.started), pacer, place: None }
+        Self { pacer, ..Self::of_refused(client, worker, target, request, met) }
     }
 
     /// Returns these facts with the memory of the exchange.

@@ -100,9 +100,8 @@ fn exchange(
             ClientAnswer::ready(finish(client, RequestStart::new(client, worker, target, &request, met), served))
         }
         ControlFlow::Continue(key) => {
-            let place = match PendingExchange::room(worker, &request) {
-                Some(place) => place,
-                None => return refuse(client, worker, target, &request, &Failure::Overloaded),
+            let Some(place) = PendingExchange::room(worker, &request) else {
+                return refuse(client, worker, target, &request, &Failure::Overloaded);
             };
             let begun = PendingExchange::new(client, worker, met, (key, std::mem::take(target)), place);
             if client.is_http2() {
