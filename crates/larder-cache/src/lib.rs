@@ -44,6 +44,9 @@ mod error;
 mod fetches;
 mod ground;
 mod head;
+#[cfg(feature = "http")]
+#[expect(missing_debug_implementations, reason = "it is the state of a server, which nobody prints")]
+pub mod http;
 #[cfg(feature = "serde")]
 mod json;
 mod keys;

@@ -39,18 +39,18 @@ pub struct Value {
 #[derive(Clone)]
 pub(crate) enum ValueBody {
     Memory(Bytes),
-    Entry(Arc<EntryBody>),
-    Chunks(Arc<ChunkedBody>),
+    Entry(Arc<EntryValue>),
+    Chunks(Arc<ChunkedValue>),
 }
 
 /// The store's entry of a value that is not in chunks.
-pub(crate) struct EntryBody {
+pub(crate) struct EntryValue {
     store: Store,
     key: Vec<u8>,
     reader: Reader,
 }
 
-impl EntryBody {
+impl EntryValue {
     /// Creates the body of `key`'s value, which `reader` found.
     pub(crate) fn new(store: &Store, key: &[u8], reader: Reader) -> Self {
         Self { store: store.clone(), key: value_key(key), reader }
@@ -70,7 +70,7 @@ impl EntryBody {
 }
 
 /// The chunks of a long value.
-pub(crate) struct ChunkedBody {
+pub(crate) struct ChunkedValue {
     store: Store,
     key: Box<[u8]>,
     id: ChunksId,
@@ -79,7 +79,7 @@ pub(crate) struct ChunkedBody {
     _held: Vec<ReclaimGuard>,
 }
 
-impl ChunkedBody {
+impl ChunkedValue {
     pub(crate) fn new(store: &Store, key: &[u8], id: ChunksId, len_bytes: u64) -> Self {
         let held = (0..chunk_count(len_bytes)).map(|number| store.protect(&chunk_key(key, id, number))).collect();
         Self { store: store.clone(), key: key.into(), id, len_bytes, _held: held }

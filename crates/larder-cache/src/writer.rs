@@ -4,7 +4,7 @@ use crate::{
     Cache, Result, Value,
     cache::{NewValue, ValueOptions, WriteStart},
     keys::{CHUNK_BYTES, ChunksId, chunk_key},
-    value::{ChunkedBody, ValueBody},
+    value::{ChunkedValue, ValueBody},
 };
 use bytes::Bytes;
 use std::{fmt, sync::Arc};
@@ -144,7 +144,7 @@ impl ValueWriter {
         let len_bytes = head.len_bytes;
         let lifetime = head.lifetime;
         let body = match head.chunks {
-            Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(self.cache.store(), key, id, len_bytes))),
+            Some(id) => ValueBody::Chunks(Arc::new(ChunkedValue::new(self.cache.store(), key, id, len_bytes))),
             None => ValueBody::Memory(pieces.concat().into()),
         };
         let value = Value::new(body, len_bytes, lifetime, self.cache.now_ms());

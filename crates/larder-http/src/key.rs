@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt, net::Ipv6Addr};
 
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 
 use crate::{Settings, VaryRule, decimal::push_u64};
 
@@ -73,6 +73,21 @@ pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Resul
     }
     key.extend_from_slice(path.as_bytes());
     Ok(key)
+}
+
+/// Returns the path and query of a request's target.
+pub fn path_of(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("", |path| path.as_str())
+}
+
+/// Returns the host of an authority that is known to be well-formed.
+pub fn host_of(authority: &str) -> &str {
+    if authority.starts_with('[') {
+        authority.find(']').map_or(authority, |end| &authority[..=end])
+    } else {
+        let end = authority.bytes().position(|octet| octet == b':');
+        end.map_or(authority, |end| &authority[..end])
+    }
 }
 
 /// Returns the key of the variant that answers a request with these fields.

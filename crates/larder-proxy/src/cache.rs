@@ -1,52 +1,19 @@
-//! The cache: the memory cache, the store, the facts remembered about stored responses, and the pauses during which a
-//! failing store is not used.
-//!
-//! Requests, flights and origins are elsewhere. Invariant: the cache's callers never see a fault of the store.
+//! The cache of larder-cache as the proxy uses it: its parts by name, and what the configuration decides about it.
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use larder_http::{Rules, Settings};
+use larder_http::Settings;
 
-use crate::{
-    cache::{groups::PageGroups, mark::KeyMarks, patience::StorePatience, survivors::CacheSurvivors},
-    config::CacheSettings,
-    listings::ListingTable,
-    metrics::WorkerMetrics,
+use crate::config::CacheSettings;
+use groups::PageGroups;
+
+pub(crate) mod opening;
+
+pub(crate) use larder_cache::http::{
+    CacheShared, ResponseCache as Cache, StoreEvent, arrivals, chunks, committed_body, confirmation, entry, groups,
+    hot, invalidation, key_set, key_slots, lookup, mark, neighbors, patience, pins, purges, responses, storing,
+    survivors, work,
 };
-
-pub(crate) mod arrivals;
-pub(crate) mod chunks;
-pub(crate) mod committed_body;
-pub(crate) mod confirmation;
-pub(crate) mod copies;
-pub(crate) mod entry;
-pub(crate) mod groups;
-pub(crate) mod hot;
-pub(crate) mod invalidation;
-pub(crate) mod key_set;
-pub(crate) mod key_slots;
-pub(crate) mod lookup;
-pub(crate) mod mark;
-pub(crate) mod neighbors;
-pub(crate) mod patience;
-pub(crate) mod pins;
-pub(crate) mod purges;
-pub(crate) mod responses;
-pub(crate) mod sightings;
-pub(crate) mod storing;
-pub(crate) mod survivors;
-pub(crate) mod tag_changes;
-pub(crate) mod tiered;
-pub(crate) mod work;
-
-/// The cache as one worker uses it for the requests of one site.
-pub(crate) struct Cache {
-    pub(crate) shared: Arc<CacheShared>,
-    pub(crate) metrics: Arc<WorkerMetrics>,
-    /// The site's settings.
-    pub(crate) http: Arc<Settings>,
-    pub(crate) groups: Arc<PageGroups>,
-}
 
 /// The caching policy of one site.
 pub(crate) struct SitePolicy {
@@ -66,28 +33,5 @@ impl SitePolicy {
             false => Arc::new(PageGroups::new(settings.group_window)),
         };
         Self { http: Arc::new(http), groups, entry_bytes_max: settings.entry_bytes_max }
-    }
-}
-
-/// The parts of the cache that all workers share under one configuration.
-pub(crate) struct CacheShared {
-    pub(crate) patience: StorePatience,
-    pub(crate) rules: Rules,
-    /// The origins that can respond for a URL.
-    pub(crate) key_marks: Arc<dyn KeyMarks>,
-    /// The places of packages' listings.
-    pub(crate) listings: ListingTable,
-    /// Longest body that is stored, in bytes.
-    pub(crate) entry_bytes_max: u64,
-    /// Time after which a client that makes no progress is dropped.
-    pub(crate) stall: Duration,
-    pub(crate) survivors: Arc<CacheSurvivors>,
-}
-
-impl Deref for CacheShared {
-    type Target = CacheSurvivors;
-
-    fn deref(&self) -> &CacheSurvivors {
-        &self.survivors
     }
 }

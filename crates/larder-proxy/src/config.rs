@@ -15,7 +15,6 @@ mod origins;
 mod parent;
 mod shared_log;
 mod sites;
-mod tier;
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -26,6 +25,7 @@ pub use delay::{Delay, RateSharing};
 pub use fleet::{ClientField, Fleet, FleetName, FleetNode, InvalidFleetNode, NodeTls};
 pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
+pub use larder_cache::http::tier::{TierBucket, TierConfig};
 pub use listener::{Listener, TlsIdentity};
 pub use mirrors::{Mirror, MirrorLink, PackageIndex};
 pub use offline::Offline;
@@ -34,8 +34,6 @@ pub use origins::{Balance, GroupRules, HostSent, Origins};
 pub use parent::{Direct, DirectFallback, InvalidParent, Parent, Parents};
 pub use shared_log::{InvalidSharedLog, LogSystem, SharedLog};
 pub use sites::{CacheSettings, Site};
-pub(crate) use tier::TierPlace;
-pub use tier::{TierBucket, TierConfig};
 
 use crate::{lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory};
 

@@ -5,6 +5,7 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::HeaderMap;
+pub(crate) use larder_cache::http::tier::short_digest;
 use larder_http::repr_digest;
 use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384, SHA512};
 
@@ -29,13 +30,6 @@ enum DigestSubject {
 pub(crate) struct DigestCheck {
     context: Context,
     expected: NamedDigest,
-}
-
-/// Returns the first 8 octets of the SHA-256 digest as a number.
-pub(crate) fn short_digest(octets: &[u8]) -> u64 {
-    let digest = ring::digest::digest(&SHA256, octets);
-    let (first, _) = digest.as_ref().split_first_chunk().expect("the digest is longer");
-    u64::from_le_bytes(*first)
 }
 
 impl NamedDigest {

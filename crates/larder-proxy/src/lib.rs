@@ -24,7 +24,6 @@ mod arrivals;
 mod asked;
 mod authority;
 mod body;
-mod body_budget;
 mod build_caches;
 mod cache;
 mod client;
@@ -72,13 +71,14 @@ mod session;
 mod shared;
 mod siblings;
 mod site_figures;
-mod tier;
 mod times;
 mod tls_provider;
 mod tokens;
 mod unfinished;
 mod watch;
 mod worker;
+
+use larder_cache::http::body_budget;
 
 pub use authority::Authority;
 pub use client::handed::ClientConnection;

@@ -20,6 +20,7 @@ use http::StatusCode;
 
 use self::family::{MetricFamily, MetricKind, all_combinations};
 use crate::{
+    cache::StoreEvent,
     client::intercept::bypass::BypassReason,
     errors::BodyError,
     outcome::{MissReason, Outcome, OutcomeKind},
@@ -254,6 +255,18 @@ counters! {
     origin_first_byte_seconds: Histogram;
     /// Duration of store reads that waited for the disk.
     store_read_seconds: Histogram;
+}
+
+impl WorkerMetrics {
+    /// Counts an event of the cache.
+    pub(crate) fn note_store(&self, event: StoreEvent) {
+        match event {
+            StoreEvent::Failed => self.store_errors.add(1),
+            StoreEvent::TooSlow => self.store_timeouts.add(1),
+            StoreEvent::Bypassed => self.store_bypassed.add(1),
+            StoreEvent::Read(duration) => self.store_read_seconds.note(duration),
+        }
+    }
 }
 
 impl ProxyStats {

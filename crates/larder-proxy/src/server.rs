@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use crate::{
     admin,
     build_caches::BuildCacheTokens,
+    cache::opening::tier_secret,
     client::{certificates::CertificateSet, intercept::Interceptor, passwords::PasswordList},
     config::ProxyConfig,
     exposition,
@@ -32,7 +33,6 @@ use crate::{
         sockets::{WorkerSockets, bind, bind_all},
     },
     shared::{InForce, ProxyState, survivors::Survivors},
-    tier,
 };
 
 mod assembly;
@@ -147,7 +147,7 @@ impl ProxyConfig {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         self.passwords.as_deref().map_or(Ok(()), |path| PasswordList::load(path).map(drop)).map_err(refused)?;
         FleetKeys::load(&self.fleet).map(drop).map_err(refused)?;
-        tier::secret_fault(&self.tier).map_or(Ok(()), Err).map_err(refused)?;
+        tier_secret(self).map(drop).map_err(refused)?;
         BuildCacheTokens::load(self).map(drop).map_err(refused)?;
         let loaded = if self.identities.is_empty() { Ok(()) } else { CertificateSet::load(&self.identities).map(drop) };
         loaded.map_err(refused)

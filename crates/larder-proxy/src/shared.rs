@@ -26,6 +26,7 @@ use crate::{
     config::ProxyConfig,
     delays::DelayTable,
     fleet::link::FleetLink,
+    listings::ListingTable,
     marks::ResponseMarkers,
     mirrors::MirrorTable,
     origin::origins::OriginsShared,
@@ -37,6 +38,8 @@ use crate::{
 pub(crate) struct ProxyState {
     pub(crate) config: ProxyConfig,
     pub(crate) routes: Arc<SiteRoutes>,
+    /// The places of packages' listings.
+    pub(crate) listings: Arc<ListingTable>,
     pub(crate) mirrors: MirrorTable,
     pub(crate) build_caches: BuildCacheTable,
     pub(crate) cache: Arc<CacheShared>,

@@ -66,15 +66,19 @@ impl Worker {
         let is_superseded = Arc::default();
         let log_buffer = Arc::default();
         let in_manner = |manner: &SitePolicy, manners| {
+            let noted = Arc::clone(metrics);
             let cache = Arc::new(Cache {
                 shared: Arc::clone(&shared.cache),
-                metrics: Arc::clone(metrics),
+                events: Arc::new(move |event| noted.note_store(event)),
                 http: Arc::clone(&manner.http),
                 groups: Arc::clone(&manner.groups),
             });
             let means = Arc::new(FetchContext {
                 cache: Arc::clone(&cache),
+                metrics: Arc::clone(metrics),
                 origins: Arc::clone(&origins),
+                places: Arc::clone(&shared.places),
+                listings: Arc::clone(&shared.listings),
                 marks: Arc::clone(&shared.marks),
                 bodies: Arc::clone(&shared.bodies),
                 siblings: shared.siblings.clone(),
@@ -197,7 +201,7 @@ impl ConnectionPresence {
         let counts = Arc::clone(&worker.shared.counts);
         counts.connections.fetch_add(1, AcqRel);
         thread.metrics.connections_open.add(1);
-        let place = worker.shared.cache.places.take_anyway(PlaceUse::Connection);
+        let place = worker.shared.places.take_anyway(PlaceUse::Connection);
         Self { thread, counts, place }
     }
 

@@ -7,7 +7,7 @@ use super::{Finding, source::Text};
 
 /// Every crate, with the workspace's crates that it may depend on, including in tests.
 const MAY_DEPEND: &[(&str, &[&str])] = &[
-    ("larder-cache", &["larder-device", "larder-store"]),
+    ("larder-cache", &["larder-device", "larder-http", "larder-store"]),
     ("larder-device", &[]),
     ("larder-http", &[]),
     ("larder-reqwest", &["larder-cache", "larder-http", "larder-tower"]),

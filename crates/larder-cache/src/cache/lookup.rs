@@ -5,7 +5,7 @@ use crate::{
     CacheEvent, Error, Result, Value,
     head::{Freshness, ValueHead},
     keys::value_key,
-    value::{ChunkedBody, EntryBody, READ_ATTEMPTS, ValueBody},
+    value::{ChunkedValue, EntryValue, READ_ATTEMPTS, ValueBody},
 };
 use bytes::Bytes;
 use larder_store::Reader;
@@ -46,13 +46,13 @@ impl Cache {
             let len_bytes = head.len_bytes;
             let lifetime = head.lifetime;
             let body = match head.chunks {
-                Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(&self.parts.store, key, id, len_bytes))),
+                Some(id) => ValueBody::Chunks(Arc::new(ChunkedValue::new(&self.parts.store, key, id, len_bytes))),
                 None if self.parts.memory.admits(key, len_bytes) => {
                     let Some(bytes) = reader.read(0..len_bytes).await? else { continue };
                     self.parts.memory.insert(key, MemoryValue::new(head, bytes.clone()), moment);
                     ValueBody::Memory(bytes)
                 }
-                None => ValueBody::Entry(Arc::new(EntryBody::new(&self.parts.store, key, reader))),
+                None => ValueBody::Entry(Arc::new(EntryValue::new(&self.parts.store, key, reader))),
             };
             let value = Value::new(body, len_bytes, lifetime, now_ms);
             return Ok(Some(FoundValue { value, freshness, is_in_memory: false }));

@@ -219,7 +219,7 @@ impl LongBody {
     /// Returns the guard that keeps a chunk in the store. `None` if it is not there or need not be kept.
     pub(super) fn protect(&self, number: u64) -> Option<ReclaimGuard> {
         let store = self.means.cache.shared.store.as_ref()?;
-        self.chunks.len().filter(|len| *len > CHUNK_BYTES)?;
+        self.chunks.body_len().filter(|len| *len > CHUNK_BYTES)?;
         Some(store.protect(&self.chunks.chunk_key(number)))
     }
 }

@@ -19,7 +19,7 @@ use larder_store::Store;
 use crate::{
     cache::{
         Cache,
-        arrivals::Arrival,
+        arrivals::ArrivalMark,
         entry::CHUNK_BYTES,
         storing::{StoreAdmission, StorePlace},
         work::ResourceWork,
@@ -42,7 +42,7 @@ pub(crate) struct Fill {
     /// Whether chunks are stored whose head is not.
     pub(super) is_headless: bool,
     /// Hides the head of a part while the body is arriving.
-    pub(super) arrival: Option<Arrival>,
+    pub(super) arrival: Option<ArrivalMark>,
     /// Whether the head of a part is stored.
     pub(super) has_part: bool,
     /// Whether the whole response is stored.

@@ -380,7 +380,7 @@ impl Drop for LostReport {
 
 fn head_of(chunks: &ChunkedBody) -> BodyHead {
     let budget = Arc::clone(&chunks.cache.shared.bodies);
-    BodyHead { validator: chunks.validator.clone(), len: chunks.len(), budget }
+    BodyHead { validator: chunks.validator.clone(), len: chunks.body_len(), budget }
 }
 
 fn sizes(means: &FetchContext, asked: &RequestHead, chunks: &ChunkedBody) -> Sizes {

@@ -59,7 +59,7 @@ impl LongBody {
             () = control.stopped() => return guard.disarm(),
             answer = asking => answer,
         };
-        let len = self.chunks.len().unwrap_or(u64::MAX);
+        let len = self.chunks.body_len().unwrap_or(u64::MAX);
         let arrived = match answer {
             Some(ContinuationAnswer::Continued { status, body, span }) => {
                 let is_stored = self.keeps(&body, &span);
@@ -98,7 +98,7 @@ impl LongBody {
     }
 
     async fn ask(&self, ask: &OriginAsk, asker: &Asker) -> Option<ContinuationAnswer> {
-        let len = self.chunks.len()?;
+        let len = self.chunks.body_len()?;
         let validator = self.chunks.validator.as_ref()?;
         let span = match ask {
             OriginAsk::Whole => 0..len,
@@ -111,12 +111,12 @@ impl LongBody {
     /// Returns whether what another node sends is stored here too.
     fn keeps(&self, body: &OriginBody, span: &Range<u64>) -> bool {
         let primary = &self.chunks.place.primary;
-        !body.is_from_sibling || copying::admits_part(&self.chunks.cache, primary, span.end - span.start)
+        !body.is_from_sibling || copying::admits_part(&self.means, primary, span.end - span.start)
     }
 
     fn head(&self) -> BodyHead {
         let validator = self.chunks.validator.clone();
-        BodyHead { validator, len: self.chunks.len(), budget: Arc::clone(self.budget()) }
+        BodyHead { validator, len: self.chunks.body_len(), budget: Arc::clone(self.budget()) }
     }
 
     /// Receives a response to its end, or until it is stopped. A body that fails its checks breaks off before its end.

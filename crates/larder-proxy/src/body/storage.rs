@@ -172,7 +172,7 @@ impl LongBody {
             pin!(storing::commit(cache, &plan.place, head, body, &plan.work)).await;
             if is_whole {
                 if !plan.is_part {
-                    count_file(cache, &plan.place.primary, head);
+                    count_file(&this.means, &plan.place.primary, head);
                 }
                 let arrival = this.lock().fill.as_mut().and_then(|fill| fill.arrival.take());
                 drop(arrival);
@@ -203,14 +203,14 @@ impl LongBody {
         } else {
             return None;
         };
-        self.means.cache.metrics.store_aborts.add(1);
+        self.means.metrics.store_aborts.add(1);
         tracing::debug!("a response is not stored: {why}");
         None
     }
 
     /// Counts and reports a body that does not have the digest that is named for it.
     pub(super) fn note_mismatch(&self, named_by: &str) {
-        self.means.cache.metrics.files[FileCheck::Mismatched as usize].add(1);
+        self.means.metrics.files[FileCheck::Mismatched as usize].add(1);
         let asked = Arc::clone(&self.lock().asker.asked);
         let origin = &asked.origin;
         let path = asked.path();

@@ -203,7 +203,7 @@ fn start(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContex
     let unmovable = (!is_movable).then(|| count_unmovable(worker));
     let streams = match protocol {
         ClientProtocol::Http1 => None,
-        ClientProtocol::Http2 => match worker.shared.cache.places.take(PlaceUse::Http2) {
+        ClientProtocol::Http2 => match worker.shared.places.take(PlaceUse::Http2) {
             Some(place) => Some(Box::new(StreamMemory::new(place))),
             None => {
                 worker.metrics.connections_refused.add(1);

@@ -26,7 +26,7 @@ pub(crate) fn parts(state: &ProxyState) -> [(&'static str, u64); PART_COUNT] {
         ("dirty", store.dirty_bytes),
         ("hot", state.cache.hot.bytes()),
         ("windows", state.cache.bodies.held_bytes()),
-        ("connections", state.cache.places.held_bytes()),
+        ("connections", state.places.held_bytes()),
         ("popular", state.history.workers().iter().map(|worker| worker.popular.bytes() as u64).sum()),
         ("other", 0),
     ];

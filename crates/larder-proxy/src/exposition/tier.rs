@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use crate::{
-    metrics::family::{MetricFamily, MetricKind, MetricValue, metric_table, series_of},
-    tier::Tier,
-};
+use larder_cache::http::tier::Tier;
+
+use crate::metrics::family::{MetricFamily, MetricKind, MetricValue, metric_table, series_of};
 
 metric_table! {
     pub(super) fn metrics("larder_tier_", tier: Arc<Tier>) {

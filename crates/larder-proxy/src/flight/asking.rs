@@ -144,7 +144,7 @@ impl FetchContext {
         missing: &MissingRange<'_>,
         start: u64,
     ) -> ContinuationAnswer {
-        self.cache.metrics.range_fills.add(1);
+        self.metrics.range_fills.add(1);
         let edits = missing.edits(start);
         let piece = self.piece_of(asked, missing, start);
         if self.siblings.is_some()

@@ -29,6 +29,7 @@ use crate::{
         flights::Flights,
         reader::FlightReader,
         shared::Flight,
+        source::FetchContext,
         stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
         table::ShardIndex,
     },
@@ -65,7 +66,7 @@ impl Fetch {
 
     /// Runs the fetch to its end.
     pub(crate) async fn run(self) {
-        self.cache().metrics.flights.add(1);
+        self.flights.means.metrics.flights.add(1);
         // Dropping the guard wakes all readers, however the fetch ends.
         let mut landing = LandingGuard(self);
         if let Some(after) = landing.0.after.take() {
@@ -391,14 +392,14 @@ impl Drop for LandingGuard {
 
 /// Counts a stored file that never changes, by whether it was verified. Remembers by which fields a stored listing is
 /// found.
-pub(crate) fn count_file(cache: &Cache, primary: &Arc<[u8]>, head: &StoredHead) {
+pub(crate) fn count_file(means: &FetchContext, primary: &Arc<[u8]>, head: &StoredHead) {
     let Some(ruling) = Ruling::of(head.fields()) else { return };
     if head.selecting().iter().next().is_some() {
-        cache.shared.listings.note(primary, head.selecting());
+        means.listings.note(primary, head.selecting());
     }
     if ruling.immutable && head.status() == StatusCode::OK {
         let check = if ruling.is_verified { FileCheck::Verified } else { FileCheck::Unverified };
-        cache.metrics.files[check as usize].add(1);
+        means.metrics.files[check as usize].add(1);
     }
 }
 

@@ -68,7 +68,7 @@ impl Fetch {
         let cache = self.cache();
         let has_arrived = answer.body.has_arrived();
         let place_of_fetch =
-            if has_arrived { None } else { self.cache().shared.places.take_soon(PlaceUse::Fetch).await };
+            if has_arrived { None } else { self.flights.means.places.take_soon(PlaceUse::Fetch).await };
         if place_of_fetch.is_none() && !has_arrived {
             return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded));
         }
@@ -89,7 +89,7 @@ impl Fetch {
             _ if !may_have_digest => None,
             Some(named) => Some(named.clone()),
             None if Ruling::of(&head.headers).is_some_and(|ruling| ruling.immutable) => {
-                Box::pin(listings::known_digest(cache, &self.asked)).await
+                Box::pin(listings::known_digest(&self.flights.means, &self.asked)).await
             }
             None => None,
         };
@@ -112,8 +112,8 @@ impl Fetch {
         if !behind {
             place.admission = match (body.is_from_sibling, divided_len) {
                 // A sibling stores it for all nodes, so it stays in memory here unless it is popular.
-                (true, None) => copying::admission(cache, &place, &head, total_len),
-                (true, Some(_)) => copying::admission(cache, &place, &head, Some(CHUNK_BYTES)),
+                (true, None) => copying::admission(&self.flights.means, &place, &head, total_len),
+                (true, Some(_)) => copying::admission(&self.flights.means, &place, &head, Some(CHUNK_BYTES)),
                 (false, _) => storing::admission(cache, &place, &head, total_len),
             };
         }
@@ -172,7 +172,7 @@ impl Fetch {
             let body = CommittedBody::Whole(completed, vec![bytes]);
             // Pinned where it is made: awaited as a value, its kilobytes would be copied once more.
             pin!(storing::commit(cache, &place, &head, body, &self.flight.work)).await;
-            count_file(cache, &place.primary, &head);
+            count_file(&self.flights.means, &place.primary, &head);
         } else {
             self.forget_unkept().await;
         }

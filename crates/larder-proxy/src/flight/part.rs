@@ -114,7 +114,7 @@ impl Fetch {
         let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
         let head = head_of(received, &part, selecting, targets).after_purges(self.flight.work.purge_count);
         if body.is_from_sibling {
-            place.admission = copying::admission(cache, &place, &head, Some(part.span.len()));
+            place.admission = copying::admission(&self.flights.means, &place, &head, Some(part.span.len()));
         }
         let span = part.span.first..part.span.last + 1;
         let status = StatusCode::PARTIAL_CONTENT;
@@ -164,7 +164,7 @@ impl Fetch {
             storing::commit(cache, &place, &head, CommittedBody::Part, &self.flight.work).await;
             place.admission = StoreAdmission::Open;
         }
-        count_file(cache, &place.primary, &head);
+        count_file(&self.flights.means, &place.primary, &head);
         let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
         let key = Arc::clone(&place.key);
         let source = PartSource::Arrived { status, is_stored };

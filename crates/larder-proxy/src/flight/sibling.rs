@@ -83,7 +83,7 @@ impl FetchContext {
         }
         siblings.note_answer(&sibling);
         words.settle(siblings, key, &sibling.name);
-        self.cache.metrics.sibling_responses.add(1);
+        self.metrics.sibling_responses.add(1);
         asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
         Some((head, body))
     }
@@ -98,7 +98,7 @@ impl FetchContext {
 
     /// Returns whether the nodes divide a stored body for this request.
     pub(crate) fn divides(&self, asked: &RequestHead, chunks: &ChunkedBody) -> bool {
-        chunks.is_divisible && chunks.len().is_some_and(|len| self.may_divide(asked, len))
+        chunks.is_divisible && chunks.body_len().is_some_and(|len| self.may_divide(asked, len))
     }
 
     /// Returns the length of the pieces of a stored body, if the nodes divide it for this request.
@@ -131,7 +131,7 @@ impl FetchContext {
             _ => SiblingOutcome::Silent,
         });
         tracing::debug!(node = &*sibling.name, %failure, "a node of the fleet is passed by");
-        self.cache.metrics.sibling_bypasses.add(1);
+        self.metrics.sibling_bypasses.add(1);
         None
     }
 }

@@ -12,13 +12,13 @@ use std::{
 
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use larder_cache::http::tier::record;
 use larder_http::steps;
 
 use crate::{
     client::{intercept::hello, proxied},
     config::{ClientField, Fleet},
     forwarded::{self, ForwardedRequest},
-    tier::record,
 };
 
 /// A parser to fuzz.

@@ -10,7 +10,6 @@ use super::{LISTING_BYTES_MAX, ListedFile, ListingTable};
 use crate::{
     asked::RequestHead,
     cache::{
-        Cache,
         chunks::ChunkedBody,
         entry::{CHUNK_BYTES, EntryBody},
         lookup::{self, FoundResponse, LookupResult},
@@ -18,10 +17,11 @@ use crate::{
         patience::ReadPatience,
     },
     digest::NamedDigest,
+    flight::source::FetchContext,
 };
 
 /// Returns the digest that the body of a requested file must have, if one is known.
-pub(crate) async fn known_digest(cache: &Arc<Cache>, asked: &RequestHead) -> Option<NamedDigest> {
+pub(crate) async fn known_digest(means: &FetchContext, asked: &RequestHead) -> Option<NamedDigest> {
     if asked.before.digest.is_some() {
         return asked.before.digest.clone();
     }
@@ -32,8 +32,8 @@ pub(crate) async fn known_digest(cache: &Arc<Cache>, asked: &RequestHead) -> Opt
         return Some(named);
     }
     let file = ListedFile::of_path(asked.path())?;
-    for primary in keys(&cache.shared.listings, &cache.http.key_rules, asked, &file) {
-        if let Some((listing, coding)) = read(cache, &primary.into()).await {
+    for primary in keys(&means.listings, &means.cache.http.key_rules, asked, &file) {
+        if let Some((listing, coding)) = read(means, &primary.into()).await {
             let file = file.clone();
             // Decoding and parsing can take tens of milliseconds.
             let reading = move || file.digest_in(&decode(&listing, &coding)?);
@@ -46,9 +46,9 @@ pub(crate) async fn known_digest(cache: &Arc<Cache>, asked: &RequestHead) -> Opt
 }
 
 /// Returns whether a digest of the file under this key is known, or was at an earlier request. The file never changes.
-pub(crate) async fn knows_digest(cache: &Arc<Cache>, asked: &RequestHead, key: &[u8]) -> bool {
-    let known_files = &cache.shared.listings.known_files;
-    let is_known = known_files.contains(key) || known_digest(cache, asked).await.is_some();
+pub(crate) async fn knows_digest(means: &FetchContext, asked: &RequestHead, key: &[u8]) -> bool {
+    let known_files = &means.listings.known_files;
+    let is_known = known_files.contains(key) || known_digest(means, asked).await.is_some();
     if is_known {
         known_files.insert(key);
     }
@@ -69,8 +69,9 @@ fn keys(table: &ListingTable, rules: &KeyRules, asked: &RequestHead, file: &List
 }
 
 /// Reads a stored listing, in its content coding.
-async fn read(cache: &Arc<Cache>, primary: &Arc<[u8]>) -> Option<(Vec<Bytes>, String)> {
-    let fields = cache.shared.listings.fields_of(primary);
+async fn read(means: &FetchContext, primary: &Arc<[u8]>) -> Option<(Vec<Bytes>, String)> {
+    let FetchContext { cache, listings, .. } = means;
+    let fields = listings.fields_of(primary);
     let LookupResult::Found(FoundResponse { entry, key, .. }) = lookup::find(cache, primary, &fields).await else {
         return None;
     };

@@ -39,16 +39,6 @@ pub(crate) fn bare_host(host: &str) -> &str {
     host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Returns the host of an authority that is known to be well-formed.
-pub(crate) fn host_of(authority: &str) -> &str {
-    if authority.starts_with('[') {
-        authority.find(']').map_or(authority, |end| &authority[..=end])
-    } else {
-        let end = authority.bytes().position(|octet| octet == b':');
-        end.map_or(authority, |end| &authority[..end])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,9 @@ use std::{
 use http::{HeaderValue, Uri};
 use ipnet::IpNet;
 
-pub(crate) use super::hosts::{ODD_HOST, bare_host, host_of, is_plain_host, port_of};
+pub(crate) use larder_http::key::{host_of, path_of};
+
+pub(crate) use super::hosts::{ODD_HOST, bare_host, is_plain_host, port_of};
 use crate::config::{HostSent, OriginUrl, Parent, TargetRules};
 
 /// An origin. Connections are kept by this identity.
@@ -238,11 +240,6 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 }
 
 const CLOUD_HOST: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
-
-/// Returns the path and query of a request's target.
-pub(crate) fn path_of(uri: &Uri) -> &str {
-    uri.path_and_query().map_or("", |path| path.as_str())
-}
 
 #[cfg(test)]
 mod tests {

@@ -135,7 +135,7 @@ async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, bod
     let work = work.after_own_change();
     let place = StorePlace::new(primary, rule, &asked.fields, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
-    let head = StoredHead::new(received, BodyPlace::Whole { len: body.len() }, selecting, &settings.targets);
+    let head = StoredHead::new(received, BodyPlace::Whole { len: body.stored_len() }, selecting, &settings.targets);
     let head = head.after_purges(work.purge_count);
     storing::commit(&worker.cache, &place, &head, body, &work).await
 }

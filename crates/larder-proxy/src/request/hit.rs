@@ -24,12 +24,12 @@ use crate::{
         cursor::BodyCursor,
         parts::{PartsReader, PartsSource},
     },
-    cache::entry::{CACHE_STATUS, CachedEntry, EntryBody, outgoing_fields, random},
+    cache::entry::{CACHE_STATUS, CachedEntry, EntryBody, random},
     client::{
         encoded::{EncodedResponse, scratch},
         response_body::ResponseBody,
     },
-    marks::ResponseMarkers,
+    marks::{ResponseMarkers, outgoing_fields},
 };
 
 /// A response from the cache, with the kind of its body.
@@ -100,7 +100,7 @@ pub(crate) fn encoded(wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<En
     }
     let marks = wanted.marks;
     let mut head = scratch();
-    head.extend_from_slice(entry.lines(marks));
+    head.extend_from_slice(entry.lines(|head| marks.head_lines(head)));
     head.extend_from_slice(b"age: ");
     push_u64(&mut head, wanted.age_secs);
     if marks.add_cache_status {

@@ -10,6 +10,7 @@ use crate::{
         invalidation::{self, NotInvalid},
         purges::{PurgeMode, PurgeResult, PurgeScope},
     },
+    clock,
     origin::target::path_of,
     worker::Worker,
 };
@@ -76,7 +77,7 @@ pub(crate) async fn invalidate(worker: &Worker, invalidation: Invalidation<'_>) 
     }
     let is_all = matches!(subject, InvalidationSubject::All);
     let scopes = scopes(worker, subject).ok_or(NotInvalid::NoUrl)?;
-    let result = invalidation::record(cache, scopes, effect).await?;
+    let result = invalidation::record(cache, scopes, effect, clock::now()).await?;
     if is_all && effect == PurgeMode::Hard {
         // Nothing stored is served again, so its room is given back.
         Box::pin(invalidation::empty(cache)).await;

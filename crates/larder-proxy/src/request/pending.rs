@@ -35,7 +35,7 @@ impl PendingExchange {
     /// Reserves the memory of an exchange. Returns `None` if there is none for another one.
     pub(super) fn room(worker: &Worker, request: &Request<IncomingBody>) -> Option<ExchangePlace> {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
-        worker.shared.cache.places.begin_exchange(fields.sum::<usize>() as u64)
+        worker.shared.places.begin_exchange(fields.sum::<usize>() as u64)
     }
 
     pub(super) fn new(

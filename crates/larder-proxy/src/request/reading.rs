@@ -17,7 +17,7 @@ use larder_http::{
 use crate::{
     asked::RequestHead,
     body::{continuation::ContinuedBody, open_body::OpenBody},
-    cache::entry::{ResourceMarker, outgoing_fields},
+    cache::entry::ResourceMarker,
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
@@ -27,6 +27,7 @@ use crate::{
         reader::FlightReader,
         stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
     },
+    marks::outgoing_fields,
     outcome::{MissReason, Outcome},
     request::{
         hit::{self, BodyPortion, HitRequest},

@@ -26,7 +26,7 @@ pub(crate) struct RouteFacts<'a> {
     pub(crate) has_store: bool,
     /// Whether the body must have a known digest, so that parts of it are not stored.
     pub(crate) knows_digest: bool,
-    /// Whether parts of this resource are unlikely to fit together, see [`crate::cache::tag_changes`].
+    /// Whether parts of this resource are unlikely to fit together, see `tag_changes` in larder-cache.
     pub(crate) do_tags_differ: bool,
     /// Whether a rule keeps the response out of the cache, so that no other client may wait for it.
     pub(crate) is_never_stored: bool,

@@ -69,7 +69,7 @@ async fn answer_or_plan(
 ) -> ControlFlow<Result<ServedResponse, Failure>, Box<FetchPlan>> {
     let SeenResponse { stored, presence, marker, lost } = Box::pin(see(worker, asked, key)).await;
     let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
-    let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.cache, asked, key)).await;
+    let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.flights.means, asked, key)).await;
     let is_never_stored = asked.before.is_never_stored;
     let facts = RouteFacts { knows_digest, is_never_stored, ..facts(&worker.cache, asked.terms(), key) };
     let route = route::decide(&facts, stored.as_ref());

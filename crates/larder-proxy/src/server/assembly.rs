@@ -138,7 +138,6 @@ impl Assembly {
             entry_bytes_max: config.cache.entry_bytes_max,
             rules: config.rules.clone(),
             key_marks: Arc::<SiteRoutes>::clone(&routes),
-            listings: ListingTable::new(&config.package_indexes),
             stall: config.limits.stall,
             survivors: Arc::clone(&survivors.cache),
         };
@@ -150,6 +149,7 @@ impl Assembly {
             compresses,
             cache: Arc::new(cache),
             routes,
+            listings: Arc::new(ListingTable::new(&config.package_indexes)),
             mirrors: MirrorTable::new(&config.mirrors),
             build_caches: BuildCacheTable::new(&config.build_caches, files.build_cache_tokens),
             origins: Arc::new(origins),

@@ -25,10 +25,7 @@ use tokio::{
 };
 
 use super::memory_yield::{ProcessMemory, YieldingLimit};
-use crate::{
-    cache::survivors::CacheSurvivors, exchange_budget::CACHE_BYTES_MIN, exposition, machine_memory::MachineMemory,
-    shared::ProxyState,
-};
+use crate::{exchange_budget::CACHE_BYTES_MIN, exposition, machine_memory::MachineMemory, shared::ProxyState};
 
 /// The state between two checks.
 #[derive(Debug, Default)]
@@ -86,7 +83,8 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
         let limit = source
             .map_or(limit_max, |source| yielding.next_limit(source.levels(), ProcessMemory { resident, cached }, now));
         adopt_limit(&shared, limit, limit_max);
-        let CacheSurvivors { places, bodies, .. } = &*shared.cache.survivors;
+        let places = &shared.places;
+        let bodies = &shared.cache.bodies;
         places.set_excess_bytes(resident.saturating_sub(limit));
         let window_bytes = shared.config.window_bytes();
         let most = ShrinkingParts {
@@ -113,7 +111,7 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
         shared.counts.memory_yields.fetch_add(1, Relaxed);
         tracing::info!(bytes = limit, before, "memory is short: lowering the memory limit of this process");
     }
-    shared.cache.places.set_max_bytes(share_of(shared.config.exchange_bytes(), limit, limit_max));
+    shared.places.set_max_bytes(share_of(shared.config.exchange_bytes(), limit, limit_max));
 }
 
 /// Returns the share of a part that has `bytes` under the highest limit.

@@ -15,8 +15,9 @@ use larder_store::Store;
 use super::BoundedCounts;
 use crate::{
     body::table::BodyTable,
-    cache::{neighbors, survivors::CacheSurvivors},
+    cache::{neighbors, opening, survivors::CacheSurvivors},
     config::ProxyConfig,
+    exchange_budget::ExchangeBudget,
     fleet::peers::FleetPeers,
     flight::table::FlightTable,
     history::History,
@@ -28,6 +29,8 @@ use crate::{
 /// The state that survives a reload.
 pub(crate) struct Survivors {
     pub(crate) cache: Arc<CacheSurvivors>,
+    /// The memory for connections and exchanges.
+    pub(crate) places: Arc<ExchangeBudget>,
     pub(crate) origins: Arc<OriginSurvivors>,
     pub(crate) flights: Arc<FlightTable>,
     /// The long and arriving bodies in use.
@@ -53,7 +56,7 @@ impl Survivors {
         store: Option<&Store>,
         workers: &[Arc<WorkerMetrics>],
     ) -> io::Result<Arc<Self>> {
-        let cache = Arc::new(CacheSurvivors::open(config, store)?);
+        let (cache, places) = opening::open(config, store)?;
         // The store puts neighbors into the memory cache. They are decoded with one list of targeted fields for all
         // sites.
         let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
@@ -64,7 +67,8 @@ impl Survivors {
         fleet_peers.set(&config.fleet.log_names());
         Ok(Arc::new(Self {
             origins: Arc::new(OriginSurvivors::open(config, &cache.bodies)),
-            cache,
+            cache: Arc::new(cache),
+            places,
             flights: Arc::default(),
             bodies: Arc::default(),
             missing: Arc::new(MissingList::open(config.state_file(missing::FILE_KIND))),
@@ -77,7 +81,7 @@ impl Survivors {
 
     /// Adapts the state to another configuration.
     pub(crate) fn adapt(&self, before: &ProxyConfig, after: &ProxyConfig) {
-        self.cache.adapt(before, after);
+        opening::adapt(&self.cache, &self.places, before, after);
         self.origins.adapt(before, after);
         self.fleet_peers.set(&after.fleet.log_names());
     }

@@ -45,7 +45,7 @@ impl Http2Connection {
     pub(crate) fn new(client: Arc<Client>, stream: ClientStream) -> Self {
         let shared = &client.worker.shared;
         let limits = &shared.config.limits;
-        let stream_count_max = shared.cache.places.stream_count_max(limits.stream_count_max);
+        let stream_count_max = shared.places.stream_count_max(limits.stream_count_max);
         let opening = builder(limits, stream_count_max).handshake(stream);
         Self { state: ConnectionState::Opening(opening), client, urgencies: Arc::default(), is_leaving: false }
     }

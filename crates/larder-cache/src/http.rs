@@ -1,0 +1,106 @@
+//! The responses of HTTP: the memory cache, the store, the facts remembered about stored responses, and the pauses
+//! during which a failing store is not used.
+//!
+//! | to do | see |
+//! |---|---|
+//! | find the response for a request | [`lookup::find`] |
+//! | store one, or the head of a confirmed one | [`storing::commit`], [`confirmation::confirm`] |
+//! | read a long body | [`chunks::ChunkedBody`] |
+//! | make responses invalid | [`invalidation`], [`purges`] |
+//! | keep responses from being evicted | [`pins`] |
+//! | keep entries that the store has evicted | [`tier`] |
+//!
+//! Requests, fetches and origins are the caller's. What may be stored and used decides [`larder_http`]. Invariant: the
+//! cache's callers never see a fault of the store.
+
+use std::{ops::Deref, sync::Arc, time::Duration};
+
+use larder_http::{Rules, Settings};
+
+use self::{groups::PageGroups, mark::KeyMarks, patience::StorePatience, survivors::CacheSurvivors};
+
+pub mod arrivals;
+pub mod body_budget;
+pub mod chunks;
+pub mod committed_body;
+pub mod confirmation;
+pub mod copies;
+pub mod entry;
+pub mod groups;
+pub mod hot;
+pub mod invalidation;
+pub mod key_set;
+pub mod key_slots;
+pub mod lookup;
+pub mod mark;
+pub mod neighbors;
+pub mod patience;
+pub mod pins;
+pub mod purges;
+pub mod responses;
+mod sightings;
+pub mod storing;
+pub mod survivors;
+pub mod tag_changes;
+pub mod tier;
+mod tiered;
+pub mod work;
+
+/// The cache as one worker uses it for the requests of one site.
+pub struct ResponseCache {
+    /// The parts that all of its users share.
+    pub shared: Arc<CacheShared>,
+    /// The receiver of its events.
+    pub events: StoreEventSink,
+    /// The site's settings.
+    pub http: Arc<Settings>,
+    /// The pages whose responses belong together.
+    pub groups: Arc<PageGroups>,
+}
+
+impl ResponseCache {
+    /// Reports an event.
+    pub(crate) fn note(&self, event: StoreEvent) {
+        (self.events)(event);
+    }
+}
+
+/// Something that happened to a request's use of the store, for the caller's figures.
+#[derive(Clone, Copy, Debug)]
+pub enum StoreEvent {
+    /// The store failed. The request continued without it.
+    Failed,
+    /// An operation was abandoned because it took too long.
+    TooSlow,
+    /// An operation was skipped because the store was not responding.
+    Bypassed,
+    /// A read that waited for the disk took this long.
+    Read(Duration),
+}
+
+/// The receiver of a cache's events.
+pub type StoreEventSink = Arc<dyn Fn(StoreEvent) + Send + Sync>;
+
+/// The parts of the cache that all workers share under one configuration.
+pub struct CacheShared {
+    /// Whether the store responds.
+    pub patience: StorePatience,
+    /// The operator's rules.
+    pub rules: Rules,
+    /// The origins that can respond for a URL.
+    pub key_marks: Arc<dyn KeyMarks>,
+    /// Longest body that is stored, in bytes.
+    pub entry_bytes_max: u64,
+    /// Time after which a client that makes no progress is dropped.
+    pub stall: Duration,
+    /// The state that outlives these settings.
+    pub survivors: Arc<CacheSurvivors>,
+}
+
+impl Deref for CacheShared {
+    type Target = CacheSurvivors;
+
+    fn deref(&self) -> &CacheSurvivors {
+        &self.survivors
+    }
+}

@@ -1,0 +1,184 @@
+//! Limits the memory of all bodies, and the share of each body.
+//!
+//! Owns: the count of bytes in memory, and the turns of bodies that exceed their share. The module frees nothing
+//! itself. Invariant: a piece of a body is counted from its arrival until a window, a reader or a connection drops
+//! its last reference. Every body may always have [`SHARE_BYTES_MIN`], so no body waits for another forever. Cost: an
+//! allocation and two atomic additions per piece.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
+    time::Instant,
+};
+
+/// The memory for the bodies in transfer, of all workers together.
+#[derive(Debug)]
+pub struct BodyBudget {
+    held_bytes: AtomicU64,
+    max_bytes: AtomicU64,
+    turns: Arc<Semaphore>,
+    reads: Semaphore,
+}
+
+/// Permission for one fetch to exceed its share while the budget is used up, so that it can reach a point where it can
+/// free memory.
+#[derive(Debug)]
+pub struct FillTurn {
+    /// The end of the turn.
+    pub end: Instant,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl BodyBudget {
+    /// Creates an unused budget of `max_bytes`.
+    pub fn new(max_bytes: u64) -> Self {
+        let turns = Arc::new(Semaphore::new(TURNS_AT_ONCE));
+        let reads = Semaphore::new(READS_AT_ONCE);
+        Self { held_bytes: AtomicU64::new(0), max_bytes: AtomicU64::new(max_bytes), turns, reads }
+    }
+
+    /// Changes the limit.
+    pub fn set_max_bytes(&self, max_bytes: u64) {
+        self.max_bytes.store(max_bytes, Relaxed);
+    }
+
+    /// Returns the bytes in memory.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// Returns the limit. Bodies that grow beyond it have the smallest share.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes.load(Relaxed)
+    }
+
+    /// Returns whether the budget is used up.
+    pub fn is_used_up(&self) -> bool {
+        self.held_bytes() > self.max_bytes()
+    }
+
+    /// Returns the share of a body that has `own` bytes in memory: a fraction of the bytes that other bodies leave.
+    pub fn share_bytes(&self, own: u64) -> u64 {
+        let free = self.max_bytes().saturating_sub(self.held_bytes().saturating_sub(own));
+        (free / FREE_SHARE).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
+    }
+
+    /// Returns whether a new body's share is less than a block of the store.
+    pub fn is_scarce(&self) -> bool {
+        self.share_bytes(0) < SCARCE_BYTES
+    }
+
+    /// Counts a piece until its last reference is dropped.
+    pub fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        self.reserve(bytes.len() as u64).hold(bytes)
+    }
+
+    /// Counts bytes before they are in memory.
+    pub fn reserve(self: &Arc<Self>, len: u64) -> Reservation {
+        self.held_bytes.fetch_add(len, Relaxed);
+        Reservation { len, budget: Arc::clone(self) }
+    }
+
+    /// Waits until few other reads of the store are running, if memory is short.
+    pub async fn begin_read(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        if self.is_scarce() { self.reads.acquire().await.ok() } else { None }
+    }
+
+    /// Waits for a turn. Returns `None` after [`TURN_PATIENCE`]; the caller then checks whether it still needs one.
+    pub async fn take_turn(&self) -> Option<FillTurn> {
+        let permit = tokio::time::timeout(TURN_PATIENCE, Arc::clone(&self.turns).acquire_owned()).await.ok()?;
+        // The semaphore is never closed.
+        Some(FillTurn { end: Instant::now() + TURN_LENGTH, _permit: permit.ok() })
+    }
+}
+
+/// Counted bytes, which may not be in memory yet.
+#[derive(Debug)]
+pub struct Reservation {
+    len: u64,
+    budget: Arc<BodyBudget>,
+}
+
+impl Reservation {
+    /// Returns a piece with the reserved number of bytes, which is counted until its last reference is dropped.
+    pub fn hold(self, bytes: Bytes) -> Bytes {
+        debug_assert_eq!(self.len, bytes.len() as u64);
+        Bytes::from_owner(CountedPiece { bytes, _reservation: self })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let before = self.budget.held_bytes.fetch_sub(self.len, Relaxed);
+        assert!(before >= self.len, "{} bytes of a body were counted, of all only {before}", self.len);
+    }
+}
+
+/// A counted piece.
+struct CountedPiece {
+    bytes: Bytes,
+    _reservation: Reservation,
+}
+
+impl AsRef<[u8]> for CountedPiece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The share of one body is the number of bytes that others leave, divided by this.
+const FREE_SHARE: u64 = 4;
+/// Largest share of a body: the chunks that a dozen parallel requests for parts of it fill.
+pub const SHARE_BYTES_MAX: u64 = 16 << 20;
+/// Smallest share of a body, which it always has.
+pub const SHARE_BYTES_MIN: u64 = 8 << 10;
+/// If a body's share is below this, it reads no more before the client has received the bytes read so far.
+const SCARCE_BYTES: u64 = 64 << 10;
+/// Most fetches that may exceed their share at once. With more, memory would fill up; with only one, a slow origin
+/// would delay all others.
+const TURNS_AT_ONCE: usize = 4;
+/// Most reads of the store at once while memory is short.
+const READS_AT_ONCE: usize = 16;
+/// Length of a turn.
+const TURN_LENGTH: Duration = Duration::from_secs(1);
+/// Time after which a fetch that waits for a turn checks whether it still needs one.
+const TURN_PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_count_until_their_last_reference_is_gone() {
+        let budget = Arc::new(BodyBudget::new(1000));
+        let piece = budget.count(vec![7; 1500].into());
+        let part = piece.slice(100..200);
+        drop(piece);
+        assert_eq!((budget.held_bytes(), budget.is_used_up()), (1500, true));
+        assert_eq!(part, vec![7; 100]);
+        drop(part);
+        assert_eq!((budget.held_bytes(), budget.is_used_up()), (0, false));
+    }
+
+    #[test]
+    fn share_is_a_part_of_what_is_free_and_never_less_than_the_least() {
+        let budget = Arc::new(BodyBudget::new(64 << 20));
+        assert_eq!(budget.share_bytes(0), SHARE_BYTES_MAX);
+        let most = budget.count(vec![0; 63 << 20].into());
+        assert_eq!([budget.share_bytes(0), budget.share_bytes(15 << 20)], [256 << 10, 4 << 20]);
+        let rest = budget.count(vec![0; 2 << 20].into());
+        assert_eq!(budget.share_bytes(0), SHARE_BYTES_MIN);
+        assert!(budget.is_scarce());
+        drop((most, rest));
+        assert!(!budget.is_scarce());
+    }
+}

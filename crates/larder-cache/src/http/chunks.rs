@@ -1,0 +1,318 @@
+//! Stores and reads long bodies, which are stored in chunks with one entry each.
+//!
+//! Owns: the chunks' keys, and reads from memory and the store. `crate::body` streams bodies and fetches missing
+//! chunks.
+//!
+//! Invariant: the bytes returned are exactly the bytes at that position of that representation. Either the store
+//! verified them under the representation's own key, or the origin sent them under the same strong validator and length
+//! (RFC 9110 14.4, 15.3.7.3). A missing chunk may have one stored fragment (RFC 9111 3.4).
+//!
+//! Cost: one device read per chunk, or two for a part of a chunk. A missing chunk costs one more lookup, for its
+//! fragment.
+
+use std::{
+    future::poll_fn,
+    ops::Range,
+    pin::pin,
+    sync::{Arc, OnceLock},
+    task::Poll,
+};
+
+use crate::object::ProbeEnd;
+use bytes::Bytes;
+use http::{HeaderValue, header};
+use larder_http::{StoredHead, entity_tag::EntityTag, key, partial};
+
+use crate::http::{
+    ResponseCache,
+    entry::{CHUNK_BYTES, CachedEntry, EntryBody},
+    hot::HotItem,
+    lookup::{self, StoreTrouble},
+    patience::ReadPatience,
+    sightings::{BodySightings, ChunkSighting},
+    storing, tiered,
+};
+
+/// A body that is stored in chunks.
+pub struct ChunkedBody {
+    /// The cache that has the chunks.
+    pub cache: Arc<ResponseCache>,
+    /// The keys of its resource and of its entry.
+    pub place: BodyKeys,
+    /// Length of the whole body, once known.
+    len: OnceLock<u64>,
+    /// The validator that distinguishes this representation from others (RFC 9110 8.8.1), if it has one.
+    pub validator: Option<HeaderValue>,
+    /// Whether the origin sends any part of the body on request.
+    pub is_divisible: bool,
+}
+
+/// The reason why memory and store cannot supply the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbsenceReason {
+    /// The bytes are not stored.
+    Gap,
+    /// The store failed or timed out, so the bytes may be stored.
+    Trouble,
+}
+
+/// The keys of a body's resource and entry.
+#[derive(Clone)]
+pub struct BodyKeys {
+    /// The resource's key.
+    pub primary: Arc<[u8]>,
+    /// The key of the entry that holds the head.
+    pub key: Arc<[u8]>,
+    /// The number that distinguishes these bytes from others under the same key.
+    pub representation: u64,
+}
+
+impl From<StoreTrouble> for AbsenceReason {
+    fn from(_: StoreTrouble) -> Self {
+        Self::Trouble
+    }
+}
+
+/// Returns the strong entity tag in a response's fields, if there is one.
+pub fn strong_tag(fields: &http::HeaderMap) -> Option<HeaderValue> {
+    let value = fields.get(header::ETAG)?;
+    EntityTag::parse(value.as_bytes()).filter(|tag| !tag.weak).map(|_| value.clone())
+}
+
+/// Returns whether the origin of a response with these fields says that it sends any part of the body on request, and
+/// whether parts can be recognized as belonging together.
+pub fn is_divisible(fields: &http::HeaderMap) -> bool {
+    let has_bytes = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"bytes");
+    strong_tag(fields).is_some() && fields.get(header::ACCEPT_RANGES).is_some_and(has_bytes)
+}
+
+/// Bytes and their position in the body.
+#[derive(Clone)]
+pub struct PlacedBytes {
+    /// The position of the first byte.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+impl ChunkedBody {
+    /// Creates the body of `head`. The body need not be complete.
+    pub fn new(cache: &Arc<ResponseCache>, place: BodyKeys, head: &StoredHead, len: Option<u64>) -> Self {
+        let validator = partial::validator(head.fields(), head.response_time()).cloned();
+        let cache = Arc::clone(cache);
+        let is_divisible = is_divisible(head.fields());
+        let len = len.map(OnceLock::from).unwrap_or_default();
+        Self { cache, place, len, validator, is_divisible }
+    }
+
+    /// Returns the length of the whole body, once it is known.
+    pub fn body_len(&self) -> Option<u64> {
+        self.len.get().copied()
+    }
+
+    /// Sets the length of a body that has arrived. The first length counts.
+    pub fn set_len(&self, len: u64) {
+        let _ = self.len.set(len);
+    }
+
+    /// Returns the body of a stored response of the resource `primary`. `None` if the body is not in chunks.
+    pub fn of(cache: &Arc<ResponseCache>, primary: &Arc<[u8]>, key: &Arc<[u8]>, entry: &CachedEntry) -> Option<Self> {
+        let EntryBody::Chunks { len, representation } = entry.body else { return None };
+        let place = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
+        Some(Self::new(cache, place, &entry.head, Some(len)))
+    }
+
+    /// Returns this body in a form that never asks the origin for the remainder. A digest check needs a complete body.
+    pub fn without_rest(self) -> Self {
+        Self { validator: None, ..self }
+    }
+
+    /// Returns whether missing parts can be requested from the origin, which needs a known length and validator.
+    pub fn can_go_on(&self) -> bool {
+        self.body_len().is_some() && self.validator.is_some()
+    }
+
+    /// Returns the bytes `range` of chunk `number` from memory or the store.
+    ///
+    /// # Errors
+    /// They are not stored, or the store does not respond.
+    pub async fn read(&self, number: u64, range: Range<u64>, waiting: ReadPatience) -> Result<Bytes, AbsenceReason> {
+        let span = self.span(number);
+        let key = self.chunk_key(number);
+        if let Some(HotItem::Chunk(bytes)) = self.cache.shared.hot.get(&key) {
+            let whole = PlacedBytes { start: span.start, bytes };
+            if let Some(bytes) = whole.slice(range.clone()).filter(|_| whole.span() == span) {
+                return Ok(bytes);
+            }
+        }
+        match self.read_from_store(&key, &span, &range, waiting).await? {
+            Some(bytes) => Ok(bytes),
+            None => {
+                let fragment = Box::pin(self.read_fragment(number)).await;
+                fragment.and_then(|fragment| fragment.slice(range)).ok_or(AbsenceReason::Gap)
+            }
+        }
+    }
+
+    /// Reads a part of the chunk `span` from the store, or from the second tier.
+    async fn read_from_store(
+        &self,
+        key: &[u8],
+        span: &Range<u64>,
+        range: &Range<u64>,
+        waiting: ReadPatience,
+    ) -> Result<Option<Bytes>, StoreTrouble> {
+        let shared = &self.cache.shared;
+        let Some(store) = &shared.store else { return Ok(None) };
+        let moment = shared.hot.moment();
+        let len = span.end - span.start;
+        let is_whole = range == span;
+        let reading = async {
+            let reader = if is_whole { store.get(key).await? } else { store.front(key).await? };
+            let Some(reader) = reader.filter(|reader| reader.len() == len) else { return Ok(None) };
+            reader.read(range.start - span.start..range.end - span.start).await
+        };
+        let found = match lookup::ask(&self.cache, waiting, reading).await? {
+            // A part is copied to release the larger buffer, which has whole blocks.
+            Some(bytes) if !is_whole => Some(Bytes::copy_from_slice(&bytes)),
+            Some(bytes) => Some(bytes),
+            None => self.read_from_tier(key, span, range).await,
+        };
+        if let Some(bytes) = found.as_ref().filter(|_| is_whole) {
+            shared.hot.insert(key, HotItem::Chunk(bytes.clone()), moment);
+        }
+        Ok(found)
+    }
+
+    /// Reads a part of the chunk `span` from the second tier.
+    async fn read_from_tier(&self, key: &[u8], span: &Range<u64>, range: &Range<u64>) -> Option<Bytes> {
+        let (_, bytes) = tiered::find(&self.cache, key).await?;
+        let whole = PlacedBytes { start: span.start, bytes };
+        whole.slice(range.clone()).filter(|_| whole.span() == *span)
+    }
+
+    /// Probes chunk `number`, and remembers the result.
+    pub async fn probe(&self, number: u64) -> ProbeEnd {
+        let Some(store) = &self.cache.shared.store else { return ProbeEnd::Absent };
+        if self.was_seen(number) {
+            return ProbeEnd::Whole;
+        }
+        let key = self.chunk_key(number);
+        let seen = if store.may_contain(&key) {
+            match lookup::ask(&self.cache, ReadPatience::Short, store.locate(&key)).await {
+                Ok(seen) => seen,
+                Err(StoreTrouble) => return ProbeEnd::Trouble,
+            }
+        } else {
+            None
+        };
+        if let Some(known) = self.known() {
+            known.note(number, seen.map_or(ChunkSighting::Absent, ChunkSighting::Seen));
+        }
+        // If the second tier then does not respond in time, the chunk is a gap, which the origin fills.
+        if seen.is_some() || tiered::has(&self.cache, &key) {
+            return ProbeEnd::Whole;
+        }
+        let fragment = Box::pin(self.read_fragment(number)).await;
+        fragment.map_or(ProbeEnd::Absent, |fragment| ProbeEnd::Part(fragment.span()))
+    }
+
+    /// Reads the fragment of a chunk, if one is stored.
+    pub async fn read_fragment(&self, number: u64) -> Option<PlacedBytes> {
+        let key = key::fragment_key(&self.place.key, self.place.representation, number);
+        let store = self.cache.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
+        let (reader, bytes) = lookup::read(&self.cache, store, &key).await?;
+        let start = u64::from_le_bytes(reader.head().as_ref().try_into().ok()?);
+        let fragment = PlacedBytes { start, bytes };
+        covers(&self.span(number), &fragment.span()).then_some(fragment)
+    }
+
+    /// Returns the byte range of chunk `number` within the body.
+    pub fn span(&self, number: u64) -> Range<u64> {
+        let start = number * CHUNK_BYTES;
+        let end = start + CHUNK_BYTES;
+        start..self.body_len().map_or(end, |len| end.min(len).max(start))
+    }
+
+    /// Returns the key of chunk `number`.
+    pub fn chunk_key(&self, number: u64) -> Vec<u8> {
+        key::chunk_key(&self.place.key, self.place.representation, number)
+    }
+
+    /// Returns the known locations of the body's chunks, once its length is known.
+    pub(crate) fn known(&self) -> Option<Arc<BodySightings>> {
+        self.body_len().map(|len| self.cache.shared.sightings.of(self.place.representation, len))
+    }
+
+    /// Returns whether chunk `number` appears to be stored. Looks only in memory.
+    pub fn seems_there(&self, number: u64) -> bool {
+        let Some(store) = &self.cache.shared.store else { return false };
+        if tiered::has(&self.cache, &self.chunk_key(number)) {
+            return true;
+        }
+        match self.known().map_or(ChunkSighting::Nothing, |known| known.known(number)) {
+            ChunkSighting::Absent => false,
+            ChunkSighting::Nothing | ChunkSighting::Seen(_) => store.may_contain(&self.chunk_key(number)),
+        }
+    }
+
+    /// Returns whether chunk `number` was seen and has not moved since.
+    pub fn was_seen(&self, number: u64) -> bool {
+        let Some((store, known)) = self.cache.shared.store.as_ref().zip(self.known()) else { return false };
+        matches!(known.known(number), ChunkSighting::Seen(sighting) if store.is_at(&self.chunk_key(number), sighting))
+    }
+
+    /// Stores chunk `number`, and remembers its location.
+    pub async fn store_chunk(&self, number: u64, pieces: Vec<Bytes>) -> bool {
+        let key = self.chunk_key(number);
+        if !storing::commit_chunk(&self.cache, &self.place.primary, &key, pieces).await {
+            return false;
+        }
+        if let (Some(store), Some(known)) = (&self.cache.shared.store, self.known()) {
+            // The new entry is still in memory, so one poll is usually enough. If not, a later reader finds the
+            // location.
+            let mut looking = pin!(store.locate(&key));
+            let seen = poll_fn(|context| Poll::Ready(looking.as_mut().poll(context))).await;
+            let seen = if let Poll::Ready(Ok(Some(sighting))) = seen {
+                ChunkSighting::Seen(sighting)
+            } else {
+                ChunkSighting::Nothing
+            };
+            known.note(number, seen);
+        }
+        true
+    }
+
+    /// Stores a part of chunk `number` as its fragment.
+    pub async fn store_fragment(&self, number: u64, part: PlacedBytes) -> bool {
+        debug_assert!(covers(&self.span(number), &part.span()), "a fragment is in one chunk");
+        let key = key::fragment_key(&self.place.key, self.place.representation, number);
+        storing::commit_fragment(&self.cache, &self.place.primary, &key, part.start, part.bytes).await
+    }
+
+    /// Removes the head if it still belongs to this body. Called when the origin has another representation.
+    pub async fn forget(&self) {
+        if lookup::representation(&self.cache, &self.place.key).await == Some(self.place.representation) {
+            drop(storing::remove(&self.cache, &self.place.key).await);
+        }
+    }
+}
+
+impl PlacedBytes {
+    /// Returns the positions of the bytes in the body.
+    pub fn span(&self) -> Range<u64> {
+        self.start..self.start + self.bytes.len() as u64
+    }
+
+    /// Returns the bytes of this range of the body if all of them are present.
+    pub fn slice(&self, span: Range<u64>) -> Option<Bytes> {
+        let first = usize::try_from(span.start.checked_sub(self.start)?).ok()?;
+        let end = usize::try_from(span.end.checked_sub(self.start)?).ok()?;
+        (first <= end && end <= self.bytes.len()).then(|| self.bytes.slice(first..end))
+    }
+}
+
+/// Returns whether `inner` lies within `outer`.
+pub fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}

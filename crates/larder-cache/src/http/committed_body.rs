@@ -1,0 +1,59 @@
+//! The body of a response that is about to be stored, with the proof of what arrived.
+//!
+//! Invariant: a head is stored as that of a complete response only with a [`CompletedBody`] of the same length.
+
+use bytes::Bytes;
+use larder_http::{
+    BodyPlace, StoredHead,
+    framing::{BodyMeter, CompletedBody, EndMark},
+};
+
+/// The body of a response that is stored, or the proof that its chunks are.
+pub enum CommittedBody {
+    /// The whole body, in one piece.
+    Whole(CompletedBody, Vec<Bytes>),
+    /// Nothing more: all chunks of the body are stored.
+    Chunks(CompletedBody),
+    /// Nothing more: some chunks of the body are stored, and the remainder can be requested (RFC 9111 3.3).
+    Part,
+}
+
+impl CommittedBody {
+    /// Creates the body of a stored response that gets this head.
+    pub(super) fn of_stored(head: &StoredHead, body: Bytes) -> Self {
+        let mut meter = BodyMeter::of_len(head.body().len());
+        meter.take(body.len() as u64);
+        let completed = meter.end(EndMark::Length).expect("an entry is found only with all of its body");
+        Self::Whole(completed, vec![body])
+    }
+
+    /// Returns the length of the body, or 0 if only a part is stored.
+    pub fn stored_len(&self) -> u64 {
+        match self {
+            Self::Whole(completed, _) | Self::Chunks(completed) => completed.len(),
+            Self::Part => 0,
+        }
+    }
+
+    /// Returns the bytes to store with `head`.
+    ///
+    /// # Panics
+    /// The head says something else of the body than the proof.
+    pub(super) fn into_bytes(self, head: &StoredHead) -> Vec<Bytes> {
+        let is_whole = matches!(head.body(), BodyPlace::Whole { .. });
+        match self {
+            Self::Whole(completed, bytes) => {
+                assert!(is_whole && completed.len() == head.body().len(), "the body is what its head says");
+                bytes
+            }
+            Self::Chunks(completed) => {
+                assert!(!is_whole && completed.len() == head.body().len(), "the chunks are what their head says");
+                Vec::new()
+            }
+            Self::Part => {
+                assert!(!is_whole, "a part is stored in chunks");
+                Vec::new()
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Stores the new head of a response that its origin has confirmed.
+//!
+//! Owns: the choice between a new head at the same place, a move to another key, and a removal. `storing` writes.
+//! Invariant: a response that was invalidated while it was being confirmed does not return, neither to memory nor to
+//! the store.
+
+use std::sync::Arc;
+
+use crate::KeyCommit;
+use http::HeaderMap;
+use larder_http::{Reason, Storability, StoredHead, storable};
+
+use crate::http::{
+    ResponseCache,
+    committed_body::CommittedBody,
+    entry::{CachedEntry, EntryBody},
+    hot::HotItem,
+    lookup::FoundResponse,
+    patience,
+    storing::{StorePlace, commit, hints, is_purged, note_error, remove},
+    tiered,
+    work::ResourceWork,
+};
+
+/// A stored response that an origin has just confirmed with a 304.
+pub struct Confirmation {
+    /// The new place, or `None` if the response can no longer be stored.
+    pub place: Option<StorePlace>,
+    /// The new head.
+    pub head: StoredHead,
+    /// The validation.
+    pub work: ResourceWork,
+}
+
+/// Stores the new head of a response that the origin confirmed, at the place that the head calls for (see
+/// [`StorePlace::renewed`]).
+///
+/// Removes the response if its new fields forbid storing it (RFC 9111 3.2), or if there is no such place.
+///
+/// The response stays unchanged if the confirmed request had credentials (RFC 9111 3.5), or had fields of
+/// [`larder_http::telling`] that are not selecting fields. If the response varies on more fields than before, it is not
+/// kept under the old rule (RFC 9111 4.1).
+pub async fn confirm(
+    cache: &Arc<ResponseCache>,
+    request_fields: &HeaderMap,
+    before: &FoundResponse,
+    now: Confirmation,
+) {
+    let Confirmation { place, head, work } = now;
+    let selecting = before.entry.head.selecting();
+    if !selecting.cover_what_is_told(request_fields) || is_purged(cache, &before.key, &head) {
+        return;
+    }
+    match (storable::decide_updated(request_fields, &head, &cache.http), place) {
+        (Storability::Store { .. }, Some(place)) if place.key == before.key => {
+            // The response was removed meanwhile, and its body must not return.
+            let Some(commit) = work.begin_commit(cache).await else { return };
+            let entry = before.entry.with_head(head.detached());
+            let entry = Arc::new(if before.from_memory { entry } else { entry.detached() });
+            cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(&entry)));
+            freshen(cache, &place, &entry, commit).await;
+        }
+        (Storability::Store { .. }, Some(place)) => {
+            // The old entry is removed first, because requests that the response no longer matches would find it there.
+            drop(remove(cache, &before.key).await);
+            if let EntryBody::Whole(body) = &before.entry.body {
+                let body = CommittedBody::of_stored(&head, body.clone());
+                commit(cache, &place, &head, body, &work).await;
+            }
+        }
+        (Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore }, Some(place))
+            if place.key == before.key => {}
+        (Storability::Refuse { .. } | Storability::Store { .. }, _) => drop(remove(cache, &before.key).await),
+    }
+}
+
+/// Replaces the head of a confirmed response in the store. The head in memory is already replaced.
+async fn freshen(cache: &Arc<ResponseCache>, place: &StorePlace, entry: &CachedEntry, commit: KeyCommit) {
+    if let Some(store) = &cache.shared.store {
+        let mut hints = hints(cache, place, &entry.head);
+        let head = entry.head.encode().into();
+        if store.is_pinned(&place.key) {
+            hints.expires_at = 0;
+        }
+        let store = store.clone();
+        let key = Arc::clone(&place.key);
+        if cache.shared.patience.admits() {
+            let change = tiered::change(cache, &key).await;
+            let commit = commit.clone();
+            let updating = async move {
+                let updated = store.update_head(&key, head, hints).await;
+                if commit.is_outdated() { store.remove(&key).await.map(|()| false) } else { updated }
+            };
+            if let Some(Err(error)) = patience::write(cache, change, updating).await {
+                note_error(cache, &error);
+            }
+        }
+    }
+    if commit.is_outdated() || is_purged(cache, &place.key, &entry.head) {
+        drop(remove(cache, &place.key).await);
+    }
+}

@@ -1,0 +1,236 @@
+//! Stored responses in memory, and the markers that lead to a resource's variants.
+//!
+//! Owns: the decoded head, and the body or its place. Invariant: head and body belong to one representation. A whole
+//! body has exactly the length that its head states.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use larder_http::{BodyPlace, Settings, StoredHead, Timestamp, VaryMarker, key};
+use larder_store::{MemoryHits, Writer};
+
+/// A stored response, shared by all requests that it answers.
+pub struct CachedEntry {
+    /// The stored head.
+    pub head: StoredHead,
+    /// The body, or where it is.
+    pub body: EntryBody,
+    /// The lines of the head to send over HTTP/1.1, without those that change with time. They are encoded at the first
+    /// hit.
+    lines: OnceLock<Box<[u8]>>,
+    hits: MemoryHits,
+    /// See [`CachedEntry::judged_count`].
+    judged_count: AtomicU64,
+}
+
+/// The body of a stored response.
+pub enum EntryBody {
+    /// The whole body.
+    Whole(Bytes),
+    /// The body is in chunks, each an entry of its own.
+    Chunks {
+        /// Length of the whole body in bytes.
+        len: u64,
+        /// The number that distinguishes these bytes from others under the same key.
+        representation: u64,
+    },
+}
+
+/// The entry that leads from a resource to its variants.
+pub struct ResourceMarker {
+    /// The rules by which the variants are selected.
+    pub rules: VaryMarker,
+    /// Part of the variants' keys, new for each marker. Invalidating a resource drops its marker, and no later marker
+    /// leads to the old variants.
+    pub generation: u64,
+    /// Languages of stored variants, newest first, each with the Accept-Language that selects it.
+    pub languages: Vec<(Vec<u8>, HeaderValue)>,
+}
+
+impl CachedEntry {
+    /// Creates a response that no purge after its own was applied to.
+    pub fn new(head: StoredHead, body: EntryBody) -> Self {
+        let judged_count = AtomicU64::new(head.purge_count());
+        Self { head, body, lines: OnceLock::new(), hits: MemoryHits::default(), judged_count }
+    }
+
+    /// Creates a response with its whole body. Returns `None` if the body does not match the head.
+    pub fn whole(head: StoredHead, body: Bytes) -> Option<Self> {
+        let fits = matches!(head.body(), BodyPlace::Whole { len } if len == body.len() as u64);
+        fits.then(|| Self::new(head, EntryBody::Whole(body)))
+    }
+
+    /// Returns this response with a new head for the same body.
+    pub fn with_head(&self, head: StoredHead) -> Self {
+        let body = match &self.body {
+            EntryBody::Whole(bytes) => EntryBody::Whole(bytes.clone()),
+            EntryBody::Chunks { len, representation } => {
+                EntryBody::Chunks { len: *len, representation: *representation }
+            }
+        };
+        Self::new(head, body)
+    }
+
+    /// Returns this response with a copy of its body, which shares no memory with a longer buffer.
+    pub fn detached(self) -> Self {
+        let body = match self.body {
+            EntryBody::Whole(bytes) => EntryBody::Whole(Bytes::copy_from_slice(&bytes)),
+            body @ EntryBody::Chunks { .. } => body,
+        };
+        Self { body, ..self }
+    }
+
+    /// Returns this response after a soft purge: stale since `moment`, and judged by `judged_count` purges.
+    pub fn stale_since(&self, moment: Timestamp, judged_count: u64) -> Self {
+        let stale = self.with_head(self.head.clone().stale_since(moment));
+        stale.note_judged(judged_count);
+        stale
+    }
+
+    /// Returns this response as one that must be validated before it is used.
+    pub fn unconfirmed(&self) -> Self {
+        self.with_head(self.head.clone().unconfirmed())
+    }
+
+    /// Returns the number of purges that were already applied to this entry.
+    pub fn judged_count(&self) -> u64 {
+        self.judged_count.load(Relaxed)
+    }
+
+    /// Records that `purge_count` purges were applied to this entry.
+    pub fn note_judged(&self, purge_count: u64) {
+        self.judged_count.fetch_max(purge_count, Relaxed);
+    }
+
+    /// Returns the length of the whole body in bytes.
+    pub fn body_len(&self) -> u64 {
+        match &self.body {
+            EntryBody::Whole(bytes) => bytes.len() as u64,
+            EntryBody::Chunks { len, .. } => *len,
+        }
+    }
+
+    /// Returns the lines of the head to send over HTTP/1.1, without those that change from one response to the next.
+    /// `encode` makes them at the first call.
+    pub fn lines(&self, encode: impl FnOnce(&StoredHead) -> Vec<u8>) -> &[u8] {
+        self.lines.get_or_init(|| encode(&self.head).into())
+    }
+
+    /// Returns the hits from memory.
+    pub fn hits(&self) -> &MemoryHits {
+        &self.hits
+    }
+
+    /// Returns the entry's approximate memory in bytes. The fields are a map and the lines to send.
+    pub fn weight(&self) -> u64 {
+        let fields = self.head.fields();
+        let text: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let map = (fields.len() + ADDED_FIELD_COUNT).next_power_of_two() * FIELD_BYTES;
+        let lines = text + fields.len() * LINE_BYTES;
+        let body = match &self.body {
+            EntryBody::Whole(bytes) => bytes.len() as u64,
+            EntryBody::Chunks { .. } => 0,
+        };
+        body + (text + map + lines) as u64 + ENTRY_BYTES
+    }
+}
+
+impl ResourceMarker {
+    /// Creates a marker for a response that varies by `rule`, based on the previous marker.
+    pub fn including(rule: larder_http::VaryRule, before: Option<&Arc<Self>>) -> Self {
+        match before {
+            Some(before) => {
+                let languages = before.languages.clone();
+                Self { rules: before.rules.with(rule), generation: before.generation, languages }
+            }
+            None => Self { rules: VaryMarker::new(rule), generation: random(), languages: Vec::new() },
+        }
+    }
+
+    /// Returns this marker with a link from a language to the variant that `accepted` selects. `None` if the link
+    /// exists.
+    pub fn with_language(&self, language: &[u8], accepted: &HeaderValue) -> Option<Self> {
+        let known = self.languages.iter().any(|(known, leading)| known == language && leading == accepted);
+        if known || accepted.len() > ACCEPTED_SIZE_MAX {
+            return None;
+        }
+        let mut languages = vec![(language.to_vec(), accepted.clone())];
+        let others = self.languages.iter().filter(|(other, _)| other != language);
+        languages.extend(others.take(LANGUAGE_COUNT_MAX - 1).cloned());
+        Some(Self { rules: self.rules.clone(), generation: self.generation, languages })
+    }
+
+    /// Encodes everything in the marker except its rules.
+    pub fn encode_rest(&self) -> Bytes {
+        let mut rest = self.generation.to_le_bytes().to_vec();
+        for (language, accepted) in &self.languages {
+            for part in [language, accepted.as_bytes()] {
+                let len = u16::try_from(part.len()).expect("both have bounds");
+                rest.extend_from_slice(&len.to_le_bytes());
+                rest.extend_from_slice(part);
+            }
+        }
+        rest.into()
+    }
+
+    /// Decodes a marker from its rules and the output of [`ResourceMarker::encode_rest`]. Returns `None` for malformed
+    /// input.
+    pub fn decode(rules: VaryMarker, rest: &[u8]) -> Option<Self> {
+        let (generation, mut rest) = rest.split_first_chunk()?;
+        let mut languages = Vec::new();
+        while !rest.is_empty() {
+            let language = take_sized(&mut rest)?;
+            let accepted = HeaderValue::from_bytes(take_sized(&mut rest)?).ok()?;
+            languages.push((language.to_vec(), accepted));
+        }
+        let generation = u64::from_le_bytes(*generation);
+        (languages.len() <= LANGUAGE_COUNT_MAX).then_some(Self { rules, generation, languages })
+    }
+
+    /// Returns the key of the variant that a request with these fields selects, or `None` if there is none.
+    pub fn variant_key(
+        &self,
+        primary: &[u8],
+        rule: &larder_http::VaryRule,
+        request_fields: &HeaderMap,
+        settings: &Settings,
+    ) -> Option<Vec<u8>> {
+        let mut key = key::variant_key(primary, rule, request_fields, settings).ok()?;
+        key.extend_from_slice(&self.generation.to_le_bytes());
+        Some(key)
+    }
+}
+
+fn take_sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, after) = rest.split_first_chunk()?;
+    let (part, after) = after.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+    *rest = after;
+    Some(part)
+}
+
+/// Returns a unique random number, for generations and representations.
+pub fn random() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(std::time::Instant::now())
+}
+
+/// The Cache-Status field (RFC 9211).
+pub static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+/// Most languages in a marker.
+const LANGUAGE_COUNT_MAX: usize = 16;
+/// Longest Accept-Language that a marker keeps, in bytes.
+const ACCEPTED_SIZE_MAX: usize = 512;
+/// Memory of an entry in addition to its bytes and maps: the decoded facts, and rounding by the allocator.
+const ENTRY_BYTES: u64 = 768;
+/// Memory that a header map takes per slot. Its number of slots is a power of two.
+const FIELD_BYTES: usize = 112;
+/// Octets of a field line in addition to its name and value.
+const LINE_BYTES: usize = 4;
+/// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
+pub const ADDED_FIELD_COUNT: usize = 3;
+/// Length of every chunk of a body but the last, in bytes.
+pub const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;

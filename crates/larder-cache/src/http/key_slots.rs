@@ -1,0 +1,44 @@
+//! A fixed table of key hashes.
+//!
+//! Owns: the choice of a key's slot, and of the hash in it. Invariant: the hash of a key is never [`EMPTY`] or
+//! [`SPECIAL`], so that a slot can have these two values too. The hash is keyed with a secret: nobody can choose keys
+//! that share a slot.
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    sync::atomic::AtomicU64,
+};
+
+/// The table.
+pub struct KeySlots {
+    slots: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+/// The slot of a key, and the hash that stands for the key in it.
+pub struct KeySlot<'a> {
+    /// The slot.
+    pub slot: &'a AtomicU64,
+    /// The hash of the key.
+    pub hash: u64,
+}
+
+impl KeySlots {
+    /// Returns a table of empty slots, 8 bytes each.
+    pub fn new(slot_count: usize) -> Self {
+        assert!(slot_count > 0, "a key needs a slot");
+        let slots = (0..slot_count).map(|_| AtomicU64::new(EMPTY)).collect();
+        Self { slots, hasher: RandomState::new() }
+    }
+
+    /// Returns the slot of a key. Other keys may share it.
+    pub fn slot(&self, key: &[u8]) -> KeySlot<'_> {
+        let hash = self.hasher.hash_one(key).clamp(EMPTY + 1, SPECIAL - 1);
+        KeySlot { slot: &self.slots[(hash % self.slots.len() as u64) as usize], hash }
+    }
+}
+
+/// The value of a slot without a key.
+pub const EMPTY: u64 = 0;
+/// A value that is no key's hash. Its meaning is up to the table's owner.
+pub const SPECIAL: u64 = u64::MAX;

@@ -1,0 +1,294 @@
+//! Finds the stored response for a request. It looks in memory before the store, and for the marker before its
+//! variants.
+//!
+//! Whether the response may be used is decided elsewhere. Invariant: it was stored for this resource and these
+//! selecting fields (RFC 9111 4.1). A damaged entry, a store error, or a store that does not respond counts as a miss.
+//!
+//! Cost: one lookup in memory for a hit there; one device read for a hit in the store; one more lookup for each rule by
+//! which the resource varies.
+
+use std::{pin::pin, sync::Arc};
+
+use crate::ChangeMoment;
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use larder_http::{BodyPlace, Head, TargetList, language};
+use larder_store::{Reader, Store};
+
+use crate::http::{
+    ResponseCache, StoreEvent,
+    entry::{CachedEntry, EntryBody, ResourceMarker},
+    hot::HotItem,
+    patience::{self, ReadPatience},
+    purges::PurgeVerdict,
+    tiered,
+};
+
+/// The result of a lookup for a request.
+pub enum LookupResult {
+    /// A response for these selecting fields.
+    Found(FoundResponse),
+    /// The resource varies, and no response is stored for these selecting fields.
+    OtherVariants(Arc<ResourceMarker>),
+    /// No response is stored.
+    Nothing,
+}
+
+/// A stored response and where it was.
+#[derive(Clone)]
+pub struct FoundResponse {
+    /// The response.
+    pub entry: Arc<CachedEntry>,
+    /// The key it is stored under: the primary key, or that of a variant.
+    pub key: Arc<[u8]>,
+    /// The marker that led to it, if the resource varies.
+    pub marker: Option<Arc<ResourceMarker>>,
+    /// Whether the response was in memory.
+    pub from_memory: bool,
+}
+
+/// Finds a response in memory only, for a request without [`larder_http::telling::IDENTITY_FIELDS`]. Also returns its
+/// key if that is a variant's.
+pub fn find_hot(
+    cache: &ResponseCache,
+    primary: &[u8],
+    request_fields: &HeaderMap,
+) -> Option<(Arc<CachedEntry>, Option<Vec<u8>>)> {
+    match cache.shared.hot.get(primary)? {
+        HotItem::Response(entry) => stands(cache, primary, &entry).then_some((entry, None)),
+        HotItem::Marker(marker) => {
+            let settings = &cache.http;
+            marker.rules.rules().iter().find_map(|rule| {
+                let key = marker.variant_key(primary, rule, request_fields, settings)?;
+                let HotItem::Response(entry) = cache.shared.hot.get(&key)? else { return None };
+                let is_ours = entry.head.matches(request_fields, settings) && stands(cache, &key, &entry);
+                is_ours.then_some((entry, Some(key)))
+            })
+        }
+        HotItem::Chunk(_) => None,
+    }
+}
+
+/// Counts a hit from memory, and reports some of these hits to the store, so that it keeps the entry.
+pub fn note_memory_hit(cache: &ResponseCache, entry: &CachedEntry, key: &[u8]) {
+    if entry.hits().count()
+        && let Some(store) = &cache.shared.store
+    {
+        store.touch(key);
+    }
+}
+
+fn stands(cache: &ResponseCache, key: &[u8], entry: &CachedEntry) -> bool {
+    cache.shared.purges.judge(entry, key) == PurgeVerdict::Stands
+}
+
+/// Finds a response in memory or in the store.
+pub async fn find(cache: &ResponseCache, primary: &[u8], request_fields: &HeaderMap) -> LookupResult {
+    let marker = match find_one(cache, primary).await {
+        None => return LookupResult::Nothing,
+        Some((One::Response(entry), _)) if !entry.head.matches(request_fields, &cache.http) => {
+            return LookupResult::Nothing;
+        }
+        Some((One::Response(entry), from_memory)) => {
+            return LookupResult::Found(FoundResponse { entry, key: primary.into(), marker: None, from_memory });
+        }
+        Some((One::Marker(marker), _)) => marker,
+    };
+    match find_variant(cache, primary, &marker, request_fields).await {
+        Some(found) => LookupResult::Found(found),
+        None => LookupResult::OtherVariants(marker),
+    }
+}
+
+/// Finds the variant of a resource that answers a request.
+pub async fn find_variant(
+    cache: &ResponseCache,
+    primary: &[u8],
+    marker: &Arc<ResourceMarker>,
+    request_fields: &HeaderMap,
+) -> Option<FoundResponse> {
+    let settings = &cache.http;
+    for rule in marker.rules.rules() {
+        let Some(key) = marker.variant_key(primary, rule, request_fields, settings) else { continue };
+        if let Some((One::Response(entry), from_memory)) = find_one(cache, &key).await
+            && entry.head.matches(request_fields, settings)
+        {
+            return Some(FoundResponse { entry, key: key.into(), marker: Some(Arc::clone(marker)), from_memory });
+        }
+    }
+    None
+}
+
+/// Finds a variant in the one language that a request prefers, although it was stored for other preferences (RFC 9111
+/// 4.1).
+pub async fn find_by_language(
+    cache: &ResponseCache,
+    primary: &[u8],
+    marker: &Arc<ResourceMarker>,
+    request_fields: &HeaderMap,
+) -> Option<FoundResponse> {
+    if marker.languages.is_empty() || !cache.http.normalize_language {
+        return None;
+    }
+    let preferred = language::preferred(request_fields)?;
+    let (_, accepted) = marker.languages.iter().find(|(known, _)| *known == preferred)?;
+    let mut fields = request_fields.clone();
+    fields.insert(header::ACCEPT_LANGUAGE, accepted.clone());
+    let found = find_variant(cache, primary, marker, &fields).await?;
+    (language::of_response(found.entry.head.fields()) == Some(preferred)).then_some(found)
+}
+
+enum One {
+    Response(Arc<CachedEntry>),
+    Marker(Arc<ResourceMarker>),
+}
+
+impl One {
+    fn of(hot: HotItem) -> Option<Self> {
+        match hot {
+            HotItem::Response(entry) => Some(Self::Response(entry)),
+            HotItem::Marker(marker) => Some(Self::Marker(marker)),
+            HotItem::Chunk(_) => None,
+        }
+    }
+}
+
+/// Returns the entry under one key, and whether it was in memory.
+///
+/// An entry from the store is put in memory. A head whose body is still arriving is not returned.
+async fn find_one(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
+    find_any(cache, key).await.filter(|(one, _)| !still_arrives(cache, one))
+}
+
+fn still_arrives(cache: &ResponseCache, one: &One) -> bool {
+    let One::Response(entry) = one else { return false };
+    let EntryBody::Chunks { representation, .. } = entry.body else { return false };
+    cache.shared.arrivals.has(representation)
+}
+
+/// Finds an entry as [`find_one`] does, including a head whose body is still arriving.
+async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
+    let moment = cache.shared.hot.moment();
+    if let Some(one) = cache.shared.hot.get(key).and_then(One::of) {
+        return after_purges(cache, key, one, Some(moment)).map(|one| (one, true));
+    }
+    let store = cache.shared.store.as_ref()?;
+    let (mut head, mut body) = match read(cache, store, key).await {
+        Some((reader, body)) => (reader.head(), body),
+        None => tiered::find(cache, key).await?,
+    };
+    let survivors = &cache.shared.survivors;
+    let memory = &survivors.hot;
+    let len_bytes = (head.len() + body.len()) as u64;
+    let admitted = memory.admits(key, len_bytes);
+    // Copied to release the larger buffer, which the device reuses. Only while few clients wait for their bodies, those
+    // that memory does not keep are sent from that buffer.
+    if admitted || survivors.are_exchanges_many() && memory.can_keep(len_bytes) {
+        head = Bytes::copy_from_slice(&head);
+        body = Bytes::copy_from_slice(&body);
+    }
+    let hot = decode(head, body, &cache.http.targets)?;
+    let one = One::of(hot.clone())?;
+    // Lookups in memory do not check whether a body is still arriving, so the head of such a body is not kept there.
+    if admitted && !still_arrives(cache, &one) {
+        memory.insert(key, hot, moment);
+    }
+    after_purges(cache, key, one, admitted.then_some(moment)).map(|one| (one, false))
+}
+
+/// Applies all purges to the item under a key. Returns `None` if it was purged. Updates the copy in memory, if memory
+/// keeps the item, which was read at `kept_since`.
+fn after_purges(cache: &ResponseCache, key: &[u8], one: One, kept_since: Option<ChangeMoment>) -> Option<One> {
+    let One::Response(entry) = &one else { return Some(one) };
+    let judged_count = cache.shared.purges.latest();
+    match cache.shared.purges.judge(entry, key) {
+        PurgeVerdict::Stands => Some(one),
+        PurgeVerdict::StaleSince(since) => {
+            let stale = Arc::new(entry.stale_since(since, judged_count));
+            if let Some(moment) = kept_since {
+                cache.shared.hot.insert(key, HotItem::Response(Arc::clone(&stale)), moment);
+            }
+            Some(One::Response(stale))
+        }
+        // Not put in memory: the doubt may end without a validation.
+        PurgeVerdict::Unconfirmed => Some(One::Response(Arc::new(entry.unconfirmed()))),
+        PurgeVerdict::Gone => {
+            cache.shared.hot.remove(key);
+            None
+        }
+    }
+}
+
+/// Returns whether the store has a response under a key that a purge has made unusable.
+pub async fn is_purged(cache: &ResponseCache, key: &[u8]) -> bool {
+    let Some(store) = cache.shared.store.as_ref().filter(|store| store.may_contain(key)) else { return false };
+    let Some((reader, _)) = read(cache, store, key).await else { return false };
+    let Ok(Head::Response(head)) = Head::decode(reader.head(), &cache.http.targets) else { return false };
+    cache.shared.purges.judge_head(&head, key) == PurgeVerdict::Gone
+}
+
+/// Returns the representation of the response under a key, if its body is in chunks. The body may still be arriving.
+pub async fn representation(cache: &ResponseCache, key: &[u8]) -> Option<u64> {
+    match find_any(cache, key).await? {
+        (One::Response(entry), _) => match entry.body {
+            EntryBody::Chunks { representation, .. } => Some(representation),
+            EntryBody::Whole(_) => None,
+        },
+        (One::Marker(_), _) => None,
+    }
+}
+
+/// The error if the store failed or does not respond, so that its content is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreTrouble;
+
+/// Reads the store's entry under a key, with its whole body. Damage, errors and a store that does not respond are
+/// misses.
+pub async fn read(cache: &ResponseCache, store: &Store, key: &[u8]) -> Option<(Reader, Bytes)> {
+    try_read(cache, store, key, ReadPatience::Short).await.ok().flatten()
+}
+
+/// Reads an entry as [`read`] does, but distinguishes an absent entry from an unreadable one.
+pub async fn try_read(
+    cache: &ResponseCache,
+    store: &Store,
+    key: &[u8],
+    waiting: ReadPatience,
+) -> Result<Option<(Reader, Bytes)>, StoreTrouble> {
+    // Pinned here: each function below that took it by value would keep a copy of its kilobytes in its own future.
+    let reading = pin!(async {
+        let Some(reader) = store.get(key).await? else { return Ok(None) };
+        let body = reader.read(0..reader.len()).await?;
+        Ok::<_, larder_store::Error>(body.map(|body| (reader, body)))
+    });
+    ask(cache, waiting, reading).await
+}
+
+/// Awaits a read of the store and returns its result.
+pub async fn ask<T>(
+    cache: &ResponseCache,
+    waiting: ReadPatience,
+    reading: impl Future<Output = larder_store::Result<Option<T>>>,
+) -> Result<Option<T>, StoreTrouble> {
+    patience::read(cache, waiting, reading).await.ok_or(StoreTrouble)?.map_err(|error| {
+        cache.note(StoreEvent::Failed);
+        tracing::debug!(%error, "the store cannot be read, continuing without it");
+        StoreTrouble
+    })
+}
+
+/// Decodes a stored entry for use in memory. Returns `None` for a chunk, and if head and body do not belong together.
+pub fn decode(head: Bytes, body: Bytes, targets: &TargetList) -> Option<HotItem> {
+    match Head::decode(head, targets).ok()? {
+        Head::Response(head) => {
+            let entry = match head.body() {
+                BodyPlace::Whole { .. } => CachedEntry::whole(head, body)?,
+                BodyPlace::Chunks { len, representation } => {
+                    CachedEntry::new(head, EntryBody::Chunks { len, representation })
+                }
+            };
+            Some(HotItem::Response(Arc::new(entry)))
+        }
+        Head::VaryMarker(rules) => ResourceMarker::decode(rules, &body).map(|marker| HotItem::Marker(Arc::new(marker))),
+    }
+}

@@ -1,0 +1,55 @@
+//! Marks a key with the origin that responds.
+//!
+//! `routes` and `mirrors` choose the origin. Invariant: two origins never share a key. If the URL's own server
+//! responds, the key is the URL alone. A configured origin responds to any Host, so the keys of its responses also
+//! contain the origin's name.
+
+/// The name in a key of an origin that is not the URL's own server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OriginMark<'a>(Option<&'a str>);
+
+/// Determines the origins that can respond for a URL.
+pub trait KeyMarks: Send + Sync {
+    /// Returns the marks of the keys under which responses of a URL can be found. The URL's own server comes first, if
+    /// it can be contacted.
+    fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<OriginMark<'_>>;
+}
+
+impl<'a> OriginMark<'a> {
+    /// The mark for responses from a URL's own server, which is empty.
+    pub const NONE: Self = Self(None);
+
+    /// Returns the mark of an origin with this name, which must not contain spaces.
+    pub fn of_origin(name: &'a str) -> Self {
+        debug_assert!(!name.contains(' '), "names of origins are made of URLs");
+        Self(Some(name))
+    }
+
+    /// Returns the mark of content that no origin sends. Its name is not a URL, so no origin has it.
+    pub const fn of_own(name: &'a str) -> Self {
+        Self(Some(name))
+    }
+
+    /// Returns the mark in a resource's key.
+    pub fn of_key(primary: &'a [u8]) -> Self {
+        let at = primary.windows(BEGINNING.len()).position(|window| window == BEGINNING);
+        Self(at.and_then(|at| std::str::from_utf8(&primary[at + BEGINNING.len()..]).ok()))
+    }
+
+    /// Adds this mark to a resource's key.
+    pub fn on(self, mut key: Vec<u8>) -> Vec<u8> {
+        if let Some(name) = self.0 {
+            key.extend_from_slice(BEGINNING);
+            key.extend_from_slice(name.as_bytes());
+        }
+        key
+    }
+
+    /// Returns the origin's name; `None` for a URL's own server.
+    pub fn name(self) -> Option<&'a str> {
+        self.0
+    }
+}
+
+/// Separates the URL from the name. No URL contains a space.
+const BEGINNING: &[u8] = b" @";

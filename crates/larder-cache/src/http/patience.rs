@@ -1,0 +1,334 @@
+//! Limits the time that the store may take. A store that does not respond is not used for a while, and a store that
+//! falls behind gets no long responses.
+//!
+//! Owns: the limits and the state of the pause. Invariants: nothing waits for the store longer than the limit. A pause
+//! begins only if the store completed no operation for that long. At the end of each pause, one lookup or commit checks
+//! whether the store responds again. The number of operations left running is bounded.
+//!
+//! Cost: a timer for each operation that is not complete at its first poll.
+
+use larder_device::IgnorePoison;
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use larder_store::Result;
+
+use crate::http::{ResponseCache, StoreEvent};
+
+/// Whether the store responds, as far as its callers have seen.
+pub struct StorePatience {
+    limit: Duration,
+    /// Whether there is a pause. While this is false, no lock is needed.
+    resting: AtomicBool,
+    rest: Mutex<StorePause>,
+    /// Number of operations that completed after a wait. An unresponsive device completes none.
+    answer_count: AtomicU64,
+    /// Number of operations that continue although no task waits for them.
+    detached: AtomicUsize,
+    /// The pause during which the store gets no long responses.
+    behind: Mutex<StorePause>,
+}
+
+/// A time during which the store is not used.
+#[derive(Clone, Copy, Default)]
+struct StorePause {
+    until: Option<Instant>,
+    length: Duration,
+    ended: Option<Instant>,
+}
+
+impl StorePatience {
+    /// Creates the state with a time limit of `limit` per operation.
+    pub fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            resting: AtomicBool::new(false),
+            rest: Mutex::default(),
+            answer_count: AtomicU64::new(0),
+            detached: AtomicUsize::new(0),
+            behind: Mutex::default(),
+        }
+    }
+
+    /// Returns the time limit for an operation.
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Returns whether the store may be used now.
+    pub fn admits(&self) -> bool {
+        !self.resting.load(Relaxed) || self.lock().admits(Instant::now())
+    }
+
+    /// Returns whether the store is paused.
+    pub fn is_resting(&self) -> bool {
+        self.resting.load(Relaxed)
+    }
+
+    /// Records that the store could not keep up with a response. For a while, longer each time, no long response is
+    /// stored.
+    pub fn note_behind(&self) {
+        self.behind.lock().ignore_poison().begin(Instant::now(), self.limit);
+    }
+
+    /// Returns whether the store is too far behind for long responses.
+    pub fn is_behind(&self) -> bool {
+        self.behind.lock().ignore_poison().holds(Instant::now())
+    }
+
+    /// Records an operation that took too long.
+    ///
+    /// Begins a pause unless other operations have completed since this one began: in that case the store is slow, but
+    /// it responds.
+    fn note_overdue(&self, answers_before: u64) -> bool {
+        let silent = self.answer_count.load(Relaxed) == answers_before;
+        if silent {
+            self.lock().begin(Instant::now(), self.limit);
+            self.resting.store(true, Relaxed);
+        }
+        silent
+    }
+
+    fn note_answer(&self) {
+        self.answer_count.fetch_add(1, Relaxed);
+        self.end_rest();
+    }
+
+    fn end_rest(&self) {
+        if self.resting.load(Relaxed) {
+            self.lock().end(Instant::now());
+            self.resting.store(false, Relaxed);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, StorePause> {
+        self.rest.lock().ignore_poison()
+    }
+}
+
+impl StorePause {
+    /// Returns whether an operation may be tried at `now`. After each pause, this permits one trial and begins a longer
+    /// pause.
+    fn admits(&mut self, now: Instant) -> bool {
+        match self.until {
+            Some(until) if now < until => false,
+            Some(_) => {
+                self.length = (2 * self.length).min(REST_MAX);
+                self.until = Some(now + self.length);
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Returns whether the pause continues at `now`. Ends it if its time is over.
+    fn holds(&mut self, now: Instant) -> bool {
+        match self.until {
+            Some(until) if now < until => true,
+            Some(until) => {
+                self.end(until);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Begins a pause, unless there is one. If the last pause ended recently, the new one is longer.
+    fn begin(&mut self, now: Instant, limit: Duration) {
+        if self.until.is_some() {
+            return;
+        }
+        let relapse = self.ended.is_some_and(|ended| now.saturating_duration_since(ended) <= self.length + 2 * limit);
+        self.length = if relapse { (2 * self.length).min(REST_MAX) } else { REST_MIN };
+        self.until = Some(now + self.length);
+    }
+
+    fn end(&mut self, now: Instant) {
+        *self = Self { until: None, ended: Some(now), ..*self };
+    }
+}
+
+/// The reason why a change of the store is not durable, if the store takes too long.
+pub(super) const NO_ANSWER: &str = "the store does not respond";
+
+/// The time limit for a read of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadPatience {
+    /// The store's own time limit. A paused store is not used. For reads whose data the origin has too.
+    Short,
+    /// The time that a client may wait without progress. For reads whose data exists nowhere else.
+    Long,
+}
+
+/// Waits for a read of the store. Returns `None` if it takes too long, or if the store is paused. A read that takes too
+/// long is dropped.
+pub async fn read<T>(
+    cache: &ResponseCache,
+    waiting: ReadPatience,
+    work: impl Future<Output = Result<Option<T>>>,
+) -> Option<Result<Option<T>>> {
+    let patience = &cache.shared.patience;
+    let limit = match waiting {
+        ReadPatience::Short if !patience.admits() => {
+            cache.note(StoreEvent::Bypassed);
+            return None;
+        }
+        ReadPatience::Short => patience.limit,
+        ReadPatience::Long => patience.limit.max(cache.shared.stall),
+    };
+    let answers_before = patience.answer_count.load(Relaxed);
+    let mut work = pin!(work);
+    if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+        // The index knows without I/O that an entry is absent, or that it is still in memory. So only a completed read
+        // proves that the device responds.
+        if matches!(done, Ok(Some(_))) {
+            patience.end_rest();
+        }
+        return Some(done);
+    }
+    let started = Instant::now();
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => {
+            patience.note_answer();
+            cache.note(StoreEvent::Read(started.elapsed()));
+            Some(done)
+        }
+        Err(_) => {
+            overdue(cache, answers_before);
+            None
+        }
+    }
+}
+
+/// Awaits a write to the store. Returns `None` if it takes too long. The write then continues in the background, as
+/// long as the number of such writes is below its limit. `held` is dropped when the write has ended.
+pub fn write<T: Send + 'static>(
+    cache: &Arc<ResponseCache>,
+    held: impl Send + 'static,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> impl Future<Output = Option<Result<T>>> + Send {
+    // Boxed first, because it would add kilobytes to every future that may write, and each move of it would copy them.
+    wait_for_write(cache, held, Box::pin(work))
+}
+
+async fn wait_for_write<T: Send + 'static>(
+    cache: &Arc<ResponseCache>,
+    held: impl Send + 'static,
+    mut work: Pin<Box<dyn Future<Output = Result<T>> + Send>>,
+) -> Option<Result<T>> {
+    let patience = &cache.shared.patience;
+    let answers_before = patience.answer_count.load(Relaxed);
+    if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+        return Some(done);
+    }
+    if patience.detached.fetch_add(1, Relaxed) >= DETACHED_COUNT_MAX {
+        patience.detached.fetch_sub(1, Relaxed);
+        overdue(cache, answers_before);
+        return None;
+    }
+    let owner = Arc::clone(cache);
+    let task = tokio::spawn(async move {
+        let done = work.await;
+        drop(held);
+        owner.shared.patience.detached.fetch_sub(1, Relaxed);
+        // The store knows without I/O that it has no room.
+        if done.is_ok() {
+            owner.shared.patience.note_answer();
+        }
+        done
+    });
+    match tokio::time::timeout(patience.limit, pin!(task)).await {
+        // An error here means that the runtime is stopping.
+        Ok(done) => done.ok(),
+        Err(_) => {
+            overdue(cache, answers_before);
+            None
+        }
+    }
+}
+
+fn overdue(cache: &ResponseCache, answers_before: u64) {
+    cache.note(StoreEvent::TooSlow);
+    if cache.shared.patience.note_overdue(answers_before) {
+        tracing::warn!("the store does not respond, continuing without it");
+    }
+}
+
+const REST_MIN: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(60);
+/// Most writes in the background. Each may hold the body of an entry.
+const DETACHED_COUNT_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(3);
+
+    #[test]
+    fn store_that_does_not_answer_is_tried_once_per_rest_and_ever_more_rarely() {
+        let start = Instant::now();
+        let mut rest = StorePause::default();
+        rest.begin(start, LIMIT);
+        rest.begin(start, LIMIT);
+        let tried: Vec<u64> = (0..200).filter(|second| rest.admits(start + Duration::from_secs(*second))).collect();
+        assert_eq!(tried, [1, 3, 7, 15, 31, 63, 123, 183]);
+    }
+
+    #[test]
+    fn store_that_answers_others_meanwhile_is_slow_and_does_not_rest() {
+        let patience = StorePatience::new(LIMIT);
+        let before = patience.answer_count.load(Relaxed);
+        patience.note_answer();
+        assert!(!patience.note_overdue(before) && patience.admits());
+        let before = patience.answer_count.load(Relaxed);
+        assert!(patience.note_overdue(before) && !patience.admits());
+    }
+
+    #[test]
+    fn store_that_falls_behind_again_is_spared_for_longer() {
+        let start = Instant::now();
+        let mut rest = StorePause::default();
+        let mut spared = Vec::new();
+        let mut now = start;
+        for _ in 0..8 {
+            rest.begin(now, LIMIT);
+            let since = now;
+            while rest.holds(now) {
+                now += Duration::from_secs(1);
+            }
+            spared.push((now - since).as_secs());
+        }
+        assert_eq!(spared, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[test]
+    fn store_that_answers_again_is_used_at_once() {
+        let start = Instant::now();
+        let mut rest = StorePause::default();
+        assert!(rest.admits(start));
+        rest.begin(start, LIMIT);
+        assert!(!rest.admits(start));
+        rest.end(start);
+        assert!(rest.admits(start) && rest.admits(start));
+    }
+
+    #[test]
+    fn relapse_takes_the_last_rest_up_again_and_a_late_one_begins_anew() {
+        let start = Instant::now();
+        let mut rest = StorePause { length: Duration::from_secs(8), ended: Some(start), until: None };
+        rest.begin(start + Duration::from_secs(10), LIMIT);
+        assert_eq!(rest.length, Duration::from_secs(16));
+        rest.end(start);
+        rest.begin(start + Duration::from_secs(100), LIMIT);
+        assert_eq!(rest.length, REST_MIN);
+    }
+}

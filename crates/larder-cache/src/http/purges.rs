@@ -1,0 +1,485 @@
+//! Makes all stored responses of a site, a prefix, a URL or a tag unusable or stale, without reading any of them.
+//!
+//! Owns: the purges, in memory and in a file next to the store, and their count. Each stored head keeps the count at
+//! the moment its request was sent to the origin. Heads are judged when `lookup` finds them; nothing is removed here.
+//!
+//! Invariants:
+//! - A response that was requested before a purge is judged by it even if it arrives later, from memory, the store or
+//!   the origin.
+//! - The clock decides only how long a response has been stale.
+//! - A count is recorded before a head can carry it.
+//! - A record that cannot be read, or that belongs to another store (see [`Store::set_label`]), empties the store: any
+//!   of its responses may have been purged.
+//!
+//! In a fleet, the other nodes read the purges that were made here (`log`), and this node theirs. While it may not know
+//! all of them, it is in doubt: what it stored before must be validated before use.
+//!
+//! Cost: a load and a comparison per lookup; memory and one line of the file per purge, never per entry. Idea:
+//! Varnish's bans, with a count in place of their times and an index in place of their list.
+
+mod index;
+mod journal;
+mod log;
+mod record;
+
+use larder_device::IgnorePoison;
+use std::{
+    cmp, mem,
+    path::PathBuf,
+    sync::{
+        Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+use larder_http::{StoredHead, Timestamp, key::KeyOf, tags::tags_of};
+use larder_store::Store;
+use tokio::sync::watch;
+
+pub use self::{
+    index::{COUNT_MAX, Purge, PurgeMode, PurgeScope, PurgeVerdict},
+    journal::{parse_purge, purge_line},
+    log::{LogPosition, LogSlice},
+};
+use self::{
+    index::{PurgeIndex, host_of_url},
+    journal::{PurgeJournal, RecordLine},
+    log::PurgeLog,
+    record::{PurgeRecordFile, empty},
+};
+use crate::http::entry::{CachedEntry, random};
+
+/// The purges so far.
+pub struct Purges {
+    /// Number of the last purge.
+    latest: AtomicU64,
+    /// Number of the last recorded purge.
+    recorded: AtomicU64,
+    known: RwLock<PurgeCheck>,
+    record: Mutex<PurgeRecordPlace>,
+    /// The identity of the log of purges made here.
+    log_id: u64,
+    /// The end of that log, as far as it is recorded.
+    log_end: watch::Sender<u64>,
+    /// The number of the last purge made here that is in the shared log of the fleet.
+    log_sent: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct PurgeCheck {
+    index: PurgeIndex,
+    log: PurgeLog,
+    /// Responses with a smaller count must be validated before use, because purges may be unknown here. 0 if there is
+    /// no doubt.
+    doubt: u64,
+    /// The lines that are not recorded yet.
+    unrecorded: Vec<RecordLine>,
+    /// Whether the record must be rewritten.
+    must_rewrite: bool,
+}
+
+/// The place where purges are recorded.
+enum PurgeRecordPlace {
+    /// No record is needed, because no stored response outlives the process.
+    NotNeeded,
+    /// There is no file for the record.
+    NoPlace,
+    Beside(PurgeRecordFile),
+    /// Another process has the record.
+    HandedOver,
+}
+
+/// The outcome of a purge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PurgeResult {
+    /// The number of the record. 0 if there is none, because the responses were removed.
+    pub number: u64,
+    /// Whether older purges were widened because there were too many, so that more must be validated before use.
+    pub is_widened: bool,
+}
+
+impl Purges {
+    /// Reads the record of `store`'s purges from this file, for a node of a fleet with these other nodes. Blocks to
+    /// read it, and to empty the store if the record cannot be trusted.
+    pub fn open(path: Option<PathBuf>, store: Option<&Store>, peers: &[Box<str>]) -> Self {
+        let mut known = PurgeCheck::default();
+        known.log.set_kept(!peers.is_empty(), 0);
+        let mut log_id = random().max(1);
+        let mut record = PurgeRecordPlace::NotNeeded;
+        match (store, path.map(PurgeJournal::new)) {
+            (None, _) => {}
+            (Some(store), None) => {
+                if store.labels().any(|label| label != 0) {
+                    empty(store, "there is no place for it");
+                }
+                record = PurgeRecordPlace::NoPlace;
+            }
+            (Some(store), Some(journal)) => {
+                let load = |lines| {
+                    known.load(lines);
+                    known.log.retain_positions(peers);
+                    known.lines()
+                };
+                let beside = PurgeRecordFile::open(store, journal, load);
+                log_id = beside.label();
+                record = PurgeRecordPlace::Beside(beside);
+            }
+        }
+        let number = known.index.last_number();
+        let log_end = watch::Sender::new(known.log.end());
+        let log_sent = watch::Sender::new(known.log.sent());
+        let latest = AtomicU64::new(number);
+        let recorded = AtomicU64::new(number);
+        Self { latest, recorded, known: RwLock::new(known), record: Mutex::new(record), log_id, log_end, log_sent }
+    }
+
+    /// Adapts the log to the other nodes of the fleet, which a reload may change.
+    pub fn set_peers(&self, peers: &[Box<str>]) {
+        let mut known = self.known_mut();
+        let last_number = known.index.last_number();
+        known.must_rewrite |= known.log.set_kept(!peers.is_empty(), last_number);
+        known.log.retain_positions(peers);
+        if peers.is_empty() {
+            known.doubt = 0;
+        }
+    }
+
+    /// Returns the number of purges that are recorded, and of those that were made.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.recorded.load(Acquire), self.latest.load(Acquire))
+    }
+
+    /// Applies all purges so far to an entry under this key.
+    pub fn judge(&self, entry: &CachedEntry, key: &[u8]) -> PurgeVerdict {
+        let latest = self.latest.load(Acquire);
+        if entry.judged_count() >= latest && entry.head.purge_count() <= latest {
+            return PurgeVerdict::Stands;
+        }
+        let verdict = self.judge_head(&entry.head, key);
+        if verdict == PurgeVerdict::Stands {
+            entry.note_judged(latest);
+        }
+        verdict
+    }
+
+    /// Applies all purges so far to a response with this head and key.
+    pub fn judge_head(&self, head: &StoredHead, key: &[u8]) -> PurgeVerdict {
+        let known = self.known();
+        let verdict = match head.purge_count().cmp(&known.index.last_number()) {
+            // The entry's count includes purges that were never recorded, so it is unknown which purges it precedes.
+            cmp::Ordering::Greater => return PurgeVerdict::Gone,
+            // There was no purge since.
+            cmp::Ordering::Equal => PurgeVerdict::Stands,
+            cmp::Ordering::Less => {
+                known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count())
+            }
+        };
+        if head.purge_count() < known.doubt { verdict.and(PurgeVerdict::Unconfirmed) } else { verdict }
+    }
+
+    /// Returns whether a purge after the first `seen_count` may concern the response under this key, whatever its tags.
+    pub fn may_concern(&self, key: &[u8], seen_count: u64) -> bool {
+        self.latest.load(Acquire) > seen_count && self.known().index.may_concern(url_of(key), seen_count)
+    }
+
+    /// Returns the time of the last purge that may concern the resource with this key, whatever the tags of its
+    /// responses. `None` if there was none.
+    pub fn last_at(&self, key: &[u8]) -> Option<Timestamp> {
+        (self.latest() > 0).then(|| self.known().index.last_at(url_of(key))).flatten()
+    }
+
+    /// Returns the number of the last purge, for [`CachedEntry::note_judged`] of an entry judged after this call.
+    pub fn latest(&self) -> u64 {
+        self.latest.load(Acquire)
+    }
+
+    /// Purges `scopes`. The purge affects every lookup at once. Blocks until it is recorded.
+    ///
+    /// # Errors
+    /// The purge could not be recorded, with the reason for the operator. It stays in effect until the process ends,
+    /// and recording is retried.
+    pub fn purge(&self, scopes: Vec<PurgeScope>, mode: PurgeMode, at: Timestamp) -> Result<PurgeResult, String> {
+        let mut known = self.known_mut();
+        let number = known.index.last_number() + 1;
+        for scope in scopes {
+            let purge = Purge { number, mode, at, scope };
+            known.index.apply(&purge);
+            known.log.append(&purge);
+            known.unrecorded.push(RecordLine::Made(purge));
+        }
+        let is_widened = known.note_added();
+        self.latest.store(number, Release);
+        drop(known);
+        self.save()?;
+        assert!(self.recorded.load(Acquire) >= number, "what was saved is on record");
+        Ok(PurgeResult { number, is_widened })
+    }
+
+    /// Applies a part of the log of another node, or of a shared log, and notes the position after it. Blocks until
+    /// both are recorded.
+    ///
+    /// If the purges since a position cannot be known, demands the validation of everything that is stored. If the log
+    /// was never read before, and there never was a purge in it, nothing is missing.
+    ///
+    /// # Errors
+    /// The same as for [`Self::purge`].
+    pub fn follow(&self, peer: &str, slice: LogSlice, now: Timestamp) -> Result<(), String> {
+        let LogSlice { log, is_reset, purges, position, sent, .. } = slice;
+        let mut known = self.known_mut();
+        let number = known.index.last_number() + 1;
+        let is_read = known.log.positions().iter().any(|position| &*position.peer == peer);
+        let is_lost = is_reset && (is_read || position > 0);
+        let demand = is_lost.then_some(Purge { number, mode: PurgeMode::Validate, at: now, scope: PurgeScope::All });
+        // Only for a soft purge the other node's clock counts, because it decides since when a response is stale.
+        let at_here = |purge: &Purge| if purge.mode == PurgeMode::Soft { purge.at.min(now) } else { now };
+        let purges = purges.into_iter().map(|purge| Purge { number, at: at_here(&purge), ..purge });
+        if is_lost {
+            tracing::warn!(
+                log = peer,
+                "purges of another node may be missing: what was stored before is validated before use"
+            );
+        }
+        for purge in demand.into_iter().chain(purges) {
+            known.index.apply(&purge);
+            known.unrecorded.push(RecordLine::Judged(purge));
+        }
+        if known.index.last_number() == number {
+            known.note_added();
+            self.latest.store(number, Release);
+        }
+        let position = LogPosition { peer: peer.into(), log, number: position, sent };
+        if !known.log.positions().contains(&position) {
+            known.log.set_position(position.clone());
+            known.unrecorded.push(RecordLine::Position(position));
+        }
+        drop(known);
+        self.save()
+    }
+
+    /// Returns the position in the log of another node.
+    pub fn position(&self, peer: &str) -> Option<LogPosition> {
+        self.known().log.positions().iter().find(|position| &*position.peer == peer).cloned()
+    }
+
+    /// Returns the purges made here after a position, for another node.
+    pub fn slice(&self, log: u64, position: u64) -> LogSlice {
+        // A crash may give the number of an unrecorded purge to another one.
+        let recorded = self.recorded.load(Acquire);
+        let known = self.known();
+        // A position in another log is invalid in this one.
+        let position = if log == self.log_id { position } else { u64::MAX };
+        known.log.slice(self.log_id, position, recorded)
+    }
+
+    /// Returns the identity of the log of purges made here.
+    pub fn log_id(&self) -> u64 {
+        self.log_id
+    }
+
+    /// Returns a receiver of the end of that log, as far as it is recorded.
+    pub fn log_end(&self) -> watch::Receiver<u64> {
+        self.log_end.subscribe()
+    }
+
+    /// Returns the number after which the log of purges made here begins.
+    pub fn log_start(&self) -> u64 {
+        self.known().log.start()
+    }
+
+    /// Returns a receiver of the number of the last purge made here that is in the shared log of the fleet.
+    pub fn log_sent(&self) -> watch::Receiver<u64> {
+        self.log_sent.subscribe()
+    }
+
+    /// Requires the validation of everything stored so far, until [`Self::trust`] is called, because purges made on
+    /// other nodes may be unknown here. Blocks until the moment is recorded.
+    ///
+    /// # Errors
+    /// The moment could not be recorded. The text gives the operator the reason. The requirement applies nevertheless,
+    /// and also to everything that is stored until the moment is recorded.
+    pub fn doubt(&self) -> Result<(), String> {
+        let mut known = self.known_mut();
+        let number = known.index.last_number() + 1;
+        known.index.note_number(number);
+        known.doubt = number;
+        known.unrecorded.push(RecordLine::Number(number));
+        self.latest.store(number, Release);
+        drop(known);
+        self.save()
+    }
+
+    /// Ends the doubt: all purges of other nodes are known.
+    pub fn trust(&self) {
+        self.known_mut().doubt = 0;
+    }
+
+    /// Returns whether there is doubt.
+    pub fn is_in_doubt(&self) -> bool {
+        self.known().doubt > 0
+    }
+
+    /// Returns whether some purges are not recorded yet.
+    pub fn are_unsaved(&self) -> bool {
+        let known = self.known();
+        known.must_rewrite || !known.unrecorded.is_empty()
+    }
+
+    /// Records the purges that are not recorded yet. Blocks.
+    ///
+    /// # Errors
+    /// The purges could not be recorded, with the reason for the operator.
+    pub fn save(&self) -> Result<(), String> {
+        // Tasks that wait for this lock find their purges recorded by the task before them, so one sync serves all.
+        let mut record = self.record.lock().ignore_poison();
+        let beside = match &mut *record {
+            PurgeRecordPlace::NotNeeded => {
+                let mut known = self.known_mut();
+                known.unrecorded = Vec::new();
+                let number = known.index.last_number();
+                drop(known);
+                self.note_recorded(number);
+                return Ok(());
+            }
+            PurgeRecordPlace::NoPlace => {
+                self.known_mut().unrecorded = Vec::new();
+                return Err("there is no place next to the store for the record of purges".to_owned());
+            }
+            PurgeRecordPlace::HandedOver => {
+                self.known_mut().unrecorded = Vec::new();
+                return Err("another process has taken over this one's store and purges".to_owned());
+            }
+            PurgeRecordPlace::Beside(beside) => beside,
+        };
+        let (number, added, all) = {
+            let mut known = self.known_mut();
+            if known.unrecorded.is_empty() && !known.must_rewrite {
+                return Ok(());
+            }
+            let is_whole = known.must_rewrite || !beside.takes_more();
+            // Taken together with the purges, under one lock. A purge that arrives during the write sets it again.
+            known.must_rewrite = false;
+            let all = is_whole.then(|| known.lines());
+            (known.index.last_number(), mem::take(&mut known.unrecorded), all)
+        };
+        let saved = match &all {
+            Some(all) => beside.rewrite(all),
+            None => beside.append(&added),
+        };
+        match saved {
+            Ok(()) => self.note_recorded(number),
+            // A failed write may have left part of a line, so the next attempt rewrites the file with all purges.
+            Err(_) => self.known_mut().must_rewrite = true,
+        }
+        saved
+    }
+
+    /// Leaves the record to another process. Waits for a write in progress. What is purged later cannot be recorded.
+    pub fn hand_over(&self) {
+        *self.record.lock().ignore_poison() = PurgeRecordPlace::HandedOver;
+    }
+
+    fn note_recorded(&self, number: u64) {
+        self.recorded.store(number, Release);
+        let (end, sent) = {
+            let known = self.known();
+            (known.log.end_within(number), known.log.sent())
+        };
+        self.log_end.send_if_modified(|known| mem::replace(known, end) != end);
+        self.log_sent.send_if_modified(|known| mem::replace(known, sent) != sent);
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, PurgeCheck> {
+        self.known.read().ignore_poison()
+    }
+
+    fn known_mut(&self) -> RwLockWriteGuard<'_, PurgeCheck> {
+        self.known.write().ignore_poison()
+    }
+}
+
+impl PurgeCheck {
+    /// Loads the lines of a record.
+    fn load(&mut self, lines: Vec<RecordLine>) {
+        let mut start = 0;
+        let mut logged = Vec::new();
+        for line in lines {
+            match line {
+                RecordLine::Made(purge) => {
+                    self.index.apply(&purge);
+                    logged.push(purge);
+                }
+                RecordLine::Judged(purge) => self.index.apply(&purge),
+                RecordLine::Logged(purge) => logged.push(purge),
+                RecordLine::LogStart(number) => start = number,
+                RecordLine::Number(number) => self.index.note_number(number),
+                RecordLine::Position(position) => self.log.set_position(position),
+            }
+        }
+        self.log.restore(start, logged);
+        self.note_added();
+    }
+
+    /// Returns the lines of a complete record.
+    fn lines(&self) -> Vec<RecordLine> {
+        let mut lines: Vec<RecordLine> = self.index.purges().into_iter().map(RecordLine::Judged).collect();
+        lines.push(RecordLine::Number(self.index.last_number()));
+        lines.push(RecordLine::LogStart(self.log.start()));
+        lines.extend(self.log.entries().cloned().map(RecordLine::Logged));
+        lines.extend(self.log.positions().iter().cloned().map(RecordLine::Position));
+        lines
+    }
+
+    /// Widens older purges if there are too many. Returns whether it did.
+    fn note_added(&mut self) -> bool {
+        let is_widened = self.index.widen_if_full();
+        self.must_rewrite |= is_widened;
+        if is_widened {
+            tracing::warn!(
+                "more than {COUNT_MAX} purges: responses that were stored before the older ones are validated before use"
+            );
+        }
+        is_widened
+    }
+}
+
+/// Returns the URL in a key, or an empty string if the key has none.
+pub(super) fn url_of(key: &[u8]) -> &str {
+    KeyOf::parse(key).and_then(|of| of.url()).unwrap_or_default()
+}
+
+/// Returns the host in a key, in the form that site purges use.
+pub fn host_of_key(key: &[u8]) -> &str {
+    host_of_url(url_of(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_store::StoreOptions;
+
+    use super::*;
+
+    /// At stake: a purge that is acknowledged, and that the process which has the store never learns.
+    #[test]
+    fn record_that_was_handed_over_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(StoreOptions::new(folder.path().join("store"), 64 << 20)).unwrap();
+        let path = folder.path().join("purges");
+        let open = || Purges::open(Some(path.clone()), Some(&store), &[]);
+        let purge = |purges: &Purges, tag: &str| {
+            purges.purge(vec![PurgeScope::Tag(tag.into())], PurgeMode::Hard, Timestamp::from_secs(1_000_000)).map(drop)
+        };
+        let old = open();
+        purge(&old, "a").unwrap();
+        old.hand_over();
+        let new = open();
+        let why = purge(&old, "b").unwrap_err();
+        assert!(why.contains("another process"), "{why}");
+        assert_eq!((old.latest(), new.latest()), (2, 1));
+        purge(&new, "c").unwrap();
+        assert!(old.save().is_err());
+        assert_eq!(open().latest(), 2);
+    }
+}

@@ -1,0 +1,546 @@
+//! The purges in memory, indexed by their scope.
+//!
+//! Owns: the search for the purges that concern a response, and the merging of purges when there are too many.
+//! Persistence is in `journal`.
+//!
+//! Invariants: a response that a purge concerned stays concerned after any merge, and no merge loses a response. Of two
+//! purges with the same scope only the later is kept. Above [`COUNT_MAX`], the oldest purges are widened to their site,
+//! and then to everything stored before them. A widened hard purge demands validation: the origin then confirms the
+//! responses that only the wider scope concerns, and not those that were purged.
+//!
+//! Cost: two hashes of a URL, one tree step for each prefix on its path, and one hash for each tag. Memory is
+//! proportional to the number of purges.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+};
+
+use larder_http::{Timestamp, key::host_of};
+
+/// The responses that a purge concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PurgeScope {
+    /// Everything.
+    All,
+    /// A host with any scheme, port and path.
+    Site(Box<str>),
+    /// URLs with this prefix, in the normal form of keys.
+    Prefix(Box<str>),
+    /// A URL, with all its variants.
+    Url(Box<str>),
+    /// Responses that list a tag.
+    Tag(Box<str>),
+}
+
+impl PurgeScope {
+    /// Returns the host, prefix, URL or tag.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::All => "",
+            Self::Site(name) | Self::Prefix(name) | Self::Url(name) | Self::Tag(name) => name,
+        }
+    }
+}
+
+/// The effect of a purge on the responses it concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeMode {
+    /// Stops serving them.
+    Hard,
+    /// Marks them stale.
+    Soft,
+    /// Demands their validation before they are used again.
+    Validate,
+}
+
+/// A purge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// The purge's number. It concerns responses whose request began when fewer purges than this had been made.
+    pub number: u64,
+    /// The effect on the responses.
+    pub mode: PurgeMode,
+    /// The time of the purge.
+    pub at: Timestamp,
+    /// The responses that it concerns.
+    pub scope: PurgeScope,
+}
+
+impl Purge {
+    /// Returns a purge of a wider scope that has at least the effect of this one, except that a response which the
+    /// origin confirms stays.
+    fn widened_to(&self, scope: PurgeScope) -> Self {
+        let mode = match self.mode {
+            PurgeMode::Hard if scope != self.scope => PurgeMode::Validate,
+            mode => mode,
+        };
+        Self { mode, scope, ..self.clone() }
+    }
+}
+
+/// The state of a response after all purges so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeVerdict {
+    /// No purge concerns it.
+    Stands,
+    /// A soft purge marked it stale at this time.
+    StaleSince(Timestamp),
+    /// Possibly purged, so it must be validated before it is used.
+    Unconfirmed,
+    /// Purged, so it must not be served.
+    Gone,
+}
+
+/// All purges that may still concern a response.
+#[derive(Default)]
+pub(super) struct PurgeIndex {
+    all: PurgeMarks,
+    sites: HashMap<Box<str>, PurgeMarks>,
+    urls: HashMap<Box<str>, PurgeMarks>,
+    prefixes: BTreeMap<Box<str>, PurgeMarks>,
+    tags: HashMap<Box<str>, PurgeMarks>,
+    bytes: usize,
+    last_number: u64,
+    last_tag_number: u64,
+    /// Time of the last purge by tag.
+    last_tag_at: Option<Timestamp>,
+}
+
+/// The purges of one scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PurgeMarks {
+    /// Number of the last hard purge; 0 if there was none.
+    hard: u64,
+    hard_at: Timestamp,
+    /// Number of the last demand for validation; 0 if there was none.
+    validate: u64,
+    validate_at: Timestamp,
+    /// The soft purges since the last hard one, in order.
+    soft: Vec<SoftPurges>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SoftPurges {
+    number: u64,
+    at: Timestamp,
+}
+
+impl PurgeIndex {
+    /// Adds a purge.
+    pub(super) fn apply(&mut self, purge: &Purge) {
+        self.last_number = self.last_number.max(purge.number);
+        if let PurgeScope::Tag(_) = purge.scope {
+            self.last_tag_number = self.last_tag_number.max(purge.number);
+            self.last_tag_at = self.last_tag_at.max(Some(purge.at));
+        }
+        let marks = match &purge.scope {
+            PurgeScope::All => &mut self.all,
+            PurgeScope::Site(host) => entry(&mut self.sites, host, &mut self.bytes),
+            PurgeScope::Url(url) => entry(&mut self.urls, url, &mut self.bytes),
+            PurgeScope::Tag(tag) => entry(&mut self.tags, &lower_case(tag), &mut self.bytes),
+            PurgeScope::Prefix(prefix) => {
+                if !self.prefixes.contains_key(prefix) {
+                    self.bytes += weight(prefix);
+                }
+                self.prefixes.entry(prefix.clone()).or_default()
+            }
+        };
+        marks.apply(purge);
+    }
+
+    /// Returns the last number that was used, or 0 if there was none.
+    pub(super) fn last_number(&self) -> u64 {
+        self.last_number
+    }
+
+    /// Notes that all numbers up to this one were used.
+    pub(super) fn note_number(&mut self, number: u64) {
+        self.last_number = self.last_number.max(number);
+    }
+
+    /// Returns the number of purges kept.
+    pub(super) fn count(&self) -> usize {
+        self.sites.len() + self.urls.len() + self.prefixes.len() + self.tags.len()
+    }
+
+    /// Returns the state of a response that was requested after `purge_count` purges.
+    pub(super) fn judge<'a>(
+        &self,
+        url: &str,
+        tags: impl FnOnce() -> Box<dyn Iterator<Item = &'a str> + 'a>,
+        purge_count: u64,
+    ) -> PurgeVerdict {
+        let mut verdict = PurgeVerdict::Stands;
+        self.each_of_url(url, &mut |marks| verdict = verdict.and(marks.judge(purge_count)));
+        if self.last_tag_number > purge_count {
+            for marks in tags().filter_map(|tag| self.tags.get(&*lower_case(tag))) {
+                verdict = verdict.and(marks.judge(purge_count));
+            }
+        }
+        verdict
+    }
+
+    /// Returns whether a purge may concern a response that was requested after `purge_count` purges, if only its URL is
+    /// known.
+    pub(super) fn may_concern(&self, url: &str, purge_count: u64) -> bool {
+        let mut may = self.last_tag_number > purge_count;
+        self.each_of_url(url, &mut |marks| may |= marks.judge(purge_count) != PurgeVerdict::Stands);
+        may
+    }
+
+    /// Returns the time of the last purge that may concern a response, if only its URL is known.
+    pub(super) fn last_at(&self, url: &str) -> Option<Timestamp> {
+        let mut last = self.last_tag_at;
+        self.each_of_url(url, &mut |marks| last = last.max(marks.last_at()));
+        last
+    }
+
+    /// Returns all purges.
+    pub(super) fn purges(&self) -> Vec<Purge> {
+        let mut purges = Vec::new();
+        self.all.tell(&PurgeScope::All, &mut purges);
+        self.sites.iter().for_each(|(host, marks)| marks.tell(&PurgeScope::Site(host.clone()), &mut purges));
+        self.urls.iter().for_each(|(url, marks)| marks.tell(&PurgeScope::Url(url.clone()), &mut purges));
+        self.prefixes.iter().for_each(|(prefix, marks)| marks.tell(&PurgeScope::Prefix(prefix.clone()), &mut purges));
+        self.tags.iter().for_each(|(tag, marks)| marks.tell(&PurgeScope::Tag(tag.clone()), &mut purges));
+        purges
+    }
+
+    /// Widens older purges if there are too many. Returns whether it did.
+    pub(super) fn widen_if_full(&mut self) -> bool {
+        self.widen_beyond(COUNT_MAX, BYTES_MAX)
+    }
+
+    fn widen_beyond(&mut self, count_max: usize, bytes_max: usize) -> bool {
+        let is_full = |index: &Self| index.count() > count_max || index.bytes > bytes_max;
+        if !is_full(self) {
+            return false;
+        }
+        let mut purges = self.purges();
+        purges.sort_unstable_by_key(|purge| purge.number);
+        let (old, new) = purges.split_at(purges.len() / 2);
+        let mut widened = Self::default();
+        for purge in old {
+            widened.apply(&purge.widened_to(wider(&purge.scope)));
+        }
+        new.iter().for_each(|purge| widened.apply(purge));
+        // With many sites, that leaves too many. All older purges are then merged into one purge of everything.
+        if widened.count() > count_max / 4 * 3 || widened.bytes > bytes_max / 4 * 3 {
+            widened = Self::default();
+            old.iter().for_each(|purge| widened.apply(&purge.widened_to(PurgeScope::All)));
+            new.iter().for_each(|purge| widened.apply(purge));
+        }
+        (widened.last_number, widened.last_tag_number) = (self.last_number, self.last_tag_number);
+        widened.last_tag_at = self.last_tag_at;
+        *self = widened;
+        // The newer half stays. A single purge beyond the limit is merged with the others.
+        if is_full(self) {
+            self.widen_beyond(count_max, bytes_max);
+        }
+        true
+    }
+
+    fn each_of_url(&self, url: &str, tell: &mut dyn FnMut(&PurgeMarks)) {
+        tell(&self.all);
+        if let Some(marks) = self.urls.get(url) {
+            tell(marks);
+        }
+        if !self.sites.is_empty()
+            && let Some(marks) = self.sites.get(host_of_url(url))
+        {
+            tell(marks);
+        }
+        // The greatest prefix that is not greater than the URL either matches it, or shares the longest beginning with
+        // it.
+        let mut rest = url;
+        while let Some((prefix, marks)) = self.greatest_up_to(rest) {
+            let shared = prefix.bytes().zip(rest.bytes()).take_while(|(one, other)| one == other).count();
+            if shared < prefix.len() {
+                rest = &rest[..rest.floor_char_boundary(shared)];
+                continue;
+            }
+            tell(marks);
+            if shared == 0 {
+                return;
+            }
+            rest = &rest[..rest.floor_char_boundary(shared - 1)];
+        }
+    }
+
+    fn greatest_up_to(&self, url: &str) -> Option<(&str, &PurgeMarks)> {
+        let upto = (Bound::Unbounded, Bound::Included(url));
+        self.prefixes.range::<str, _>(upto).next_back().map(|(prefix, marks)| (&**prefix, marks))
+    }
+}
+
+impl PurgeMarks {
+    fn apply(&mut self, purge: &Purge) {
+        let &Purge { number, mode, at, .. } = purge;
+        match mode {
+            PurgeMode::Hard => {
+                self.hard = self.hard.max(number);
+                self.hard_at = self.hard_at.max(at);
+            }
+            PurgeMode::Validate => {
+                self.validate = self.validate.max(number);
+                self.validate_at = self.validate_at.max(at);
+            }
+            PurgeMode::Soft => {
+                let place = self.soft.partition_point(|soft| soft.number < number);
+                if self.soft.get(place).is_none_or(|soft| soft.number != number) {
+                    self.soft.insert(place, SoftPurges { number, at });
+                }
+            }
+        }
+        self.soft.retain(|soft| soft.number > self.hard);
+        if self.soft.len() > SOFT_COUNT_MAX {
+            // The two oldest are merged. Responses between them then count as stale for longer than necessary.
+            let first = self.soft.remove(0);
+            self.soft[0].at = self.soft[0].at.min(first.at);
+        }
+    }
+
+    fn judge(&self, purge_count: u64) -> PurgeVerdict {
+        if self.hard > purge_count {
+            return PurgeVerdict::Gone;
+        }
+        if self.validate > purge_count {
+            return PurgeVerdict::Unconfirmed;
+        }
+        let first = self.soft.iter().find(|soft| soft.number > purge_count);
+        first.map_or(PurgeVerdict::Stands, |soft| PurgeVerdict::StaleSince(soft.at))
+    }
+
+    /// Returns the time of the last purge.
+    fn last_at(&self) -> Option<Timestamp> {
+        let hard = (self.hard > 0).then_some(self.hard_at);
+        let validate = (self.validate > 0).then_some(self.validate_at);
+        hard.max(validate).max(self.soft.last().map(|soft| soft.at))
+    }
+
+    fn tell(&self, scope: &PurgeScope, purges: &mut Vec<Purge>) {
+        let hard = (self.hard, self.hard_at, PurgeMode::Hard);
+        for (number, at, mode) in [hard, (self.validate, self.validate_at, PurgeMode::Validate)] {
+            if number > 0 {
+                purges.push(Purge { number, mode, at, scope: scope.clone() });
+            }
+        }
+        let soft = self.soft.iter();
+        purges.extend(soft.map(|&SoftPurges { number, at }| Purge {
+            number,
+            mode: PurgeMode::Soft,
+            at,
+            scope: scope.clone(),
+        }));
+    }
+}
+
+impl PurgeVerdict {
+    /// Combines two verdicts on one response. The stricter one wins.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Gone, _) | (_, Self::Gone) => Self::Gone,
+            (Self::Unconfirmed, _) | (_, Self::Unconfirmed) => Self::Unconfirmed,
+            (Self::StaleSince(one), Self::StaleSince(other)) => Self::StaleSince(one.min(other)),
+            (Self::StaleSince(at), Self::Stands) | (Self::Stands, Self::StaleSince(at)) => Self::StaleSince(at),
+            (Self::Stands, Self::Stands) => Self::Stands,
+        }
+    }
+}
+
+fn entry<'a>(map: &'a mut HashMap<Box<str>, PurgeMarks>, name: &str, bytes: &mut usize) -> &'a mut PurgeMarks {
+    map.entry(name.into()).or_insert_with_key(|name| {
+        *bytes += weight(name);
+        PurgeMarks::default()
+    })
+}
+
+fn weight(name: &str) -> usize {
+    name.len() + MARKS_BYTES
+}
+
+/// Returns the next wider scope, which contains all responses of the given one.
+fn wider(scope: &PurgeScope) -> PurgeScope {
+    match scope {
+        PurgeScope::Url(url) | PurgeScope::Prefix(url) => PurgeScope::Site(host_of_url(url).into()),
+        PurgeScope::Site(_) | PurgeScope::Tag(_) | PurgeScope::All => PurgeScope::All,
+    }
+}
+
+/// Returns the host of a URL, in the form in which cache keys contain it.
+pub(super) fn host_of_url(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    host_of(&rest[..rest.find('/').unwrap_or(rest.len())])
+}
+
+fn lower_case(tag: &str) -> Cow<'_, str> {
+    match tag.bytes().any(|octet| octet.is_ascii_uppercase()) {
+        true => Cow::Owned(tag.to_ascii_lowercase()),
+        false => Cow::Borrowed(tag),
+    }
+}
+
+/// Most separate purges.
+pub const COUNT_MAX: usize = 16_384;
+const BYTES_MAX: usize = 8 << 20;
+/// Largest number of separate soft purges of one scope.
+const SOFT_COUNT_MAX: usize = 8;
+/// Memory for one purge in addition to its name: the table slot, the marks, a soft purge, and allocator rounding.
+const MARKS_BYTES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn purge(number: u64, mode: PurgeMode, scope: PurgeScope) -> Purge {
+        Purge { number, mode, at: Timestamp::from_secs(i64::try_from(number).unwrap()), scope }
+    }
+
+    fn hard(number: u64, scope: PurgeScope) -> Purge {
+        purge(number, PurgeMode::Hard, scope)
+    }
+
+    fn index(purges: &[Purge]) -> PurgeIndex {
+        let mut index = PurgeIndex::default();
+        purges.iter().for_each(|purge| index.apply(purge));
+        index
+    }
+
+    fn judge(index: &PurgeIndex, url: &str, tags: &'static [&str], purge_count: u64) -> PurgeVerdict {
+        index.judge(url, || Box::new(tags.iter().copied()), purge_count)
+    }
+
+    const URL: &str = "http://a.example:81/x/y?z";
+
+    #[test]
+    fn each_scope_concerns_its_own_that_is_older_and_nothing_else() {
+        for (scope, others) in [
+            (PurgeScope::All, &[][..]),
+            (PurgeScope::Site("a.example".into()), &["http://b.example/", "http://a.example.evil/"]),
+            (PurgeScope::Prefix("http://a.example:81/x".into()), &["http://a.example:81/", "http://a.example/x/y?z"]),
+            (PurgeScope::Prefix(URL.into()), &["http://a.example:81/x/y?", "https://a.example:81/x/y?z"]),
+            (PurgeScope::Url(URL.into()), &["http://a.example:81/x/y", "http://a.example:81/x/y?zz"]),
+            (PurgeScope::Tag("Red".into()), &[]),
+        ] {
+            let index = index(&[hard(3, scope.clone())]);
+            assert_eq!(judge(&index, URL, &["blue", "rEd"], 2), PurgeVerdict::Gone, "{scope:?}");
+            assert_eq!(judge(&index, URL, &["blue", "rEd"], 3), PurgeVerdict::Stands, "{scope:?}");
+            for other in others {
+                assert_eq!(judge(&index, other, &["blue"], 0), PurgeVerdict::Stands, "{scope:?} {other}");
+            }
+        }
+        assert_eq!(
+            judge(&index(&[hard(1, PurgeScope::Tag("red".into()))]), URL, &["reddish", "re"], 0),
+            PurgeVerdict::Stands
+        );
+        assert_eq!(
+            judge(&index(&[hard(1, PurgeScope::Site("[::1]".into()))]), "http://[::1]:8/", &[], 0),
+            PurgeVerdict::Gone
+        );
+    }
+
+    /// One prefix in the tree must not hide another prefix, nor may a URL between the two.
+    #[test]
+    fn every_prefix_of_a_url_is_found_among_many() {
+        let texts: Vec<String> = (0..6_u32.pow(4))
+            .map(|number| {
+                let letters =
+                    (0..4).map(|place| ['a', 'b', '/', 'é', '\0', ' '][(number / 6_u32.pow(place) % 6) as usize]);
+                letters.filter(|letter| *letter != ' ').collect()
+            })
+            .collect();
+        let prefixes: Vec<&String> = texts.iter().step_by(7).collect();
+        let mut index = PurgeIndex::default();
+        for (number, prefix) in (1..).zip(&prefixes) {
+            index.apply(&purge(number, PurgeMode::Soft, PurgeScope::Prefix(prefix.as_str().into())));
+        }
+        for url in &texts {
+            let mut found = 0;
+            index.each_of_url(url, &mut |marks| found += usize::from(!marks.soft.is_empty()));
+            let distinct: std::collections::HashSet<_> =
+                prefixes.iter().filter(|prefix| url.starts_with(prefix.as_str())).collect();
+            assert_eq!(found, distinct.len(), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn soft_purge_makes_stale_from_its_moment_on_and_a_hard_one_ends_it() {
+        let tag = || PurgeScope::Tag("t".into());
+        let first = purge(2, PurgeMode::Soft, tag());
+        let second = purge(4, PurgeMode::Soft, tag());
+        let both = index(&[second.clone(), first.clone()]);
+        for (count, at) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
+            assert_eq!(judge(&both, URL, &["t"], count), PurgeVerdict::StaleSince(Timestamp::from_secs(at)), "{count}");
+        }
+        assert_eq!(judge(&both, URL, &["t"], 4), PurgeVerdict::Stands);
+        let ended = index(&[first, hard(3, tag()), second]);
+        assert_eq!(judge(&ended, URL, &["t"], 2), PurgeVerdict::Gone);
+        assert_eq!(judge(&ended, URL, &["t"], 3), PurgeVerdict::StaleSince(Timestamp::from_secs(4)));
+        let many: Vec<Purge> = (1..100).map(|number| purge(number, PurgeMode::Soft, tag())).collect();
+        let many = index(&many);
+        assert_eq!(judge(&many, URL, &["t"], 0), PurgeVerdict::StaleSince(Timestamp::from_secs(1)));
+        assert_eq!(judge(&many, URL, &["t"], 98), PurgeVerdict::StaleSince(Timestamp::from_secs(99)));
+        assert!(many.purges().len() <= SOFT_COUNT_MAX);
+    }
+
+    /// At stake: responses that are lost because of purges that do not concern them.
+    #[test]
+    fn widened_purges_only_demand_validation_of_what_they_do_not_concern() {
+        let mut index = PurgeIndex::default();
+        index.apply(&hard(1, PurgeScope::All));
+        for number in 2..=1000 {
+            index.apply(&hard(number, PurgeScope::Tag(format!("t{number}").into())));
+            index.widen_beyond(100, 1 << 20);
+        }
+        assert_eq!(judge(&index, URL, &["other"], 0), PurgeVerdict::Gone, "it was purged with everything");
+        for purge_count in 1..=1000 {
+            let verdict = judge(&index, URL, &["other"], purge_count);
+            assert_ne!(verdict, PurgeVerdict::Gone, "{purge_count}");
+            let is_recent = purge_count >= 990;
+            assert!(!is_recent || verdict == PurgeVerdict::Stands, "{purge_count}");
+        }
+    }
+
+    /// A purge must not be dropped because there are many.
+    #[test]
+    fn too_many_are_widened_and_none_is_dropped() {
+        let scope = |number: u64| match number % 4 {
+            0 => PurgeScope::Tag(format!("t{number}").into()),
+            1 => PurgeScope::Url(format!("http://s{}.example/{number}", number % 5).into()),
+            2 => PurgeScope::Prefix(format!("http://s{}.example/{number}/", number % 5).into()),
+            _ => PurgeScope::Site(format!("h{number}.example").into()),
+        };
+        let mut index = PurgeIndex::default();
+        let mut widened_count = 0;
+        for number in 1..=1000 {
+            index.apply(&hard(number, scope(number)));
+            widened_count += u64::from(index.widen_beyond(100, 1 << 20));
+            assert!(index.count() <= 100);
+        }
+        assert!(widened_count > 0);
+        for number in 1..=1000 {
+            let (url, tag) = match scope(number) {
+                PurgeScope::Tag(tag) => ("http://x.example/".into(), Some(tag)),
+                PurgeScope::Url(url) => (url, None),
+                PurgeScope::Prefix(prefix) => (format!("{prefix}x").into(), None),
+                PurgeScope::Site(host) => (format!("http://{host}/").into(), None),
+                PurgeScope::All => unreachable!(),
+            };
+            let verdict = index.judge(&url, || Box::new(tag.iter().map(|tag| &**tag)), number - 1);
+            assert!(matches!(verdict, PurgeVerdict::Gone | PurgeVerdict::Unconfirmed), "{number}: {verdict:?}");
+            assert_eq!(
+                index.judge(&url, || Box::new(tag.iter().map(|tag| &**tag)), 1000),
+                PurgeVerdict::Stands,
+                "{number}"
+            );
+        }
+        let again = {
+            let mut again = PurgeIndex::default();
+            index.purges().iter().rev().for_each(|purge| again.apply(purge));
+            again
+        };
+        assert_eq!((again.last_number(), again.count(), again.bytes), (1000, index.count(), index.bytes));
+    }
+}

@@ -1,0 +1,95 @@
+//! The purge record of a store: the journal, and the label by which it and the store recognize each other.
+//!
+//! Owns: when the record is believed, and emptying a store whose record is not. Invariant: the store has the label only
+//! if there is a record with it.
+
+use larder_store::Store;
+
+use super::journal::{JournalState, PurgeJournal, RecordLine};
+use crate::http::entry::random;
+
+/// The purge record next to a store.
+pub(super) struct PurgeRecordFile {
+    store: Store,
+    journal: PurgeJournal,
+    label: u64,
+    /// Whether the store must be emptied before any purge is recorded.
+    must_empty: bool,
+}
+
+impl PurgeRecordFile {
+    /// Reads the record, or empties the store if the record cannot be trusted. `load` takes its lines, and returns the
+    /// lines of a complete record.
+    pub(super) fn open(
+        store: &Store,
+        journal: PurgeJournal,
+        load: impl FnOnce(Vec<RecordLine>) -> Vec<RecordLine>,
+    ) -> Self {
+        let mut labels = store.labels();
+        let believed = match journal.read() {
+            JournalState::Lines { label, lines } if labels.all(|own| own == 0 || own == label) => Ok((label, lines)),
+            JournalState::Lines { .. } => Err("it belongs to another store".to_owned()),
+            JournalState::Nothing if labels.all(|own| own == 0) => Ok((random().max(1), Vec::new())),
+            JournalState::Nothing => Err("the file does not exist".to_owned()),
+            JournalState::Damaged(why) => Err(why),
+        };
+        drop(labels);
+        let must_empty = match &believed {
+            Ok(_) => false,
+            Err(why) => !empty(store, &format!("{}: {why}", journal.path().display())),
+        };
+        let is_new = believed.is_err();
+        let (label, lines) = believed.unwrap_or_else(|_| (random().max(1), Vec::new()));
+        let is_empty = lines.is_empty();
+        let lines = load(lines);
+        let mut beside = Self { store: store.clone(), journal, label, must_empty };
+        if (is_new || !is_empty)
+            && let Err(error) = beside.rewrite(&lines)
+        {
+            tracing::warn!(%error, "the record of purges cannot be written: the next purge retries");
+        }
+        beside
+    }
+
+    /// Returns the number by which record and store recognize each other.
+    pub(super) fn label(&self) -> u64 {
+        self.label
+    }
+
+    /// Appends lines. Blocks.
+    pub(super) fn append(&mut self, lines: &[RecordLine]) -> Result<(), String> {
+        self.journal.append(lines).map_err(|error| error.to_string())
+    }
+
+    /// Returns whether purges can be appended. Every volume must name this file as its record.
+    pub(super) fn takes_more(&self) -> bool {
+        !self.must_empty && self.journal.takes_more() && self.store.labels().all(|label| label == self.label)
+    }
+
+    /// Replaces the content of the record with these purges. Blocks.
+    pub(super) fn rewrite(&mut self, lines: &[RecordLine]) -> Result<(), String> {
+        if self.must_empty {
+            block_on(self.store.clear())?;
+            self.must_empty = false;
+        }
+        self.journal.rewrite(self.label, lines).map_err(|error| error.to_string())?;
+        // The label is set only now, because it states that there is a record.
+        block_on(self.store.set_label(self.label))
+    }
+}
+
+/// Empties a store whose purges are unknown. Returns whether the removal is durable.
+pub(super) fn empty(store: &Store, why: &str) -> bool {
+    tracing::error!(%why, "the record of purges is unusable: the store is emptied");
+    let emptied = block_on(store.clear());
+    if let Err(error) = &emptied {
+        tracing::error!(%error, "the store cannot be emptied: none of its entries is served");
+    }
+    emptied.is_ok()
+}
+
+/// Waits for an operation of the store, on a thread that may block.
+fn block_on<T>(work: impl Future<Output = larder_store::Result<T>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
+    runtime.block_on(work).map_err(|error| error.to_string())
+}

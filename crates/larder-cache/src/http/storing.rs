@@ -1,0 +1,471 @@
+//! Stores responses, replaces their heads, and removes them.
+//!
+//! Owns: the keys of a response, and the order in which its parts become visible: chunks before the head that refers to
+//! them, a variant before the marker that leads to it.
+//!
+//! Invariant: a response fetched before its resource was invalidated is not found afterwards (RFC 9111 4.4). Clients do
+//! not notice a store error: it is counted, the response that could not be stored is kept in memory, and the stored
+//! response that it should have replaced is removed.
+
+use std::sync::Arc;
+
+use crate::KeyCommit;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, header};
+use larder_http::{BodyPlace, Settings, StoredHead, VaryRule, language};
+use larder_store::{Hints, Store, Writer};
+
+use crate::http::{
+    ResponseCache, StoreEvent,
+    committed_body::CommittedBody,
+    entry::{CHUNK_BYTES, CachedEntry, EntryBody, ResourceMarker},
+    hot::HotItem,
+    lookup::FoundResponse,
+    patience, pins,
+    purges::PurgeVerdict,
+    tiered,
+    work::ResourceWork,
+};
+
+/// The keys under which a response is stored.
+pub struct StorePlace {
+    /// The resource's key.
+    pub primary: Arc<[u8]>,
+    /// The response's key: the resource's key, or that of a variant.
+    pub key: Arc<[u8]>,
+    /// The marker that leads to the variant, and whether it must be written.
+    pub marker: Option<(Arc<ResourceMarker>, bool)>,
+    /// The page group that the response belongs to, see [`crate::http::groups`]; 0 for none.
+    pub group: u32,
+    /// Whether the store has admitted the response.
+    pub admission: StoreAdmission,
+}
+
+/// Whether the store has admitted a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreAdmission {
+    /// The store decides once the whole body has arrived.
+    Open,
+    /// The store takes it.
+    Granted,
+    /// The store refused it. The response stays in memory only, as long as there is room.
+    Refused,
+}
+
+/// Decides before a body arrives whether it will be stored, so that the response's head can say so.
+///
+/// For a body of unknown length, this is known only while the store admits everything.
+pub fn admission(
+    cache: &ResponseCache,
+    place: &StorePlace,
+    head: &StoredHead,
+    body_len: Option<u64>,
+) -> StoreAdmission {
+    let Some(store) = &cache.shared.store else {
+        let is_kept = body_len.is_some_and(|len| cache.shared.hot.can_keep(len));
+        return if is_kept { StoreAdmission::Granted } else { StoreAdmission::Open };
+    };
+    if cache.shared.patience.is_resting() {
+        return StoreAdmission::Open;
+    }
+    if cache.shared.pins.name(&place.key) {
+        return StoreAdmission::Granted;
+    }
+    let is_granted = match body_len {
+        // Chunks reach the second tier through the store only.
+        Some(len) if len > CHUNK_BYTES => store.admits(&place.key, len) || tiered::wants(cache, CHUNK_BYTES),
+        Some(len) => store.admits(&place.key, (place.key.len() + head.encoded_len_max()) as u64 + len),
+        None if store.has_room(&place.key) => true,
+        None => return StoreAdmission::Open,
+    };
+    if is_granted { StoreAdmission::Granted } else { StoreAdmission::Refused }
+}
+
+impl StorePlace {
+    /// Returns the place of a response that varies by `rule`, or `None` if no request could select it.
+    pub fn new(
+        primary: &Arc<[u8]>,
+        rule: &VaryRule,
+        request_fields: &HeaderMap,
+        before: Option<&Arc<ResourceMarker>>,
+        settings: &Settings,
+    ) -> Option<Self> {
+        if rule.is_empty() {
+            return Some(Self {
+                primary: Arc::clone(primary),
+                key: Arc::clone(primary),
+                marker: None,
+                group: 0,
+                admission: StoreAdmission::Open,
+            });
+        }
+        let known = before.filter(|marker| marker.rules.rules().first() == Some(rule));
+        let marker = match known {
+            Some(marker) => (Arc::clone(marker), false),
+            None => (Arc::new(ResourceMarker::including(rule.clone(), before)), true),
+        };
+        let key = marker.0.variant_key(primary, rule, request_fields, settings)?;
+        Some(Self {
+            primary: Arc::clone(primary),
+            key: key.into(),
+            marker: Some(marker),
+            group: 0,
+            admission: StoreAdmission::Open,
+        })
+    }
+
+    /// Returns the place of a stored response that gets a new head.
+    ///
+    /// The place stays the same unless the new head varies on more fields than before. `None` means that no request
+    /// could select the response, or that its body is in chunks, which cannot move.
+    pub fn renewed(
+        primary: &Arc<[u8]>,
+        before: &FoundResponse,
+        head: &StoredHead,
+        request_fields: &HeaderMap,
+        settings: &Settings,
+    ) -> Option<Self> {
+        if before.entry.head.selecting().cover(&head.selecting().rule()) {
+            let primary = Arc::clone(primary);
+            let key = Arc::clone(&before.key);
+            return Some(Self { primary, key, marker: None, group: 0, admission: StoreAdmission::Open });
+        }
+        let EntryBody::Whole(_) = before.entry.body else { return None };
+        Self::new(primary, &head.selecting().rule(), request_fields, before.marker.as_ref(), settings)
+    }
+
+    /// Returns this place for a response in one language, so that requests that prefer that language select it, too.
+    pub fn in_language_of(self, response_fields: &HeaderMap, request_fields: &HeaderMap) -> Self {
+        let mut lines = request_fields.get_all(header::ACCEPT_LANGUAGE).iter();
+        let (Some((marker, _)), Some(accepted), None) = (&self.marker, lines.next(), lines.next()) else { return self };
+        let led = language::of_response(response_fields).and_then(|tag| marker.with_language(&tag, accepted));
+        match led {
+            Some(led) => Self { marker: Some((Arc::new(led), true)), ..self },
+            None => self,
+        }
+    }
+}
+
+/// Stores a response: in the store or, without a store, in memory.
+pub async fn commit(
+    cache: &Arc<ResponseCache>,
+    place: &StorePlace,
+    head: &StoredHead,
+    body: CommittedBody,
+    work: &ResourceWork,
+) -> bool {
+    commit_somewhere(cache, place, head, body, work).await != CommitOutcome::Nowhere
+}
+
+/// Stores a response like [`commit`], and waits until it is on the device, where a kill of the process cannot lose it.
+/// Without a store, memory is enough.
+///
+/// Returns `false` if that cannot be promised. The response may be stored nevertheless.
+pub async fn commit_for_good(
+    cache: &Arc<ResponseCache>,
+    place: &StorePlace,
+    head: &StoredHead,
+    body: CommittedBody,
+    work: &ResourceWork,
+) -> bool {
+    match (commit_somewhere(cache, place, head, body, work).await, cache.shared.store.clone()) {
+        (CommitOutcome::Nowhere, _) | (CommitOutcome::InMemory, Some(_)) => false,
+        (CommitOutcome::InMemory | CommitOutcome::InStore, None) => true,
+        (CommitOutcome::InStore, Some(store)) => {
+            match patience::write(cache, (), async move { store.flush().await }).await {
+                Some(Ok(())) => true,
+                Some(Err(error)) => {
+                    note_error(cache, &error);
+                    false
+                }
+                None => false,
+            }
+        }
+    }
+}
+
+/// The place where a commit put a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CommitOutcome {
+    InStore,
+    InMemory,
+    Nowhere,
+}
+
+async fn commit_somewhere(
+    cache: &Arc<ResponseCache>,
+    place: &StorePlace,
+    head: &StoredHead,
+    body: CommittedBody,
+    work: &ResourceWork,
+) -> CommitOutcome {
+    let body = body.into_bytes(head);
+    // The purge is judged before the write only to save it: a lookup judges again.
+    let commit = work.begin_commit(cache).await.filter(|_| !is_purged(cache, &place.key, head));
+    let Some(commit) = commit else { return CommitOutcome::Nowhere };
+    let Some(store) = &cache.shared.store else {
+        commit_to_memory(cache, place, head, &body);
+        return undo_if_outdated(cache, place, &commit, CommitOutcome::InMemory).await;
+    };
+    // The chunks of a body were all admitted, so their head is stored unconditionally. Without a head, the chunks would
+    // never be found.
+    let is_whole = matches!(head.body(), BodyPlace::Whole { .. });
+    let is_offer = is_whole && place.admission == StoreAdmission::Open;
+    let is_refused = is_whole && place.admission == StoreAdmission::Refused;
+    let hints = hints(cache, place, head);
+    let encoded = Bytes::from(head.encode());
+    let key = &place.key;
+    let copy = (encoded.clone(), body.clone());
+    let entry = UnwrittenEntry { key, is_offer, head: copy.0, body: copy.1, hints, commit: Some(&commit) };
+    if is_refused || !write(cache, store, entry).await {
+        if is_whole && !commit.is_outdated() {
+            tiered::offer(cache, &place.key, (encoded, body.clone()), hints).await;
+        }
+        // The store may still have an older response, which must not outlive this one.
+        replace_in_memory(cache, place, head, &body).await;
+        return undo_if_outdated(cache, place, &commit, CommitOutcome::InMemory).await;
+    }
+    pins::spare_chunks(cache, store, &place.key, head.body()).await;
+    if !is_whole {
+        tiered::note_long(cache, &place.key);
+    }
+    // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
+    // but never a marker without its variant.
+    if let Some((marker, true)) = &place.marker {
+        let head = marker.rules.encode().into();
+        let body = vec![marker.encode_rest()];
+        let hints = Hints { expires_at: 0, ..hints };
+        let key = &place.primary;
+        let commit = Some(&commit);
+        if !write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints, commit }).await {
+            return CommitOutcome::Nowhere;
+        }
+        cache.shared.hot.remove(&place.primary);
+    }
+    // Memory is cleared only after the write. If it were cleared before, a reader could load the old entry into memory
+    // again meanwhile.
+    cache.shared.hot.remove(&place.key);
+    undo_if_outdated(cache, place, &commit, CommitOutcome::InStore).await
+}
+
+/// Stores one chunk of a response of the resource `primary`. A chunk belongs to no page group, because it is as long as
+/// many other entries together.
+pub async fn commit_chunk(cache: &Arc<ResponseCache>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
+    let hints = Hints { site: site_of(primary), ..Hints::default() };
+    let Some(store) = &cache.shared.store else { return false };
+    let is_short = body.iter().map(Bytes::len).sum::<usize>() < CHUNK_BYTES as usize;
+    let entry = UnwrittenEntry { key, is_offer: false, head: Bytes::new(), body, hints, commit: None };
+    let is_stored = write(cache, store, entry).await;
+    if is_stored && is_short {
+        tiered::note_long(cache, key);
+    }
+    is_stored
+}
+
+/// Stores a fragment of a chunk, with its position in the body.
+pub async fn commit_fragment(cache: &Arc<ResponseCache>, primary: &[u8], key: &[u8], start: u64, bytes: Bytes) -> bool {
+    let hints = Hints { site: site_of(primary), ..Hints::default() };
+    match &cache.shared.store {
+        Some(store) => {
+            let head = Bytes::copy_from_slice(&start.to_le_bytes());
+            let body = vec![bytes];
+            write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints, commit: None }).await
+        }
+        None => false,
+    }
+}
+
+/// Returns whether a purge since the response was requested concerns it. In that case a newer response may be stored.
+pub(super) fn is_purged(cache: &ResponseCache, key: &[u8], head: &StoredHead) -> bool {
+    cache.shared.purges.judge_head(head, key) != PurgeVerdict::Stands
+}
+
+pub(super) fn no_answer() -> Result<(), String> {
+    Err(patience::NO_ANSWER.to_owned())
+}
+
+/// Removes an entry from memory and the store, even while the store is paused.
+///
+/// # Errors
+/// The store could not record the removal, with the reason for the operator. The entry is hidden nevertheless, and
+/// recording is retried.
+pub async fn remove(cache: &Arc<ResponseCache>, key: &[u8]) -> Result<(), String> {
+    cache.shared.hot.remove(key);
+    let Some(store) = cache.shared.store.clone() else { return Ok(()) };
+    let owned = Box::<[u8]>::from(key);
+    let change = tiered::change(cache, key).await;
+    let outcome = match patience::write(cache, change, async move { store.remove(&owned).await }).await {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => {
+            note_error(cache, &error);
+            Err(error.to_string())
+        }
+        None => no_answer(),
+    };
+    cache.shared.hot.remove(key);
+    outcome
+}
+
+/// Removes the response just stored if its resource was changed while it was being stored.
+async fn undo_if_outdated(
+    cache: &Arc<ResponseCache>,
+    place: &StorePlace,
+    commit: &KeyCommit,
+    done: CommitOutcome,
+) -> CommitOutcome {
+    if !commit.is_outdated() {
+        return done;
+    }
+    drop(remove(cache, &place.primary).await);
+    CommitOutcome::Nowhere
+}
+
+fn commit_to_memory(cache: &ResponseCache, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
+    let mut whole = BytesMut::with_capacity(body.iter().map(Bytes::len).sum());
+    body.iter().for_each(|piece| whole.extend_from_slice(piece));
+    // The copy shares no memory with the read buffers, which are larger than the weight that is counted.
+    if let Some(entry) = CachedEntry::whole(head.clone().detached(), whole.freeze()) {
+        cache.shared.hot.replace(&place.key, HotItem::Response(Arc::new(entry)));
+    }
+    if let Some((marker, true)) = &place.marker {
+        cache.shared.hot.replace(&place.primary, HotItem::Marker(Arc::clone(marker)));
+    }
+}
+
+/// Keeps a response that could not be stored in memory, and removes the older response from the store.
+async fn replace_in_memory(cache: &Arc<ResponseCache>, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
+    if let Some(store) = &cache.shared.store
+        && store.may_contain(&place.key)
+    {
+        drop(remove(cache, &place.key).await);
+    }
+    commit_to_memory(cache, place, head, body);
+}
+
+/// An entry to be written.
+struct UnwrittenEntry<'a> {
+    key: &'a [u8],
+    /// Whether to skip the write if the store has no room for entries like this one.
+    is_offer: bool,
+    head: Bytes,
+    body: Vec<Bytes>,
+    hints: Hints,
+    /// The commit that the entry belongs to; `None` for a chunk, which is not found without a head.
+    commit: Option<&'a KeyCommit>,
+}
+
+/// Writes an entry, and removes it again if its commit is outdated by then. Returns whether it was written.
+async fn write(cache: &Arc<ResponseCache>, store: &Store, entry: UnwrittenEntry<'_>) -> bool {
+    let UnwrittenEntry { key, mut is_offer, head, body, mut hints, commit } = entry;
+    if head.len() > Writer::HEAD_MAX_BYTES {
+        return false;
+    }
+    // A paused store is not called at all, because each call would wait for its own time limit.
+    if !cache.shared.patience.admits() {
+        cache.note(StoreEvent::Bypassed);
+        return false;
+    }
+    let len_bytes = (head.len() + body.iter().map(Bytes::len).sum::<usize>()) as u64;
+    let was_named = cache.shared.pins.name(key);
+    if was_named && pins::spare(cache, store, key, len_bytes).await {
+        // Pinned entries must survive a time without uplink, however long it lasts. So the store may not skip a pinned
+        // entry, and it never expires.
+        (is_offer, hints.expires_at) = (false, 0);
+    }
+    // In a closure, so that any error drops the writer before the commit. A dropped writer stores nothing.
+    let filled = || {
+        let mut writer = store.insert(key, head, hints)?;
+        body.into_iter().try_for_each(|piece| writer.write(piece))?;
+        Ok(writer)
+    };
+    let written = match filled() {
+        Ok(writer) => {
+            let change = tiered::change(cache, key).await;
+            // The commit lasts as long as the write, even if nobody waits for it any more.
+            let undone = commit.map(|commit| (commit.clone(), store.clone(), Box::<[u8]>::from(key)));
+            let writing = async move {
+                let is_stored = if is_offer { writer.offer().await? } else { writer.commit().await.map(|()| true)? };
+                match undone.filter(|(commit, ..)| commit.is_outdated()) {
+                    Some((_commit, store, key)) => store.remove(&key).await.map(|()| false),
+                    None => Ok(is_stored),
+                }
+            };
+            patience::write(cache, change, writing).await
+        }
+        Err(error) => Some(Err(error)),
+    };
+    match written {
+        Some(Ok(is_stored)) => {
+            // The pattern may have been added while the entry was being written. In that case the pin is set here,
+            // because no other code would set it.
+            if is_stored && !was_named {
+                pins::spare_stored(cache, store, key).await;
+            }
+            is_stored
+        }
+        Some(Err(error)) => {
+            note_error(cache, &error);
+            false
+        }
+        None => false,
+    }
+}
+
+pub(super) fn note_error(cache: &ResponseCache, error: &larder_store::Error) {
+    cache.note(StoreEvent::Failed);
+    tracing::debug!(%error, "the store cannot be written, continuing without it");
+}
+
+pub(super) fn hints(cache: &ResponseCache, place: &StorePlace, head: &StoredHead) -> Hints {
+    Hints { site: site_of(&place.primary), group: u64::from(place.group), expires_at: expires_at(cache, head) }
+}
+
+/// Returns the time until which a response can be useful. It is unlimited if the origin can validate the response.
+pub fn expires_at(cache: &ResponseCache, head: &StoredHead) -> u32 {
+    if head.has_validator() {
+        return 0;
+    }
+    let settings = &cache.http;
+    let on_error_secs = match head.freshness().stale_if_error_secs {
+        Some(secs) => i64::from(secs),
+        None => i64::try_from(settings.stale_if_error_max.as_secs()).unwrap_or(i64::MAX),
+    };
+    let stale_secs = on_error_secs.max(head.freshness().stale_while_revalidate_secs.unwrap_or(0).into());
+    let last = head.fresh_until(settings).plus_secs(stale_secs).plus_secs(1).as_secs();
+    u32::try_from(last.max(1)).unwrap_or(0)
+}
+
+/// Returns a hash of a key's host (FNV-1a), which is the same after every start. The papers call this number the
+/// server.
+pub(super) fn site_of(primary: &[u8]) -> u64 {
+    // The scheme before it has no colon.
+    let scheme_end = primary.iter().position(|byte| *byte == b':').filter(|at| primary[*at..].starts_with(b"://"));
+    let after_scheme = scheme_end.map_or(0, |at| at + 3);
+    let authority = &primary[after_scheme..];
+    // An IPv6 address contains colons itself.
+    let address = authority.iter().position(|byte| *byte == b']').filter(|_| authority.starts_with(b"[")).unwrap_or(0);
+    let end = authority[address..].iter().position(|byte| matches!(byte, b':' | b'/'));
+    let host = &authority[..end.map_or(authority.len(), |end| address + end)];
+    host.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_http::key;
+
+    use super::*;
+
+    #[test]
+    fn site_is_the_host_whatever_scheme_port_and_path() {
+        let site = |scheme, authority, path| site_of(&key::primary_key(scheme, authority, path).unwrap());
+        let one = site("http", "a.example", "/");
+        for (scheme, authority, path) in
+            [("https", "a.example", "/"), ("http", "A.example:81", ""), ("http", "a.example", "/b:c]/d")]
+        {
+            assert_eq!(site(scheme, authority, path), one, "{scheme} {authority} {path}");
+        }
+        assert_ne!(site("http", "b.example", "/"), one);
+        assert_eq!(site("http", "[::1]:81", "/"), site("http", "[::1]", "/x"));
+        assert_ne!(site("http", "[::1]", "/"), site("http", "[::2]", "/"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Remembers resources whose entity tag changes to and fro, as where an origin's servers disagree in it.
+//!
+//! Parts of such a resource rarely fit together: requesting a missing one costs a request that brings nothing. So its
+//! ranges are forwarded until all of it is stored. Nothing but cost depends on this table, and it may forget a
+//! resource.
+//!
+//! Memory: a hash and a time for each of at most [`RESOURCE_COUNT_MAX`] resources.
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use quick_cache::sync::Cache;
+
+/// The resources whose entity tags changed recently.
+pub struct TagChanges {
+    by_hash: Cache<u64, TagChange>,
+    hasher: RandomState,
+    are_known: AtomicBool,
+}
+
+/// The last change of a resource's entity tag.
+#[derive(Clone, Copy)]
+struct TagChange {
+    last: Instant,
+    /// Whether the change soon followed another one.
+    is_repeated: bool,
+}
+
+impl TagChanges {
+    /// Records that a missing part of the resource `primary` was requested with its tag, and that the origin has
+    /// another one.
+    pub fn note(&self, primary: &[u8], now: Instant) {
+        let hash = self.hasher.hash_one(primary);
+        let is_repeated = self.by_hash.get(&hash).is_some_and(|change| change.is_within(REPEAT_MAX, now));
+        self.by_hash.insert(hash, TagChange { last: now, is_repeated });
+        self.are_known.store(true, Relaxed);
+    }
+
+    /// Returns whether any change was recorded since the start, so that most requests need no search.
+    pub fn are_known(&self) -> bool {
+        self.are_known.load(Relaxed)
+    }
+
+    /// Returns whether parts of the resource `primary` are unlikely to fit together.
+    pub fn are_frequent(&self, primary: &[u8], now: Instant) -> bool {
+        let change = self.by_hash.get(&self.hasher.hash_one(primary));
+        change.is_some_and(|change| change.is_repeated && change.is_within(KNOWN_FOR, now))
+    }
+}
+
+impl Default for TagChanges {
+    fn default() -> Self {
+        Self { by_hash: Cache::new(RESOURCE_COUNT_MAX), hasher: RandomState::new(), are_known: AtomicBool::new(false) }
+    }
+}
+
+impl TagChange {
+    fn is_within(&self, limit: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) <= limit
+    }
+}
+
+/// Most resources that are remembered.
+const RESOURCE_COUNT_MAX: usize = 4096;
+/// Longest time between two changes that are not new versions. Few resources change twice within it.
+const REPEAT_MAX: Duration = Duration::from_secs(60);
+/// Time for which ranges are forwarded after the last change. Later, one request finds out whether it still changes.
+const KNOWN_FOR: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tag_that_changes_to_and_fro_is_known_for_a_while_and_a_new_version_is_not() {
+        let changes = TagChanges::default();
+        let start = Instant::now();
+        changes.note(b"a", start);
+        assert!(!changes.are_frequent(b"a", start));
+        changes.note(b"a", start + 2 * REPEAT_MAX);
+        assert!(!changes.are_frequent(b"a", start + 2 * REPEAT_MAX), "another version");
+        let last = start + 3 * REPEAT_MAX;
+        changes.note(b"a", last);
+        assert!(changes.are_frequent(b"a", last + KNOWN_FOR) && !changes.are_frequent(b"b", last));
+        assert!(!changes.are_frequent(b"a", last + KNOWN_FOR + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn number_of_resources_is_bounded() {
+        let changes = TagChanges::default();
+        let now = Instant::now();
+        (0..10 * RESOURCE_COUNT_MAX).for_each(|number| changes.note(&number.to_le_bytes(), now));
+        assert!(changes.by_hash.len() <= RESOURCE_COUNT_MAX);
+    }
+}

@@ -1,0 +1,103 @@
+//! Reads entries from the second tier.
+//!
+//! Owns: the limits of reads, and what a fault means. A read that fails or takes too long counts as a failure of the
+//! tier; an entry or a pack that is gone or damaged is a miss of its own.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::{
+    Tier, hash_of,
+    index::RecordPlace,
+    record::{self, TierEntry},
+};
+
+/// Why an entry was not read.
+enum ReadFault {
+    /// The pack does not exist any more.
+    Gone,
+    /// The tier failed, or took too long.
+    Failure(String),
+    /// The tier is being stopped.
+    Stopping,
+}
+
+impl Tier {
+    /// Returns whether the tier has an entry under this key, without I/O.
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.locate(hash_of(key)).is_some()
+    }
+
+    /// Finds a key's entry. Costs nothing if the tier has none. Faults, and an answer after the time-out, are misses.
+    pub async fn find(self: &Arc<Self>, key: &[u8]) -> Option<TierEntry> {
+        let hash = hash_of(key);
+        let place = self.locate(hash)?;
+        if self.read_count.load(Relaxed) >= READ_COUNT_MAX || !self.lock_rest().admits(Instant::now()) {
+            self.figures.bypassed.fetch_add(1, Relaxed);
+            return None;
+        }
+        match self.read(place).await {
+            Ok(bytes) => {
+                self.note_success();
+                self.accept(&bytes, place, key)
+            }
+            Err(ReadFault::Gone) => {
+                // It responds: others have removed the pack, such as a rule of the bucket.
+                self.note_success();
+                self.figures.corrupt.fetch_add(1, Relaxed);
+                self.lock().index.remove_pack(place.pack.number);
+                None
+            }
+            Err(ReadFault::Failure(why)) => {
+                self.note_failure(&why);
+                None
+            }
+            Err(ReadFault::Stopping) => None,
+        }
+    }
+
+    async fn read(self: &Arc<Self>, place: RecordPlace) -> Result<Bytes, ReadFault> {
+        let own = Arc::clone(self);
+        self.read_count.fetch_add(1, Relaxed);
+        // In a task of the tier, so that a read that nobody waits for any longer still counts as running.
+        let reading = self.tasks.spawn(async move {
+            let read = own.storage.read(place).await;
+            own.read_count.fetch_sub(1, Relaxed);
+            read
+        });
+        match timeout(self.config.timeout, reading).await {
+            Ok(Ok(Ok(bytes))) => Ok(bytes),
+            Ok(Ok(Err(error))) if error.kind() == io::ErrorKind::NotFound => Err(ReadFault::Gone),
+            Ok(Ok(Err(error))) => Err(ReadFault::Failure(error.to_string())),
+            Ok(Err(_)) => Err(ReadFault::Stopping),
+            Err(_) => Err(ReadFault::Failure("it does not respond in time".to_owned())),
+        }
+    }
+
+    /// Verifies a record. A damaged one is forgotten.
+    fn accept(&self, bytes: &Bytes, place: RecordPlace, key: &[u8]) -> Option<TierEntry> {
+        let hash = hash_of(key);
+        let entry = record::decode(bytes, place, key, &self.key);
+        let mut state = self.lock();
+        // The key may have been changed meanwhile. Then its entry at another place must not be forgotten.
+        let is_there = state.index.find(hash) == Some(place);
+        if entry.is_none() {
+            self.figures.corrupt.fetch_add(1, Relaxed);
+            if is_there {
+                state.index.forget(hash);
+            }
+        }
+        let entry = entry.filter(|_| is_there)?;
+        self.figures.hits.fetch_add(1, Relaxed);
+        Some(entry)
+    }
+}
+
+/// Reads at a time. Further ones are skipped, because those may be waiting for a tier that does not respond.
+const READ_COUNT_MAX: u64 = 64;

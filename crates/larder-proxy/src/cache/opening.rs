@@ -1,0 +1,95 @@
+//! Opens the cache as a configuration wants it, and adapts it to another configuration.
+
+use std::{io, sync::Arc};
+
+use larder_cache::{
+    MemoryCache,
+    http::{
+        hot::HotItem,
+        pins::Pins,
+        purges::Purges,
+        survivors::{CacheSurvivors, SurvivorParts},
+        tier::Tier,
+    },
+};
+use larder_store::Store;
+
+use crate::{config::ProxyConfig, exchange_budget::ExchangeBudget, tokens::read_secret};
+
+/// Opens the cache, with the memory for connections and exchanges, which it shares.
+///
+/// # Errors
+/// The journal of the second tier cannot be opened.
+pub(crate) fn open(config: &ProxyConfig, store: Option<&Store>) -> io::Result<(CacheSurvivors, Arc<ExchangeBudget>)> {
+    // First, because nothing may be stored before.
+    let pins = Pins::open(config.state_file("pins"), config.state_file("pinned"), store);
+    let peers = config.fleet.log_names();
+    let purges = Purges::open(config.state_file("purges"), store, &peers);
+    // Before any request is served: others may have purged what is stored.
+    if !peers.is_empty()
+        && let Err(error) = purges.doubt()
+    {
+        tracing::warn!(%error, "the record of purges cannot be written: everything is validated before use");
+    }
+    let hot = open_memory_cache(config, store);
+    let places = Arc::new(ExchangeBudget::new(config.exchange_bytes(), Arc::clone(&hot)));
+    let exchanges = Arc::clone(&places);
+    let survivors = CacheSurvivors::new(SurvivorParts {
+        hot,
+        store: store.cloned(),
+        tier: open_tier(config, store)?,
+        pins,
+        purges,
+        body_bytes: config.window_bytes(),
+        are_exchanges_many: Box::new(move || exchanges.are_many()),
+    });
+    Ok((survivors, places))
+}
+
+/// Adapts the cache to another configuration. The memory cache is resized if possible, and emptied if responses are
+/// marked differently.
+pub(crate) fn adapt(cache: &CacheSurvivors, places: &ExchangeBudget, before: &ProxyConfig, after: &ProxyConfig) {
+    if marking(after) != marking(before) {
+        // The prepared fields of cached entries contain these marks.
+        cache.hot.clear();
+    }
+    places.set_max_bytes(after.exchange_bytes());
+    cache.hot.set_capacity_bytes(after.hot_bytes.min(places.cache_bytes_max()));
+    cache.bodies.set_max_bytes(after.window_bytes());
+    cache.purges.set_peers(&after.fleet.log_names());
+}
+
+/// Reads the secret of the second tier, if it has one.
+///
+/// # Errors
+/// Its file is unusable, with the reason.
+pub(crate) fn tier_secret(config: &ProxyConfig) -> Result<Option<String>, String> {
+    config.tier.secret.as_deref().map(|path| read_secret(path, "secret of the second tier")).transpose()
+}
+
+/// Returns the settings that decide how responses are marked.
+fn marking(config: &ProxyConfig) -> (bool, bool, Option<&str>) {
+    (config.add_via, config.add_cache_status, config.marking_name())
+}
+
+/// Opens the second tier, if one is configured and the store can have one.
+fn open_tier(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Option<Arc<Tier>>> {
+    let Some(place) = config.tier.place() else { return Ok(None) };
+    let Some((store, path)) = store.zip(config.state_file("tier")) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a second tier needs a store"));
+    };
+    let secret = tier_secret(config).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    #[cfg(feature = "tier-s3")]
+    crate::tls_provider::install();
+    Tier::open(&config.tier, place, secret.as_deref(), &path, store).map(Some)
+}
+
+/// Creates the memory cache.
+fn open_memory_cache(config: &ProxyConfig, store: Option<&Store>) -> Arc<MemoryCache<HotItem>> {
+    let brings_unasked = store.is_some_and(Store::brings_neighbors);
+    Arc::new(if brings_unasked {
+        MemoryCache::with_room_for_unrequested(config.hot_bytes)
+    } else {
+        MemoryCache::new(config.hot_bytes)
+    })
+}
