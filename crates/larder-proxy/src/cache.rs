@@ -46,17 +46,19 @@ pub(crate) struct Cache {
     /// The site's settings.
     pub(crate) http: Arc<Settings>,
     pub(crate) groups: Arc<PageGroups>,
+    /// Time after which a client that makes no progress is dropped.
+    pub(crate) stall: Duration,
 }
 
 /// The caching policy of one site.
-pub(crate) struct SitePolicy {
+pub(crate) struct CachePolicy {
     pub(crate) http: Arc<Settings>,
     pub(crate) groups: Arc<PageGroups>,
     /// Longest body to store, in bytes.
     pub(crate) entry_bytes_max: u64,
 }
 
-impl SitePolicy {
+impl CachePolicy {
     /// Creates the policy from the site's settings. All sites share the key rules in `all`. Sites with the same time
     /// window share `groups`.
     pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<PageGroups>) -> Self {
@@ -79,8 +81,6 @@ pub(crate) struct CacheShared {
     pub(crate) listings: ListingTable,
     /// Longest body that is stored, in bytes.
     pub(crate) entry_bytes_max: u64,
-    /// Time after which a client that makes no progress is dropped.
-    pub(crate) stall: Duration,
     pub(crate) survivors: Arc<CacheSurvivors>,
 }
 
