@@ -56,6 +56,8 @@ pub struct ResponseCache {
     pub http: Arc<Settings>,
     /// The pages whose responses belong together.
     pub groups: Arc<PageGroups>,
+    /// Time after which a client that makes no progress is dropped.
+    pub stall: Duration,
 }
 
 impl ResponseCache {
@@ -91,8 +93,6 @@ pub struct CacheShared {
     pub key_marks: Arc<dyn KeyMarks>,
     /// Longest body that is stored, in bytes.
     pub entry_bytes_max: u64,
-    /// Time after which a client that makes no progress is dropped.
-    pub stall: Duration,
     /// The state that outlives these settings.
     pub survivors: Arc<CacheSurvivors>,
 }

@@ -16,14 +16,14 @@ pub(crate) use larder_cache::http::{
 };
 
 /// The caching policy of one site.
-pub(crate) struct SitePolicy {
+pub(crate) struct CachePolicy {
     pub(crate) http: Arc<Settings>,
     pub(crate) groups: Arc<PageGroups>,
     /// Longest body to store, in bytes.
     pub(crate) entry_bytes_max: u64,
 }
 
-impl SitePolicy {
+impl CachePolicy {
     /// Creates the policy from the site's settings. All sites share the key rules in `all`. Sites with the same time
     /// window share `groups`.
     pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<PageGroups>) -> Self {

@@ -13,6 +13,7 @@ mod offline;
 mod origin_url;
 mod origins;
 mod parent;
+mod policy;
 mod shared_log;
 mod sites;
 
@@ -32,8 +33,9 @@ pub use offline::Offline;
 pub use origin_url::{InvalidOriginUrl, OriginUrl};
 pub use origins::{Balance, GroupRules, HostSent, Origins};
 pub use parent::{Direct, DirectFallback, InvalidParent, Parent, Parents};
+pub use policy::{CacheSettings, SiteLimits, SitePolicy};
 pub use shared_log::{InvalidSharedLog, LogSystem, SharedLog};
-pub use sites::{CacheSettings, Site};
+pub use sites::Site;
 
 use crate::{lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory};
 
@@ -48,8 +50,8 @@ pub struct ProxyConfig {
     pub identities: Vec<TlsIdentity>,
     /// Number of worker threads, each with its own runtime and listeners. Default: one per core; from 1 to 1024.
     pub worker_count: usize,
-    /// Sites: requests that go to their own origins, or have their own cache settings. The first match counts. A site's
-    /// origin takes precedence over forward mode.
+    /// Sites: requests that go to their own origins, or have their own policy. The first match counts. A site's origin
+    /// takes precedence over forward mode.
     pub sites: Vec<Site>,
     /// Reverse proxy: the origin for every host that no site names.
     pub default_origin: Option<OriginUrl>,
@@ -82,7 +84,7 @@ pub struct ProxyConfig {
     pub fleet: Fleet,
     /// Rate limits for responses to clients. Default none.
     pub delays: Vec<Delay>,
-    /// Limits on clients and origins.
+    /// Limits on connections, heads and the whole process. Those that a site can override are in [`Self::policy`].
     pub limits: Limits,
     /// Memory limit of the whole process, in bytes. The memory cache shrinks when other parts grow. Default none: each
     /// part has only its own limit.
@@ -100,8 +102,8 @@ pub struct ProxyConfig {
     /// Memory for connections, exchanges and the memory cache together, in bytes. The memory cache shrinks when the
     /// others grow, and requests for which none is left get 503. Default none: no limit.
     pub exchange_bytes: Option<u64>,
-    /// Cache settings for sites without their own.
-    pub cache: CacheSettings,
+    /// The policy of requests for which no site has its own.
+    pub policy: SitePolicy,
     /// The destination of the access log. Default none: no log is written.
     pub access_log: Option<AccessLogTarget>,
     /// The format of the access log's lines. Default: Squid's native format.
@@ -177,7 +179,7 @@ impl Default for ProxyConfig {
             hot_bytes: 64 << 20,
             window_bytes: None,
             exchange_bytes: None,
-            cache: CacheSettings::default(),
+            policy: SitePolicy::default(),
             access_log: None,
             log_format: LogFormat::default(),
             log_queries: false,
@@ -218,9 +220,14 @@ impl ProxyConfig {
         self.window_bytes.unwrap_or((self.hot_bytes / WINDOW_SHARE).max(WINDOW_BYTES_MIN))
     }
 
-    /// Returns the general cache settings, and those of each site that has its own.
-    pub(crate) fn settings(&self) -> impl Iterator<Item = &CacheSettings> {
-        std::iter::once(&self.cache).chain(self.sites.iter().filter_map(|site| site.cache.as_ref()))
+    /// Returns the general policy, and that of each site that has its own.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &SitePolicy> {
+        std::iter::once(&self.policy).chain(self.sites.iter().filter_map(|site| site.policy.as_ref()))
+    }
+
+    /// Returns the same policies, to change them.
+    pub fn policies_mut(&mut self) -> impl Iterator<Item = &mut SitePolicy> {
+        std::iter::once(&mut self.policy).chain(self.sites.iter_mut().filter_map(|site| site.policy.as_mut()))
     }
 
     /// Returns whether any site has an origin of its own.
@@ -282,12 +289,12 @@ impl ProxyConfig {
             return refuse(format!("origin_form needs forward mode: {}", listener.address));
         }
         let listeners: Vec<SocketAddr> = self.listeners.iter().map(|listener| listener.address).collect();
-        let fault = self.sites.iter().find_map(|site| site.fault(&listeners, &self.cache));
+        let fault = self.sites.iter().find_map(|site| site.fault(&listeners, &self.policy));
         let fault = fault
             .or_else(|| self.fleet.fault())
             .or_else(|| self.parents.fault())
             .or_else(|| self.delays.iter().find_map(Delay::fault));
-        if let Some(fault) = fault.or_else(|| self.cache.fault()) {
+        if let Some(fault) = fault.or_else(|| self.policy.fault()) {
             return refuse(fault);
         }
         Ok(())
@@ -304,7 +311,7 @@ pub struct TargetRules {
     pub deny: Vec<IpNet>,
 }
 
-/// Limits on clients and origins.
+/// Limits on connections, on heads and on the whole process, which apply before a request's site is known.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Longest request or response head in bytes. Default 64 KiB; from 8 KiB to 1 MiB.
@@ -331,31 +338,10 @@ pub struct Limits {
     pub idle: Duration,
     /// Longest time that a client may take to send the head of a request. Default 30 s.
     pub header: Duration,
-    /// Longest time without progress in the middle of a message, for clients and tunnels. Default 180 s.
-    pub stall: Duration,
-    /// Lowest rate of a request's body in bytes per second, until the origin begins to respond. `body_grace` says how
-    /// far a client may fall behind. A high rate disconnects clients that hold connections by sending slowly, but also
-    /// clients on slow lines. 0 permits any rate. Default 500.
-    pub body_rate: u64,
-    /// Longest time that a client may be behind that rate. Default 60 s.
-    pub body_grace: Duration,
-    /// Longest time to connect to an origin, over all its addresses. Default 10 s.
-    pub origin_connect: Duration,
-    /// Longest silence of an origin before and within its response. Default 60 s.
-    pub origin_response: Duration,
     /// Longest time that the store may take to respond. After that the origin is contacted, and a store that stays slow
     /// is not used for a while. With a longer time, a slow disk still gives hits. With a shorter one, clients wait less
     /// when a disk fails. Default 3 s.
     pub store: Duration,
-    /// Most open connections to one origin, over all workers. Further requests wait for a connection, at most for
-    /// `origin_response`, and then get 503. With more, a slow origin gets more concurrent requests. Tunnels are not
-    /// counted. Default: half of the files that the process may open, from 1000 to 16384, but at least 1 and no more
-    /// than `waiting_count_max`.
-    pub origin_connection_count_max: usize,
-    /// Longest time that an unused origin connection is kept. Default 60 s.
-    pub origin_idle: Duration,
-    /// Most unused connections kept per origin and worker. Default 64.
-    pub origin_idle_count_max: usize,
 }
 
 impl Default for Limits {
@@ -370,15 +356,7 @@ impl Default for Limits {
             waiting_count_max: memory::waiting_count_max(),
             idle: Duration::from_secs(60),
             header: Duration::from_secs(30),
-            stall: Duration::from_secs(180),
-            body_rate: 500,
-            body_grace: Duration::from_secs(60),
-            origin_connect: Duration::from_secs(10),
-            origin_response: Duration::from_secs(60),
             store: Duration::from_secs(3),
-            origin_connection_count_max: memory::origin_connection_count_max(),
-            origin_idle: Duration::from_secs(60),
-            origin_idle_count_max: 64,
         }
     }
 }
@@ -406,10 +384,11 @@ mod tests {
 
     #[test]
     fn default_configuration_is_accepted_and_empty_ones_are_not() {
-        let cache = CacheSettings { group_window: Duration::from_secs(61), ..CacheSettings::default() };
+        let mut policy = SitePolicy::default();
+        policy.cache.group_window = Duration::from_secs(61);
         assert!(ProxyConfig::default().check().is_ok());
         assert!(ProxyConfig { listeners: vec![], ..ProxyConfig::default() }.check().is_err());
         assert!(ProxyConfig { forward: false, ..ProxyConfig::default() }.check().is_err());
-        assert!(ProxyConfig { cache, ..ProxyConfig::default() }.check().is_err());
+        assert!(ProxyConfig { policy, ..ProxyConfig::default() }.check().is_err());
     }
 }

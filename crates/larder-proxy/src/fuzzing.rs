@@ -224,9 +224,8 @@ impl Bench {
             pseudonym: Some("larder".into()),
             ..ProxyConfig::default()
         };
-        for limit in [&mut config.limits.header, &mut config.limits.stall, &mut config.limits.origin_response] {
-            *limit = SHORT;
-        }
+        config.limits.header = SHORT;
+        (config.policy.limits.stall, config.policy.limits.origin_response) = (SHORT, SHORT);
         Ok(Self { proxy: Proxy::start(config, None)?, answer, count: AtomicU64::new(0) })
     }
 

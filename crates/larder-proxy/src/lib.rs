@@ -88,7 +88,7 @@ pub use config::{
     FleetNode, GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern,
     InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LocalWriters, LogSystem, Mirror, MirrorLink,
     NodeTls, Offline, OriginUrl, Origins, PackageIndex, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site,
-    TargetRules, TierBucket, TierConfig, TlsIdentity,
+    SiteLimits, SitePolicy, TargetRules, TierBucket, TierConfig, TlsIdentity,
 };
 pub use lists::HostLists;
 pub use log_format::{InvalidLogFormat, LogFormat};

@@ -1,4 +1,4 @@
-//! Chooses the origin of a request, and the site whose settings determine how it is cached.
+//! Chooses the origin of a request, and the site whose policy applies to it.
 //!
 //! Owns: the table of sites. It neither resolves nor checks addresses. Cost: one lookup by host, then a comparison for
 //! each site that lists the host, and for each site that matches many hosts.
@@ -33,8 +33,6 @@ pub(crate) struct SiteRoutes {
     of_others: Vec<usize>,
     default: Option<TableRoute>,
     forward: bool,
-    /// Whether any site has its own cache settings.
-    has_manners: bool,
     mirrored: Vec<MirroredServer>,
     /// The paths of build caches.
     build_caches: Vec<String>,
@@ -103,7 +101,6 @@ impl SiteRoutes {
             sites,
             by_host,
             of_others,
-            has_manners: config.sites.iter().any(|site| site.cache.is_some()),
             default: config.default_origin.as_ref().map(|url| {
                 let origins = Arc::new(Origins::from(url.clone()));
                 TableRoute::new(Arc::new(group_of(&origins)), &origins)
@@ -161,17 +158,12 @@ impl SiteRoutes {
         self.route(host_of(authority), path).is_some()
     }
 
-    /// Returns the index of the site whose cache settings apply to a request through this listener. If the listener is
+    /// Returns the index of the site whose policy applies to a request through this listener. If the listener is
     /// unknown, sites that name listeners do not match.
     pub(crate) fn site(&self, authority: &str, path: &str, listener: Option<SocketAddr>) -> Option<usize> {
         let is_through =
             |site: &SiteRoute| site.listeners.is_empty() || listener.is_some_and(|at| site.listeners.contains(&at));
         self.sites_of(host_of(authority), path).find(|index| is_through(&self.sites[*index]))
-    }
-
-    /// Returns whether any site has its own cache settings.
-    pub(crate) fn has_manners(&self) -> bool {
-        self.has_manners
     }
 
     /// Returns the scheme, authority and origin mark for the key of a request that passed the gate.

@@ -3,6 +3,7 @@
 //! Owns: only the list of that state. A reload creates a new one around the `Survivors` of the old one: see
 //! `server::reload`.
 
+pub(crate) mod policies;
 pub(crate) mod survivors;
 
 use larder_device::IgnorePoison;
@@ -16,12 +17,12 @@ use std::{
 
 use tokio_rustls::TlsAcceptor;
 
-use self::survivors::Survivors;
+use self::{policies::PolicyTable, survivors::Survivors};
 use crate::{
     access_log::AccessLog,
     admin_tokens::AdminTokens,
     build_caches::BuildCacheTable,
-    cache::{CacheShared, SitePolicy},
+    cache::CacheShared,
     client::{certificates::CertificateSet, intercept::Interceptor, passwords::PasswordList},
     config::ProxyConfig,
     delays::DelayTable,
@@ -43,10 +44,8 @@ pub(crate) struct ProxyState {
     pub(crate) mirrors: MirrorTable,
     pub(crate) build_caches: BuildCacheTable,
     pub(crate) cache: Arc<CacheShared>,
-    /// The cache settings of the sites that have their own, by index of the site.
-    pub(crate) manners: Vec<Option<SitePolicy>>,
-    /// The cache settings of all other sites.
-    pub(crate) manner: SitePolicy,
+    /// The policies of all sites.
+    pub(crate) policies: PolicyTable,
     /// Whether responses of any site are encoded for clients.
     pub(crate) compresses: bool,
     pub(crate) origins: Arc<OriginsShared>,

@@ -162,7 +162,7 @@ pub(crate) fn rules_of(config: &ProxyConfig) -> u64 {
     let dns = config.fleet.dns.as_ref();
     let pieces = config.fleet.piece_bytes;
     let dns = dns.map(|name| (&name.host, name.port));
-    short_digest(format!("{nodes:?} {dns:?} {pieces:?} {:?}", config.cache.http.key_rules).as_bytes())
+    short_digest(format!("{nodes:?} {dns:?} {pieces:?} {:?}", config.policy.cache.http.key_rules).as_bytes())
 }
 
 /// Starts the tasks that look after the siblings.

@@ -5,34 +5,39 @@
 //! except the memory cache's shard.
 
 use larder_device::IgnorePoison;
-use std::sync::{
-    Arc, Mutex, MutexGuard, Weak,
-    atomic::{
-        AtomicBool,
-        Ordering::{AcqRel, Acquire, Release},
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{
+            AtomicBool,
+            Ordering::{AcqRel, Acquire, Release},
+        },
     },
 };
 
+use http::Uri;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
     access_log::{LineBuffer, OpenLogLine},
-    cache::{Cache, SitePolicy},
+    cache::Cache,
     client::socket::TunneledConnection,
-    config::Limits,
+    config::{Limits, SitePolicy},
     exchange_budget::{ExchangePlace, PlaceUse},
     flight::{flights::Flights, source::FetchContext},
     log_format::SentResponse,
     metrics::WorkerMetrics,
-    origin::origins::OriginRouter,
-    shared::{BoundedCounts, ProxyState},
+    origin::{origins::OriginRouter, target::path_of},
+    shared::{BoundedCounts, ProxyState, policies::PolicyInForce},
     unfinished::UnfinishedWork,
     watch::WorkerDeadlines,
 };
 
-/// The state that the connections of one worker share under one configuration.
+/// The state that the connections of one worker share under one configuration, for requests with one policy.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<ProxyState>,
+    pub(crate) policy: Arc<SitePolicy>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) origins: Arc<OriginRouter>,
@@ -42,8 +47,8 @@ pub(crate) struct Worker {
     /// Whether another configuration has replaced this one.
     is_superseded: Arc<AtomicBool>,
     log_buffer: Arc<LineBuffer>,
-    /// Variants of this worker for the sites with their own cache settings, by index of the site.
-    manners: Vec<Option<Arc<Self>>>,
+    /// This worker under the policies of sites, by index of the site. Empty if no site has its own.
+    of_sites: Vec<Option<Arc<Self>>>,
 }
 
 /// The state of a worker that survives reloads.
@@ -62,16 +67,19 @@ impl Worker {
     /// Creates the worker for this configuration, which becomes the current one on its thread.
     pub(crate) fn new(thread: &Arc<WorkerThread>, shared: Arc<ProxyState>) -> Arc<Self> {
         let WorkerThread { index, metrics, watches, unfinished, .. } = &**thread;
-        let origins = Arc::new(OriginRouter::new(*index, &shared.origins, metrics, watches));
+        let general = &shared.policies.general;
+        let origins = OriginRouter::new(*index, &shared.origins, metrics, watches, &general.policy);
         let is_superseded = Arc::default();
         let log_buffer = Arc::default();
-        let in_manner = |manner: &SitePolicy, manners| {
+        let under = |PolicyInForce { policy, cache: rules }: &PolicyInForce, of_sites| {
             let noted = Arc::clone(metrics);
+            let origins = Arc::new(origins.under(policy));
             let cache = Arc::new(Cache {
                 shared: Arc::clone(&shared.cache),
                 events: Arc::new(move |event| noted.note_store(event)),
-                http: Arc::clone(&manner.http),
-                groups: Arc::clone(&manner.groups),
+                http: Arc::clone(&rules.http),
+                groups: Arc::clone(&rules.groups),
+                stall: policy.limits.stall,
             });
             let means = Arc::new(FetchContext {
                 cache: Arc::clone(&cache),
@@ -84,33 +92,42 @@ impl Worker {
                 siblings: shared.siblings.clone(),
                 unfinished: Arc::clone(unfinished),
             });
-            let flights = Arc::new(Flights {
-                table: Arc::clone(&shared.flights),
-                means,
-                entry_bytes_max: manner.entry_bytes_max,
-            });
+            let flights =
+                Arc::new(Flights { table: Arc::clone(&shared.flights), means, entry_bytes_max: rules.entry_bytes_max });
             Arc::new(Self {
                 shared: Arc::clone(&shared),
+                policy: Arc::clone(policy),
                 metrics: Arc::clone(metrics),
                 watches: Arc::clone(watches),
-                origins: Arc::clone(&origins),
+                origins,
                 cache,
                 flights,
                 thread: Arc::clone(thread),
                 is_superseded: Arc::clone(&is_superseded),
                 log_buffer: Arc::clone(&log_buffer),
-                manners,
+                of_sites,
             })
         };
-        let of_site = |manner: &Option<SitePolicy>| manner.as_ref().map(|manner| in_manner(manner, Vec::new()));
-        let worker = in_manner(&shared.manner, shared.manners.iter().map(of_site).collect());
+        let of_site = |own: &Option<PolicyInForce>| own.as_ref().map(|own| under(own, Vec::new()));
+        let worker = under(general, shared.policies.of_sites.iter().map(of_site).collect());
         thread.note(&worker);
         worker
     }
 
-    /// Returns the variant of this worker for the site with this index.
-    pub(crate) fn for_site(self: &Arc<Self>, site: Option<usize>) -> &Arc<Self> {
-        site.and_then(|site| self.manners.get(site)?.as_ref()).unwrap_or(self)
+    /// Returns this worker under the policy of a request for `uri`: that of the first site that matches. The
+    /// request's host is in `authority` if it is not in the URI.
+    pub(crate) fn under_policy_of(
+        self: &Arc<Self>,
+        uri: &Uri,
+        authority: Option<&str>,
+        listener: Option<SocketAddr>,
+    ) -> &Arc<Self> {
+        if self.of_sites.is_empty() {
+            return self;
+        }
+        let authority = authority.or_else(|| Some(uri.authority()?.as_str()));
+        let site = authority.and_then(|authority| self.shared.routes.site(authority, path_of(uri), listener));
+        site.and_then(|site| self.of_sites[site].as_ref()).unwrap_or(self)
     }
 
     /// Returns the worker of the current configuration.

@@ -474,7 +474,7 @@ impl RunSettings {
                 .map(|(address, width)| ipnet::IpNet::new(address, width).expect("the widths fit the addresses"));
             config.clients.extend(nets);
         }
-        open_files::fit(&mut config.limits, open_files::limit());
+        open_files::fit(&mut config, open_files::limit());
         config
     }
 }

@@ -182,7 +182,7 @@ pub async fn read<T>(
             return None;
         }
         ReadPatience::Short => patience.limit,
-        ReadPatience::Long => patience.limit.max(cache.shared.stall),
+        ReadPatience::Long => patience.limit.max(cache.stall),
     };
     let answers_before = patience.answer_count.load(Relaxed);
     let mut work = pin!(work);

@@ -151,7 +151,7 @@ impl Http1Door for Arc<Client> {
     }
 
     fn note_progress(&self) {
-        self.watched.arm(self.worker.shared.config.limits.stall);
+        self.watched.arm(self.stall());
     }
 
     fn note_half_close(&self) {

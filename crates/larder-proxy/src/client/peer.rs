@@ -69,6 +69,8 @@ pub(crate) struct Client {
     pub(crate) is_stranger: bool,
     /// Whether another process can continue the connection: HTTP/1 without TLS, through a configured listener.
     pub(crate) is_movable: bool,
+    /// Longest time in seconds without progress while a request is answered, as the policy of the requests says.
+    pub(super) stall_secs: AtomicU32,
     pub(super) phase: AtomicU8,
     /// Requests that are being answered. Over HTTP/1.1, there is at most one.
     pub(super) exchange_count: AtomicU32,
@@ -118,7 +120,7 @@ impl Client {
             streams.note(count);
         }
         self.phase.store(ConnectionPhase::Busy as u8, Relaxed);
-        self.arm(self.worker.shared.config.limits.stall);
+        self.arm(self.stall());
         if let Some(floods) = &self.floods {
             floods.note_begun();
         }
@@ -280,7 +282,7 @@ impl Client {
         match (self.in_head.swap(in_head, Relaxed), in_head) {
             (false, true) => self.watched.arm(limits.header),
             (true, true) => {}
-            (_, false) if is_busy => self.watched.arm(limits.stall),
+            (_, false) if is_busy => self.watched.arm(self.stall()),
             (true, false) => self.watched.arm(limits.idle),
             (false, false) => {}
         }
@@ -302,8 +304,24 @@ impl Client {
             floods.note_sent(bytes);
         }
         if self.phase.load(Relaxed) == ConnectionPhase::Busy as u8 {
-            self.arm(self.worker.shared.config.limits.stall);
+            self.arm(self.stall());
         }
+    }
+
+    /// Takes over how long the client may make no progress, as the policy of a request says. If other requests are
+    /// being answered, the longest time applies.
+    pub(crate) fn permit_stall(&self, stall: Duration) {
+        let secs = seconds_of(stall);
+        let before = self.stall_secs.load(Relaxed);
+        if secs > before || (secs < before && self.exchange_count.load(Relaxed) == 1) {
+            self.stall_secs.store(secs, Relaxed);
+            self.arm(stall);
+        }
+    }
+
+    /// Returns how long the client may make no progress while a request is answered.
+    pub(super) fn stall(&self) -> Duration {
+        Duration::from_secs(self.stall_secs.load(Relaxed).into())
     }
 
     /// Moves the deadline to `after` from now.
@@ -328,6 +346,11 @@ impl AbandonedRequests {
         }
         self.count.fetch_add(1, Relaxed) + 1
     }
+}
+
+/// Returns the whole seconds of a time limit, which is all that a deadline regards.
+pub(super) fn seconds_of(limit: Duration) -> u32 {
+    u32::try_from(limit.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// Seconds over which a client's abandoned requests are counted together.

@@ -82,11 +82,12 @@ pub(super) async fn attempt(
     let parent = parent::address(origins.shared.parent_of(origin), origin, &mut request);
     let fate = request.body().fate();
     let expectation = request.body().expectation();
-    let patience = origins.shared.limits.origin_response;
+    let patience = origins.policy.limits.origin_response;
     let is_head = *request.method() == Method::HEAD;
     let (response, connection) = match connection {
         PooledConnection::Own(mut own) => {
             own.watched.arm(patience);
+            own.connection.set_patience(patience);
             let request = request.map(|body| body.with_deadline(&own.watched, patience));
             let mut exchange = own.connection.begin(request, client.and_then(|client| client.interim.clone()));
             let response = receive(origin, &mut exchange, &mut own).await?.map(ArrivingBody::Http1);

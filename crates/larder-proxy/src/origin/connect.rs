@@ -48,7 +48,7 @@ pub(crate) async fn connect(
     if origin.sends_proxy_header {
         send_proxy_header(origin, &mut stream, ends).await?;
     }
-    let limits = &origins.shared.limits;
+    let limits = &origins.policy.limits;
     let mut agreed = origin.prior_http2 && http2;
     let node_tls = origins.shared.fleet_tls.as_ref().filter(|_| origin.way == OriginWay::Sibling);
     let transport = if let Some(tls) = node_tls {
@@ -127,7 +127,7 @@ pub(crate) async fn open_by_a_way(origins: &Arc<OriginRouter>, origin: &Origin) 
 
 /// Opens a connection to one of the origin's addresses that the rules allow.
 async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
-    let limit = origins.shared.limits.origin_connect;
+    let limit = origins.policy.limits.origin_connect;
     origins.shared.check_listed(origin)?;
     if let Some(parent) = origins.shared.parent_of(origin) {
         let mut stream = open_to_parent(origins, origin, parent).await?;
@@ -147,7 +147,7 @@ async fn open_to_parent(origins: &Arc<OriginRouter>, origin: &Origin, parent: &P
 }
 
 async fn connect_to_origin(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
-    let limit = origins.shared.limits.origin_connect;
+    let limit = origins.policy.limits.origin_connect;
     let connecting = async {
         let addresses = addresses_of(origins, origin).await?;
         connect_any(origins, origin, in_turn(addresses)).await

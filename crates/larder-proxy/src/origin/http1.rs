@@ -17,6 +17,7 @@ use std::{
     fmt, io,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -50,6 +51,8 @@ pub(crate) use self::link::{SwitchedStream, switched_stream};
 /// A connection of HTTP/1.1.
 pub(crate) struct Http1Connection {
     link: OriginLink,
+    /// The time by which each piece sent extends the deadline.
+    patience: Duration,
     limits: HeadLimits,
     /// Whether another request may be sent once the present exchange is over.
     is_reusable: bool,
@@ -101,7 +104,17 @@ pub(crate) enum ExchangeFault {
 impl Http1Connection {
     /// Returns a connection on which nothing was sent yet.
     pub(crate) fn new(stream: OriginStream, limits: HeadLimits) -> Self {
-        Self { link: OriginLink::new(stream), limits, is_reusable: true }
+        let patience = stream.patience();
+        Self { link: OriginLink::new(stream), patience, limits, is_reusable: true }
+    }
+
+    /// Takes over the time by which each piece sent extends the deadline, because another policy may apply to the next
+    /// request.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        if self.patience != patience {
+            self.patience = patience;
+            self.link.set_patience(patience);
+        }
     }
 
     /// Returns the stream of a connection that no longer carries HTTP. `after` are the octets that arrived after the

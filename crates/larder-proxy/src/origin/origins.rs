@@ -1,11 +1,14 @@
 //! A worker's access to origins: its connections and names, and the state that all workers share.
 //!
-//! Owns: the connections, the resolver, the limits. The content of requests is irrelevant here.
+//! Owns: the connections and the resolver. A router has the policy of the requests that it sends, so that connections
+//! know no limits of their own. The content of requests is irrelevant here.
 
 use std::{net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc};
 
+use larder_wire::HeadLimits;
+
 use crate::{
-    config::{Limits, Parent, TargetRules},
+    config::{Parent, SitePolicy, TargetRules},
     errors::Failure,
     fleet::tls::FleetTls,
     lists::ActiveLists,
@@ -23,20 +26,23 @@ use crate::{
     watch::WorkerDeadlines,
 };
 
-/// A worker's connections to origins, and the resolver of their names.
+/// A worker's connections to origins, and the resolver of their names, for requests with one policy.
 pub(crate) struct OriginRouter {
     pub(crate) shared: Arc<OriginsShared>,
+    pub(crate) policy: Arc<SitePolicy>,
     /// The worker's number.
     pub(crate) worker: usize,
-    pub(crate) pool: ConnectionPool,
-    pub(crate) dns: DnsResolver,
+    /// The connections, which all policies share.
+    pub(crate) pool: Arc<ConnectionPool>,
+    pub(crate) dns: Arc<DnsResolver>,
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) metrics: Arc<WorkerMetrics>,
 }
 
 /// The state that all workers share under one configuration.
 pub(crate) struct OriginsShared {
-    pub(crate) limits: Limits,
+    /// The limits on heads of responses.
+    pub(crate) heads: HeadLimits,
     /// The targets that clients may reach.
     pub(crate) targets: TargetRules,
     /// Additional trusted CAs.
@@ -72,11 +78,26 @@ impl OriginRouter {
         shared: &Arc<OriginsShared>,
         metrics: &Arc<WorkerMetrics>,
         watches: &Arc<WorkerDeadlines>,
+        policy: &Arc<SitePolicy>,
     ) -> Self {
         let shared = Arc::clone(shared);
+        let policy = Arc::clone(policy);
         let metrics = Arc::clone(metrics);
         let watches = Arc::clone(watches);
-        Self { shared, worker, pool: ConnectionPool::default(), dns: DnsResolver::default(), watches, metrics }
+        Self { shared, policy, worker, pool: Arc::default(), dns: Arc::default(), watches, metrics }
+    }
+
+    /// Returns this router for requests with another policy, with the same connections.
+    pub(crate) fn under(&self, policy: &Arc<SitePolicy>) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            policy: Arc::clone(policy),
+            worker: self.worker,
+            pool: Arc::clone(&self.pool),
+            dns: Arc::clone(&self.dns),
+            watches: Arc::clone(&self.watches),
+            metrics: Arc::clone(&self.metrics),
+        }
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) async fn ask(
     request: &Request<RequestBody>,
 ) -> Option<Result<ExtendedReply, Failure>> {
     let connect = extended(origin, request)?;
-    let limits = &origins.shared.limits;
+    let limits = &origins.policy.limits;
     let mut stream = match stream(origins, origin, ends).await? {
         Ok(stream) => stream,
         Err(failure) => return Some(Err(failure)),
@@ -68,7 +68,7 @@ pub(super) async fn ask(
     let (head, receiving) = response.into_parts();
     let watched = Arc::new(origins.watches.register());
     let transport = Transport::Http2(Box::new(Http2Pipe::new(sending, receiving).with_place(stream)));
-    let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response);
+    let stream = OriginStream::new(transport, Arc::clone(&watched), limits.stall);
     let fields = as_switched(head.headers, request.headers());
     Some(Ok(ExtendedReply::Switched(SwitchedOrigin { fields, stream: switched_stream(stream, Bytes::new()), watched })))
 }

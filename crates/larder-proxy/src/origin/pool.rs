@@ -13,7 +13,6 @@ use std::{
 
 use bytes::Bytes;
 use http::Request;
-use larder_wire::HeadLimits;
 
 use crate::{
     errors::Failure,
@@ -148,7 +147,7 @@ impl ConnectionPool {
     }
 
     fn put(&self, origins: &OriginRouter, origin: Origin, connection: OwnConnection) {
-        let limits = &origins.shared.limits;
+        let limits = &origins.policy.limits;
         let room = Arc::clone(&connection.room);
         let Some(connection) = room.offer(origins.worker, connection) else { return };
         connection.watched.arm(limits.origin_idle);
@@ -194,9 +193,7 @@ impl OwnConnection {
         stream: OriginStream,
         (watched, place): (Arc<WatchedConnection>, Option<RoomPlace<Self>>),
     ) -> Self {
-        let limits = &origins.shared.limits;
-        let limits = HeadLimits { bytes_max: limits.header_bytes_max, field_count_max: limits.header_count_max };
-        Self { room, connection: Box::new(Http1Connection::new(stream, limits)), watched, place }
+        Self { room, connection: Box::new(Http1Connection::new(stream, origins.shared.heads)), watched, place }
     }
 
     /// Returns whether another request can be sent.
@@ -241,7 +238,7 @@ impl Lease {
     pub(crate) fn await_origin(&self, context: &Context<'_>) {
         self.watched().remember(context);
         if !self.watched().is_armed() {
-            self.watched().arm(self.origins.shared.limits.origin_response);
+            self.watched().arm(self.origins.policy.limits.origin_response);
         }
     }
 
@@ -255,11 +252,14 @@ impl Lease {
         self.watched().order() == WatchOrder::Expire
     }
 
-    /// Returns a connection that no longer carries HTTP, and its deadline. `after` are the octets that arrived after
-    /// the head of the 101.
+    /// Returns a connection that no longer carries HTTP, and its deadline, which is now a tunnel's. `after` are the
+    /// octets that arrived after the head of the 101.
     pub(crate) fn into_switched(self, after: Bytes) -> Option<(SwitchedStream, Arc<WatchedConnection>)> {
         match self.connection {
-            PooledConnection::Own(own) => Some((own.connection.into_switched(after)?, own.watched)),
+            PooledConnection::Own(mut own) => {
+                own.connection.set_patience(self.origins.policy.limits.stall);
+                Some((own.connection.into_switched(after)?, own.watched))
+            }
             PooledConnection::Shared(_) => None,
         }
     }
@@ -280,11 +280,11 @@ pub(super) async fn obtain(
     ends: Option<ClientEnds>,
 ) -> Result<(PooledConnection, bool), Failure> {
     let room = origins.shared.rooms.of(origin);
-    let turn = match room.enter(origins.worker) {
+    let limits = &origins.policy.limits;
+    let turn = match room.enter(origins.worker, limits.origin_connection_count_max) {
         RoomEntry::Now(place) => RoomTurn::Open(place),
         RoomEntry::Wait(turn) => {
             origins.metrics.origin_waits.add(1);
-            let limits = &origins.shared.limits;
             origins.shared.complaints.note_full(origin, limits.origin_connection_count_max);
             // The time limit of a slow origin, because a waiting client sees no difference.
             let waited = tokio::time::timeout(limits.origin_response, turn).await;

@@ -24,7 +24,7 @@ use larder_http::{
 };
 
 use crate::{
-    config::Limits,
+    config::SiteLimits,
     errors::Failure,
     origin::expectation::{Expectation, OriginWord},
     received_body::ReceivedBody,
@@ -89,7 +89,7 @@ impl RequestBody {
     pub(crate) fn of_client(
         body: ClientBody,
         expectation: Option<Arc<Expectation>>,
-        limits: &Limits,
+        limits: &SiteLimits,
         watches: &Arc<WorkerDeadlines>,
     ) -> Self {
         let body = match body {

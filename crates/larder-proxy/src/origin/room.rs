@@ -17,18 +17,16 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{config::Limits, origin::target::Origin};
+use crate::origin::target::Origin;
 
 /// Limits the connections to each origin. `C` is the type of a connection.
 pub(crate) struct OriginRooms<C> {
     rooms: Mutex<HashMap<Origin, Arc<OriginRoom<C>>>>,
-    place_count_max: usize,
     waiting_count_max: usize,
 }
 
 /// Limits the connections to one origin.
 pub(crate) struct OriginRoom<C> {
-    place_count_max: usize,
     waiting_count_max: usize,
     /// Number of waiting requests, readable without the lock.
     waiting_count: AtomicUsize,
@@ -67,12 +65,8 @@ pub(crate) enum RoomEntry<C> {
 }
 
 impl<C> OriginRooms<C> {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        Self {
-            rooms: Mutex::default(),
-            place_count_max: limits.origin_connection_count_max.max(1),
-            waiting_count_max: limits.waiting_count_max,
-        }
+    pub(crate) fn new(waiting_count_max: usize) -> Self {
+        Self { rooms: Mutex::default(), waiting_count_max }
     }
 
     /// Returns the limiter of an origin.
@@ -82,7 +76,6 @@ impl<C> OriginRooms<C> {
             return Arc::clone(room);
         }
         let room = Arc::new(OriginRoom {
-            place_count_max: self.place_count_max,
             waiting_count_max: self.waiting_count_max,
             waiting_count: AtomicUsize::new(0),
             state: Mutex::new(RoomState { place_count: 0, waiting: VecDeque::new() }),
@@ -107,10 +100,10 @@ impl<C> OriginRooms<C> {
 }
 
 impl<C> OriginRoom<C> {
-    /// Takes a place, or joins the queue.
-    pub(crate) fn enter(self: &Arc<Self>, worker: usize) -> RoomEntry<C> {
+    /// Takes a place, or joins the queue if `place_count_max` are taken.
+    pub(crate) fn enter(self: &Arc<Self>, worker: usize, place_count_max: usize) -> RoomEntry<C> {
         let mut state = self.lock();
-        if state.place_count < self.place_count_max {
+        if state.place_count < place_count_max.max(1) {
             state.place_count += 1;
             return RoomEntry::Now(RoomPlace(Some(Arc::clone(self))));
         }
@@ -179,13 +172,12 @@ impl<C> Drop for RoomPlace<C> {
 mod tests {
     use super::*;
 
-    fn room(place_count_max: usize) -> Arc<OriginRoom<u32>> {
-        let limits = Limits { origin_connection_count_max: place_count_max, waiting_count_max: 2, ..Limits::default() };
-        OriginRooms::new(&limits).of(&Origin::of_client("a.example", 80))
+    fn room() -> Arc<OriginRoom<u32>> {
+        OriginRooms::new(2).of(&Origin::of_client("a.example", 80))
     }
 
     fn wait(room: &Arc<OriginRoom<u32>>, worker: usize) -> oneshot::Receiver<RoomTurn<u32>> {
-        match room.enter(worker) {
+        match room.enter(worker, 1) {
             RoomEntry::Wait(turn) => turn,
             RoomEntry::Now(_) | RoomEntry::Full => panic!("there is a queue"),
         }
@@ -193,11 +185,11 @@ mod tests {
 
     #[test]
     fn place_that_becomes_free_is_the_next_ones_who_still_waits() {
-        let room = room(1);
-        let RoomEntry::Now(place) = room.enter(0) else { panic!("there is room") };
+        let room = room();
+        let RoomEntry::Now(place) = room.enter(0, 1) else { panic!("there is room") };
         let gone = wait(&room, 0);
         let mut next = wait(&room, 1);
-        assert!(matches!(room.enter(0), RoomEntry::Full));
+        assert!(matches!(room.enter(0, 1), RoomEntry::Full));
         drop(gone);
         drop(place);
         let Ok(RoomTurn::Open(place)) = next.try_recv() else { panic!("it is its turn") };
@@ -213,8 +205,8 @@ mod tests {
 
     #[test]
     fn connection_is_handed_on_within_its_worker_and_closed_for_others() {
-        let room = room(1);
-        let RoomEntry::Now(_place) = room.enter(0) else { panic!("there is room") };
+        let room = room();
+        let RoomEntry::Now(_place) = room.enter(0, 1) else { panic!("there is room") };
         assert_eq!(room.offer(0, 7), Some(7), "nobody waits");
         let mut here = wait(&room, 0);
         assert_eq!(room.offer(0, 7), None);

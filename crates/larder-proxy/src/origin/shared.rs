@@ -82,14 +82,13 @@ impl SharedConnection {
         watched: Arc<WatchedConnection>,
         place: RoomPlace<OwnConnection>,
     ) -> Result<Self, h2::Error> {
-        let limits = &origins.shared.limits;
         let secure = stream.is_tls();
         let (sender, mut connection) = Builder::new()
             .enable_push(false)
             .initial_max_send_streams(FIRST_STREAM_COUNT_MAX)
             .initial_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
+            .max_header_list_size(u32::try_from(origins.shared.heads.bytes_max).unwrap_or(u32::MAX))
             .max_send_buffer_size(SEND_BYTES_MAX)
             .handshake(stream)
             .await?;
@@ -102,7 +101,7 @@ impl SharedConnection {
             stream_count: AtomicUsize::new(0),
             stream_count_max: AtomicUsize::new(STREAM_COUNT_MAX),
             retired: AtomicBool::new(false),
-            idle: limits.origin_idle,
+            idle: origins.policy.limits.origin_idle,
             secure,
         });
         tokio::spawn(SharedConnectionTask { connection, state: Arc::clone(&state), started: false, _place: place });

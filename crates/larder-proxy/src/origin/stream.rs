@@ -66,6 +66,16 @@ impl OriginStream {
         Self { both_ways: true, ..self }
     }
 
+    /// Returns the time by which each piece sent extends the deadline.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Sets the time by which each piece sent extends the deadline.
+    pub(super) fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// Returns whether the stream uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self.transport, Transport::Tls(_))

@@ -115,7 +115,7 @@ pub(crate) fn take_apart(
     let destination = target.destination(shared, client.scheme(), request, &fields)?;
     shared.origins.check_listed(&destination.origin)?;
     let Destination { scheme, authority, origin, group, prefix, mark } = destination;
-    let unmarked = || shared.config.cache.http.key_rules.key(scheme, &authority, path_of(request.uri())).ok();
+    let unmarked = || shared.config.policy.cache.http.key_rules.key(scheme, &authority, path_of(request.uri())).ok();
     let (origin, choice) = group.map_or((origin, None), |group| group.choose(unmarked));
     let key = known_key.or_else(|| Some(mark.on(unmarked()?)));
     let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };

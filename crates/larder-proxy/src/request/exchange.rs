@@ -85,8 +85,10 @@ fn exchange(
     mut request: Request<IncomingBody>,
     started: Instant,
 ) -> ClientAnswer {
-    let worker = worker_for(client, worker, target, &request);
     let name = target.name(&worker.shared.routes, client.scheme(), &request);
+    let authority = name.map(|(_, authority, _)| authority);
+    let worker = worker.under_policy_of(request.uri(), authority, Some(client.listener));
+    client.permit_stall(worker.policy.limits.stall);
     let met = RequestNote { started, subject: subject_of(worker, &request, name) };
     let may_encode = may_encode(client, worker, target, &request);
     match memory::answer(client, worker, (target, &request), name, may_encode) {
@@ -150,23 +152,6 @@ fn subject_of(
             Some(popular.see(sites, request.uri().authority()?.as_str(), None))
         }
         None => None,
-    }
-}
-
-/// Returns the worker configured for the site of a request.
-fn worker_for<'a>(
-    client: &Client,
-    worker: &'a Arc<Worker>,
-    target: &Target,
-    request: &Request<IncomingBody>,
-) -> &'a Arc<Worker> {
-    let routes = &worker.shared.routes;
-    if routes.has_manners() {
-        let named = target.name(routes, client.scheme(), request);
-        let path = path_of(request.uri());
-        worker.for_site(named.and_then(|(_, authority, _)| routes.site(authority, path, Some(client.listener))))
-    } else {
-        worker
     }
 }
 

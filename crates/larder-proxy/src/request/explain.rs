@@ -57,7 +57,7 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     for delay in uri.host().into_iter().flat_map(|host| worker.shared.delays.for_host(host)) {
         line(&mut text, "delay", delay);
     }
-    let worker = worker.for_site(site);
+    let worker = worker.under_policy_of(uri, None, None);
     for primary in invalidation::primaries_of(&worker.cache, uri)? {
         let primary: Arc<[u8]> = primary.into();
         line(&mut text, "key", String::from_utf8_lossy(primary.strip_prefix(&[KIND_PRIMARY]).unwrap_or(&primary)));
@@ -70,7 +70,7 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
 }
 
 /// Returns the index of the site of a URI that is requested through a listener without a site.
-pub(crate) fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
+fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
     uri.authority().and_then(|authority| worker.shared.routes.site(authority.as_str(), uri.path(), None))
 }
 
@@ -226,7 +226,7 @@ fn way_to_origin(route: UnstoredRoute<&FoundResponse>, judged: &JudgedResponse<&
 
 /// Returns whether any variant of `uri` is stored.
 pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
-    let worker = worker.for_site(site_of(worker, uri));
+    let worker = worker.under_policy_of(uri, None, None);
     for primary in invalidation::primaries_of(&worker.cache, uri).unwrap_or_default() {
         if !matches!(lookup::find(&worker.cache, &primary, &HeaderMap::new()).await, LookupResult::Nothing) {
             return true;

@@ -133,7 +133,7 @@ pub(crate) async fn ask(
             let body = body.take();
             request.map(|none| {
                 body.map_or(none, |body| {
-                    let limits = &worker.shared.config.limits;
+                    let limits = &worker.policy.limits;
                     RequestBody::of_client(body, asked.expectation(), limits, &worker.watches)
                 })
             })

@@ -33,7 +33,7 @@ pub(super) fn may_be(asked: &RequestHead) -> bool {
 /// # Errors
 /// The body is incomplete, or too slow.
 pub(super) async fn read(worker: &Worker, body: ClientBody) -> Result<Bytes, Failure> {
-    let limits = &worker.shared.config.limits;
+    let limits = &worker.policy.limits;
     let mut body = RequestBody::of_client(body, None, limits, &worker.watches);
     let mut read = BytesMut::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {

@@ -24,7 +24,7 @@ use crate::{
 /// Describes the stored response that a GET of `uri` with these fields finds. Returns `None` if the URI has no key.
 pub(crate) async fn show(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = explain::explain(worker, uri, fields).await?;
-    let worker = worker.for_site(explain::site_of(worker, uri));
+    let worker = worker.under_policy_of(uri, None, None);
     let cache = &worker.cache;
     for primary in invalidation::primaries_of(cache, uri)? {
         let primary: Arc<[u8]> = primary.into();

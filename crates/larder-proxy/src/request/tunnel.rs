@@ -101,7 +101,7 @@ pub(crate) async fn copy(
 ) {
     let _counting = CountGuard::begin(&worker.metrics, |metrics| &metrics.tunnels_open);
     let TunnelTarget { mut stream, watched, pacer } = target;
-    watched.arm(worker.shared.config.limits.stall);
+    watched.arm(worker.policy.limits.stall);
     let mut client = PacedStream::new(client, pacer);
     let copying = tokio::io::copy_bidirectional(&mut client, &mut stream);
     match OrderWatch::new(copying, &watched, &[WatchOrder::Expire]).await {
@@ -114,6 +114,6 @@ pub(crate) async fn copy(
 /// Wraps a connection to a target with a deadline.
 pub(crate) fn watched(worker: &Arc<Worker>, target: TcpStream, pacer: Option<Pacer>) -> TunnelTarget<OriginStream> {
     let watched = Arc::new(worker.watches.register());
-    let stream = OriginStream::of_tunnel(target, Arc::clone(&watched), worker.shared.config.limits.stall);
+    let stream = OriginStream::of_tunnel(target, Arc::clone(&watched), worker.policy.limits.stall);
     TunnelTarget { stream, watched, pacer }
 }

@@ -11,15 +11,16 @@ use larder_http::{
     cache_status::{CACHE_NAME, node_name},
     fields::via::Pseudonym,
 };
+use larder_wire::HeadLimits;
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
     access_log::AccessLog,
     admin_tokens::AdminTokens,
     build_caches::{BuildCacheTable, BuildCacheTokens},
-    cache::{CacheShared, SitePolicy, groups::PageGroups, patience::StorePatience},
+    cache::{CacheShared, patience::StorePatience},
     client::{certificates::CertificateSet, intercept::Interceptor, opening, passwords::PasswordList},
-    config::{ProxyConfig, Site},
+    config::ProxyConfig,
     delays::DelayTable,
     file_watcher::FileWatcher,
     fleet::{keys::FleetKeys, link::FleetLink, peers::FleetPeers, shared_log::stream::SharedLogLink},
@@ -34,7 +35,7 @@ use crate::{
         ways::ParentGroup,
     },
     routes::SiteRoutes,
-    shared::{ProxyState, survivors::Survivors},
+    shared::{ProxyState, policies::PolicyTable, survivors::Survivors},
     siblings::{Siblings, rules_of},
 };
 
@@ -111,17 +112,15 @@ impl Assembly {
         if let Some(before) = before {
             survivors.adapt(&before.config, &config);
         }
-        let same_groups = before.filter(|before| before.config.cache.group_window == config.cache.group_window);
-        let groups = same_groups.map_or_else(
-            || Arc::new(PageGroups::new(config.cache.group_window)),
-            |before| Arc::clone(&before.manner.groups),
-        );
         let pseudonym = files.pseudonym.unwrap_or_else(|| survivors.random_name.clone());
         let peers = Arc::clone(&survivors.fleet_peers);
         let (fleet, siblings) = fleet_of(&config, files.fleet_keys, peers, &own_addresses);
         let routes = Arc::new(SiteRoutes::new(&config));
         let origins = OriginsShared {
-            limits: config.limits.clone(),
+            heads: HeadLimits {
+                bytes_max: config.limits.header_bytes_max,
+                field_count_max: config.limits.header_count_max,
+            },
             targets: config.targets.clone(),
             ca_file: config.origin_ca_file.clone(),
             http2: config.origin_http2,
@@ -130,22 +129,19 @@ impl Assembly {
             own_addresses,
             tls: OriginTls::default(),
             fleet_tls: fleet.as_ref().and_then(|link| link.tls.clone()),
-            rooms: OriginRooms::new(&config.limits),
+            rooms: OriginRooms::new(config.limits.waiting_count_max),
             survivors: Arc::clone(&survivors.origins),
         };
         let cache = CacheShared {
             patience: StorePatience::new(config.limits.store),
-            entry_bytes_max: config.cache.entry_bytes_max,
+            entry_bytes_max: config.policy.cache.entry_bytes_max,
             rules: config.rules.clone(),
             key_marks: Arc::<SiteRoutes>::clone(&routes),
-            stall: config.limits.stall,
             survivors: Arc::clone(&survivors.cache),
         };
-        let settings = |site: &Site| Some(SitePolicy::new(site.cache.as_ref()?, &config.cache, &groups));
-        let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
+        let compresses = config.policies().any(|policy| !policy.cache.http.compression.codings.is_empty());
         let shared = Arc::new(ProxyState {
-            manners: config.sites.iter().map(settings).collect(),
-            manner: SitePolicy::new(&config.cache, &config.cache, &groups),
+            policies: PolicyTable::new(&config, before.map(|before| &before.policies)),
             compresses,
             cache: Arc::new(cache),
             routes,

@@ -59,9 +59,10 @@ impl Survivors {
         let (cache, places) = opening::open(config, store)?;
         // The store puts neighbors into the memory cache. They are decoded with one list of targeted fields for all
         // sites.
-        let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
+        let has_one_list =
+            config.policies().all(|policy| policy.cache.http.targets == config.policy.cache.http.targets);
         if let Some(store) = store.filter(|_| has_one_list) {
-            neighbors::connect(store, &cache.hot, &config.cache.http.targets);
+            neighbors::connect(store, &cache.hot, &config.policy.cache.http.targets);
         }
         let fleet_peers = FleetPeers::default();
         fleet_peers.set(&config.fleet.log_names());

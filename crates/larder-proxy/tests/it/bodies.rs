@@ -18,7 +18,7 @@ const BEGUN: &str = "POST /p HTTP/1.1\r\nHost: site.example\r\nContent-Length: 1
 
 /// Sets a minimum rate that a client sending single bytes cannot reach.
 fn demand_much(config: &mut ProxyConfig) {
-    (config.limits.body_rate, config.limits.body_grace) = (1 << 30, Duration::from_secs(1));
+    (config.policy.limits.body_rate, config.policy.limits.body_grace) = (1 << 30, Duration::from_secs(1));
 }
 
 /// Sends a byte now and then until the connection is closed.
@@ -87,7 +87,7 @@ fn same_holds_over_http2_on_either_side() {
 fn origin_is_not_silent_while_the_client_is_waited_for() {
     let fixture = Fixture::with(
         |received, _| Reply::ok(&[], &received.body),
-        |config| (config.limits.origin_response, config.limits.idle) = (Duration::ZERO, Duration::from_secs(3)),
+        |config| (config.policy.limits.origin_response, config.limits.idle) = (Duration::ZERO, Duration::from_secs(3)),
     );
     let mut client = fixture.connect();
     client.send("POST /p HTTP/1.1\r\nHost: site.example\r\nContent-Length: 2\r\n\r\nh");

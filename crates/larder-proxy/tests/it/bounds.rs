@@ -170,8 +170,8 @@ fn connections_to_one_origin_are_bounded_and_who_waits_is_served() {
     let fixture = Fixture::with(
         move |_, _| Reply::default().wait(&held).send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
         |config| {
-            config.limits.origin_connection_count_max = 2;
-            config.limits.origin_connect = CONNECT;
+            config.policy.limits.origin_connection_count_max = 2;
+            config.policy.limits.origin_connect = CONNECT;
             config.admin = Some("127.0.0.1:0".parse().unwrap());
         },
     );
@@ -201,8 +201,8 @@ fn who_waits_too_long_for_a_connection_is_told_to_come_back() {
     let fixture = Fixture::with(
         move |_, _| Reply::default().wait(&held).send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
         |config| {
-            config.limits.origin_connection_count_max = 1;
-            config.limits.origin_response = Duration::from_millis(200);
+            config.policy.limits.origin_connection_count_max = 1;
+            config.policy.limits.origin_response = Duration::from_millis(200);
         },
     );
     let mut first = fixture.connect();

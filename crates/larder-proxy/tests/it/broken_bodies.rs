@@ -87,7 +87,7 @@ impl Broken {
     fn configure(&self, config: &mut ProxyConfig) {
         config.default_origin = Some(self.url());
         config.origin_ca_file = self.authority.as_ref().map(|authority| authority.file.clone());
-        config.limits.origin_response = PATIENCE_WITH_ORIGINS;
+        config.policy.limits.origin_response = PATIENCE_WITH_ORIGINS;
     }
 
     /// Returns the responses that end at once and that the protocol permits.
@@ -406,7 +406,7 @@ fn part_through_a_sibling_is_never_the_whole() {
             |_, _| crate::support::Reply::default(),
             move |config| {
                 config.default_origin = Some(url.clone());
-                config.limits.origin_response = PATIENCE_WITH_ORIGINS;
+                config.policy.limits.origin_response = PATIENCE_WITH_ORIGINS;
             },
         );
         // Each node is asked for keys of all nodes.

@@ -84,7 +84,8 @@ fn part_from_a_sibling_that_breaks_off_is_never_the_whole() {
         let named = all.iter().find(|answer| text.contains(&format!("/{answer} ")));
         named.map(|answer| Cut { sent: answer.sent, ending: answer.ending })
     };
-    let (nodes, relays) = relayed_nodes(reply, cut, |config| config.limits.origin_response = Duration::from_secs(1));
+    let (nodes, relays) =
+        relayed_nodes(reply, cut, |config| config.policy.limits.origin_response = Duration::from_secs(1));
     let mut faults = Vec::new();
     let mut targets = Vec::new();
     for answer in answers() {

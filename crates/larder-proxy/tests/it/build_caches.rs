@@ -393,7 +393,7 @@ fn conditions_of_a_write_are_kept() {
 
 #[test]
 fn what_is_too_long_or_cannot_be_stored_is_refused_with_the_reason() {
-    let fixture = built_with(|config| config.cache.entry_bytes_max = 1_500_000);
+    let fixture = built_with(|config| config.policy.cache.entry_bytes_max = 1_500_000);
     let refused = put(&fixture, "/c/x", &[], &body(1_500_001));
     assert_eq!(refused.status, 413);
     assert!(refused.text().contains("object_size_max"), "{}", refused.text());
@@ -415,7 +415,7 @@ fn what_is_too_long_or_cannot_be_stored_is_refused_with_the_reason() {
 /// At stake: gigabytes on the network for a response that was certain from the start.
 #[test]
 fn upload_that_says_it_is_too_long_is_refused_before_its_body() {
-    let fixture = built_with(|config| config.cache.entry_bytes_max = 1_500_000);
+    let fixture = built_with(|config| config.policy.cache.entry_bytes_max = 1_500_000);
     let mut connection = local(&fixture);
     send_put(&mut connection, "/c/x", &["Content-Length: 1500001"]);
     let refused = connection.read_response("PUT");

@@ -295,7 +295,7 @@ fn key_rules_join_what_they_name_and_the_origin_gets_what_was_asked() {
                 KeyRule::new(&strings(urls), &strings(stripped), stands).unwrap()
             };
             let mirror = rule(&["http://mirror.example/pub/"], &[], Some("http://site.example/debian"));
-            config.cache.http.key_rules =
+            config.policy.cache.http.key_rules =
                 KeyRules::new(vec![mirror, rule(&["http://site.example/"], &["utm_*"], None)]);
         },
     );

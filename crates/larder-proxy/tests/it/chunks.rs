@@ -153,7 +153,8 @@ fn truncated_long_fetch_is_never_served_as_whole() {
 
 #[test]
 fn body_longer_than_may_be_stored_is_passed_through() {
-    let fixture = Fixture::with(|received, _| long(received, 3 << 20), |config| config.cache.entry_bytes_max = 2 << 20);
+    let fixture =
+        Fixture::with(|received, _| long(received, 3 << 20), |config| config.policy.cache.entry_bytes_max = 2 << 20);
     for count in 1..3 {
         let whole = fixture.get("/long", &[]);
         assert!(whole.complete && whole.body == body(3 << 20));

@@ -144,7 +144,7 @@ fn targeted_fields_are_those_of_the_settings() {
             let ruling = if number == 0 { "Site-Cache-Control: max-age=60" } else { "CDN-Cache-Control: max-age=60" };
             Reply::ok(&[ruling, "Cache-Control: no-store"], number.to_string())
         },
-        |config| config.cache.http.targets = larder_http::TargetList::new(names),
+        |config| config.policy.cache.http.targets = larder_http::TargetList::new(names),
     );
     fixture.get("/", &[]);
     fixture.get_hit("/", &[]);
@@ -346,7 +346,7 @@ fn client_of_http_1_0_gets_no_interim_response() {
 
 #[test]
 fn variant_is_chosen_by_the_language_that_is_preferred() {
-    let normalized = |config: &mut ProxyConfig| config.cache.http.normalize_language = true;
+    let normalized = |config: &mut ProxyConfig| config.policy.cache.http.normalize_language = true;
     let handle = |received: &Received, _| {
         let languages = received.field("accept-language").unwrap_or_default();
         let tag = if languages.contains("de") { "de" } else { "en" };

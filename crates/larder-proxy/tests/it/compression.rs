@@ -13,7 +13,7 @@ fn text() -> String {
 }
 
 fn compressing(config: &mut ProxyConfig) {
-    config.cache.http.compression =
+    config.policy.cache.http.compression =
         Compression { codings: ContentCoding::ALL.to_vec(), types: vec!["text/*".into()], size_min: 100 };
 }
 

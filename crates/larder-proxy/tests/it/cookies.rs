@@ -44,7 +44,7 @@ fn cookie_that_is_for_everybody_is_stored() {
 #[test]
 fn cookie_is_stored_as_anything_else_where_the_operator_says_so() {
     let handle = |_: &Received, number| Reply::ok(&["Cache-Control: max-age=60", &session(number)], "page");
-    let fixture = Fixture::with(handle, |config| config.cache.http.store_set_cookie = true);
+    let fixture = Fixture::with(handle, |config| config.policy.cache.http.store_set_cookie = true);
     fixture.get("/", &[]);
     assert_eq!(fixture.get_hit("/", &[]).field("set-cookie"), Some("session=0"));
 }

@@ -48,7 +48,7 @@ fn validated_response_joins_the_page_it_was_validated_for() {
             Some(_) => Reply::status("304 Not Modified", &["Cache-Control: max-age=60", "ETag: \"1\""], ""),
             None => Reply::ok(&["Cache-Control: max-age=0", "ETag: \"1\""], "image"),
         },
-        |config| config.cache.group_window = Duration::from_secs(60),
+        |config| config.policy.cache.group_window = Duration::from_secs(60),
     );
     let before = fetch(&fixture, "/a.png", client(1), "/one.html").group;
     let mut after = before;
@@ -78,7 +78,7 @@ fn fixture(window: Duration) -> Fixture {
         let kind = if received.target.ends_with(".html") { "text/html; charset=utf-8" } else { "image/png" };
         Reply::ok(&["Cache-Control: max-age=60", &format!("Content-Type: {kind}")], &received.target)
     };
-    Fixture::with(answer, |config| config.cache.group_window = window)
+    Fixture::with(answer, |config| config.policy.cache.group_window = window)
 }
 
 fn client(number: u8) -> IpAddr {

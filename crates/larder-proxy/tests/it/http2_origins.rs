@@ -26,7 +26,7 @@ fn fixture(deed: impl Fn(usize) -> Deed + Send + Sync + 'static) -> (Fixture, Ht
     let change = |config: &mut ProxyConfig| {
         config.default_origin = Some(url);
         config.worker_count = 1;
-        config.limits.origin_response = Duration::from_secs(1);
+        config.policy.limits.origin_response = Duration::from_secs(1);
     };
     (Fixture::with(|_, _| Reply::default(), change), origin)
 }

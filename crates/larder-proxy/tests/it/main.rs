@@ -62,6 +62,7 @@ mod shared_logs;
 mod sibling_copies;
 mod sibling_pieces;
 mod siblings;
+mod site_limits;
 mod sites;
 mod smuggling;
 mod standing_readers;

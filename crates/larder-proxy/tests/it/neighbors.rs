@@ -61,7 +61,7 @@ fn viewed(policy: &'static Policy) -> Fixture {
     let options = |options: &mut StoreOptions| (options.policy, options.tuning) = (policy, tuning());
     let fixture = Fixture::with_options(options, answer, |config| {
         config.hot_bytes = 8 << 20;
-        config.cache.group_window = Duration::from_secs(60);
+        config.policy.cache.group_window = Duration::from_secs(60);
     });
     let store = fixture.store.as_ref().unwrap();
     for (before, target) in std::iter::once(PAGE.to_owned()).chain(mates_of_the_page()).enumerate() {

@@ -58,7 +58,7 @@ fn nodes_whose_rules_differ_say_so_and_do_without_each_other() {
 fn nodes_whose_rules_differ_say_so_at_their_start() {
     let nodes = Nodes::with(fresh, |config| {
         if config.fleet.node.as_deref() == Some("b") {
-            config.cache.http.key_rules.push(KeyRule::joining_blobs("http://site.example").unwrap());
+            config.policy.cache.http.key_rules.push(KeyRule::joining_blobs("http://site.example").unwrap());
         }
     });
     for node in [0, 1, 2] {

@@ -139,7 +139,7 @@ fn silent_origin_is_given_up() {
     let held = gate.clone();
     let fixture = Fixture::with(
         move |_, _| Reply::default().wait(&held),
-        |config| config.limits.origin_response = Duration::ZERO,
+        |config| config.policy.limits.origin_response = Duration::ZERO,
     );
     assert_eq!(fixture.get("/", &[]).status, 504);
     gate.open();

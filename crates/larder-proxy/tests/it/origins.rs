@@ -57,7 +57,7 @@ fn spellings_of_one_key_go_to_the_owner_that_others_name_too() {
         |_, _| Reply::default(),
         |config| {
             config.sites.push(site);
-            config.cache.http.key_rules = rules.clone();
+            config.policy.cache.http.key_rules = rules.clone();
         },
     );
     let mut expected = [0; 3];

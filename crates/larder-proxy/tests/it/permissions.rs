@@ -73,7 +73,7 @@ fn checking(config: &mut ProxyConfig, following: RedirectPolicy, checks_digest: 
     let ruling =
         Ruling { name: "check".into(), checks_authorization: true, following, checks_digest, ..Ruling::default() };
     config.rules = Rules::new(vec![Rule::new(&MatchTexts::default(), ruling).unwrap()]);
-    config.limits.origin_response = std::time::Duration::from_millis(300);
+    config.policy.limits.origin_response = std::time::Duration::from_millis(300);
 }
 
 /// Returns whether a response reveals what only the user may read.

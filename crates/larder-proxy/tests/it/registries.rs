@@ -21,7 +21,7 @@ fn mirrored(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) 
             let mirror = Mirror::of_files(path, origin.parse().unwrap());
             config.mirrors.push(Mirror { is_registry: true, ..mirror });
         }
-        config.cache.http.key_rules.push(KeyRule::joining_blobs(&origin).unwrap());
+        config.policy.cache.http.key_rules.push(KeyRule::joining_blobs(&origin).unwrap());
         let rule = |path: &str, ruling: Ruling| {
             let ruling = Ruling { name: path.into(), checks_authorization: true, checks_digest: true, ..ruling };
             Rule::new(&MatchTexts { paths: vec![path.into()], ..MatchTexts::default() }, ruling).unwrap()

@@ -438,7 +438,7 @@ fn argument_that_the_key_leaves_out_still_counts_in_a_condition() {
     let fixture = Fixture::with(personal, |config| {
         config.rules = Rules::new(vec![visitors(&[], &[], &["!preview"])]);
         let stripped = KeyRule::new(&["http://site.example".to_owned()], &["preview".to_owned()], None).unwrap();
-        config.cache.http.key_rules = KeyRules::new(vec![stripped]);
+        config.policy.cache.http.key_rules = KeyRules::new(vec![stripped]);
     });
     fixture.get("/a", &[]);
     assert_eq!(fixture.get_hit("/a", &[]).text(), "/a - -");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use larder_http::coding::{Compression, ContentCoding};
-use larder_proxy::{CacheSettings, OriginUrl, Proxy, ProxyConfig, Site};
+use larder_proxy::{OriginUrl, Proxy, ProxyConfig, Site, SitePolicy};
 
 use crate::support::{Connection, Fixture, Origin, Received, Reply};
 
@@ -21,10 +21,14 @@ fn telling(name: &'static str) -> Origin {
 }
 
 /// Returns settings that disable heuristic lifetimes.
-fn without_guesses() -> Option<CacheSettings> {
-    let mut settings = CacheSettings::default();
-    settings.http.heuristic_fraction = 0.0;
-    Some(settings)
+fn without_guesses() -> Option<SitePolicy> {
+    policy(|own| own.cache.http.heuristic_fraction = 0.0)
+}
+
+fn policy(change: impl FnOnce(&mut SitePolicy)) -> Option<SitePolicy> {
+    let mut own = SitePolicy::default();
+    change(&mut own);
+    Some(own)
 }
 
 fn old(_: &Received, _: usize) -> Reply {
@@ -39,7 +43,7 @@ fn requests_go_to_the_origin_of_the_first_site_that_names_them() {
     let fixture = Fixture::with(
         |received, _| Reply::ok(&[], format!("default {}", received.target)),
         |config| {
-            let settings = Site { paths: named(&["/"]), cache: without_guesses(), ..Site::default() };
+            let settings = Site { paths: named(&["/"]), policy: without_guesses(), ..Site::default() };
             let of_path = Site { paths: named(&["/app/", "/v2"]), ..Site::of_host("a.example", at(&app).unwrap()) };
             let of_all_below = Site { hosts: named(&["*.Example"]), origins: at(&below), ..Site::default() };
             config.sites = vec![settings, of_path, Site::of_host("A.example", at(&whole).unwrap()), of_all_below];
@@ -67,9 +71,9 @@ fn requests_go_to_the_origin_of_the_first_site_that_names_them() {
 #[test]
 fn site_has_settings_of_its_own() {
     let fixture = Fixture::with(old, |config| {
-        let live = Site { name: "live".into(), paths: named(&["/live"]), cache: without_guesses(), ..Site::default() };
-        let small = CacheSettings { entry_bytes_max: 0, ..CacheSettings::default() };
-        let small = Site { paths: named(&["/small"]), cache: Some(small), ..Site::default() };
+        let live = Site { name: "live".into(), paths: named(&["/live"]), policy: without_guesses(), ..Site::default() };
+        let small = policy(|own| own.cache.entry_bytes_max = 0);
+        let small = Site { paths: named(&["/small"]), policy: small, ..Site::default() };
         (config.sites, config.admin) = (vec![live, small], Some(([127, 0, 0, 1], 0).into()));
     });
     for (path, is_kept) in [("/live/a", false), ("/lives", true), ("/small", false), ("/", true)] {
@@ -96,9 +100,9 @@ fn settings_go_by_the_listener_too_and_what_is_stored_is_everybodys() {
         move |_, _| Reply::ok(&["Content-Type: text/html", "Cache-Control: max-age=60"], text()),
         |config| {
             config.listeners.push(larder_proxy::Listener::plain(address));
-            let mut cache = CacheSettings::default();
-            cache.http.compression = Compression { codings: vec![ContentCoding::Gzip], ..Compression::default() };
-            config.sites = vec![Site { listeners: vec![address], cache: Some(cache), ..Site::default() }];
+            let coded = Compression { codings: vec![ContentCoding::Gzip], ..Compression::default() };
+            let policy = policy(|own| own.cache.http.compression = coded);
+            config.sites = vec![Site { listeners: vec![address], policy, ..Site::default() }];
         },
     );
     fixture.get_hit("/", &[]);
@@ -117,19 +121,15 @@ fn sites_of_which_nothing_can_come_are_refused() {
     let origin = telling("x");
     let url: OriginUrl = "http://127.0.0.1:1".parse().unwrap();
     let listed = ProxyConfig::default().listeners[0].address;
-    let mut otherwise = CacheSettings::default();
-    otherwise.http.targets = larder_http::TargetList::new(Vec::new());
-    let long = CacheSettings { group_window: std::time::Duration::from_secs(61), ..CacheSettings::default() };
+    let otherwise = policy(|own| own.cache.http.targets = larder_http::TargetList::new(Vec::new()));
+    let long = policy(|own| own.cache.group_window = std::time::Duration::from_secs(61));
     for (site, why) in [
-        (Site { cache: without_guesses(), ..Site::default() }, "needs a host, a path or a listener"),
+        (Site { policy: without_guesses(), ..Site::default() }, "needs a host, a path or a listener"),
         (Site { listeners: vec![listed], ..Site::of_host("a", at(&origin).unwrap()) }, "cannot have an origin"),
         (Site { listeners: vec![([127, 0, 0, 1], 9).into()], ..Site::default() }, "an unknown listener"),
-        (
-            Site { listeners: vec![listed], cache: Some(otherwise), ..Site::default() },
-            "cannot have its own targeted fields",
-        ),
+        (Site { listeners: vec![listed], policy: otherwise, ..Site::default() }, "cannot have its own targeted fields"),
         (Site { paths: named(&["app"]), ..Site::default() }, "a site's path must begin with a slash"),
-        (Site { paths: named(&["/a"]), cache: Some(long), ..Site::default() }, "group window must be at most 60 s"),
+        (Site { paths: named(&["/a"]), policy: long, ..Site::default() }, "group window must be at most 60 s"),
     ] {
         let config = ProxyConfig { sites: vec![site], default_origin: Some(url.clone()), ..ProxyConfig::default() };
         let refused = Proxy::start(config, None).err().expect(why);

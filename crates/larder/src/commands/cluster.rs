@@ -95,7 +95,7 @@ fn print_owners(flags: &OwnerFlags) -> Result<(), Failure> {
                 (nodes, table)
             }
         };
-        let slot = url.slot(&proxy.cache.http.key_rules)?;
+        let slot = url.slot(&proxy.policy.cache.http.key_rules)?;
         print_line!("{}  slot {slot}  {text}", nodes[table.owner(slot)].name)?;
         known = Some((nodes, table));
     }

@@ -4,7 +4,7 @@
 //! Invariant: clients alone can never use up the descriptors, because every request would then fail that needs a
 //! connection to an origin.
 
-use larder_proxy::Limits;
+use larder_proxy::ProxyConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Files that the process needs in addition to connections: the store, logs, rings and listeners.
@@ -28,20 +28,24 @@ pub(crate) fn limit() -> Option<u64> {
 
 /// Lowers the limits on connections if `file_count_max` open files are too few for them: half of the descriptors are
 /// then for clients, and half for origins.
-pub(crate) fn fit(limits: &mut Limits, file_count_max: Option<u64>) {
+pub(crate) fn fit(config: &mut ProxyConfig, file_count_max: Option<u64>) {
     let Some(file_count_max) = file_count_max else { return };
-    if limits.connection_count_max as u64 + OTHERS_COUNT <= file_count_max {
+    if config.limits.connection_count_max as u64 + OTHERS_COUNT <= file_count_max {
         return;
     }
     let half = (file_count_max.saturating_sub(OTHERS_COUNT) / 2).max(CONNECTION_COUNT_MIN);
     let half = usize::try_from(half).unwrap_or(usize::MAX);
-    limits.connection_count_max = limits.connection_count_max.min(half);
-    limits.origin_connection_count_max = limits.origin_connection_count_max.min(half);
+    config.limits.connection_count_max = config.limits.connection_count_max.min(half);
+    for policy in config.policies_mut() {
+        policy.limits.origin_connection_count_max = policy.limits.origin_connection_count_max.min(half);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_proxy::Site;
+    use std::collections::HashSet;
 
     #[test]
     fn the_soft_limit_becomes_the_hard_one() {
@@ -52,9 +56,15 @@ mod tests {
     #[test]
     fn connections_are_limited_when_they_do_not_fit_into_the_limit_on_open_files() {
         let of = |connection_count_max, file_count_max| {
-            let mut limits = Limits { connection_count_max, origin_connection_count_max: 1000, ..Limits::default() };
-            fit(&mut limits, file_count_max);
-            (limits.connection_count_max, limits.origin_connection_count_max)
+            let mut config = ProxyConfig::default();
+            config.policy.limits.origin_connection_count_max = 1000;
+            config.sites = vec![Site { policy: Some(config.policy.clone()), ..Site::default() }];
+            config.limits.connection_count_max = connection_count_max;
+            fit(&mut config, file_count_max);
+            let of_origins: HashSet<_> =
+                config.policies_mut().map(|policy| policy.limits.origin_connection_count_max).collect();
+            assert_eq!(of_origins.len(), 1, "a site's limit does not fit: {of_origins:?}");
+            (config.limits.connection_count_max, config.policy.limits.origin_connection_count_max)
         };
         assert_eq!(of(1000, None), (1000, 1000));
         assert_eq!(of(1000, Some(1100)), (1000, 1000));

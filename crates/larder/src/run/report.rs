@@ -90,7 +90,7 @@ impl fmt::Display for Report<'_> {
                 let urls: Vec<String> = origins.members.iter().map(|(url, _)| url.to_string()).collect();
                 write!(f, " from {}", urls.join(", "))?;
             }
-            writeln!(f, "{}", if site.cache.is_some() { ", with caching rules of its own" } else { "" })?;
+            writeln!(f, "{}", if site.policy.is_some() { ", with settings of its own" } else { "" })?;
         }
         if let Some(intercept) = &self.config.intercept {
             let shown = |hosts: &[HostPattern]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -116,7 +116,7 @@ impl fmt::Display for Report<'_> {
         self.write_store(f)?;
         let limits = &self.config.limits;
         let waiting = limits.waiting_count_max as u64;
-        let connections = limits.origin_connection_count_max as u64;
+        let connections = self.config.policy.limits.origin_connection_count_max as u64;
         let waiting = size::show_count(waiting);
         let connections = size::show_count(connections);
         writeln!(f, "  limits   {waiting} requests may wait, {connections} connections to one origin")?;
@@ -452,7 +452,8 @@ mod tests {
         );
         check(
             |config| {
-                (config.limits.waiting_count_max, config.limits.origin_connection_count_max) = (50_000, 1000);
+                config.limits.waiting_count_max = 50_000;
+                config.policy.limits.origin_connection_count_max = 1000;
             },
             &["limits   50,000 requests may wait, 1,000 connections to one origin"],
         );

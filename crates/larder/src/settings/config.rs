@@ -26,7 +26,7 @@ use crate::{
     settings::{ConfigFile, RunSettings, StoreSettings, tuning},
 };
 use larder_http::{Rules, key_rules::KeyRules};
-use larder_proxy::{CacheSettings, OriginUrl};
+use larder_proxy::OriginUrl;
 use larder_store::{Tuning, TuningKind, TuningValue};
 pub(crate) use rows::{LISTENERS, ORIGINS, STORE};
 use section::{ConfigProblem, ConfigSection, ConfigValue};
@@ -136,22 +136,13 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Vec<ConfigProblem> {
     }
     parents::read(&mut top, &mut proxy.parents);
     let mut known = site::KnownSites::default();
-    proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache));
+    proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.policy));
     proxy.delays = top.numbered_tables("delay", delay::read);
-    proxy.cache.http.key_rules = KeyRules::new(top.tables("key", key::read));
+    proxy.policy.cache.http.key_rules = KeyRules::new(top.tables("key", key::read));
     proxy.rules = Rules::new(top.numbered_tables("rule", rule::read));
     proxy.build_caches = top.tables("build_cache", build_cache::read);
     top.tables("mirror", |section| mirror::read(section, settings));
     top.finish()
-}
-
-/// Reads the cache settings of the proxy or of a site.
-fn read_cache(section: &mut ConfigSection<'_>, cache: &mut CacheSettings) {
-    for row in table::sections().into_iter().filter(|(name, _)| *name == "cache").flat_map(|(_, rows)| rows) {
-        if let Reader::Cache(read) = row.reader {
-            section.take(row.place().1, |value| read(cache, value));
-        }
-    }
 }
 
 fn read_tuning(section: &mut ConfigSection<'_>, store: &mut StoreSettings) {

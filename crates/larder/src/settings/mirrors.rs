@@ -261,7 +261,7 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
         Ruling { checks_authorization: true, checks_digest: true, varies, ..ruling }
     }));
     let api = KeyRule::joining_blobs(&origin.to_short_string()).expect("an origin's URL begins keys");
-    proxy.cache.http.key_rules.push(api);
+    proxy.policy.cache.http.key_rules.push(api);
 }
 
 impl RegistryServer {

@@ -10,6 +10,7 @@ use std::{
     pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -35,6 +36,11 @@ pub(crate) type SwitchedStream = Join<Chain<Cursor<Bytes>, ReadHalf<OriginStream
 impl OriginLink {
     pub(super) fn new(stream: OriginStream) -> Self {
         Self { stream: Arc::new(Mutex::new(stream)), sending: None }
+    }
+
+    /// Sets the time by which each piece sent extends the deadline.
+    pub(super) fn set_patience(&self, patience: Duration) {
+        self.lock().set_patience(patience);
     }
 
     /// Sends what can be sent now. Ready once all of the message has left.

@@ -100,7 +100,7 @@ pub(super) fn precondition(fields: &HeaderMap, before: Option<&FoundResponse>) -
 
 impl UploadBody {
     pub(super) fn new(worker: &Worker, body: ReceivedBody) -> Self {
-        let limits = &worker.shared.config.limits;
+        let limits = &worker.policy.limits;
         Self(RequestBody::of_client(ClientBody::Arriving(body), None, limits, &worker.watches))
     }
 

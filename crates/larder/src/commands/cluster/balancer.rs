@@ -120,7 +120,7 @@ impl BalancerPlan {
                 None => Some(READY_PATH.to_owned()),
             },
             forwards: settings.forwards(),
-            places: places(&settings.proxy.cache.http.key_rules)?,
+            places: places(&settings.proxy.policy.cache.http.key_rules)?,
         })
     }
 
@@ -234,7 +234,7 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let mut settings = RunSettings::default();
         config::apply(&file, &mut settings).unwrap();
-        places(&settings.proxy.cache.http.key_rules)
+        places(&settings.proxy.policy.cache.http.key_rules)
     }
 
     #[test]

@@ -46,8 +46,8 @@ macro_rules! row {
             Ok(())
         })
     };
-    (reader cache |$target:ident, $value:ident| $read:expr) => {
-        Reader::Cache(|$target, $value| {
+    (reader site |$target:ident, $value:ident| $read:expr) => {
+        Reader::Site(|$target, $value| {
             $read;
             Ok(())
         })

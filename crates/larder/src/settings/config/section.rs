@@ -218,8 +218,8 @@ impl<'a> ConfigSection<'a> {
                 span: key.span(),
                 problem: format!("unknown key `{name}`"),
                 label: format!("not a key of {place}"),
-                help: match (key_for_peer(&self.name, name), value::nearest(name, self.known.iter().copied())) {
-                    (Some(help), _) => help.to_owned(),
+                help: match (help_elsewhere(&self.name, name), value::nearest(name, self.known.iter().copied())) {
+                    (Some(help), _) => help,
                     (None, Some(known)) => format!("did you mean `{known}`?"),
                     (None, None) => format!("the keys here are {}", self.known.join(", ")),
                 },
@@ -340,6 +340,11 @@ impl<'a> ConfigValue<'a> {
     fn refused(&self, bad: BadValue) -> ConfigProblem {
         refused(self.value.span(), bad)
     }
+}
+
+/// Returns where to write a key that belongs elsewhere, or what to write instead.
+fn help_elsewhere(section: &str, key: &str) -> Option<String> {
+    key_for_peer(section, key).map(str::to_owned).or_else(|| table::place_beyond_site(section, key))
 }
 
 /// Returns what to write instead of a key that other proxies have at the top of their files.

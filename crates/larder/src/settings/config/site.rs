@@ -1,12 +1,13 @@
-//! Reads a `[[site]]` section of the configuration file: the requests that it matches, their origins, and how responses
-//! are cached.
+//! Reads a `[[site]]` section of the configuration file: the requests that it matches, their origins, and what it
+//! overrides of the general policy.
 
 use super::{
     section::{ConfigProblem, ConfigSection},
+    table,
     values::{duration, duration_from, host_sent, origin, proxy_protocol},
 };
 use crate::ground::value::{self, BadValue};
-use larder_proxy::{Balance, CacheSettings, GroupRules, OriginUrl, Origins, Site};
+use larder_proxy::{Balance, GroupRules, OriginUrl, Origins, Site, SitePolicy};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 /// The names and hosts of the sites read so far.
@@ -17,11 +18,11 @@ pub(super) struct KnownSites {
     count: usize,
 }
 
-/// Reads a site. Cache settings that it does not contain are those in `all`.
+/// Reads a site. Settings that it does not override are those in `general`.
 pub(super) fn read(
     section: &mut ConfigSection<'_>,
     known: &mut KnownSites,
-    all: &CacheSettings,
+    general: &SitePolicy,
 ) -> Result<Site, ConfigProblem> {
     known.count += 1;
     let paths = section.take("paths", |value| value.each("a path", check_path)).unwrap_or_default();
@@ -46,17 +47,29 @@ pub(super) fn read(
         Some(host) => format!("{host}{}", paths.first().map_or("", String::as_str)),
         None => format!("site {}", known.count),
     });
-    let mut cache = None;
-    section.table("cache", |section| {
-        super::read_cache(section, cache.insert(all.clone()));
-        Ok(())
-    });
-    let origins = read_origins(section, cache.is_some())?;
+    let policy = read_policy(section, general);
+    let origins = read_origins(section, policy.is_some())?;
     if origins.is_some() && !listeners.is_empty() {
         let help = "all listeners share stored responses: remove `origin` or `listeners`";
         return Err(section.refused(BadValue::new("a site with `listeners` cannot have an origin", help)));
     }
-    Ok(Site { name, hosts, paths, listeners, origins: origins.map(Arc::new), cache })
+    Ok(Site { name, hosts, paths, listeners, origins: origins.map(Arc::new), policy })
+}
+
+/// Reads the sections in which a site overrides the general policy, such as `[site.cache]`. The rows of the table say
+/// which keys they have.
+fn read_policy(section: &mut ConfigSection<'_>, general: &SitePolicy) -> Option<SitePolicy> {
+    let mut policy = None;
+    for (name, keys) in table::sections_of_sites() {
+        section.table(name, |section| {
+            let own = policy.get_or_insert_with(|| general.clone());
+            for (key, read) in keys {
+                section.take(key, |value| read(own, value));
+            }
+            Ok(())
+        });
+    }
+    policy
 }
 
 /// Reads the origins of a site. With `is_enough`, a site without origins is valid.
@@ -71,7 +84,7 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
         (parent.iter().fold(url, |url, parent| url.by_parent(parent.clone())), weight)
     };
     let members: Vec<_> = one.into_iter().chain(several).map(with_host).collect();
-    let help = "give the origin, such as origin = \"http://10.0.0.5:8080\", or caching rules in [site.cache]";
+    let help = "give the origin, such as origin = \"http://10.0.0.5:8080\", or settings of the site in [site.cache] or [site.limits]";
     let first = match members.first() {
         Some((first, _)) => first.clone(),
         None if is_enough => return Ok(None),

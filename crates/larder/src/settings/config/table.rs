@@ -10,7 +10,7 @@ use super::{
     section::{ConfigProblem, ConfigValue},
 };
 use crate::{ground::value::BadValue, settings::RunSettings};
-use larder_proxy::CacheSettings;
+use larder_proxy::SitePolicy;
 use std::fmt::Write;
 use toml::{
     Spanned,
@@ -62,9 +62,13 @@ pub(super) enum Reader {
     /// A function for the whole section, because the section's keys depend on each other.
     Section,
     Run(fn(&mut RunSettings, ConfigValue<'_>) -> Result<(), ConfigProblem>),
-    /// A function for the cache settings of the proxy or of a site.
-    Cache(fn(&mut CacheSettings, ConfigValue<'_>) -> Result<(), ConfigProblem>),
+    /// A function for the general policy or that of a site. So a site can have the key too, in a section of the same
+    /// name in its own.
+    Site(PolicyReader),
 }
+
+/// A function that puts a key's value into a policy.
+pub(super) type PolicyReader = fn(&mut SitePolicy, ConfigValue<'_>) -> Result<(), ConfigProblem>;
 
 /// The type of a value, with its unit.
 #[derive(Clone, Copy)]
@@ -141,8 +145,13 @@ impl Setting {
         match self.reader {
             Reader::Section => Ok(()),
             Reader::Run(read) => read(settings, value),
-            Reader::Cache(read) => read(&mut settings.proxy.cache, value),
+            Reader::Site(read) => read(&mut settings.proxy.policy, value),
         }
+    }
+
+    /// Returns the function that reads the key in a site's section, if a site can have it.
+    fn reader_of_site(&self) -> Option<PolicyReader> {
+        if let Reader::Site(read) = self.reader { Some(read) } else { None }
     }
 
     /// Returns the accepted values in parentheses, if the type alone does not describe them.
@@ -150,12 +159,14 @@ impl Setting {
         if self.range.is_empty() { String::new() } else { format!(" ({})", self.range) }
     }
 
-    /// Returns a description of the accepted values, with the equivalent flag and whether a change needs a restart.
+    /// Returns a description of the accepted values, with the equivalent flag, the section of a site that can have the
+    /// key, and whether a change needs a restart.
     fn form_shown(&self) -> String {
         let range = self.range_shown();
         let flag = if self.flag.is_empty() { String::new() } else { format!(", flag `{}`", self.flag) };
+        let of_site = self.reader_of_site().map(|_| format!(", also in `[site.{}]`", self.place().0));
         let restart = if self.reload == ReloadBehavior::Restart { ", *restart*" } else { "" };
-        format!("{}{range}{flag}{restart}", self.kind.shown())
+        format!("{}{range}{flag}{}{restart}", self.kind.shown(), of_site.unwrap_or_default())
     }
 
     /// Returns a description of the default.
@@ -169,7 +180,7 @@ impl Setting {
 }
 
 /// Sections that a file can have several times.
-const REPEATED: [&str; 11] = [
+const REPEATED: [&str; 10] = [
     "build_cache",
     "certificate",
     "delay",
@@ -179,7 +190,6 @@ const REPEATED: [&str; 11] = [
     "parents.members",
     "rule",
     "site",
-    "site.cache",
     "site.origins",
 ];
 
@@ -201,12 +211,44 @@ pub(super) fn sections() -> Vec<(&'static str, Vec<&'static Setting>)> {
     sections
 }
 
+/// Returns the sections that a site can have in its own, each with its keys and their readers.
+pub(super) fn sections_of_sites() -> impl Iterator<Item = (&'static str, Vec<(&'static str, PolicyReader)>)> {
+    let readers = |rows: Vec<&'static Setting>| {
+        rows.into_iter().filter_map(|row| Some((row.place().1, row.reader_of_site()?))).collect::<Vec<_>>()
+    };
+    sections().into_iter().map(move |(name, rows)| (name, readers(rows))).filter(|(_, keys)| !keys.is_empty())
+}
+
+/// Returns where a key belongs that a site has neither in `[[site]]` nor in the given section of it, or `None` if no
+/// section has such a key.
+pub(super) fn place_beyond_site(section: &str, key: &str) -> Option<String> {
+    let part = section.trim_matches(['[', ']']).strip_prefix("site")?;
+    let part = part.strip_prefix('.').unwrap_or(part);
+    if part.is_empty() && sections().iter().any(|(name, _)| *name == key) {
+        return Some(format!("{} applies to the whole proxy: write it outside of [[site]]", heading(key)));
+    }
+    let rank =
+        |row: &&Setting| (row.place().0 != part, row.reader_of_site().is_none(), REPEATED.contains(&row.place().0));
+    let rows = rows::settings().filter(|row| row.place().1 == key && !row.name.starts_with("site."));
+    let row = rows.min_by_key(rank)?;
+    Some(match (row.reader_of_site(), row.place().0) {
+        (Some(_), section) => format!("write it in [site.{section}]"),
+        (None, "") => "it applies to the whole proxy: write it at the top of the file".to_owned(),
+        (None, section) => format!("it is not a site's own: write it in {}", heading(section)),
+    })
+}
+
+/// Returns the heading of a section in a file.
+fn heading(section: &str) -> String {
+    if REPEATED.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") }
+}
+
 /// Returns an example of a key with a value, and the words or the range that it accepts, such as `workers = 2 (1 to
 /// 1024)`. Returns an empty text for a key without an entry.
 pub(super) fn example(name: &str) -> String {
-    // The keys of a site's cache are those of the proxy's cache.
-    let name = name.strip_prefix("site.").filter(|name| name.starts_with("cache.")).unwrap_or(name);
-    let Some(setting) = rows::settings().find(|setting| setting.name == name) else { return String::new() };
+    let find = |name: &str| rows::settings().find(|setting| setting.name == name);
+    let of_site = || find(name.strip_prefix("site.")?).filter(|setting| setting.reader_of_site().is_some());
+    let Some(setting) = find(name).or_else(of_site) else { return String::new() };
     let (_, key) = setting.place();
     format!("{key} = {}{}", setting.example, setting.range_shown())
 }
@@ -354,7 +396,8 @@ change of `crates/larder/src/settings/config/rows.rs`, write it with
 `larder config default` prints all defaults. `larder config print larder.toml` prints the settings of a file with the
 defaults of all other keys. Constants of policies (`[store.tuning]`, `--tune`) are listed by `larder help tuning`.
 
-Changes take effect with `larder reload`, unless the key is marked *restart*.
+Changes take effect with `larder reload`, unless the key is marked *restart*. A key that is marked with a section such
+as `[site.limits]` can be set for one [site](../configuration.md#sites), too: there it overrides the general value.
 ";
 
     /// Returns the other lines that a key needs in its section.
@@ -368,7 +411,7 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
                 &["path = \"/a\"", "origin = \"http://b\""]
             }
             _ => match name.rsplit_once('.').map_or("", |(section, _)| section) {
-                "site" | "site.cache" => &["hosts = [\"a\"]", "origin = \"http://b\""],
+                "site" => &["hosts = [\"a\"]", "origin = \"http://b\""],
                 "rule" => &["fresh = \"1m\""],
                 "key" => &["urls = [\"http://a/\"]", "strip = [\"b\"]"],
                 "mirror" => &["name = \"pypi\""],
@@ -387,9 +430,10 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
         let (section, key) = name.rsplit_once('.').unwrap_or(("", name));
         let others = required(name).iter().filter(|other| !other.starts_with(&format!("{key} =")));
         let body = others.map(|other| format!("{other}\n")).collect::<String>();
+        let of_site = section.strip_prefix("site.").filter(|part| sections_of_sites().any(|(name, _)| name == *part));
         match section {
             "" => format!("{body}{line}\n"),
-            "site.cache" => format!("[[site]]\n{body}[site.cache]\n{line}\n"),
+            _ if of_site.is_some() => format!("[[site]]\nhosts = [\"a\"]\n[{section}]\n{line}\n"),
             "site.origins" => format!("[[site]]\nhosts = [\"a\"]\n[[site.origins]]\n{body}{line}\n"),
             name if REPEATED.contains(&name) => format!("[[{name}]]\n{body}{line}\n"),
             name => format!("[{name}]\n{body}{line}\n"),
@@ -426,13 +470,77 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
             let is_section = |key: &str| {
                 let name = if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") };
                 names.contains(name.as_str()) && !rows.contains(key)
-                    || matches!(name.as_str(), "store.tuning" | "site.cache")
+                    || name == "store.tuning"
+                    || *section == "site" && sections_of_sites().any(|(part, _)| part == key)
             };
             let keys: BTreeSet<String> = known(section).into_iter().filter(|key| !is_section(key)).collect();
             let difference: Vec<_> = keys.symmetric_difference(&rows).collect();
             assert!(difference.is_empty(), "[{section}] and its rows differ: {difference:?}");
         }
-        assert_eq!(known("site.cache"), known("cache"), "the rows of [cache] are those of [site.cache]");
+        for (section, keys) in sections_of_sites() {
+            let keys: BTreeSet<String> = keys.into_iter().map(|(key, _)| key.to_owned()).collect();
+            assert_eq!(known(&format!("site.{section}")), keys);
+        }
+    }
+
+    /// At stake: a row that a site may override, and an override that has no effect, or one on others.
+    #[test]
+    fn every_key_of_a_site_does_to_its_policy_what_the_general_key_does_to_all() {
+        let read = |text: &str| {
+            let mut settings = RunSettings::default();
+            assert_eq!(read_settings(text, &mut settings), [], "{text}");
+            settings.proxy
+        };
+        let usual = SitePolicy::default();
+        let mut count = 0;
+        for (section, keys) in sections_of_sites() {
+            for (key, _) in keys {
+                let name = format!("{section}.{key}");
+                let row = rows::settings().find(|row| row.name == name).unwrap();
+                let line = format!("{key} = {}", row.example);
+                let general = read(&file(&name, &line)).policy;
+                assert!(general != usual, "{name}: the example is the default");
+                let mut of_site = read(&file(&format!("site.{name}"), &line));
+                assert!(of_site.policy == usual, "{name} of a site changes the general policy");
+                assert!(
+                    of_site.sites.remove(0).policy == Some(general),
+                    "{name} of a site differs from the general one"
+                );
+                // Flags are applied after sites were merged.
+                assert!(row.flag.is_empty(), "{name} has a flag, which would not reach the sites");
+                count += 1;
+            }
+        }
+        assert!(count >= 24, "{count}");
+    }
+
+    /// At stake: a user who writes a key of the whole proxy into a site, and does not learn where it belongs.
+    #[test]
+    fn key_that_is_not_a_sites_is_refused_and_its_place_is_named() {
+        let proxy_wide =
+            rows::settings().filter(|row| row.reader_of_site().is_none() && !row.name.starts_with("site."));
+        for row in proxy_wide {
+            let (section, key) = row.place();
+            if !sections_of_sites().any(|(part, _)| part == section) {
+                continue;
+            }
+            let text = file(&format!("site.{}", row.name), &format!("{key} = {}", row.example));
+            let [found] = &read_settings(&text, &mut RunSettings::default())[..] else { panic!("{text}") };
+            assert_eq!(found.problem, format!("unknown key `{key}`"));
+            assert_eq!(found.help, format!("it is not a site's own: write it in [{section}]"), "{text}");
+        }
+        for (line, help) in [
+            ("origin_connect_timeout = \"1s\"", "write it in [site.limits]"),
+            ("workers = 2", "it applies to the whole proxy: write it at the top of the file"),
+            ("rate = \"1MB\"", "it is not a site's own: write it in [[delay]]"),
+            ("[site.store]\nsize = \"1GB\"", "[store] applies to the whole proxy: write it outside of [[site]]"),
+            ("[site.limits]\ncompress = [\"gzip\"]", "write it in [site.cache]"),
+            ("[site.limits]\nstall_timeot = \"1s\"", "did you mean `stall_timeout`?"),
+        ] {
+            let text = format!("[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\n{line}\n");
+            let found = read_settings(&text, &mut RunSettings::default());
+            assert_eq!(found.iter().map(|found| found.help.as_str()).collect::<Vec<_>>(), [help], "{text}");
+        }
     }
 
     #[test]
@@ -449,9 +557,6 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
     fn every_documented_default_and_example_is_accepted_and_the_default_changes_nothing() {
         for Setting { name, default, example, form, .. } in rows::settings() {
             assert_eq!(outcome(name, example).0, <[String; 0]>::default(), "{name} = {example}");
-            if let Some(rest) = name.strip_prefix("cache.") {
-                assert!(outcome(&format!("site.cache.{rest}"), example).0.is_empty(), "{name} of a site");
-            }
             let DefaultValue::Toml(value) = *default else { continue };
             let mut without = RunSettings::default();
             assert_eq!(read_settings(&file(name, ""), &mut without), [], "{name}");
@@ -599,11 +704,7 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
     fn configuration_reference_is_made_from_the_table() {
         let mut page = OPENING.to_owned();
         for (section, settings) in sections() {
-            let title = match section {
-                "" => "Top of the file".to_owned(),
-                name if REPEATED.contains(&name) => format!("[[{name}]]"),
-                name => format!("[{name}]"),
-            };
+            let title = if section.is_empty() { "Top of the file".to_owned() } else { heading(section) };
             write!(page, "\n## {title}\n").unwrap();
             for setting in settings {
                 let (_, key) = setting.place();

@@ -4,8 +4,8 @@ use super::*;
 use crate::settings::DiskSettings;
 use larder_http::TargetList;
 use larder_http::{coding::ContentCoding, rules::RuledRequest, ruling::RedirectPolicy};
+use larder_proxy::{CacheSettings, ProxyConfig};
 use larder_proxy::{Direct, HostSent, Listener, Offline};
-use larder_proxy::{Limits, ProxyConfig};
 use std::time::Duration;
 
 /// Returns the settings in `text`, or its first problem.
@@ -166,8 +166,11 @@ fn every_key_of_the_documentation_is_read() {
     assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
     assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
     assert!(proxy.keep_underscores);
-    assert_eq!(proxy.cache.http.compression.codings, [ContentCoding::Brotli, ContentCoding::Gzip]);
-    assert_eq!((proxy.cache.http.compression.types.len(), proxy.cache.http.compression.size_min), (2, 2048));
+    assert_eq!(proxy.policy.cache.http.compression.codings, [ContentCoding::Brotli, ContentCoding::Gzip]);
+    assert_eq!(
+        (proxy.policy.cache.http.compression.types.len(), proxy.policy.cache.http.compression.size_min),
+        (2, 2048)
+    );
     assert_eq!(proxy.offline, Offline::Auto);
     assert!(proxy.pac.contain("www.example.com") && !proxy.pac.contain("intranet.example.com"));
     assert_eq!(proxy.passwords, Some("/etc/larder/passwords".into()));
@@ -197,8 +200,14 @@ fn every_key_of_the_documentation_is_read() {
     assert_eq!(proxy.access_log, Some(larder_proxy::AccessLogTarget::File("/var/log/larder/access.log".into())));
     assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
     assert!(!proxy.add_via && !proxy.add_cache_status);
-    assert_eq!((proxy.cache.entry_bytes_max, proxy.cache.group_window), (8_000_000_000, Duration::from_secs(5)));
-    let http = proxy.cache.http;
+    check_cache(&proxy.policy.cache);
+    check_limits(&proxy);
+    check_rule(&proxy.rules);
+}
+
+fn check_cache(cache: &CacheSettings) {
+    assert_eq!((cache.entry_bytes_max, cache.group_window), (8_000_000_000, Duration::from_secs(5)));
+    let http = &cache.http;
     assert_eq!((http.heuristic_fraction, http.heuristic_max), (0.2, Duration::from_hours(12)));
     assert_eq!(http.heuristic_error_max, Duration::from_mins(1));
     assert_eq!(http.stale_if_error_max, Duration::from_hours(48));
@@ -210,25 +219,18 @@ fn every_key_of_the_documentation_is_read() {
     assert_eq!(http.targets, TargetList::new(targets));
     let key = |url: &str| http.key_rules.key("http", "mirror.example", url).unwrap();
     assert_eq!(key("/debian/a?utm_id=1"), b"Phttp://deb.example/debian/a");
-    check_rule(&proxy.rules);
-    check_limits(&proxy.limits);
 }
 
-fn check_limits(limits: &Limits) {
+fn check_limits(proxy: &ProxyConfig) {
+    let ProxyConfig { limits, policy, .. } = proxy;
+    let own = &policy.limits;
     assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));
     assert_eq!((limits.connection_count_max, limits.stream_count_max, limits.abandoned_count_max), (4096, 64, 100));
-    assert_eq!((limits.control_count_max, limits.origin_connection_count_max), (1000, 500));
-    assert_eq!((limits.origin_idle_count_max, limits.waiting_count_max), (32, 1000));
-    assert_eq!((limits.body_rate, limits.body_grace), (1 << 10, Duration::from_secs(30)));
-    let times = [
-        limits.idle,
-        limits.header,
-        limits.stall,
-        limits.store,
-        limits.origin_connect,
-        limits.origin_response,
-        limits.origin_idle,
-    ];
+    assert_eq!((limits.control_count_max, own.origin_connection_count_max), (1000, 500));
+    assert_eq!((own.origin_idle_count_max, limits.waiting_count_max), (32, 1000));
+    assert_eq!((own.body_rate, own.body_grace), (1 << 10, Duration::from_secs(30)));
+    let times =
+        [limits.idle, limits.header, own.stall, limits.store, own.origin_connect, own.origin_response, own.origin_idle];
     assert_eq!(times.map(|time| time.as_secs()), [120, 10, 90, 2, 5, 30, 45]);
 }
 
@@ -256,9 +258,11 @@ fn check_sites(proxy: &ProxyConfig) {
     );
     let downloads = &proxy.sites[2];
     assert_eq!((downloads.paths[0].as_str(), &downloads.listeners[0].to_string()[..]), ("/pub", "127.0.0.1:3128"));
-    let cache = downloads.cache.as_ref().unwrap();
+    let own = downloads.policy.as_ref().unwrap();
+    let cache = &own.cache;
     assert_eq!((cache.entry_bytes_max, cache.http.heuristic_fraction), (20_000_000_000, 0.5));
-    assert_eq!(cache.http.heuristic_max, proxy.cache.http.heuristic_max, "what it does not say is as [cache] says");
+    assert_eq!(cache.http.heuristic_max, proxy.policy.cache.http.heuristic_max, "the rest is as [cache] says");
+    assert_eq!((own.limits.origin_response, own.limits.stall), (Duration::from_mins(5), proxy.policy.limits.stall));
     let several = origins(1);
     let urls: Vec<String> = several.members.iter().map(|(url, weight)| format!("{url} {weight}")).collect();
     assert_eq!(urls, ["http://10.0.0.6:8080 1", "http://10.0.0.7:8080 2"]);

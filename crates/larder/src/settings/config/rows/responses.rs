@@ -23,72 +23,72 @@ const OBSERVATION: &str = "Observation";
 pub(super) const SETTINGS: &[Setting] = &[
     row!("cache.object_size_max", "", Size, "", Toml("\"4GiB\""), Reload, "\"8GB\"",
         "Longest body that is stored. Longer ones pass through."
-        => cache |c, v| c.entry_bytes_max = bytes(v)?),
+        => site |p, v| p.cache.entry_bytes_max = bytes(v)?),
     row!("cache.heuristic_fraction", "", Share, "0 to 1", Toml("0.1"), Reload, "0.2",
         "A response without an explicit lifetime is fresh for this share of the time since its Last-Modified (RFC \
          9111 4.2.2). 0 turns this off."
-        => cache |c, v| c.http.heuristic_fraction = v.parsed("a number from 0 to 1", value::fraction)?),
+        => site |p, v| p.cache.http.heuristic_fraction = v.parsed("a number from 0 to 1", value::fraction)?),
     row!("cache.heuristic_max", "", Duration, "", Toml("\"24h\""), Reload, "\"12h\"",
         "Longest such lifetime."
-        => cache |c, v| c.http.heuristic_max = duration(v)?),
+        => site |p, v| p.cache.http.heuristic_max = duration(v)?),
     row!("cache.heuristic_error_max", "", Duration, "", Toml("\"10s\""), Reload, "\"1m\"",
         "Longest such lifetime of an error (4xx, 5xx). Its Last-Modified is that of the error page. Longer saves \
          requests to the origin, but hides a resource that has appeared since. `cache.negative` sets other lifetimes \
          by status."
-        => cache |c, v| c.http.heuristic_error_max = duration(v)?),
+        => site |p, v| p.cache.http.heuristic_error_max = duration(v)?),
     row!("cache.heuristic_with_cookies", "", Boolean, "", Toml("false"), Reload, "true",
         "Gives a heuristic lifetime also to responses that set a cookie, and to responses to requests with a \
          cookie that neither say `public` nor vary by `Cookie`. Off: the origin validates such a response each \
          time, and it is never served stale. On: a page made for one client that does not say so is shown to \
          others."
-        => cache |c, v| c.http.heuristic_with_cookies = v.boolean()?),
+        => site |p, v| p.cache.http.heuristic_with_cookies = v.boolean()?),
     row!("cache.stale_if_error_max", "", Duration, "", Toml("\"24h\""), Reload, "\"2d\"",
         "How long past its lifetime a response may be served when the origin fails, if nothing forbids it (RFC \
          9111 4.2.4)."
-        => cache |c, v| c.http.stale_if_error_max = duration(v)?),
+        => site |p, v| p.cache.http.stale_if_error_max = duration(v)?),
     row!("cache.negative", "", List, "400=.. to 599=..", Prose("none"), Reload, "[\"404=10s\", \"410=5m\"]",
         "Lifetimes, by status, for errors that state none, such as `[\"404=10s\"]`. Allowed where RFC 9111 4.2.2 \
          allows a heuristic: 404, 405, 410, 414, 451, 501, and any error that says `public`. Longer saves \
          requests to the origin, but hides a resource that has appeared since."
-        => cache |c, v| c.http.negative_lifetimes = v.each("a status with a duration", value::negative_lifetime)?),
+        => site |p, v| p.cache.http.negative_lifetimes = v.each("a status with a duration", value::negative_lifetime)?),
     row!("cache.honor_request_directives", "", Boolean, "", Toml("true"), Reload, "false",
         "Obeys a client's Cache-Control and Pragma."
-        => cache |c, v| c.http.honor_request_directives = v.boolean()?),
+        => site |p, v| p.cache.http.honor_request_directives = v.boolean()?),
     row!("cache.normalize_vary", "", Boolean, "", Toml("true"), Reload, "false",
         "Ignores, when it selects a variant, white space around commas and how a request field is split over \
          lines."
-        => cache |c, v| c.http.normalize_vary = v.boolean()?),
+        => site |p, v| p.cache.http.normalize_vary = v.boolean()?),
     row!("cache.normalize_language", "", Boolean, "", Toml("false"), Reload, "true",
         "Compares `Accept-Language` without case and white space. A client that prefers one language gets a \
          stored variant in that language, even if it accepts others too. More hits, but the origin is not asked \
          even if it would choose otherwise."
-        => cache |c, v| c.http.normalize_language = v.boolean()?),
+        => site |p, v| p.cache.http.normalize_language = v.boolean()?),
     row!("cache.store_set_cookie", "", Boolean, "", Toml("false"), Reload, "true",
         "Stores responses with `Set-Cookie` like any other. Off: only those that say `public` or give a lifetime \
          for shared caches (`s-maxage`, or `max-age` in a targeted field). On: one client's session can be given \
          to others."
-        => cache |c, v| c.http.store_set_cookie = v.boolean()?),
+        => site |p, v| p.cache.http.store_set_cookie = v.boolean()?),
     row!("cache.targeted_fields", "",
         List, "", Toml("[\"CDN-Cache-Control\"]"), Reload, "[\"Example-Cache-Control\", \"CDN-Cache-Control\"]",
         "Response fields that replace Cache-Control and Expires; the first valid one counts (RFC 9213). `[]` for \
          none."
-        => cache |c, v| c.http.targets = TargetList::new(v.each("a field name", value::field_name)?)),
+        => site |p, v| p.cache.http.targets = TargetList::new(v.each("a field name", value::field_name)?)),
     row!("cache.group_window", "", Duration, "0s to 60s", Toml("\"2s\""), Reload, "\"5s\"",
         "Requests by one client with the same Referer are stored next to the page if each follows the one before \
          within this time, and if the policy supports it. A page ends after 12 s, or after this time if it is \
          longer. Longer keeps slow pages together but may include the next click. At most 60 s; `0s` turns this off."
-        => cache |c, v| c.group_window = v.parsed("a duration", value::group_window)?),
+        => site |p, v| p.cache.group_window = v.parsed("a duration", value::group_window)?),
     row!("cache.compress", "", List, "zstd, br, gzip", Prose("none"), Reload, "[\"br\", \"gzip\"]",
         "Content codings to apply, best first, for clients that accept them: `\"zstd\"`, `\"br\"`, `\"gzip\"`. \
          See [Compression](../configuration.md#compression)."
-        => cache |c, v| c.http.compression.codings = v.each("a coding", value::coding)?),
+        => site |p, v| p.cache.http.compression.codings = v.each("a coding", value::coding)?),
     row!("cache.compress_types", "",
         List, "", Prose("`text/*`, JSON, JavaScript, XML, XHTML, SVG, WebAssembly"), Reload, "[\"text/html\", \"image/svg+xml\"]",
         "Media types to compress, such as `text/html` or `text/*`."
-        => cache |c, v| c.http.compression.types = v.each("a media type", value::media_type)?),
+        => site |p, v| p.cache.http.compression.types = v.each("a media type", value::media_type)?),
     row!("cache.compress_size_min", "", Size, "", Toml("\"1KiB\""), Reload, "\"2KiB\"",
         "Shortest body to compress, if its length is known."
-        => cache |c, v| c.http.compression.size_min = bytes(v)?),
+        => site |p, v| p.cache.http.compression.size_min = bytes(v)?),
     row!("rule.name", "", Text, "", Prose("`rule 1` and so on"), Reload, "\"jars\"",
         "Name that `larder explain` shows."),
     row!("rule.hosts", "", List, "", Prose("all"), Reload, "[\"repo.example\", \"*.repo.example\"]",
@@ -322,37 +322,37 @@ pub(super) const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.limits.header = duration(v)?),
     row!("limits.stall_timeout", "", Duration, "", Toml("\"180s\""), Reload, "\"90s\"",
         "How long a message or tunnel may make no progress. See [Slow clients](../configuration.md#slow-clients)."
-        => run |s, v| s.proxy.limits.stall = duration(v)?),
+        => site |p, v| p.limits.stall = duration(v)?),
     row!("limits.body_rate", "", Rate, "", Toml("500"), Reload, "\"1KiB\"",
         "Minimum bytes per second of a request body until the origin starts to respond; slower ones get 408. \
          Higher drops clients that hold connections by sending slowly, and also clients on slow links; 0 turns it \
          off. Does not apply to tunnels, WebSocket, or requests without a body."
-        => run |s, v| s.proxy.limits.body_rate = bytes(v)?),
+        => site |p, v| p.limits.body_rate = bytes(v)?),
     row!("limits.body_grace", "", Duration, "", Toml("\"60s\""), Reload, "\"30s\"",
         "How long, in total, a client may lag behind that rate. Sending faster earns time back, up to this limit. \
          It is therefore also the longest pause allowed."
-        => run |s, v| s.proxy.limits.body_grace = duration(v)?),
+        => site |p, v| p.limits.body_grace = duration(v)?),
     row!("limits.store_timeout", "", Duration, "", Toml("\"3s\""), Reload, "\"2s\"",
         "How long the store may take to respond. Larder then uses the origin, and retries a slow store less and \
          less often, at least once a minute."
         => run |s, v| s.proxy.limits.store = duration(v)?),
     row!("limits.origin_connect_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"5s\"",
         "How long connecting to an origin may take."
-        => run |s, v| s.proxy.limits.origin_connect = duration(v)?),
+        => site |p, v| p.limits.origin_connect = duration(v)?),
     row!("limits.origin_response_timeout", "", Duration, "", Toml("\"60s\""), Reload, "\"30s\"",
         "How long an origin may be silent."
-        => run |s, v| s.proxy.limits.origin_response = duration(v)?),
+        => site |p, v| p.limits.origin_response = duration(v)?),
     row!("limits.origin_idle_timeout", "", Duration, "", Toml("\"60s\""), Reload, "\"45s\"",
         "How long an unused connection to an origin is kept."
-        => run |s, v| s.proxy.limits.origin_idle = duration(v)?),
+        => site |p, v| p.limits.origin_idle = duration(v)?),
     row!("limits.origin_connections", "",
         Count, "1 to 10000000", Prose("half of the open-file limit, from 1000 to 16384, and at most `waiting`"), Reload, "500",
         "Most connections to one origin at once, not counting tunnels. See [Waiting for an \
          origin](../configuration.md#waiting-for-an-origin)."
-        => run |s, v| s.proxy.limits.origin_connection_count_max = count(v)?),
+        => site |p, v| p.limits.origin_connection_count_max = count(v)?),
     row!("limits.origin_idle_connections", "", Count, "1 to 10000000", Toml("64"), Reload, "32",
         "Most unused connections kept per origin and worker."
-        => run |s, v| s.proxy.limits.origin_idle_count_max = count(v)?),
+        => site |p, v| p.limits.origin_idle_count_max = count(v)?),
     row!("tier.folder", "", Text, "", Prose("none"), Restart, "\"/mnt/slow/larder\"",
         "Folder for entries that the store evicts, such as one of a slower disk or of a network file system. A miss is \
          looked up there before the origin is contacted. See [A second tier](../how-to/tier.md)."
