@@ -4,7 +4,7 @@
 #   tests/real/cache_tests.sh
 #   CACHE_TESTS=/elsewhere/node_modules/http-cache-tests tests/real/cache_tests.sh
 #
-# Passes if every required and optimal test passes but those that docs/reference/cache-tests.md names with a reason, and those do not.
+# Passes if every required and optimal test passes but those that docs/internals/cache-tests.md names with a reason, and those do not.
 # Prints what does not pass, and counts by kind. The suite's Surrogate-Control is put on the list of targeted fields.
 . "$(dirname "$0")/stage.sh"
 need node:nodejs npm:npm python3:python3
@@ -29,6 +29,6 @@ launch cache-tests --config "$stage/larder.toml" --disk "$stage/store.larder" --
 export npm_package_config_base=http://127.0.0.1:$larder_port
 (cd "$suite" && timeout 900 node --no-warnings cli.mjs) >"$stage/results.json" 2>"$stage/cli.log" </dev/null
 
-report() { node --no-warnings "$here/cache_tests.mjs" "$suite" "$stage/results.json" "$root/docs/reference/cache-tests.md"; }
+report() { node --no-warnings "$here/cache_tests.mjs" "$suite" "$stage/results.json" "$root/docs/internals/cache-tests.md"; }
 verdict "cache-tests: what does not pass is what is named, with its reason" report
 summary

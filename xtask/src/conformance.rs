@@ -1,4 +1,4 @@
-//! Generates docs/reference/conformance.md: the requirements of the RFCs, Larder's behavior, and the tests.
+//! Generates docs/internals/conformance.md: the requirements of the RFCs, Larder's behavior, and the tests.
 //!
 //! Owns: the page's text, which is generated from two lists next to the tests of larder-http, and the threshold: every
 //! requirement and at least 95% of the options must have tests. Invariant: the page equals the output of these
@@ -12,7 +12,7 @@ pub(crate) const REQUIREMENTS: &str = "crates/larder-http/tests/requirements.txt
 /// The list of differences from the crate that the tests compare with.
 pub(crate) const DIFFERENCES: &str = "crates/larder-http/tests/differences.txt";
 /// The page.
-pub(crate) const PAGE: &str = "docs/reference/conformance.md";
+pub(crate) const PAGE: &str = "docs/internals/conformance.md";
 
 /// Writes the page. Returns false if it cannot be read or written, or if the lists are incomplete.
 pub(crate) fn run(root: &Path) -> bool {

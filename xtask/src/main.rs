@@ -3,7 +3,7 @@
 //! threads in many interleavings.
 //!
 //! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). It installs nothing, and only
-//! `audit` uses the network. On request it writes docs/reference/conformance.md; other results are below
+//! `audit` uses the network. On request it writes docs/internals/conformance.md; other results are below
 //! `target`. Its only dependency is a crate for regular expressions, so that it builds in seconds.
 
 mod audit;
@@ -11,6 +11,7 @@ mod cargo;
 mod ci;
 mod conformance;
 mod dist;
+mod figures;
 mod mutants;
 mod publish;
 mod quick;
@@ -29,7 +30,8 @@ chores:
   quick [CRATE..]  fmt, tidy, and clippy and unit tests of these crates, or of those with uncommitted changes
   audit        vulnerabilities, licenses and sources of the dependencies, by cargo-deny
   dist [TARGET..]  audits, and makes what is released: static program, archive, Debian package, container, components, checksums
-  conformance  writes docs/reference/conformance.md from the lists next to the tests of larder-http
+  conformance  writes docs/internals/conformance.md from the lists next to the tests of larder-http
+  figures      lists the runs of docs/figures.toml, and fails if one is older than 30 days or stale
   publish      packages the libraries and compiles them as a registry would; nothing is uploaded
   msrv         checks the libraries with the oldest toolchain that they promise, if rustup has it
   semver REVISION  compares the interfaces of the libraries with those of a revision, by cargo-semver-checks
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         ["audit"] => exit(audit::run(root)),
         ["dist", further @ ..] => exit(dist::run(root, further)),
         ["conformance"] => exit(conformance::run(root)),
+        ["figures"] => exit(figures::run(root)),
         ["publish"] => exit(publish::dry_run(root)),
         ["msrv"] => exit(publish::oldest_toolchain(root)),
         ["semver", revision] => exit(publish::semver(root, revision)),

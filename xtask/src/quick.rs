@@ -75,7 +75,7 @@ mod tests {
             ("crates/larder-http/src/lib.rs", Some("larder-http")),
             ("crates/a/src/b.rs -> crates/larder/src/c.rs", Some("larder")),
             ("xtask/src/main.rs", Some("xtask")),
-            ("docs/reference/format.md", None),
+            ("docs/internals/format.md", None),
             ("crates/loose-file", None),
         ] {
             assert_eq!(crate_of(path).as_deref(), expected, "{path}");

@@ -18,7 +18,7 @@ pub(crate) mod source;
 mod test_bounds;
 pub(crate) mod test_names;
 
-use crate::conformance;
+use crate::{conformance, figures};
 use source::Tree;
 use std::{fmt, path::Path};
 
@@ -52,9 +52,13 @@ pub(crate) fn run(root: &Path) -> bool {
         }
     };
     let mut findings = findings(&tree);
+    findings.extend(figures::changed_scripts(root, &tree));
     findings.sort();
     for finding in &findings {
         eprintln!("{finding}");
+    }
+    if let Some(warning) = figures::warning(&tree) {
+        println!("tidy: warning: {warning}");
     }
     let sources = tree.sources.len();
     let manifests = tree.manifests.len();
@@ -82,6 +86,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     findings.extend(questions::check(tree));
     findings.extend(test_bounds::check(tree));
     findings.extend(conformance::check(tree));
+    findings.extend(figures::check(tree));
     findings.extend(prose::check(tree));
     findings.extend(names::check(tree));
     findings

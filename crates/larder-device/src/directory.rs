@@ -3,7 +3,7 @@
 //! Owns: the [`Directory`] trait, the [`FileWork`] submitted to it, and the [`FileName`] that cannot lead out of it.
 //! The content of files is decided elsewhere. Operations on one file are not ordered: a caller that needs an order
 //! waits for the first. Invariant: all work completes exactly once, with an error if its directory goes away. Cost: one
-//! allocation per awaited operation. Source: docs/rfcs/0002-directory.md.
+//! allocation per awaited operation. Source: docs/internals/rfcs/0002-directory.md.
 
 mod files;
 mod memory;

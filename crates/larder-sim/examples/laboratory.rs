@@ -1,11 +1,12 @@
-//! Writes docs/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them, and the
-//! laboratory's own speed, as `larder sim speed` prints it.
+//! Writes docs/internals/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them,
+//! and the laboratory's own speed, as `larder sim speed` prints it.
 //!
-//! `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
-//! simulates the named reports, or all, and keeps the others. A name of no report renders all of them again.
+//! `cargo run --profile fast -p larder-sim --example laboratory -- docs/internals/laboratory.md docs/figures [SHARE
+//! [NAME...]]` simulates the named reports, or all, and keeps the others. A name of no report renders all of them
+//! again.
 //!
-//! `... --example laboratory -- ranges docs/laboratory.md crates/larder-sim/papers/ranges.tsv [NAME...]` varies the
-//! assumed constants of the named reports on the page, or of all.
+//! `... --example laboratory -- ranges docs/internals/laboratory.md crates/larder-sim/papers/ranges.tsv [NAME...]`
+//! varies the assumed constants of the named reports on the page, or of all.
 
 use larder_sim::{
     ComparisonBasis, KnownRuns, MODELS, Model, PAPERS, Paper, PaperOptions, RANGES_TITLE, Report, RequestSource,
@@ -16,9 +17,9 @@ use std::{error::Error, fmt::Write as _, fs, path::Path, time::Duration};
 
 /// The page between its first sentence and its list of machines.
 const OPENING: &str = "
-`cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures` writes this page.
-Each value comes from the policies that the proxy runs, in virtual time, on the machines below. `larder sim paper count`
-prints the first sentence, the account and all tables below. `larder sim paper NAME` prints one report, with tables that
+`cargo run --profile fast -p larder-sim --example laboratory -- docs/internals/laboratory.md docs/figures` writes this
+page. Each value comes from the policies that the proxy runs, in virtual time, on the machines below. `larder sim paper
+count` prints the first sentence, the account and all tables below. `larder sim paper NAME` prints one report, with tables that
 vary its assumptions, which are left out here. The commands are in packages, and in
 builds with `--features lab`.
 
@@ -52,14 +53,14 @@ The paper's value is *printed*, *derived* from printed ones, or *external* (by o
 - *predicted*: as before, and it holds over the whole range of each assumed constant.
 
 `models/beds.toml` has the range of each assumed constant of a bed, and `models/ranges.toml` that of each assumed value
-of a machine. `cargo run --profile fast -p larder-sim --example laboratory -- ranges docs/laboratory.md
+of a machine. `cargo run --profile fast -p larder-sim --example laboratory -- ranges docs/internals/laboratory.md
 crates/larder-sim/papers/ranges.tsv` simulates every report that meets a conditional row with each
 constant at the ends of its range. If a constant's own value is an end, its middle is simulated too. A report is done
 when each of its rows was missed once. The beds come first, the widest range first, then the machines; two other seeds
 are tried. The account and the reports have the results.
 
 The account is by claims. A claim is one finding of a paper; its rows are the places where the paper prints it, 288 in
-all. [`papers/`](../crates/larder-sim/papers/README.md) has each row with its quote, and the lines that reproduce it or
+all. [`papers/`](../../crates/larder-sim/papers/README.md) has each row with its quote, and the lines that reproduce it or
 the reason why none does. A row is met within 25% of a printed value, and within a range or bound as it is printed. A
 claim is compared if each row is compared or cannot be, and met if all compared rows are. Where a text permits several
 readings, the row names the one that is taken.
@@ -231,7 +232,7 @@ fn simulated(
     for figure in &report.figures {
         figure.draw(folder)?;
         let folder = folder.file_name().unwrap_or_default().display();
-        write!(text, "\n![{}]({folder}/{}.svg)\n", figure.title, figure.name)?;
+        write!(text, "\n![{}](../{folder}/{}.svg)\n", figure.title, figure.name)?;
     }
     text.push_str(&end_of_section(paper));
     Ok((text, report))

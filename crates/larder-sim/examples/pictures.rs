@@ -1,6 +1,6 @@
 //! Draws pictures of tables in a page of the documentation, from the numbers that the page prints.
 //!
-//! `cargo run -p larder-sim --example pictures -- docs/explanation/tiny.md docs/figures`
+//! `cargo run -p larder-sim --example pictures -- docs/internals/tiny.md docs/figures`
 //!
 //! A picture is requested by a comment below its table, before the image:
 //! `<!-- picture NAME: COLUMN; COLUMN; ... | LABEL OF THE AXIS -->`. Each row of the table is a group of bars, named by

@@ -364,7 +364,7 @@ mod tests {
         assert!(log[1] >= clock[1] + 3.0 && log[4] <= clock[4] * 0.7, "log {log:?}, log-clock {clock:?}");
     }
 
-    /// At stake: the purpose of `tiny`. docs/explanation/tiny.md has values of longer runs.
+    /// At stake: the purpose of `tiny`. docs/internals/tiny.md has values of longer runs.
     #[test]
     fn tiny_hits_as_often_as_kangaroo_with_objects_of_100_to_200_bytes_and_less_memory() {
         let compared = Evictions {

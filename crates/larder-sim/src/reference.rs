@@ -1,9 +1,9 @@
 //! Evictions that Larder's policies are compared with: they decide which objects a cache of limited bytes keeps.
 //!
-//! Owns: [`Eviction`], and the list of them. One more is a file and a line here (docs/how-to/own-eviction.md). Nothing
-//! is placed on a disk. LRU, FIFO, SIEVE and S3-FIFO agree exactly with libCacheSim 0.3.5, with its constants; its GDSF
-//! breaks ties differently, and misses 0.6% less of web objects. Cost: one hash table lookup and a few links per
-//! request, about 50 bytes of memory per object and list.
+//! Owns: [`Eviction`], and the list of them. One more is a file and a line here (docs/internals/own-eviction.md).
+//! Nothing is placed on a disk. LRU, FIFO, SIEVE and S3-FIFO agree exactly with libCacheSim 0.3.5, with its constants;
+//! its GDSF breaks ties differently, and misses 0.6% less of web objects. Cost: one hash table lookup and a few links
+//! per request, about 50 bytes of memory per object and list.
 
 mod arc;
 mod belady;

@@ -1,5 +1,5 @@
 //! Measures the policy `log` on a real file: memory and bytes written per entry, reads per hit and miss, the speed of
-//! reads relative to the device's own, and the time of a start. `docs/measurements.md` has results.
+//! reads relative to the device's own, and the time of a start. `docs/internals/measurements.md` has results.
 //!
 //! Owns: the given file. Each entry is generated from its number, so a later run can check the entries of an earlier
 //! one.

@@ -1,8 +1,8 @@
 //! Measures which share of a full volume holds live entries, and the index's memory per entry, by the sizes of volume
 //! and entries. Runs the shipping engine with its defaults on a device in memory.
 //!
-//! `cargo run --profile fast -p larder-store --example packing [LARGEST_VOLUME_MIB]`; `docs/measurements.md` has
-//! results.
+//! `cargo run --profile fast -p larder-store --example packing [LARGEST_VOLUME_MIB]`; `docs/internals/measurements.md`
+//! has results.
 
 use bytes::Bytes;
 use futures_executor::block_on;

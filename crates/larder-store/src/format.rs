@@ -1,5 +1,5 @@
 //! The bytes on a volume: superblock, unit, record, trailer, checkpoint and more. The formats are described in
-//! docs/reference/format.md.
+//! docs/internals/format.md.
 //!
 //! Owns: encoding and checked decoding; everything is little-endian. This module does no I/O and decides nothing.
 //! Invariant: a decoder accepts only bytes with a valid checksum, and never reads past them. Checksums are CRC32C,

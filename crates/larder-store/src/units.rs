@@ -1,7 +1,7 @@
 //! The units of size and position, and the layout of a volume.
 //!
 //! Owns: sector, block and segment arithmetic ([`SegmentGeometry`]). Invariant: every segment is between the two
-//! superblocks. The byte layout is described in docs/reference/format.md.
+//! superblocks. The byte layout is described in docs/internals/format.md.
 
 /// Bytes of a [`Sector`]. Records begin at multiples of this unless stated otherwise.
 pub(crate) const SECTOR_BYTES: u64 = 512;

@@ -251,7 +251,7 @@ impl RunSettings {
         ])?;
         // The proxy alone sees other contradictions, such as a site on a listener that is not configured.
         let checked = self.proxy_config().check();
-        let help = concat!("correct that setting; see ", page!("configuration.md"));
+        let help = concat!("correct that setting; see ", page!("reference/configuration.md"));
         checked.map_err(|error| Failure::usage(error.to_string(), help))
     }
 
@@ -352,7 +352,7 @@ impl RunSettings {
                 format!("without tokens, the admin listener must be on this machine: {admin}"),
                 concat!(
                     "use a loopback address such as --admin 127.0.0.1:3180, or set `tokens` in [admin]; see ",
-                    page!("configuration.md")
+                    page!("reference/configuration.md")
                 ),
             ));
         }

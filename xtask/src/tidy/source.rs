@@ -5,7 +5,7 @@
 
 use super::{questions, test_bounds};
 use crate::{
-    conformance,
+    conformance, figures,
     scan::{self, Line},
 };
 use std::{fs, io, path::Path};
@@ -14,8 +14,13 @@ use std::{fs, io, path::Path};
 const SKIPPED: [&str; 4] = [".git", "target", "results", "node_modules"];
 
 /// Files that rules read, and that are no sources, manifests or documents.
-const LISTS: [&str; 4] =
-    [conformance::REQUIREMENTS, conformance::DIFFERENCES, questions::QUESTIONS, test_bounds::CARGO_CONFIG];
+const LISTS: [&str; 5] = [
+    conformance::REQUIREMENTS,
+    conformance::DIFFERENCES,
+    figures::DATA,
+    questions::QUESTIONS,
+    test_bounds::CARGO_CONFIG,
+];
 
 /// A file as text.
 pub(crate) struct Text {
@@ -37,8 +42,8 @@ pub(crate) struct Tree {
     pub(crate) sources: Vec<Source>,
     pub(crate) manifests: Vec<Text>,
     pub(crate) documents: Vec<Text>,
-    /// The lists from which docs/reference/conformance.md is generated, the counts that may only fall, the readers'
-    /// questions, and cargo's configuration.
+    /// The lists from which docs/internals/conformance.md is generated, the measured figures, the readers' questions,
+    /// and cargo's configuration.
     pub(crate) texts: Vec<Text>,
     /// The paths of all files, for checking links.
     pub(crate) paths: Vec<String>,

@@ -12,7 +12,7 @@ use case::{Case, any_case};
 use differences::{DIFFERENCES, Difference, translated};
 use proptest::prelude::*;
 
-/// The list that docs/reference/conformance.md shows: name, clause, Larder, the oracle, why.
+/// The list that docs/internals/conformance.md shows: name, clause, Larder, the oracle, why.
 const LISTED: &str = include_str!("../differences.txt");
 
 fn check(case: &Case) {

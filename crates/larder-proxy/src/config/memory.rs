@@ -32,7 +32,7 @@ fn connections_of(descriptor_count_max: Option<u64>, waiting_count_max: usize) -
 }
 
 /// Memory of a waiting request, including its connections to client and origin, in bytes: the measured value
-/// (docs/measurements.md), and room for long heads.
+/// (docs/internals/measurements.md), and room for long heads.
 const WAITING_BYTES: u64 = 64 << 10;
 /// The part of the machine's memory that requests may wait in.
 const WAITING_SHARE: u64 = 4;

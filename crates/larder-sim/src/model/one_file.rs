@@ -4,7 +4,7 @@
 //! adjacent. A page that a call writes only partly and that is not in the cache is read first: at the sequential rate
 //! if it follows the previous page (read-ahead), otherwise like any other. Owns: the cached and the dirty pages.
 //! [`super::device`] keeps the bytes. Source: memory-mapped and written files of a Unix kernel of 1999, as described in
-//! docs/explanation/systems.md.
+//! docs/internals/systems.md.
 
 use super::{disk::Disk, parameters::SystemParameters, recent::Recent};
 

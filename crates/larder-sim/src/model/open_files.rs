@@ -4,7 +4,7 @@
 //! large files over cylinder groups. Dirty pages wait, and the oldest is written when there are too many. A page that
 //! was written before and is not in the cache is read before it is partly written. Owns: places and dirty pages.
 //! [`super::directory`] keeps the bytes. Source: the open files of a Unix kernel of 1999, as described in
-//! docs/explanation/systems.md.
+//! docs/internals/systems.md.
 
 use super::{
     disk::Disk,

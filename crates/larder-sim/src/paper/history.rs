@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(hash, format!("{:016x}", models_hash()), "the models changed: run the account and add its counts");
         let sentence =
             format!("**{compared} of 74 claims compared, {met} within 25% in all their rows, {predicted} predicted.**");
-        let page = include_str!("../../../../docs/laboratory.md");
+        let page = include_str!("../../../../docs/internals/laboratory.md");
         assert!(page.contains(&sentence), "the page does not begin with: {sentence}");
     }
 }

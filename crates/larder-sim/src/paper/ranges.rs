@@ -335,7 +335,7 @@ mod tests {
     fn the_file_was_made_from_the_models_there_are() {
         let made_from = VARIATIONS.lines().next().and_then(|line| line.split('\t').nth(1));
         let hash = format!("{:016x}", history::models_hash());
-        let command = "laboratory ranges crates/larder-sim/papers/ranges.tsv docs/laboratory.md";
+        let command = "laboratory ranges crates/larder-sim/papers/ranges.tsv docs/internals/laboratory.md";
         assert_eq!(made_from, Some(&*hash), "the models changed: run {command}");
         let reports: BTreeSet<_> = variations().iter().map(|variation| variation.report.as_str()).collect();
         for row in conditional().filter(|row| report_of(row).is_some_and(|report| reports.contains(report))) {

@@ -176,11 +176,11 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
          500 MHz). It is scaled by the clock."
             .to_owned(),
         "Kqueue takes 8% off the processor time, as the study's text says. The share is an input, because a \
-         measurement does not give it. `larder bench descriptors` measures a call of poll over 1,844 connections, as many \
-         as Table 6.3 has by Little's law, at 0.65 ms (docs/measurements.md). By the clocks, that is 2.6 ms in 1998, more \
-         than a request takes. But a call serves all sockets that are ready, and the busier the process, the more these \
-         are. With one ready request, poll would halve the rate; with 14, it takes the 8%; the study does not print the \
-         number."
+         measurement does not give it. `larder bench descriptors` measures a call of poll over 1,844 connections, as \
+         many as Table 6.3 has by Little's law, at 0.65 ms (docs/internals/measurements.md). By the clocks, that is \
+         2.6 ms in 1998, more than a request takes. But a call serves all sockets that are ready, and the busier the \
+         process, the more these are. With one ready request, poll would halve the rate; with 14, it takes the 8%; \
+         the study does not print the number."
             .to_owned(),
         "As in Polygraph's reports, hits and misses are those of plain requests, and the response time is that of \
          all. One request in 20 is a reload, which waits for the server whether the object is cached or not. The \

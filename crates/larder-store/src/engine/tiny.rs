@@ -13,7 +13,7 @@
 //! Cost of a hit: one read, two if the entry is longer than half a set. Cost of a miss: a read if a Bloom filter of 3
 //! bits per entry gives a false positive (`a_short_entry_is_one_read_a_long_one_two_and_a_dirty_one_none`). Memory: at
 //! most nine bits per entry (`a_full_store_takes_at_most_nine_bits_of_memory_an_entry`). Writes:
-//! `entries_share_writes_on_their_way_to_the_front_and_into_sets`. Idea: Kangaroo (SOSP 2021); docs/explanation/tiny.md
+//! `entries_share_writes_on_their_way_to_the_front_and_into_sets`. Idea: Kangaroo (SOSP 2021); docs/internals/tiny.md
 //! lists the differences.
 
 mod append;

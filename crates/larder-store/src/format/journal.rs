@@ -3,7 +3,7 @@
 //! It consists of pages of 4 KiB, used in a ring. Each page has a number, which is never reused, and the run that wrote
 //! it. Invariant: a page counts only if the page before it has the preceding number and is of the same run or an
 //! earlier one. So pages that an earlier run left after its end are never taken for a continuation. Cost: 24 bytes per
-//! change. The format is described in docs/reference/format.md.
+//! change. The format is described in docs/internals/format.md.
 
 use super::{
     VolumeId,

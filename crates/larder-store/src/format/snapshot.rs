@@ -3,7 +3,7 @@
 //! There are two header blocks with the same contents, then pages of listings, least recently used first. The header
 //! states whether the snapshot is whole (the store was closed) or used (a run began since), and which write numbers may
 //! have been used. Invariant: a page counts only if it has the generation of the header, so that pages of two snapshots
-//! never mix. Cost: 24 bytes per entry on the volume. The format is described in docs/reference/format.md.
+//! never mix. Cost: 24 bytes per entry on the volume. The format is described in docs/internals/format.md.
 
 use super::{
     VolumeId,

@@ -121,7 +121,7 @@ impl Policy {
 /// 0.64 to 0.83 in web traces (Breslau et al., INFOCOM 1999).
 pub(crate) const HITS_EXPONENT: f64 = 0.2;
 /// Share of the entries of a group that a read still brings in time if reads wait for each other. Measured with
-/// `hashcache-log` and `ucfs` (docs/measurements.md, "Reads on a spinning disk").
+/// `hashcache-log` and `ucfs` (docs/internals/measurements.md, "Reads on a spinning disk").
 const SORTED_GROUP_SHARE: f64 = 0.2;
 /// Hits that sets of one entry lose against an LRU. With 8 entries it is 3%, as much as a plan assumes for LRU in sets.
 const SMALL_SET_LOSS: f64 = 0.24;

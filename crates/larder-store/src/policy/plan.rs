@@ -275,8 +275,8 @@ fn hits_per_second(row: &PlannedRow) -> f64 {
 }
 
 /// Rate of reads in sorted batches of ten over that of others, on a spinning disk without a queue of which the store
-/// takes half: the hits of `log`, 134 and 96 per second (docs/measurements.md, "Reads on a spinning disk"). The seeks
-/// are half as long, and the rotation stays.
+/// takes half: the hits of `log`, 134 and 96 per second (docs/internals/measurements.md, "Reads on a spinning disk").
+/// The seeks are half as long, and the rotation stays.
 const SORTED_GAIN: f64 = 1.38;
 /// Largest share of the memory for the index. The memory cache gets the remainder.
 const INDEX_SHARE_MAX: f64 = 0.75;

@@ -1,7 +1,7 @@
 //! What a panic does: it ends the program, unless the store contains it.
 //!
 //! A bug of the proxy could otherwise leave a request without an answer. A bug of the storage engine costs one volume
-//! until it is opened again (docs/rfcs/0014-failed-assertions.md).
+//! until it is opened again (docs/internals/rfcs/0014-failed-assertions.md).
 
 use crate::ground::output::tell;
 use std::{panic, process};

@@ -392,7 +392,7 @@ pub(crate) fn offline(text: &str) -> Result<Offline, BadValue> {
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
     let help = concat!(
         "it can be squid, common, combined, json, or directives such as `%h %t \"%r\" %>s %b %{outcome}x`; see ",
-        page!("configuration.md")
+        page!("reference/configuration.md")
     );
     text.parse::<LogFormat>().map_err(|error| BadValue::new(error.to_string(), help))
 }

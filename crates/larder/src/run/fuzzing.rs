@@ -120,7 +120,7 @@ mod tests {
     /// An invalid configuration must cause no panic, and its error must name a place.
     #[test]
     fn no_mutation_of_a_configuration_breaks_the_law() {
-        let document = include_str!("../../../../docs/configuration.md");
+        let document = include_str!("../../../../docs/reference/configuration.md");
         let example =
             document.split("```").nth(1).expect("the documentation has an example").trim_start_matches("toml");
         each_mutated(&[example, SAMPLES[0], SAMPLES[1], SAMPLES[2]], run);

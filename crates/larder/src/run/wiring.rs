@@ -443,7 +443,7 @@ fn check_addresses(config: &ProxyConfig, handed_over: &[ListeningSocket]) -> Res
 fn start_failure(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::InvalidInput => {
-            let help = concat!("correct this setting; see ", page!("configuration.md"));
+            let help = concat!("correct this setting; see ", page!("reference/configuration.md"));
             Failure::usage(format!("cannot start: {error}"), help)
         }
         _ => Failure::runtime(format!("cannot start: {error}"), "see the system's error above, and start again"),

@@ -32,7 +32,7 @@ pub(crate) fn check(settings: &RunSettings) -> Result<(), Failure> {
         settings.proxy.check_files().map_err(|error| {
             Failure::usage(
                 format!("cannot start: {error}"),
-                concat!("give another file, or correct this one; see ", page!("configuration.md")),
+                concat!("give another file, or correct this one; see ", page!("reference/configuration.md")),
             )
         })
     });

@@ -15,7 +15,7 @@ use crate::{
 use larder_store::{Error, TuningValue};
 use larder_workload::Markatos;
 
-/// Bytes of a record in addition to its body: head, number and one checksum, see docs/reference/format.md.
+/// Bytes of a record in addition to its body: head, number and one checksum, see docs/internals/format.md.
 const RECORD_BYTES: u64 = 76;
 const SLOT_BYTES: u64 = 512;
 /// Share of the disk that counts as written first: less than the free share at 71%, more than the free share at 95%.

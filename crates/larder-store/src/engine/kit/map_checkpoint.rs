@@ -9,7 +9,7 @@
 //! began, and a start reads them after the snapshot.
 //!
 //! Cost: a start reads both once. In use, 24 bytes per change, and 24 bytes per entry whenever the journal has grown by
-//! half of the ring, written in bounded pieces. Source: docs/rfcs/0007-journal-of-the-map.md.
+//! half of the ring, written in bounded pieces. Source: docs/internals/rfcs/0007-journal-of-the-map.md.
 
 mod phase;
 mod reading;

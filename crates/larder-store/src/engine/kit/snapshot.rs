@@ -4,7 +4,7 @@
 //! meaning of the words, and whether a snapshot is valid, is decided elsewhere. Invariants: words are returned only if
 //! every page of the snapshot is whole; one flipped bit per page is corrected. A header names a snapshot only once all
 //! of it is durable, and [`mark_used`] is durable before any write that outdates the snapshot. Cost: 1% more than the
-//! words. The format is described in docs/reference/format.md.
+//! words. The format is described in docs/internals/format.md.
 
 use crate::{
     Result,

@@ -130,20 +130,20 @@ fn demotion(assumed: &CostAssumptions<'_>) -> TransferWork {
 }
 
 /// Hits relative to an LRU of the same size: medians of six request sequences at 10% of their footprint
-/// (docs/measurements.md).
+/// (docs/internals/measurements.md).
 const WORTH_HITS: f64 = 1.10;
 const CLOCK_HITS: f64 = 1.02;
 /// Hits of a log that rewrites nothing.
 const FIFO_HITS: f64 = 0.92;
 /// Bytes rewritten for each byte that missed, if the reinsertion share allows it. With the insertion itself, 1.3 bytes
 /// are written per missed byte. Measured: 0.6 to 1.5, depending on how much is admitted and how much of it is hit
-/// (docs/measurements.md).
+/// (docs/internals/measurements.md).
 const REINSERTED: f64 = 0.28;
-/// Share of lookups in a full index that read the record of another key (docs/measurements.md).
+/// Share of lookups in a full index that read the record of another key (docs/internals/measurements.md).
 const FALSE_MATCHES: f64 = 0.0037;
 /// Bytes within which a page's entries are, so that shorter reads find a part of them in proportion. Measured with five
-/// pages at once: of ten other entries, 64 KiB bring 1.5 and 256 KiB bring 5.1 (docs/measurements.md, "Reads of a
-/// page").
+/// pages at once: of ten other entries, 64 KiB bring 1.5 and 256 KiB bring 5.1 (docs/internals/measurements.md, "Reads
+/// of a page").
 const PAGE_SPAN_BYTES: f64 = 480.0 * 1024.0;
 /// A read covers the whole length class, which is longer than the record.
 const SIZE_CLASS_EXCESS: f64 = 1.07;

@@ -7,7 +7,7 @@
 //!
 //! Invariant: a record is passed on only if it is a whole entry of the segment's present use and the newest one of its
 //! address. Cost: a copy of the requested record and of each neighbor, so that none keeps the memory of the whole
-//! read. Source: HashCache (NSDI 2009), grouped prefetch; docs/rfcs/0013-groups-in-log.md.
+//! read. Source: HashCache (NSDI 2009), grouped prefetch; docs/internals/rfcs/0013-groups-in-log.md.
 
 use super::{LogEngine, index::IndexSlot};
 use crate::{

@@ -173,7 +173,7 @@ const GROUP_READS: &str = "log_group_read_bytes";
 const SORTED_READS: &str = "sorted_reads";
 /// The lengths of reads to try. The first is off.
 const GROUP_READ_BYTES: [u64; 3] = [0, 64 << 10, 256 << 10];
-/// Useful entries for each read of a group, as HashCache expects them (docs/laboratory.md, its formulas).
+/// Useful entries for each read of a group, as HashCache expects them (docs/internals/laboratory.md, its formulas).
 const PAGE_GROUP: f64 = 2.14;
 /// Smallest gain that is worth a word.
 const ADVISED_GAIN: f64 = 1.05;

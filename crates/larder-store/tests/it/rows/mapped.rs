@@ -42,7 +42,7 @@ impl NotingDevice {
         std::mem::take(&mut *self.writes.lock().unwrap())
     }
 
-    /// Returns the sites of the records on the device, in order of position (docs/reference/format.md, Record).
+    /// Returns the sites of the records on the device, in order of position (docs/internals/format.md, Record).
     fn sites_in_order_of_place(&self) -> Vec<u64> {
         let contents = self.inner.contents();
         let records = contents.chunks(SECTOR_BYTES).filter(|sector| sector.starts_with(b"LDRr"));

@@ -88,14 +88,14 @@ const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.worker_count = v.parsed("a count", value::workers)?),
     row!("drain_timeout", "--drain-timeout", Duration, "", Toml("\"10s\""), Reload, "\"20s\"",
         "Time that running exchanges have to finish after SIGTERM or SIGINT; see \
-         [Signals](../configuration.md#signals).",
+         [Signals](#signals).",
         flag once("DURATION", "", "Time for running exchanges after SIGTERM or SIGINT [default: 10s]")
         => run |s, v| s.drain = duration(v)?),
     row!("trusted_proxies", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
         "Networks of balancers and proxies in front whose statements about their client are believed: the field \
          `client_field`, and a PROXY header (version 1 or 2) at the start of a connection. Access rules, delays, the log \
          and forwarded fields then use that client. From elsewhere the field is ignored and a PROXY header is refused. \
-         See [Behind a balancer](../configuration.md#behind-a-balancer)."),
+         See [Behind a balancer](#behind-a-balancer)."),
     row!("client_field", "", Text, "x-forwarded-for, forwarded", Toml("\"x-forwarded-for\""), Reload, "\"forwarded\"",
         "The field in which trusted proxies name the client. Choose the one that yours write: most pass on the other \
          one as the client sent it."),
@@ -137,7 +137,7 @@ const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.offline = v.parsed("an offline mode", value::offline)?),
     row!("parent", "--parent", List, "", Prose("none"), Reload, "\"http://user:password@proxy.example:3128\"",
         "A proxy, or a list of proxies, through which to reach the origins of forward requests and mirrors: \
-         `http://[user:password@]host[:port]`. See [Parent proxies](../configuration.md#parent-proxies).",
+         `http://[user:password@]host[:port]`. See [Parent proxies](#parent-proxies).",
         flag repeated("URL", ORIGINS, "Proxy that reaches origins, such as http://user:password@proxy.example:3128 (repeatable)")
         => run |s, v| s.proxy.parents.members = v.each("a URL", value::parent)?.into_iter().map(|url| (url, 1)).collect()),
     row!("no_parent", "--no-parent", List, "", Prose("none"), Reload, "[\"*.intranet.example\", \"10.0.0.0/8\"]",
@@ -173,7 +173,7 @@ const SETTINGS: &[Setting] = &[
          [Name the client](../how-to/reverse-proxy.md#name-the-client-to-the-server)."),
     row!("site.hosts", "", List, "", Prose("all"), Reload, "[\"example.com\", \"www.example.com\"]",
         "Hosts that the site matches, as clients request them, or `*.NAME` for everything below a name. Give at \
-         least one of `hosts`, `paths` and `listeners`. See [Sites](../configuration.md#sites)."),
+         least one of `hosts`, `paths` and `listeners`. See [Sites](#sites)."),
     row!("site.paths", "", List, "", Prose("all"), Reload, "[\"/pub\"]",
         "Path prefixes that the site matches, in whole segments."),
     row!("site.listeners", "", List, "", Prose("all"), Reload, "[\"127.0.0.1:3128\"]",
@@ -241,7 +241,7 @@ const SETTINGS: &[Setting] = &[
          for them. While it runs, the memory cache shrinks when other parts grow beyond their share, and grows \
          again later. Connections and requests for which no memory is left get 503 with Retry-After. `auto` takes half of the free memory of the machine, or of the tightest control group (`memory.high`, \
          `memory.max`). It takes at most the store's size, or 256 MiB if that is more. It gives memory back while \
-         others need it; see [Memory](../configuration.md#memory-of-the-process). A size is at most the machine's \
+         others need it; see [Memory](#memory-of-the-process). A size is at most the machine's \
          memory.",
         flag once("SIZE", STORE, "Memory for the whole process, such as 256MB; auto takes half of what is free and gives it back [default: auto]")
         => run |s, v| s.memory = v.parsed("a size, or auto", TotalMemory::parse)?),
@@ -271,7 +271,7 @@ const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.connect_ports = v.each("a port", value::port)?),
     row!("forward.block_lists", "--block-list", List, "", Prose("none"), Reload, "\"/etc/larder/hosts\"",
         "Files that list hosts to refuse with 403, in forward requests and in tunnels, intercepted or not. See \
-         [Host lists](../configuration.md#host-lists).",
+         [Host lists](#host-lists).",
         flag repeated("FILE", FORWARD, "List of hosts to refuse: a hosts file, or one name per line (repeatable)")
         => run |s, v| s.proxy.lists.block = v.each("a path", value::path)?),
     row!("forward.allow_lists", "--allow-list",
@@ -304,7 +304,7 @@ const SETTINGS: &[Setting] = &[
     row!("pac.hosts", "",
         List, "", Prose("all hosts"), Reload, "[\"*.example.com\"]",
         "Hosts that the PAC script at `/proxy.pac` and `/wpad.dat` sends to this proxy. See [Browsers and \
-         PAC](../configuration.md#browsers-and-pac)."
+         PAC](#browsers-and-pac)."
         => run |s, v| s.proxy.pac.hosts = v.each("a host", value::host_pattern)?),
     row!("pac.except", "", List, "", Prose("none"), Reload, "[\"intranet.example.com\"]",
         "Hosts among these that go direct."

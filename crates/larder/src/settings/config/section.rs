@@ -72,8 +72,12 @@ impl<'a> ConfigSection<'a> {
                 span: error.span().unwrap_or(0..0),
                 problem: "the file is not valid TOML".to_owned(),
                 label: error.message().lines().collect::<Vec<_>>().join(", "),
-                help: concat!("see ", page!("configuration.md"), " for an example, and https://toml.io for the syntax")
-                    .to_owned(),
+                help: concat!(
+                    "see ",
+                    page!("reference/configuration.md"),
+                    " for an example, and https://toml.io for the syntax"
+                )
+                .to_owned(),
                 more: Vec::new(),
             }),
         }

@@ -386,18 +386,18 @@ mod tests {
     /// The path of the page, relative to this crate.
     const PAGE: &str = "../../docs/reference/configuration.md";
 
-    const OPENING: &str = "# Configuration keys
+    /// The beginning of the generated part of the page. The topics above it are edited by hand.
+    const OPENING: &str = "## All keys
 
-This page lists every key of the configuration file, with the equivalent flag of `larder run`.
-[Configuration](../configuration.md) explains how the keys work together. A test keeps this page up to date; after a
-change of `crates/larder/src/settings/config/rows.rs`, write it with
+Each key has its type, the flag of `larder run` that overrides it, its default and an example. A test keeps this part of
+the page up to date; after a change of `crates/larder/src/settings/config/rows.rs`, write it with
 `LARDER_WRITE_DOCS=1 cargo test -p larder --lib configuration_reference_is_made_from_the_table`.
 
 `larder config default` prints all defaults. `larder config print larder.toml` prints the settings of a file with the
 defaults of all other keys. Constants of policies (`[store.tuning]`, `--tune`) are listed by `larder help tuning`.
 
 Changes take effect with `larder reload`, unless the key is marked *restart*. A key that is marked with a section such
-as `[site.limits]` can be set for one [site](../configuration.md#sites), too: there it overrides the general value.
+as `[site.limits]` can be set for one [site](#sites), too: there it overrides the general value.
 ";
 
     /// Returns the other lines that a key needs in its section.
@@ -704,11 +704,14 @@ as `[site.limits]` can be set for one [site](../configuration.md#sites), too: th
     fn configuration_reference_is_made_from_the_table() {
         let mut page = OPENING.to_owned();
         for (section, settings) in sections() {
-            let title = if section.is_empty() { "Top of the file".to_owned() } else { heading(section) };
-            write!(page, "\n## {title}\n").unwrap();
+            let title = match section {
+                "" => "Keys at the top of the file".to_owned(),
+                name => format!("Keys of `{}`", heading(name)),
+            };
+            write!(page, "\n### {title}\n").unwrap();
             for setting in settings {
                 let (_, key) = setting.place();
-                write!(page, "\n### `{}`\n\n", setting.name).unwrap();
+                write!(page, "\n#### `{}`\n\n", setting.name).unwrap();
                 for line in wrapped(setting.about, 119) {
                     writeln!(page, "{line}").unwrap();
                 }
@@ -718,10 +721,13 @@ as `[site.limits]` can be set for one [site](../configuration.md#sites), too: th
             }
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+        let text = fs::read_to_string(&path).unwrap();
+        let heading = OPENING.lines().next().unwrap();
+        let topics = &text[..text.find(&format!("\n{heading}\n")).expect("the page has all keys") + 1];
         if env::var_os("LARDER_WRITE_DOCS").is_some() {
-            fs::write(&path, &page).unwrap();
+            fs::write(&path, format!("{topics}{page}")).unwrap();
         }
-        let is_current = fs::read_to_string(&path).is_ok_and(|text| text == page);
-        assert!(is_current, "{PAGE} is not made from the table: write it as its first paragraph says");
+        let is_current = fs::read_to_string(&path).is_ok_and(|text| text == format!("{topics}{page}"));
+        assert!(is_current, "{PAGE} is not made from the table: write it as its last part says");
     }
 }

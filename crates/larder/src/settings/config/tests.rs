@@ -145,7 +145,7 @@ fn an_empty_file_changes_nothing() {
 
 #[test]
 fn every_key_of_the_documentation_is_read() {
-    let document = include_str!("../../../../../docs/configuration.md");
+    let document = include_str!("../../../../../docs/reference/configuration.md");
     let (_, rest) = document.split_once("```toml\n").expect("the documentation has an example");
     let (example, rest) = rest.split_once("```").expect("the example ends");
     let (_, rest) = rest.split_once("```toml\n").expect("there is another for a reverse proxy");

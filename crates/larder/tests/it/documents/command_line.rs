@@ -16,7 +16,7 @@ This page contains the help of every command, as `larder COMMAND --help` prints 
 change of the help, write it with
 `LARDER_WRITE_DOCS=1 cargo test -p larder --test it reference_of_the_command_line_is_the_help_of_every_command`.
 
-Sizes, durations, networks and addresses are written as in the [configuration](../configuration.md).
+Sizes, durations, networks and addresses are written as in the [configuration](configuration.md).
 [Errors and exit codes](errors.md) lists the codes.
 ";
 

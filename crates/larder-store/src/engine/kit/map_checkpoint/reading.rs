@@ -2,7 +2,7 @@
 //!
 //! Owns: [`MapCheckpointArea`], and which parts of headers, snapshot and journal count. Only headers are written here,
 //! because they are read back. Invariant: a page counts only if it belongs to the snapshot, or to the sequence of the
-//! journal, that the header names. Cost: one read of both. The format is described in docs/reference/format.md.
+//! journal, that the header names. Cost: one read of both. The format is described in docs/internals/format.md.
 
 use crate::{
     Error, ErrorKind, Result,

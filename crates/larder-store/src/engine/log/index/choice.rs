@@ -2,7 +2,7 @@
 //!
 //! Delegates every call and decides nothing. Invariant: both kinds give the same results, except for lost entries: sets
 //! drop an entry when they are full, as in HashCache. This is an enum, so that the engine, its readers and its recovery
-//! need not be generic over it (docs/rfcs). Cost: one match per call.
+//! need not be generic over it (docs/internals/rfcs). Cost: one match per call.
 
 use super::{IndexSlot, InsertOutcome, LoadedRecord, SlotMatches, VolumeIndex};
 use crate::{

@@ -80,7 +80,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         => site |p, v| p.cache.group_window = v.parsed("a duration", value::group_window)?),
     row!("cache.compress", "", List, "zstd, br, gzip", Prose("none"), Reload, "[\"br\", \"gzip\"]",
         "Content codings to apply, best first, for clients that accept them: `\"zstd\"`, `\"br\"`, `\"gzip\"`. \
-         See [Compression](../configuration.md#compression)."
+         See [Compression](#compression)."
         => site |p, v| p.cache.http.compression.codings = v.each("a coding", value::coding)?),
     row!("cache.compress_types", "",
         List, "", Prose("`text/*`, JSON, JavaScript, XML, XHTML, SVG, WebAssembly"), Reload, "[\"text/html\", \"image/svg+xml\"]",
@@ -93,7 +93,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Name that `larder explain` shows."),
     row!("rule.hosts", "", List, "", Prose("all"), Reload, "[\"repo.example\", \"*.repo.example\"]",
         "Hosts that the rule matches. A host without a port matches every port; `*.NAME` is allowed. The first \
-         matching rule applies, alone. See [Rules](../configuration.md#rules)."),
+         matching rule applies, alone. See [Rules](#rules)."),
     row!("rule.paths", "", List, "", Prose("all"), Reload, "[\"/**/*.jar\"]",
         "Patterns of the whole path without query: `*` matches anything but a slash, `**` anything."),
     row!("rule.methods", "", List, "", Prose("GET and HEAD"), Reload, "[\"GET\", \"HEAD\"]",
@@ -104,7 +104,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Media types that the rule matches, such as `image/*`."),
     row!("rule.cookies", "", List, "", Prose("all requests"), Reload, "[\"!wordpress_logged_in_*\"]",
         "Conditions on the request's cookies: `NAME`, `NAME=VALUE`, or one of these after `!` for its opposite; `*` \
-         stands for any characters. See [Conditions](../configuration.md#conditions)."),
+         stands for any characters. See [Conditions](#conditions)."),
     row!("rule.fields", "", List, "", Prose("all requests"), Reload, "[\"!x-preview\"]",
         "Conditions on the request's fields, in the same form."),
     row!("rule.queries", "", List, "", Prose("all requests"), Reload, "[\"!preview\"]",
@@ -122,7 +122,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("rule.stale_if_error", "", Duration, "", Prose("as the origin says"), Reload, "\"30d\"",
         "How long past its lifetime the response is served when the origin fails."),
     row!("rule.ignore", "", List, "", Prose("nothing"), Reload, "[\"client no-cache\", \"vary: user-agent\"]",
-        "Directives to ignore; see [Rules](../configuration.md#rules)."),
+        "Directives to ignore; see [Rules](#rules)."),
     row!("rule.store", "", Boolean, "", Toml("true"), Reload, "false",
         "`false`: do not store the response."),
     row!("rule.vary", "", List, "", Prose("none"), Reload, "[\"X-Tenant\"]",
@@ -132,18 +132,18 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("rule.finish_abandoned", "", Boolean, "", Prose("if the body is small, or half received"), Reload, "true",
         "Completes a fetch that all its clients have abandoned."),
     row!("rule.follow_redirects", "", Boolean, "", Toml("false"), Reload, "true",
-        "Follows redirects and caches the final response; see [Redirects](../configuration.md#redirects)."),
+        "Follows redirects and caches the final response; see [Redirects](#redirects)."),
     row!("rule.follow_to_http", "", Boolean, "", Toml("false"), Reload, "true",
         "Also follows redirects from `https://` to `http://`."),
     row!("rule.authorization", "", Text, "share, check", Prose("as RFC 9111 says"), Reload, "\"check\"",
         "How to share responses to requests with credentials. `share`: with everybody, like `ignore = \
-         [\"authorization\"]`. `check`: see [Credentials](../configuration.md#credentials)."),
+         [\"authorization\"]`. `check`: see [Credentials](#credentials)."),
     row!("rule.check_digest", "", Boolean, "", Toml("false"), Reload, "true",
         "Verifies the body against the digest at the end of its path (`sha256:HEX` or `SHA256/HEX`; SHA-512 too), even \
          if the response is not `immutable`. \
          A body that does not match is not stored, and its client's response is cut off before the end."),
     row!("rule.git", "", Boolean, "", Toml("false"), Reload, "true",
-        "Answers git's POST requests from the cache; see [Git](../configuration.md#git)."),
+        "Answers git's POST requests from the cache; see [Git](#git)."),
     row!("key.urls", "", List, "", Required, Reload, "[\"http://mirror.example/debian/\"]",
         "URL prefixes, in whole path segments, that the rule matches. The first matching rule applies."),
     row!("key.strip", "", List, "", Prose("none"), Reload, "[\"utm_*\"]",
@@ -168,7 +168,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("mirror.fresh", "", Duration, "", Prose("as the origin says"), Reload, "\"10m\"",
         "Lifetime of everything else on a server of your own."),
     row!("mirror.follow_redirects", "", Boolean, "", Toml("false"), Reload, "true",
-        "Follows redirects of that server; see [Redirects](../configuration.md#redirects)."),
+        "Follows redirects of that server; see [Redirects](#redirects)."),
     row!("mirror.documents", "", List, "", Prose("none"), Reload, "[\"text/html\"]",
         "Media types of documents in which links to the origin's URL are rewritten to the mirror."),
     row!("build_cache.path", "--build-cache", Text, "", Required, Reload, "\"/cache\"",
@@ -183,7 +183,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Another build cache, which is asked for results that are missing here. It is never written to, and while it does \
          not respond, they are misses."),
     row!("delay.rate", "", Rate, "at least 1KiB", Required, Reload, "\"1MB\"",
-        "Bytes per second that clients receive. See [Rate limits](../configuration.md#rate-limits)."),
+        "Bytes per second that clients receive. See [Rate limits](#rate-limits)."),
     row!("delay.for", "", Text, "all, each network, each client", Toml("\"all\""), Reload, "\"each client\"",
         "The clients that share the rate: `\"all\"`, `\"each network\"` of those listed, or `\"each client\"` for \
          a rate per client (for IPv6, per /64 network)."),
@@ -203,7 +203,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("log.format", "--log-format",
         Text, "squid, common, combined, json, or a format", Toml("\"squid\""), Reload, "\"combined\"",
         "`squid` (native), `common`, `combined`, `json` (one object per line), or a format of your own; see \
-         [Access log](../configuration.md#access-log).",
+         [Access log](#access-log).",
         flag once("FORMAT", OBSERVATION, "squid, common, combined, json, or directives of Apache's LogFormat [default: squid]")
         => run |s, v| s.proxy.log_format = v.parsed("a log format", value::log_format)?),
     row!("log.queries", "", Boolean, "", Toml("false"), Reload, "true",
@@ -215,7 +215,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.admin = Some(v.parsed("an address", value::listen_address)?)),
     row!("admin.tokens", "", Text, "", Prose("none"), Reload, "\"/etc/larder/tokens\"",
         "A file of access tokens. Every request except `/healthz` must present one. See [Remote \
-         administration](../configuration.md#remote-administration)."
+         administration](#remote-administration)."
         => run |s, v| s.proxy.admin_tokens = Some(path(v)?)),
     row!("admin.tls", "", Boolean, "", Toml("false"), Reload, "true",
         "Uses TLS with the certificates of `[[certificate]]`."
@@ -321,7 +321,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "How long a client may take to send a request head."
         => run |s, v| s.proxy.limits.header = duration(v)?),
     row!("limits.stall_timeout", "", Duration, "", Toml("\"180s\""), Reload, "\"90s\"",
-        "How long a message or tunnel may make no progress. See [Slow clients](../configuration.md#slow-clients)."
+        "How long a message or tunnel may make no progress. See [Slow clients](#slow-clients)."
         => site |p, v| p.limits.stall = duration(v)?),
     row!("limits.body_rate", "", Rate, "", Toml("500"), Reload, "\"1KiB\"",
         "Minimum bytes per second of a request body until the origin starts to respond; slower ones get 408. \
@@ -348,7 +348,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("limits.origin_connections", "",
         Count, "1 to 10000000", Prose("half of the open-file limit, from 1000 to 16384, and at most `waiting`"), Reload, "500",
         "Most connections to one origin at once, not counting tunnels. See [Waiting for an \
-         origin](../configuration.md#waiting-for-an-origin)."
+         origin](#waiting-for-an-origin)."
         => site |p, v| p.limits.origin_connection_count_max = count(v)?),
     row!("limits.origin_idle_connections", "", Count, "1 to 10000000", Toml("64"), Reload, "32",
         "Most unused connections kept per origin and worker."
