@@ -12,9 +12,9 @@ use std::{env, fs, path::Path, process::Command};
 
 /// The published crates of the workspace.
 const CRATES: [&str; 6] =
-    ["larder-device", "larder-store", "larder-cache", "larder-http", "larder-tower", "larder-reqwest"];
+    ["larder-device", "larder-http", "larder-store", "larder-cache", "larder-tower", "larder-reqwest"];
 /// The optional features of these crates that programs use. The feature `shuttle` of larder-store is for tests only.
-const FEATURES: &str = "larder-store/serde,larder-cache/serde";
+const FEATURES: &str = "larder-store/serde,larder-cache/serde,larder-cache/http";
 /// The crate with a workspace of its own.
 const APART: &str = "crates/larder-pingora/Cargo.toml";
 

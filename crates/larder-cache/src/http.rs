@@ -5,7 +5,7 @@
 //! |---|---|
 //! | find the response for a request | [`lookup::find`] |
 //! | store one, or the head of a confirmed one | [`storing::commit`], [`confirmation::confirm`] |
-//! | read a long body | [`chunks::ChunkedBody`] |
+//! | read and receive long bodies, shared by their clients | [`body`] |
 //! | make responses invalid | [`invalidation`], [`purges`] |
 //! | keep responses from being evicted | [`pins`] |
 //! | keep entries that the store has evicted | [`tier`] |
@@ -20,6 +20,7 @@ use larder_http::{Rules, Settings};
 use self::{groups::PageGroups, mark::KeyMarks, patience::StorePatience, survivors::CacheSurvivors};
 
 pub mod arrivals;
+pub mod body;
 pub mod body_budget;
 pub mod chunks;
 pub mod committed_body;

@@ -25,6 +25,7 @@
 //! | keep a value from being evicted | [`Cache::pin`] |
 //! | store values of Rust types as JSON (feature `serde`) | `Cache::insert_as`, `Cache::get_or_fetch_as` |
 //! | watch it | [`Cache::stats`], [`CacheBuilder::on_event`] |
+//! | keep responses of HTTP, as the proxy Larder does (feature `http`) | `http` |
 //! | put a memory cache before a store of your own | [`MemoryCache`] |
 //!
 //! The cache may forget, but it never returns a wrong value. A lookup returns the bytes that were stored last under

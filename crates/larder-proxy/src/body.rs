@@ -1,24 +1,42 @@
-//! Long and arriving bodies: one object for each, which all of its clients share.
-//!
-//! Owns: the driver of [`larder_cache::object`]. The core decides; tasks here probe, read and write the store, and
-//! receive the origin's responses. A client is a [`cursor::BodyCursor`]: it owns no read and no request, so one that
-//! stands still delays nobody.
-//!
-//! A response whose body has a known length and is short ends as one entry of the store, like any other. Its object
-//! lives only while it arrives.
+//! The bodies of larder-cache as the proxy uses them: with its own requests and responses.
 
-mod clients;
-pub(crate) mod continuation;
-pub(crate) mod cursor;
-pub(crate) mod fill;
-mod head;
-mod hold_up;
-pub(crate) mod long_body;
-pub(crate) mod open_body;
-mod orders;
-pub(crate) mod parts;
-pub(crate) mod receiving;
-mod run_control;
-mod state;
-pub(crate) mod storage;
-pub(crate) mod table;
+use crate::{flight::source::FetchContext, origin::body::OriginBody};
+pub(crate) use larder_cache::http::body::fill;
+
+pub(crate) mod continuation {
+    pub(crate) use larder_cache::http::body::continuation::{ContinuedBody, MissingRange};
+
+    pub(crate) type ContinuationAnswer = larder_cache::http::body::continuation::ContinuationAnswer<super::OriginBody>;
+}
+
+pub(crate) mod cursor {
+    pub(crate) type BodyCursor = larder_cache::http::body::cursor::BodyCursor<super::FetchContext>;
+}
+
+pub(crate) mod long_body {
+    pub(crate) use larder_cache::http::body::long_body::ArrivingPart;
+
+    pub(crate) type LongBody = larder_cache::http::body::long_body::LongBody<super::FetchContext>;
+    pub(crate) type BegunBody = larder_cache::http::body::long_body::BegunBody<super::FetchContext>;
+}
+
+pub(crate) mod open_body {
+    pub(crate) type OpenBody = larder_cache::http::body::open_body::OpenBody<super::FetchContext>;
+}
+
+pub(crate) mod parts {
+    pub(crate) type PartsReader = larder_cache::http::body::parts::PartsReader<super::FetchContext>;
+    pub(crate) type PartsSource = larder_cache::http::body::parts::PartsSource<super::FetchContext>;
+}
+
+pub(crate) mod receiving {
+    pub(crate) type ReceivedRun = larder_cache::http::body::receiving::ReceivedRun<super::FetchContext>;
+}
+
+pub(crate) mod storage {
+    pub(crate) use larder_cache::http::body::storage::LandedBody;
+}
+
+pub(crate) mod table {
+    pub(crate) type BodyTable = larder_cache::http::body::table::BodyTable<super::FetchContext>;
+}

@@ -7,6 +7,7 @@
 use std::{fmt, net::IpAddr};
 
 use http::{HeaderValue, StatusCode};
+pub(crate) use larder_cache::http::body::error::BodyError;
 use larder_http::{fields::HostError, proxy_status::ProxyError};
 use larder_wire::WireFault;
 
@@ -261,49 +262,3 @@ fn in_plain_words(error: ProxyError) -> &'static str {
         _ => "connecting failed",
     }
 }
-
-/// Why a body could not be completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyError {
-    /// The origin broke off or was silent for too long.
-    OriginBroke,
-    /// Part of a stored body is gone, and the origin no longer has it.
-    PartMissing,
-    /// The reader fell further behind than the body's memory permits.
-    TooSlow,
-    /// The body does not have the digest that its URL names.
-    WrongDigest,
-    /// The body cannot be encoded in the content coding that its head announces.
-    NotEncoded,
-}
-
-impl BodyError {
-    /// All reasons, in the order of their numbers.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::OriginBroke, Self::PartMissing, Self::TooSlow, Self::WrongDigest, Self::NotEncoded];
-
-    /// Returns the reason's name in metrics.
-    pub(crate) const fn token(self) -> &'static str {
-        match self {
-            Self::OriginBroke => "origin-broke",
-            Self::PartMissing => "part-missing",
-            Self::TooSlow => "client-too-slow",
-            Self::WrongDigest => "wrong-digest",
-            Self::NotEncoded => "not-encoded",
-        }
-    }
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OriginBroke => "the origin broke off before the end of its response",
-            Self::PartMissing => "part of the stored response is missing",
-            Self::TooSlow => "the client fell too far behind",
-            Self::NotEncoded => "the response cannot be encoded",
-            Self::WrongDigest => "the response does not have the digest that its URL or a stored listing names",
-        })
-    }
-}
-
-impl std::error::Error for BodyError {}

@@ -3,6 +3,7 @@
 mod asking;
 pub(crate) mod copying;
 pub(crate) mod fetch;
+mod fetcher;
 pub(crate) mod flights;
 mod opening;
 pub(crate) mod part;

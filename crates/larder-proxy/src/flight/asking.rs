@@ -138,25 +138,25 @@ impl FetchContext {
     }
 
     /// Requests the continuation of a body from `start` on.
-    pub(crate) async fn ask_rest(
+    pub(super) async fn ask_missing(
         &self,
         asked: &RequestHead,
         missing: &MissingRange<'_>,
         start: u64,
     ) -> ContinuationAnswer {
         self.metrics.range_fills.add(1);
-        let edits = missing.edits(start);
+        let edits = RequestEdits { whole: true, added: missing.fields(start), only_at: None };
         let piece = self.piece_of(asked, missing, start);
         if self.siblings.is_some()
             && let Some((head, body)) = Box::pin(self.ask_sibling(asked, &edits, piece.unwrap_or(0))).await
-            && let continued @ ContinuationAnswer::Continued { .. } = missing.judge(start, &head, body)
+            && let continued @ ContinuationAnswer::Continued { .. } = missing.judge(start, &head, body, clock::now())
         {
             return continued;
         }
         // The node may have another representation, although the origin still has this one.
         let answer = match self.ask_origin(asked, &edits).await {
-            Ok((head, body)) => missing.judge(start, &head, body),
-            Err(failure) => ContinuationAnswer::Failed(failure),
+            Ok((head, body)) => missing.judge(start, &head, body, clock::now()),
+            Err(failure) => ContinuationAnswer::Failed(failure.to_string()),
         };
         match (&answer, &asked.key) {
             (ContinuationAnswer::Continued { status: StatusCode::OK, .. }, _) if piece.is_some() => {

@@ -17,7 +17,7 @@ use larder_http::{
 
 use crate::{
     body::{
-        fill::{BodyChecks, FillPlan},
+        fill::{BodyCheck, BodyChecks, FillPlan},
         long_body::{ArrivingPart, BegunBody, LongBody},
         open_body::OpenBody,
         receiving::ReceivedRun,
@@ -182,11 +182,12 @@ impl Fetch {
     /// Returns the checks that the body of a response must pass, whose digest is `named` if one is known.
     fn checks_of(&self, head: &StoredHead, named: Option<NamedDigest>) -> BodyChecks {
         if let Some(question) = &self.asked.question {
-            return BodyChecks { git: Some(question.check()), ..BodyChecks::default() };
+            return BodyChecks { content: Some(Box::new(question.check())), ..BodyChecks::default() };
         }
         let is_whole = head.status() == StatusCode::OK;
         let repr = NamedDigest::of_representation(head.fields()).filter(|_| is_whole);
-        BodyChecks { named: named.map(|named| named.check()), repr: repr.map(|named| named.check()), git: None }
+        let check = |named: NamedDigest| -> Box<dyn BodyCheck> { Box::new(named.check()) };
+        BodyChecks { named: named.map(check), repr: repr.map(check), content: None }
     }
 
     /// Begins the body of a response, which is stored at `place`.

@@ -101,12 +101,6 @@ impl FetchContext {
         chunks.is_divisible && chunks.body_len().is_some_and(|len| self.may_divide(asked, len))
     }
 
-    /// Returns the length of the pieces of a stored body, if the nodes divide it for this request.
-    pub(crate) fn piece_len(&self, asked: &RequestHead, chunks: &ChunkedBody) -> Option<u64> {
-        let is_divided = self.divides(asked, chunks);
-        self.siblings.as_ref().filter(|_| is_divided).map(|siblings| siblings.pieces.len_bytes())
-    }
-
     /// Returns the number of the piece at `position`, if the body is divided.
     pub(super) fn piece_of(&self, asked: &RequestHead, missing: &MissingRange<'_>, position: u64) -> Option<u64> {
         let is_divided = missing.is_divisible && self.may_divide(asked, missing.len);

@@ -5,75 +5,50 @@ use std::{
     task::{Context, Poll},
 };
 
+use crate::object::{CursorEnd, CursorId, CursorTerms, Event, PromiseRule, Spans};
 use bytes::Bytes;
 use http::HeaderMap;
-use larder_cache::object::{CursorEnd, CursorId, CursorTerms, Event, PromiseRule, Spans};
 use larder_store::ReclaimGuard;
 
 use super::{
     continuation::ContinuedBody,
     cursor::BodyCursor,
+    error::BodyError,
+    fetcher::Fetcher,
     fill::Fill,
     long_body::LongBody,
     orders::Orders,
     state::{Asker, BodyState},
 };
-use crate::{
-    asked::RequestHead, body_budget::SHARE_BYTES_MIN, cache::entry::CHUNK_BYTES, errors::BodyError,
-    flight::source::FetchContext,
-};
+use crate::http::{body_budget::SHARE_BYTES_MIN, entry::CHUNK_BYTES};
 
-impl LongBody {
+impl<F: Fetcher> LongBody<F> {
     /// Lets a client begin to read `spans`, which lie within the body. `asked` is its request, and `means` is by what
     /// missing bytes are requested for it.
-    pub(crate) fn attach(
-        self: &Arc<Self>,
-        means: &Arc<FetchContext>,
-        asked: &Arc<RequestHead>,
-        spans: Spans,
-    ) -> BodyCursor {
-        self.attach_by(self.terms_of(asked), means, asked, spans)
+    pub fn attach(self: &Arc<Self>, means: &Arc<F>, asked: &Arc<F::Asked>, spans: Spans) -> BodyCursor<F> {
+        self.attach_by(self.means.terms(asked, &self.chunks), means, asked, spans)
     }
 
     /// Lets a client that waited for the head of the response read all of the body.
-    pub(crate) fn attach_waiting(
-        self: &Arc<Self>,
-        means: &Arc<FetchContext>,
-        asked: &Arc<RequestHead>,
-        spans: Spans,
-    ) -> BodyCursor {
-        let terms = CursorTerms { promise: PromiseRule::Given, ..self.terms_of(asked) };
+    pub fn attach_waiting(self: &Arc<Self>, means: &Arc<F>, asked: &Arc<F::Asked>, spans: Spans) -> BodyCursor<F> {
+        let terms = CursorTerms { promise: PromiseRule::Given, ..self.means.terms(asked, &self.chunks) };
         self.attach_by(terms, means, asked, spans)
     }
 
     fn attach_by(
         self: &Arc<Self>,
         terms: CursorTerms,
-        means: &Arc<FetchContext>,
-        asked: &Arc<RequestHead>,
+        means: &Arc<F>,
+        asked: &Arc<F::Asked>,
         spans: Spans,
-    ) -> BodyCursor {
+    ) -> BodyCursor<F> {
         let asker = Asker { asked: Arc::clone(asked), means: Arc::clone(means) };
         let id = self.enter(Some(asker), spans.clone(), terms);
         BodyCursor::new(Arc::clone(self), id, terms, &spans)
     }
 
-    /// Returns what a client's request permits.
-    fn terms_of(&self, asked: &RequestHead) -> CursorTerms {
-        let is_divided = self.means.divides(asked, &self.chunks);
-        // Other nodes can be asked for the pieces of a divided body while origins cannot.
-        let is_cut_off = asked.line.is_down() && !is_divided;
-        // RFC 9111 5.2.1.7: such a request must not reach the origin, so a gap cannot be filled.
-        let is_alone = asked.terms().is_only_if_cached(&self.means.cache.http);
-        let may_ask = !is_cut_off && !is_alone && asked.question.is_none();
-        // If a node had to wait until another one has the pieces of others, nodes could wait for each other in a
-        // circle. And an origin that ignores ranges would send the whole body for each piece.
-        let promise = if is_divided { PromiseRule::First } else { PromiseRule::All };
-        CursorTerms { may_ask, promise }
-    }
-
     /// Adds a client.
-    pub(super) fn enter(self: &Arc<Self>, asker: Option<Asker>, spans: Spans, terms: CursorTerms) -> CursorId {
+    pub(super) fn enter(self: &Arc<Self>, asker: Option<Asker<F>>, spans: Spans, terms: CursorTerms) -> CursorId {
         let mut orders = Orders::default();
         let id = {
             let mut state = self.lock();
@@ -91,7 +66,7 @@ impl LongBody {
     }
 
     /// Lets the core probe the chunks again that are no longer where they were seen.
-    fn doubt_moved(&self, state: &mut BodyState, spans: &Spans, orders: &mut Orders) {
+    fn doubt_moved(&self, state: &mut BodyState<F>, spans: &Spans, orders: &mut Orders<F>) {
         let Some(len) = state.core.len().filter(|len| *len > CHUNK_BYTES) else { return };
         for span in spans {
             for number in span.start / CHUNK_BYTES..span.end.min(len).div_ceil(CHUNK_BYTES) {
@@ -118,7 +93,7 @@ impl LongBody {
     }
 
     /// Receives and stores the whole body, also without clients.
-    pub(crate) fn keep(self: &Arc<Self>) {
+    pub fn keep(self: &Arc<Self>) {
         self.on(Event::Keep(0..u64::MAX));
     }
 
@@ -158,9 +133,9 @@ impl LongBody {
 
     fn take_bytes(
         &self,
-        state: &mut BodyState,
+        state: &mut BodyState<F>,
         (id, context): (CursorId, &Context<'_>),
-        orders: &mut Orders,
+        orders: &mut Orders<F>,
     ) -> Poll<Result<(u64, Bytes), CursorEnd>> {
         let position = state.core.position(id);
         if let Some((position, bytes)) = position.zip(state.core.bytes_at(id)) {
@@ -218,7 +193,7 @@ impl LongBody {
 
     /// Returns the guard that keeps a chunk in the store. `None` if it is not there or need not be kept.
     pub(super) fn protect(&self, number: u64) -> Option<ReclaimGuard> {
-        let store = self.means.cache.shared.store.as_ref()?;
+        let store = self.means.cache().shared.store.as_ref()?;
         self.chunks.body_len().filter(|len| *len > CHUNK_BYTES)?;
         Some(store.protect(&self.chunks.chunk_key(number)))
     }

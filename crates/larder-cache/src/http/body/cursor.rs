@@ -13,17 +13,17 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use crate::object::{CursorEnd, CursorId, CursorTerms, Spans};
 use bytes::Bytes;
 use http_body::Frame;
-use larder_cache::object::{CursorEnd, CursorId, CursorTerms, Spans};
 use larder_store::ReclaimGuard;
 
-use super::{continuation::ContinuedBody, long_body::LongBody};
-use crate::{cache::entry::CHUNK_BYTES, errors::BodyError};
+use super::{continuation::ContinuedBody, error::BodyError, fetcher::Fetcher, long_body::LongBody};
+use crate::http::entry::CHUNK_BYTES;
 
 /// A client of a body. When it is dropped, the client leaves the body.
-pub(crate) struct BodyCursor {
-    body: Arc<LongBody>,
+pub struct BodyCursor<F: Fetcher> {
+    body: Arc<LongBody<F>>,
     id: CursorId,
     terms: CursorTerms,
     /// The next byte to return.
@@ -41,9 +41,9 @@ pub(crate) struct BodyCursor {
     held_end: u64,
 }
 
-impl BodyCursor {
+impl<F: Fetcher> BodyCursor<F> {
     /// Creates the cursor of a client that has begun to read `spans`.
-    pub(super) fn new(body: Arc<LongBody>, id: CursorId, terms: CursorTerms, spans: &Spans) -> Self {
+    pub(super) fn new(body: Arc<LongBody<F>>, id: CursorId, terms: CursorTerms, spans: &Spans) -> Self {
         let position = spans.first().map_or(0, |span| span.start);
         let end = spans.last().map_or(0, |span| span.end);
         let held_end = position / CHUNK_BYTES;
@@ -56,7 +56,7 @@ impl BodyCursor {
     ///
     /// # Errors
     /// The body cannot promise them.
-    pub(crate) async fn ready(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
+    pub async fn ready(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
         poll_fn(|context| self.body.poll_promise(self.id, context)).await
     }
 
@@ -64,7 +64,7 @@ impl BodyCursor {
     ///
     /// # Errors
     /// The body cannot promise the bytes, or the first ones cannot be read.
-    pub(crate) async fn begin(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
+    pub async fn begin(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
         let continued = self.ready().await?;
         if continued.is_none() {
             self.hold();
@@ -75,7 +75,7 @@ impl BodyCursor {
     }
 
     /// Returns the number of bytes of one span that are still to come, if it is known.
-    pub(crate) fn remaining(&self) -> Option<u64> {
+    pub fn remaining(&self) -> Option<u64> {
         if self.is_over { Some(0) } else { (self.end < u64::MAX).then(|| self.end - self.position) }
     }
 
@@ -97,7 +97,7 @@ impl BodyCursor {
     }
 
     /// Returns the next bytes, or the trailers after the whole body.
-    pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let piece = ready!(self.poll_data(context));
         Poll::Ready(match piece {
             Some(piece) => Some(piece.map(Frame::data)),
@@ -109,7 +109,7 @@ impl BodyCursor {
     }
 
     /// Returns the next bytes.
-    pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+    pub fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         if self.is_over {
             return Poll::Ready(None);
         }
@@ -151,7 +151,7 @@ impl BodyCursor {
     }
 }
 
-impl Drop for BodyCursor {
+impl<F: Fetcher> Drop for BodyCursor<F> {
     fn drop(&mut self) {
         self.body.leave(self.id);
     }

@@ -14,11 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use larder_cache::object::{Core, Event, ReadEnd, RunId, Sizes, Tick};
+use crate::object::{Core, Event, ReadEnd, RunId, Sizes, Tick};
 use larder_http::framing::{BodyMeter, CompletedBody, EndMark};
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
+    fetcher::Fetcher,
     fill::{Fill, FillPlan},
     head::BodyHead,
     hold_up::HoldUp,
@@ -26,21 +27,18 @@ use super::{
     run_control::RunControl,
     state::{Asker, BodyState},
 };
-use crate::{
-    asked::RequestHead,
+use crate::http::{
     body_budget::{BodyBudget, SHARE_BYTES_MAX, SHARE_BYTES_MIN},
-    cache::{
-        chunks::{BodyKeys, ChunkedBody},
-        entry::{CHUNK_BYTES, CachedEntry, EntryBody},
-    },
-    flight::source::FetchContext,
+    chunks::{BodyKeys, ChunkedBody},
+    entry::{CHUNK_BYTES, CachedEntry, EntryBody},
 };
 
 /// A long or arriving body, shared by its clients.
-pub(crate) struct LongBody {
-    pub(crate) chunks: Arc<ChunkedBody>,
-    pub(super) means: Arc<FetchContext>,
-    state: Mutex<BodyState>,
+pub struct LongBody<F: Fetcher> {
+    /// The keys, the length and the chunks of the body.
+    pub chunks: Arc<ChunkedBody>,
+    pub(super) means: Arc<F>,
+    state: Mutex<BodyState<F>>,
     /// The time for which the store has delayed the clients.
     pub(super) hold_up: HoldUp,
     /// Notified when nothing more will arrive or be stored.
@@ -49,46 +47,45 @@ pub(crate) struct LongBody {
 }
 
 /// The part of a body that a response brings.
-pub(crate) struct ArrivingPart {
+pub struct ArrivingPart {
     /// Length of the whole body, if it is announced.
-    pub(crate) len: Option<u64>,
+    pub len: Option<u64>,
     /// The bytes that the response brings, `u64::MAX` for the end of a body of unknown length.
-    pub(crate) span: Range<u64>,
+    pub span: Range<u64>,
     /// Whether the response is a 200.
-    pub(crate) is_whole: bool,
+    pub is_whole: bool,
     /// Whether the body is stored, if the store admits it.
-    pub(crate) is_stored: bool,
+    pub is_stored: bool,
     /// Whether this part is. Another node of the fleet stores it otherwise.
-    pub(crate) is_kept: bool,
+    pub is_kept: bool,
     /// Whether missing bytes may be requested.
-    pub(crate) may_continue: bool,
+    pub may_continue: bool,
 }
 
 /// A body whose first response is about to be received.
-pub(crate) struct BegunBody {
-    pub(crate) body: Arc<LongBody>,
-    pub(crate) run: RunId,
-    pub(crate) control: Arc<RunControl>,
-    pub(crate) span: Range<u64>,
+pub struct BegunBody<F: Fetcher> {
+    /// The body.
+    pub body: Arc<LongBody<F>>,
+    /// The response.
+    pub run: RunId,
+    /// The orders for the task that receives it.
+    pub control: Arc<RunControl>,
+    /// The bytes of the body that it brings.
+    pub span: Range<u64>,
 }
 
-impl LongBody {
+impl<F: Fetcher> LongBody<F> {
     /// Returns the body of a stored response. `None` if it is not in chunks, or its resource has no key.
-    pub(crate) fn of_stored(
-        means: &Arc<FetchContext>,
-        asked: &Arc<RequestHead>,
-        key: &Arc<[u8]>,
-        entry: &CachedEntry,
-    ) -> Option<Arc<Self>> {
+    pub fn of_stored(means: &Arc<F>, asked: &Arc<F::Asked>, key: &Arc<[u8]>, entry: &CachedEntry) -> Option<Arc<Self>> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
-        let primary = asked.key.as_ref()?;
-        Some(means.bodies.find_or_begin(representation, || {
+        let primary = F::key_of(asked)?;
+        Some(means.bodies().find_or_begin(representation, || {
             let keys = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
-            let chunks = ChunkedBody::new(&means.cache, keys, &entry.head, Some(len));
+            let chunks = ChunkedBody::new(means.cache(), keys, &entry.head, Some(len));
             // A digest can only be checked on the whole body.
-            let is_checked = asked.before.digest.is_some() || entry.head.freshness().is_verified;
+            let is_checked = F::names_digest(asked) || entry.head.freshness().is_verified;
             let chunks = Arc::new(if is_checked { chunks.without_rest() } else { chunks });
-            let sizes = sizes(means, asked, &chunks);
+            let sizes = sizes(&**means, asked, &chunks);
             let core = Core::stored(sizes, head_of(&chunks));
             let asker = Asker { asked: Arc::clone(asked), means: Arc::clone(means) };
             Self::with(chunks, means, BodyState::new(core, asker, None))
@@ -96,21 +93,21 @@ impl LongBody {
     }
 
     /// Creates the body that a response begins.
-    pub(crate) fn begin(
-        means: &Arc<FetchContext>,
-        asked: &Arc<RequestHead>,
+    pub fn begin(
+        means: &Arc<F>,
+        asked: &Arc<F::Asked>,
         keys: BodyKeys,
         plan: FillPlan,
         part: ArrivingPart,
-    ) -> BegunBody {
+    ) -> BegunBody<F> {
         let ArrivingPart { len, span, is_whole, is_stored, is_kept, may_continue } = part;
         let representation = keys.representation;
-        let chunks = ChunkedBody::new(&means.cache, keys, &plan.head, len);
+        let chunks = ChunkedBody::new(means.cache(), keys, &plan.head, len);
         let chunks = Arc::new(if may_continue { chunks } else { chunks.without_rest() });
         let mut fill = Fill::new(plan);
         let is_stored =
-            is_stored && (Fill::is_short(len) || len.is_none_or(|len| fill.admits_chunks(&means.cache, len)));
-        let sizes = sizes(means, asked, &chunks);
+            is_stored && (Fill::is_short(len) || len.is_none_or(|len| fill.admits_chunks(means.cache(), len)));
+        let sizes = sizes(&**means, asked, &chunks);
         let (core, run) = Core::arriving(sizes, head_of(&chunks), span.clone(), is_whole, is_stored);
         let asker = Asker { asked: Arc::clone(asked), means: Arc::clone(means) };
         let mut state = BodyState::new(core, asker, Some(fill));
@@ -119,11 +116,11 @@ impl LongBody {
             state.unkept.push(span.clone());
         }
         let control = state.add_run(run, None);
-        let body = means.bodies.find_or_begin(representation, || Self::with(chunks, means, state));
+        let body = means.bodies().find_or_begin(representation, || Self::with(chunks, means, state));
         BegunBody { body, run, control, span }
     }
 
-    fn with(chunks: Arc<ChunkedBody>, means: &Arc<FetchContext>, state: BodyState) -> Self {
+    fn with(chunks: Arc<ChunkedBody>, means: &Arc<F>, state: BodyState<F>) -> Self {
         let means = Arc::clone(means);
         Self {
             chunks,
@@ -136,18 +133,18 @@ impl LongBody {
     }
 
     /// Returns whether the whole body has arrived.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.lock().core.is_complete()
     }
 
     /// Returns whether the body broke off, and nothing of it is still to come.
-    pub(crate) fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         let state = self.lock();
         state.error.is_some() && state.core.is_at_rest() && !state.core.is_complete()
     }
 
     /// Waits until nothing more will arrive or be stored, unless a client causes it.
-    pub(crate) async fn settled(&self) {
+    pub async fn settled(&self) {
         loop {
             let rest = self.rest.notified();
             if self.lock().is_at_rest() {
@@ -158,7 +155,7 @@ impl LongBody {
     }
 
     /// Returns the proof that the body is complete, once it is.
-    pub(super) fn completed(state: &mut BodyState) -> Option<CompletedBody> {
+    pub(super) fn completed(state: &mut BodyState<F>) -> Option<CompletedBody> {
         state.completed.take().or_else(|| {
             let len = state.core.len().filter(|_| state.core.is_complete())?;
             let mut meter = BodyMeter::of_len(len);
@@ -169,7 +166,7 @@ impl LongBody {
 }
 
 /// Events and orders.
-impl LongBody {
+impl<F: Fetcher> LongBody<F> {
     /// Applies an event, and executes what follows from it.
     pub(super) fn on(self: &Arc<Self>, event: Event<BodyHead>) {
         let mut orders = Orders::default();
@@ -185,7 +182,7 @@ impl LongBody {
     }
 
     /// Changes the state, and executes what follows from it.
-    pub(super) fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut BodyState, Tick, &mut Orders) -> T) -> T {
+    pub(super) fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut BodyState<F>, Tick, &mut Orders<F>) -> T) -> T {
         let mut orders = Orders::default();
         let result = {
             let mut state = self.lock();
@@ -196,7 +193,7 @@ impl LongBody {
         result
     }
 
-    pub(super) fn execute(self: &Arc<Self>, mut orders: Orders) {
+    pub(super) fn execute(self: &Arc<Self>, mut orders: Orders<F>) {
         while let Some(order) = orders.next() {
             match self.begin_order(order) {
                 Some(Event::Read(range, ReadEnd::Absent)) => self.report_absent(range, &mut orders),
@@ -213,11 +210,11 @@ impl LongBody {
     }
 
     /// Begins to execute an order. Returns the result if it is there at once.
-    fn begin_order(self: &Arc<Self>, order: Order) -> Option<Event<BodyHead>> {
+    fn begin_order(self: &Arc<Self>, order: Order<F>) -> Option<Event<BodyHead>> {
         match order {
             Order::Ask { run, ask, control, asker } => {
                 let requesting = Arc::clone(self).request((run, ask), control, asker);
-                self.spawn(requesting, Event::Came(run, larder_cache::object::Arrival::Broken))
+                self.spawn(requesting, Event::Came(run, crate::object::Arrival::Broken))
             }
             Order::Probe(chunk) => self.begin_probe(chunk),
             Order::Read(range) => self.begin_read(range),
@@ -233,7 +230,7 @@ impl LongBody {
 
     /// Reports that a chunk is absent, and that those behind it may be. They are often gone together, and one request
     /// can bring them all.
-    fn report_absent(&self, range: Range<u64>, orders: &mut Orders) {
+    fn report_absent(&self, range: Range<u64>, orders: &mut Orders<F>) {
         let mut state = self.lock();
         let chunk = range.start / CHUNK_BYTES;
         let behind = (chunk + 1..).take_while(|&next| state.core.is_in_store(next) && !self.chunks.was_seen(next));
@@ -258,7 +255,7 @@ impl LongBody {
         if let Poll::Ready(event) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return Some(event);
         }
-        let late = self.means.unfinished.begin_late_commit();
+        let late = self.means.begin_late_commit();
         let body = Arc::clone(self);
         let work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             let mut report = LostReport { body, event: Some(lost) };
@@ -325,7 +322,7 @@ impl LongBody {
         None
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, BodyState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BodyState<F>> {
         self.state.lock().ignore_poison()
     }
 
@@ -334,11 +331,11 @@ impl LongBody {
     }
 
     pub(super) fn budget(&self) -> &Arc<BodyBudget> {
-        &self.means.cache.shared.bodies
+        &self.means.cache().shared.bodies
     }
 
     /// Tells the core how many bytes it may have in memory, if that has changed by much.
-    pub(super) fn update_share(&self, state: &mut BodyState, orders: &mut Orders) {
+    pub(super) fn update_share(&self, state: &mut BodyState<F>, orders: &mut Orders<F>) {
         let share = self.budget().share_bytes(state.core.held_bytes());
         let has_turn = state.turn.is_some();
         if share < FILLING_BYTES && state.core.held_bytes() >= share / 2 && state.needs_turn() {
@@ -355,22 +352,22 @@ impl LongBody {
     }
 }
 
-impl Drop for LongBody {
+impl<F: Fetcher> Drop for LongBody<F> {
     fn drop(&mut self) {
         if let Some(timer) = self.lock().timer.take() {
             timer.abort();
         }
-        self.means.bodies.remove(self.chunks.place.representation);
+        self.means.bodies().remove(self.chunks.place.representation);
     }
 }
 
 /// Reports an event when it is dropped.
-struct LostReport {
-    body: Arc<LongBody>,
+struct LostReport<F: Fetcher> {
+    body: Arc<LongBody<F>>,
     event: Option<Event<BodyHead>>,
 }
 
-impl Drop for LostReport {
+impl<F: Fetcher> Drop for LostReport<F> {
     fn drop(&mut self) {
         if let Some(event) = self.event.take() {
             self.body.on(event);
@@ -383,7 +380,7 @@ fn head_of(chunks: &ChunkedBody) -> BodyHead {
     BodyHead { validator: chunks.validator.clone(), len: chunks.body_len(), budget }
 }
 
-fn sizes(means: &FetchContext, asked: &RequestHead, chunks: &ChunkedBody) -> Sizes {
+fn sizes<F: Fetcher>(means: &F, asked: &F::Asked, chunks: &ChunkedBody) -> Sizes {
     let cut = means.piece_len(asked, chunks).unwrap_or(u64::MAX);
     Sizes {
         chunk: CHUNK_BYTES,

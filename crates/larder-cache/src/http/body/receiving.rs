@@ -12,19 +12,20 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use crate::object::{Arrival, Event, OriginAsk, RunId};
 use bytes::Bytes;
-use larder_cache::object::{Arrival, Event, OriginAsk, RunId};
 use larder_http::framing::CompletedBody;
 
 use super::{
     continuation::{ContinuationAnswer, ContinuedBody, MissingRange},
+    error::BodyError,
+    fetcher::{Fetcher, IncomingBody as _},
     fill::BodyChecks,
     head::BodyHead,
     long_body::LongBody,
     run_control::{RunControl, RunOrder},
     state::Asker,
 };
-use crate::{errors::BodyError, flight::copying, origin::body::OriginBody};
 
 /// The next piece of a response.
 enum ReceivedPiece {
@@ -36,21 +37,24 @@ enum ReceivedPiece {
 }
 
 /// A response that is being received.
-pub(crate) struct ReceivedRun {
-    pub(crate) id: RunId,
-    pub(crate) control: Arc<RunControl>,
-    pub(crate) body: OriginBody,
+pub struct ReceivedRun<F: Fetcher> {
+    /// The number of the response.
+    pub id: RunId,
+    /// The orders for the task that receives it.
+    pub control: Arc<RunControl>,
+    /// The bytes that arrive.
+    pub body: F::Body,
     /// The bytes of the body that the response brings.
-    pub(crate) span: Range<u64>,
+    pub span: Range<u64>,
 }
 
-impl LongBody {
+impl<F: Fetcher> LongBody<F> {
     /// Requests missing bytes, and receives them.
     pub(super) async fn request(
         self: Arc<Self>,
         (id, ask): (RunId, OriginAsk),
         control: Arc<RunControl>,
-        asker: Asker,
+        asker: Asker<F>,
     ) {
         let guard = RunGuard::new(&self, id);
         let asking = Box::pin(self.ask(&ask, &asker));
@@ -62,7 +66,7 @@ impl LongBody {
         let len = self.chunks.body_len().unwrap_or(u64::MAX);
         let arrived = match answer {
             Some(ContinuationAnswer::Continued { status, body, span }) => {
-                let is_stored = self.keeps(&body, &span);
+                let is_stored = self.means.keeps(&body, &self.chunks.place.primary, span.end - span.start);
                 let is_whole = span == (0..len);
                 self.change(|state, now, orders| {
                     state.note_continued(id, ContinuedBody { status, is_stored });
@@ -86,7 +90,7 @@ impl LongBody {
                 None
             }
             Some(ContinuationAnswer::Failed(failure)) => {
-                tracing::debug!(%failure, "the origin does not continue a body");
+                tracing::debug!(failure, "the origin does not continue a body");
                 None
             }
             None => None,
@@ -97,7 +101,7 @@ impl LongBody {
         }
     }
 
-    async fn ask(&self, ask: &OriginAsk, asker: &Asker) -> Option<ContinuationAnswer> {
+    async fn ask(&self, ask: &OriginAsk, asker: &Asker<F>) -> Option<ContinuationAnswer<F::Body>> {
         let len = self.chunks.body_len()?;
         let validator = self.chunks.validator.as_ref()?;
         let span = match ask {
@@ -108,19 +112,13 @@ impl LongBody {
         Some(asker.means.ask_rest(&asker.asked, &missing, span.start).await)
     }
 
-    /// Returns whether what another node sends is stored here too.
-    fn keeps(&self, body: &OriginBody, span: &Range<u64>) -> bool {
-        let primary = &self.chunks.place.primary;
-        !body.is_from_sibling || copying::admits_part(&self.means, primary, span.end - span.start)
-    }
-
     fn head(&self) -> BodyHead {
         let validator = self.chunks.validator.clone();
         BodyHead { validator, len: self.chunks.body_len(), budget: Arc::clone(self.budget()) }
     }
 
     /// Receives a response to its end, or until it is stopped. A body that fails its checks breaks off before its end.
-    pub(crate) async fn receive(self: &Arc<Self>, mut run: ReceivedRun, mut checks: BodyChecks) {
+    pub async fn receive(self: &Arc<Self>, mut run: ReceivedRun<F>, mut checks: BodyChecks) {
         let guard = RunGuard::new(self, run.id);
         let mut held = HeldBack::default();
         let mut at = run.span.start;
@@ -191,7 +189,7 @@ impl LongBody {
         self.lock().error = Some(error);
     }
 
-    fn poll_piece(&self, run: &mut ReceivedRun, context: &mut Context<'_>) -> Poll<ReceivedPiece> {
+    fn poll_piece(&self, run: &mut ReceivedRun<F>, context: &mut Context<'_>) -> Poll<ReceivedPiece> {
         loop {
             match run.control.poll(context) {
                 RunOrder::Go => {}
@@ -244,10 +242,10 @@ impl HeldBack {
 }
 
 /// Reports that a run broke off, unless it has ended otherwise.
-struct RunGuard(Option<(Arc<LongBody>, RunId)>);
+struct RunGuard<F: Fetcher>(Option<(Arc<LongBody<F>>, RunId)>);
 
-impl RunGuard {
-    fn new(body: &Arc<LongBody>, id: RunId) -> Self {
+impl<F: Fetcher> RunGuard<F> {
+    fn new(body: &Arc<LongBody<F>>, id: RunId) -> Self {
         Self(Some((Arc::clone(body), id)))
     }
 
@@ -256,7 +254,7 @@ impl RunGuard {
     }
 }
 
-impl Drop for RunGuard {
+impl<F: Fetcher> Drop for RunGuard<F> {
     fn drop(&mut self) {
         if let Some((body, id)) = self.0.take() {
             body.change(|state, now, orders| {

@@ -9,24 +9,26 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
+use crate::object::{Event, ProbeEnd, ReadEnd, StoreEnd};
 use bytes::Bytes;
-use larder_cache::object::{Event, ProbeEnd, ReadEnd, StoreEnd};
 use larder_http::{BodyPlace, StoredHead};
 
-use super::{fill::Fill, head::BodyHead, long_body::LongBody, state::BodyState};
-use crate::{
-    cache::{
-        chunks::{AbsenceReason, PlacedBytes},
-        committed_body::CommittedBody,
-        entry::CHUNK_BYTES,
-        patience::ReadPatience,
-        storing,
-    },
-    flight::fetch::count_file,
-    metrics::FileCheck,
+use super::{
+    fetcher::{BodyEvent, Fetcher},
+    fill::Fill,
+    head::BodyHead,
+    long_body::LongBody,
+    state::BodyState,
+};
+use crate::http::{
+    chunks::{AbsenceReason, PlacedBytes},
+    committed_body::CommittedBody,
+    entry::CHUNK_BYTES,
+    patience::ReadPatience,
+    storing,
 };
 
-impl LongBody {
+impl<F: Fetcher> LongBody<F> {
     pub(super) fn begin_probe(self: &Arc<Self>, chunk: u64) -> Option<Event<BodyHead>> {
         let body = Arc::clone(self);
         let probing = async move { Event::Probed(chunk, body.chunks.probe(chunk).await) };
@@ -70,7 +72,7 @@ impl LongBody {
                     fill.whole = Some(pieces);
                     return Some(Event::Stored(chunk, StoreEnd::Done));
                 }
-                if !fill.admits_chunks(&self.means.cache, (chunk + 1) * CHUNK_BYTES) {
+                if !fill.admits_chunks(self.means.cache(), (chunk + 1) * CHUNK_BYTES) {
                     return Some(Event::Stored(chunk, StoreEnd::Refused));
                 }
             }
@@ -85,7 +87,7 @@ impl LongBody {
                 Some(true) => StoreEnd::Done,
                 Some(false) => StoreEnd::Refused,
                 None => {
-                    body.means.cache.shared.patience.note_behind();
+                    body.means.cache().shared.patience.note_behind();
                     StoreEnd::Refused
                 }
             };
@@ -101,7 +103,7 @@ impl LongBody {
         {
             let mut state = self.lock();
             let is_kept = match &mut state.fill {
-                Some(fill) => fill.admits_chunks(&self.means.cache, end),
+                Some(fill) => fill.admits_chunks(self.means.cache(), end),
                 None => true,
             };
             if !is_kept || is_unkept(&state.unkept, &(start..end)) {
@@ -138,18 +140,22 @@ impl LongBody {
     }
 
     /// Stores the head of a part, and hides it while the body is arriving.
-    fn announce(self: &Arc<Self>, mut state: MutexGuard<'_, BodyState>) -> Option<Event<BodyHead>> {
+    fn announce(self: &Arc<Self>, mut state: MutexGuard<'_, BodyState<F>>) -> Option<Event<BodyHead>> {
         let fill = state.fill.as_mut()?;
         fill.is_headless = false;
         fill.has_part = true;
         if fill.arrival.is_none() && !fill.plan.is_part {
-            fill.arrival = Some(self.means.cache.shared.arrivals.begin(self.chunks.place.representation));
+            fill.arrival = Some(self.means.cache().shared.arrivals.begin(self.chunks.place.representation));
         }
         self.commit(state, CommittedBody::Part)
     }
 
     /// Begins to store the head with `body`.
-    fn commit(self: &Arc<Self>, mut state: MutexGuard<'_, BodyState>, body: CommittedBody) -> Option<Event<BodyHead>> {
+    fn commit(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, BodyState<F>>,
+        body: CommittedBody,
+    ) -> Option<Event<BodyHead>> {
         let len = state.core.len()?;
         let fill = state.fill.as_mut()?;
         let place = match body {
@@ -172,7 +178,7 @@ impl LongBody {
             pin!(storing::commit(cache, &plan.place, head, body, &plan.work)).await;
             if is_whole {
                 if !plan.is_part {
-                    count_file(&this.means, &plan.place.primary, head);
+                    this.means.note(BodyEvent::Stored { primary: &plan.place.primary, head });
                 }
                 let arrival = this.lock().fill.as_mut().and_then(|fill| fill.arrival.take());
                 drop(arrival);
@@ -203,24 +209,21 @@ impl LongBody {
         } else {
             return None;
         };
-        self.means.metrics.store_aborts.add(1);
+        self.means.note(BodyEvent::GivenUp);
         tracing::debug!("a response is not stored: {why}");
         None
     }
 
-    /// Counts and reports a body that does not have the digest that is named for it.
+    /// Reports a body that does not have the digest that is named for it.
     pub(super) fn note_mismatch(&self, named_by: &str) {
-        self.means.metrics.files[FileCheck::Mismatched as usize].add(1);
         let asked = Arc::clone(&self.lock().asker.asked);
-        let origin = &asked.origin;
-        let path = asked.path();
-        tracing::warn!(%origin, path, named_by, "a response is not stored: its body does not have the named digest");
+        self.means.note(BodyEvent::Mismatched { asked: &asked, named_by });
     }
 }
 
 /// The fate of a body that has arrived or broken off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LandedBody {
+pub enum LandedBody {
     /// The body is stored, or did not arrive.
     Kept,
     /// The body arrived, but is not stored.
@@ -228,11 +231,11 @@ pub(crate) enum LandedBody {
 }
 
 /// The end of a fill, when a response has arrived or broken off.
-impl LongBody {
+impl<F: Fetcher> LongBody<F> {
     /// Waits until all of an arriving body that will be stored is stored, and ends its fill. If the body is not
     /// complete, its parts stay, if the remainder can be requested; otherwise they are forgotten. `is_current` says
     /// that no later fetch has begun.
-    pub(crate) async fn land(self: &Arc<Self>, is_current: impl Fn() -> bool) -> LandedBody {
+    pub async fn land(self: &Arc<Self>, is_current: impl Fn() -> bool) -> LandedBody {
         self.settled().await;
         let announced = {
             let mut state = self.lock();
@@ -259,9 +262,9 @@ impl LongBody {
 }
 
 /// Ends a commit, however its task ends.
-struct CommitGuard(Arc<LongBody>);
+struct CommitGuard<F: Fetcher>(Arc<LongBody<F>>);
 
-impl Drop for CommitGuard {
+impl<F: Fetcher> Drop for CommitGuard<F> {
     fn drop(&mut self) {
         self.0.lock().commits -= 1;
         self.0.note_rest();

@@ -8,7 +8,7 @@
 //! are never found.
 //!
 //! The head of an incomplete representation is stored while the body is still arriving, so that a crash does not lose
-//! the bytes received. This process hides the head until the fetch ends (see [`crate::cache::arrivals`]).
+//! the bytes received. This process hides the head until the fetch ends (see [`crate::http::arrivals`]).
 
 use std::sync::Arc;
 
@@ -16,20 +16,16 @@ use bytes::Bytes;
 use larder_http::StoredHead;
 use larder_store::Store;
 
-use crate::{
-    cache::{
-        Cache,
-        arrivals::ArrivalMark,
-        entry::CHUNK_BYTES,
-        storing::{StoreAdmission, StorePlace},
-        work::ResourceWork,
-    },
-    digest::DigestCheck,
-    git::AnswerCheck,
+use crate::http::{
+    ResponseCache,
+    arrivals::ArrivalMark,
+    entry::CHUNK_BYTES,
+    storing::{StoreAdmission, StorePlace},
+    work::ResourceWork,
 };
 
 /// The entry that an arriving body becomes.
-pub(crate) struct Fill {
+pub struct Fill {
     pub(super) plan: Arc<FillPlan>,
     /// Number of bytes received.
     received: u64,
@@ -50,22 +46,23 @@ pub(crate) struct Fill {
 }
 
 /// The facts about a response that decide how its body is stored.
-pub(crate) struct FillPlan {
-    pub(crate) place: StorePlace,
+pub struct FillPlan {
+    /// The keys under which the response is stored.
+    pub place: StorePlace,
     /// The head in the form to store, without the body's place.
-    pub(crate) head: Arc<StoredHead>,
+    pub head: Arc<StoredHead>,
     /// The work on the resource, to detect invalidations since the request was sent.
-    pub(crate) work: ResourceWork,
+    pub work: ResourceWork,
     /// Longest body that is stored, in bytes.
-    pub(crate) size_max: u64,
+    pub size_max: u64,
     /// Length of the whole body, if it is announced.
-    pub(crate) len: Option<u64>,
+    pub len: Option<u64>,
     /// Whether a rule demands or forbids finishing the fetch without clients. `None` without such a rule.
-    pub(crate) finishes: Option<bool>,
+    pub finishes: Option<bool>,
     /// Whether the response brings only a part of the body.
-    pub(crate) is_part: bool,
+    pub is_part: bool,
     /// Whether the head of a part may be stored before the body has ended: nothing is stored that it would replace.
-    pub(crate) may_announce: bool,
+    pub may_announce: bool,
 }
 
 impl Fill {
@@ -121,7 +118,7 @@ impl Fill {
 
     /// Returns whether the store takes the chunks of this body, of which `len` bytes are known. It takes either all of
     /// them or none.
-    pub(super) fn admits_chunks(&mut self, cache: &Cache, len: u64) -> bool {
+    pub(super) fn admits_chunks(&mut self, cache: &ResponseCache, len: u64) -> bool {
         let len = self.plan.len.unwrap_or(len);
         if self.is_refused || len > self.plan.size_max {
             return false;
@@ -136,16 +133,25 @@ impl Fill {
     }
 }
 
+/// A check of a body while it passes.
+pub trait BodyCheck: Send {
+    /// Processes the next bytes of the body.
+    fn push(&mut self, bytes: &[u8]);
+
+    /// Returns whether the whole body passes the check.
+    fn is_passed(self: Box<Self>) -> bool;
+}
+
 /// The checks of a body while it passes.
 #[derive(Default)]
-pub(crate) struct BodyChecks {
+pub struct BodyChecks {
     /// The digest that its URL or a listing names. No client may receive a complete body that does not match it.
-    pub(crate) named: Option<DigestCheck>,
+    pub named: Option<Box<dyn BodyCheck>>,
     /// The digest that the origin names (RFC 9530 3). A body that does not match it is passed on to its clients, who
     /// can check it themselves, but not stored.
-    pub(crate) repr: Option<DigestCheck>,
-    /// The completeness of git's packets. An incomplete response is passed on to its client, but not stored.
-    pub(crate) git: Option<AnswerCheck>,
+    pub repr: Option<Box<dyn BodyCheck>>,
+    /// The completeness of what the body contains. An incomplete response is passed on to its client, but not stored.
+    pub content: Option<Box<dyn BodyCheck>>,
 }
 
 /// The result of the checks of a body that has arrived.
@@ -161,17 +167,14 @@ pub(super) struct CheckVerdict {
 
 impl BodyChecks {
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        for check in [&mut self.named, &mut self.repr].into_iter().flatten() {
-            check.push(bytes);
-        }
-        if let Some(check) = &mut self.git {
+        for check in [&mut self.named, &mut self.repr, &mut self.content].into_iter().flatten() {
             check.push(bytes);
         }
     }
 
     /// Returns whether there is anything to check.
-    pub(crate) fn are_any(&self) -> bool {
-        self.named.is_some() || self.repr.is_some() || self.git.is_some()
+    pub fn are_any(&self) -> bool {
+        self.named.is_some() || self.repr.is_some() || self.content.is_some()
     }
 
     /// Returns how many of the bytes before `at` clients must not have yet. `end` is the end of the body, if it is
@@ -186,10 +189,10 @@ impl BodyChecks {
 
     /// Returns the result, once all bytes have passed.
     pub(super) fn verdict(self) -> CheckVerdict {
-        let Self { named, repr, git } = self;
-        let is_wrong = named.is_some_and(|check| !check.matches());
-        let contradicts_itself = repr.is_some_and(|check| !check.matches());
-        let is_incomplete = git.is_some_and(|check| !check.is_whole());
+        let Self { named, repr, content } = self;
+        let is_wrong = named.is_some_and(|check| !check.is_passed());
+        let contradicts_itself = repr.is_some_and(|check| !check.is_passed());
+        let is_incomplete = content.is_some_and(|check| !check.is_passed());
         CheckVerdict { is_wrong, contradicts_itself, is_storable: !(is_wrong || contradicts_itself || is_incomplete) }
     }
 }

@@ -5,28 +5,30 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, task::Waker};
 
+use crate::object::{Action, Actions, Core, CursorEnd, CursorId, Event, RunId, Tick};
 use http::HeaderMap;
-use larder_cache::object::{Action, Actions, Core, CursorEnd, CursorId, Event, RunId, Tick};
 use larder_http::framing::CompletedBody;
 use tokio::{task::AbortHandle, time::Instant};
 
 use super::{
     continuation::ContinuedBody,
+    error::BodyError,
+    fetcher::Fetcher,
     fill::Fill,
     head::BodyHead,
     orders::{Order, Orders},
     run_control::{RunControl, RunOrder},
 };
-use crate::{asked::RequestHead, body_budget::FillTurn, errors::BodyError, flight::source::FetchContext};
+use crate::http::body_budget::FillTurn;
 
 /// The state of one body.
-pub(super) struct BodyState {
+pub(super) struct BodyState<F: Fetcher> {
     pub(super) core: Core<BodyHead>,
     cursors: BTreeMap<CursorId, CursorSlot>,
     last_cursor: u32,
     runs: Vec<RunSlot>,
     /// By what missing bytes are requested.
-    pub(super) asker: Asker,
+    pub(super) asker: Asker<F>,
     /// The bytes that the core may have in memory, as it was last told.
     pub(super) share_bytes: u64,
     /// Parts of the body that another node sends and that are not stored here.
@@ -52,10 +54,15 @@ pub(super) struct BodyState {
 }
 
 /// The request by which missing bytes are requested, that of the client that came last, and the context to send it.
-#[derive(Clone)]
-pub(super) struct Asker {
-    pub(super) asked: Arc<RequestHead>,
-    pub(super) means: Arc<FetchContext>,
+pub(super) struct Asker<F: Fetcher> {
+    pub(super) asked: Arc<F::Asked>,
+    pub(super) means: Arc<F>,
+}
+
+impl<F: Fetcher> Clone for Asker<F> {
+    fn clone(&self) -> Self {
+        Self { asked: Arc::clone(&self.asked), means: Arc::clone(&self.means) }
+    }
 }
 
 /// A client of the body.
@@ -77,9 +84,9 @@ struct RunSlot {
     continued: Option<ContinuedBody>,
 }
 
-impl BodyState {
+impl<F: Fetcher> BodyState<F> {
     /// Creates the state of a body.
-    pub(super) fn new(core: Core<BodyHead>, asker: Asker, fill: Option<Fill>) -> Self {
+    pub(super) fn new(core: Core<BodyHead>, asker: Asker<F>, fill: Option<Fill>) -> Self {
         Self {
             core,
             cursors: BTreeMap::new(),
@@ -101,7 +108,7 @@ impl BodyState {
     }
 
     /// Applies an event.
-    pub(super) fn step(&mut self, now: Tick, event: Event<BodyHead>, orders: &mut Orders) {
+    pub(super) fn step(&mut self, now: Tick, event: Event<BodyHead>, orders: &mut Orders<F>) {
         if matches!(event, Event::Stored(..)) {
             self.turn = None;
         }
@@ -112,7 +119,7 @@ impl BodyState {
         }
     }
 
-    fn apply(&mut self, action: Action, orders: &mut Orders) {
+    fn apply(&mut self, action: Action, orders: &mut Orders<F>) {
         match action {
             Action::Promise(id) => {
                 let run = self.core.awaited_run(id);
@@ -183,13 +190,13 @@ impl BodyState {
         self.runs.retain(|slot| slot.id != id);
     }
 
-    fn order(&self, id: RunId, order: RunOrder, orders: &mut Orders) {
+    fn order(&self, id: RunId, order: RunOrder, orders: &mut Orders<F>) {
         if let Some(slot) = self.runs.iter().find(|slot| slot.id == id) {
             orders.wakers.extend(slot.control.set(order));
         }
     }
 
-    fn tell(&mut self, id: CursorId, orders: &mut Orders, change: impl FnOnce(&mut CursorSlot)) {
+    fn tell(&mut self, id: CursorId, orders: &mut Orders<F>, change: impl FnOnce(&mut CursorSlot)) {
         if let Some(slot) = self.cursors.get_mut(&id) {
             change(slot);
             orders.wakers.extend(slot.waker.take());

@@ -4,20 +4,28 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::long_body::LongBody;
+use super::{fetcher::Fetcher, long_body::LongBody};
 
 /// The body of a response that is shared.
-#[derive(Clone)]
-pub(crate) enum OpenBody {
+pub enum OpenBody<F: Fetcher> {
     /// A whole body, which arrived with its head.
     Whole(Bytes),
     /// A body that arrives.
-    Arriving(Arc<LongBody>),
+    Arriving(Arc<LongBody<F>>),
 }
 
-impl OpenBody {
+impl<F: Fetcher> Clone for OpenBody<F> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Whole(bytes) => Self::Whole(bytes.clone()),
+            Self::Arriving(body) => Self::Arriving(Arc::clone(body)),
+        }
+    }
+}
+
+impl<F: Fetcher> OpenBody<F> {
     /// Returns whether the whole body has arrived.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         match self {
             Self::Whole(_) => true,
             Self::Arriving(body) => body.is_complete(),
@@ -25,7 +33,7 @@ impl OpenBody {
     }
 
     /// Returns whether the body broke off, and nothing of it is still to come.
-    pub(crate) fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         match self {
             Self::Whole(_) => false,
             Self::Arriving(body) => body.has_failed(),
@@ -33,7 +41,7 @@ impl OpenBody {
     }
 
     /// Receives and stores the whole body, also without clients.
-    pub(crate) fn keep(&self) {
+    pub fn keep(&self) {
         if let Self::Arriving(body) = self {
             body.keep();
         }

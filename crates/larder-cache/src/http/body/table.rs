@@ -9,17 +9,22 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, Weak},
 };
 
-use super::long_body::LongBody;
+use super::{fetcher::Fetcher, long_body::LongBody};
 
 /// The bodies in use, by representation.
-#[derive(Default)]
-pub(crate) struct BodyTable {
-    bodies: Mutex<HashMap<u64, Weak<LongBody>>>,
+pub struct BodyTable<F: Fetcher> {
+    bodies: Mutex<HashMap<u64, Weak<LongBody<F>>>>,
 }
 
-impl BodyTable {
+impl<F: Fetcher> Default for BodyTable<F> {
+    fn default() -> Self {
+        Self { bodies: Mutex::default() }
+    }
+}
+
+impl<F: Fetcher> BodyTable<F> {
     /// Returns the body of a representation. If nobody uses it yet, `begin` creates it.
-    pub(super) fn find_or_begin(&self, representation: u64, begin: impl FnOnce() -> LongBody) -> Arc<LongBody> {
+    pub(super) fn find_or_begin(&self, representation: u64, begin: impl FnOnce() -> LongBody<F>) -> Arc<LongBody<F>> {
         let mut bodies = self.lock();
         if let Some(found) = bodies.get(&representation).and_then(Weak::upgrade) {
             return found;
@@ -37,7 +42,7 @@ impl BodyTable {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<LongBody>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<LongBody<F>>>> {
         self.bodies.lock().ignore_poison()
     }
 }

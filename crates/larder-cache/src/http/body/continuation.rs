@@ -1,6 +1,6 @@
 //! Continues a body from the origin: where the transfer broke off, or at a gap in the stored body.
 //!
-//! Owns: the request, and the check that the response has the same representation. `flight::asking` sends the request;
+//! Owns: the request, and the check that the response has the same representation. The caller sends the request;
 //! the core decides when.
 //!
 //! Invariant: a body is continued only with bytes that have the same strong validator and total length. They come from
@@ -8,57 +8,68 @@
 
 use std::ops::Range;
 
-use http::{HeaderValue, StatusCode, header, response};
-use larder_http::partial;
+use http::{HeaderName, HeaderValue, StatusCode, header, response};
+use larder_http::{Timestamp, partial};
 
-use crate::{asked::RequestEdits, clock, errors::Failure, origin::body::OriginBody};
+use super::fetcher::IncomingBody;
 
 /// The missing range of a body.
-pub(crate) struct MissingRange<'a> {
+pub struct MissingRange<'a> {
     /// The validator that distinguishes the body's representation from others.
-    pub(crate) validator: &'a HeaderValue,
+    pub validator: &'a HeaderValue,
     /// Length of the whole body.
-    pub(crate) len: u64,
+    pub len: u64,
     /// Position after the last byte to request.
-    pub(crate) end: u64,
+    pub end: u64,
     /// Whether the origin sends any part of the body on request.
-    pub(crate) is_divisible: bool,
+    pub is_divisible: bool,
 }
 
 /// The response with which the origin, or another node, continues a body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ContinuedBody {
-    pub(crate) status: StatusCode,
-    pub(crate) is_stored: bool,
+pub struct ContinuedBody {
+    /// The status of the response.
+    pub status: StatusCode,
+    /// Whether the bytes are stored here.
+    pub is_stored: bool,
 }
 
 /// The relation of the origin's response to the bytes that are present.
-pub(crate) enum ContinuationAnswer {
+pub enum ContinuationAnswer<B> {
     /// The response has the same representation, and brings this part of it.
     Continued {
+        /// The status of the response.
         status: StatusCode,
-        body: Box<OriginBody>,
+        /// The bytes that arrive.
+        body: Box<B>,
+        /// The bytes of the body that the response brings.
         span: Range<u64>,
     },
     /// The response has another representation.
     Changed,
     /// The response does not tell, and has this status.
     Unclear(StatusCode),
-    Failed(Failure),
+    /// There is no response, for this reason.
+    Failed(String),
 }
 
 impl MissingRange<'_> {
-    /// Returns the request edits that ask for the missing range from `start` on.
-    pub(crate) fn edits(&self, start: u64) -> RequestEdits {
+    /// Returns the fields that ask for the missing range from `start` on.
+    pub fn fields(&self, start: u64) -> Vec<(HeaderName, HeaderValue)> {
         let last = if self.end == self.len { String::new() } else { (self.end - 1).to_string() };
         let range = HeaderValue::try_from(format!("bytes={start}-{last}")).expect("digits and a dash are a value");
-        let added = vec![(header::RANGE, range), (header::IF_RANGE, self.validator.clone())];
-        RequestEdits { whole: true, added, only_at: None }
+        vec![(header::RANGE, range), (header::IF_RANGE, self.validator.clone())]
     }
 
-    /// Classifies the response to that request.
-    pub(crate) fn judge(&self, start: u64, head: &response::Parts, incoming: OriginBody) -> ContinuationAnswer {
-        let answered = partial::validator(&head.headers, clock::now());
+    /// Classifies the response to that request, which has arrived `now`.
+    pub fn judge<B: IncomingBody>(
+        &self,
+        start: u64,
+        head: &response::Parts,
+        incoming: B,
+        now: Timestamp,
+    ) -> ContinuationAnswer<B> {
+        let answered = partial::validator(&head.headers, now);
         let is_same = answered == Some(self.validator);
         match head.status {
             StatusCode::PARTIAL_CONTENT if is_same => match partial::part(head.status, &head.headers) {

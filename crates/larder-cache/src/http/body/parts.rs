@@ -14,12 +14,11 @@ use larder_http::{
     span::Span,
 };
 
-use super::cursor::BodyCursor;
-use crate::errors::BodyError;
+use super::{cursor::BodyCursor, error::BodyError, fetcher::Fetcher};
 
 /// The parts of a body that are sent in one response.
-pub(crate) struct PartsReader {
-    source: PartsSource,
+pub struct PartsReader<F: Fetcher> {
+    source: PartsSource<F>,
     pieces: VecDeque<Piece>,
     /// Bytes that are left of the part being sent.
     part_bytes: u64,
@@ -27,27 +26,27 @@ pub(crate) struct PartsReader {
 }
 
 /// The source of the parts.
-pub(crate) enum PartsSource {
+pub enum PartsSource<F: Fetcher> {
     /// The whole body, in memory.
     Whole(Bytes),
     /// A cursor over all parts. If they are not in ascending order, each gets a cursor of its own.
-    Cursor(Box<BodyCursor>),
+    Cursor(Box<BodyCursor<F>>),
 }
 
-impl PartsReader {
+impl<F: Fetcher> PartsReader<F> {
     /// Creates a reader of the pieces of `multipart`, whose parts must lie within the body.
-    pub(crate) fn new(multipart: &Multipart, source: PartsSource) -> Self {
+    pub fn new(multipart: &Multipart, source: PartsSource<F>) -> Self {
         let pieces = multipart.pieces().iter().cloned().collect();
         Self { source, pieces, part_bytes: 0, remaining: multipart.content_length() }
     }
 
     /// Returns the number of bytes still to come.
-    pub(crate) fn remaining(&self) -> u64 {
+    pub fn remaining(&self) -> u64 {
         self.remaining
     }
 
     /// Returns the next bytes.
-    pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+    pub fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             if self.part_bytes > 0 {
                 let part = ready!(self.poll_part(context));

@@ -2,25 +2,24 @@
 
 use std::{collections::VecDeque, ops::Range, sync::Arc, task::Waker};
 
+use crate::object::{OriginAsk, RunId, Tick};
 use bytes::Bytes;
-use larder_cache::object::{OriginAsk, RunId, Tick};
 
-use super::{run_control::RunControl, state::Asker};
+use super::{fetcher::Fetcher, run_control::RunControl, state::Asker};
 
 /// Orders in the order in which they were given, and the tasks to wake.
-#[derive(Default)]
-pub(super) struct Orders {
-    waiting: VecDeque<Order>,
+pub(super) struct Orders<F: Fetcher> {
+    waiting: VecDeque<Order<F>>,
     pub(super) wakers: Vec<Waker>,
 }
 
-/// A task of the driver. See [`larder_cache::object::Action`].
-pub(super) enum Order {
+/// A task of the driver. See [`crate::object::Action`].
+pub(super) enum Order<F: Fetcher> {
     Ask {
         run: RunId,
         ask: OriginAsk,
         control: Arc<RunControl>,
-        asker: Asker,
+        asker: Asker<F>,
     },
     Probe(u64),
     Read(Range<u64>),
@@ -43,13 +42,19 @@ pub(super) enum Order {
     TakeTurn,
 }
 
-impl Orders {
-    pub(super) fn push(&mut self, order: Order) {
+impl<F: Fetcher> Default for Orders<F> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), wakers: Vec::new() }
+    }
+}
+
+impl<F: Fetcher> Orders<F> {
+    pub(super) fn push(&mut self, order: Order<F>) {
         self.waiting.push_back(order);
     }
 
     /// Wakes the tasks, and returns the next order.
-    pub(super) fn next(&mut self) -> Option<Order> {
+    pub(super) fn next(&mut self) -> Option<Order<F>> {
         self.wakers.drain(..).for_each(Waker::wake);
         self.waiting.pop_front()
     }

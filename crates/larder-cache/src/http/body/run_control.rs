@@ -21,7 +21,7 @@ pub(super) enum RunOrder {
 
 /// Controls the task of a run.
 #[derive(Default)]
-pub(crate) struct RunControl(Mutex<(RunOrder, Option<Waker>)>);
+pub struct RunControl(Mutex<(RunOrder, Option<Waker>)>);
 
 impl RunControl {
     /// Gives an order. Returns the task to wake.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::object::Head;
 use bytes::Bytes;
 use http::HeaderValue;
-use larder_cache::object::Head;
 
-use crate::body_budget::BodyBudget;
+use crate::http::body_budget::BodyBudget;
 
 /// The facts about a body by which parts of it are joined (RFC 9110 15.3.7.3).
 #[derive(Clone)]
