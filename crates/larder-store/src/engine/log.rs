@@ -255,18 +255,10 @@ impl LogEngine {
         self.log.lock()
     }
 
-    /// Seals the open unit if it is due. Returns the tasks that wait for room, so that they check again.
-    fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
-        let options = &self.volume.options;
-        let interval = if self.reads_groups() {
-            options.tuning.hashcache_group_window.max(options.flush_interval)
-        } else {
-            options.flush_interval
-        };
+    /// Releases the groups and seals the open unit that are due. Returns the tasks that wait for room, so that they check again.
+    fn flush_due(self: &Arc<Self>) -> WokenTasks {
         self.change(|log| {
-            if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
-                log.seal_due_unit(self.volume.clock.moment());
-            }
+            log.seal_due(self.volume.options.flush_interval, self.volume.clock.moment());
             log.take_waiting()
         })
     }
@@ -404,7 +396,7 @@ impl Engine for LogEngine {
     async fn maintain(self: &Arc<Self>) {
         recovery::start_over_when_spent(self).await;
         recovery::retry(self).await;
-        let woken = self.flush_due(self.volume.clock.now());
+        let woken = self.flush_due();
         self.sync_segments_begun().await;
         self.keep_for_reclaim();
         // The loop ends after one round, because a segment whose entries are all kept frees nothing.
@@ -423,7 +415,7 @@ impl Engine for LogEngine {
     fn next_due(&self) -> Option<Duration> {
         let (dirty, is_barred) = {
             let log = self.lock_log();
-            (log.unit_opened_at().is_some(), log.is_barred().is_some())
+            (log.has_waiting_records(), log.is_barred().is_some())
         };
         if dirty || self.checkpoints.is_writing() || self.positions_are_due() {
             return Some(TICK);

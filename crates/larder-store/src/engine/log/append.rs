@@ -227,8 +227,7 @@ impl LogEngine {
             return Ok(AppendAttempt::InParts(part_bytes));
         }
         let outcome = log.append(record, appender, self.volume.clock.moment());
-        // Sealing a unit may have reordered its groups. Before the lock is released, the index must know the new
-        // places.
+        // The append may have released groups. Before the lock is released, the index must know the new places.
         let moves = self.follow_moves(&mut log);
         match outcome {
             Ok(appended) => {
@@ -377,8 +376,8 @@ impl LogEngine {
     /// Fails if more than `failed_before` units have failed by then.
     pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64, failed_before: u64) -> Result<()> {
         let last = self.change(|log| {
-            log.seal_unit();
-            // Records of the unit may have been carried over to a later one.
+            log.seal_unit(self.volume.clock.moment());
+            // A record that waited for others of its group is in a later unit than the one open when it was appended.
             if self.reads_groups() { ticket.max(log.last_ticket_and_failures().0) } else { ticket }
         });
         let failed = |log: &mut LogState| (!log.is_pending(last)).then(|| log.failed_units());
@@ -387,7 +386,7 @@ impl LogEngine {
 
     /// Ends the open segment with its trailer, and waits for all outstanding transfers.
     pub(super) async fn seal_and_wait(self: &Arc<Self>) {
-        self.change(|log| log.seal_segment());
+        self.change(|log| log.seal_segment(self.volume.clock.moment()));
         wait_for(|| self.lock_log(), |log: &mut LogState| (!log.is_writing()).then_some(())).await;
     }
 }

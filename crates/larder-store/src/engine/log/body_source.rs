@@ -1,6 +1,6 @@
 //! The log as the source of bodies that were not read with their heads.
 
-use super::LogEngine;
+use super::{LogEngine, layout::is_of_buffers};
 use crate::{
     Result,
     format::record::{BodyElsewhere, BodyStretch, DecodedRecord},
@@ -21,10 +21,10 @@ impl BodySource for LogEngine {
         Self::body_place(self, position, decoded)
     }
 
-    /// Returns whether the sorting of its unit may move the record.
+    /// Returns whether the record waits for others of its group, with which it moves.
     fn may_move(&self, position: Sector) -> bool {
         let segment = self.geometry.segment_of(position);
-        self.reads_groups() && segment.is_some_and(|segment| self.segments.is_dirty(segment))
+        segment.is_some_and(|segment| is_of_buffers(self.segments.sequence(segment)))
     }
 
     fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {

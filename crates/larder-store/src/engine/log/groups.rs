@@ -14,8 +14,8 @@ use crate::{
 use bytes::Bytes;
 
 impl LogEngine {
-    /// Updates the index with the new places of entries that were moved when their unit was sealed. Called under the
-    /// log's lock, so that no lookup sees the old places. Returns the moves.
+    /// Updates the index with the new places of entries whose group was released. Called under the log's
+    /// lock, so that no lookup sees the old places. Returns the moves.
     pub(super) fn follow_moves(&self, log: &mut LogState) -> Vec<Vec<MovedRecord>> {
         let steps = log.take_moved();
         for step in &steps {

@@ -7,7 +7,6 @@
 //! USITS 1999), whole segments as in CacheLib's large-object cache.
 
 mod buffers;
-mod carry;
 mod check;
 pub(crate) mod checkpoint;
 mod closing;
@@ -37,17 +36,18 @@ use crate::{
     volume::waiters::{TaskWaiters, WokenTasks},
 };
 use buffers::{buffer_of, spare_buffer};
-use carry::OpenGroups;
 use closing::{ClosingSegment, TrailerInFlight};
-pub(crate) use groups::{MovedRecord, place_after};
+use groups::GroupBuffers;
+pub(crate) use groups::{MovedRecord, is_of_buffers, place_after};
 use open::{AppendPlace, OpenSegment, OpenUnit, UnitStart};
 use segments::SegmentTable;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
-use syncing::unsynced_count_max;
 pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
 /// Size at which a unit is written to the device.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
+/// Quarters of the bytes to be written that groups may have while they wait for more records.
+const BUFFERED_QUARTERS: u64 = 3;
 /// Smallest unit on volumes of small segments, whose units have half a segment. In a shorter one, header and padding
 /// would take too large a share.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
@@ -97,8 +97,8 @@ pub(crate) struct LogState {
     /// Emptied list of a closed segment; the next segment reuses its memory.
     spare_listings: Vec<TrailerRecord>,
     waiting: TaskWaiters,
-    /// The groups of the open unit, if the records of a group are placed next to each other.
-    groups: Option<OpenGroups>,
+    /// The groups that wait for more records, if the records of a group are placed next to each other.
+    groups: Option<GroupBuffers>,
     /// Size at which a unit of this volume is written to the device.
     unit_bytes: u64,
     /// Records moved since the last call: those of each step, which moved at once.
@@ -211,20 +211,11 @@ impl LogState {
         self.has_probation
     }
 
-    /// Places the records of a group next to each other. A group grows for `window` after its last record. The caller
+    /// Places the records of a group next to each other. A group waits for `window` after its last record. The caller
     /// must take what this moves by [`Self::take_moved`].
-    ///
-    /// Records are sorted only within a unit, so a unit is as long as memory allows: one unit gathers while another of
-    /// the same size is being written.
     pub(crate) fn group_records(&mut self, window: Duration) {
-        self.groups = Some(OpenGroups::new(window));
-        self.unit_bytes = (self.dirty_bytes_max / 2 / BLOCK_BYTES * BLOCK_BYTES)
-            .clamp(unit_bytes(&self.geometry), self.geometry.segment_bytes);
-        assert!(
-            self.unit_bytes.is_multiple_of(BLOCK_BYTES) && self.unit_bytes <= self.geometry.segment_bytes,
-            "a unit is of blocks, and of one segment"
-        );
-        self.spare.iter_mut().for_each(|buffer| *buffer = spare_buffer(self.unit_bytes));
+        let bytes_max = self.dirty_bytes_max / 4 * BUFFERED_QUARTERS;
+        self.groups = Some(GroupBuffers::new(window, &self.geometry, bytes_max));
     }
 
     /// Returns the steps in which records moved since the last call. The index must follow them before the log's lock
@@ -253,6 +244,7 @@ impl LogState {
         }
         self.last_sequence = last_sequence;
         self.free = free.into();
+        self.begin_groups();
         self.is_barred = true;
         match first_sequence {
             Some(first_sequence) => self.lift_bar(first_sequence),
@@ -300,11 +292,37 @@ impl LogState {
         if !self.ready || (appender != AppendRole::Reclaim && must_wait) {
             return Err(NoRoom::Now);
         }
+        self.release_key(key_hash, now);
+        if let Some(buffered) = self.buffer(record, now) {
+            return Ok(buffered);
+        }
         let generation = appender.generation();
+        let geometry = self.geometry;
+        self.make_room(generation, 1, |open| open.gap_before(&geometry, key_hash) + len_bytes);
+        self.open_unit(appender, len_bytes, now.at)?;
+        let open = self.open[generation as usize].as_mut().expect("a segment was opened above");
+        let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
+        let AppendPlace { position, sectors, taken_bytes, ticket } = open.append(&self.geometry, self.volume, record);
+        self.dirty_bytes += taken_bytes;
+        assert_eq!(self.geometry.segment_of(position), Some(open.segment), "a record goes into the open segment");
+        Ok(AppendedRecord { position, sectors, ticket, short_lived })
+    }
+
+    /// Seals the units and segments that have no room for `count` records, which take the bytes that `len_in` returns.
+    fn make_room(&mut self, generation: SegmentRow, count: u64, len_in: impl Fn(&OpenSegment) -> u64) {
         let at = generation as usize;
         let geometry = self.geometry;
-        let with_gap = |open: &OpenSegment| open.gap_before(&geometry, key_hash) + len_bytes;
-        self.make_room(generation, now, with_gap);
+        if self.open[at].as_ref().is_some_and(|open| !open.unit_takes(len_in(open))) {
+            self.seal_unit_of(generation);
+        }
+        if self.open[at].as_ref().is_some_and(|open| !open.takes(&geometry, len_in(open), count)) {
+            self.seal_segment_of(generation);
+        }
+    }
+
+    /// Opens a segment and a unit for records of `len_bytes` if none is open.
+    fn open_unit(&mut self, appender: AppendRole, len_bytes: u64, now: Duration) -> Result<(), NoRoom> {
+        let at = appender.generation() as usize;
         if self.open[at].is_none() {
             self.open_segment(appender)?;
         }
@@ -312,34 +330,29 @@ impl LogState {
         if open.unit.is_none() {
             let capacity = open.unit_capacity(&self.geometry, self.unit_bytes, len_bytes);
             let buffer = buffer_of(&mut self.spare, capacity);
-            let start = UnitStart { ticket: self.next_ticket, opened_at: now.at };
+            let start = UnitStart { ticket: self.next_ticket, opened_at: now };
             open.unit = Some(OpenUnit::new(buffer, [unit_header_bytes(&self.geometry), capacity], start));
             self.next_ticket += 1;
         }
-        let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
-        let AppendPlace { position, sectors, taken_bytes, ticket } = open.append(&self.geometry, self.volume, record);
-        self.dirty_bytes += taken_bytes;
-        self.groups.iter_mut().for_each(|groups| groups.note(record.meta.group, now.at));
-        assert_eq!(self.geometry.segment_of(position), Some(open.segment), "a record goes into the open segment");
-        Ok(AppendedRecord { position, sectors, ticket, short_lived })
+        Ok(())
     }
 
-    /// Seals the open units that have records, so that they are written.
-    pub(crate) fn seal_unit(&mut self) {
+    /// Releases the groups that wait no longer, and seals the open units if one of them was opened `interval` ago.
+    pub(crate) fn seal_due(&mut self, interval: Duration, now: ClockMoment) {
+        self.release_complete(now);
+        if self.unit_opened_at().is_some_and(|opened_at| now.at >= opened_at + interval) {
+            SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation));
+        }
+    }
+
+    /// Releases all groups, and seals the open units that have records, so that they are written.
+    pub(crate) fn seal_unit(&mut self, now: ClockMoment) {
+        self.release_all(now);
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation));
     }
 
+    /// Seals the open unit with its records.
     fn seal_unit_of(&mut self, generation: SegmentRow) {
-        let Some(open) = &mut self.open[generation as usize] else { return };
-        if self.groups.is_some() {
-            let (moved, _) = open.gather_groups(&self.geometry, self.volume, &mut self.spare, &|_| false);
-            self.moved.push(moved);
-        }
-        self.seal_gathered_of(generation);
-    }
-
-    /// Seals the open unit with its records as they are.
-    fn seal_gathered_of(&mut self, generation: SegmentRow) {
         let Some(open) = &mut self.open[generation as usize] else { return };
         let Some(unit) = open.seal_unit(&self.geometry, self.volume) else { return };
         let offset_bytes = unit.start.byte_offset();
@@ -354,7 +367,8 @@ impl LogState {
     }
 
     /// Seals the open units and segments, so that the segments' trailers are written next.
-    pub(crate) fn seal_segment(&mut self) {
+    pub(crate) fn seal_segment(&mut self, now: ClockMoment) {
+        self.release_all(now);
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_segment_of(generation));
     }
 
@@ -455,11 +469,10 @@ impl LogState {
         if self.next_sequence > SEQUENCE_LAST {
             return Err(NoRoom::Spent);
         }
-        let kept = if appender == AppendRole::Reclaim { 0 } else { 1 };
-        if self.free.len() <= kept {
-            return Err(NoRoom::Now);
-        }
-        if self.next_sequence - self.synced_sequence >= unsynced_count_max(&self.geometry) {
+        let is_reclaim = appender == AppendRole::Reclaim;
+        let kept = if is_reclaim { 0 } else { 1 };
+        let for_groups = if is_reclaim { 0 } else { self.segments_for_groups() };
+        if self.free.len() <= kept || self.openable_count() <= for_groups {
             return Err(NoRoom::Now);
         }
         let segment = self.free.pop_front().ok_or(NoRoom::Now)?;

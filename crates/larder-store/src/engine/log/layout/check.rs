@@ -23,11 +23,12 @@ impl CheckedState for LogState {
 }
 
 impl LogState {
-    /// Checks that every segment is exactly one of free, sealed and open.
+    /// Checks that every segment is exactly one of free, sealed, open and the one of buffered groups.
     fn check_segments(&self) {
         let mut seen = vec![false; self.geometry.segment_count as usize];
         let open = self.open_segments().map(|open| open.segment);
-        for segment in self.free.iter().chain(self.sealed.iter().flatten()).copied().chain(open) {
+        let of_groups = self.groups.as_ref().and_then(|groups| groups.segment);
+        for segment in self.free.iter().chain(self.sealed.iter().flatten()).copied().chain(open).chain(of_groups) {
             assert!(!std::mem::replace(&mut seen[segment.index()], true), "segment {segment:?} is in two places");
         }
         assert!(seen.into_iter().all(|seen| seen), "a segment is nowhere");
@@ -73,6 +74,11 @@ impl LogState {
             let begins = unit.start.byte_offset() >= self.geometry.segment_start_bytes(unit.segment);
             let ends = unit.start.byte_offset() + unit.used_bytes <= self.geometry.segment_end_bytes(unit.segment);
             assert!(begins && ends, "a unit lies within its segment");
+        }
+        if let Some(groups) = &self.groups {
+            groups.check();
+            dirty_bytes += groups.bytes();
+            assert!(self.segments_for_groups() <= self.openable_count(), "buffered records have room");
         }
         assert_eq!(dirty_bytes, self.dirty_bytes, "bytes that are not on the device are counted");
         for closing in &self.closing {

@@ -1,17 +1,38 @@
-//! Sorts a unit's records so that those of a group are adjacent and one read fetches them all.
+//! Buffers of groups: the records of a page wait here for the others of it, and are written next to each other.
 //!
-//! Pure decision, made when the unit is sealed. Until then its records are in the order of their commits. Records of
-//! groups that still grow are sorted to the end, from where [`carry`](super::carry) takes them to the next unit.
-//! Invariant: two records of one key keep their order (they are left out of their groups), so their places still show
-//! which is newer. Cost: a copy of the unit in memory if anything moves. Source: HashCache (NSDI 2009), Log's grouped
-//! prefetch: entries requested together are written together.
+//! Owns: a buffer for each group, and the decision when it is complete. A buffered record has a place in a segment that
+//! is kept free for this, so that the index finds it as any other. Nothing is written to that segment. When a buffer is
+//! released, its records are appended to the open unit, and the index follows them to their final places.
+//!
+//! Invariants: every buffered record finds room when it is released, whatever is free, because clients leave as many
+//! segments ([`LogState::segments_for_groups`]). A record waits for no other of its key: the older one is released
+//! first. A flush releases all buffers. Cost: the records in memory, which count as bytes to be written; a segment of
+//! the volume; and up to [`VIEW_MAX`] until a record is written. Source: HashCache (NSDI 2009), which buffers each group.
 
+use super::{AppendRole, AppendedRecord, LogState, SEQUENCE_LAST, open::BufferedRecord, syncing::unsynced_count_max};
 use crate::{
-    format::trailer::TrailerRecord,
+    clock::ClockMoment,
+    format::{
+        SegmentRow, SegmentUse,
+        record::{RecordKind, RecordParts},
+        trailer::ListedKind,
+    },
     hash::KeyHash,
-    units::{SECTOR_BYTES, Sector},
+    units::{SECTOR_BYTES, Sector, SegmentGeometry, SegmentId},
 };
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+/// Longest time from a group's first record until it is written. Page views of up to ten seconds are stored together.
+const VIEW_MAX: Duration = Duration::from_secs(12);
+/// Most bytes of a group. One read takes them all.
+const GROUP_BYTES_MAX: u64 = 1 << 20;
+/// Divisor of a segment's length that gives the most bytes of a group. So much may stay empty at a segment's end.
+const GROUP_DIVISOR: u64 = 16;
+/// The sequence of the segment that gives places to buffered records. Their order is after all others of their key.
+const BUFFERS_SEQUENCE: u32 = SEQUENCE_LAST + 1;
 
 /// A record that was moved, or the first of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,162 +50,239 @@ pub(crate) fn place_after(steps: &[Vec<MovedRecord>], position: Sector) -> Secto
     steps.iter().fold(position, follow)
 }
 
-/// An order of a unit's records.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct UnitOrder {
-    /// Old index of each record, in the new order.
-    order: Vec<usize>,
-    /// Group of each record in the new order; 0 is none.
-    groups: Vec<u32>,
-    /// Number of records, at the end of the order, whose groups still grow.
-    pub(super) growing_count: usize,
+/// Returns whether a segment with this sequence gives places to buffered records.
+pub(crate) fn is_of_buffers(sequence: u32) -> bool {
+    sequence == BUFFERS_SEQUENCE
 }
 
-/// Returns the new order of records given the group of each (0 is none), or `None` if it does not change and no group
-/// grows.
-pub(super) fn arrange(
-    groups: &[u32],
-    listings: &[TrailerRecord],
-    is_growing: &dyn Fn(u32) -> bool,
-) -> Option<UnitOrder> {
-    assert_eq!(groups.len(), listings.len());
-    let mut key_hashes = HashMap::new();
-    listings.iter().for_each(|listing| *key_hashes.entry(listing.key_hash).or_insert(0) += 1);
-    let is_alone = |listing: &TrailerRecord| key_hashes[&listing.key_hash] == 1;
-    let groups = groups.iter().zip(listings).map(|(&group, listing)| if is_alone(listing) { group } else { 0 });
-    let groups: Vec<u32> = groups.collect();
-    let mut members: HashMap<u32, Vec<usize>> = HashMap::new();
-    for (at, &group) in groups.iter().enumerate().filter(|(_, group)| **group != 0) {
-        members.entry(group).or_default().push(at);
-    }
-    let grows = |group: &u32| *group != 0 && is_growing(*group);
-    if members.iter().all(|(group, members)| members.len() == 1 && !grows(group)) {
-        return None;
-    }
-    let mut order = Vec::with_capacity(groups.len());
-    let mut growing = Vec::new();
-    for (at, group) in groups.iter().enumerate() {
-        match members.get(group) {
-            None => order.push(at),
-            Some(members) if members[0] == at && grows(group) => growing.extend(members),
-            Some(members) if members[0] == at => order.extend(members),
-            Some(_) => {}
+/// The buffers of all groups of a volume.
+pub(super) struct GroupBuffers {
+    /// Time that a group waits for another record after its last one.
+    window: Duration,
+    /// The segment whose places buffered records have, once the log has begun.
+    pub(super) segment: Option<SegmentId>,
+    group_bytes_max: u64,
+    /// Most bytes of all groups together.
+    bytes_max: u64,
+    bytes: u64,
+    groups: BTreeMap<u32, GroupBuffer>,
+    /// The group at each place, which is a sector of the segment.
+    places: HashMap<u64, u32>,
+    /// The group of each key.
+    keys: HashMap<KeyHash, u32>,
+    last_place: u64,
+    place_count: u64,
+}
+
+struct GroupBuffer {
+    first_at: Duration,
+    last_at: Duration,
+    len_bytes: u64,
+    records: Vec<BufferedRecord>,
+}
+
+impl GroupBuffers {
+    /// Creates empty buffers of at most `bytes_max` bytes together.
+    pub(super) fn new(window: Duration, geometry: &SegmentGeometry, bytes_max: u64) -> Self {
+        Self {
+            window,
+            segment: None,
+            group_bytes_max: GROUP_BYTES_MAX.min(geometry.segment_bytes / GROUP_DIVISOR),
+            bytes_max,
+            bytes: 0,
+            groups: BTreeMap::new(),
+            places: HashMap::new(),
+            keys: HashMap::new(),
+            last_place: 0,
+            place_count: geometry.segment_bytes / SECTOR_BYTES,
         }
     }
-    let growing_count = growing.len();
-    order.append(&mut growing);
-    assert_eq!(order.len(), groups.len(), "each record stands somewhere");
-    Some(UnitOrder { order, groups, growing_count })
-}
 
-impl UnitOrder {
-    /// Brings the groups of a unit's records into this order.
-    pub(super) fn reorder(&self, groups: &mut [u32]) {
-        assert_eq!(groups.len(), self.order.len(), "each record has a group");
-        let before = groups.to_vec();
-        groups.iter_mut().zip(&self.order).for_each(|(group, &from)| *group = before[from]);
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
-}
 
-/// Returns the sector where a record begins, relative to its segment's start.
-fn sector_of(listing: &TrailerRecord) -> Sector {
-    Sector(u64::from(listing.start_bytes) / SECTOR_BYTES)
-}
-
-/// Sorts the records of `unit` into `order`: copies their bytes to `target` and reorders their listings. `unit` begins
-/// `unit_start_bytes` into its segment. Returns the records that were moved or begin a group.
-pub(super) fn rearrange(
-    UnitOrder { order, groups, .. }: &UnitOrder,
-    listings: &mut [TrailerRecord],
-    unit_start_bytes: u64,
-    unit: &[u8],
-    target: &mut [u8],
-) -> Vec<MovedRecord> {
-    let before = listings.to_vec();
-    let bytes_of = |listing: &TrailerRecord| {
-        let from = (u64::from(listing.start_bytes) - unit_start_bytes) as usize;
-        from..from + listing.len_bytes as usize
-    };
-    let mut start_bytes = before[0].start_bytes;
-    for (to, &from) in order.iter().enumerate() {
-        listings[to] = TrailerRecord { start_bytes, ..before[from] };
-        target[bytes_of(&listings[to])].copy_from_slice(&unit[bytes_of(&before[from])]);
-        start_bytes = listings[to].end_bytes();
+    /// Returns the record at a place of the segment.
+    pub(super) fn record_at(&self, place: u64) -> Option<&[u8]> {
+        let group = self.groups.get(self.places.get(&place)?)?;
+        let record = group.records.iter().find(|record| record.place == place)?;
+        Some(&record.bytes)
     }
-    let end = before.last().map_or(0, TrailerRecord::end_bytes);
-    assert_eq!(start_bytes, end, "records side by side take what they took");
-    let ordered: Vec<u32> = order.iter().map(|&from| groups[from]).collect();
-    let mut moved = Vec::new();
-    for (to, &from) in order.iter().enumerate() {
-        let leads = ordered[to] != 0 && (to == 0 || ordered[to - 1] != ordered[to]);
-        let run = (to..order.len()).take_while(|&at| at == to || (leads && ordered[at] == ordered[to]));
-        let sectors = run.map(|at| listings[at].sectors()).sum();
-        if sectors > listings[to].sectors() {
-            listings[to].run_blocks = TrailerRecord::blocks_of_run(sectors);
+
+    /// Checks that every record is counted and found.
+    pub(super) fn check(&self) {
+        let records = || self.groups.values().flat_map(|group| &group.records);
+        let is_found = |record: &BufferedRecord| {
+            self.places.get(&record.place) == Some(&record.group)
+                && self.keys.get(&record.key_hash) == Some(&record.group)
+        };
+        assert!(records().all(is_found), "a buffered record is found by its place and its key");
+        assert_eq!((records().count(), self.keys.len()), (self.places.len(), self.places.len()));
+        let bytes: u64 = records().map(|record| record.bytes.len() as u64).sum();
+        assert_eq!(bytes, self.bytes, "bytes of buffered records are counted");
+    }
+
+    /// Returns the next free place, or `None` if there is none. Places are used in a circle, so that one is used again
+    /// as late as possible.
+    fn free_place(&self) -> Option<u64> {
+        let after = (1..=self.place_count).map(|step| (self.last_place + step) % self.place_count);
+        if self.places.len() as u64 == self.place_count {
+            return None;
         }
-        if before[from].start_bytes != listings[to].start_bytes || sectors > listings[to].sectors() {
-            moved.push(MovedRecord {
-                key_hash: listings[to].key_hash,
-                from: sector_of(&before[from]),
-                to: sector_of(&listings[to]),
-                sectors,
-            });
-        }
+        after.into_iter().find(|place| !self.places.contains_key(place))
     }
-    moved
+
+    /// Returns the group that has waited longest for a record, except for `other`.
+    fn most_idle(&self, other: u32) -> Option<u32> {
+        let others = self.groups.iter().filter(|(group, _)| **group != other);
+        others.min_by_key(|(group, buffer)| (buffer.last_at, **group)).map(|(group, _)| *group)
+    }
+
+    /// Returns a group that waits no longer, if there is one.
+    fn complete(&self, now: Duration) -> Option<u32> {
+        let is_complete =
+            |buffer: &GroupBuffer| now >= buffer.last_at + self.window || now >= buffer.first_at + VIEW_MAX;
+        self.groups.iter().find(|(_, buffer)| is_complete(buffer)).map(|(group, _)| *group)
+    }
+
+    fn put(&mut self, record: BufferedRecord, now: Duration) {
+        let len_bytes = record.bytes.len() as u64;
+        self.last_place = record.place;
+        self.bytes += len_bytes;
+        self.places.insert(record.place, record.group);
+        let other = self.keys.insert(record.key_hash, record.group);
+        assert_eq!(other, None, "a record waits for no other of its key");
+        let empty = || GroupBuffer { first_at: now, last_at: now, len_bytes: 0, records: Vec::new() };
+        let buffer = self.groups.entry(record.group).or_insert_with(empty);
+        buffer.last_at = now;
+        buffer.len_bytes += len_bytes;
+        buffer.records.push(record);
+    }
+
+    fn take(&mut self, group: u32) -> Option<GroupBuffer> {
+        let buffer = self.groups.remove(&group)?;
+        self.bytes -= buffer.len_bytes;
+        for record in &buffer.records {
+            self.places.remove(&record.place);
+            self.keys.remove(&record.key_hash);
+        }
+        Some(buffer)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{format::trailer::ListedKind, hash::KeyHash};
-
-    fn listing(key_hash: KeyHash, sector: u32, sectors: u32) -> TrailerRecord {
-        let start_bytes = sector * 512;
-        let len_bytes = sectors * 512;
-        TrailerRecord { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at: 0 }
+impl LogState {
+    /// Buffers a client's record of a group. Returns `None` if it has none, or there is no room: then it is appended.
+    pub(super) fn buffer(&mut self, record: &mut RecordParts<'_>, now: ClockMoment) -> Option<AppendedRecord> {
+        let len_bytes = self.geometry.stepped(record.len_bytes());
+        let group = record.meta.group;
+        let groups = self.groups.as_ref()?;
+        let (bytes_max, group_bytes_max) = (groups.bytes_max, groups.group_bytes_max.min(groups.bytes_max));
+        if group == 0 || record.meta.kind != RecordKind::Entry || len_bytes > group_bytes_max {
+            return None;
+        }
+        if groups.groups.get(&group).is_some_and(|buffer| buffer.len_bytes + len_bytes > group_bytes_max) {
+            self.release_group(group, now);
+        }
+        while let Some(groups) = self.groups.as_ref().filter(|groups| groups.bytes + len_bytes > bytes_max) {
+            let idle = groups.most_idle(group).unwrap_or(group);
+            self.release_group(idle, now);
+        }
+        let groups = self.groups.as_ref()?;
+        let segment = groups.segment?;
+        let place = groups.free_place()?;
+        if self.segments_for(groups.bytes + len_bytes) > self.openable_count() {
+            return None;
+        }
+        record.meta.sequence = BUFFERS_SEQUENCE;
+        record.meta.place = place as u32;
+        let mut bytes = vec![0; len_bytes as usize];
+        record.encode(self.volume, &mut bytes[..record.len_bytes() as usize]);
+        let key_hash = record.meta.hash.key_hash();
+        let expires_at = record.meta.expires_at;
+        let short_lived = self.segments.note(segment, expires_at, now.unix_s);
+        let kind = ListedKind::of(record.meta.kind);
+        let buffered = BufferedRecord { place, key_hash, group, kind, expires_at, bytes };
+        self.groups.as_mut()?.put(buffered, now.at);
+        self.dirty_bytes += len_bytes;
+        let position = self.position_of(segment, place);
+        // The first unit that can hold it is the next one.
+        Some(AppendedRecord { position, sectors: len_bytes / SECTOR_BYTES, ticket: self.next_ticket, short_lived })
     }
 
-    #[test]
-    fn what_belongs_together_comes_together_and_the_first_knows_how_much_that_is() {
-        let mut listings = [
-            listing(KeyHash(10), 9, 1),
-            listing(KeyHash(11), 10, 2),
-            listing(KeyHash(12), 12, 1),
-            listing(KeyHash(13), 13, 3),
-        ];
-        let groups = [7, 0, 7, 8];
-        let arrangement = arrange(&groups, &listings, &|_| false).unwrap();
-        assert_eq!(arrangement.order, [0, 2, 1, 3]);
-        // After its header, the unit's records begin at sector 8.
-        let unit: Vec<u8> = (0..8 * 512).map(|at| (at / 512) as u8).collect();
-        let mut target = unit.clone();
-        let moved = rearrange(&arrangement, &mut listings, 8 * 512, &unit, &mut target);
-        assert_eq!(target.chunks(512).map(|sector| sector[0]).collect::<Vec<_>>(), [0, 1, 4, 2, 3, 5, 6, 7]);
-        let sectors: Vec<_> = listings.iter().map(|listing| (listing.key_hash.0, sector_of(listing).0)).collect();
-        assert_eq!(sectors, [(10, 9), (12, 10), (11, 11), (13, 13)]);
-        assert_eq!(listings.map(|listing| listing.run_blocks), [1, 0, 0, 0]);
-        let of = |key_hash, from, to, sectors| MovedRecord { key_hash, from: Sector(from), to: Sector(to), sectors };
-        assert_eq!(moved, [of(KeyHash(10), 9, 9, 2), of(KeyHash(12), 12, 10, 1), of(KeyHash(11), 10, 11, 2)]);
+    /// Releases the group with a record of this key.
+    pub(super) fn release_key(&mut self, key_hash: KeyHash, now: ClockMoment) {
+        let group = self.groups.as_ref().and_then(|groups| groups.keys.get(&key_hash).copied());
+        group.into_iter().for_each(|group| self.release_group(group, now));
     }
 
-    #[test]
-    fn a_unit_without_groups_is_left_alone_and_two_records_of_a_key_keep_their_order() {
-        let listings = [10, 11, 10, 12, 13].map(|key| listing(KeyHash(key), 8 + key as u32, 1));
-        let arrange = |groups: &[u32]| super::arrange(groups, &listings, &|_| false);
-        assert_eq!(arrange(&[5, 6, 0, 0, 7]), None);
-        assert_eq!(arrange(&[5, 0, 5, 0, 0]), None, "the newer of two must stay behind the older");
-        let order = arrange(&[5, 6, 6, 5, 6]).map(|arrangement| arrangement.order);
-        assert_eq!(order, Some(vec![0, 1, 4, 2, 3]), "what else is in their groups comes together");
+    /// Releases the groups that wait no longer.
+    pub(super) fn release_complete(&mut self, now: ClockMoment) {
+        while let Some(group) = self.groups.as_ref().and_then(|groups| groups.complete(now.at)) {
+            self.release_group(group, now);
+        }
     }
 
-    #[test]
-    fn groups_that_still_grow_are_last_except_for_records_whose_order_matters() {
-        let listings = [10, 11, 10, 12, 13, 14].map(|key| listing(KeyHash(key), 8 + key as u32, 1));
-        let arrange = |groups: &[u32]| super::arrange(groups, &listings, &|group| group == 6 || group == 0);
-        let of = |groups: &[u32]| arrange(groups).map(|arrangement| (arrangement.order, arrangement.growing_count));
-        assert_eq!(of(&[0, 6, 0, 7, 6, 7]), Some((vec![0, 2, 3, 5, 1, 4], 2)));
-        assert_eq!(of(&[6, 7, 6, 6, 0, 0]), Some((vec![0, 1, 2, 4, 5, 3], 1)), "two records of a key stay");
-        assert_eq!(of(&[6, 7, 6, 0, 0, 0]), None);
+    /// Releases all groups.
+    pub(super) fn release_all(&mut self, now: ClockMoment) {
+        while let Some((&group, _)) = self.groups.as_ref().and_then(|groups| groups.groups.first_key_value()) {
+            self.release_group(group, now);
+        }
+    }
+
+    /// Appends the records of a group to a unit, next to each other.
+    fn release_group(&mut self, group: u32, now: ClockMoment) {
+        let Some(groups) = &mut self.groups else { return };
+        let Some(segment) = groups.segment else { return };
+        let Some(GroupBuffer { len_bytes, records, .. }) = groups.take(group) else { return };
+        self.make_room(SegmentRow::Main, records.len() as u64, |_| len_bytes);
+        let opened = self.open_unit(AppendRole::Reclaim, len_bytes, now.at);
+        assert!(opened.is_ok(), "clients leave room for buffered records");
+        let start = self.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
+        let open = self.open[SegmentRow::Main as usize].as_mut().expect("it was opened above");
+        for record in &records {
+            self.segments.note(open.segment, record.expires_at, now.unix_s);
+        }
+        let mut moved = open.append_group(&self.geometry, self.volume, records);
+        moved.iter_mut().for_each(|moved| moved.from.0 += start);
+        self.moved.push(moved);
+    }
+
+    /// Returns the number of segments that clients must leave to the buffered records.
+    pub(super) fn segments_for_groups(&self) -> usize {
+        self.groups.as_ref().map_or(0, |groups| self.segments_for(groups.bytes))
+    }
+
+    /// Returns the number of empty segments that have room for buffered records of `len_bytes`, at least. A quarter of
+    /// each may go to headers, the trailer and the ends of units and of the segment.
+    fn segments_for(&self, len_bytes: u64) -> usize {
+        len_bytes.div_ceil(self.geometry.segment_bytes / 4 * 3) as usize
+    }
+
+    /// Returns how many segments can be begun now.
+    pub(super) fn openable_count(&self) -> usize {
+        let unsynced = self.next_sequence - self.synced_sequence;
+        let syncable = unsynced_count_max(&self.geometry).saturating_sub(unsynced);
+        let numbered = BUFFERS_SEQUENCE.saturating_sub(self.next_sequence);
+        self.free.len().min(syncable.min(numbered) as usize)
+    }
+
+    /// Takes the segment that gives places to buffered records out of the free ones.
+    pub(super) fn begin_groups(&mut self) {
+        let Some(groups) = &mut self.groups else { return };
+        groups.segment = self.free.pop_back();
+        if let Some(segment) = groups.segment {
+            self.segments.begin(segment, SegmentUse::main(BUFFERS_SEQUENCE), true);
+        }
+    }
+
+    /// Returns the buffered record at `position`.
+    pub(super) fn buffered(&self, position: Sector) -> Option<&[u8]> {
+        let groups = self.groups.as_ref()?;
+        let segment = groups.segment.filter(|&segment| self.geometry.segment_of(position) == Some(segment))?;
+        groups.record_at(position.0 - self.geometry.segment_start_bytes(segment) / SECTOR_BYTES)
+    }
+
+    fn position_of(&self, segment: SegmentId, place: u64) -> Sector {
+        self.geometry.sector_at(segment, place * SECTOR_BYTES)
     }
 }

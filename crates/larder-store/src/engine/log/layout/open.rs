@@ -3,11 +3,7 @@
 //! Invariant: units follow each other from the segment's start without gaps, and there is always room left for the
 //! trailer.
 
-use super::{
-    RecordParts, UnitInFlight,
-    buffers::buffer_of,
-    groups::{self, MovedRecord},
-};
+use super::{RecordParts, UnitInFlight, groups::MovedRecord};
 use crate::{
     device::AlignedBuffer,
     format::{
@@ -66,36 +62,28 @@ pub(super) struct OpenUnit {
     buffer: AlignedBuffer,
     capacity_bytes: u64,
     used_bytes: u64,
-    /// The group of each record.
-    groups: Vec<u32>,
+    record_count: usize,
     pub(super) ticket: u64,
     pub(super) opened_at: Duration,
 }
 
-/// A record that was taken out of a unit.
-pub(super) struct CutRecord {
-    pub(super) listing: TrailerRecord,
-    group: u32,
-    pub(super) bytes: Box<[u8]>,
-    from: Sector,
+/// A record that waits for others of its group.
+pub(super) struct BufferedRecord {
+    /// Its place before it is in a unit.
+    pub(super) place: u64,
+    pub(super) key_hash: KeyHash,
+    pub(super) group: u32,
+    pub(super) kind: ListedKind,
+    pub(super) expires_at: u32,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl OpenUnit {
-    /// Returns the group and the length of each record.
-    pub(super) fn groups<'a>(&'a self, listings: &'a [TrailerRecord]) -> impl Iterator<Item = (u32, u64)> + 'a {
-        let own = &listings[listings.len() - self.groups.len()..];
-        self.groups.iter().copied().zip(own.iter().map(|listing| u64::from(listing.len_bytes)))
-    }
-
-    pub(super) fn record_count(&self) -> usize {
-        self.groups.len()
-    }
-
     /// Creates an empty unit of at most `capacity_bytes` after its header of `header_bytes`.
     pub(super) fn new(buffer: AlignedBuffer, [header_bytes, capacity_bytes]: [u64; 2], start: UnitStart) -> Self {
         assert!(buffer.len() as u64 >= capacity_bytes && capacity_bytes > header_bytes);
         let UnitStart { ticket, opened_at } = start;
-        Self { buffer, capacity_bytes, used_bytes: header_bytes, groups: Vec::new(), ticket, opened_at }
+        Self { buffer, capacity_bytes, used_bytes: header_bytes, record_count: 0, ticket, opened_at }
     }
 }
 
@@ -174,26 +162,11 @@ impl OpenSegment {
         self.unit.as_ref().is_none_or(|unit| unit.used_bytes + len_bytes <= unit.capacity_bytes)
     }
 
-    /// Returns whether the segment has room for a record, in the open unit or a new one.
-    pub(super) fn takes(&self, geometry: &SegmentGeometry, len_bytes: u64) -> bool {
+    /// Returns whether the segment has room for `count` records of `len_bytes` together, in the open unit or a new one.
+    pub(super) fn takes(&self, geometry: &SegmentGeometry, len_bytes: u64, count: u64) -> bool {
         let used = self.unit.as_ref().map_or(unit_header_bytes(geometry), |unit| unit.used_bytes);
         let unit_end = self.unit_start_bytes + (used + len_bytes).next_multiple_of(BLOCK_BYTES);
-        unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
-    }
-
-    /// Returns the bytes of the segment behind the open unit, up to the trailer.
-    pub(super) fn left_bytes(&self, geometry: &SegmentGeometry) -> u64 {
-        let used = self.unit.as_ref().map_or(0, |unit| unit.used_bytes);
-        let end = self.unit_start_bytes + used + trailer_bytes(self.list_bytes + LISTING_BYTES);
-        geometry.segment_bytes.saturating_sub(end)
-    }
-
-    /// Returns whether a new unit has room for `count` records of `len_bytes` together, and for others of a length as
-    /// great.
-    pub(super) fn takes_records(&self, geometry: &SegmentGeometry, len_bytes: u64, count: u64) -> bool {
-        let unit_end =
-            self.unit_start_bytes + (unit_header_bytes(geometry) + 2 * len_bytes).next_multiple_of(BLOCK_BYTES);
-        unit_end + trailer_bytes(self.list_bytes + (2 * count + 1) * LISTING_BYTES) <= geometry.segment_bytes
+        unit_end + trailer_bytes(self.list_bytes + count * LISTING_BYTES) <= geometry.segment_bytes
     }
 
     /// Returns the capacity of a new unit whose first record has `len_bytes`. It is `unit_bytes` unless that record is
@@ -238,7 +211,7 @@ impl OpenSegment {
         self.list_bytes += listing_bytes(geometry, self.listings.last().map_or(0, TrailerRecord::end_bytes), &listing);
         self.listings.push(listing);
         unit.used_bytes = to;
-        unit.groups.push(record.meta.group);
+        unit.record_count += 1;
         AppendPlace {
             position: geometry.sector_at(self.segment, start_bytes),
             sectors: sectors_spanned(start_bytes, len_bytes),
@@ -247,95 +220,46 @@ impl OpenSegment {
         }
     }
 
-    /// Places the open unit's records of each group next to each other, those of growing groups at the end. Returns the
-    /// records that were moved, and the number of records of growing groups.
-    pub(super) fn gather_groups(
+    /// Appends the records of a group. The caller has checked [`Self::unit_takes`] and [`Self::takes`]. Returns their
+    /// moves from their places, of which the first covers the whole group.
+    pub(super) fn append_group(
         &mut self,
         geometry: &SegmentGeometry,
         volume: VolumeId,
-        spare: &mut Vec<AlignedBuffer>,
-        is_growing: &dyn Fn(u32) -> bool,
-    ) -> (Vec<MovedRecord>, usize) {
-        let Some(unit) = &mut self.unit else { return (Vec::new(), 0) };
-        assert!(unit.groups.len() <= self.listings.len(), "each record of the unit is listed");
-        let first = self.listings.len() - unit.groups.len();
-        let listings = &mut self.listings[first..];
-        let Some(arrangement) = groups::arrange(&unit.groups, listings, is_growing) else { return (Vec::new(), 0) };
-        let mut target = buffer_of(spare, unit.buffer.len() as u64);
-        let target_bytes = target.as_mut_slice();
-        let mut moved =
-            groups::rearrange(&arrangement, listings, self.unit_start_bytes, unit.buffer.as_slice(), target_bytes);
-        for MovedRecord { to, .. } in moved.iter().filter(|moved| moved.from != moved.to) {
-            let at = (to.byte_offset() - self.unit_start_bytes) as usize;
-            record::set_place(volume, &mut target.as_mut_slice()[at..], self.of.sequence, to.0 as u32);
-        }
-        let start = geometry.segment_start_bytes(self.segment) / SECTOR_BYTES;
-        for MovedRecord { from, to, .. } in &mut moved {
-            (from.0, to.0) = (from.0 + start, to.0 + start);
-        }
-        arrangement.reorder(&mut unit.groups);
-        spare.push(std::mem::replace(&mut unit.buffer, target));
-        (moved, arrangement.growing_count)
-    }
-
-    /// Takes the last `count` records out of the open unit, which keeps at least one.
-    pub(super) fn cut(&mut self, geometry: &SegmentGeometry, count: usize) -> Vec<CutRecord> {
-        let unit = self.unit.as_mut().expect("records are cut from the open unit");
-        assert!(count < unit.groups.len() && !geometry.is_packed(), "a unit keeps a record");
-        let listings = self.listings.split_off(self.listings.len() - count);
-        let groups = unit.groups.split_off(unit.groups.len() - count);
-        self.list_bytes -= LISTING_BYTES * count as u64;
-        let bytes = unit.buffer.as_slice();
-        let segment = self.segment;
-        let unit_start_bytes = self.unit_start_bytes;
-        let cut = listings.into_iter().zip(groups).map(|(listing, group)| {
-            let start_bytes = u64::from(listing.start_bytes);
-            let at = (start_bytes - unit_start_bytes) as usize;
-            let bytes = bytes[at..at + listing.len_bytes as usize].into();
-            CutRecord { listing, group, bytes, from: geometry.sector_at(segment, start_bytes) }
-        });
-        let cut: Vec<_> = cut.collect();
-        unit.used_bytes -= cut.iter().map(|record| record.bytes.len() as u64).sum::<u64>();
-        assert_eq!(
-            self.listings.last().map(|listing| u64::from(listing.end_bytes()) - self.unit_start_bytes),
-            Some(unit.used_bytes),
-            "a unit ends with its last record"
-        );
-        cut
-    }
-
-    /// Appends a record that was cut from another unit. The caller has checked [`Self::unit_takes`] and
-    /// [`Self::takes`].
-    pub(super) fn append_cut(
-        &mut self,
-        geometry: &SegmentGeometry,
-        volume: VolumeId,
-        CutRecord { mut listing, group, mut bytes, from }: CutRecord,
-    ) -> MovedRecord {
+        records: Vec<BufferedRecord>,
+    ) -> Vec<MovedRecord> {
+        assert!(!geometry.is_packed(), "records of groups begin at sectors");
         let unit = self.unit.as_mut().expect("the log opens a unit before it appends");
-        let at = unit.used_bytes as usize;
-        assert!((at + bytes.len()) as u64 <= unit.capacity_bytes);
-        let start_bytes = self.unit_start_bytes + unit.used_bytes;
-        record::set_place(volume, &mut bytes, self.of.sequence, (start_bytes / geometry.step_bytes) as u32);
-        unit.buffer.as_mut_slice()[at..at + bytes.len()].copy_from_slice(&bytes);
-        unit.used_bytes += bytes.len() as u64;
-        (listing.start_bytes, listing.run_blocks) = (start_bytes as u32, 0);
-        let moved = MovedRecord {
-            key_hash: listing.key_hash,
-            from,
-            to: geometry.sector_at(self.segment, start_bytes),
-            sectors: listing.sectors(),
-        };
-        self.list_bytes += LISTING_BYTES;
-        self.listings.push(listing);
-        unit.groups.push(group);
+        let mut moved = Vec::with_capacity(records.len());
+        let first = self.listings.len();
+        for BufferedRecord { place, key_hash, kind, expires_at, mut bytes, .. } in records {
+            let from = unit.used_bytes as usize;
+            let to = from + bytes.len();
+            assert!(to as u64 <= unit.capacity_bytes, "the unit has room for the group");
+            let start_bytes = self.unit_start_bytes + unit.used_bytes;
+            record::set_place(volume, &mut bytes, self.of.sequence, (start_bytes / geometry.step_bytes) as u32);
+            unit.buffer.as_mut_slice()[from..to].copy_from_slice(&bytes);
+            unit.used_bytes = to as u64;
+            unit.record_count += 1;
+            let (start_bytes, len_bytes) = (start_bytes as u32, bytes.len() as u32);
+            let listing = TrailerRecord { key_hash, start_bytes, len_bytes, kind, run_blocks: 0, expires_at };
+            let to = geometry.sector_at(self.segment, start_bytes.into());
+            moved.push(MovedRecord { key_hash, from: Sector(place), to, sectors: listing.sectors() });
+            self.list_bytes += LISTING_BYTES;
+            self.listings.push(listing);
+        }
+        let sectors = moved.iter().map(|moved| moved.sectors).sum();
+        if moved.len() > 1 {
+            self.listings[first].run_blocks = TrailerRecord::blocks_of_run(sectors);
+            moved[0].sectors = sectors;
+        }
         moved
     }
 
     /// Seals the open unit, if there is one.
     pub(super) fn seal_unit(&mut self, geometry: &SegmentGeometry, volume: VolumeId) -> Option<UnitInFlight> {
         let mut unit = self.unit.take()?;
-        assert!(!unit.groups.is_empty(), "a unit is opened only for a record");
+        assert!(unit.record_count > 0, "a unit is opened only for a record");
         let len_bytes = unit.used_bytes.next_multiple_of(BLOCK_BYTES);
         unit.buffer.truncate(len_bytes as usize);
         let bytes = unit.buffer.as_mut_slice();
@@ -361,7 +285,7 @@ impl OpenSegment {
             segment: self.segment,
             start,
             used_bytes: unit.used_bytes,
-            listings: self.listings[self.listings.len() - unit.groups.len()..].to_vec(),
+            listings: self.listings[self.listings.len() - unit.record_count..].to_vec(),
             buffer: Arc::new(unit.buffer),
         })
     }

@@ -7,6 +7,9 @@ use std::time::Duration;
 impl LogState {
     /// Returns the bytes at `position`, at most `sectors` of them, if they are not yet on the device.
     pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
+        if let Some(record) = self.buffered(position) {
+            return Some(record[..record.len().min((sectors * SECTOR_BYTES) as usize)].to_vec());
+        }
         let (start, bytes) = self.dirty_unit(position)?;
         let from = (position.byte_offset() - start.byte_offset()) as usize;
         let to = bytes.len().min(from + (sectors * SECTOR_BYTES) as usize);
@@ -17,7 +20,7 @@ impl LogState {
     /// Returns whether the record at `position` is not yet on the device. Until then it may move, and a record of
     /// another version of its entry may take its place.
     pub(crate) fn may_move(&self, position: Sector) -> bool {
-        self.dirty_unit(position).is_some()
+        self.buffered(position).is_some() || self.dirty_unit(position).is_some()
     }
 
     /// Returns the start and the bytes of the unit around `position`, if it is not yet on the device.
@@ -50,8 +53,13 @@ impl LogState {
     }
 
     /// Returns when the open unit, or the older of two, got its first record.
-    pub(crate) fn unit_opened_at(&self) -> Option<Duration> {
+    pub(super) fn unit_opened_at(&self) -> Option<Duration> {
         self.open_segments().filter_map(|open| open.unit.as_ref()).map(|unit| unit.opened_at).min()
+    }
+
+    /// Returns whether records wait for their unit to be written.
+    pub(crate) fn has_waiting_records(&self) -> bool {
+        self.unit_opened_at().is_some() || self.groups.as_ref().is_some_and(|groups| groups.bytes() > 0)
     }
 
     /// Returns whether any transfer of the log is outstanding.
