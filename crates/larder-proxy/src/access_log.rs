@@ -59,6 +59,8 @@ pub(crate) struct OpenLogLine {
     pub(crate) user: Option<String>,
     pub(crate) outcome: Outcome,
     pub(crate) why: Option<MissReason>,
+    /// The steps of the request, with their verdicts.
+    pub(crate) steps: String,
     pub(crate) status: StatusCode,
     /// The origin contacted, if any.
     pub(crate) origin: Option<String>,
@@ -192,6 +194,7 @@ mod tests {
             user: None,
             outcome: Outcome::MemoryHit,
             why: None,
+            steps: String::new(),
             status: StatusCode::OK,
             origin: None,
             content_type: Some("text/html; charset=utf-8".into()),

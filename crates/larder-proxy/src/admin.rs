@@ -35,7 +35,10 @@ use crate::{
     metrics::family::MetricFamily,
     readiness::Readiness,
     received_body::IncomingBody,
-    request::{explain, show},
+    request::{
+        explain::{self, ExplainedRequest},
+        show,
+    },
     shared::ProxyState,
     worker::{Worker, WorkerThread},
 };
@@ -112,15 +115,21 @@ impl AdminPages {
     }
 }
 
+/// The field of EXPLAIN and SHOW that names the method of the request to explain, if that is not GET.
+const METHOD_FIELD: &str = "larder-method";
+
 /// Answers EXPLAIN or SHOW. The request's own Host and Connection are left out, because they describe the connection to
 /// this listener.
 async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -> Response<ResponseBody> {
     let mut fields = request.headers.clone();
     fields.remove(header::HOST);
     strip_hop_by_hop(&mut fields);
+    let asked = fields.remove(METHOD_FIELD).and_then(|name| Method::from_bytes(name.as_bytes()).ok());
+    let asked = asked.unwrap_or(Method::GET);
+    let asked = ExplainedRequest { method: &asked, uri: &request.uri, fields: &fields };
     let told = match method {
-        "SHOW" => show::show(worker, &request.uri, &fields).await,
-        _ => explain::explain(worker, &request.uri, &fields).await,
+        "SHOW" => show::show(worker, &asked).await,
+        _ => explain::explain(worker, &asked).await,
     };
     match told {
         Some(text) => page(StatusCode::OK, text.into()),

@@ -53,7 +53,11 @@ struct KnownBuildCache {
 
 /// The build cache that a request is for.
 #[derive(Clone)]
-pub(crate) struct BuildCacheRequest(Arc<KnownBuildCache>);
+pub(crate) struct BuildCacheRequest {
+    cache: Arc<KnownBuildCache>,
+    /// Whether the client may write. Nobody may before that is judged.
+    access: WriteAccess,
+}
 
 /// Whether a client may write to a build cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +136,7 @@ impl BuildCacheTable {
         if may_climb(path) {
             return Err(Failure::BadRequest("its path leads outside the build cache"));
         }
-        Ok(Some(BuildCacheRequest(Arc::clone(known))))
+        Ok(Some(BuildCacheRequest { cache: Arc::clone(known), access: WriteAccess::NoToken }))
     }
 }
 
@@ -144,34 +148,39 @@ impl BuildCacheRequest {
 
     /// Returns whether missing entries are requested elsewhere.
     pub(crate) fn has_origin(&self) -> bool {
-        self.0.origin.is_some()
+        self.cache.origin.is_some()
     }
 
     /// Returns the destination of the request. Without an origin it is never contacted.
     pub(crate) fn destination(&self) -> Destination<'_> {
         let (scheme, authority, mark) = Self::name();
         let nowhere = || Origin { trusted: true, ..Origin::of_client(AUTHORITY, 80) };
-        let origin = self.0.origin.as_ref().map_or_else(nowhere, |(origin, _)| origin.clone());
-        let prefix = self.0.origin.as_ref().map_or("", |(_, prefix)| prefix);
+        let origin = self.cache.origin.as_ref().map_or_else(nowhere, |(origin, _)| origin.clone());
+        let prefix = self.cache.origin.as_ref().map_or("", |(_, prefix)| prefix);
         Destination { scheme, authority: authority.into(), origin, group: None, prefix, mark }
     }
 
     /// Returns the part of a path below the build cache.
     pub(crate) fn rest<'a>(&self, path: &'a str) -> &'a str {
-        path.strip_prefix(self.0.path.as_str()).filter(|rest| !rest.is_empty()).unwrap_or("/")
+        path.strip_prefix(self.cache.path.as_str()).filter(|rest| !rest.is_empty()).unwrap_or("/")
     }
 
-    /// Returns whether the sender of a request may write.
-    pub(crate) fn judge_writer(&self, writer: &WriterFacts<'_>) -> WriteAccess {
+    /// Returns whether the client may write.
+    pub(crate) fn access(&self) -> WriteAccess {
+        self.access
+    }
+
+    /// Determines whether the sender of a request may write.
+    pub(crate) fn judge_writer(&mut self, writer: &WriterFacts<'_>) {
         let is_local = || writer.is_near && !is_forwarded(writer.fields) && !is_of_page(writer);
-        match (&self.0.tokens, self.0.local_writers) {
+        self.access = match (&self.cache.tokens, self.cache.local_writers) {
             (Some(tokens), _) if tokens.role_of(writer.fields).is_some() => WriteAccess::Granted,
             (Some(_), _) if writer.fields.contains_key(AUTHORIZATION) => WriteAccess::WrongToken,
             (Some(_), _) => WriteAccess::NoToken,
             (None, LocalWriters::All) if is_local() => WriteAccess::Granted,
             (None, LocalWriters::OwnUser) if is_local() && (writer.is_own_user)() => WriteAccess::Granted,
             (None, _) => WriteAccess::ReadOnly,
-        }
+        };
     }
 }
 
@@ -265,12 +274,9 @@ mod tests {
         sent.fields.iter().for_each(|(name, value)| drop(fields.insert(*name, value.parse().unwrap())));
         let authority = Some(sent.authority).filter(|authority| !authority.is_empty());
         let is_own_user = &|| sent.is_own_user;
-        BuildCacheRequest(Arc::clone(&table.0[0])).judge_writer(&WriterFacts {
-            fields: &fields,
-            authority,
-            is_near: sent.is_near,
-            is_own_user,
-        })
+        let mut request = BuildCacheRequest { cache: Arc::clone(&table.0[0]), access: WriteAccess::NoToken };
+        request.judge_writer(&WriterFacts { fields: &fields, authority, is_near: sent.is_near, is_own_user });
+        request.access()
     }
 
     #[test]

@@ -89,6 +89,8 @@ enum LinePiece {
     Result,
     /// `%{reason}x`
     Reason,
+    /// `%{steps}x`
+    Steps,
     /// `%{origin}x`
     Origin,
     /// `%{node}x`
@@ -115,6 +117,7 @@ struct JsonLine<'a> {
     result: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
+    steps: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -215,6 +218,7 @@ impl LinePiece {
             Self::Outcome => write!(out, "{}", line.outcome.squid_code()),
             Self::Result => write!(out, "{}", line.outcome.kind().token()),
             Self::Reason => write!(out, "{}", line.why.map_or("-", |why| why.token())),
+            Self::Steps => write!(out, "{}", line.steps),
             Self::Origin => write_word(out, line.origin.as_deref().unwrap_or("-")),
             Self::Node => write_word(out, line.node.as_deref().unwrap_or("-")),
             Self::Unknown => out.write_all(b"-"),
@@ -239,6 +243,7 @@ impl<'a> JsonLine<'a> {
             outcome: line.outcome.squid_code(),
             result: line.outcome.kind().token(),
             reason: line.why.map(|why| why.token()),
+            steps: &line.steps,
             origin: line.origin.as_deref(),
             content_type: line.content_type.as_deref(),
             referer: field(0),
@@ -324,6 +329,7 @@ mod tests {
             user: None,
             outcome: Outcome::Miss,
             why: MissReason::ALL.into_iter().find(|reason| reason.token() == "no-store"),
+            steps: "gate,deliver".into(),
             status: StatusCode::OK,
             origin: Some("a.example".into()),
             content_type: Some("text/html; charset=utf-8".into()),
@@ -379,6 +385,7 @@ mod tests {
         let expected = serde_json::json!({
             "client": "192.0.2.7", "url": "http://a.example/x y\"\n", "status": 200, "bytes": 23, "result": "miss",
             "reason": "no-store", "user_agent": "curl \"8\"", "complete": true, "node": "node-a",
+            "steps": "gate,deliver",
         });
         for (name, expected) in expected.as_object().unwrap() {
             assert_eq!(value[name], *expected, "{name}");
@@ -390,12 +397,14 @@ mod tests {
     fn own_fields_are_written_as_apache_does() {
         let line = line(&["fr"]);
         let text = written(
-            "%a %m %U %H %>s %s %b %B %O %X %% \"%{Accept-Language}i\" %{outcome}x %{result}x %{reason}x %{origin}x %{node}x",
+            "%a %m %U %H %>s %s %b %B %O %X %% \"%{Accept-Language}i\" %{outcome}x %{result}x %{reason}x %{steps}x %{origin}x \
+             %{node}x",
             &line,
         );
         let url = "http://a.example/x%20y%22%0A";
         let expected = format!(
-            "192.0.2.7 GET {url} HTTP/1.1 200 200 23 23 123 - % \"fr\" TCP_MISS miss no-store a.example node-a"
+            "192.0.2.7 GET {url} HTTP/1.1 200 200 23 23 123 - % \"fr\" TCP_MISS miss no-store gate,deliver \
+             a.example node-a"
         );
         assert_eq!(text, expected);
         assert!(written("%{unix}t", &line).parse::<f64>().unwrap() > 1e9);

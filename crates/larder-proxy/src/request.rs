@@ -1,12 +1,14 @@
 //! Handles one request from its head to its response: decides its route, and executes it.
 
 pub(crate) mod access;
-pub(crate) mod accounting;
+mod account;
+mod accounting;
 mod admission;
+mod admitted;
 mod build_cache;
 pub(crate) mod change;
 mod encode;
-pub(crate) mod exchange;
+mod exchange;
 pub(crate) mod explain;
 pub(crate) mod failure_page;
 pub(crate) mod final_recipient;
@@ -16,9 +18,10 @@ pub(crate) mod intercept;
 pub(crate) mod invalidation;
 mod memory;
 mod nodes;
+mod own;
 pub(crate) mod pac;
 pub(crate) mod pass;
-mod pending;
+mod plan;
 mod question;
 mod reading;
 pub(crate) mod refusal;
@@ -29,6 +32,7 @@ pub(crate) mod serve;
 pub(crate) mod served;
 pub(crate) mod share;
 pub(crate) mod show;
+pub(crate) mod steps;
 pub(crate) mod target;
 pub(crate) mod tunnel;
 pub(crate) mod upgrade;

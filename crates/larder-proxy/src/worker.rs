@@ -114,6 +114,11 @@ impl Worker {
         worker
     }
 
+    /// Returns whether a site has a policy of its own.
+    pub(crate) fn has_policies(&self) -> bool {
+        !self.of_sites.is_empty()
+    }
+
     /// Returns this worker under the policy of a request for `uri`: that of the first site that matches. The
     /// request's host is in `authority` if it is not in the URI.
     pub(crate) fn under_policy_of(
@@ -122,7 +127,7 @@ impl Worker {
         authority: Option<&str>,
         listener: Option<SocketAddr>,
     ) -> &Arc<Self> {
-        if self.of_sites.is_empty() {
+        if !self.has_policies() {
             return self;
         }
         let authority = authority.or_else(|| Some(uri.authority()?.as_str()));

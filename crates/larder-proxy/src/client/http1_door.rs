@@ -25,7 +25,7 @@ use crate::{
     },
     metrics::CountGuard,
     received_body::IncomingBody,
-    request::exchange,
+    request::steps,
     watch::WatchOrder,
 };
 
@@ -136,7 +136,7 @@ impl Http1Door for Arc<Client> {
 
     fn answer(&self, request: Request<IncomingBody>, fault: Option<WireFault>) -> ClientAnswer {
         self.begin();
-        exchange::answer(self, request, fault)
+        steps::answer(self, request, fault)
     }
 
     fn switch(&self, socket: ClientSocket, first: Bytes) {

@@ -2,10 +2,11 @@
 //!
 //! h2 does the framing.
 
+use bytes::Bytes;
 use h2::{ext::Protocol, server::Builder};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, header, request};
 use http_body::Body as _;
-use larder_http::fields::asks_to_switch;
+use larder_http::fields::{self, asks_to_switch};
 
 use crate::{config::Limits, http2::SEND_BYTES_MAX, received_body::IncomingBody};
 
@@ -39,6 +40,14 @@ pub(crate) fn join_cookies(fields: &mut HeaderMap) {
     let pieces: Vec<&[u8]> = fields.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
     let joined = HeaderValue::from_bytes(&pieces.join(&b"; "[..])).expect("field values with '; ' between are one");
     fields.insert(header::COOKIE, joined);
+}
+
+/// Copies a request's head out of the buffer that HTTP/2 is read into, so that the buffer can be used again.
+pub(crate) fn detach(request: &mut Request<impl Sized>) {
+    fields::detach(request.headers_mut());
+    if let Ok(target) = Uri::from_maybe_shared(Bytes::from(request.uri().to_string())) {
+        *request.uri_mut() = target;
+    }
 }
 
 /// Marks a body of unknown length as present, as HTTP/1.1 would.

@@ -38,6 +38,7 @@ use crate::{
     outcome::Outcome,
     request::target::Target,
     session::SessionState,
+    siblings::Siblings,
     watch::{WatchOrder, WatchedConnection},
     worker::Worker,
 };
@@ -113,6 +114,38 @@ pub(super) struct AbandonedRequests {
 }
 
 impl Client {
+    /// Creates a client that has no connection, for a request that is only imagined. Its listener is none that a site
+    /// has for itself.
+    pub(crate) fn imagined(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
+        Self {
+            worker: Arc::clone(worker),
+            peer,
+            listener: SocketAddr::from(([0; 4], 0)),
+            takes_origin_form: false,
+            is_node: false,
+            secure: false,
+            server_name: None,
+            protocol: ClientProtocol::Http1,
+            inside: None,
+            session: None,
+            near: None,
+            is_stranger: false,
+            is_movable: false,
+            stall_secs: AtomicU32::new(seconds_of(worker.policy.limits.stall)),
+            phase: AtomicU8::new(ConnectionPhase::Busy as u8),
+            exchange_count: AtomicU32::new(0),
+            abandoned: AbandonedRequests::default(),
+            floods: None,
+            streams: None,
+            in_head: AtomicBool::new(false),
+            fatal_fault: OnceLock::new(),
+            watched: worker.watches.register(),
+            interim: InterimQueue::default(),
+            switch: SwitchTaker::default(),
+            flushed: FlushCounter::default(),
+        }
+    }
+
     /// Begins a request whose head has arrived.
     pub(crate) fn begin(&self) {
         let count = self.exchange_count.fetch_add(1, Relaxed) + 1;
@@ -227,14 +260,14 @@ impl Client {
     ///
     /// A node must have a certificate, or the address of a node, or one that is served: others may have recorded its
     /// request.
-    pub(crate) fn is_denied(&self, worker: &Worker, target: &Target) -> bool {
-        let networks = &worker.shared.config.clients;
+    pub(crate) fn is_denied(&self, config: &ProxyConfig, siblings: Option<&Siblings>, target: &Target) -> bool {
+        let networks = &config.clients;
         let is_outside = |address| !networks.is_empty() && !is_within(networks, address);
         if target.sibling().is_none() {
             return self.is_node || is_outside(self.address_of(target));
         }
         let address = self.peer.ip().to_canonical();
-        let is_at_node = || worker.shared.siblings.as_ref().is_some_and(|siblings| siblings.has_address(address));
+        let is_at_node = || siblings.is_some_and(|siblings| siblings.has_address(address));
         !self.is_node && is_outside(address) && !is_at_node()
     }
 

@@ -122,6 +122,7 @@ fn piece(
         (Some("outcome"), Some('x')) => LinePiece::Outcome,
         (Some("result"), Some('x')) => LinePiece::Result,
         (Some("reason"), Some('x')) => LinePiece::Reason,
+        (Some("steps"), Some('x')) => LinePiece::Steps,
         (Some("origin"), Some('x')) => LinePiece::Origin,
         (Some("node"), Some('x')) => LinePiece::Node,
         _ => return Ok(None),

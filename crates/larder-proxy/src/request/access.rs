@@ -6,8 +6,6 @@
 //! response. A permission to HEAD is none to GET: origins and gateways have rules by method. Cost: one request each
 //! time; for a GET one for the first octet, so that an origin that knows ranges sends little.
 
-use std::sync::Arc;
-
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
     header::{AUTHORIZATION, CONTENT_LENGTH, RANGE},
@@ -16,15 +14,14 @@ use http::{
 use larder_http::{Ruling, StoredHead, partial, redirects, validate};
 
 use crate::{
-    asked::{RequestEdits, RequestHead},
+    asked::RequestEdits,
     cache::lookup::FoundResponse,
     errors::Failure,
     origin::pool::{ReplayableRequest, RetryRule},
     request::{
+        admitted::AdmittedRequest,
         route::{Route, UnstoredRoute},
-        serve::check_may_ask,
     },
-    worker::Worker,
 };
 
 /// An origin's response to a request with a client's own credentials: it covers the responses that it describes.
@@ -72,55 +69,56 @@ pub(crate) fn stand_in<'a>(route: &Route<&'a FoundResponse>) -> Option<&'a Found
     stand_in.filter(|found| !is_protected(found))
 }
 
-/// Asks the origin about a client, and compares its response with the stored one.
-///
-/// # Errors
-/// The origin is unreachable.
-pub(crate) async fn ask(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    found: Option<&FoundResponse>,
-) -> Result<AccessAnswer, Failure> {
-    check_may_ask(worker, asked)?;
-    let method = if asked.method == Method::HEAD { Method::HEAD } else { Method::GET };
-    let added = if method == Method::GET { vec![(RANGE, FIRST_OCTET)] } else { Vec::new() };
-    let edits = RequestEdits { whole: true, added, only_at: None };
-    let outgoing = ReplayableRequest {
-        origin: asked.origin.clone(),
-        choice: asked.choice.clone(),
-        key: asked.key.clone(),
-        repeat: RetryRule::Safe,
-        client: asked.asking_client(),
-        make: || {
-            let mut request = asked.outgoing(&worker.shared.marks, &edits);
-            method.clone_into(request.method_mut());
-            request
-        },
-    };
-    let (head, body) = worker.origins.ask(outgoing).await?;
-    // The octet, or the page of a refusal, is read to its end, so that the connection can be used for the next request.
-    // No other body is waited for.
-    let is_short = body.remaining().is_some_and(|len| len <= READ_OUT_BYTES_MAX);
-    if is_short && head.status != StatusCode::OK {
-        drop(body.collect_up_to(READ_OUT_BYTES_MAX as usize).await);
+impl AdmittedRequest {
+    /// Asks the origin about a client, and compares its response with the stored one.
+    ///
+    /// # Errors
+    /// The origin is unreachable.
+    pub(super) async fn ask_permission(&self, found: Option<&FoundResponse>) -> Result<AccessAnswer, Failure> {
+        let Self { worker, asked } = self;
+        self.check_may_ask()?;
+        let method = if asked.method == Method::HEAD { Method::HEAD } else { Method::GET };
+        let added = if method == Method::GET { vec![(RANGE, FIRST_OCTET)] } else { Vec::new() };
+        let edits = RequestEdits { whole: true, added, only_at: None };
+        let outgoing = ReplayableRequest {
+            origin: asked.origin.clone(),
+            choice: asked.choice.clone(),
+            key: asked.key.clone(),
+            repeat: RetryRule::Safe,
+            client: asked.asking_client(),
+            make: || {
+                let mut request = asked.outgoing(&worker.shared.marks, &edits);
+                method.clone_into(request.method_mut());
+                request
+            },
+        };
+        let (head, body) = worker.origins.ask(outgoing).await?;
+        // The octet, or the page of a refusal, is read to its end, so that the connection can be used for the next
+        // request. No other body is waited for.
+        let is_short = body.remaining().is_some_and(|len| len <= READ_OUT_BYTES_MAX);
+        if is_short && head.status != StatusCode::OK {
+            drop(body.collect_up_to(READ_OUT_BYTES_MAX as usize).await);
+        }
+        let head = of_the_whole(head);
+        let url = asked.url_at_origin();
+        let target = url.as_ref().and_then(|url| redirects::target(url, head.status, &head.headers));
+        if !head.status.is_success() && target.is_none() {
+            return Ok(AccessAnswer::Refused);
+        }
+        let leads_to = target.as_ref().map(redirects::mark_of);
+        let names_digest = asked.before.digest.is_some();
+        let permission = Permission { status: head.status, fields: head.headers, leads_to, names_digest };
+        let Some(found) = found.filter(|found| is_protected(found)) else {
+            return Ok(AccessAnswer::Granted(permission));
+        };
+        if permission.covers(&found.entry.head, Some(found.entry.body_len())) {
+            return Ok(AccessAnswer::Granted(permission));
+        }
+        // A redirect, or a page for a client without credentials, may be a refusal. It must not replace the stored
+        // response.
+        let replaces = permission.status.is_success() && asked.fields.contains_key(AUTHORIZATION);
+        Ok(if replaces { AccessAnswer::Differs } else { AccessAnswer::Refused })
     }
-    let head = of_the_whole(head);
-    let url = asked.url_at_origin();
-    let target = url.as_ref().and_then(|url| redirects::target(url, head.status, &head.headers));
-    if !head.status.is_success() && target.is_none() {
-        return Ok(AccessAnswer::Refused);
-    }
-    let leads_to = target.as_ref().map(redirects::mark_of);
-    let names_digest = asked.before.digest.is_some();
-    let permission = Permission { status: head.status, fields: head.headers, leads_to, names_digest };
-    let Some(found) = found.filter(|found| is_protected(found)) else { return Ok(AccessAnswer::Granted(permission)) };
-    if permission.covers(&found.entry.head, Some(found.entry.body_len())) {
-        return Ok(AccessAnswer::Granted(permission));
-    }
-    // A redirect, or a page for a client without credentials, may be a refusal. It must not replace the stored
-    // response.
-    let replaces = permission.status.is_success() && asked.fields.contains_key(AUTHORIZATION);
-    Ok(if replaces { AccessAnswer::Differs } else { AccessAnswer::Refused })
 }
 
 /// Returns the head that a response to a request for the whole would have.

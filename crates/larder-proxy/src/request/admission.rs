@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Uri, Version,
     header::{self, HOST},
@@ -14,7 +13,7 @@ use http::{
 use larder_http::{
     Ruling,
     cache_control::RequestDirectives,
-    fields::{self, BodyLength, check_request, count_down, strip_named, strip_own, via},
+    fields::{BodyLength, check_request, count_down, strip_named, strip_own, via},
     interim::{expects_continue, expects_unknown},
     key,
     rules::{RuledRequest, Rules},
@@ -23,159 +22,222 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
     asked::{RequestHead, RequestRules, has_body},
-    client::{http2, interim::InterimSink, peer::Client},
+    client::{http2, interim::InterimSink},
     digest::NamedDigest,
     dots::may_climb,
     errors::Failure,
     git,
     mirrors::MirrorRequest,
-    origin::{http1::InterimTaker, proxy_header::ClientEnds, target::path_of},
-    received_body::IncomingBody,
-    request::target::Target,
+    origin::{http1::InterimTaker, proxy_header::ClientEnds, request_body::ClientBody, target::path_of},
+    received_body::{IncomingBody, ReceivedBody},
+    request::{
+        admitted::AdmittedRequest,
+        exchange::ClientExchange,
+        question,
+        steps::{Onward, Step},
+        target::Target,
+    },
     routes::Destination,
-    shared::ProxyState,
-    worker::Worker,
 };
 
-/// Checks a request and parses its head. `key` is its key, if that is known.
-///
-/// # Errors
-/// The request is refused or cannot be forwarded.
-pub(crate) async fn admit(
-    client: &Arc<Client>,
-    worker: &Worker,
-    target: &Target,
-    request: &mut Request<IncomingBody>,
-    key: Option<Vec<u8>>,
-) -> Result<Arc<RequestHead>, Failure> {
-    check_client(client, worker, target)?;
-    let shared = &worker.shared;
-    if shared.counts.waiting.load(Relaxed) > shared.config.limits.waiting_count_max {
-        return Err(Failure::Overloaded);
+impl ClientExchange {
+    /// Checks a request and parses its head, and decides whether the cache answers it.
+    ///
+    /// # Errors
+    /// The request is refused or cannot be forwarded.
+    pub(super) async fn admit(&mut self) -> Result<Onward, Failure> {
+        let mut request = self.take_request();
+        // Judged first, because fields that a client names in Connection are removed below.
+        self.judge_writer(&request);
+        let mut asked = self.admit_head(&mut request).await?;
+        self.catch_up(asked.key.as_deref()).await?;
+        if self.target.is_build_cache() {
+            return Ok(Onward::To(self.admit_to_build_cache(asked, request)));
+        }
+        let mut body = ClientBody::Arriving(ReceivedBody::of_request(request));
+        if question::may_be(&asked) {
+            let read = question::read(&self.worker, body).await?;
+            asked = question::asked(asked, &read);
+            body = ClientBody::Read(read);
+        }
+        // A question's body is part of its key, so that it is answered like a GET.
+        let has_no_body = asked.question.is_some() || (body.is_empty() && !asked.has_body());
+        let step = step_after(&asked, has_no_body);
+        if let Step::Change = step {
+            self.body = Some(Box::new(body));
+        }
+        let admitted =
+            self.admitted.insert(AdmittedRequest { worker: Arc::clone(&self.worker), asked: Arc::new(asked) });
+        if matches!(step, Step::Pass | Step::Change) {
+            admitted.asked.check_line()?;
+        }
+        Ok(Onward::To(step))
     }
-    if expects_unknown(request.headers()) {
-        return Err(Failure::UnknownExpectation);
+
+    /// Checks a request and parses its head.
+    ///
+    /// # Errors
+    /// The request is refused or cannot be forwarded.
+    pub(super) async fn admit_head(&mut self, request: &mut Request<IncomingBody>) -> Result<RequestHead, Failure> {
+        self.check_head(request)?;
+        if self.client.is_http2() {
+            http2::frame_body(request);
+        }
+        let sink = InterimSink::of(&self.client, request);
+        if self.target.sibling().is_some() {
+            // The signs of life that another node waits for, however long the origin takes.
+            sink.show_life();
+        }
+        let key = self.key.take();
+        let mut asked = self.take_apart(&self.target, request, key)?;
+        self.check_trust(&asked).await?;
+        if sink.is_of_use() {
+            asked.interim =
+                Some(Arc::new(move |status, fields: &HeaderMap| _ = sink.forward(status, fields)) as InterimTaker);
+        }
+        Ok(asked)
     }
-    let ambiguous = Failure::BadRequest("the length of its body is ambiguous");
-    if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
-        // Rewritten as a plain number: other servers may misread leading zeros.
-        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+
+    /// Checks that a request's client may use this proxy now, and that its head is understood.
+    pub(super) fn check_head(&self, request: &mut Request<impl Sized>) -> Result<(), Failure> {
+        self.check_client()?;
+        let shared = &self.worker.shared;
+        if shared.counts.waiting.load(Relaxed) > shared.config.limits.waiting_count_max {
+            return Err(Failure::Overloaded);
+        }
+        if expects_unknown(request.headers()) {
+            return Err(Failure::UnknownExpectation);
+        }
+        let ambiguous = Failure::BadRequest("the length of its body is ambiguous");
+        let length = check_request(request.headers(), request.version()).map_err(|_| ambiguous)?;
+        if let BodyLength::Length(length) = length {
+            // Rewritten as a plain number: other servers may misread leading zeros.
+            request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        Ok(())
     }
-    if client.is_http2() {
-        http2::frame_body(request);
+
+    /// Checks the credentials of an admitted request. Every client that may connect may use sites.
+    pub(super) async fn check_trust(&self, asked: &RequestHead) -> Result<(), Failure> {
+        if asked.origin.trusted || asked.is_by_sibling { Ok(()) } else { self.check_password(&asked.fields).await }
     }
-    let sink = InterimSink::of(client, request);
-    if target.sibling().is_some() {
-        // The signs of life that another node waits for, however long the origin takes.
-        sink.show_life();
+
+    /// Returns whether the address of the request's client is outside the networks that are served, or the request is
+    /// no node's on a connection for nodes.
+    pub(super) fn is_denied(&self) -> bool {
+        let shared = &self.worker.shared;
+        self.client.is_denied(&shared.config, shared.siblings.as_deref(), &self.target)
     }
-    let mut asked = take_apart(client, shared, target, request, key)?;
-    // Every client that may connect may use sites.
-    if !asked.origin.trusted && !asked.is_by_sibling {
-        check_password(client, shared, &asked.fields).await?;
+
+    /// Checks that the client may use this proxy.
+    pub(super) fn check_client(&self) -> Result<(), Failure> {
+        if self.is_denied() { Err(Failure::ClientDenied) } else { Ok(()) }
     }
-    if sink.is_of_use() {
-        asked.interim =
-            Some(Arc::new(move |status, fields: &HeaderMap| _ = sink.forward(status, fields)) as InterimTaker);
+
+    /// Checks that a request carries valid user credentials, if the proxy requires them.
+    pub(super) async fn check_password(&self, fields: &HeaderMap) -> Result<(), Failure> {
+        let may_forward = match &self.worker.shared.passwords {
+            Some(passwords) if !self.client.is_admitted() => passwords.admit(fields).await,
+            _ => true,
+        };
+        if may_forward { Ok(()) } else { Err(Failure::NoPassword) }
     }
-    Ok(Arc::new(asked))
+
+    /// Parses the head of a request for `target`. `known_key` is its key, if that is known.
+    ///
+    /// # Errors
+    /// The request cannot be forwarded, because it is malformed or loops.
+    pub(super) fn take_apart(
+        &self,
+        target: &Target,
+        request: &mut Request<impl Sized>,
+        known_key: Option<Vec<u8>>,
+    ) -> Result<RequestHead, Failure> {
+        let client = &*self.client;
+        let shared = &self.worker.shared;
+        let mut fields = std::mem::take(request.headers_mut());
+        strip_named(&mut fields);
+        strip_own(&mut fields);
+        if via::loops(&fields, &shared.marks.pseudonym) {
+            return Err(Failure::Loop);
+        }
+        let destination = target.destination(shared, client.scheme(), request, &fields)?;
+        shared.origins.check_listed(&destination.origin)?;
+        let Destination { scheme, authority, origin, group, prefix, mark } = destination;
+        let unmarked =
+            || shared.config.policy.cache.http.key_rules.key(scheme, &authority, path_of(request.uri())).ok();
+        let (origin, choice) = group.map_or((origin, None), |group| group.choose(unmarked));
+        let key = known_key.or_else(|| Some(mark.on(unmarked()?)));
+        let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
+        let path = match request.uri().path_and_query() {
+            Some(_) if target.is_about_server => PathAndQuery::from_static("*"),
+            path => path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
+        };
+        if !prefix.is_empty() && may_climb(path.path()) {
+            return Err(Failure::BadRequest("its path leads outside the site's folder at its origin"));
+        }
+        let at_origin = target_at_origin(prefix, &path, target.rest(path.as_str()));
+        let at_origin = at_origin.ok_or(Failure::BadRequest("the target is not a URI"))?;
+        let normal = key::normal_authority(scheme.as_str(), &authority);
+        let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;
+        let host = host_field(&fields, &authority)?;
+        let method = request.method().clone();
+        let version = request.version();
+        let goes_on = count_down(&method, &mut fields);
+        let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
+        let line = target.line(|| client.line_to(&origin));
+        let key = key.map(Arc::from);
+        let ends = ClientEnds { source: client.named_peer(target), destination: client.listener };
+        let peer = client.peer.ip();
+        let client = client.address_of(target);
+        // A client of HTTP/1.0 cannot wait for a 100.
+        let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
+        let named = host.to_str().unwrap_or_default();
+        let is_anybodys = target.mirror().is_some_and(MirrorRequest::is_anybodys);
+        let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
+        let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
+        let before = RequestRules { is_anybodys, digest: target.digest(path.as_str())?.or(before.digest), ..before };
+        let interim = None;
+        let expectation = expects.then(Arc::default);
+        let is_by_sibling = target.sibling().is_some();
+        // Parsed once, after the rules have removed what they ignore.
+        let directives = RequestDirectives::from_fields(&fields);
+        Ok(RequestHead {
+            method,
+            fields,
+            directives,
+            version,
+            origin,
+            choice,
+            client,
+            ends,
+            peer,
+            line,
+            goes_on,
+            interim,
+            expectation,
+            key,
+            path,
+            target: at_origin,
+            host,
+            scheme,
+            before,
+            session_rules,
+            is_by_sibling,
+            question: None,
+        })
+    }
 }
 
-/// Checks that the client may use this proxy.
-pub(crate) fn check_client(client: &Client, worker: &Worker, target: &Target) -> Result<(), Failure> {
-    if client.is_denied(worker, target) { Err(Failure::ClientDenied) } else { Ok(()) }
-}
-
-/// Checks that a request carries valid user credentials, if the proxy requires them.
-pub(crate) async fn check_password(client: &Client, shared: &ProxyState, fields: &HeaderMap) -> Result<(), Failure> {
-    let may_forward = match &shared.passwords {
-        Some(passwords) if !client.is_admitted() => passwords.admit(fields).await,
-        _ => true,
-    };
-    if may_forward { Ok(()) } else { Err(Failure::NoPassword) }
-}
-
-/// Parses a request's head. `known_key` is its key, if that is known.
-///
-/// # Errors
-/// The request cannot be forwarded, because it is malformed or loops.
-pub(crate) fn take_apart(
-    client: &Client,
-    shared: &ProxyState,
-    target: &Target,
-    request: &mut Request<impl Sized>,
-    known_key: Option<Vec<u8>>,
-) -> Result<RequestHead, Failure> {
-    let mut fields = std::mem::take(request.headers_mut());
-    strip_named(&mut fields);
-    strip_own(&mut fields);
-    if via::loops(&fields, &shared.marks.pseudonym) {
-        return Err(Failure::Loop);
+/// Returns the step of an admitted request. `has_no_body` says that no body is part of it.
+pub(super) fn step_after(asked: &RequestHead, has_no_body: bool) -> Step {
+    let is_cached = has_no_body && matches!(asked.method, Method::GET | Method::HEAD);
+    match (is_cached, &asked.key) {
+        (true, Some(_)) => Step::Cache,
+        (true, None) => Step::Pass,
+        (false, _) if asked.goes_on => Step::Change,
+        (false, _) => Step::Own,
     }
-    let destination = target.destination(shared, client.scheme(), request, &fields)?;
-    shared.origins.check_listed(&destination.origin)?;
-    let Destination { scheme, authority, origin, group, prefix, mark } = destination;
-    let unmarked = || shared.config.policy.cache.http.key_rules.key(scheme, &authority, path_of(request.uri())).ok();
-    let (origin, choice) = group.map_or((origin, None), |group| group.choose(unmarked));
-    let key = known_key.or_else(|| Some(mark.on(unmarked()?)));
-    let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
-    let path = match request.uri().path_and_query() {
-        Some(_) if target.is_about_server => PathAndQuery::from_static("*"),
-        path => path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
-    };
-    if !prefix.is_empty() && may_climb(path.path()) {
-        return Err(Failure::BadRequest("its path leads outside the site's folder at its origin"));
-    }
-    let at_origin = target_at_origin(prefix, &path, target.rest(path.as_str()));
-    let at_origin = at_origin.ok_or(Failure::BadRequest("the target is not a URI"))?;
-    let normal = key::normal_authority(scheme.as_str(), &authority);
-    let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;
-    let host = host_field(&fields, &authority)?;
-    let method = request.method().clone();
-    let version = request.version();
-    let goes_on = count_down(&method, &mut fields);
-    let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
-    let line = target.line(|| client.line_to(&origin));
-    let key = key.map(Arc::from);
-    let ends = ClientEnds { source: client.named_peer(target), destination: client.listener };
-    let peer = client.peer.ip();
-    let client = client.address_of(target);
-    // A client of HTTP/1.0 cannot wait for a 100.
-    let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
-    let named = host.to_str().unwrap_or_default();
-    let is_anybodys = target.mirror().is_some_and(MirrorRequest::is_anybodys);
-    let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
-    let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
-    let before = RequestRules { is_anybodys, digest: target.digest(path.as_str())?.or(before.digest), ..before };
-    let interim = None;
-    let expectation = expects.then(Arc::default);
-    let is_by_sibling = target.sibling().is_some();
-    // Parsed once, after the rules have removed what they ignore.
-    let directives = RequestDirectives::from_fields(&fields);
-    Ok(RequestHead {
-        method,
-        fields,
-        directives,
-        version,
-        origin,
-        choice,
-        client,
-        ends,
-        peer,
-        line,
-        goes_on,
-        interim,
-        expectation,
-        key,
-        path,
-        target: at_origin,
-        host,
-        scheme,
-        before,
-        session_rules,
-        is_by_sibling,
-        question: None,
-    })
 }
 
 /// Returns the Host field that names `authority`: the client's own where it is the same.
@@ -218,14 +280,6 @@ fn before(
 /// Returns the overrides of the first rule for a request that apply before there is a response.
 pub(crate) fn ruling_before<'a>(rules: [Option<&'a Rules>; 2], request: &RuledRequest<'_>) -> Option<&'a Ruling> {
     rules.into_iter().flatten().find_map(|rules| rules.find_before(request))
-}
-
-/// Copies a request's head out of the buffer that HTTP/2 is read into, so that the buffer can be used again.
-pub(crate) fn detach(request: &mut Request<impl Sized>) {
-    fields::detach(request.headers_mut());
-    if let Ok(target) = Uri::from_maybe_shared(Bytes::from(request.uri().to_string())) {
-        *request.uri_mut() = target;
-    }
 }
 
 /// Returns the request target for an origin whose paths begin with `prefix`.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Request, StatusCode,
+    HeaderValue, Method, Request, StatusCode,
     header::{ALLOW, AUTHORIZATION, CONNECTION, CONTENT_TYPE, COOKIE, ETAG, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use larder_http::{CacheStatus, cache_status::Forward, date::format_http_date, fields::accepted_authority};
@@ -27,192 +27,211 @@ use crate::{
         purges::PurgeMode,
     },
     client::{
-        peer::Client,
         peer_user::{self, NearEnds},
         response_body::{ResponseBody, text_response},
     },
     clock,
     errors::Failure,
+    origin::request_body::ClientBody,
     outcome::{MissReason, Outcome},
     received_body::{IncomingBody, ReceivedBody},
     request::{
-        admission,
+        admitted::AdmittedRequest,
+        exchange::ClientExchange,
         invalidation::{self, InvalidatedBy, Invalidation, InvalidationSubject},
-        serve,
         served::ServedResponse,
-        target::Target,
+        steps::Step,
+        target::TargetKind,
     },
-    worker::Worker,
 };
 
-/// Answers a request to a build cache.
-///
-/// # Errors
-/// The request is refused like any other, or its body does not arrive.
-pub(crate) async fn answer(
-    client: &Arc<Client>,
-    worker: &Arc<Worker>,
-    target: &Target,
-    cache: &BuildCacheRequest,
-    mut request: Box<Request<IncomingBody>>,
-) -> Result<ServedResponse, Failure> {
-    // Judged first, because fields that a client names in Connection are removed when the request is admitted.
-    let access = access(client, &request, cache);
-    let mut asked = admission::admit(client, worker, target, &mut request, None).await?;
-    let head = Arc::get_mut(&mut asked).expect("a request that was just admitted has one owner");
-    // The origin must not learn the token. Entries are the same for all clients.
-    head.fields.remove(AUTHORIZATION);
-    head.fields.remove(COOKIE);
-    let mut body = UploadBody::new(worker, ReceivedBody::of_request(request));
-    let rest = cache.rest(asked.path()).split('?').next().unwrap_or_default();
-    let mut served = match (asked.method.as_str(), access) {
-        ("GET" | "HEAD", _) if rest == TURBO_STATUS => json(r#"{"status":"enabled"}"#),
-        ("GET" | "HEAD", _) => return read(worker, &asked).await,
-        ("PROPFIND", _) => properties(worker, &asked).await,
-        // Turborepo reports its own hits and misses.
-        ("POST", _) if rest == TURBO_EVENTS => json("{}"),
-        ("OPTIONS", _) => options(),
-        ("PUT", WriteAccess::Granted) => put(worker, &asked, &mut body, cache).await?,
-        ("DELETE", WriteAccess::Granted) => delete(worker, &asked).await,
-        ("MKCOL", WriteAccess::Granted) => written(StatusCode::CREATED, "collections need not be made\n"),
-        ("PUT" | "DELETE" | "MKCOL", refused) => refusal(refused),
-        _ => {
-            let mut served = failed(StatusCode::METHOD_NOT_ALLOWED, "a build cache does not know this method\n");
-            served.response.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
-            served
+impl ClientExchange {
+    /// Determines whether the client may write, if the request is for a build cache.
+    pub(super) fn judge_writer(&mut self, request: &Request<impl Sized>) {
+        let near = self.client.near;
+        let TargetKind::BuildCache(cache) = &mut self.target.kind else { return };
+        let is_own_user = || near.and_then(NearEnds::user).is_some_and(peer_user::is_own_or_root);
+        cache.judge_writer(&WriterFacts {
+            fields: request.headers(),
+            authority: accepted_authority(request.uri(), request.headers()),
+            is_near: near.is_some(),
+            is_own_user: &is_own_user,
+        });
+    }
+
+    /// Keeps an admitted request to a build cache, and returns its next step.
+    pub(super) fn admit_to_build_cache(&mut self, mut asked: RequestHead, request: Box<Request<IncomingBody>>) -> Step {
+        let step = self.step_in_build_cache(&mut asked);
+        self.body = Some(Box::new(ClientBody::Arriving(ReceivedBody::of_request(request))));
+        self.admitted = Some(AdmittedRequest { worker: Arc::clone(&self.worker), asked: Arc::new(asked) });
+        step
+    }
+
+    /// Removes the credentials from an admitted request to a build cache, and returns its step.
+    pub(super) fn step_in_build_cache(&self, asked: &mut RequestHead) -> Step {
+        // The origin must not learn the token. Entries are the same for all clients.
+        asked.fields.remove(AUTHORIZATION);
+        asked.fields.remove(COOKIE);
+        let is_read = matches!(asked.method, Method::GET | Method::HEAD);
+        let is_for_entry =
+            asked.key.is_some() && self.target.rest(asked.path()).split('?').next() != Some(TURBO_STATUS);
+        if is_read && is_for_entry { Step::Cache } else { Step::Own }
+    }
+
+    /// Returns the answer to a request for an entry of a build cache that is not stored, and that its origin does not
+    /// supply. `None` for other requests.
+    pub(super) fn absence(&self, failure: &Failure) -> Option<ServedResponse> {
+        let is_for_entry = self.target.is_build_cache() && self.trace.has(Step::Cache);
+        match failure {
+            Failure::Offline { .. } if is_for_entry => Some(absent("it is not in this build cache\n")),
+            failure if is_for_entry && failure.is_origin_failure() => {
+                Some(absent("it is not in this build cache, and its origin does not respond\n"))
+            }
+            _ => None,
         }
-    };
-    let is_too_long = served.response.status() == StatusCode::PAYLOAD_TOO_LARGE;
-    if is_too_long && !body.is_over() {
-        // The response does not wait for a body that may have gigabytes.
-        if !client.is_http2() {
+    }
+
+    /// Answers a request to a build cache that is not for reading an entry.
+    ///
+    /// # Errors
+    /// Its body does not arrive.
+    pub(super) async fn answer_for_build_cache(
+        &mut self,
+        cache: &BuildCacheRequest,
+    ) -> Result<ServedResponse, Failure> {
+        let body = self.body.take().expect("an admitted request has its body");
+        let admitted = self.admitted();
+        let AdmittedRequest { worker, asked } = admitted;
+        let mut body = UploadBody::new(&worker.policy.limits, &worker.watches, *body);
+        let rest = cache.rest(asked.path()).split('?').next().unwrap_or_default();
+        let mut served = match (asked.method.as_str(), cache.access()) {
+            ("GET" | "HEAD", _) if rest == TURBO_STATUS => json(r#"{"status":"enabled"}"#),
+            ("GET" | "HEAD", _) => absent("it is not in this build cache\n"),
+            ("PROPFIND", _) => admitted.properties().await,
+            // Turborepo reports its own hits and misses.
+            ("POST", _) if rest == TURBO_EVENTS => json("{}"),
+            ("OPTIONS", _) => options(),
+            ("PUT", WriteAccess::Granted) => admitted.put(&mut body, cache).await?,
+            ("DELETE", WriteAccess::Granted) => admitted.delete().await,
+            ("MKCOL", WriteAccess::Granted) => written(StatusCode::CREATED, "collections need not be made\n"),
+            ("PUT" | "DELETE" | "MKCOL", refused) => refusal(refused),
+            _ => {
+                let mut served = failed(StatusCode::METHOD_NOT_ALLOWED, "a build cache does not know this method\n");
+                served.response.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
+                served
+            }
+        };
+        let is_http2 = self.client.is_http2();
+        let is_too_long = served.response.status() == StatusCode::PAYLOAD_TOO_LARGE;
+        if is_too_long && !body.is_over() {
+            // The response does not wait for a body that may have gigabytes.
+            if !is_http2 {
+                served.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                // A client that sends before it reads would never see a response on a closed connection.
+                tokio::spawn(async move { body.skip().await });
+            }
+            return Ok(served);
+        }
+        let is_expected = asked.expectation().is_some();
+        // Here, too, a client may read only after it has sent its whole body.
+        if !body.is_over() && (is_expected || !body.skip().await) && !is_http2 {
             served.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            // A client that sends before it reads would never see a response on a closed connection.
-            tokio::spawn(async move { body.skip().await });
         }
-        return Ok(served);
+        Ok(served)
     }
-    let is_expected = asked.expectation().is_some();
-    // Here, too, a client may read only after it has sent its whole body.
-    if !body.is_over() && (is_expected || !body.skip().await) && !client.is_http2() {
-        served.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    Ok(served)
 }
 
-/// Returns whether a request's client may write to the build cache.
-fn access(client: &Client, request: &Request<IncomingBody>, cache: &BuildCacheRequest) -> WriteAccess {
-    let is_own_user = || client.near.and_then(NearEnds::user).is_some_and(peer_user::is_own_or_root);
-    cache.judge_writer(&WriterFacts {
-        fields: request.headers(),
-        authority: accepted_authority(request.uri(), request.headers()),
-        is_near: client.near.is_some(),
-        is_own_user: &is_own_user,
-    })
-}
-
-/// Answers from a stored entry, or from the origin.
-async fn read(worker: &Arc<Worker>, asked: &Arc<RequestHead>) -> Result<ServedResponse, Failure> {
-    let Some(key) = &asked.key else { return Ok(absent("it is not in this build cache\n")) };
-    match Box::pin(serve::from_cache(worker, asked, key)).await {
-        Err(Failure::Offline { .. }) => Ok(absent("it is not in this build cache\n")),
-        Err(failure) if failure.is_origin_failure() => {
-            Ok(absent("it is not in this build cache, and its origin does not respond\n"))
+impl AdmittedRequest {
+    /// Stores what a client sends.
+    async fn put(&self, body: &mut UploadBody, cache: &BuildCacheRequest) -> Result<ServedResponse, Failure> {
+        let Self { asked, .. } = self;
+        if asked.path().ends_with('/') {
+            return Ok(failed(StatusCode::METHOD_NOT_ALLOWED, "the path of an entry must not end with a slash\n"));
         }
-        served => served,
-    }
-}
-
-/// Stores what a client sends.
-async fn put(
-    worker: &Arc<Worker>,
-    asked: &RequestHead,
-    body: &mut UploadBody,
-    cache: &BuildCacheRequest,
-) -> Result<ServedResponse, Failure> {
-    if asked.path().ends_with('/') {
-        return Ok(failed(StatusCode::METHOD_NOT_ALLOWED, "the path of an entry must not end with a slash\n"));
-    }
-    let Some(primary) = &asked.key else {
-        return Ok(failed(StatusCode::URI_TOO_LONG, "the path is too long for an entry\n"));
-    };
-    let before = find(worker, asked).await;
-    if let Some(served) = upload::precondition(&asked.fields, before.as_ref()) {
-        return Ok(served);
-    }
-    let refused = |refusal| Ok(refused_upload(&refusal));
-    let mut upload = match Upload::begin(worker, asked, primary) {
-        Ok(upload) => upload,
-        Err(refusal) => return refused(refusal),
-    };
-    let completed = loop {
-        match upload.next_piece(body).await? {
-            Ok(UploadPiece::Bytes(piece)) => match upload.push(piece).await {
-                Ok(()) => {}
-                Err(refusal) => return refused(refusal),
-            },
-            Ok(UploadPiece::End(completed)) => break completed,
+        let Some(primary) = &asked.key else {
+            return Ok(failed(StatusCode::URI_TOO_LONG, "the path is too long for an entry\n"));
+        };
+        let before = self.find().await;
+        if let Some(served) = upload::precondition(&asked.fields, before.as_ref()) {
+            return Ok(served);
+        }
+        let refused = |refusal| Ok(refused_upload(&refusal));
+        let mut upload = match Upload::begin(self, primary) {
+            Ok(upload) => upload,
             Err(refusal) => return refused(refusal),
+        };
+        let completed = loop {
+            match upload.next_piece(body).await? {
+                Ok(UploadPiece::Bytes(piece)) => match upload.push(piece).await {
+                    Ok(()) => {}
+                    Err(refusal) => return refused(refusal),
+                },
+                Ok(UploadPiece::End(completed)) => break completed,
+                Err(refusal) => return refused(refusal),
+            }
+        };
+        match upload.finish(completed, cache.has_origin()).await {
+            Ok(tag) => {
+                let status = if before.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
+                let mut served = written(status, "");
+                served.response.headers_mut().insert(ETAG, tag);
+                Ok(served)
+            }
+            Err(refusal) => refused(refusal),
         }
-    };
-    match upload.finish(completed, cache.has_origin()).await {
-        Ok(tag) => {
-            let status = if before.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
-            let mut served = written(status, "");
-            served.response.headers_mut().insert(ETAG, tag);
-            Ok(served)
+    }
+
+    /// Removes an entry.
+    async fn delete(&self) -> ServedResponse {
+        let Self { worker, asked } = self;
+        let Some(primary) = asked.key.as_ref() else { return absent("it is not in this build cache\n") };
+        if self.find().await.is_none() {
+            return absent("it is not in this build cache\n");
         }
-        Err(refusal) => refused(refusal),
+        // An upload of the entry that began earlier must not bring it back.
+        let subject = InvalidationSubject::Resource(primary);
+        let invalidation = Invalidation { subject, effect: PurgeMode::Hard, by: InvalidatedBy::Request };
+        match invalidation::invalidate(worker, invalidation).await {
+            Ok(_) => written(StatusCode::NO_CONTENT, ""),
+            Err(_) => failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the entry is removed, but may reappear after a crash: the store could not record the removal\n",
+            ),
+        }
     }
-}
 
-/// Removes an entry.
-async fn delete(worker: &Arc<Worker>, asked: &RequestHead) -> ServedResponse {
-    let Some(primary) = asked.key.as_ref() else { return absent("it is not in this build cache\n") };
-    if find(worker, asked).await.is_none() {
-        return absent("it is not in this build cache\n");
+    /// Returns the stored entry for a request.
+    async fn find(&self) -> Option<FoundResponse> {
+        let Self { worker, asked } = self;
+        match lookup::find(&worker.cache, asked.key.as_ref()?, &asked.fields).await {
+            LookupResult::Found(found) => Some(found),
+            LookupResult::OtherVariants(_) | LookupResult::Nothing => None,
+        }
     }
-    // An upload of the entry that began earlier must not bring it back.
-    let subject = InvalidationSubject::Resource(primary);
-    let invalidation = Invalidation { subject, effect: PurgeMode::Hard, by: InvalidatedBy::Request };
-    match invalidation::invalidate(worker, invalidation).await {
-        Ok(_) => written(StatusCode::NO_CONTENT, ""),
-        Err(_) => failed(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the entry is removed, but may reappear after a crash: the store could not record the removal\n",
-        ),
-    }
-}
 
-/// Returns the stored entry for a request.
-async fn find(worker: &Worker, asked: &RequestHead) -> Option<FoundResponse> {
-    match lookup::find(&worker.cache, asked.key.as_ref()?, &asked.fields).await {
-        LookupResult::Found(found) => Some(found),
-        LookupResult::OtherVariants(_) | LookupResult::Nothing => None,
-    }
-}
-
-/// Answers PROPFIND (RFC 4918 9.1) about one path, whatever its depth.
-async fn properties(worker: &Arc<Worker>, asked: &RequestHead) -> ServedResponse {
-    let path = asked.path().split('?').next().unwrap_or_default();
-    let (kind, modified, len) = if path.ends_with('/') {
-        ("<D:collection/>", format_http_date(clock::now()), String::new())
-    } else {
-        let Some(found) = find(worker, asked).await else { return absent("it is not in this build cache\n") };
-        let len = format!("<D:getcontentlength>{}</D:getcontentlength>", found.entry.body_len());
-        ("", format_http_date(found.entry.head.response_time()), len)
-    };
-    let path = path.replace('&', "&amp;");
-    let modified = modified.to_str().unwrap_or_default();
-    let text = format!(
-        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\"><D:response>\
+    /// Answers PROPFIND (RFC 4918 9.1) about one path, whatever its depth.
+    async fn properties(&self) -> ServedResponse {
+        let Self { asked, .. } = self;
+        let path = asked.path().split('?').next().unwrap_or_default();
+        let (kind, modified, len) = if path.ends_with('/') {
+            ("<D:collection/>", format_http_date(clock::now()), String::new())
+        } else {
+            let Some(found) = self.find().await else { return absent("it is not in this build cache\n") };
+            let len = format!("<D:getcontentlength>{}</D:getcontentlength>", found.entry.body_len());
+            ("", format_http_date(found.entry.head.response_time()), len)
+        };
+        let path = path.replace('&', "&amp;");
+        let modified = modified.to_str().unwrap_or_default();
+        let text = format!(
+            "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\"><D:response>\
          <D:href>{path}</D:href><D:propstat><D:prop><D:resourcetype>{kind}</D:resourcetype>\
          <D:getlastmodified>{modified}</D:getlastmodified>{len}</D:prop><D:status>HTTP/1.1 200 OK</D:status>\
          </D:propstat></D:response></D:multistatus>\n"
-    );
-    let mut response = text_response(StatusCode::MULTI_STATUS, text.into());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
-    ServedResponse { response, outcome: Outcome::Hit, origin: None, why: None }
+        );
+        let mut response = text_response(StatusCode::MULTI_STATUS, text.into());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
+        ServedResponse { response, outcome: Outcome::Hit, origin: None, why: None }
+    }
 }
 
 fn options() -> ServedResponse {

@@ -6,8 +6,6 @@
 //! Invariant: a response is stored only if it was received completely, for a request sent after the invalidation. Cost:
 //! a response to store is collected before it is sent, so it is at most one chunk long.
 
-use std::sync::Arc;
-
 use http::{Method, StatusCode};
 use larder_http::{
     BodyPlace, CacheStatus, ReceivedHead, Storability, StoredHead, VaryRule,
@@ -17,7 +15,6 @@ use larder_http::{
 };
 
 use crate::{
-    asked::RequestHead,
     cache::{
         committed_body::CommittedBody,
         entry::CHUNK_BYTES,
@@ -31,65 +28,69 @@ use crate::{
     origin::request_body::ClientBody,
     outcome::{MissReason, Outcome},
     request::{
-        final_recipient,
+        admitted::AdmittedRequest,
+        exchange::ClientExchange,
         invalidation::{self, InvalidatedBy, Invalidation, InvalidationSubject},
         pass::{self, PassedResponse},
         served::ServedResponse,
+        steps::Onward,
     },
     worker::Worker,
 };
 
-/// Forwards a request that may change something, and updates the store accordingly.
-///
-/// # Errors
-/// The origin is unreachable, or breaks off a response that was to be stored.
-pub(crate) async fn change(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    body: ClientBody,
-) -> Result<ServedResponse, Failure> {
-    if !asked.goes_on {
-        return Ok(final_recipient::answer(asked));
+impl ClientExchange {
+    /// Forwards a request that may change something, and updates the store accordingly.
+    ///
+    /// # Errors
+    /// The origin is unreachable, or breaks off a response that was to be stored.
+    pub(super) async fn change(&mut self) -> Result<Onward, Failure> {
+        let body = self.body.take().expect("an admitted change has its body");
+        self.admitted().change(*body).await.map(Onward::Served)
     }
-    let work = asked.key.as_ref().map(|primary| worker.cache.shared.begin(primary));
-    let request_time = clock::now();
-    let (head, body) = pass::ask(worker, asked, Some(body)).await?;
-    let status = head.status;
-    let fields = head.headers;
-    let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
-    let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
-    let moved = target.as_ref().and_then(|uri| MoveDestination::of(&asked.method, uri, &asked.fields));
-    let moved = moved.filter(|_| MoveDestination::is_written(status));
-    let targets = target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields));
-    for target in targets.chain(moved.iter().map(|moved| moved.uri.clone())) {
-        forget(worker, InvalidationSubject::Url(&target)).await;
+}
+
+impl AdmittedRequest {
+    /// Forwards a request that may change something, and updates the store accordingly.
+    ///
+    /// # Errors
+    /// The origin is unreachable, or breaks off a response that was to be stored.
+    async fn change(&self, body: ClientBody) -> Result<ServedResponse, Failure> {
+        let Self { worker, asked } = self;
+        let work = asked.key.as_ref().map(|primary| worker.cache.shared.begin(primary));
+        let request_time = clock::now();
+        let (head, body) = self.ask(Some(body)).await?;
+        let status = head.status;
+        let fields = head.headers;
+        let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
+        let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
+        let moved = target.as_ref().and_then(|uri| MoveDestination::of(&asked.method, uri, &asked.fields));
+        let moved = moved.filter(|_| MoveDestination::is_written(status));
+        let targets = target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields));
+        for target in targets.chain(moved.iter().map(|moved| moved.uri.clone())) {
+            forget(worker, InvalidationSubject::Url(&target)).await;
+        }
+        if let Some(moved) = &moved {
+            let left = target.as_ref().filter(|_| moved.leaves_target);
+            let below = [Some(&moved.uri), left].into_iter().flatten().collect();
+            Box::pin(forget(worker, InvalidationSubject::Below(below))).await;
+        }
+        let received = ReceivedHead { status, fields, request_time, response_time: clock::now() };
+        let kept = target.and_then(|target| self.rule_if_kept(&target, &received));
+        let len = body.remaining().filter(|len| *len <= CHUNK_BYTES).and_then(|len| usize::try_from(len).ok());
+        let (Some(rule), Some(len)) = (kept, len) else {
+            return Ok(self.respond(PassedResponse { status, fields: received.fields, body }, cache_status));
+        };
+        let broken = || Failure::Broken { host: asked.origin.to_string(), why: "its response ended early".to_owned() };
+        let (bytes, completed) = body.collect(len).await.ok_or_else(broken)?;
+        let fields = received.fields.clone();
+        let body = CommittedBody::Whole(completed, vec![bytes.clone()]);
+        let stored = self.keep(KeptPost { rule: &rule, received, work }, body).await;
+        let cache_status = told(cache_status, stored);
+        let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
+        let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
+        let origin = Some(asked.origin.host.clone());
+        Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
     }
-    if let Some(moved) = &moved {
-        let left = target.as_ref().filter(|_| moved.leaves_target);
-        let below = [Some(&moved.uri), left].into_iter().flatten().collect();
-        Box::pin(forget(worker, InvalidationSubject::Below(below))).await;
-    }
-    let received = ReceivedHead { status, fields, request_time, response_time: clock::now() };
-    let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));
-    let len = body.remaining().filter(|len| *len <= CHUNK_BYTES).and_then(|len| usize::try_from(len).ok());
-    let (Some(rule), Some(len)) = (kept, len) else {
-        return Ok(pass::respond(
-            worker,
-            asked,
-            PassedResponse { status, fields: received.fields, body },
-            cache_status,
-        ));
-    };
-    let broken = || Failure::Broken { host: asked.origin.to_string(), why: "its response ended early".to_owned() };
-    let (bytes, completed) = body.collect(len).await.ok_or_else(broken)?;
-    let fields = received.fields.clone();
-    let body = CommittedBody::Whole(completed, vec![bytes.clone()]);
-    let stored = keep(worker, asked, KeptPost { rule: &rule, received, work }, body).await;
-    let cache_status = told(cache_status, stored);
-    let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
-    let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
-    let origin = Some(asked.origin.host.clone());
-    Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
 }
 
 /// Invalidates what a request has changed. An error is ignored, because a removal takes effect even if the store cannot
@@ -99,22 +100,25 @@ async fn forget(worker: &Worker, subject: InvalidationSubject<'_>) {
     drop(invalidation::invalidate(worker, invalidation).await);
 }
 
-/// Returns the Vary rule of a response to POST, if the response is to be stored for GETs of its target.
-fn rule_if_kept(worker: &Worker, asked: &RequestHead, target: &http::Uri, received: &ReceivedHead) -> Option<VaryRule> {
-    if asked.method != Method::POST || received.status == StatusCode::NO_CONTENT {
-        return None;
-    }
-    let exchange = Exchange {
-        method: &asked.method,
-        request_fields: &asked.fields,
-        status: received.status,
-        response_fields: &received.fields,
-        request_time: received.request_time,
-        response_time: received.response_time,
-    };
-    match storable::decide_post(&exchange, target, &worker.cache.http) {
-        Storability::Store { rule, .. } => Some(rule),
-        Storability::Refuse { .. } => None,
+impl AdmittedRequest {
+    /// Returns the Vary rule of a response to POST, if the response is to be stored for GETs of its target.
+    fn rule_if_kept(&self, target: &http::Uri, received: &ReceivedHead) -> Option<VaryRule> {
+        let Self { worker, asked } = self;
+        if asked.method != Method::POST || received.status == StatusCode::NO_CONTENT {
+            return None;
+        }
+        let exchange = Exchange {
+            method: &asked.method,
+            request_fields: &asked.fields,
+            status: received.status,
+            response_fields: &received.fields,
+            request_time: received.request_time,
+            response_time: received.response_time,
+        };
+        match storable::decide_post(&exchange, target, &worker.cache.http) {
+            Storability::Store { rule, .. } => Some(rule),
+            Storability::Refuse { .. } => None,
+        }
     }
 }
 
@@ -126,18 +130,22 @@ struct KeptPost<'a> {
     work: Option<ResourceWork>,
 }
 
-/// Stores a response to POST under its target's key, and returns whether it did.
-async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, body: CommittedBody) -> bool {
-    let KeptPost { rule, received, work } = kept;
-    let settings = &worker.cache.http;
-    let Some((primary, work)) = asked.key.as_ref().zip(work) else { return false };
-    // The invalidation by this request itself must not count against its response, but purges during the request must.
-    let work = work.after_own_change();
-    let place = StorePlace::new(primary, rule, &asked.fields, None, settings);
-    let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
-    let head = StoredHead::new(received, BodyPlace::Whole { len: body.stored_len() }, selecting, &settings.targets);
-    let head = head.after_purges(work.purge_count);
-    storing::commit(&worker.cache, &place, &head, body, &work).await
+impl AdmittedRequest {
+    /// Stores a response to POST under its target's key, and returns whether it did.
+    async fn keep(&self, kept: KeptPost<'_>, body: CommittedBody) -> bool {
+        let Self { worker, asked } = self;
+        let KeptPost { rule, received, work } = kept;
+        let settings = &worker.cache.http;
+        let Some((primary, work)) = asked.key.as_ref().zip(work) else { return false };
+        // The invalidation by this request itself must not count against its response, but purges during the request
+        // must.
+        let work = work.after_own_change();
+        let place = StorePlace::new(primary, rule, &asked.fields, None, settings);
+        let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
+        let head = StoredHead::new(received, BodyPlace::Whole { len: body.stored_len() }, selecting, &settings.targets);
+        let head = head.after_purges(work.purge_count);
+        storing::commit(&worker.cache, &place, &head, body, &work).await
+    }
 }
 
 fn told(mut cache_status: CacheStatus, is_stored: bool) -> CacheStatus {

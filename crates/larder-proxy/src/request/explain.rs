@@ -4,6 +4,7 @@
 //! memory. Invariant: the functions that collect the facts and decide the route are the same as for real exchanges.
 //! Cost: one lookup for each key that the URL can have.
 
+mod foretelling;
 mod outlook;
 
 use std::{fmt::Write as _, sync::Arc};
@@ -35,8 +36,48 @@ use crate::{
     worker::Worker,
 };
 
-/// Explains how a GET of `uri` with these fields would be answered. Returns `None` if the URI has no key.
-pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
+/// A request without a body that is explained.
+#[derive(Clone, Copy)]
+pub(crate) struct ExplainedRequest<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) uri: &'a Uri,
+    pub(crate) fields: &'a HeaderMap,
+}
+
+/// The stored response that a request would find, and the available share of its body.
+struct ForeseenResponse {
+    located: LocatedResponse,
+    extent: AvailableExtent,
+}
+
+impl ForeseenResponse {
+    async fn of(cache: &Arc<Cache>, primary: &Arc<[u8]>, asking: RequestTerms<'_>) -> Self {
+        let located = serve::locate(cache, primary, asking.fields).await;
+        let extent = match &located.found {
+            Some(found) => presence::extent(cache, primary, found, asking).await,
+            None => AvailableExtent::Gone,
+        };
+        Self { located, extent }
+    }
+
+    /// Returns the state on which the route depends.
+    fn stored(&self, cache: &Cache, asking: RequestTerms<'_>) -> StoredState<&FoundResponse> {
+        let LocatedResponse { found, variants } = &self.located;
+        if let Some(found) = found {
+            let judged = serve::judged(cache, asking, found, self.extent);
+            if variants.is_none() || judged.answers_as_it_is() {
+                return StoredState::Response(judged);
+            }
+        }
+        if variants.is_some() { StoredState::OtherVariants } else { StoredState::Nothing }
+    }
+}
+
+/// Explains how a request would be answered. Returns `None` if its URI has no key.
+///
+/// The explanation of a method other than GET and HEAD has no stored response.
+pub(crate) async fn explain(worker: &Arc<Worker>, asked: &ExplainedRequest<'_>) -> Option<String> {
+    let &ExplainedRequest { method, uri, fields } = asked;
     let mut text = String::new();
     let outlook = RequestOutlook::of(worker, uri).await;
     let origins = &worker.shared.origins;
@@ -45,7 +86,7 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let scheme = uri.scheme_str().unwrap_or("http");
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let ruled = RuledRequest { method: &Method::GET, scheme, authority, path, fields };
+    let ruled = RuledRequest { method, scheme, authority, path, fields };
     let asking = RequestTerms::new(ruled, line_up);
     if let Some(origin) = origin {
         tell_way(&mut text, origins, origin);
@@ -57,20 +98,26 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     for delay in uri.host().into_iter().flat_map(|host| worker.shared.delays.for_host(host)) {
         line(&mut text, "delay", delay);
     }
-    let worker = worker.under_policy_of(uri, None, None);
-    for primary in invalidation::primaries_of(&worker.cache, uri)? {
+    let of_site = worker.under_policy_of(uri, None, None);
+    let keys = invalidation::primaries_of(&of_site.cache, uri)?;
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    for primary in keys.into_iter().filter(|_| is_read) {
         let primary: Arc<[u8]> = primary.into();
         line(&mut text, "key", String::from_utf8_lossy(primary.strip_prefix(&[KIND_PRIMARY]).unwrap_or(&primary)));
-        tell_key(&mut text, worker, &primary, asking, &outlook).await;
+        tell_key(&mut text, of_site, &primary, asking, &outlook).await;
     }
     if let Some(refusal) = &outlook.refusal {
         line(&mut text, "answer", refusal);
+    }
+    // After all lookups, because these put in memory what they find.
+    if let Some(trace) = worker.foretell(asked).await {
+        line(&mut text, "steps", trace);
     }
     Some(text)
 }
 
 /// Returns the index of the site of a URI that is requested through a listener without a site.
-fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
+pub(crate) fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
     uri.authority().and_then(|authority| worker.shared.routes.site(authority.as_str(), uri.path(), None))
 }
 
@@ -97,15 +144,9 @@ async fn tell_key(
     outlook: &RequestOutlook,
 ) {
     let cache = &worker.cache;
-    let fields = asking.fields;
-    let LocatedResponse { found, variants: marker } = serve::locate(cache, primary, fields).await;
-    let mut stored = if marker.is_some() { StoredState::OtherVariants } else { StoredState::Nothing };
-    if let Some(found) = &found {
-        let judged = serve::judged(cache, asking, found, presence::extent(cache, primary, found, asking).await);
-        if marker.is_none() || judged.answers_as_it_is() {
-            stored = StoredState::Response(judged);
-        }
-    }
+    let seen = ForeseenResponse::of(cache, primary, asking).await;
+    let stored = seen.stored(cache, asking);
+    let LocatedResponse { found, variants: marker } = &seen.located;
     let before = ruling_before([Some(&cache.shared.rules), asking.session_rules], &asking.ruled);
     let is_never_stored = before.is_some_and(|ruling| ruling.is_never_stored);
     let route = route::decide(&RouteFacts { is_never_stored, ..serve::facts(cache, asking, primary) }, stored);
@@ -115,7 +156,7 @@ async fn tell_key(
         None if asking.line.is_down() => ": a request gets 504",
         None => ": a request goes to the origin",
     };
-    match (stored.response(), &marker) {
+    match (stored.response(), marker) {
         (Some(found), _) => tell_found(text, worker, found),
         (None, Some(marker)) => {
             line(text, "stored", format_args!("other variants only{goes}"));
@@ -267,7 +308,7 @@ fn tell_found(text: &mut String, worker: &Worker, found: &FoundResponse) {
 fn tell_age(text: &mut String, worker: &Worker, head: &StoredHead) {
     let freshness = head.freshness();
     let settings = &worker.cache.http;
-    let Age { age_secs, ttl_secs } = serve::age_of(worker, head);
+    let Age { age_secs, ttl_secs } = serve::age_of(&worker.cache, head);
     let source = match freshness.lifetime {
         Lifetime::Absent => "none",
         Lifetime::Explicit { .. } | Lifetime::Heuristic { .. } => freshness.lifetime_reason(settings).token(),

@@ -6,11 +6,10 @@ use larder_http::fields::accepted_authority;
 
 use crate::{
     asked::RequestHead,
-    client::{peer::Client, response_body::ResponseBody},
+    client::response_body::ResponseBody,
     origin::target::path_of,
     outcome::Outcome,
-    request::{hit, served::ServedResponse, target::Target},
-    worker::Worker,
+    request::{exchange::ClientExchange, hit, served::ServedResponse},
 };
 
 /// Answers a request whose final recipient is this proxy: the received request for TRACE, the proxy's own methods for
@@ -23,28 +22,25 @@ pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
     }
 }
 
-/// Answers an `OPTIONS *` for which no origin is the server: its host has sites by path only, or mirrors, or Larder is
-/// only a forward proxy. Returns `None` for other requests.
-pub(crate) fn answer_for_server(
-    client: &Client,
-    worker: &Worker,
-    target: &Target,
-    request: &Request<impl Sized>,
-) -> Option<ServedResponse> {
-    let shared = &worker.shared;
-    let uri = request.uri();
-    if *request.method() != Method::OPTIONS || !target.is_about_server || client.inside.is_some() {
-        return None;
+impl ClientExchange {
+    /// Returns whether a request is an `OPTIONS *` for which no origin is the server: its host has sites by path only,
+    /// or mirrors, or Larder is only a forward proxy.
+    pub(super) fn is_for_server(&self, request: &Request<impl Sized>) -> bool {
+        if *request.method() != Method::OPTIONS || !self.target.is_about_server || self.client.inside.is_some() {
+            return false;
+        }
+        let shared = &self.worker.shared;
+        let uri = request.uri();
+        let is_forwarded = shared.config.forward && !self.client.is_server_for(request.version(), uri);
+        let authority = accepted_authority(uri, request.headers());
+        let is_for_site = authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)));
+        let has_server = is_forwarded || is_for_site || shared.config.default_origin.is_some();
+        !has_server && !self.is_denied()
     }
-    let is_forwarded = shared.config.forward && !client.is_server_for(request.version(), uri);
-    let authority = accepted_authority(uri, request.headers());
-    let is_for_site = authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)));
-    let has_server = is_forwarded || is_for_site || shared.config.default_origin.is_some();
-    (!has_server && !client.is_denied(worker, target)).then(own_methods)
 }
 
 /// Responds with the proxy's own methods.
-fn own_methods() -> ServedResponse {
+pub(super) fn own_methods() -> ServedResponse {
     respond((header::ALLOW, METHODS), Bytes::new())
 }
 

@@ -13,46 +13,75 @@ use larder_http::fields::{accepted_authority, check_host, effective_authority};
 use larder_wire::WireFault;
 
 use crate::{
-    client::{http2, peer::Client},
+    client::http2,
     errors::Failure,
     origin::target::path_of,
-    request::{intercept, target::Target},
-    worker::Worker,
+    request::{
+        exchange::ClientExchange,
+        intercept,
+        steps::{Onward, Step},
+        target::TargetKind,
+    },
 };
 
-/// Checks a request and normalizes its form for all later code. `fault` is the fault in its octets, if any.
-///
-/// # Errors
-/// The request does not name exactly one host and a valid target, or it is on a connection for another host.
-pub(crate) fn pass<B>(
-    client: &Client,
-    worker: &Worker,
-    fault: Option<WireFault>,
-    target: &mut Target,
-    request: &mut Request<B>,
-) -> Result<(), Failure> {
-    if client.is_stranger {
-        return Err(Failure::OtherUser);
+impl ClientExchange {
+    /// Checks a request and normalizes its form for all later code. `fault` is the fault in its octets, if any.
+    ///
+    /// # Errors
+    /// The request does not name exactly one host and a valid target, or it is on a connection for another host, or
+    /// another node of the fleet sent it, whose clock or rules differ.
+    pub(super) fn pass_gate(
+        &mut self,
+        fault: Option<WireFault>,
+        request: &mut Request<impl Sized>,
+    ) -> Result<Onward, Failure> {
+        // Recognized first, because a node may send fields that others may not, and the form is changed below.
+        if let Some(peer) = self.request_of_sibling(request)? {
+            self.target.kind = TargetKind::Sibling(peer);
+        } else if self.is_health_check(request) {
+            self.target.kind = TargetKind::HealthCheck;
+        }
+        let client = &self.client;
+        if client.is_stranger {
+            return Err(Failure::OtherUser);
+        }
+        client.drop_untrusted(&self.worker.shared.config, &self.target, request.headers_mut());
+        if let Some(fault) = fault {
+            return Err(fault.into());
+        }
+        http2::check(request, &self.worker.shared.config.limits).map_err(Failure::BadRequest)?;
+        let is_connect = *request.method() == Method::CONNECT;
+        if is_connect {
+            check_host(request.uri(), request.headers(), request.version())?;
+        } else {
+            effective_authority(request.uri(), request.headers(), request.version())?;
+            self.target.is_about_server = check_target(request)?;
+        }
+        if client.takes_origin_form && !is_connect {
+            put_in_absolute_form(client.scheme(), request)?;
+        }
+        match &client.inside {
+            Some(origin) => intercept::place(origin, request)?,
+            None if !is_connect && self.is_misdirected(request) => return Err(Failure::Misdirected),
+            None => {}
+        }
+        Ok(Onward::To(Step::Resolve))
     }
-    client.drop_untrusted(&worker.shared.config, target, request.headers_mut());
-    if let Some(fault) = fault {
-        return Err(fault.into());
-    }
-    http2::check(request, &worker.shared.config.limits).map_err(Failure::BadRequest)?;
-    let is_connect = *request.method() == Method::CONNECT;
-    if is_connect {
-        check_host(request.uri(), request.headers(), request.version())?;
-    } else {
-        effective_authority(request.uri(), request.headers(), request.version())?;
-        target.is_about_server = check_target(request)?;
-    }
-    if client.takes_origin_form && !is_connect {
-        put_in_absolute_form(client, request)?;
-    }
-    match &client.inside {
-        Some(origin) => intercept::place(origin, request),
-        None if !is_connect && is_misdirected(client, worker, request) => Err(Failure::Misdirected),
-        None => Ok(()),
+
+    /// Returns whether a request to this proxy itself arrived on a connection whose certificate does not cover its
+    /// host (RFC 9110 7.4).
+    fn is_misdirected(&self, request: &Request<impl Sized>) -> bool {
+        let client = &self.client;
+        if !client.shows_certificate() {
+            return false;
+        }
+        let uri = request.uri();
+        let version = request.version();
+        let Some(authority) = accepted_authority(uri, request.headers()) else { return false };
+        let routes = &self.worker.shared.routes;
+        let is_for_us =
+            client.is_server_for(version, uri) || routes.is_for_us(client.scheme(), uri, version, authority);
+        is_for_us && !client.speaks_for(authority)
     }
 }
 
@@ -79,11 +108,11 @@ fn check_target<B>(request: &mut Request<B>) -> Result<bool, Failure> {
 
 /// Gives a request the target that a client of a proxy sends (RFC 9112 3.2.2), from its Host. A request about the
 /// server as a whole stays one to this proxy.
-fn put_in_absolute_form<B>(client: &Client, request: &mut Request<B>) -> Result<(), Failure> {
+fn put_in_absolute_form<B>(scheme: &str, request: &mut Request<B>) -> Result<(), Failure> {
     let uri = request.uri();
     let host = accepted_authority(uri, request.headers());
     let (None, Some(host), true) = (uri.scheme(), host, path_of(uri).starts_with('/')) else { return Ok(()) };
-    let builder = Uri::builder().scheme(client.scheme()).authority(host).path_and_query(path_of(uri));
+    let builder = Uri::builder().scheme(scheme).authority(host).path_and_query(path_of(uri));
     *request.uri_mut() = builder.build().map_err(|_| Failure::BadRequest("the target is not a URI"))?;
     Ok(())
 }
@@ -94,18 +123,4 @@ fn put_path_for_server<B>(request: &mut Request<B>) -> Result<(), Failure> {
     parts.path_and_query = Some(PathAndQuery::from_static("/"));
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| Failure::BadRequest("the target is not a URI"))?;
     Ok(())
-}
-
-/// Returns whether a request to this proxy itself arrived on a connection whose certificate does not cover its host
-/// (RFC 9110 7.4).
-fn is_misdirected<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
-    if !client.shows_certificate() {
-        return false;
-    }
-    let uri = request.uri();
-    let version = request.version();
-    let Some(authority) = accepted_authority(uri, request.headers()) else { return false };
-    let is_for_us =
-        client.is_server_for(version, uri) || worker.shared.routes.is_for_us(client.scheme(), uri, version, authority);
-    is_for_us && !client.speaks_for(authority)
 }

@@ -35,9 +35,11 @@ use crate::{
     },
     config::normal_host,
     errors::Failure,
-    origin::target::Origin,
+    metrics::WorkerMetrics,
+    origin::{origins::OriginsShared, target::Origin},
     outcome::Outcome,
-    request::tunnel,
+    request::{exchange::ClientExchange, tunnel},
+    session::SessionState,
     watch::{OrderWatch, WatchOrder},
     worker::{ConnectionPresence, Worker},
 };
@@ -51,8 +53,8 @@ pub(crate) enum Interception<'a> {
 }
 
 /// Returns whether tunnels of a client with this address to `origin` are intercepted.
-pub(crate) fn interception<'a>(
-    worker: &Worker,
+pub(super) fn interception<'a>(
+    origins: &OriginsShared,
     interceptor: Option<&'a Arc<Interceptor>>,
     origin: &Origin,
     address: IpAddr,
@@ -61,34 +63,40 @@ pub(crate) fn interception<'a>(
     let Some(interceptor) = interceptor.filter(|interceptor| interceptor.lists(&host)) else {
         return Interception::Unlisted;
     };
-    let asks_certificate = worker.shared.origins.certificate_askers.contain(origin);
+    let asks_certificate = origins.certificate_askers.contain(origin);
     let why = if asks_certificate { Some(BypassReason::ClientCertificate) } else { interceptor.bypass(address, &host) };
     why.map_or(Interception::Intercepted(interceptor), Interception::Bypassed)
 }
 
-/// Returns the interceptor for a client's tunnel to `origin`, if the tunnel is intercepted. Records the tunnel if its
-/// host is listed but it is not intercepted.
-pub(crate) fn interceptor<'a>(
-    client: &'a Client,
-    worker: &'a Worker,
-    origin: &Origin,
-    address: IpAddr,
-) -> Option<&'a Arc<Interceptor>> {
-    let of_session = client.session.as_ref().map(|session| &session.interceptor);
-    match interception(worker, of_session.or(worker.shared.interceptor.as_ref()), origin, address) {
-        Interception::Intercepted(interceptor) => return Some(interceptor),
-        Interception::Bypassed(why) => note_bypass(client, worker, origin, why),
-        Interception::Unlisted => {}
+impl ClientExchange {
+    /// Returns the interceptor for the client's tunnel to `origin`, if the tunnel is intercepted. Records the tunnel if
+    /// its host is listed but it is not intercepted.
+    pub(super) fn interceptor(&self, origin: &Origin) -> Option<&Arc<Interceptor>> {
+        let Self { client, worker, .. } = self;
+        let of_session = client.session.as_ref().map(|session| &session.interceptor);
+        let interceptor = of_session.or(worker.shared.interceptor.as_ref());
+        match interception(&worker.shared.origins, interceptor, origin, client.address_of(&self.target)) {
+            Interception::Intercepted(interceptor) => return Some(interceptor),
+            Interception::Bypassed(why) => note_bypass(&worker.metrics, client.session.as_deref(), origin, why),
+            Interception::Unlisted => {}
+        }
+        None
     }
-    None
+
+    /// Serves a tunnel once the client has been told that it is open. `ticket` accounts for it at the end.
+    pub(super) fn intercept(&self, opening: TunnelOpening, ticket: Ticket) {
+        let client = Arc::clone(&self.client);
+        let worker = Arc::clone(&self.worker);
+        tokio::spawn(InterceptedTunnel { client, worker, opening }.serve(ticket));
+    }
 }
 
 /// Logs and counts a tunnel that bypasses the cache although its host is listed.
-fn note_bypass(client: &Client, worker: &Worker, origin: &Origin, why: BypassReason) {
+fn note_bypass(metrics: &WorkerMetrics, session: Option<&SessionState>, origin: &Origin, why: BypassReason) {
     let reason = why.token();
     tracing::info!(%origin, reason, "a tunnel to a host listed for interception is not intercepted");
-    worker.metrics.interception_bypassed[why as usize].add(1);
-    if let Some(session) = &client.session {
+    metrics.interception_bypassed[why as usize].add(1);
+    if let Some(session) = session {
         session.note_bypass(&origin.to_string(), why);
     }
 }
@@ -110,16 +118,21 @@ pub(crate) struct TunnelOpening {
     pub(crate) interceptor: Arc<Interceptor>,
 }
 
-/// Serves a tunnel once the client has been told that it is open. `ticket` accounts for it at the end.
-pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: TunnelOpening, mut ticket: Ticket) {
-    let TunnelOpening { client_side, origin, peer, interceptor } = opening;
-    let client = Arc::clone(client);
-    let worker = Arc::clone(worker);
-    let presence = ConnectionPresence::of(&worker);
-    tokio::spawn(async move {
-        let worker = &worker;
+/// An intercepted tunnel after its client has been told that it is open.
+struct InterceptedTunnel {
+    client: Arc<Client>,
+    worker: Arc<Worker>,
+    opening: TunnelOpening,
+}
+
+impl InterceptedTunnel {
+    async fn serve(self, mut ticket: Ticket) {
+        let Self { client, worker, opening } = self;
+        let TunnelOpening { client_side, origin, peer, interceptor } = opening;
+        let presence = ConnectionPresence::of(&worker);
+        let limits = &worker.shared.config.limits;
         let watched = worker.watches.register();
-        watched.arm(worker.shared.config.limits.header);
+        watched.arm(limits.header);
         let opening = open(peer, client_side, &origin, &interceptor);
         let opened = OrderWatch::new(opening, &watched, &[WatchOrder::Drain, WatchOrder::Expire]).await;
         drop(watched);
@@ -137,13 +150,13 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
                 tracing::debug!(%origin, "a tunnel is closed: it would have to contact its target while offline");
             }
             Some(Ok(TunnelOutcome::Other(stream, why))) => {
-                note_bypass(&client, worker, &origin, why);
+                note_bypass(&worker.metrics, client.session.as_deref(), &origin, why);
                 client.count(Outcome::Tunnel);
-                match tunnel::open(worker, &origin).await {
+                match tunnel::open(&worker.origins, &origin).await {
                     Ok(target) => {
                         let pacer = worker.shared.delays.pacer(peer.ip(), &origin.host);
-                        let target = tunnel::watched(worker, target, pacer);
-                        tunnel::copy(worker, stream, target, &mut ticket).await;
+                        let target = tunnel::watched(&worker.watches, target, pacer, worker.policy.limits.stall);
+                        tunnel::copy(&worker.metrics, stream, target, &mut ticket).await;
                     }
                     Err(failure) => {
                         client.session.iter().for_each(|session| session.note_failure(&failure));
@@ -157,7 +170,7 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
                 tracing::debug!(%error, %origin, "a tunnel broke off during its handshake");
             }
         }
-    });
+    }
 }
 
 /// Reads the first bytes, and performs the handshake if they begin one.

@@ -4,31 +4,47 @@
 //! looked at more closely on its way through `admission` is not answered here. Cost: one lookup in memory, and no
 //! future.
 
-use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request};
-use http_body::Body as _;
+use http::{Method, Request, Version};
+use http_body::Body;
 use larder_http::{CacheStatus, Reuse, cache_status::Tier, rules::RuledRequest, telling};
 
 use crate::{
     asked::RequestTerms,
-    cache::{entry::EntryBody, lookup, mark::OriginMark},
-    client::{encoded::EncodedResponse, peer::Client},
+    cache::{
+        Cache,
+        entry::{CachedEntry, EntryBody},
+        lookup,
+        mark::OriginMark,
+    },
+    client::encoded::EncodedResponse,
+    metrics::WorkerMetrics,
     mirrors::MirrorRequest,
     origin::{
         target::{host_of, path_of},
         uplink::UplinkState,
     },
     outcome::Outcome,
-    received_body::IncomingBody,
+    popular::PopularitySubject,
     request::{
+        exchange::ClientExchange,
         hit::{self, HitRequest},
-        nodes,
         served::ServedResponse,
-        target::{Target, TargetKind},
+        steps::{Step, Verdict},
+        target::TargetKind,
     },
-    worker::Worker,
 };
+
+/// The result of a look into memory for a request.
+#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
+enum MemoryState {
+    Answer(MemoryAnswer),
+    /// Nothing that answers it, under this key.
+    Missing(Vec<u8>),
+    /// Memory alone cannot answer a request of this form.
+    Unsuited,
+}
 
 /// A response from memory.
 pub(super) enum MemoryAnswer {
@@ -37,83 +53,170 @@ pub(super) enum MemoryAnswer {
     Encoded(EncodedResponse),
 }
 
-/// Answers from memory if the whole response is in memory and fresh, and the request is simple. Otherwise continues
-/// with the key of a simple request. `may_encode` says that nothing else looks at the response's fields.
-pub(super) fn answer(
-    client: &Client,
-    worker: &Worker,
-    (target, request): (&Target, &Request<IncomingBody>),
-    name: Option<(&str, &str, OriginMark<'_>)>,
-    may_encode: bool,
-) -> ControlFlow<MemoryAnswer, Option<Vec<u8>>> {
-    let simple = name.filter(|(_, authority, _)| is_simple(client, worker, (target, request), authority));
-    let Some((scheme, authority, mark)) = simple else { return ControlFlow::Continue(None) };
-    let path = path_of(request.uri());
-    let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
-    let Ok(key) = worker.cache.http.key_rules.key(scheme, authority, path) else { return ControlFlow::Continue(None) };
-    let key = mark.on(key);
-    match from_memory(client, worker, ruled, &key, |fields| {
-        may_encode && (target.mirror().is_none() || MirrorRequest::leaves(fields))
-    }) {
-        Some(answer) => ControlFlow::Break(answer),
-        None => ControlFlow::Continue(Some(key)),
+impl ClientExchange {
+    /// Answers from memory if the whole response is in memory and fresh, and the request is simple.
+    ///
+    /// # Errors
+    /// It is not. The error is the next step.
+    pub(super) fn look_in_memory(&mut self, request: &Request<impl Body>) -> Result<MemoryAnswer, Step> {
+        self.choose_worker(request);
+        self.client.permit_stall(self.worker.policy.limits.stall);
+        let name = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
+        let subject = self.subject(request, name);
+        let found = self.find_in_memory(request, name, lookup::note_memory_hit);
+        self.account.set_subject(subject);
+        self.leave_memory(request, found)
     }
-}
 
-fn from_memory(
-    client: &Client,
-    worker: &Worker,
-    ruled: RuledRequest<'_>,
-    key: &[u8],
-    may_encode: impl FnOnce(&HeaderMap) -> bool,
-) -> Option<MemoryAnswer> {
-    let cache = &worker.cache;
-    let (entry, variant) = lookup::find_hot(cache, key, ruled.fields).filter(|(entry, _)| {
-        matches!(entry.body, EntryBody::Whole(_)) && !entry.head.freshness().checks_authorization
-    })?;
-    // The uplink's state is not known yet, and does not matter to a response that is fresh anyway.
-    let terms = RequestTerms {
-        session_rules: client.session.as_ref().map(|session| &*session.rules),
-        ..RequestTerms::new(ruled, UplinkState::Up)
-    };
-    let Reuse::Fresh { age, .. } = terms.judge(&entry.head, cache) else { return None };
-    let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
-    let RequestTerms { method, fields, .. } = terms;
-    let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
-    let note = || lookup::note_memory_hit(cache, &entry, variant.as_deref().unwrap_or(key));
-    if may_encode(entry.head.fields())
-        && let Some(response) = hit::encoded(&wanted, &entry)
-    {
+    /// Does the same without counting the request, if `key`'s response was looked up before.
+    pub(super) fn peek_into_memory(&mut self, request: &Request<impl Body>) -> Result<MemoryAnswer, Step> {
+        let name = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
+        let found = self.find_in_memory(request, name, |_, _, _| {});
+        self.leave_memory(request, found)
+    }
+
+    /// Ends the step with what memory has for a request.
+    fn leave_memory(&mut self, request: &Request<impl Body>, found: MemoryState) -> Result<MemoryAnswer, Step> {
+        match found {
+            MemoryState::Unsuited => self.trace.note(Verdict::Unsuited),
+            MemoryState::Missing(key) => {
+                self.trace.note(Verdict::Miss);
+                self.key = Some(key);
+            }
+            MemoryState::Answer(answer) => {
+                self.trace.note(Verdict::Hit);
+                return Ok(answer);
+            }
+        }
+        Err(self.after_memory(request))
+    }
+
+    /// Returns the step of a request that memory does not answer.
+    fn after_memory(&mut self, request: &Request<impl Body>) -> Step {
+        if request.method() == Method::CONNECT {
+            return Step::Tunnel;
+        }
+        if Self::asks_to_switch(request) {
+            return Step::Switch;
+        }
+        if let Some(address) = self.script_address(request) {
+            self.target.kind = TargetKind::ProxyPac(address);
+        } else if self.is_for_server(request) {
+            self.target.kind = TargetKind::WholeServer;
+        }
+        if self.target.is_own() { Step::Own } else { Step::Admit }
+    }
+
+    /// Sets the worker configured for the site of a request.
+    pub(super) fn choose_worker(&mut self, request: &Request<impl Sized>) {
+        if self.worker.has_policies() {
+            let named = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
+            let authority = named.map(|(_, authority, _)| authority);
+            let worker = self.worker.under_policy_of(request.uri(), authority, Some(self.client.listener));
+            self.worker = Arc::clone(worker);
+        }
+    }
+
+    /// Returns the subject under which a request is counted as popular.
+    fn subject(
+        &self,
+        request: &Request<impl Sized>,
+        name: Option<(&str, &str, OriginMark<'_>)>,
+    ) -> Option<PopularitySubject> {
+        let WorkerMetrics { popular, sites, .. } = &*self.worker.metrics;
+        match name {
+            Some((scheme, authority, _)) => Some(popular.see(sites, authority, Some((scheme, path_of(request.uri()))))),
+            None if request.method() == Method::CONNECT => {
+                Some(popular.see(sites, request.uri().authority()?.as_str(), None))
+            }
+            None => None,
+        }
+    }
+
+    /// Finds the answer to a request in memory.
+    fn find_in_memory(
+        &self,
+        request: &Request<impl Body>,
+        name: Option<(&str, &str, OriginMark<'_>)>,
+        note: impl FnOnce(&Cache, &CachedEntry, &[u8]),
+    ) -> MemoryState {
+        let simple = name.filter(|(_, authority, _)| self.is_simple(request, authority));
+        let Some((scheme, authority, mark)) = simple else { return MemoryState::Unsuited };
+        let path = path_of(request.uri());
+        let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
+        let Ok(key) = self.worker.cache.http.key_rules.key(scheme, authority, path) else {
+            return MemoryState::Unsuited;
+        };
+        let key = mark.on(key);
+        match self.fresh_in_memory(ruled, &key, self.may_encode(request), note) {
+            Some(answer) => MemoryState::Answer(answer),
+            None => MemoryState::Missing(key),
+        }
+    }
+
+    fn fresh_in_memory(
+        &self,
+        ruled: RuledRequest<'_>,
+        key: &[u8],
+        may_encode: bool,
+        note: impl FnOnce(&Cache, &CachedEntry, &[u8]),
+    ) -> Option<MemoryAnswer> {
+        let cache = &self.worker.cache;
+        let (entry, variant) = lookup::find_hot(cache, key, ruled.fields).filter(|(entry, _)| {
+            matches!(entry.body, EntryBody::Whole(_)) && !entry.head.freshness().checks_authorization
+        })?;
+        // The uplink's state is not known yet, and does not matter to a response that is fresh anyway.
+        let terms = RequestTerms {
+            session_rules: self.client.session.as_ref().map(|session| &*session.rules),
+            ..RequestTerms::new(ruled, UplinkState::Up)
+        };
+        let Reuse::Fresh { age, .. } = terms.judge(&entry.head, cache) else { return None };
+        let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
+        let RequestTerms { method, fields, .. } = terms;
+        let wanted = HitRequest { marks: &self.worker.shared.marks, method, fields, age_secs: age.age_secs, status };
+        let note = || note(cache, &entry, variant.as_deref().unwrap_or(key));
+        if may_encode
+            && self.target.mirror().is_none_or(|_| MirrorRequest::leaves(entry.head.fields()))
+            && let Some(response) = hit::encoded(&wanted, &entry)
+        {
+            note();
+            return Some(MemoryAnswer::Encoded(response));
+        }
+        let answered = hit::answer(&wanted, &entry, None)?;
         note();
-        return Some(MemoryAnswer::Encoded(response));
+        let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
+        Some(MemoryAnswer::Served(ServedResponse { response: answered.response, outcome, origin: None, why: None }))
     }
-    let answered = hit::answer(&wanted, &entry, None)?;
-    note();
-    let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
-    Some(MemoryAnswer::Served(ServedResponse { response: answered.response, outcome, origin: None, why: None }))
-}
 
-/// Returns whether nothing but the response in memory decides about a request.
-fn is_simple(
-    client: &Client,
-    worker: &Worker,
-    (target, request): (&Target, &Request<IncomingBody>),
-    authority: &str,
-) -> bool {
-    let shared = &worker.shared;
-    let peer = target.sibling();
-    let mirrored = target.mirror();
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream();
-    let passwords = shared.passwords.as_ref().filter(|_| !client.is_admitted() && peer.is_none());
-    let lists = shared.origins.lists.as_ref().filter(|_| mirrored.is_none());
-    // Only a trusted proxy or another node can name a user. The lookup in memory does not compare users.
-    let may_name_user = peer.is_some() || !shared.config.fleet.trusted_proxies.is_empty();
-    is_read
-        && !(may_name_user && telling::has_identity(request.headers()))
-        && !client.is_denied(worker, target)
-        && nodes::is_up_to_date(worker, peer)
-        && passwords.is_none_or(|passwords| passwords.knows(request.headers()))
-        && !mirrored.is_some_and(MirrorRequest::changes_documents)
-        && !matches!(target.kind, TargetKind::Registry(..))
-        && !lists.is_some_and(|lists| lists.block(host_of(authority)))
+    /// Returns whether nothing adds to the fields of a response from memory, or logs them, and the client speaks
+    /// HTTP/1.1.
+    fn may_encode(&self, request: &Request<impl Sized>) -> bool {
+        request.version() == Version::HTTP_11
+            && self.worker.shared.access_log.is_none()
+            && self.target.wish.is_none()
+            && self.target.sibling().is_none()
+            && !self.target.is_build_cache()
+            && !self.client.says_goodbye()
+    }
+
+    /// Returns whether nothing but the response in memory decides about a request.
+    fn is_simple(&self, request: &Request<impl Body>, authority: &str) -> bool {
+        let Self { client, worker, target, .. } = self;
+        let shared = &worker.shared;
+        let is_by_node = target.sibling().is_some();
+        let mirrored = target.mirror();
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream();
+        let passwords = shared.passwords.as_ref().filter(|_| !client.is_admitted() && !is_by_node);
+        let lists = shared.origins.lists.as_ref().filter(|_| mirrored.is_none());
+        // Only a trusted proxy or another node can name a user. The lookup in memory does not compare users.
+        let may_name_user = is_by_node || !shared.config.fleet.trusted_proxies.is_empty();
+        is_read
+            && !(may_name_user && telling::has_identity(request.headers()))
+            && !self.is_denied()
+            && self.is_up_to_date()
+            && passwords.is_none_or(|passwords| passwords.knows(request.headers()))
+            && !mirrored.is_some_and(MirrorRequest::changes_documents)
+            && !matches!(target.kind, TargetKind::Registry(..))
+            && !lists.is_some_and(|lists| lists.block(host_of(authority)))
+    }
 }

@@ -7,44 +7,45 @@
 use http::{HeaderValue, Method, Request, Response, header, uri::Authority};
 
 use crate::{
-    client::{peer::Client, response_body::ResponseBody},
+    client::response_body::ResponseBody,
     config::{HostPattern, HostRules, ProxyConfig},
     origin::target::{is_plain_host, path_of},
     outcome::Outcome,
-    request::{served::ServedResponse, target::Target},
-    worker::Worker,
+    request::{exchange::ClientExchange, served::ServedResponse},
 };
 
-/// Answers a request for the script. Returns `None` for other requests.
-pub(crate) fn answer(
-    client: &Client,
-    worker: &Worker,
-    target: &Target,
-    request: &Request<impl Sized>,
-) -> Option<ServedResponse> {
-    let shared = &worker.shared;
-    let uri = request.uri();
-    let is_script = matches!(path_of(uri), "/proxy.pac" | "/wpad.dat")
-        && !client.is_denied(worker, target)
-        && client.inside.is_none();
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !is_script || !is_read || !shared.config.forward || shared.config.default_origin.is_some() {
-        return None;
+impl ClientExchange {
+    /// Returns the address for the script, if a request is for that.
+    pub(super) fn script_address(&self, request: &Request<impl Sized>) -> Option<Box<str>> {
+        let shared = &self.worker.shared;
+        let uri = request.uri();
+        let is_script = matches!(path_of(uri), "/proxy.pac" | "/wpad.dat") && self.client.inside.is_none();
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let is_at_proxy = is_script
+            && is_read
+            && shared.config.forward
+            && shared.config.default_origin.is_none()
+            && !self.is_denied()
+            && self.client.is_server_for(request.version(), uri);
+        if !is_at_proxy {
+            return None;
+        }
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        let authority: Authority = uri.authority().cloned().or_else(|| host?.parse().ok())?;
+        let is_for_site = shared.routes.is_for_site(authority.as_str(), path_of(uri));
+        let address = own_address(&authority, self.client.scheme()).filter(|_| !is_for_site);
+        address.map(String::into_boxed_str)
     }
-    if !client.is_server_for(request.version(), uri) {
-        return None;
-    }
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let authority: Authority = uri.authority().cloned().or_else(|| host?.parse().ok())?;
-    if shared.routes.is_for_site(authority.as_str(), path_of(uri)) {
-        return None;
-    }
-    let text = script(&hosts_of(&shared.config), &own_address(&authority, client.scheme())?);
+}
+
+/// Answers with the script, in which the proxy has this address.
+pub(super) fn answer(config: &ProxyConfig, address: &str) -> ServedResponse {
+    let text = script(&hosts_of(config), address);
     let mut response = Response::new(ResponseBody::full(text.into()));
     let fields = response.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ns-proxy-autoconfig"));
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=300"));
-    Some(ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None })
+    ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
 }
 
 /// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise all. Hosts that are not intercepted

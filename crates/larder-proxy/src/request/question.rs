@@ -3,7 +3,7 @@
 //! Owns: the choice of requests to read, and the conversion of a question. `git` knows the protocol. Invariant: a
 //! request that proves not to be a question is forwarded unchanged. Memory: the body, which has a limit.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc};
+use std::{future::poll_fn, pin::Pin};
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, header};
@@ -46,18 +46,15 @@ pub(super) async fn read(worker: &Worker, body: ClientBody) -> Result<Bytes, Fai
 
 /// Returns the request to answer, now that its body was read: like a GET if the body is a question, unchanged
 /// otherwise.
-pub(super) fn asked(asked: Arc<RequestHead>, body: &Bytes) -> Arc<RequestHead> {
+pub(super) fn asked(mut asked: RequestHead, body: &Bytes) -> RequestHead {
     let question = GitQuestion::of(&asked.fields, body.clone());
     let key = question.as_ref().zip(asked.key.as_ref()).map(|(question, key)| question.key(key));
-    let mut asked = match (key, Arc::try_unwrap(asked)) {
-        (Some(key), Ok(asked)) => RequestHead { method: Method::GET, key: Some(key.into()), question, ..asked },
-        (_, Ok(asked)) => return Arc::new(asked),
-        (_, Err(shared)) => return shared,
-    };
+    let Some(key) = key else { return asked };
+    asked = RequestHead { method: Method::GET, key: Some(key.into()), question, ..asked };
     // Packs never change, and git sends these fields with every request.
     for name in [header::CACHE_CONTROL, header::PRAGMA, header::CONTENT_LENGTH] {
         asked.fields.remove(name);
     }
     asked.directives = RequestDirectives::default();
-    Arc::new(asked)
+    asked
 }

@@ -30,13 +30,13 @@ use crate::{
     marks::outgoing_fields,
     outcome::{MissReason, Outcome},
     request::{
+        admitted::AdmittedRequest,
         hit::{self, BodyPortion, HitRequest},
         pass::{self, PassedResponse},
-        serve::{age_of, or_stale, stale_answer},
+        plan::FetchPlan,
+        serve::age_of,
         served::ServedResponse,
-        share::FetchPlan,
     },
-    worker::Worker,
 };
 
 /// The answer from a flight, or the reason why this request cannot use it.
@@ -70,15 +70,14 @@ struct OfferedResponse<'a> {
 /// A request that waits for a flight.
 #[derive(Clone, Copy)]
 pub(super) struct FlightReading<'a> {
-    pub(super) worker: &'a Arc<Worker>,
-    pub(super) asked: &'a Arc<RequestHead>,
+    pub(super) by: &'a AdmittedRequest,
     pub(super) sharing: &'a FetchPlan,
 }
 
 impl FlightReading<'_> {
     /// Answers from a flight's stage. `ended_before` says that the flight had ended before this request joined it.
     pub(super) async fn take(self, reader: FlightReader, stage: FetchStage, ended_before: bool) -> FlightAnswer {
-        let Self { worker, asked, sharing } = self;
+        let Self { by, sharing } = self;
         if stage.audience() == Audience::FirstAsker && !reader.is_first() {
             // A 304 that answered only the first requester's condition says nothing about this request.
             let is_about_nothing = reader.flight().answered_a_condition();
@@ -91,7 +90,7 @@ impl FlightReading<'_> {
             FetchStage::Confirmed(found) => self.take_confirmed(&found, reader.is_first()).await,
             FetchStage::Part(kept) => Box::pin(self.take_part(&kept, reader.is_first())).await,
             FetchStage::OriginFailing => {
-                let served = stale.and_then(|found| stale_answer(worker, asked, found));
+                let served = stale.and_then(|found| by.stale_answer(found));
                 served.map(Ok).ok_or(UnusedReason::NotForUs)
             }
             FetchStage::Private => match reader.flight().take_private() {
@@ -99,13 +98,13 @@ impl FlightReading<'_> {
                 None => Err(UnusedReason::NotForUs),
             },
             FetchStage::Waiting => Err(UnusedReason::NotForUs),
-            FetchStage::Failed(failure) => Ok(or_stale(worker, asked, Err(failure), stale)),
+            FetchStage::Failed(failure) => Ok(by.or_stale(Err(failure), stale)),
         }
     }
 
     /// Returns whether the client may read a response that was fetched for another request.
     pub(super) fn may_read(self, head: &StoredHead, body_len: Option<u64>) -> bool {
-        !self.asked.before.checks_authorization
+        !self.by.asked.before.checks_authorization
             || !head.freshness().checks_authorization
             || self.sharing.permission.as_ref().is_some_and(|permission| permission.covers(head, body_len))
     }
@@ -115,8 +114,8 @@ impl FlightReading<'_> {
     /// # Errors
     /// The client may not read it, or it is another variant.
     fn judge(self, offered: &OfferedResponse<'_>) -> Result<Reuse, UnusedReason> {
-        let asked = self.asked;
-        let cache = &self.worker.cache;
+        let asked = &self.by.asked;
+        let cache = &self.by.worker.cache;
         let OfferedResponse { head, body_len, marker, is_own } = *offered;
         require(is_own || self.may_read(head, body_len), UnusedReason::NotForUs)?;
         if !head.matches(&asked.fields, &cache.http) {
@@ -160,12 +159,13 @@ impl FlightReading<'_> {
 
     /// Answers from a response that is arriving, or has arrived and is being stored.
     async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> FlightAnswer {
-        let Self { worker, asked, sharing } = self;
+        let Self { by, sharing } = self;
+        let AdmittedRequest { worker, asked } = by;
         let first = reader.is_first();
         if !first {
             self.check_open(open, ended_before)?;
         }
-        let age = age_of(worker, &open.head);
+        let age = age_of(&worker.cache, &open.head);
         let (status, outcome) = match (ended_before, &sharing.before) {
             (true, _) => (CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory), Outcome::MemoryHit),
             (false, Some(_)) => (arriving(sharing, open, !first), Outcome::RefreshModified),
@@ -174,7 +174,7 @@ impl FlightReading<'_> {
         // A response that comes straight from the origin has an Age only if it arrived with one (RFC 9111 5.1).
         let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
         let Some(response) = self.open_response(reader, open, age_secs, status).await else {
-            return Ok(pass::pass(worker, asked, None, sharing.forward).await);
+            return Ok(by.pass(sharing.forward).await);
         };
         let conditional = ended_before && response.status() == StatusCode::NOT_MODIFIED;
         let outcome = if conditional { Outcome::ConditionalHit } else { outcome };
@@ -185,7 +185,8 @@ impl FlightReading<'_> {
     /// Answers from a stored part. If a missing part that the request needs cannot be fetched, the origin answers the
     /// client's own request.
     async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightAnswer {
-        let Self { worker, asked, sharing } = self;
+        let Self { by, sharing } = self;
+        let AdmittedRequest { worker, asked } = by;
         let entry = &kept.entry;
         let marker = kept.marker.as_ref();
         let from_origin = kept.source != PartSource::Cache;
@@ -196,7 +197,7 @@ impl FlightReading<'_> {
         let is_new = sharing.is_reload && from_origin;
         let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
         require(is_first || may_share, UnusedReason::NotForUs)?;
-        let Age { age_secs, ttl_secs } = age_of(worker, &entry.head);
+        let Age { age_secs, ttl_secs } = age_of(&worker.cache, &entry.head);
         let (status, outcome) = match kept.source {
             PartSource::Arrived { status, is_stored } => {
                 let status = status_of(sharing, status, !is_first);
@@ -207,7 +208,7 @@ impl FlightReading<'_> {
         let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
         let ready = presence::look_at_part(&worker.flights.means, asked, kept).await.ready().await;
         let Some(mut answered) = ready.and_then(|ready| hit::answer(&wanted, entry, ready.body)) else {
-            return Ok(pass::pass(worker, asked, None, sharing.forward).await);
+            return Ok(by.pass(sharing.forward).await);
         };
         let fields = answered.response.headers_mut();
         if from_origin && age_secs == 0 {
@@ -228,8 +229,8 @@ impl FlightReading<'_> {
         age_secs: Option<u64>,
         cache_status: CacheStatus,
     ) -> Option<Response<ResponseBody>> {
-        let marks = &self.worker.shared.marks;
-        let request_fields = &self.asked.fields;
+        let marks = &self.by.worker.shared.marks;
+        let request_fields = &self.by.asked.fields;
         match conditional::evaluate(request_fields, &open.head) {
             Precondition::Pass => {
                 let mut fields = outgoing_fields(open.head.fields(), marks);
@@ -248,7 +249,7 @@ impl FlightReading<'_> {
 
     /// Returns the response with the body that a flight brings. `None` if the body cannot promise the requested part.
     async fn arriving_response(self, open: &OpenHead, mut fields: HeaderMap) -> Option<Response<ResponseBody>> {
-        let RequestHead { method, fields: request_fields, .. } = &**self.asked;
+        let RequestHead { method, fields: request_fields, .. } = &*self.by.asked;
         let (status, portion) = match open.total_len {
             Some(total_len) => hit::portion(method, request_fields, &open.head, total_len, &mut fields),
             None => (open.head.status(), BodyPortion::Span(0..u64::MAX)),
@@ -261,13 +262,13 @@ impl FlightReading<'_> {
             OpenBody::Whole(bytes) => return Some(hit::respond(status, fields, hit::whole_body(bytes, portion))),
             OpenBody::Arriving(body) => body,
         };
-        let means = &self.worker.flights.means;
+        let means = &self.by.worker.flights.means;
         let is_whole = spans.first().is_some_and(|span| *span == (0..open.total_len.unwrap_or(u64::MAX)));
         let cursor = if is_whole && !body.is_complete() {
             // The head was announced to this request, whatever has become of the body since.
-            body.attach_waiting(means, self.asked, spans)
+            body.attach_waiting(means, &self.by.asked, spans)
         } else {
-            let mut cursor = body.attach(means, self.asked, spans);
+            let mut cursor = body.attach(means, &self.by.asked, spans);
             cursor.ready().await.ok()?;
             cursor
         };
@@ -276,12 +277,13 @@ impl FlightReading<'_> {
 
     /// Answers from the stored response that the origin has confirmed. Returns `None` if its body is unavailable.
     async fn confirmed(self, found: &ConfirmedEntry, is_first: bool) -> Option<Result<ServedResponse, Failure>> {
-        let Self { worker, asked, sharing } = self;
+        let Self { by, sharing } = self;
+        let AdmittedRequest { worker, asked } = by;
         let entry = &found.entry;
         let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, entry)).await;
         let ReadyAnswer { body, continued } = presence.ready().await?;
         let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
-        let age_secs = age_of(worker, &entry.head).age_secs;
+        let age_secs = age_of(&worker.cache, &entry.head).age_secs;
         let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
         Some(match hit::answer(&wanted, entry, body) {
             Some(mut answered) => {
@@ -292,13 +294,14 @@ impl FlightReading<'_> {
                 let outcome = if continued.is_some() { Outcome::Miss } else { Outcome::RefreshUnmodified };
                 Ok(ServedResponse { response: answered.response, outcome, origin, why: MissReason::of(status) })
             }
-            None => pass::pass(worker, asked, None, sharing.forward).await,
+            None => by.pass(sharing.forward).await,
         })
     }
 
     /// Answers from a response that is for this requester alone.
     async fn private(self, response: PrivateResponse) -> Result<ServedResponse, Failure> {
-        let Self { worker, asked, sharing } = self;
+        let Self { by, sharing } = self;
+        let AdmittedRequest { asked, .. } = by;
         let PrivateResponse { status, fields, body, reason, is_exact } = response;
         let cache_status = status_of(sharing, status, false).because(reason);
         let is_partial = asked.fields.contains_key(header::RANGE);
@@ -306,12 +309,12 @@ impl FlightReading<'_> {
             // The fetch requested more than the client wants, in order to store it. Only the client's part is needed
             // now.
             drop(body);
-            pass::pass(worker, asked, None, cache_status).await
+            by.pass(cache_status).await
         } else if let Some(response) = self.unmodified(status, &fields, cache_status) {
             let origin = Some(asked.origin.host.clone());
             Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
         } else {
-            Ok(pass::respond(worker, asked, PassedResponse { status, fields, body }, cache_status))
+            Ok(by.respond(PassedResponse { status, fields, body }, cache_status))
         }
     }
 
@@ -322,7 +325,7 @@ impl FlightReading<'_> {
         fields: &HeaderMap,
         cache_status: CacheStatus,
     ) -> Option<Response<ResponseBody>> {
-        let Self { worker, asked, .. } = self;
+        let AdmittedRequest { worker, asked } = self.by;
         let is_conditional =
             asked.fields.contains_key(header::IF_NONE_MATCH) || asked.fields.contains_key(header::IF_MODIFIED_SINCE);
         let head = is_conditional.then(|| {

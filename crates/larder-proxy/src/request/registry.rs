@@ -21,41 +21,43 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 use crate::{
     asked::{RequestEdits, RequestHead},
-    client::{peer::Client, response_body::ResponseBody},
+    client::response_body::ResponseBody,
     errors::Failure,
-    mirrors::{MirrorRequest, RegistryAsk},
+    mirrors::{MirrorRequest, MirrorTable, RegistryAsk},
     origin::{
         pool::{ReplayableRequest, RetryRule},
         target::{Origin, is_plain_host},
     },
     outcome::Outcome,
+    received_body::IncomingBody,
     registries::{ANONYMOUS, RegistryChallenge, renamed, repository_of},
     request::{
-        admission,
+        admitted::AdmittedRequest,
+        exchange::ClientExchange,
         served::ServedResponse,
         target::{Target, TargetKind},
     },
-    worker::Worker,
 };
 
-/// Answers a request that the mirror handles itself.
-///
-/// # Errors
-/// Neither the registry nor its token server is reachable.
-pub(crate) async fn answer<B>(
-    client: &Arc<Client>,
-    worker: &Arc<Worker>,
-    target: &Target,
-    (mirrored, ask): (&MirrorRequest, RegistryAsk),
-    request: &Request<B>,
-) -> Result<ServedResponse, Failure> {
-    admission::check_client(client, worker, target)?;
-    match ask {
-        RegistryAsk::Version => Ok(version(mirrored, request.headers())),
-        RegistryAsk::Token if request.method() != Method::GET => {
-            Ok(local(StatusCode::METHOD_NOT_ALLOWED, &error("UNSUPPORTED", "use GET to request a token")))
+impl ClientExchange {
+    /// Answers a request that the mirror handles itself.
+    ///
+    /// # Errors
+    /// Neither the registry nor its token server is reachable.
+    pub(super) async fn answer_for_registry(
+        &self,
+        mirrored: &MirrorRequest,
+        ask: RegistryAsk,
+        request: &Request<IncomingBody>,
+    ) -> Result<ServedResponse, Failure> {
+        self.check_client()?;
+        match ask {
+            RegistryAsk::Version => Ok(version(mirrored, request.headers())),
+            RegistryAsk::Token if request.method() != Method::GET => {
+                Ok(local(StatusCode::METHOD_NOT_ALLOWED, &error("UNSUPPORTED", "use GET to request a token")))
+            }
+            RegistryAsk::Token => self.token(mirrored, request.uri(), request.headers()).await,
         }
-        RegistryAsk::Token => token(client, worker, mirrored, request).await,
     }
 }
 
@@ -77,147 +79,144 @@ fn version(mirrored: &MirrorRequest, fields: &HeaderMap) -> ServedResponse {
     served
 }
 
-/// Fetches the token for a client from the server that its registry names.
-async fn token<B>(
-    client: &Arc<Client>,
-    worker: &Arc<Worker>,
-    asking: &MirrorRequest,
-    request: &Request<B>,
-) -> Result<ServedResponse, Failure> {
-    let arguments = arguments_of(request.uri().query().unwrap_or_default());
-    let scopes = arguments.iter().filter(|(name, _)| name == "scope").flat_map(|(_, value)| value.split(' '));
-    let mut registry = asking.clone();
-    let mut theirs = Vec::new();
-    for scope in scopes {
-        let Some((mirrored, name)) =
-            repository_of(scope).and_then(|name| worker.shared.mirrors.registry_of(asking, name))
-        else {
-            continue;
+impl ClientExchange {
+    /// Fetches the token for a client from the server that its registry names.
+    async fn token(&self, asking: &MirrorRequest, uri: &Uri, fields: &HeaderMap) -> Result<ServedResponse, Failure> {
+        let arguments = arguments_of(uri.query().unwrap_or_default());
+        let scopes = arguments.iter().filter(|(name, _)| name == "scope").flat_map(|(_, value)| value.split(' '));
+        let mut registry = asking.clone();
+        let mut theirs = Vec::new();
+        for scope in scopes {
+            let Some((mirrored, name)) =
+                repository_of(scope).and_then(|name| self.worker.shared.mirrors.registry_of(asking, name))
+            else {
+                continue;
+            };
+            if theirs.is_empty() {
+                registry = mirrored;
+            } else if registry.api_url() != mirrored.api_url() {
+                continue;
+            }
+            theirs.extend(renamed(scope, &name));
+        }
+        let credentials = fields.get(AUTHORIZATION).cloned();
+        let challenge = match self.challenge_of(&registry).await {
+            // Public content can be served from the cache, even if the registry is unreachable.
+            Err(failure) if failure.is_origin_failure() && credentials.is_none() => RegistryChallenge::None,
+            challenge => challenge?,
         };
-        if theirs.is_empty() {
-            registry = mirrored;
-        } else if registry.api_url() != mirrored.api_url() {
-            continue;
+        match (challenge, credentials) {
+            (RegistryChallenge::None, _) | (RegistryChallenge::Basic, None) => {
+                Ok(local(StatusCode::OK, &own_token(ANONYMOUS)))
+            }
+            (RegistryChallenge::Basic, Some(credentials)) => Ok(basic_token(&credentials)),
+            (RegistryChallenge::Bearer { realm, service }, credentials) => {
+                let api = self.api_request(&registry)?;
+                let asked = &api.asked;
+                let url = realm_url(&realm, service.as_deref(), &theirs, &arguments);
+                let url = url.filter(|url| asked.uri().is_some_and(|api| may_follow(&api, url, RedirectPolicy::Safe)));
+                let url = url.ok_or_else(|| broken(asked, "it names no token service that may be contacted"))?;
+                let (status, content_type, body) = api.fetch_token(&url, credentials.clone()).await?;
+                if status == StatusCode::OK && credentials.is_none() {
+                    note_open(&self.worker.shared.mirrors, &body);
+                }
+                let mut served = local_of(status, ResponseBody::full(body));
+                if let Some(content_type) = content_type {
+                    served.response.headers_mut().insert(CONTENT_TYPE, content_type);
+                }
+                Ok(served)
+            }
         }
-        theirs.extend(renamed(scope, &name));
     }
-    let credentials = request.headers().get(AUTHORIZATION).cloned();
-    let challenge = match challenge_of(client, worker, &registry).await {
-        // Public content can be served from the cache, even if the registry is unreachable.
-        Err(failure) if failure.is_origin_failure() && credentials.is_none() => RegistryChallenge::None,
-        challenge => challenge?,
-    };
-    match (challenge, credentials) {
-        (RegistryChallenge::None, _) | (RegistryChallenge::Basic, None) => {
-            Ok(local(StatusCode::OK, &own_token(ANONYMOUS)))
+
+    /// Returns a registry's authentication challenge, from memory or from the registry itself.
+    async fn challenge_of(&self, mirrored: &MirrorRequest) -> Result<RegistryChallenge, Failure> {
+        let registry = mirrored.registry().ok_or(Failure::NoSite)?;
+        if let Some(challenge) = registry.challenge(false) {
+            return Ok(challenge);
         }
-        (RegistryChallenge::Basic, Some(credentials)) => Ok(basic_token(&credentials)),
-        (RegistryChallenge::Bearer { realm, service }, credentials) => {
-            let asked = api_asked(client, worker, &registry)?;
-            let url = realm_url(&realm, service.as_deref(), &theirs, &arguments);
-            let url = url.filter(|url| asked.uri().is_some_and(|api| may_follow(&api, url, RedirectPolicy::Safe)));
-            let url = url.ok_or_else(|| broken(&asked, "it names no token service that may be contacted"))?;
-            let (status, content_type, body) = fetch(worker, &asked, &url, credentials.clone()).await?;
-            if status == StatusCode::OK && credentials.is_none() {
-                note_open(worker, &body);
+        let AdmittedRequest { worker, asked } = self.api_request(mirrored)?;
+        let outgoing = ReplayableRequest {
+            origin: asked.origin.clone(),
+            choice: None,
+            key: None,
+            repeat: RetryRule::Safe,
+            client: asked.asking_client(),
+            make: || asked.outgoing(&worker.shared.marks, &RequestEdits::default()),
+        };
+        let (head, body) = worker.origins.ask(outgoing).await?;
+        drop(body);
+        let challenge = match head.status {
+            StatusCode::UNAUTHORIZED => RegistryChallenge::of(&head.headers),
+            status if status.is_server_error() => {
+                return Err(broken(&asked, "it does not answer the request for its challenge"));
             }
-            let mut served = local_of(status, ResponseBody::full(body));
-            if let Some(content_type) = content_type {
-                served.response.headers_mut().insert(CONTENT_TYPE, content_type);
-            }
-            Ok(served)
-        }
+            _ => RegistryChallenge::None,
+        };
+        registry.note(challenge.clone());
+        Ok(challenge)
+    }
+
+    /// Creates a request for the root of a registry's API, without credentials.
+    fn api_request(&self, mirrored: &MirrorRequest) -> Result<AdmittedRequest, Failure> {
+        let uri: Uri = mirrored.api_url().parse().map_err(|_| Failure::NoSite)?;
+        let mut request = Request::new(());
+        *request.uri_mut() = uri;
+        let target = Target { kind: TargetKind::Mirror(mirrored.clone()), ..Target::default() };
+        let asked = Arc::new(self.take_apart(&target, &mut request, None)?);
+        Ok(AdmittedRequest { worker: Arc::clone(&self.worker), asked })
     }
 }
 
-/// Returns a registry's authentication challenge, from memory or from the registry itself.
-async fn challenge_of(
-    client: &Arc<Client>,
-    worker: &Arc<Worker>,
-    mirrored: &MirrorRequest,
-) -> Result<RegistryChallenge, Failure> {
-    let registry = mirrored.registry().ok_or(Failure::NoSite)?;
-    if let Some(challenge) = registry.challenge(false) {
-        return Ok(challenge);
+impl AdmittedRequest {
+    /// Fetches a token from `url`. Its host receives the client's credentials.
+    async fn fetch_token(
+        &self,
+        url: &Uri,
+        credentials: Option<HeaderValue>,
+    ) -> Result<(StatusCode, Option<HeaderValue>, Bytes), Failure> {
+        let Self { worker, asked } = self;
+        let bad = || broken(asked, "its token service has no valid URL");
+        let authority = url.authority().filter(|authority| is_plain_host(authority.host())).ok_or_else(bad)?;
+        let named = Origin::of_url(url).ok_or_else(bad)?;
+        let is_registry = asked.uri().is_some_and(|api| is_same_origin(&api, url));
+        let host = HeaderValue::try_from(authority.as_str()).map_err(|_| bad())?;
+        let path = url.path_and_query().cloned().ok_or_else(bad)?;
+        let outgoing = ReplayableRequest {
+            origin: if is_registry { asked.origin.clone() } else { named },
+            choice: None,
+            key: None,
+            repeat: RetryRule::Safe,
+            client: asked.asking_client(),
+            make: || {
+                let mut request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
+                *request.uri_mut() = path.clone().into();
+                let fields = request.headers_mut();
+                fields.insert(HOST, host.clone());
+                fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
+                fields.insert(USER_AGENT, HeaderValue::from_static("larder"));
+                if let Some(credentials) = &credentials {
+                    fields.insert(AUTHORIZATION, credentials.clone());
+                }
+                request
+            },
+        };
+        let (head, body) = worker.origins.ask(outgoing).await?;
+        let (body, _) = body
+            .collect_up_to(TOKEN_BYTES_MAX)
+            .await
+            .ok_or_else(|| broken(asked, "the response of its token service is malformed"))?;
+        Ok((head.status, head.headers.get(CONTENT_TYPE).cloned(), body))
     }
-    let asked = api_asked(client, worker, mirrored)?;
-    let outgoing = ReplayableRequest {
-        origin: asked.origin.clone(),
-        choice: None,
-        key: None,
-        repeat: RetryRule::Safe,
-        client: asked.asking_client(),
-        make: || asked.outgoing(&worker.shared.marks, &RequestEdits::default()),
-    };
-    let (head, body) = worker.origins.ask(outgoing).await?;
-    drop(body);
-    let challenge = match head.status {
-        StatusCode::UNAUTHORIZED => RegistryChallenge::of(&head.headers),
-        status if status.is_server_error() => {
-            return Err(broken(&asked, "it does not answer the request for its challenge"));
-        }
-        _ => RegistryChallenge::None,
-    };
-    registry.note(challenge.clone());
-    Ok(challenge)
-}
-
-/// Creates a request for the root of a registry's API, without credentials.
-fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &MirrorRequest) -> Result<RequestHead, Failure> {
-    let uri: Uri = mirrored.api_url().parse().map_err(|_| Failure::NoSite)?;
-    let mut request = Request::new(());
-    *request.uri_mut() = uri;
-    let target = Target { kind: TargetKind::Mirror(mirrored.clone()), ..Target::default() };
-    admission::take_apart(client, &worker.shared, &target, &mut request, None)
-}
-
-/// Fetches a token from `url`. Its host receives the client's credentials.
-async fn fetch(
-    worker: &Arc<Worker>,
-    asked: &RequestHead,
-    url: &Uri,
-    credentials: Option<HeaderValue>,
-) -> Result<(StatusCode, Option<HeaderValue>, Bytes), Failure> {
-    let bad = || broken(asked, "its token service has no valid URL");
-    let authority = url.authority().filter(|authority| is_plain_host(authority.host())).ok_or_else(bad)?;
-    let named = Origin::of_url(url).ok_or_else(bad)?;
-    let is_registry = asked.uri().is_some_and(|api| is_same_origin(&api, url));
-    let host = HeaderValue::try_from(authority.as_str()).map_err(|_| bad())?;
-    let path = url.path_and_query().cloned().ok_or_else(bad)?;
-    let outgoing = ReplayableRequest {
-        origin: if is_registry { asked.origin.clone() } else { named },
-        choice: None,
-        key: None,
-        repeat: RetryRule::Safe,
-        client: asked.asking_client(),
-        make: || {
-            let mut request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
-            *request.uri_mut() = path.clone().into();
-            let fields = request.headers_mut();
-            fields.insert(HOST, host.clone());
-            fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
-            fields.insert(USER_AGENT, HeaderValue::from_static("larder"));
-            if let Some(credentials) = &credentials {
-                fields.insert(AUTHORIZATION, credentials.clone());
-            }
-            request
-        },
-    };
-    let (head, body) = worker.origins.ask(outgoing).await?;
-    let (body, _) = body
-        .collect_up_to(TOKEN_BYTES_MAX)
-        .await
-        .ok_or_else(|| broken(asked, "the response of its token service is malformed"))?;
-    Ok((head.status, head.headers.get(CONTENT_TYPE).cloned(), body))
 }
 
 /// Records a token that was issued without credentials.
-fn note_open(worker: &Worker, body: &[u8]) {
+fn note_open(mirrors: &MirrorTable, body: &[u8]) {
     let Ok(serde_json::Value::Object(answer)) = serde_json::from_slice(body) else { return };
     let secs = answer.get("expires_in").and_then(serde_json::Value::as_u64).unwrap_or(TOKEN_SECS_USUAL);
     for name in ["token", "access_token"] {
         if let Some(token) = answer.get(name).and_then(serde_json::Value::as_str) {
-            worker.shared.mirrors.open_tokens.insert(token, Duration::from_secs(secs));
+            mirrors.open_tokens.insert(token, Duration::from_secs(secs));
         }
     }
 }

@@ -12,7 +12,7 @@ use larder_http::{
 };
 
 use crate::{
-    asked::{RequestHead, RequestTerms},
+    asked::RequestTerms,
     cache::{
         Cache,
         entry::{EntryBody, ResourceMarker},
@@ -25,13 +25,15 @@ use crate::{
     outcome::{MissReason, Outcome},
     request::{
         access::{self, AccessAnswer, Permission},
+        admitted::AdmittedRequest,
+        exchange::ClientExchange,
         hit::{self, HitRequest},
-        pass, reading,
+        plan::FetchPlan,
+        reading,
         route::{self, JudgedResponse, Route, RouteFacts, StoredState, UnstoredRoute},
         served::ServedResponse,
-        share::{self, FetchPlan},
+        steps::{Onward, Step, Verdict},
     },
-    worker::Worker,
 };
 
 /// A request's place in the cache: the stored response found for it, if any.
@@ -43,103 +45,176 @@ struct SeenResponse {
     lost: Forward,
 }
 
-/// Answers from the store, or from the origin.
-///
-/// # Errors
-/// No stored response may be used, and the origin is unreachable.
-pub(crate) async fn from_cache(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    key: &Arc<[u8]>,
-) -> Result<ServedResponse, Failure> {
-    // Futures of several kilobytes that end soon are boxed, here and in the callers. Otherwise every request that waits
-    // for an origin would keep their memory.
-    let sharing = match Box::pin(answer_or_plan(worker, asked, key)).await {
-        ControlFlow::Break(served) => return served,
-        ControlFlow::Continue(sharing) => sharing,
-    };
-    share::fly(worker, asked, sharing).await
+/// The answer of the cache.
+#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
+enum CacheAnswer {
+    Served(Result<ServedResponse, Failure>),
+    /// None: the request goes to the origin by this step.
+    Onward(Step, Box<FetchPlan>),
 }
 
-/// Answers a request without a flight, or continues with the plan of one.
-async fn answer_or_plan(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    key: &Arc<[u8]>,
-) -> ControlFlow<Result<ServedResponse, Failure>, Box<FetchPlan>> {
-    let SeenResponse { stored, presence, marker, lost } = Box::pin(see(worker, asked, key)).await;
-    let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
-    let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.flights.means, asked, key)).await;
-    let is_never_stored = asked.before.is_never_stored;
-    let facts = RouteFacts { knows_digest, is_never_stored, ..facts(&worker.cache, asked.terms(), key) };
-    let route = route::decide(&facts, stored.as_ref());
-    // The origin must grant access before a response fetched with another client's credentials is served, even if the
-    // response is fresh.
-    let permission = if asked.before.checks_authorization && access::is_asked_about(&route) {
-        match Box::pin(permit(worker, asked, key, &route, stored.response())).await {
-            ControlFlow::Continue(permission) => Some(Arc::new(permission)),
-            ControlFlow::Break(served) => return ControlFlow::Break(served),
-        }
-    } else {
-        None
-    };
-    let route = match route {
-        Route::Stored { response: found, age, reason } => {
-            match fresh(worker, asked, &UsableResponse { found, age, reason }, presence).await {
-                Some(served) => return ControlFlow::Break(served),
-                // The body was lost between the lookup and its first read, by reclaim or corruption. Nothing was sent
-                // yet, so the request can still take another route.
-                None => route::decide_without(&facts, lost),
+/// The answer of a stored response that may be used.
+#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
+enum StoredAnswer {
+    Served(ServedResponse),
+    /// Only the origin can evaluate the request's preconditions (RFC 9111 4.3.2).
+    ForOrigin,
+    /// The body is unavailable.
+    Lost,
+}
+
+impl ClientExchange {
+    /// Answers with the stored response, or plans the way to the origin.
+    ///
+    /// # Errors
+    /// No stored response may be used, and the origin may not be contacted.
+    pub(super) async fn look_in_cache(&mut self) -> Result<Onward, Failure> {
+        let mut verdict = Verdict::Passed;
+        let answer = self.admitted().answer_or_plan(&mut verdict).await;
+        self.trace.note(verdict);
+        match answer {
+            CacheAnswer::Served(served) => served.map(Onward::Served),
+            CacheAnswer::Onward(step, plan) => {
+                self.plan = Some(plan);
+                Ok(Onward::To(step))
             }
         }
-        Route::Meanwhile { response: found, age } => {
-            // A validation before the response would make the client wait, although its directives permit this age.
-            let usable = UsableResponse { found, age, reason: Reason::StaleWhileRevalidate };
-            let served = fresh(worker, asked, &usable, presence).await;
-            return ControlFlow::Break(meanwhile(worker, asked, key, found.clone(), served).await);
-        }
-        Route::Unstored(route) => route,
-    };
-    ControlFlow::Break(match route {
-        UnstoredRoute::Pass { forward, stands_in } => {
-            let passed = pass::pass(worker, asked, None, forward).await;
-            or_stale(worker, asked, passed, stands_in)
-        }
-        UnstoredRoute::PassHead { forward, updates, stands_in } => {
-            // Not a flight: the response to a HEAD has no body to share or to store.
-            let passed = Box::pin(pass::pass_head(worker, asked, key, updates, forward)).await;
-            or_stale(worker, asked, passed, stands_in.then_some(updates))
-        }
-        UnstoredRoute::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
-            // Only a response that the fetch validates may be confirmed by a 304.
-            let primary = Arc::clone(key);
-            let before = validates.cloned();
-            let sharing = FetchPlan { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
-            return ControlFlow::Continue(Box::new(sharing));
-        }
-        UnstoredRoute::Refuse => Err(Failure::OnlyIfCached),
-        UnstoredRoute::Offline => Err(asked.offline()),
-    })
+    }
 }
 
-/// Asks the origin for permission to serve a response that was fetched with other credentials. If it grants none,
-/// breaks with the response to the request.
-async fn permit(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    key: &Arc<[u8]>,
-    route: &Route<&FoundResponse>,
-    found: Option<&FoundResponse>,
-) -> ControlFlow<Result<ServedResponse, Failure>, Permission> {
-    let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
-    let served = match access::ask(worker, asked, found).await {
-        Ok(AccessAnswer::Granted(permission)) => return ControlFlow::Continue(permission),
-        // The origin has another response for these credentials. Storing it would replace the shared response.
-        Ok(AccessAnswer::Differs) => share::fly(worker, asked, Box::new(FetchPlan::alone(key, forward))).await,
-        Ok(AccessAnswer::Refused) => pass::pass(worker, asked, None, forward).await,
-        Err(failure) => or_stale(worker, asked, Err(failure), access::stand_in(route)),
-    };
-    ControlFlow::Break(served)
+impl AdmittedRequest {
+    /// Answers a request, or plans its way to the origin. Sets the verdict on what is stored.
+    async fn answer_or_plan(&self, verdict: &mut Verdict) -> CacheAnswer {
+        let Self { worker, asked } = self;
+        let key = asked.key.as_ref().expect("only a request with a key asks the cache");
+        let SeenResponse { stored, presence, marker, lost } = Box::pin(self.see(key)).await;
+        let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
+        let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.flights.means, asked, key)).await;
+        let is_never_stored = asked.before.is_never_stored;
+        let facts = RouteFacts { knows_digest, is_never_stored, ..facts(&worker.cache, asked.terms(), key) };
+        let route = route::decide(&facts, stored.as_ref());
+        *verdict = route.verdict();
+        // The origin must grant access before a response fetched with another client's credentials is served, even if
+        // the response is fresh.
+        let permission = if asked.before.checks_authorization && access::is_asked_about(&route) {
+            match Box::pin(self.permit(key, &route, stored.response())).await {
+                ControlFlow::Continue(permission) => Some(Arc::new(permission)),
+                ControlFlow::Break(answer) => return answer,
+            }
+        } else {
+            None
+        };
+        let route = match route {
+            Route::Stored { response: found, age, reason } => {
+                match self.fresh(&UsableResponse { found, age, reason }, presence).await {
+                    StoredAnswer::Served(served) => return CacheAnswer::Served(Ok(served)),
+                    StoredAnswer::ForOrigin => {
+                        *verdict = Verdict::Bypass;
+                        return self.bypass(key, CacheStatus::forwarded(Forward::Request));
+                    }
+                    // The body was lost between the lookup and its first read, by reclaim or corruption. Nothing was
+                    // sent yet, so the request can still take another route.
+                    StoredAnswer::Lost => route::decide_without(&facts, lost),
+                }
+            }
+            Route::Meanwhile { response: found, age } => {
+                // A validation before the response would make the client wait, although its directives permit this age.
+                let usable = UsableResponse { found, age, reason: Reason::StaleWhileRevalidate };
+                let stored = self.fresh(&usable, presence).await;
+                return self.meanwhile(key, found.clone(), stored);
+            }
+            Route::Unstored(route) => route,
+        };
+        *verdict = route.verdict();
+        let primary = Arc::clone(key);
+        let plan = match route {
+            UnstoredRoute::Pass { forward, stands_in } => {
+                FetchPlan { before: stands_in.cloned(), may_serve_on_error: true, ..FetchPlan::alone(key, forward) }
+            }
+            // Not a flight: the response to a HEAD has no body to share or to store.
+            UnstoredRoute::PassHead { forward, updates, stands_in } => FetchPlan {
+                before: Some(updates.clone()),
+                may_serve_on_error: stands_in,
+                ..FetchPlan::alone(key, forward)
+            },
+            // Only a response that the fetch validates may be confirmed by a 304.
+            UnstoredRoute::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
+                let before = validates.cloned();
+                FetchPlan { primary, before, may_serve_on_error, marker, forward, is_reload, permission }
+            }
+            UnstoredRoute::Refuse => return CacheAnswer::Served(Err(Failure::OnlyIfCached)),
+            UnstoredRoute::Offline => return CacheAnswer::Served(Err(asked.offline())),
+        };
+        CacheAnswer::Onward(route.step(), Box::new(plan))
+    }
+
+    /// Leads a request to the origin, which alone can answer it.
+    fn bypass(&self, key: &Arc<[u8]>, forward: CacheStatus) -> CacheAnswer {
+        match self.check_may_ask() {
+            Ok(()) => CacheAnswer::Onward(Step::Pass, Box::new(FetchPlan::alone(key, forward))),
+            Err(failure) => CacheAnswer::Served(Err(failure)),
+        }
+    }
+
+    /// Asks the origin for permission to serve a response that was fetched with other credentials. If it grants none,
+    /// breaks with the answer to the request.
+    async fn permit(
+        &self,
+        key: &Arc<[u8]>,
+        route: &Route<&FoundResponse>,
+        found: Option<&FoundResponse>,
+    ) -> ControlFlow<CacheAnswer, Permission> {
+        let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
+        let onward = |step| CacheAnswer::Onward(step, Box::new(FetchPlan::alone(key, forward)));
+        ControlFlow::Break(match self.ask_permission(found).await {
+            Ok(AccessAnswer::Granted(permission)) => return ControlFlow::Continue(permission),
+            // The origin has another response for these credentials. Storing it would replace the shared response.
+            Ok(AccessAnswer::Differs) => onward(Step::Fetch),
+            Ok(AccessAnswer::Refused) => onward(Step::Pass),
+            Err(failure) => CacheAnswer::Served(self.or_stale(Err(failure), access::stand_in(route))),
+        })
+    }
+}
+
+impl<S> Route<S> {
+    /// Returns what the route says about the stored response.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self {
+            Self::Stored { .. } => Verdict::Hit,
+            Self::Meanwhile { .. } => Verdict::Stale,
+            Self::Unstored(route) => route.verdict(),
+        }
+    }
+
+    /// Returns the step that executes the route.
+    pub(crate) fn step(&self) -> Step {
+        match self {
+            Self::Stored { .. } | Self::Meanwhile { .. } => Step::Deliver,
+            Self::Unstored(route) => route.step(),
+        }
+    }
+}
+
+impl<S> UnstoredRoute<S> {
+    /// Returns what the route says about the stored response.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self {
+            Self::Fly { validates: Some(_), .. } => Verdict::Validate,
+            Self::Fly { validates: None, .. } => Verdict::Miss,
+            Self::Pass { .. } | Self::PassHead { .. } => Verdict::Bypass,
+            Self::Refuse => Verdict::OnlyIfCached,
+            Self::Offline => Verdict::Offline,
+        }
+    }
+
+    /// Returns the step that executes the route.
+    pub(crate) fn step(&self) -> Step {
+        match self {
+            Self::Fly { .. } => Step::Fetch,
+            Self::Pass { .. } | Self::PassHead { .. } => Step::Pass,
+            Self::Refuse | Self::Offline => Step::Deliver,
+        }
+    }
 }
 
 /// Collects the facts for a decision that follow from a request's terms.
@@ -156,26 +231,30 @@ pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8
     }
 }
 
-/// Looks up the stored response for a request.
-async fn see(worker: &Arc<Worker>, asked: &Arc<RequestHead>, key: &Arc<[u8]>) -> SeenResponse {
-    let LocatedResponse { found, variants } = locate(&worker.cache, key, &asked.fields).await;
-    let nothing = |marker, stored| SeenResponse { stored, presence: Availability::Gone, marker, lost: Forward::Miss };
-    match (found, variants) {
-        (None, None) => nothing(None, StoredState::Nothing),
-        (None, marker) => nothing(marker, StoredState::OtherVariants),
-        (Some(found), variants) => {
-            let presence = presence::look(&worker.flights.means, asked, &found.key, &found.entry).await;
-            let judged = judged(&worker.cache, asked.terms(), found, presence.extent());
-            match variants {
-                // A variant that was found by its language is served without validation or not at all.
-                Some(_) if !judged.answers_as_it_is() => nothing(variants, StoredState::OtherVariants),
-                Some(_) => {
-                    let stored = StoredState::Response(judged);
-                    SeenResponse { stored, presence, marker: variants, lost: Forward::VaryMiss }
-                }
-                None => {
-                    let marker = judged.response.marker.clone();
-                    SeenResponse { stored: StoredState::Response(judged), presence, marker, lost: Forward::Miss }
+impl AdmittedRequest {
+    /// Looks up the stored response for a request.
+    async fn see(&self, key: &Arc<[u8]>) -> SeenResponse {
+        let Self { worker, asked } = self;
+        let LocatedResponse { found, variants } = locate(&worker.cache, key, &asked.fields).await;
+        let nothing =
+            |marker, stored| SeenResponse { stored, presence: Availability::Gone, marker, lost: Forward::Miss };
+        match (found, variants) {
+            (None, None) => nothing(None, StoredState::Nothing),
+            (None, marker) => nothing(marker, StoredState::OtherVariants),
+            (Some(found), variants) => {
+                let presence = presence::look(&worker.flights.means, asked, &found.key, &found.entry).await;
+                let judged = judged(&worker.cache, asked.terms(), found, presence.extent());
+                match variants {
+                    // A variant that was found by its language is served without validation or not at all.
+                    Some(_) if !judged.answers_as_it_is() => nothing(variants, StoredState::OtherVariants),
+                    Some(_) => {
+                        let stored = StoredState::Response(judged);
+                        SeenResponse { stored, presence, marker: variants, lost: Forward::VaryMiss }
+                    }
+                    None => {
+                        let marker = judged.response.marker.clone();
+                        SeenResponse { stored: StoredState::Response(judged), presence, marker, lost: Forward::Miss }
+                    }
                 }
             }
         }
@@ -214,108 +293,90 @@ pub(crate) fn judged<S: Borrow<FoundResponse>>(
     JudgedResponse { response, decision, extent, covers_what_is_told }
 }
 
-/// Forwards a request that the cache cannot answer, because its target has no key or for the reason in `forward`.
-///
-/// # Errors
-/// The same as for [`from_cache`].
-pub(crate) async fn from_origin(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    forward: Forward,
-) -> Result<ServedResponse, Failure> {
-    check_may_ask(worker, asked)?;
-    pass::pass(worker, asked, None, CacheStatus::forwarded(forward)).await
-}
-
-/// Checks that the origin may be contacted at all (RFC 9111 5.2.1.7).
-pub(crate) fn check_may_ask(worker: &Worker, asked: &RequestHead) -> Result<(), Failure> {
-    asked.check_line()?;
-    let is_forbidden = asked.terms().is_only_if_cached(&worker.cache.http);
-    if is_forbidden { Err(Failure::OnlyIfCached) } else { Ok(()) }
-}
-
-/// Replaces an error with the stale response, if that may be served (RFC 9111 4.2.4).
-pub(crate) fn or_stale(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    served: Result<ServedResponse, Failure>,
-    stale: Option<&FoundResponse>,
-) -> Result<ServedResponse, Failure> {
-    match (served, stale) {
-        (Err(failure), Some(found)) if failure.is_origin_failure() => stale_answer(worker, asked, found).ok_or(failure),
-        (Ok(served), Some(found)) if crate::flight::fetch::is_origin_error(served.response.status()) => {
-            Ok(stale_answer(worker, asked, found).unwrap_or(served))
-        }
-        (served, _) => served,
+impl AdmittedRequest {
+    /// Checks that the origin may be contacted at all (RFC 9111 5.2.1.7).
+    pub(crate) fn check_may_ask(&self) -> Result<(), Failure> {
+        let Self { worker, asked } = self;
+        asked.check_line()?;
+        let is_forbidden = asked.terms().is_only_if_cached(&worker.cache.http);
+        if is_forbidden { Err(Failure::OnlyIfCached) } else { Ok(()) }
     }
-}
 
-/// Answers with a stale stored response, because the origin failed.
-pub(crate) fn stale_answer(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    found: &FoundResponse,
-) -> Option<ServedResponse> {
-    let age = age_of(worker, &found.entry.head);
-    let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
-    let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
-    let body = presence::attach(&worker.flights.means, asked, &found.key, &found.entry);
-    let answered = hit::answer(&wanted, &found.entry, body)?;
-    let origin = Some(asked.origin.host.clone());
-    Some(ServedResponse {
-        response: answered.response,
-        outcome: Outcome::RefreshFailed,
-        origin,
-        why: MissReason::of(status),
-    })
+    /// Replaces an error with the stale response, if that may be served (RFC 9111 4.2.4).
+    pub(crate) fn or_stale(
+        &self,
+        served: Result<ServedResponse, Failure>,
+        stale: Option<&FoundResponse>,
+    ) -> Result<ServedResponse, Failure> {
+        match (served, stale) {
+            (Err(failure), Some(found)) if failure.is_origin_failure() => self.stale_answer(found).ok_or(failure),
+            (Ok(served), Some(found)) if crate::flight::fetch::is_origin_error(served.response.status()) => {
+                Ok(self.stale_answer(found).unwrap_or(served))
+            }
+            (served, _) => served,
+        }
+    }
+
+    /// Answers with a stale stored response, because the origin failed.
+    pub(crate) fn stale_answer(&self, found: &FoundResponse) -> Option<ServedResponse> {
+        let Self { worker, asked } = self;
+        let age = age_of(&worker.cache, &found.entry.head);
+        let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
+        let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
+        let body = presence::attach(&worker.flights.means, asked, &found.key, &found.entry);
+        let answered = hit::answer(&wanted, &found.entry, body)?;
+        let origin = Some(asked.origin.host.clone());
+        Some(ServedResponse {
+            response: answered.response,
+            outcome: Outcome::RefreshFailed,
+            origin,
+            why: MissReason::of(status),
+        })
+    }
 }
 
 /// Returns the age of a stored response and its remaining lifetime.
-pub(crate) fn age_of(worker: &Worker, head: &StoredHead) -> Age {
+pub(crate) fn age_of(cache: &Cache, head: &StoredHead) -> Age {
     let freshness = head.freshness();
     let age_millis = freshness.age_millis(clock::now());
-    let left = freshness.left_millis(clock::now(), &worker.cache.http);
+    let left = freshness.left_millis(clock::now(), &cache.http);
     Age { age_secs: (age_millis / 1000).unsigned_abs(), ttl_secs: left.div_euclid(1000) }
 }
 
-/// Answers from a stored response if it may be used without validation.
-pub(crate) async fn if_fresh(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    found: &FoundResponse,
-) -> Option<Result<ServedResponse, Failure>> {
-    match asked.terms().judge(&found.entry.head, &worker.cache) {
-        Reuse::Fresh { age, reason } => {
-            let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, &found.entry)).await;
-            fresh(worker, asked, &UsableResponse { found, age, reason }, presence).await
+impl AdmittedRequest {
+    /// Answers from a stored response if it may be used without validation.
+    pub(crate) async fn if_fresh(&self, found: &FoundResponse) -> Option<Result<ServedResponse, Failure>> {
+        let Self { worker, asked } = self;
+        match asked.terms().judge(&found.entry.head, &worker.cache) {
+            Reuse::Fresh { age, reason } => {
+                let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, &found.entry)).await;
+                match self.fresh(&UsableResponse { found, age, reason }, presence).await {
+                    StoredAnswer::Served(served) => Some(Ok(served)),
+                    StoredAnswer::ForOrigin => Some(self.pass_unplanned(Forward::Request).await),
+                    StoredAnswer::Lost => None,
+                }
+            }
+            Reuse::Stale { .. } | Reuse::MustValidate { .. } | Reuse::NotUsable { .. } => None,
         }
-        Reuse::Stale { .. } | Reuse::MustValidate { .. } | Reuse::NotUsable { .. } => None,
     }
-}
 
-/// Answers with a stale response, and validates it in the background (RFC 5861 3). If its body proves unavailable,
-/// answers by a flight.
-async fn meanwhile(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    key: &Arc<[u8]>,
-    found: FoundResponse,
-    served: Option<Result<ServedResponse, Failure>>,
-) -> Result<ServedResponse, Failure> {
-    let marker = found.marker.clone();
-    let forward = CacheStatus::forwarded(Forward::Stale);
-    let primary = Arc::clone(key);
-    let before = Some(found);
-    let sharing =
-        FetchPlan { primary, before, may_serve_on_error: true, marker, forward, is_reload: false, permission: None };
-    match served {
-        Some(served) => {
-            share::refresh(worker, asked, &sharing);
-            served
-        }
-        None => {
-            let sharing = FetchPlan { before: None, may_serve_on_error: false, ..sharing };
-            Box::pin(share::fly(worker, asked, Box::new(sharing))).await
+    /// Answers with a stale response, and validates it in the background (RFC 5861 3). If its body proves unavailable,
+    /// it is fetched.
+    fn meanwhile(&self, key: &Arc<[u8]>, found: FoundResponse, stored: StoredAnswer) -> CacheAnswer {
+        let marker = found.marker.clone();
+        let forward = CacheStatus::forwarded(Forward::Stale);
+        let plan = FetchPlan { marker, ..FetchPlan::alone(key, forward) };
+        let validating = FetchPlan { before: Some(found), may_serve_on_error: true, ..plan.clone() };
+        match stored {
+            StoredAnswer::Served(served) => {
+                self.refresh(&validating);
+                CacheAnswer::Served(Ok(served))
+            }
+            StoredAnswer::ForOrigin => {
+                self.refresh(&validating);
+                self.bypass(key, CacheStatus::forwarded(Forward::Request))
+            }
+            StoredAnswer::Lost => CacheAnswer::Onward(Step::Fetch, Box::new(plan)),
         }
     }
 }
@@ -327,39 +388,35 @@ struct UsableResponse<'a> {
     reason: Reason,
 }
 
-/// Answers from the stored response. Returns `None` if its body proves unavailable.
-async fn fresh(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    usable: &UsableResponse<'_>,
-    presence: Availability,
-) -> Option<Result<ServedResponse, Failure>> {
-    let &UsableResponse { found, age, reason } = usable;
-    // Every chunk is verified before the status is sent. If a gap were found later, the response would have to break
-    // off.
-    let ReadyAnswer { body, continued } = presence.ready().await?;
-    let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate | Reason::Offline);
-    // The body of a long response is on disk, even if its head is in memory.
-    let is_in_memory = found.from_memory && matches!(found.entry.body, EntryBody::Whole(_));
-    if found.from_memory {
-        lookup::note_memory_hit(&worker.cache, &found.entry, &found.key);
+impl AdmittedRequest {
+    /// Answers from the stored response.
+    async fn fresh(&self, usable: &UsableResponse<'_>, presence: Availability) -> StoredAnswer {
+        let Self { worker, asked } = self;
+        let &UsableResponse { found, age, reason } = usable;
+        // Every chunk is verified before the status is sent. If a gap were found later, the response would have to
+        // break off.
+        let Some(ReadyAnswer { body, continued }) = presence.ready().await else { return StoredAnswer::Lost };
+        let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate | Reason::Offline);
+        // The body of a long response is on disk, even if its head is in memory.
+        let is_in_memory = found.from_memory && matches!(found.entry.body, EntryBody::Whole(_));
+        if found.from_memory {
+            lookup::note_memory_hit(&worker.cache, &found.entry, &found.key);
+        }
+        let hit = CacheStatus::hit(age.ttl_secs).from_tier(if is_in_memory { Tier::Memory } else { Tier::Disk });
+        let status = continued.map_or(hit, reading::completed);
+        let status = if stale { status.because(reason) } else { status };
+        let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
+        let Some(answered) = hit::answer(&wanted, &found.entry, body) else { return StoredAnswer::ForOrigin };
+        let outcome = match (answered.conditional, stale, found.from_memory) {
+            // Part of the body comes from the origin, so this is not a hit.
+            _ if continued.is_some() => Outcome::Miss,
+            (true, _, _) => Outcome::ConditionalHit,
+            (_, true, _) => Outcome::StaleHit,
+            (_, _, true) => Outcome::MemoryHit,
+            (_, _, false) => Outcome::Hit,
+        };
+        let origin = continued.map(|_| asked.origin.host.clone());
+        let why = MissReason::of(status);
+        StoredAnswer::Served(ServedResponse { response: answered.response, outcome, origin, why })
     }
-    let hit = CacheStatus::hit(age.ttl_secs).from_tier(if is_in_memory { Tier::Memory } else { Tier::Disk });
-    let status = continued.map_or(hit, reading::completed);
-    let status = if stale { status.because(reason) } else { status };
-    let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
-    let Some(answered) = hit::answer(&wanted, &found.entry, body) else {
-        // Only the origin can evaluate these preconditions (RFC 9111 4.3.2).
-        return Some(from_origin(worker, asked, Forward::Request).await);
-    };
-    let outcome = match (answered.conditional, stale, found.from_memory) {
-        // Part of the body comes from the origin, so this is not a hit.
-        _ if continued.is_some() => Outcome::Miss,
-        (true, _, _) => Outcome::ConditionalHit,
-        (_, true, _) => Outcome::StaleHit,
-        (_, _, true) => Outcome::MemoryHit,
-        (_, _, false) => Outcome::Hit,
-    };
-    let origin = continued.map(|_| asked.origin.host.clone());
-    Some(Ok(ServedResponse { response: answered.response, outcome, origin, why: MissReason::of(status) }))
 }

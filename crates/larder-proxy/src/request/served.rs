@@ -6,10 +6,7 @@ use http::Response;
 
 use crate::{
     client::response_body::ResponseBody,
-    errors::Failure,
-    marks::ResponseMarkers,
     outcome::{MissReason, Outcome},
-    request::refusal::{self, RefusalForm},
 };
 
 /// A response with the facts about how it was obtained.
@@ -20,12 +17,4 @@ pub(crate) struct ServedResponse {
     pub(crate) origin: Option<Arc<str>>,
     /// Why the response did not come from the cache. `None` if it did, or could not have.
     pub(crate) why: Option<MissReason>,
-}
-
-impl ServedResponse {
-    /// Creates the response to a request that failed.
-    pub(crate) fn failure(marks: &ResponseMarkers, failure: &Failure, form: RefusalForm) -> Self {
-        let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
-        Self { response: refusal::response(&marks.cache_name, failure, form), outcome, origin: None, why: None }
-    }
 }

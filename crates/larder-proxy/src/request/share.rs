@@ -5,119 +5,89 @@
 
 use std::sync::Arc;
 
-use larder_http::CacheStatus;
-
 use crate::{
-    asked::RequestHead,
-    cache::{
-        entry::ResourceMarker,
-        lookup::{self, FoundResponse},
-    },
+    cache::lookup,
     errors::Failure,
     flight::{fetch::Fetch, reader::FlightReader, shared::Flight, stage::FetchStage, table::JoinedFlight},
     request::{
-        access::Permission,
-        pass,
+        admitted::AdmittedRequest,
+        exchange::ClientExchange,
+        plan::FetchPlan,
         reading::{FlightReading, UnusedReason},
-        serve,
         served::ServedResponse,
+        steps::Onward,
     },
-    worker::Worker,
 };
 
-/// The facts about a request before it joins a flight.
-pub(crate) struct FetchPlan {
-    /// The resource's key.
-    pub(crate) primary: Arc<[u8]>,
-    /// The stored response to validate or replace.
-    pub(crate) before: Option<FoundResponse>,
-    /// Whether the stored response may be served in place of an error.
-    pub(crate) may_serve_on_error: bool,
-    /// The marker of the resource's variants.
-    pub(crate) marker: Option<Arc<ResourceMarker>>,
-    /// Why the request goes to the origin.
-    pub(crate) forward: CacheStatus,
-    /// Whether the request demands a response no older than itself.
-    pub(crate) is_reload: bool,
-    /// The origin's answer about this client. It determines which responses, fetched with other credentials, the client
-    /// may read.
-    pub(crate) permission: Option<Arc<Permission>>,
-}
-
-impl FetchPlan {
-    /// Creates the plan for a request whose client must get its own response from the origin.
-    pub(crate) fn alone(primary: &Arc<[u8]>, forward: CacheStatus) -> Self {
-        Self {
-            primary: Arc::clone(primary),
-            before: None,
-            may_serve_on_error: false,
-            marker: None,
-            forward,
-            is_reload: false,
-            permission: None,
-        }
+impl ClientExchange {
+    /// Answers by a flight.
+    ///
+    /// # Errors
+    /// The origin is unreachable, and no stale response may be served.
+    pub(super) async fn fetch(&mut self) -> Result<Onward, Failure> {
+        let plan = self.plan.take().expect("the cache has planned the fetch");
+        self.admitted().fly(plan).await.map(Onward::Served)
     }
 }
 
-/// Answers by a flight.
-///
-/// # Errors
-/// The origin is unreachable, and no stale response may be served.
-pub(crate) async fn fly(
-    worker: &Arc<Worker>,
-    asked: &Arc<RequestHead>,
-    mut sharing: Box<FetchPlan>,
-) -> Result<ServedResponse, Failure> {
-    let told =
-        sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
-    // A request with more selecting fields than the stored request had may get a response made for it alone, so no
-    // other client may share it.
-    let mut alone = !told
+impl AdmittedRequest {
+    /// Answers by a flight.
+    ///
+    /// # Errors
+    /// The origin is unreachable, and no stale response may be served.
+    pub(crate) async fn fly(&self, mut sharing: Box<FetchPlan>) -> Result<ServedResponse, Failure> {
+        let Self { worker, asked } = self;
+        let told =
+            sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
+        // A request with more selecting fields than the stored request had may get a response made for it alone, so no
+        // other client may share it.
+        let mut alone = !told
         || worker.cache.shared.uncollapsible.contains(&sharing.primary)
         // A flight with other credentials could bring a response that this client may not read.
         || (asked.before.checks_authorization && sharing.permission.is_none());
-    // Each outcome below changes the plan, so repeating makes progress. The limit stops an origin whose `Vary` changes
-    // with every response.
-    for _ in 0..ATTEMPT_COUNT_MAX {
-        let mut reader = board(worker, asked, &sharing, alone);
-        let ended_before = !reader.is_first() && reader.flight().is_complete();
-        let stage = reader.stage().await;
-        let reading = FlightReading { worker, asked, sharing: &sharing };
-        // Boxed, as the lookup below, because this request has waited for the origin before.
-        match Box::pin(reading.take(reader, stage, ended_before)).await {
-            Ok(served) => return served,
-            Err(UnusedReason::OtherVariant(marker)) => {
-                // A newer marker means that the response to confirm is not this request's variant.
-                sharing.before = None;
-                // Another waiting request may have fetched this variant meanwhile.
-                if let Some(found) =
-                    Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
-                    && (FlightReading { worker, asked, sharing: &sharing })
-                        .may_read(&found.entry.head, Some(found.entry.body_len()))
-                    && let Some(served) = Box::pin(serve::if_fresh(worker, asked, &found)).await
-                {
-                    return served;
+        // Each outcome below changes the plan, so repeating makes progress. The limit stops an origin whose `Vary`
+        // changes with every response.
+        for _ in 0..ATTEMPT_COUNT_MAX {
+            let mut reader = self.board(&sharing, alone);
+            let ended_before = !reader.is_first() && reader.flight().is_complete();
+            let stage = reader.stage().await;
+            let reading = FlightReading { by: self, sharing: &sharing };
+            // Boxed, as the lookup below, because this request has waited for the origin before.
+            match Box::pin(reading.take(reader, stage, ended_before)).await {
+                Ok(served) => return served,
+                Err(UnusedReason::OtherVariant(marker)) => {
+                    // A newer marker means that the response to confirm is not this request's variant.
+                    sharing.before = None;
+                    // Another waiting request may have fetched this variant meanwhile.
+                    if let Some(found) =
+                        Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
+                        && (FlightReading { by: self, sharing: &sharing })
+                            .may_read(&found.entry.head, Some(found.entry.body_len()))
+                        && let Some(served) = Box::pin(self.if_fresh(&found)).await
+                    {
+                        return served;
+                    }
+                    sharing.marker = Some(marker);
                 }
-                sharing.marker = Some(marker);
+                Err(UnusedReason::NotForUs) => alone = true,
+                Err(UnusedReason::TooOld) => sharing.is_reload = true,
+                Err(UnusedReason::Again) => {}
+                Err(UnusedReason::Incomplete) => (sharing.before, sharing.may_serve_on_error) = (None, false),
             }
-            Err(UnusedReason::NotForUs) => alone = true,
-            Err(UnusedReason::TooOld) => sharing.is_reload = true,
-            Err(UnusedReason::Again) => {}
-            Err(UnusedReason::Incomplete) => (sharing.before, sharing.may_serve_on_error) = (None, false),
         }
+        self.pass(sharing.forward).await
     }
-    pass::pass(worker, asked, None, sharing.forward).await
-}
 
-/// Validates a stored response in the background while it is being served, unless a validation is in progress (RFC 5861
-/// 3).
-///
-/// The result is stored, or removes the stored response, like that of any flight.
-pub(crate) fn refresh(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan) {
-    let reader = board(worker, asked, sharing, false);
-    if reader.is_first() {
-        // A body that nobody reads would not be finished.
-        tokio::spawn(keep(reader));
+    /// Validates a stored response in the background while it is being served, unless a validation is in progress (RFC
+    /// 5861 3).
+    ///
+    /// The result is stored, or removes the stored response, like that of any flight.
+    pub(crate) fn refresh(&self, sharing: &FetchPlan) {
+        let reader = self.board(sharing, false);
+        if reader.is_first() {
+            // A body that nobody reads would not be finished.
+            tokio::spawn(keep(reader));
+        }
     }
 }
 
@@ -127,52 +97,60 @@ async fn keep(mut reader: FlightReader) {
     }
 }
 
-/// Joins a flight, or begins one.
-fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, alone: bool) -> FlightReader {
-    let is_reload = sharing.is_reload;
-    let key = flight_key(worker, asked, sharing);
-    let shared = &worker.cache.shared;
-    let begin = || Flight::new(shared.begin(&sharing.primary), is_reload);
-    let own =
-        || JoinedFlight { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None, shard: None };
-    // A flight that began before an invalidation may bring the old response, so later requests do not join it.
-    let is_current = |flight: &Flight| shared.is_current(&flight.work, || flight.head());
-    // A flight outside the table cannot be joined. Its response is for this client only.
-    let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
-    let JoinedFlight { reader, is_first, after, shard } = joined;
-    if is_first {
-        let fetch = Fetch {
-            flights: Arc::clone(&worker.flights),
-            asked: Arc::clone(asked),
-            flight: Arc::clone(reader.flight()),
-            primary: Arc::clone(&sharing.primary),
-            shard,
-            before: sharing.before.clone(),
-            stale_if_error: sharing.may_serve_on_error,
-            marker: sharing.marker.clone(),
-            group: worker.cache.groups.of_referred(asked.asker(), &asked.fields),
-            after,
+impl AdmittedRequest {
+    /// Joins a flight, or begins one.
+    fn board(&self, sharing: &FetchPlan, alone: bool) -> FlightReader {
+        let Self { worker, asked } = self;
+        let is_reload = sharing.is_reload;
+        let key = self.flight_key(sharing);
+        let shared = &worker.cache.shared;
+        let begin = || Flight::new(shared.begin(&sharing.primary), is_reload);
+        let own = || JoinedFlight {
+            reader: FlightReader::first(Arc::new(begin())),
+            is_first: true,
+            after: None,
+            shard: None,
         };
-        // Boxed, because the runtime moves a spawned future four times, and this one takes kilobytes.
-        tokio::spawn(Box::pin(fetch.run()));
-    } else {
-        worker.metrics.collapsed_requests.add(1);
+        // A flight that began before an invalidation may bring the old response, so later requests do not join it.
+        let is_current = |flight: &Flight| shared.is_current(&flight.work, || flight.head());
+        // A flight outside the table cannot be joined. Its response is for this client only.
+        let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
+        let JoinedFlight { reader, is_first, after, shard } = joined;
+        if is_first {
+            let fetch = Fetch {
+                flights: Arc::clone(&worker.flights),
+                asked: Arc::clone(asked),
+                flight: Arc::clone(reader.flight()),
+                primary: Arc::clone(&sharing.primary),
+                shard,
+                before: sharing.before.clone(),
+                stale_if_error: sharing.may_serve_on_error,
+                marker: sharing.marker.clone(),
+                group: worker.cache.groups.of_referred(asked.asker(), &asked.fields),
+                after,
+            };
+            // Boxed, because the runtime moves a spawned future four times, and this one takes kilobytes.
+            tokio::spawn(Box::pin(fetch.run()));
+        } else {
+            worker.metrics.collapsed_requests.add(1);
+        }
+        reader
     }
-    reader
-}
 
-/// Returns the key under which requests share a flight: the key of the stored response, or of the variant as far as it
-/// is known.
-fn flight_key(worker: &Worker, asked: &RequestHead, sharing: &FetchPlan) -> Arc<[u8]> {
-    if let Some(found) = &sharing.before {
-        return Arc::clone(&found.key);
+    /// Returns the key under which requests share a flight: the key of the stored response, or of the variant as far as
+    /// it is known.
+    fn flight_key(&self, sharing: &FetchPlan) -> Arc<[u8]> {
+        let Self { worker, asked } = self;
+        if let Some(found) = &sharing.before {
+            return Arc::clone(&found.key);
+        }
+        let settings = &worker.cache.http;
+        let variant = sharing.marker.as_ref().and_then(|marker| {
+            let rule = marker.rules.rules().first()?;
+            marker.variant_key(&sharing.primary, rule, &asked.fields, settings)
+        });
+        variant.map_or_else(|| Arc::clone(&sharing.primary), Arc::from)
     }
-    let settings = &worker.cache.http;
-    let variant = sharing.marker.as_ref().and_then(|marker| {
-        let rule = marker.rules.rules().first()?;
-        marker.variant_key(&sharing.primary, rule, &asked.fields, settings)
-    });
-    variant.map_or_else(|| Arc::clone(&sharing.primary), Arc::from)
 }
 
 /// Most flights that a request joins before it goes to the origin directly: for the resource, for its variant, and its

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Uri};
 use larder_http::{Timestamp, date::format_http_date, tags::tags_of};
 
 use crate::{
@@ -17,13 +16,14 @@ use crate::{
         lookup::{self, FoundResponse, LookupResult},
         storing,
     },
-    request::explain::{self, line},
+    request::explain::{self, ExplainedRequest, line},
     worker::Worker,
 };
 
 /// Describes the stored response that a GET of `uri` with these fields finds. Returns `None` if the URI has no key.
-pub(crate) async fn show(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
-    let mut text = explain::explain(worker, uri, fields).await?;
+pub(crate) async fn show(worker: &Arc<Worker>, asked: &ExplainedRequest<'_>) -> Option<String> {
+    let &ExplainedRequest { uri, fields, .. } = asked;
+    let mut text = explain::explain(worker, asked).await?;
     let worker = worker.under_policy_of(uri, None, None);
     let cache = &worker.cache;
     for primary in invalidation::primaries_of(cache, uri)? {

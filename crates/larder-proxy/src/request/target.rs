@@ -49,11 +49,37 @@ pub(crate) enum TargetKind {
     /// A resource for another node of the fleet.
     Sibling(Box<PeerRequest>),
     HealthCheck,
+    /// The script for browsers, with this address of the proxy.
+    ProxyPac(Box<str>),
+    /// The methods of this proxy, as a whole.
+    WholeServer,
     /// This node's log of purges, for another node of the fleet.
     PurgeLog(Arc<FleetLink>),
 }
 
 impl Target {
+    /// Returns whether this proxy itself is asked, not for a resource.
+    pub(super) fn is_own(&self) -> bool {
+        match self.kind {
+            TargetKind::Resource | TargetKind::Mirror(_) | TargetKind::BuildCache(_) | TargetKind::Sibling(_) => false,
+            TargetKind::Registry(..)
+            | TargetKind::HealthCheck
+            | TargetKind::ProxyPac(_)
+            | TargetKind::WholeServer
+            | TargetKind::PurgeLog(_) => true,
+        }
+    }
+
+    /// Returns whether the request is counted and logged.
+    pub(super) fn is_counted(&self) -> bool {
+        !matches!(self.kind, TargetKind::HealthCheck | TargetKind::PurgeLog(_))
+    }
+
+    /// Returns whether the request is another node's for the log of purges.
+    pub(super) fn is_log(&self) -> bool {
+        matches!(self.kind, TargetKind::PurgeLog(_))
+    }
+
     /// Returns the request of another node of the fleet, if it is one.
     pub(crate) fn sibling(&self) -> Option<&PeerRequest> {
         match &self.kind {
@@ -86,9 +112,11 @@ impl Target {
             TargetKind::Sibling(peer) => Some(peer.name()),
             TargetKind::BuildCache(_) => Some(BuildCacheRequest::name()),
             TargetKind::Mirror(mirrored) | TargetKind::Registry(mirrored, _) => Some(mirrored.name()),
-            TargetKind::Resource | TargetKind::HealthCheck | TargetKind::PurgeLog(_) => {
-                routes.name(own_scheme, request)
-            }
+            TargetKind::Resource
+            | TargetKind::HealthCheck
+            | TargetKind::ProxyPac(_)
+            | TargetKind::WholeServer
+            | TargetKind::PurgeLog(_) => routes.name(own_scheme, request),
         }
     }
 
@@ -107,7 +135,11 @@ impl Target {
             TargetKind::Sibling(peer) => destination_of_sibling(peer, shared, request.uri()),
             TargetKind::BuildCache(build_cache) => Ok(build_cache.destination()),
             TargetKind::Mirror(mirrored) | TargetKind::Registry(mirrored, _) => Ok(mirrored.destination()),
-            TargetKind::Resource | TargetKind::HealthCheck | TargetKind::PurgeLog(_) => {
+            TargetKind::Resource
+            | TargetKind::HealthCheck
+            | TargetKind::ProxyPac(_)
+            | TargetKind::WholeServer
+            | TargetKind::PurgeLog(_) => {
                 let authority = accepted_authority(request.uri(), fields);
                 shared.routes.locate(own_scheme, request.uri(), request.version(), authority)
             }

@@ -3,26 +3,30 @@
 //! Owns: a tunnel's task. The bytes are not inspected. Invariant: the address connected to is the one that was checked.
 //! Cost: two buffers of the runtime's copy per tunnel.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use http::Request;
+use http::{Request, Response};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 
 use crate::{
-    client::{opaque::PendingOpaque, ticket::Ticket},
+    client::{opaque::PendingOpaque, response_body::ResponseBody, ticket::Ticket},
+    config::ProxyConfig,
     delays::{PacedStream, Pacer},
     errors::Failure,
-    metrics::CountGuard,
+    metrics::{CountGuard, WorkerMetrics},
     origin::{
         connect,
+        origins::OriginRouter,
         stream::OriginStream,
         target::{ODD_HOST, Origin, is_plain_host},
     },
-    watch::{OrderWatch, WatchOrder, WatchedConnection},
-    worker::{ConnectionPresence, Worker},
+    outcome::Outcome,
+    request::{exchange::ClientExchange, intercept::TunnelOpening, served::ServedResponse, steps::Onward},
+    watch::{OrderWatch, WatchOrder, WatchedConnection, WorkerDeadlines},
+    worker::ConnectionPresence,
 };
 
 /// A connection to the target of a tunnel.
@@ -32,14 +36,74 @@ pub(crate) struct TunnelTarget<T> {
     pub(crate) watched: Arc<WatchedConnection>,
     /// The pacer of the bytes to the client.
     pub(crate) pacer: Option<Pacer>,
+    /// Longest time without progress.
+    pub(crate) patience: Duration,
+}
+
+impl ClientExchange {
+    /// Opens the tunnel that a CONNECT asks for.
+    ///
+    /// # Errors
+    /// The client or the target is refused, or the target is unreachable.
+    pub(super) async fn open_tunnel(&mut self) -> Result<Onward, Failure> {
+        let mut request = self.take_request();
+        self.check_client()?;
+        self.check_password(request.headers()).await?;
+        let shared = Arc::clone(&self.worker.shared);
+        let origin = target(&shared.config, &request)?;
+        shared.origins.check_listed(&origin)?;
+        let interceptor = self.interceptor(&origin).cloned();
+        let socket = match interceptor {
+            Some(_) => None,
+            None if self.client.line_to(&origin).is_down() => {
+                let session = self.client.session.iter();
+                session.for_each(|session| session.note_missing(format!("CONNECT {origin}")));
+                return Err(Failure::Offline { host: origin.to_string() });
+            }
+            None => Some(open(&self.worker.origins, &origin).await?),
+        };
+        let host = Some(origin.host.clone());
+        let response = Response::new(ResponseBody::empty());
+        let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: host, why: None };
+        let client_side = PendingOpaque::of(&mut request, &self.client.switch);
+        match (socket, interceptor) {
+            (Some(socket), _) => {
+                self.client.count(Outcome::Tunnel);
+                let pacer = self.account.take_pacer();
+                let target = watched(&self.worker.watches, socket, pacer, self.worker.policy.limits.stall);
+                self.carry(client_side, target, &served);
+            }
+            (None, Some(interceptor)) => {
+                // The requests inside are counted instead.
+                self.account.set_subject(None);
+                let ticket = self.ticket(&served, false);
+                let peer = self.client.named_peer(&self.target);
+                self.intercept(TunnelOpening { client_side, origin, peer, interceptor }, ticket);
+            }
+            (None, None) => unreachable!("a tunnel leads to its target or to an interceptor"),
+        }
+        Ok(Onward::Switched(served.response))
+    }
+
+    /// Copies bytes both ways once the client has been told that the connection is open. Their task accounts for the
+    /// exchange.
+    pub(super) fn carry(
+        &mut self,
+        client_side: PendingOpaque,
+        target: TunnelTarget<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
+        served: &ServedResponse,
+    ) {
+        let ticket = self.ticket(served, false);
+        let presence = ConnectionPresence::of(&self.worker);
+        carry(presence, Arc::clone(&self.worker.metrics), client_side, target, ticket);
+    }
 }
 
 /// Returns the target of a CONNECT request.
 ///
 /// # Errors
 /// The target is malformed, or tunnels to it are disabled.
-pub(crate) fn target<B>(worker: &Worker, request: &Request<B>) -> Result<Origin, Failure> {
-    let config = &worker.shared.config;
+pub(crate) fn target(config: &ProxyConfig, request: &Request<impl Sized>) -> Result<Origin, Failure> {
     if !config.forward {
         return Err(Failure::NoSite);
     }
@@ -67,24 +131,23 @@ pub(crate) fn target<B>(worker: &Worker, request: &Request<B>) -> Result<Origin,
 ///
 /// # Errors
 /// The rules refuse the target, or the target does not accept the connection.
-pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
-    let opened = connect::open_by_a_way(&worker.origins, origin).await;
-    worker.shared.origins.note(origin, opened.as_ref());
+pub(crate) async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
+    let opened = connect::open_by_a_way(origins, origin).await;
+    origins.shared.note(origin, opened.as_ref());
     opened
 }
 
 /// Copies bytes both ways once the client has been told that the tunnel is open. `ticket` accounts for it at the end.
-pub(crate) fn carry(
-    worker: &Arc<Worker>,
+fn carry(
+    presence: ConnectionPresence,
+    metrics: Arc<WorkerMetrics>,
     client_side: PendingOpaque,
     target: TunnelTarget<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     mut ticket: Ticket,
 ) {
-    let presence = ConnectionPresence::of(worker);
-    let worker = Arc::clone(worker);
     tokio::spawn(async move {
         match client_side.opened().await {
-            Ok(client) => copy(&worker, client, target, &mut ticket).await,
+            Ok(client) => copy(&metrics, client, target, &mut ticket).await,
             Err(error) => tracing::debug!(%error, "tunnel not opened"),
         }
         drop(ticket);
@@ -94,14 +157,14 @@ pub(crate) fn carry(
 
 /// Copies bytes both ways until one side ends or neither makes progress.
 pub(crate) async fn copy(
-    worker: &Worker,
+    metrics: &Arc<WorkerMetrics>,
     client: impl AsyncRead + AsyncWrite + Unpin,
     target: TunnelTarget<impl AsyncRead + AsyncWrite + Unpin>,
     ticket: &mut Ticket,
 ) {
-    let _counting = CountGuard::begin(&worker.metrics, |metrics| &metrics.tunnels_open);
-    let TunnelTarget { mut stream, watched, pacer } = target;
-    watched.arm(worker.policy.limits.stall);
+    let _counting = CountGuard::begin(metrics, |metrics| &metrics.tunnels_open);
+    let TunnelTarget { mut stream, watched, pacer, patience } = target;
+    watched.arm(patience);
     let mut client = PacedStream::new(client, pacer);
     let copying = tokio::io::copy_bidirectional(&mut client, &mut stream);
     match OrderWatch::new(copying, &watched, &[WatchOrder::Expire]).await {
@@ -112,8 +175,13 @@ pub(crate) async fn copy(
 }
 
 /// Wraps a connection to a target with a deadline.
-pub(crate) fn watched(worker: &Arc<Worker>, target: TcpStream, pacer: Option<Pacer>) -> TunnelTarget<OriginStream> {
-    let watched = Arc::new(worker.watches.register());
-    let stream = OriginStream::of_tunnel(target, Arc::clone(&watched), worker.policy.limits.stall);
-    TunnelTarget { stream, watched, pacer }
+pub(crate) fn watched(
+    watches: &Arc<WorkerDeadlines>,
+    target: TcpStream,
+    pacer: Option<Pacer>,
+    patience: Duration,
+) -> TunnelTarget<OriginStream> {
+    let watched = Arc::new(watches.register());
+    let stream = OriginStream::of_tunnel(target, Arc::clone(&watched), patience);
+    TunnelTarget { stream, watched, pacer, patience }
 }

@@ -12,7 +12,7 @@ use http::{
     HeaderMap, HeaderValue, Request, Response, StatusCode, Version,
     header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE},
 };
-use http_body::Body as _;
+use http_body::Body;
 use larder_http::{CacheStatus, cache_status::Forward, fields::asks_to_switch};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -25,18 +25,21 @@ use crate::{
         http1::SwitchedStream,
         other_protocol,
     },
-    received_body::IncomingBody,
+    outcome::Outcome,
     request::{
+        admitted::AdmittedRequest,
+        exchange::ClientExchange,
         pass::{self, PassedResponse},
         served::ServedResponse,
+        steps::Onward,
+        tunnel::TunnelTarget,
     },
     watch::WatchedConnection,
-    worker::Worker,
 };
 
 /// The origin's reply to an upgrade request.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
-pub(crate) enum UpgradeReply {
+enum UpgradeReply {
     /// The origin switched protocols.
     Switched(Box<SwitchedConnection>),
     /// The origin answered over HTTP.
@@ -44,18 +47,43 @@ pub(crate) enum UpgradeReply {
 }
 
 /// Both sides of a connection that has switched protocols.
-pub(crate) struct SwitchedConnection {
-    pub(crate) response: Response<ResponseBody>,
-    pub(crate) client_side: PendingOpaque,
-    pub(crate) origin_side: SwitchedStream,
+struct SwitchedConnection {
+    response: Response<ResponseBody>,
+    client_side: PendingOpaque,
+    origin_side: SwitchedStream,
     /// The deadline of the connection to the origin.
-    pub(crate) watched: Arc<WatchedConnection>,
+    watched: Arc<WatchedConnection>,
 }
 
-/// Returns whether a request asks to switch to a protocol that the proxy forwards.
-pub(crate) fn is_asked(request: &Request<IncomingBody>) -> bool {
-    // Over HTTP/2, only an extended CONNECT has an Upgrade (see `client::http2`).
-    request.version() >= Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
+impl ClientExchange {
+    /// Returns whether a request asks to switch to a protocol that the proxy forwards.
+    pub(super) fn asks_to_switch(request: &Request<impl Body>) -> bool {
+        // Over HTTP/2, only an extended CONNECT has an Upgrade (see `client::http2`).
+        request.version() >= Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
+    }
+
+    /// Asks the origin to switch to another protocol, and leaves the connection to that if it does.
+    ///
+    /// # Errors
+    /// The request is refused, or the origin is unreachable or its response is malformed.
+    pub(super) async fn switch(&mut self) -> Result<Onward, Failure> {
+        let mut request = self.take_request();
+        let asked = self.admit_head(&mut request).await?;
+        asked.check_line()?;
+        let admitted = AdmittedRequest { worker: Arc::clone(&self.worker), asked: Arc::new(asked) };
+        let switched = match admitted.ask_to_switch(PendingOpaque::of(&mut request, &self.client.switch)).await? {
+            UpgradeReply::Switched(switched) => switched,
+            UpgradeReply::Declined(served) => return Ok(Onward::Served(served)),
+        };
+        self.client.count(Outcome::Tunnel);
+        let SwitchedConnection { response, client_side, origin_side, watched } = *switched;
+        let origin = Some(admitted.asked.origin.host.clone());
+        let served = ServedResponse { response, outcome: Outcome::Tunnel, origin, why: None };
+        let pacer = self.account.take_pacer();
+        let patience = self.worker.policy.limits.stall;
+        self.carry(client_side, TunnelTarget { stream: origin_side, watched, pacer, patience }, &served);
+        Ok(Onward::Switched(served.response))
+    }
 }
 
 /// Returns whether a request asks for WebSocket.
@@ -87,61 +115,56 @@ impl WebSocketKey {
     }
 }
 
-/// Sends the request to the origin.
-///
-/// # Errors
-/// The origin is unreachable, its response is malformed, or the request is for an unknown version of WebSocket.
-pub(crate) async fn ask(
-    worker: &Arc<Worker>,
-    asked: &RequestHead,
-    client_side: PendingOpaque,
-) -> Result<UpgradeReply, Failure> {
-    if asks_unknown_version(asked) {
-        return Err(Failure::WebSocketVersion);
-    }
-    let mut request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
-    let fields = request.headers_mut();
-    fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    if let Some(protocol) = asked.fields.get(UPGRADE) {
-        fields.insert(UPGRADE, protocol.clone());
-    }
-    let is_http2 = asked.version == Version::HTTP_2;
-    let key = (is_http2 && asks_websocket(asked)).then(WebSocketKey::new);
-    if let Some(key) = &key {
-        fields.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key.0).expect("base64 is a field value"));
-    }
-    let broken = |why: &str| Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() };
-    let switched = match worker.origins.ask_upgrade(&asked.origin, asked.asking_client(), request).await? {
-        UpgradeAnswer::Switched(switched) => switched,
-        // To an extended CONNECT, a success would mean that the origin has switched.
-        UpgradeAnswer::Declined(head, _) if is_http2 && head.status.is_success() => {
-            return Err(broken("it does not switch protocols"));
+impl AdmittedRequest {
+    /// Sends the request to the origin.
+    ///
+    /// # Errors
+    /// The origin is unreachable, its response is malformed, or the request is for an unknown version of WebSocket.
+    async fn ask_to_switch(&self, client_side: PendingOpaque) -> Result<UpgradeReply, Failure> {
+        let Self { worker, asked } = self;
+        if asks_unknown_version(asked) {
+            return Err(Failure::WebSocketVersion);
         }
-        UpgradeAnswer::Declined(head, body) => {
-            let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
-            return Ok(UpgradeReply::Declined(pass::respond(
-                worker,
-                asked,
-                PassedResponse { status: head.status, fields: head.headers, body },
-                status,
-            )));
-        }
-    };
-    let SwitchedOrigin { fields, stream: origin_side, watched } = switched;
-    let protocol = fields.get(UPGRADE).cloned().ok_or_else(|| broken("it switches to an unknown protocol"))?;
-    if key.is_some_and(|key| !key.is_accepted(&fields)) {
-        return Err(broken("it does not accept the key of WebSocket"));
-    }
-    let mut fields = pass::prepared(&worker.shared.marks, fields, CacheStatus::forwarded(Forward::Bypass));
-    fields.remove(CONTENT_LENGTH);
-    let status = if is_http2 {
-        fields.remove(SEC_WEBSOCKET_ACCEPT);
-        StatusCode::OK
-    } else {
+        let mut request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
+        let fields = request.headers_mut();
         fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        fields.insert(UPGRADE, protocol);
-        StatusCode::SWITCHING_PROTOCOLS
-    };
-    let response = crate::request::hit::respond(status, fields, ResponseBody::empty());
-    Ok(UpgradeReply::Switched(Box::new(SwitchedConnection { response, client_side, origin_side, watched })))
+        if let Some(protocol) = asked.fields.get(UPGRADE) {
+            fields.insert(UPGRADE, protocol.clone());
+        }
+        let is_http2 = asked.version == Version::HTTP_2;
+        let key = (is_http2 && asks_websocket(asked)).then(WebSocketKey::new);
+        if let Some(key) = &key {
+            fields.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key.0).expect("base64 is a field value"));
+        }
+        let broken = |why: &str| Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() };
+        let switched = match worker.origins.ask_upgrade(&asked.origin, asked.asking_client(), request).await? {
+            UpgradeAnswer::Switched(switched) => switched,
+            // To an extended CONNECT, a success would mean that the origin has switched.
+            UpgradeAnswer::Declined(head, _) if is_http2 && head.status.is_success() => {
+                return Err(broken("it does not switch protocols"));
+            }
+            UpgradeAnswer::Declined(head, body) => {
+                let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
+                let passed = PassedResponse { status: head.status, fields: head.headers, body };
+                return Ok(UpgradeReply::Declined(self.respond(passed, status)));
+            }
+        };
+        let SwitchedOrigin { fields, stream: origin_side, watched } = switched;
+        let protocol = fields.get(UPGRADE).cloned().ok_or_else(|| broken("it switches to an unknown protocol"))?;
+        if key.is_some_and(|key| !key.is_accepted(&fields)) {
+            return Err(broken("it does not accept the key of WebSocket"));
+        }
+        let mut fields = pass::prepared(&worker.shared.marks, fields, CacheStatus::forwarded(Forward::Bypass));
+        fields.remove(CONTENT_LENGTH);
+        let status = if is_http2 {
+            fields.remove(SEC_WEBSOCKET_ACCEPT);
+            StatusCode::OK
+        } else {
+            fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            fields.insert(UPGRADE, protocol);
+            StatusCode::SWITCHING_PROTOCOLS
+        };
+        let response = crate::request::hit::respond(status, fields, ResponseBody::empty());
+        Ok(UpgradeReply::Switched(Box::new(SwitchedConnection { response, client_side, origin_side, watched })))
+    }
 }

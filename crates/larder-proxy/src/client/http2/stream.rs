@@ -34,7 +34,7 @@ use crate::{
         strip_connection_fields,
     },
     received_body::{Http2Body, IncomingBody},
-    request::exchange,
+    request::steps,
 };
 
 /// A stream whose request has a head.
@@ -72,7 +72,7 @@ pub(super) fn start(client: &Arc<Client>, opened: OpenedStream, context: &mut Co
     } else {
         (IncomingBody::Http2(Http2Body::of_client(receiving, &head.headers, &reply)), None)
     };
-    let answer = exchange::answer(client, Request::from_parts(head, body), None);
+    let answer = steps::answer(client, Request::from_parts(head, body), None);
     let is_at_hand =
         matches!(&answer, ClientAnswer::Ready(Some(ClientResponse::Fields(response))) if response.body().is_at_hand());
     let mut task = StreamTask { turn, state: StreamState::Answering(answer), reply, opener };

@@ -24,7 +24,6 @@ use larder_http::{
 use tokio::time::timeout_at;
 
 use crate::{
-    asked::RequestHead,
     body_budget::{FillTurn, SHARE_BYTES_MIN},
     cache::{
         Cache,
@@ -36,12 +35,12 @@ use crate::{
         work::ResourceWork,
     },
     clock,
+    config::SiteLimits,
     digest::{DigestCheck, NamedDigest},
     errors::Failure,
     origin::request_body::{BodyFault, ClientBody, RequestBody},
-    received_body::ReceivedBody,
-    request::served::ServedResponse,
-    worker::Worker,
+    request::{admitted::AdmittedRequest, served::ServedResponse},
+    watch::WorkerDeadlines,
 };
 
 /// The body of a request to a build cache.
@@ -99,9 +98,8 @@ pub(super) fn precondition(fields: &HeaderMap, before: Option<&FoundResponse>) -
 }
 
 impl UploadBody {
-    pub(super) fn new(worker: &Worker, body: ReceivedBody) -> Self {
-        let limits = &worker.policy.limits;
-        Self(RequestBody::of_client(ClientBody::Arriving(body), None, limits, &worker.watches))
+    pub(super) fn new(limits: &SiteLimits, watches: &Arc<WorkerDeadlines>, body: ClientBody) -> Self {
+        Self(RequestBody::of_client(body, None, limits, watches))
     }
 
     /// Returns whether nothing more will arrive.
@@ -141,7 +139,8 @@ impl Upload {
     ///
     /// # Errors
     /// The upload is refused, whatever its body.
-    pub(super) fn begin(worker: &Worker, asked: &RequestHead, primary: &Arc<[u8]>) -> Result<Self, UploadRefusal> {
+    pub(super) fn begin(by: &AdmittedRequest, primary: &Arc<[u8]>) -> Result<Self, UploadRefusal> {
+        let AdmittedRequest { worker, asked } = by;
         let cache = Arc::clone(&worker.cache);
         if asked.fields.contains_key(CONTENT_RANGE) {
             return Err(UploadRefusal::Partial);

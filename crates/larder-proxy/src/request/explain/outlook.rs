@@ -59,8 +59,7 @@ impl RequestOutlook {
 
     async fn of_located(worker: &Arc<Worker>, uri: &Uri, origin: Origin) -> Self {
         let mut outlook = Self { origin: None, refusal: None, origin_refusal: None, tunnel: None };
-        let is_own = worker.shared.origins.own_addresses.iter().any(|own| own.port() == origin.port);
-        let is_admitted = origin.trusted || is_mirrored(worker, uri) || (is_own && is_ours(worker, uri));
+        let is_admitted = origin.trusted || is_mirrored(worker, uri) || is_at_us(worker, uri, &origin);
         if !is_admitted {
             let listed = worker.shared.origins.check_listed(&origin);
             outlook.refusal = listed.err().map(|failure| told(worker, &failure));
@@ -74,6 +73,24 @@ impl RequestOutlook {
         outlook.origin = Some(origin);
         outlook
     }
+}
+
+/// Returns whether a client sends a request for a URI to this proxy itself, not through it.
+pub(super) fn is_for_us(worker: &Worker, uri: &Uri) -> bool {
+    let Some(authority) = uri.authority() else { return true };
+    let scheme = uri.scheme_str().unwrap_or("http");
+    match worker.shared.routes.locate(scheme, uri, Version::HTTP_11, Some(authority.as_str())) {
+        Ok(Destination { origin, .. }) => !origin.trusted && is_at_us(worker, uri, &origin),
+        Err(_) => is_ours(worker, uri),
+    }
+}
+
+/// Returns whether the origin that a URI names is this proxy, by its address, or for a mirror or a build cache.
+fn is_at_us(worker: &Worker, uri: &Uri, origin: &Origin) -> bool {
+    let mut own = worker.shared.origins.own_addresses.iter().filter(|own| own.port() == origin.port).peekable();
+    let is_near = own.peek().is_some();
+    let is_address = origin.host.parse().is_ok_and(|address: IpAddr| own.any(|own| own.ip() == address));
+    is_address || (is_near && is_ours(worker, uri))
 }
 
 /// Returns whether a URI names a path of a mirror or a build cache, if a client sends it to this proxy itself.
@@ -107,7 +124,7 @@ async fn target_refusal(worker: &Arc<Worker>, origin: &Origin) -> Option<String>
 /// `refusal` is the refusal of the origin's address, if any.
 fn tunnel_of(worker: &Worker, origin: &Origin, refusal: Option<String>) -> Option<String> {
     let request = Request::builder().method(Method::CONNECT).uri(origin.to_string()).body(()).ok()?;
-    let target = match tunnel::target(worker, &request) {
+    let target = match tunnel::target(&worker.shared.config, &request) {
         Ok(target) => target,
         Err(failure) => return Some(told(worker, &failure)),
     };
@@ -115,7 +132,7 @@ fn tunnel_of(worker: &Worker, origin: &Origin, refusal: Option<String>) -> Optio
     let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let interceptor = worker.shared.interceptor.as_ref();
     let is_down = worker.shared.origins.uplink.line_to(&target).is_down();
-    match intercept::interception(worker, interceptor, &target, address) {
+    match intercept::interception(&worker.shared.origins, interceptor, &target, address) {
         Interception::Intercepted(_) => None,
         _ if is_down => Some("504, because the origin cannot be contacted (offline)".to_owned()),
         _ if refusal.is_some() => refusal,
@@ -144,4 +161,4 @@ fn told(worker: &Worker, failure: &Failure) -> String {
 }
 
 /// Longest time for finding the addresses of the origin's name.
-const NAME_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const NAME_PATIENCE: Duration = Duration::from_secs(1);

@@ -1,0 +1,109 @@
+//! The account of an exchange: what is counted and logged of it, until its ticket takes that over.
+//!
+//! Owns: the facts that must be copied from a request before the request is consumed. `accounting` fills it.
+
+use std::{sync::Arc, time::Instant};
+
+use http::{HeaderMap, HeaderName, Method, StatusCode, Version};
+use larder_http::fields::media_type;
+
+use crate::{
+    access_log::OpenLogLine,
+    client::ticket::{ExchangeContext, LogLine},
+    delays::Pacer,
+    exchange_budget::ExchangePlace,
+    outcome::Outcome,
+    popular::PopularitySubject,
+    request::served::ServedResponse,
+    worker::Worker,
+};
+
+/// Length of a usual status line and of the empty line after the head, in bytes.
+const STATUS_LINE_BYTES: usize = 19;
+/// Length of a field line's colon, space and line end, in bytes.
+const FIELD_LINE_BYTES: usize = 4;
+
+/// The parts of an exchange that are counted and logged.
+pub(super) struct Account {
+    pub(super) started: Instant,
+    subject: Option<PopularitySubject>,
+    /// Boxed, because most exchanges have none, but each reserves room for it while it waits.
+    pub(super) line: Option<Box<LineStart>>,
+    /// The pacer of the response body. Boxed for the same reason.
+    pub(super) pacer: Option<Box<Pacer>>,
+    /// The memory of the exchange, if it needs more than its connection. The response takes it over.
+    pub(super) place: Option<ExchangePlace>,
+}
+
+impl Account {
+    /// Begins the account of a request whose head has arrived.
+    pub(super) fn begin() -> Self {
+        Self { started: Instant::now(), subject: None, line: None, pacer: None, place: None }
+    }
+
+    /// Sets the subject under which the request is counted as popular. An outer exchange whose inner requests are
+    /// counted themselves has none.
+    pub(super) fn set_subject(&mut self, subject: Option<PopularitySubject>) {
+        self.subject = subject;
+    }
+
+    /// Takes the pacer.
+    pub(super) fn take_pacer(&mut self) -> Option<Pacer> {
+        self.pacer.take().map(|pacer| *pacer)
+    }
+
+    /// Returns the facts once the response has a head. `takes_time` says that its body arrives later.
+    pub(super) fn context(&self, outcome: Outcome, status: StatusCode, takes_time: bool) -> ExchangeContext {
+        let started = self.started;
+        let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
+        ExchangeContext { started, first_byte_us, subject: self.subject, outcome, status }
+    }
+}
+
+/// The facts about a request for the access log, copied before the request is consumed.
+pub(super) struct LineStart {
+    pub(super) worker: Arc<Worker>,
+    pub(super) started: Instant,
+    pub(super) client: std::net::IpAddr,
+    pub(super) method: Method,
+    pub(super) url: String,
+    pub(super) version: Version,
+    pub(super) user: Option<String>,
+    pub(super) fields: Vec<Option<String>>,
+}
+
+impl LineStart {
+    /// Completes the line, except for what is known only when the response was sent.
+    pub(super) fn end(self, served: &ServedResponse, steps: String) -> Box<LogLine> {
+        let Self { worker, started, client, method, url, version, user, fields: request_fields } = self;
+        let fields = served.response.headers();
+        let wanted = &worker.shared.config.log_format.response_fields;
+        let head_bytes = STATUS_LINE_BYTES
+            + fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LINE_BYTES).sum::<usize>();
+        let line = OpenLogLine {
+            node: worker.shared.config.fleet.node.clone(),
+            started,
+            client: client.to_canonical(),
+            method,
+            url,
+            version,
+            // The name is not logged if the client was refused for it.
+            user: user.filter(|_| served.response.status() != StatusCode::PROXY_AUTHENTICATION_REQUIRED),
+            outcome: served.outcome,
+            why: served.why,
+            steps,
+            status: served.response.status(),
+            origin: served.origin.as_ref().map(|origin| origin.to_string()),
+            content_type: media_type(fields).map(str::to_owned),
+            head_bytes: head_bytes as u64,
+            request_fields,
+            response_fields: wanted.iter().map(|name| text_of(fields, name)).collect(),
+        };
+        Box::new(LogLine { worker, line })
+    }
+}
+
+/// Returns the text of a field.
+pub(super) fn text_of(fields: &HeaderMap, name: &HeaderName) -> Option<String> {
+    fields.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}

@@ -1,0 +1,370 @@
+//! The steps of a request from its head to its response, and the two doors that take it through them.
+//!
+//! Owns: the steps, which of them may follow each, and the trace of a request. Each step is a method of
+//! `ClientExchange`, in the file of its subject. Invariant: a request takes only transitions that are in `ROWS`, in
+//! release builds too. The trace has all decisions of this proxy, and none of what an origin answers: so `explain` can
+//! foretell it, and the access log prints the same words. Cost: a hit from memory ends in [`answer`], without a future.
+//! Everything else costs one on the heap.
+
+use std::{fmt, sync::Arc};
+
+use http::{Request, Response};
+use larder_wire::WireFault;
+
+use crate::{
+    client::{
+        answer::{ClientAnswer, ClientResponse},
+        peer::Client,
+        response_body::ResponseBody,
+    },
+    errors::Failure,
+    received_body::IncomingBody,
+    request::{exchange::ClientExchange, memory::MemoryAnswer, served::ServedResponse},
+};
+
+/// A step of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Step {
+    /// Checks the form of the request (`gate`).
+    Gate,
+    /// Determines what the request is for (`resolve`).
+    Resolve,
+    /// Looks for a fresh response in memory (`memory`).
+    Memory,
+    /// Answers without a resource: this proxy itself is asked (`own`).
+    Own,
+    /// Opens a tunnel (`tunnel`).
+    Tunnel,
+    /// Asks the origin to switch to another protocol (`upgrade`).
+    Switch,
+    /// Checks that the request may be forwarded, and parses its head (`admission`).
+    Admit,
+    /// Looks up the stored response, and decides whether it answers (`serve`, by `route`).
+    Cache,
+    /// Joins a fetch, or begins one (`share`).
+    Fetch,
+    /// Forwards the request without storing the response (`pass`).
+    Pass,
+    /// Forwards a request that may change something (`change`).
+    Change,
+    /// Accounts for the answer, and makes it the client's response (`exchange`).
+    Deliver,
+    /// The client has its response, or the tunnel has the connection.
+    Done,
+}
+
+/// A step, its name in the log, and the steps that may follow it.
+struct StepRow(Step, &'static str, &'static [Step]);
+
+/// The steps, in the order of their numbers.
+const ROWS: [StepRow; 13] = {
+    use Step::{Admit, Cache, Change, Deliver, Done, Fetch, Gate, Memory, Own, Pass, Resolve, Switch, Tunnel};
+    [
+        StepRow(Gate, "gate", &[Resolve, Deliver]),
+        StepRow(Resolve, "resolve", &[Memory, Own, Deliver]),
+        StepRow(Memory, "memory", &[Own, Tunnel, Switch, Admit, Deliver]),
+        StepRow(Own, "own", &[Deliver]),
+        StepRow(Tunnel, "tunnel", &[Deliver, Done]),
+        StepRow(Switch, "switch", &[Deliver, Done]),
+        StepRow(Admit, "admit", &[Cache, Pass, Change, Own, Deliver]),
+        StepRow(Cache, "cache", &[Fetch, Pass, Deliver]),
+        StepRow(Fetch, "fetch", &[Deliver]),
+        StepRow(Pass, "pass", &[Deliver]),
+        StepRow(Change, "change", &[Deliver]),
+        StepRow(Deliver, "deliver", &[Done]),
+        StepRow(Done, "done", &[]),
+    ]
+};
+
+/// The result of a step, where its successor alone does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing else is to be said.
+    Passed,
+    /// The request is refused, or cannot be answered.
+    Failed,
+    /// The request is for a mirror.
+    Mirror,
+    /// The request is for a mirror's registry, and the mirror answers it.
+    Registry,
+    BuildCache,
+    /// Another node of the fleet sent the request.
+    Node,
+    /// A stored response answers.
+    Hit,
+    /// Nothing is stored that could answer.
+    Miss,
+    /// The request has a form that memory alone cannot answer.
+    Unsuited,
+    /// A stale response answers, and is validated meanwhile.
+    Stale,
+    /// The stored response is to be validated first.
+    Validate,
+    /// The request or a rule demands the origin's own answer.
+    Bypass,
+    /// Only a stored response may answer, and none can.
+    OnlyIfCached,
+    /// The origin cannot be contacted, and no stored response answers.
+    Offline,
+}
+
+/// The steps that a request has taken, each with its verdict.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trace {
+    taken: [(Step, Verdict); STEP_COUNT_MAX],
+    last: u8,
+}
+
+/// Most steps of one request before [`Step::Done`].
+const STEP_COUNT_MAX: usize = 8;
+
+/// The way on from a step.
+pub(super) enum Onward {
+    To(Step),
+    Served(ServedResponse),
+    /// The connection carries other bytes from now on. Their task accounts for the exchange.
+    Switched(Response<ResponseBody>),
+}
+
+/// Answers a request, from memory at once if possible. `fault` is the fault in its octets, if any.
+pub(crate) fn answer(
+    client: &Arc<Client>,
+    mut request: Request<IncomingBody>,
+    mut fault: Option<WireFault>,
+) -> ClientAnswer {
+    let mut exchange = ClientExchange::begin(client, &mut request);
+    let answered = loop {
+        let onward = match exchange.trace.step() {
+            Step::Gate => exchange.pass_gate(fault.take(), &mut request),
+            Step::Resolve => exchange.resolve(&mut request),
+            Step::Memory => match exchange.look_in_memory(&request) {
+                Ok(MemoryAnswer::Encoded(response)) => {
+                    let response = exchange.deliver_encoded(&request, response);
+                    return ClientAnswer::Ready(Some(ClientResponse::Encoded(response)));
+                }
+                Ok(MemoryAnswer::Served(served)) => Ok(Onward::Served(served)),
+                Err(step) => Ok(Onward::To(step)),
+            },
+            Step::Own if let Some(served) = exchange.answer_at_once() => Ok(Onward::Served(served)),
+            _ if exchange.reserve(&request) => {
+                exchange.note_waiting(request);
+                return ClientAnswer::Later(Box::pin(drive(Box::new(exchange))));
+            }
+            _ => Err(Failure::Overloaded),
+        };
+        match onward {
+            Ok(Onward::To(step)) => exchange.trace.enter(step),
+            Ok(Onward::Served(served)) => break Ok(served),
+            Ok(Onward::Switched(response)) => return ClientAnswer::ready(response),
+            Err(failure) => break Err(failure),
+        }
+    };
+    exchange.note_request(&request);
+    ClientAnswer::ready(exchange.deliver(answered))
+}
+
+/// Answers a request that memory alone cannot answer.
+///
+/// Its state stays in memory while the request waits for an origin. So the steps hand on no large values, of which each
+/// future would keep a copy, and the larger futures that end soon are boxed.
+async fn drive(mut exchange: Box<ClientExchange>) -> Response<ResponseBody> {
+    let answered = loop {
+        let onward = match exchange.trace.step() {
+            Step::Own => Box::pin(exchange.answer_itself()).await,
+            Step::Tunnel => Box::pin(exchange.open_tunnel()).await,
+            Step::Switch => Box::pin(exchange.switch()).await,
+            Step::Admit => Box::pin(exchange.admit()).await,
+            Step::Cache => Box::pin(exchange.look_in_cache()).await,
+            Step::Fetch => exchange.fetch().await,
+            Step::Pass => Box::pin(exchange.pass()).await,
+            Step::Change => Box::pin(exchange.change()).await,
+            step @ (Step::Gate | Step::Resolve | Step::Memory | Step::Deliver | Step::Done) => {
+                unreachable!("{step:?} does not wait")
+            }
+        };
+        match onward {
+            Ok(Onward::To(step)) => exchange.trace.enter(step),
+            Ok(Onward::Served(served)) => break Ok(served),
+            Ok(Onward::Switched(response)) => {
+                exchange.trace.enter(Step::Done);
+                return response;
+            }
+            Err(failure) => break Err(failure),
+        }
+    };
+    exchange.client.interim.close();
+    exchange.deliver(answered)
+}
+
+impl Step {
+    fn row(self) -> &'static StepRow {
+        &ROWS[self as usize]
+    }
+
+    /// Returns whether `next` may follow.
+    fn leads_to(self, next: Self) -> bool {
+        const SUCCESSORS: [u16; ROWS.len()] = {
+            let mut masks = [0; ROWS.len()];
+            let mut number = 0;
+            while number < ROWS.len() {
+                assert!(ROWS[number].0 as usize == number, "the rows are in the order of the steps");
+                let mut position = 0;
+                while position < ROWS[number].2.len() {
+                    masks[number] |= 1 << ROWS[number].2[position] as u8;
+                    position += 1;
+                }
+                number += 1;
+            }
+            masks
+        };
+        SUCCESSORS[self as usize] >> next as u8 & 1 == 1
+    }
+}
+
+impl Verdict {
+    /// Returns the verdict's word in the log, and none if the step alone says it.
+    fn token(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Passed => return None,
+            Self::Failed => "failed",
+            Self::Mirror => "mirror",
+            Self::Registry => "registry",
+            Self::BuildCache => "build-cache",
+            Self::Node => "node",
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+            Self::Unsuited => "unsuited",
+            Self::Stale => "stale",
+            Self::Validate => "validate",
+            Self::Bypass => "bypass",
+            Self::OnlyIfCached => "only-if-cached",
+            Self::Offline => "offline",
+        })
+    }
+}
+
+impl Trace {
+    /// Returns the trace of a request whose head has arrived.
+    pub(super) fn new() -> Self {
+        Self { taken: [(Step::Gate, Verdict::Passed); STEP_COUNT_MAX], last: 0 }
+    }
+
+    /// Returns the current step.
+    pub(super) fn step(&self) -> Step {
+        self.taken[usize::from(self.last)].0
+    }
+
+    /// Ends the current step with this verdict.
+    pub(super) fn note(&mut self, verdict: Verdict) {
+        self.taken[usize::from(self.last)].1 = verdict;
+    }
+
+    /// Ends the current step with a failure, unless it has said already what fails.
+    pub(super) fn note_failure(&mut self) {
+        let verdict = &mut self.taken[usize::from(self.last)].1;
+        if *verdict == Verdict::Passed {
+            *verdict = Verdict::Failed;
+        }
+    }
+
+    /// Begins the next step.
+    ///
+    /// # Panics
+    /// It may not follow the current one.
+    pub(super) fn enter(&mut self, next: Step) {
+        let step = self.step();
+        assert!(step.leads_to(next), "{next:?} may not follow {step:?}");
+        self.last += 1;
+        self.taken[usize::from(self.last)] = (next, Verdict::Passed);
+    }
+
+    /// Returns whether the request has come to `step`.
+    pub(super) fn has(&self, step: Step) -> bool {
+        self.taken().iter().any(|(taken, _)| *taken == step)
+    }
+
+    fn taken(&self) -> &[(Step, Verdict)] {
+        &self.taken[..=usize::from(self.last)]
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The end is the same for all.
+        let taken = self.taken().iter().filter(|(step, _)| *step != Step::Done);
+        for (position, (step, verdict)) in taken.enumerate() {
+            let comma = if position == 0 { "" } else { "," };
+            write!(f, "{comma}{}", step.row().1)?;
+            if let Some(verdict) = verdict.token() {
+                write!(f, "={verdict}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flight::fetch::Fetch;
+
+    /// Returns the bytes of the future that a function of one argument returns.
+    fn future_bytes<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each waiting exchange has its state and both futures. The limits of the futures are sizes that the allocator
+    /// has.
+    #[test]
+    fn what_waits_for_an_origin_takes_little() {
+        let exchange = future_bytes(drive);
+        let fetch = future_bytes(Fetch::run);
+        assert!(exchange <= 1024 && fetch <= 2048, "an exchange takes {exchange} bytes, a fetch {fetch}");
+        assert!(size_of::<ClientExchange>() <= 512, "its state takes {} bytes", size_of::<ClientExchange>());
+    }
+
+    #[test]
+    fn rows_lead_from_the_gate_to_every_step_and_from_every_step_to_the_end() {
+        let steps: Vec<Step> = ROWS.iter().map(|row| row.0).collect();
+        for step in &steps {
+            for next in &steps {
+                assert_eq!(step.leads_to(*next), step.row().2.contains(next), "{step:?}, {next:?}");
+            }
+        }
+        // A walk is as long as the trace has room for, whichever way it takes.
+        let walk_all = |mut walks: Vec<Vec<Step>>| {
+            let mut met = Vec::new();
+            while let Some(walk) = walks.pop() {
+                let last = *walk.last().unwrap();
+                met.push(last);
+                assert!(walk.len() <= STEP_COUNT_MAX, "{walk:?}");
+                assert!(last == Step::Done || !last.row().2.is_empty(), "{last:?} leads nowhere");
+                walks.extend(last.row().2.iter().map(|next| [&walk[..], &[*next]].concat()));
+            }
+            met
+        };
+        let met = walk_all(vec![vec![Step::Gate]]);
+        for step in steps {
+            assert!(met.contains(&step), "{step:?} is never reached");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "Cache may not follow Gate")]
+    fn transition_that_no_row_has_is_refused() {
+        Trace::new().enter(Step::Cache);
+    }
+
+    #[test]
+    fn trace_names_steps_and_verdicts() {
+        let mut trace = Trace::new();
+        trace.enter(Step::Resolve);
+        trace.note(Verdict::Mirror);
+        trace.enter(Step::Memory);
+        trace.note(Verdict::Miss);
+        trace.note_failure();
+        trace.enter(Step::Deliver);
+        assert_eq!(trace.to_string(), "gate,resolve=mirror,memory=miss,deliver");
+    }
+}
