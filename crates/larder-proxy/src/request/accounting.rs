@@ -5,7 +5,9 @@
 
 use std::{sync::Arc, time::Instant};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header, uri::Authority,
+};
 use larder_http::fields::media_type;
 
 use crate::{
@@ -22,6 +24,7 @@ use crate::{
     origin::target::{host_of, path_of},
     outcome::Outcome,
     popular::PopularitySubject,
+    query_log::{QueryPlace, QueryStart},
     request::{served::ServedResponse, target::Target},
     worker::Worker,
 };
@@ -36,15 +39,48 @@ const FIELD_LINE_BYTES: usize = 4;
 pub(super) struct RequestNote {
     pub(super) started: Instant,
     pub(super) subject: Option<PopularitySubject>,
+    pub(super) query: Option<QueryPlace>,
 }
 
 impl RequestNote {
     /// Returns the facts once the response has a head. `takes_time` says that its body arrives later.
     fn context(self, outcome: Outcome, status: StatusCode, takes_time: bool) -> ExchangeContext {
-        let Self { started, subject } = self;
+        let Self { started, subject, query } = self;
         let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
-        ExchangeContext { started, first_byte_us, subject, outcome, status }
+        ExchangeContext { started, first_byte_us, subject, query, outcome, why: None, status }
     }
+}
+
+/// Records a request in the query log, if it is on. `name` is its scheme and authority, if a cache may answer it.
+pub(super) fn log_query(
+    client: &Client,
+    worker: &Worker,
+    (target, request): (&Target, &Request<impl Sized>),
+    name: Option<(&str, &str)>,
+    started: Instant,
+) -> Option<QueryPlace> {
+    let config = &worker.shared.config;
+    if !config.query_log {
+        return None;
+    }
+    let uri = request.uri();
+    let method = request.method();
+    let (scheme, authority) = name.unwrap_or_else(|| {
+        let host = || request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        let authority = uri.authority().map(Authority::as_str).or_else(host);
+        (uri.scheme_str().unwrap_or(client.scheme()), authority.unwrap_or("-"))
+    });
+    let path = if method == Method::CONNECT { "" } else { path_of(uri) };
+    let target_len = if config.log_queries { None } else { memchr::memchr(b'?', path.as_bytes()) };
+    let query = QueryStart {
+        started,
+        client: client.address_of(target),
+        method,
+        scheme,
+        authority,
+        target: &path[..target_len.map_or(path.len(), |at| at + 1)],
+    };
+    Some(worker.metrics.queries.begin(&query))
 }
 
 /// Counts an exchange, and attaches the ticket that is settled when its response is dropped.
@@ -165,6 +201,7 @@ impl RequestStart {
     /// than the head.
     pub(super) fn ticket(self, client: &Arc<Client>, served: &ServedResponse, takes_time: bool) -> Ticket {
         let about = self.met.context(served.outcome, served.response.status(), takes_time);
+        let about = ExchangeContext { why: served.why, ..about };
         let line = self.line.map(|line| line.end(served));
         Ticket::new(Arc::clone(client), line, Some(about)).holding(self.place)
     }

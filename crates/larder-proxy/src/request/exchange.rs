@@ -31,7 +31,7 @@ use crate::{
     readiness::Readiness,
     received_body::{IncomingBody, ReceivedBody},
     request::{
-        accounting::{RequestNote, RequestStart, finish, finish_encoded, finish_health_check},
+        accounting::{RequestNote, RequestStart, finish, finish_encoded, finish_health_check, log_query},
         admission, build_cache, change, encode, final_recipient, intercept,
         memory::{self, MemoryAnswer},
         nodes, pac,
@@ -87,7 +87,9 @@ fn exchange(
 ) -> ClientAnswer {
     let worker = worker_for(client, worker, target, &request);
     let name = target.name(&worker.shared.routes, client.scheme(), &request);
-    let met = RequestNote { started, subject: subject_of(worker, &request, name) };
+    let named = name.map(|(scheme, authority, _)| (scheme, authority));
+    let query = log_query(client, worker, (target, &request), named, started);
+    let met = RequestNote { started, subject: subject_of(worker, &request, name), query };
     let may_encode = may_encode(client, worker, target, &request);
     match memory::answer(client, worker, (target, &request), name, may_encode) {
         ControlFlow::Break(MemoryAnswer::Encoded(response)) => {
@@ -179,7 +181,9 @@ fn refuse(
     failure: &Failure,
 ) -> ClientAnswer {
     let served = ServedResponse::failure(&worker.shared.marks, failure, RefusalForm::for_request(request));
-    let met = RequestNote { started: Instant::now(), subject: None };
+    let started = Instant::now();
+    let query = log_query(client, worker, (target, request), None, started);
+    let met = RequestNote { started, subject: None, query };
     ClientAnswer::ready(finish(client, RequestStart::of_refused(client, worker, target, request, met), served))
 }
 

@@ -60,6 +60,9 @@ impl PendingExchange {
 impl Drop for PendingExchange {
     fn drop(&mut self) {
         self.worker.shared.counts.waiting.fetch_sub(1, Relaxed);
+        if let Some(query) = self.met.query.filter(|_| !self.ending.is_answered) {
+            self.worker.metrics.queries.abandon(query);
+        }
     }
 }
 
