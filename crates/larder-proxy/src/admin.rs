@@ -14,12 +14,12 @@ mod figures;
 mod guard;
 mod listing;
 mod operator;
-mod overview;
 mod packing;
 mod page;
 mod pinning;
 mod progress;
 mod purging;
+mod queries;
 
 use std::sync::Arc;
 
@@ -33,6 +33,7 @@ use crate::{
         sites::{self, SiteLabels},
     },
     metrics::family::MetricFamily,
+    overview::Overview,
     readiness::Readiness,
     received_body::IncomingBody,
     request::{
@@ -50,18 +51,21 @@ pub(crate) struct AdminPages {
     started_s: f64,
 }
 
+use self::{dashboard::DashboardCommand, page::json, queries::QueryList};
 pub(crate) use connections::{serve, serve_operator};
 pub(crate) use page::page;
 
 impl AdminPages {
     /// Creates the pages. The process counts as started now.
-    pub(crate) fn new() -> Self {
-        Self { site_labels: Arc::default(), started_s: process::now_s() }
+    pub(crate) fn new(state: &ProxyState) -> Self {
+        let site_labels = Arc::<SiteLabels>::default();
+        site_labels.sums(state);
+        Self { site_labels, started_s: process::now_s() }
     }
 
     /// Reads all metrics.
     fn metrics(&self, state: &ProxyState) -> Vec<MetricFamily> {
-        let sites = self.site_labels.sums(state.history.workers());
+        let sites = self.site_labels.sums(state);
         [exposition::families(state), sites::metrics(Some(&sites)), process::metrics(Some(&self.started_s))].concat()
     }
 
@@ -91,7 +95,8 @@ impl AdminPages {
         }
         if request.method == Method::POST {
             return match dashboard::command(request.clone()) {
-                Ok(command) => purging::purge(worker, &command).await,
+                Ok(DashboardCommand::Purge(command)) => purging::purge(worker, &command).await,
+                Ok(DashboardCommand::Explain(command)) => explain(worker, &command, "EXPLAIN").await,
                 Err(refusal) => *refusal,
             };
         }
@@ -104,11 +109,12 @@ impl AdminPages {
         match request.uri.path() {
             "/healthz" | "/readyz" => Readiness::of(&worker.shared).response(),
             "/metrics" => figures::answer(&self.metrics(&worker.shared), &request.headers),
-            "/overview.json" => overview::answer(worker),
+            "/overview.json" => json(&Overview::of(&worker.shared, &self.site_labels.sums(&worker.shared))),
+            "/queries.json" => json(&QueryList::of(&worker.shared)),
             _ => dashboard::file(request).unwrap_or_else(|| {
                 page(
                     StatusCode::NOT_FOUND,
-                    "not found; this listener serves /, /metrics, /overview.json and /healthz\n".into(),
+                    "not found; this listener serves /, /metrics, /overview.json, /queries.json and /healthz\n".into(),
                 )
             }),
         }

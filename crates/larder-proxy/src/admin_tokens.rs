@@ -67,6 +67,7 @@ fn needed(request: &request::Parts) -> Option<TokenRole> {
         "EXPLAIN" | "SHOW" | "LIST" => TokenRole::Read,
         "MISSING" if request.uri.path() == "/" && request.uri.scheme().is_none() => TokenRole::Read,
         "OFFLINE" if request.uri.path() == "/status" => TokenRole::Read,
+        "POST" if request.uri.path() == "/explain" => TokenRole::Read,
         "PURGE" | "POST" => TokenRole::Purge,
         _ => TokenRole::Control,
     })
@@ -107,6 +108,7 @@ mod tests {
             ("MISSING", "/", 0),
             ("OFFLINE", "/status", 0),
             ("PURGE", "http://a.example/", 1),
+            ("POST", "/explain", 0),
             ("POST", "/purge", 1),
             ("MISSING", "/clear", 2),
             ("OFFLINE", "/on", 2),

@@ -110,6 +110,8 @@ pub struct ProxyConfig {
     pub log_format: LogFormat,
     /// Whether the access log contains the queries of URLs, which may be private. Default off.
     pub log_queries: bool,
+    /// Whether the last requests are kept in memory for the dashboard. Default on.
+    pub query_log: bool,
     /// Address of the listener for `/metrics` and `/healthz`. Default none: there is no such listener.
     pub admin: Option<SocketAddr>,
     /// Whether the admin listener uses TLS, with the certificates of [`Self::identities`]. Default off.
@@ -183,6 +185,7 @@ impl Default for ProxyConfig {
             access_log: None,
             log_format: LogFormat::default(),
             log_queries: false,
+            query_log: true,
             admin: None,
             admin_tls: false,
             admin_tokens: None,

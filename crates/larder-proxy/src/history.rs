@@ -5,6 +5,7 @@
 //! the file cannot be read or written, this is logged, and only the totals of earlier runs are lost. Cost: once a
 //! second the counters of all workers are summed; requests pay nothing.
 
+mod days;
 mod file;
 mod series;
 mod sums;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use self::timed::TimedLooks;
 pub(crate) use self::{
+    days::DailySums,
     series::{SeriesPoint, TimeSeries},
     sums::ExchangeSums,
     timed::NamedTimes,
@@ -64,6 +66,9 @@ pub(crate) struct KeptHistory {
     pub(crate) minutes: TimeSeries,
     /// The last day, by quarter of an hour.
     pub(crate) quarters: TimeSeries,
+    /// The last year and a month, by day.
+    #[serde(default)]
+    pub(crate) days: DailySums,
 }
 
 /// A moment, as shown by the machine's clock.
@@ -175,6 +180,7 @@ impl CounterBook {
         self.kept.ever.add(added);
         self.kept.today.add(added);
         let point = added.point();
+        self.kept.days.add(&point, date);
         for series in [&mut self.seconds, &mut self.kept.minutes, &mut self.kept.quarters] {
             series.add(&point, unix_s);
         }
@@ -190,6 +196,7 @@ impl KeptHistory {
             today: ExchangeSums::default(),
             minutes: TimeSeries::minutes(),
             quarters: TimeSeries::quarters(),
+            days: DailySums::default(),
         }
     }
 }

@@ -61,6 +61,7 @@ mod overview;
 mod pace;
 mod pack;
 mod popular;
+mod query_log;
 mod readiness;
 mod received_body;
 mod registries;
@@ -97,7 +98,8 @@ pub use metrics::ProxyStats;
 pub use missing::{MissingResource, clear_missed, read_missed};
 pub use outcome::Outcome;
 pub use overview::{
-    AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, RequestFigures, VolumeFigures,
+    AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, PeriodFigures, RequestFigures,
+    VolumeFigures,
 };
 pub use pace::{Bucket, Pace};
 pub use routes::origins_of;

@@ -25,6 +25,7 @@ use crate::{
     errors::BodyError,
     outcome::{MissReason, Outcome, OutcomeKind},
     popular::{PopularityCounter, PopularitySubject},
+    query_log::QueryLog,
     site_figures::SiteFigures,
     times::{Histogram, TimeCounts},
 };
@@ -142,6 +143,7 @@ macro_rules! counters {
             /// Requests with possible side effects at the origin, until their invalidation is complete.
             pub(crate) changes_open: Counter,
             pub(crate) popular: PopularityCounter,
+            pub(crate) queries: QueryLog,
             pub(crate) sites: SiteFigures,
         }
 

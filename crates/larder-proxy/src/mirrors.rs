@@ -8,6 +8,7 @@
 //! served. Cost: one comparison per mirror and request; a body without links to rewrite passes unchanged.
 
 use std::{
+    collections::HashSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
@@ -98,6 +99,23 @@ impl MirrorTable {
     /// Returns whether there are no mirrors.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
+    }
+
+    /// Returns each server with the name of its registry: the path of the registry's first mirror, such as `pypi` for
+    /// `/pypi-files` too.
+    pub(crate) fn registries(&self) -> Vec<(String, String)> {
+        let names = || self.known.iter().map(|known| known.path.trim_start_matches('/'));
+        let is_part = |name: &str, of: &str| name.strip_prefix(of).is_some_and(|rest| rest.starts_with('-'));
+        let named = self.known.iter().zip(names()).map(|(known, name)| {
+            let registry = names().filter(|of| is_part(name, of)).min_by_key(|of| of.len()).unwrap_or(name);
+            (registry.to_owned(), known.authority.clone())
+        });
+        let mut registries: Vec<_> = named.collect();
+        registries.sort();
+        // A server's counts cannot be divided among several registries.
+        let mut seen = HashSet::new();
+        registries.retain(|(_, authority)| seen.insert(authority.clone()));
+        registries
     }
 
     /// Rewrites a request to a mirror to one for its server. Returns the mirror, and the question if the mirror answers

@@ -34,6 +34,10 @@ pub struct Overview {
     pub by_minute: Vec<RequestFigures>,
     /// The last day, one entry per quarter of an hour.
     pub by_quarter: Vec<RequestFigures>,
+    /// The last days that had requests, the latest first.
+    pub by_day: Vec<PeriodFigures>,
+    /// The last months that had requests, the latest first.
+    pub by_month: Vec<PeriodFigures>,
     /// Reasons why bodies came from origins today, the most frequent first.
     pub misses_today: Vec<NamedFigure>,
     /// Reasons of misses over all runs.
@@ -42,6 +46,8 @@ pub struct Overview {
     pub latencies: Vec<Latency>,
     /// The most requested sites of the last half hour to hour.
     pub sites: Vec<AskedFor>,
+    /// The mirrored package registries, since the process began.
+    pub registries: Vec<AskedFor>,
     /// The most requested objects of the last half hour to hour, without their queries.
     pub objects: Vec<AskedFor>,
     /// The volumes of the store.
@@ -107,6 +113,17 @@ pub struct Latency {
     pub p99_ms: f64,
 }
 
+/// The requests in one day or month.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeriodFigures {
+    /// The day, such as `2026-11-28`, or the month, such as `2026-11`.
+    pub period: String,
+    /// The requests and their results.
+    #[serde(flatten)]
+    pub counted: RequestFigures,
+}
+
 /// The requests for one site or object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -116,6 +133,8 @@ pub struct AskedFor {
     /// The requests and their results.
     #[serde(flatten)]
     pub counted: RequestFigures,
+    /// Failed requests, which are among the others.
+    pub failed: u64,
 }
 
 /// A volume of the store.

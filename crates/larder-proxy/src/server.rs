@@ -123,7 +123,7 @@ impl Proxy {
         let Assembly { shared, file_watchers } = Assembly::new(config, files, own_addresses, survivors, None)?;
         let in_force = Arc::new(InForce::new(&shared));
         let (stop, stopped) = watch::channel(None);
-        let admin = AdminListener { listener: admin_listener, pages: admin::AdminPages::new() };
+        let admin = AdminListener { listener: admin_listener, pages: admin::AdminPages::new(&shared) };
         let served = ServedConfig::new(&shared, &local_addrs, admin_addr, file_watchers);
         let handle = ProxyHandle { in_force, stop, openings: Vec::new(), served: Arc::new(Mutex::new(served)) };
         let threads = Vec::new();

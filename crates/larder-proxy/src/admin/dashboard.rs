@@ -1,6 +1,6 @@
 //! The dashboard: a page that shows `/overview.json` and sends the commands of its buttons.
 //!
-//! Owns: the page's three files, which load nothing from elsewhere, and the list of commands that it may send. Other
+//! Owns: the page's files, which load nothing from elsewhere, and the list of commands that it may send. Other
 //! modules collect the figures and execute purges. Invariants: the page runs only its own script and loads only its own
 //! files, whatever the figures contain (Content-Security-Policy). A page of another site cannot send commands: `guard`
 //! refuses its requests, and a browser does not let it send the required field.
@@ -16,6 +16,7 @@ pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
         "/" => ("text/html; charset=utf-8", include_str!("dashboard/dashboard.html")),
         "/dashboard.css" => ("text/css; charset=utf-8", include_str!("dashboard/dashboard.css")),
         "/dashboard.js" => ("text/javascript; charset=utf-8", include_str!("dashboard/dashboard.js")),
+        "/queries.js" => ("text/javascript; charset=utf-8", include_str!("dashboard/queries.js")),
         _ => return None,
     };
     let mut response = page(StatusCode::OK, text.into());
@@ -32,27 +33,40 @@ pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
     Some(response)
 }
 
-/// Turns a POST of the page into the request of a command: `/purge`, with the URL in `Purge-Url`. The error is the
-/// refusal.
-pub(super) fn command(mut request: request::Parts) -> Result<request::Parts, Box<Response<ResponseBody>>> {
+/// A command that the page may send, as its request on the listener.
+pub(super) enum DashboardCommand {
+    Purge(request::Parts),
+    Explain(request::Parts),
+}
+
+/// Turns a POST of the page into the request of a command: `/purge` or `/explain`, with the URL in `Operator-Url`. The
+/// error is the refusal.
+pub(super) fn command(mut request: request::Parts) -> Result<DashboardCommand, Box<Response<ResponseBody>>> {
     let refuse = |status, why: &'static str| Err(Box::new(page(status, why.into())));
     if !request.headers.contains_key(OPERATOR) {
         return refuse(StatusCode::FORBIDDEN, "only this proxy's dashboard may send this request\n");
     }
-    if request.uri.path() != "/purge" {
-        return refuse(StatusCode::NOT_FOUND, "the dashboard can POST to /purge only\n");
-    }
-    let url = request.headers.get(PURGE_URL).and_then(|url| url.to_str().ok()).and_then(|url| url.parse::<Uri>().ok());
+    let command: fn(request::Parts) -> DashboardCommand = match request.uri.path() {
+        "/purge" => DashboardCommand::Purge,
+        // The explained request has no fields: those at hand describe the browser's request to this listener.
+        "/explain" => |mut request| {
+            request.headers.clear();
+            DashboardCommand::Explain(request)
+        },
+        _ => return refuse(StatusCode::NOT_FOUND, "the dashboard can POST to /purge and /explain only\n"),
+    };
+    let url =
+        request.headers.get(OPERATOR_URL).and_then(|url| url.to_str().ok()).and_then(|url| url.parse::<Uri>().ok());
     let Some(url) = url.filter(|url| url.authority().is_some() && matches!(url.scheme_str(), Some("http" | "https")))
     else {
         return refuse(StatusCode::BAD_REQUEST, "not a whole URL, such as http://example.com/style.css\n");
     };
     request.uri = url;
-    Ok(request)
+    Ok(command(request))
 }
 
 /// Allows the page its own files and figures from its own origin, and nothing else. No frame may show it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const OPERATOR: &str = "larder-operator";
-const PURGE_URL: &str = "purge-url";
+const OPERATOR_URL: &str = "operator-url";

@@ -8,9 +8,17 @@ use std::{
 use http::StatusCode;
 
 use crate::{
-    access_log::OpenLogLine, client::peer::Client, errors::BodyError, exchange_budget::ExchangePlace,
-    log_format::SentResponse, metrics::ExchangeSummary, outcome::Outcome, popular::PopularitySubject,
-    times::TimeBucket, worker::Worker,
+    access_log::OpenLogLine,
+    client::peer::Client,
+    errors::BodyError,
+    exchange_budget::ExchangePlace,
+    log_format::SentResponse,
+    metrics::ExchangeSummary,
+    outcome::{MissReason, Outcome},
+    popular::PopularitySubject,
+    query_log::{QueryPlace, QueryResult},
+    times::TimeBucket,
+    worker::Worker,
 };
 
 /// A line for the access log of the worker that answers.
@@ -27,7 +35,10 @@ pub(crate) struct ExchangeContext {
     /// Time to the response's head in microseconds, if the body was not available with it.
     pub(crate) first_byte_us: Option<u32>,
     pub(crate) subject: Option<PopularitySubject>,
+    /// The place of the exchange in the query log, if it is on.
+    pub(crate) query: Option<QueryPlace>,
     pub(crate) outcome: Outcome,
+    pub(crate) why: Option<MissReason>,
     pub(crate) status: StatusCode,
 }
 
@@ -68,11 +79,15 @@ impl Ticket {
 
     fn count(&self, about: ExchangeContext) {
         let metrics = &self.client.worker.metrics;
-        let ExchangeContext { started, first_byte_us, subject, outcome, status } = about;
+        let ExchangeContext { started, first_byte_us, subject, query, outcome, why, status } = about;
         metrics.settle(&ExchangeSummary { outcome, status, subject, sent_bytes: self.sent_bytes });
+        let took = started.elapsed();
+        if let Some(query) = query {
+            metrics.queries.end(query, &QueryResult { outcome, why, status, sent_bytes: self.sent_bytes, took });
+        }
         if outcome != Outcome::Tunnel {
             let kind = outcome.kind() as usize;
-            let whole = TimeBucket::of(started.elapsed());
+            let whole = TimeBucket::of(took);
             // A body in memory is handed over in one piece.
             let first_byte = first_byte_us.map_or(whole, |micros| TimeBucket::of(Duration::from_micros(micros.into())));
             metrics.first_byte_seconds[kind].note_in(first_byte);

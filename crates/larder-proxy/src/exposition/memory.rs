@@ -27,7 +27,10 @@ pub(crate) fn parts(state: &ProxyState) -> [(&'static str, u64); PART_COUNT] {
         ("hot", state.cache.hot.bytes()),
         ("windows", state.cache.bodies.held_bytes()),
         ("connections", state.places.held_bytes()),
-        ("popular", state.history.workers().iter().map(|worker| worker.popular.bytes() as u64).sum()),
+        (
+            "popular",
+            state.history.workers().iter().map(|worker| (worker.popular.bytes() + worker.queries.bytes()) as u64).sum(),
+        ),
         ("other", 0),
     ];
     let known: u64 = parts.iter().map(|(_, bytes)| bytes).sum();

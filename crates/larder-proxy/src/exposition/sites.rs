@@ -13,6 +13,7 @@ use crate::{
     },
     outcome::OutcomeKind,
     popular::{self, PopularityCount},
+    shared::ProxyState,
     site_figures::{LABEL_COUNT_MAX, OTHER_LABEL, SiteSums},
 };
 
@@ -37,9 +38,13 @@ metric_table! {
 pub(crate) struct SiteLabels(Mutex<Vec<String>>);
 
 impl SiteLabels {
-    /// Gives labels to more sites, and returns the figures of all sites.
-    pub(crate) fn sums(&self, workers: &[Arc<WorkerMetrics>]) -> NamedSums {
+    /// Gives labels to more sites, and returns the figures of all sites. The mirrored registries' servers get labels
+    /// before they are requested.
+    pub(crate) fn sums(&self, state: &ProxyState) -> NamedSums {
+        let workers = state.history.workers();
         let mut names = self.0.lock().ignore_poison();
+        let servers = state.mirrors.registries().into_iter().map(|(_, authority)| authority);
+        servers.take(REGISTRY_LABEL_COUNT_MAX).for_each(|server| name_site(&mut names, workers, &server));
         name_sites(&mut names, workers);
         let labels = names.iter().map(String::as_str).zip(0..).chain([(OTHER_NAME, OTHER_LABEL)]);
         labels.map(|(name, label)| (name.to_owned(), sums(workers, label))).collect()
@@ -51,14 +56,16 @@ fn name_sites(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>]) {
     let asked = popular::together(workers.iter().map(|worker| worker.popular.sites()));
     let is_new = |asked: &&PopularityCount| asked.requests() >= REQUEST_COUNT_MIN && asked.name != OTHER_NAME;
     for PopularityCount { name, .. } in asked.iter().filter(is_new) {
-        if names.len() == LABEL_COUNT_MAX {
-            return;
-        }
-        if !names.contains(name) {
-            let label = names.len();
-            workers.iter().for_each(|worker| worker.sites.assign(worker.popular.hash_of_site(name), label));
-            names.push(name.clone());
-        }
+        name_site(names, workers, name);
+    }
+}
+
+/// Gives a label to a site, if it has none and the limit permits.
+fn name_site(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>], name: &str) {
+    if names.len() < LABEL_COUNT_MAX && !names.iter().any(|known| known == name) {
+        let label = names.len();
+        workers.iter().for_each(|worker| worker.sites.assign(worker.popular.hash_of_site(name), label));
+        names.push(name.to_owned());
     }
 }
 
@@ -71,3 +78,5 @@ fn sums(workers: &[Arc<WorkerMetrics>], label: usize) -> SiteSums {
 const OTHER_NAME: &str = "other";
 /// Requests within an hour after which a site gets a label.
 const REQUEST_COUNT_MIN: u64 = 100;
+/// Most labels for servers of registries.
+const REGISTRY_LABEL_COUNT_MAX: usize = LABEL_COUNT_MAX / 2;

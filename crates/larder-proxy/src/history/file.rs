@@ -32,10 +32,13 @@ pub(super) fn read(path: &Path) -> io::Result<KeptHistory> {
     if written.version != VERSION {
         return Err(wrong("it is of another version"));
     }
-    let KeptHistory { minutes, quarters, .. } = &written.figures;
+    let KeptHistory { minutes, quarters, days, .. } = &written.figures;
     let is_like = |series: &TimeSeries, whole: TimeSeries| series.is_like(&whole);
     if !is_like(minutes, TimeSeries::minutes()) || !is_like(quarters, TimeSeries::quarters()) {
         return Err(wrong("its series are too long or too short"));
+    }
+    if !days.is_valid() {
+        return Err(wrong("its days are in disorder or too many"));
     }
     Ok(written.figures)
 }
@@ -50,5 +53,5 @@ pub(super) fn write(path: &Path, kept: &KeptHistory) -> io::Result<()> {
 }
 
 const VERSION: u32 = 1;
-/// Largest file accepted, in bytes. A real one has about 20 KiB.
+/// Largest file accepted, in bytes. A real one has at most 50 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -90,7 +90,7 @@ impl TimeSeries {
 }
 
 impl SeriesPoint {
-    fn add(&mut self, added: &Self) {
+    pub(super) fn add(&mut self, added: &Self) {
         let mut sum = <[u64; 6]>::from(*self);
         for (total, count) in sum.iter_mut().zip(<[u64; 6]>::from(*added)) {
             *total = total.saturating_add(count);

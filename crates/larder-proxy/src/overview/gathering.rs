@@ -2,18 +2,23 @@
 
 use larder_store::Store;
 
-use super::{AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, RequestFigures, VolumeFigures};
+use super::{
+    AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, PeriodFigures, RequestFigures,
+    VolumeFigures,
+};
 use crate::{
-    exposition::{self, health, memory},
+    exposition::{self, health, memory, sites::NamedSums},
     history::{ClockMoment, CounterBook, ExchangeSums, History, SeriesPoint, TimeSeries},
     outcome::MissReason,
     popular::{self, PopularityCount},
     shared::ProxyState,
+    site_figures::SiteSums,
     times::TimeCounts,
 };
 
 impl Overview {
-    pub(crate) fn of(shared: &ProxyState) -> Self {
+    /// Collects the figures. `sites` has the sums of the mirrored registries' servers.
+    pub(crate) fn of(shared: &ProxyState, sites: &NamedSums) -> Self {
         let moment = ClockMoment::now();
         let history = &shared.history;
         let CounterBook { kept, seconds, .. } = history.book_at(moment);
@@ -31,10 +36,13 @@ impl Overview {
             by_second: counted(&seconds),
             by_minute: counted(&kept.minutes),
             by_quarter: counted(&kept.quarters),
+            by_day: periods(kept.days.last_days(DAY_COUNT_SHOWN)),
+            by_month: periods(kept.days.months()),
             misses_today: reasons(&kept.today),
             misses_ever: reasons(&kept.ever),
             latencies: latencies(history),
             sites: most(popular::together(workers().map(|worker| worker.popular.sites()))),
+            registries: registries(shared, sites),
             objects: most(popular::together(workers().map(|worker| worker.popular.objects()))),
             volumes: shared.cache.store.as_ref().map(volumes).unwrap_or_default(),
             memory: memory::parts(shared).into_iter().map(named).collect(),
@@ -93,11 +101,27 @@ fn latencies(history: &History) -> Vec<Latency> {
 /// Returns the most requested names.
 fn most(asked: Vec<PopularityCount>) -> Vec<AskedFor> {
     let most = asked.into_iter().take(ASKED_COUNT_MAX).map(|asked| {
-        let PopularityCount { name, hits, misses, others, client_bytes, hit_bytes: saved_bytes } = asked;
+        let PopularityCount { name, hits, misses, others, failed, client_bytes, hit_bytes: saved_bytes } = asked;
         // Bytes from origins are not counted by site.
-        AskedFor { name, counted: RequestFigures { hits, misses, others, client_bytes, saved_bytes, origin_bytes: 0 } }
+        let counted = RequestFigures { hits, misses, others, client_bytes, saved_bytes, origin_bytes: 0 };
+        AskedFor { name, counted, failed }
     });
     most.collect()
+}
+
+/// Returns the requests of each registry with a mirror, over all its servers.
+fn registries(shared: &ProxyState, sites: &NamedSums) -> Vec<AskedFor> {
+    let counted = shared.mirrors.registries().into_iter().filter_map(|(name, authority)| {
+        let (_, sums) = sites.iter().find(|(site, _)| *site == authority)?;
+        let [hits, misses, tunnels, _, failed] = sums.kinds;
+        let SiteSums { client_bytes, hit_bytes, .. } = *sums;
+        Some(PopularityCount { name, hits, misses, others: tunnels + failed, failed, client_bytes, hit_bytes })
+    });
+    most(popular::together(std::iter::once(counted.collect())))
+}
+
+fn periods(sums: Vec<(String, SeriesPoint)>) -> Vec<PeriodFigures> {
+    sums.into_iter().map(|(period, point)| PeriodFigures { period, counted: RequestFigures::of(&point) }).collect()
 }
 
 fn volumes(store: &Store) -> Vec<VolumeFigures> {
@@ -128,3 +152,5 @@ fn line(shared: &ProxyState) -> LineState {
 
 /// Number of sites and objects listed.
 const ASKED_COUNT_MAX: usize = 20;
+/// Number of days listed.
+const DAY_COUNT_SHOWN: usize = 31;

@@ -14,6 +14,7 @@ use crate::{
     exchange_budget::ExchangePlace,
     outcome::Outcome,
     popular::PopularitySubject,
+    query_log::QueryPlace,
     request::served::ServedResponse,
     worker::Worker,
 };
@@ -27,6 +28,8 @@ const FIELD_LINE_BYTES: usize = 4;
 pub(super) struct Account {
     pub(super) started: Instant,
     subject: Option<PopularitySubject>,
+    /// The place of the exchange in the query log, if it is on.
+    pub(super) query: Option<QueryPlace>,
     /// Boxed, because most exchanges have none, but each reserves room for it while it waits.
     pub(super) line: Option<Box<LineStart>>,
     /// The pacer of the response body. Boxed for the same reason.
@@ -38,7 +41,7 @@ pub(super) struct Account {
 impl Account {
     /// Begins the account of a request whose head has arrived.
     pub(super) fn begin() -> Self {
-        Self { started: Instant::now(), subject: None, line: None, pacer: None, place: None }
+        Self { started: Instant::now(), subject: None, query: None, line: None, pacer: None, place: None }
     }
 
     /// Sets the subject under which the request is counted as popular. An outer exchange whose inner requests are
@@ -56,7 +59,7 @@ impl Account {
     pub(super) fn context(&self, outcome: Outcome, status: StatusCode, takes_time: bool) -> ExchangeContext {
         let started = self.started;
         let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
-        ExchangeContext { started, first_byte_us, subject: self.subject, outcome, status }
+        ExchangeContext { started, first_byte_us, subject: self.subject, query: self.query, outcome, why: None, status }
     }
 }
 

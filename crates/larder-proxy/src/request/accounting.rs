@@ -4,14 +4,19 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header, uri::Authority};
 
 use crate::{
-    client::{encoded::EncodedResponse, response_body::ResponseBody, ticket::Ticket},
+    client::{
+        encoded::EncodedResponse,
+        response_body::ResponseBody,
+        ticket::{ExchangeContext, Ticket},
+    },
     delays::Pacer,
     errors::Failure,
     origin::target::{host_of, path_of},
     outcome::Outcome,
+    query_log::{QueryPlace, QueryStart},
     request::{
         account::{LineStart, text_of},
         exchange::ClientExchange,
@@ -24,10 +29,40 @@ impl ClientExchange {
     /// Copies the facts that the account needs, before the request is consumed.
     pub(super) fn account_for(&mut self, request: &Request<impl Sized>) {
         self.account.line = self.log_line(request);
+        if self.account.query.is_none() && self.target.is_counted() {
+            self.account.query = self.log_query(request, None);
+        }
         // The target of a request that is refused before it is resolved was not checked, and its response is short.
         if self.trace.has(Step::Memory) {
             self.account.pacer = self.pacer(request).map(Box::new);
         }
+    }
+
+    /// Records the request in the query log, if it is on. `name` is its scheme and authority, if a cache may answer it.
+    pub(super) fn log_query(&self, request: &Request<impl Sized>, name: Option<(&str, &str)>) -> Option<QueryPlace> {
+        let Self { client, worker, target, account, .. } = self;
+        let config = &worker.shared.config;
+        if !config.query_log {
+            return None;
+        }
+        let uri = request.uri();
+        let method = request.method();
+        let (scheme, authority) = name.unwrap_or_else(|| {
+            let host = || request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+            let authority = uri.authority().map(Authority::as_str).or_else(host);
+            (uri.scheme_str().unwrap_or(client.scheme()), authority.unwrap_or("-"))
+        });
+        let path = if method == Method::CONNECT { "" } else { path_of(uri) };
+        let shown_len = if config.log_queries { None } else { memchr::memchr(b'?', path.as_bytes()) };
+        let query = QueryStart {
+            started: account.started,
+            client: client.address_of(target),
+            method,
+            scheme,
+            authority,
+            target: &path[..shown_len.map_or(path.len(), |at| at + 1)],
+        };
+        Some(worker.metrics.queries.begin(&query))
     }
 
     /// Reserves the memory to send a response in pieces, unless its body is in memory.
@@ -87,6 +122,7 @@ impl ClientExchange {
     pub(super) fn ticket(&mut self, served: &ServedResponse, takes_time: bool) -> Ticket {
         self.note_answered();
         let about = self.account.context(served.outcome, served.response.status(), takes_time);
+        let about = ExchangeContext { why: served.why, ..about };
         let line = self.account.line.take().map(|line| line.end(served, self.trace.to_string()));
         Ticket::new(Arc::clone(&self.client), line, Some(about)).holding(self.account.place.take())
     }

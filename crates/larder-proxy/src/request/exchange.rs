@@ -216,6 +216,9 @@ impl Drop for ClientExchange {
     fn drop(&mut self) {
         if !self.is_answered {
             self.client.end(true);
+            if let Some(query) = self.account.query {
+                self.worker.metrics.queries.abandon(query);
+            }
         }
     }
 }

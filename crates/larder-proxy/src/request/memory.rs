@@ -63,8 +63,10 @@ impl ClientExchange {
         self.client.permit_stall(self.worker.policy.limits.stall);
         let name = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
         let subject = self.subject(request, name);
+        let query = self.log_query(request, name.map(|(scheme, authority, _)| (scheme, authority)));
         let found = self.find_in_memory(request, name, lookup::note_memory_hit);
         self.account.set_subject(subject);
+        self.account.query = query;
         self.leave_memory(request, found)
     }
 

@@ -128,6 +128,9 @@ impl ProxyHandle {
         *served = ServedConfig::new(&shared, &local_addrs, served.admin_addr, file_watchers);
         // A worker that is blocked adopts it later.
         let is_taken = self.is_responsive(TAKEN_PATIENCE);
+        if !shared.config.query_log {
+            shared.history.workers().iter().for_each(|worker| worker.queries.clear());
+        }
         is_taken.then_some(ReloadOutcome { local_addrs, unchanged }).ok_or_else(stopped)
     }
 }

@@ -106,7 +106,7 @@ fn only_the_dashboard_itself_may_purge_by_post() {
     };
     let host = format!("Host: {address}");
     let operator = "Larder-Operator: dashboard";
-    let url = "Purge-Url: http://site.example/a";
+    let url = "Operator-Url: http://site.example/a";
     fixture.get_hit("/a", &[]);
     let own = format!("Origin: http://{address}");
     let other = "Origin: http://evil.example";
@@ -118,8 +118,8 @@ fn only_the_dashboard_itself_may_purge_by_post() {
         (vec![&*host, operator, url, "Sec-Fetch-Site: same-site"], 403),
         (vec!["Host: evil.example", operator, url], 421),
         (vec![&*host, operator], 400),
-        (vec![&*host, operator, "Purge-Url: /a"], 400),
-        (vec![&*host, operator, "Purge-Url: ftp://site.example/a"], 400),
+        (vec![&*host, operator, "Operator-Url: /a"], 400),
+        (vec![&*host, operator, "Operator-Url: ftp://site.example/a"], 400),
         (vec![&*host, operator, url, "Purge-Scope: moon"], 400),
     ] {
         assert_eq!(post(&fields), status, "{fields:?}");

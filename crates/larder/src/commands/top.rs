@@ -5,7 +5,9 @@
 //! a terminal, the command prints one frame and ends.
 
 mod frame;
+mod keys;
 
+use self::keys::{KeyEffect, TopView};
 use crate::{
     commands::admin_client::{self, AdminFlags},
     ground::{duration, failure::Failure, output},
@@ -15,7 +17,7 @@ use larder_proxy::Overview;
 use ratatui::{
     DefaultTerminal,
     buffer::Buffer,
-    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers},
+    crossterm::event::{self, Event},
     layout::Rect,
 };
 use std::{
@@ -31,7 +33,9 @@ Examples:
   larder top --once | less
   larder top --admin 127.0.0.1:3180
 
-q, Esc or Ctrl-C exit. A browser shows the same at the admin listener's address.";
+Keys: s changes the order of the lists; r sorts them by requests, m by misses, b by bytes saved, n by name. \
+/ filters them by a part of their names (Enter ends the input, Esc clears it). q, Esc or Ctrl-C exit. A browser \
+shows the same at the admin listener's address.";
 
 /// The flags of `larder top`.
 #[derive(Debug, Args)]
@@ -54,6 +58,8 @@ pub(crate) struct TopFigures {
     pub(crate) overview: Overview,
     /// The reason why the data is outdated, if it is.
     pub(crate) trouble: Option<String>,
+    /// The order and the filter of the lists.
+    pub(crate) view: TopView,
 }
 
 /// Runs the command.
@@ -61,7 +67,7 @@ pub(crate) struct TopFigures {
 /// # Errors
 /// The proxy is unreachable at the start, or the terminal fails.
 pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
-    let shown = TopFigures { overview: look(flags.admin)?, trouble: None };
+    let shown = TopFigures { overview: look(flags.admin)?, trouble: None, view: TopView::default() };
     if flags.once || !io::stdout().is_terminal() {
         return output::print(format_args!("{}", once(&shown)));
     }
@@ -94,22 +100,17 @@ fn watch(
         terminal.draw(|frame| frame::draw(frame.buffer_mut(), &shown))?;
         if event::poll(KEY_PATIENCE)?
             && let Event::Key(key) = event::read()?
-            && ends(key)
+            && shown.view.press(key) == KeyEffect::Quit
         {
             return Ok(());
         }
         for look in looks.try_iter() {
             match look {
-                Ok(overview) => shown = TopFigures { overview, trouble: None },
+                Ok(overview) => (shown.overview, shown.trouble) = (overview, None),
                 Err(failure) => shown.trouble = Some(failure.to_string()),
             }
         }
     }
-}
-
-fn ends(key: KeyEvent) -> bool {
-    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
-    matches!((key.code, is_control), (KeyCode::Char('q') | KeyCode::Esc, false) | (KeyCode::Char('c' | 'd'), true))
 }
 
 /// Returns one frame as text.
@@ -136,4 +137,5 @@ fn terminal_failure(error: impl std::fmt::Display) -> Failure {
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// Time to wait for a key before checking for new data.
 const KEY_PATIENCE: Duration = Duration::from_millis(100);
-const ONCE_COLUMNS: u16 = 100;
+/// The width of a usual terminal, and of a mail.
+const ONCE_COLUMNS: u16 = 80;

@@ -4,6 +4,7 @@
 const REFRESH_MS = 2000;
 const $ = (id) => document.getElementById(id);
 let shown = "by_minute";
+let period = "by_day";
 let last = null;
 
 // An element with attributes and children; strings become text.
@@ -53,32 +54,38 @@ const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : m
 
 // --- words
 
+// Why a body came from an origin, what to do about it, and the setting that does it.
+const RULE = (line) => `[[rule]]\nhosts = ["example.com"]\n${line}`;
+const VALIDATED = ["A validation is short: the body comes from the cache unless it changed. To serve without asking, give a longer lifetime.", RULE('fresh = "1h"')];
+const RELOADED = ["Browsers send this when a user reloads. To answer from the cache all the same, ignore it.", RULE('ignore = ["client no-cache"]')];
+const FORBIDDEN = (what) => ["Correct the origin if it says so by mistake. Ignore it only for responses that are the same for everyone.", RULE(`ignore = ["${what}"]`)];
 const REASONS = {
-  "uri-miss": "Not stored: requested for the first time, or evicted since",
-  "vary-miss": "Only other variants were stored",
-  "miss": "The stored response could not be used",
-  "request": "The client's conditions were for the origin",
-  "stale": "The stored response was stale",
-  "partial": "Only a part was stored",
-  "bypass": "It cannot be cached",
-  "method": "Its method is always forwarded (POST, PUT ...)",
-  "expired": "The stored response was stale, and the origin had a newer one",
-  "must-revalidate": "The stored response was stale, and the origin requires validation",
-  "request-no-cache": "The client asked for a new copy (reload)",
-  "request-max-age": "Too old for the client (max-age)",
-  "request-min-fresh": "Not fresh for long enough for the client (min-fresh)",
-  "request-pragma": "The client asked for a new copy (reload)",
-  "request-no-store": "The client forbids storing it",
-  "no-store": "The origin forbids storing it",
-  "no-cache": "The origin requires validation each time",
-  "private": "The origin marks it as private",
-  "set-cookie": "It sets a cookie",
-  "authorization": "The request had a password or token",
-  "nothing-to-reuse": "The origin gives no lifetime",
-  "vary-star": "The origin says that every response differs (Vary: *)",
-  "status": "Responses with its status are not stored",
-  "store-behind": "The disk could not keep up",
+  "uri-miss": ["Not stored: requested for the first time, or evicted since", "First requests always miss. If disks evict, give more space. If URLs differ only in a tracking parameter, strip it.", '[key]\nstrip = ["utm_*"]'],
+  "vary-miss": ["Only other variants were stored", "The origin varies the response by a request field. Ignore fields that do not change the body.", RULE('ignore = ["vary: user-agent"]')],
+  "miss": ["The stored response could not be used", "Explain one of these URLs below to see why."],
+  "request": ["The client's conditions were for the origin", "Nothing to change: the client asked whether its own copy is current."],
+  "stale": ["The stored response was stale", ...VALIDATED],
+  "partial": ["Only a part was stored", "The rest is fetched once. Nothing to change."],
+  "bypass": ["It cannot be cached", "The request has no key, such as an unusual method or a body. Nothing to change."],
+  "method": ["Its method is always forwarded (POST, PUT ...)", "Nothing to change: such requests act at the origin."],
+  "expired": ["The stored response was stale, and the origin had a newer one", ...VALIDATED],
+  "must-revalidate": ["The stored response was stale, and the origin requires validation", ...FORBIDDEN("must-revalidate")],
+  "request-no-cache": ["The client asked for a new copy (reload)", ...RELOADED],
+  "request-max-age": ["Too old for the client (max-age)", ...RELOADED],
+  "request-min-fresh": ["Not fresh for long enough for the client (min-fresh)", ...VALIDATED],
+  "request-pragma": ["The client asked for a new copy (reload)", ...RELOADED],
+  "request-no-store": ["The client forbids storing it", "Nothing to change, unless you control the client."],
+  "no-store": ["The origin forbids storing it", ...FORBIDDEN("no-store")],
+  "no-cache": ["The origin requires validation each time", "A validation is short: the body comes from the cache unless it changed. If that is too often, change the origin's Cache-Control."],
+  "private": ["The origin marks it as private", ...FORBIDDEN("private")],
+  "set-cookie": ["It sets a cookie", ...FORBIDDEN("set-cookie")],
+  "authorization": ["The request had a password or token", "Only the origin may decide who reads it. It can allow caching with Cache-Control: public."],
+  "nothing-to-reuse": ["The origin gives no lifetime", "Give one, if the content may be this old.", RULE('fresh = "1h"')],
+  "vary-star": ["The origin says that every response differs (Vary: *)", "Correct the origin."],
+  "status": ["Responses with its status are not stored", "Errors are not stored, so that they end when the origin recovers. Nothing to change."],
+  "store-behind": ["The disk could not keep up", "The disk is slower than the traffic. Add a disk, or use a faster one."],
 };
+const reason = (name) => (REASONS[name] || [name])[0];
 const TIMES = { hit: "From the cache", miss: "From origins", origin: "Origin responses", disk: "Disk reads" };
 const PARTS = {
   index: "Index", dirty: "Waiting to be written", hot: "Memory cache", windows: "Bodies in transfer",
@@ -186,33 +193,94 @@ function times(now) {
 
 function why(now) {
   const all = now.misses_today.reduce((sum, each) => sum + each.count, 0);
-  const rows = now.misses_today.slice(0, 7).map((each) => bar(REASONS[each.name] || each.name, count(each.count), each.count / all, "miss"));
+  const open = new Set([...document.querySelectorAll("#why details[open]")].map((each) => each.dataset.why));
+  if ($("why").contains(document.activeElement)) return;
+  const rows = now.misses_today.slice(0, 7).map((each) => {
+    const [is, remedy, setting] = REASONS[each.name] || [each.name];
+    const list = make("button", { type: "button", class: "quiet-button" }, "Show these requests");
+    list.addEventListener("click", () => showReason(each.name));
+    const below = make("div", { class: "remedy" }, remedy || "", ...(setting ? [make("code", {}, setting)] : [make("br")]), list);
+    const line = bar(is, count(each.count), each.count / all, "miss");
+    line.querySelector("span").className = "opens";
+    const details = make("details", { "data-why": each.name }, make("summary", {}, line), below);
+    details.open = open.has(each.name);
+    return details;
+  });
+  $("why-about").hidden = rows.length === 0;
   put("why", rows.length ? make("div", { class: "bars" }, ...rows) : none("No origin was contacted today."));
+}
+
+// The days or months up to the latest, with those that had no requests.
+function periods(list) {
+  if (list.length === 0) return [];
+  const known = new Map(list.map((each) => [each.period, each]));
+  const isDay = period === "by_day";
+  const [year, month, day] = list[0].period.split("-").map(Number);
+  return Array.from({ length: isDay ? 31 : 13 }, (_, ago) => {
+    const date = new Date(Date.UTC(year, month - 1 - (isDay ? 0 : ago), isDay ? day - ago : 1));
+    const name = date.toISOString().slice(0, isDay ? 10 : 7);
+    return { name, date, ...(known.get(name) || { saved_bytes: 0, origin_bytes: 0 }) };
+  }).reverse();
+}
+
+function savings(now) {
+  const list = periods(now[period]);
+  if (list.length === 0) {
+    text("savings-about", "");
+    return put("savings", none("Nothing has been counted yet."));
+  }
+  const named = (date) => date.toLocaleDateString("en", { timeZone: "UTC", month: "short", ...(period === "by_day" ? { day: "numeric" } : { year: "numeric" }) });
+  const [wide, high, bottom] = [Math.max($("savings").getBoundingClientRect().width, 240), 150, 20];
+  const top = Math.max(...list.map((each) => each.saved_bytes + each.origin_bytes), 1);
+  const [room, step] = [high - bottom - 14, wide / list.length];
+  const sum = list.reduce((total, each) => total + each.saved_bytes, 0);
+  text("savings-about", `${bytes(sum)} in ${list.length} ${period === "by_day" ? "days" : "months"}`);
+  const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `bytes saved by ${period === "by_day" ? "day" : "month"}: ${list.filter((each) => each.saved_bytes > 0).slice(-5).map((each) => `${named(each.date)} ${bytes(each.saved_bytes)}`).join(", ") || "none"}` });
+  svg.append(draw("line", { class: "axis", x1: 0, x2: wide, y1: high - bottom, y2: high - bottom }));
+  svg.append(draw("text", { x: 0, y: 10 }, bytes(top)));
+  list.forEach((each, at) => {
+    let base = high - bottom;
+    for (const [value, kind] of [[each.saved_bytes, "f-hit"], [each.origin_bytes, "f-miss"]]) {
+      if (value === 0) continue;
+      const height = Math.max((value / top) * room, 1);
+      base -= height;
+      svg.append(draw("rect", { class: kind, x: at * step + step * 0.12, y: base, width: step * 0.76, height }));
+    }
+    svg.append(draw("rect", { x: at * step, y: 14, width: step, height: room, fill: "transparent" }, draw("title", {}, `${named(each.date)}: ${bytes(each.saved_bytes)} saved, ${bytes(each.origin_bytes)} from origins`)));
+  });
+  const last = list.length - 1;
+  [[0, "start", 0], [wide / 2, "middle", Math.floor(last / 2)], [wide, "end", last]].forEach(([x, anchor, at]) => svg.append(draw("text", { x, y: high - 4, "text-anchor": anchor }, named(list[at].date))));
+  put("savings", svg);
+}
+
+function registries(now) {
+  if (now.registries.length === 0) return put("registries", none("No package registry is mirrored. Start Larder with --mirror pypi,npm to serve packages to your network."));
+  table("registries", now.registries, "since Larder started");
 }
 
 function table(id, list, first) {
   if (list.length === 0) return put(id, none("No requests in the last half hour."));
   const head = make("tr", {}, make("th", { scope: "col" }, first), make("th", { scope: "col" }, "requests"), make("th", { scope: "col" }, "from cache"), make("th", { scope: "col", class: "wide" }, "saved"));
   const rows = list.slice(0, 8).map((each) => make("tr", {}, make("td", {}, each.name), make("td", {}, count(asked(each) + each.others)),
-    make("td", {}, asked(each) ? share(each) : "tunnel"), make("td", { class: "wide" }, bytes(each.saved_bytes))));
+    make("td", {}, asked(each) || each.others === 0 ? share(each) : each.failed === 0 ? "tunnel" : each.failed === each.others ? "failed" : "tunnel, some failed"), make("td", { class: "wide" }, bytes(each.saved_bytes))));
   put(id, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
 
 function health(volume) {
-  if (volume.out) return ["bad", "failed, left out"];
-  if (!volume.loaded) return ["warn", "loading"];
-  if (volume.io_errors > 0) return ["warn", plural(volume.io_errors, "error", "errors")];
-  if (volume.corrupt > 0) return ["warn", plural(volume.corrupt, "damaged entry", "damaged entries")];
-  return ["good", "ok"];
+  if (volume.out) return ["bad", "failed, left out", "Larder serves without it. Check the disk and its cable, then restart Larder."];
+  if (!volume.loaded) return ["warn", "loading", "Entries that are not loaded yet are misses."];
+  if (volume.io_errors > 0) return ["warn", plural(volume.io_errors, "failed read or write", "failed reads and writes"), "Check the disk, for example with smartctl. Larder's log names each error."];
+  if (volume.corrupt > 0) return ["warn", plural(volume.corrupt, "corrupt entry", "corrupt entries"), "They were served as misses. Check the disk, for example with smartctl."];
+  return ["good", "healthy", ""];
 }
 
 function disks(now) {
   const rows = now.volumes.map((volume) => {
-    const [kind, words] = health(volume);
+    const [kind, words, remedy] = health(volume);
     const head = make("div", { class: "line" }, make("code", {}, volume.path), make("span", { class: `badge ${kind}` }, words));
-    const room = bar(plural(volume.entries, "entry", "entries"), `${bytes(volume.size_bytes)} of disk`, volume.entries / Math.max(volume.entries_max, 1), "hit");
+    const room = bar(`${count(volume.entries)} of ${plural(volume.entries_max, "entry", "entries")}`, bytes(volume.size_bytes), volume.entries / Math.max(volume.entries_max, 1), "hit");
     const about = make("p", { class: "quiet" }, `${count(volume.evicted)} evicted since the start. Policy: ${volume.policy}.`);
-    return make("div", { class: "disk" }, head, make("div", { class: "bars" }, room), about);
+    return make("div", { class: "disk" }, head, ...(remedy ? [make("p", { class: "quiet" }, remedy)] : []), make("div", { class: "bars" }, room), about);
   });
   put("disks", ...(rows.length ? rows : [none("None: the cache is in memory only, and is lost when Larder stops.")]));
 }
@@ -257,7 +325,7 @@ function show(now) {
   const isEmpty = asked(now.ever) + now.ever.others === 0;
   $("empty").hidden = !isEmpty;
   text("try", now.try_with);
-  for (const part of [state, heroes, traffic, times, why, disks, memoryParts, origins]) part(now);
+  for (const part of [state, heroes, traffic, times, why, savings, registries, disks, memoryParts, origins]) part(now);
   table("sites", now.sites, "site");
   table("objects", now.objects, "URL");
 }
@@ -284,32 +352,27 @@ async function refresh() {
   setTimeout(refresh, document.hidden ? 5 * REFRESH_MS : REFRESH_MS);
 }
 
-async function operate(form, path, options) {
-  const button = form.querySelector("button");
-  button.disabled = true;
+// Sends a command. Returns its words if it succeeds; they or the failure are shown in `place`.
+async function operate(form, place, path, options) {
+  const buttons = form.querySelectorAll("button");
+  let done;
+  buttons.forEach((button) => { button.disabled = true; });
   try {
     const response = await fetch(path, { ...options, headers: { "Larder-Operator": "dashboard", ...options.headers } });
     const words = (await response.text()).trim();
-    text("done", response.ok ? words : `Failed: ${words}`);
+    text(place, response.ok ? words : `Failed: ${words}`);
+    if (response.ok) done = words;
   } catch (error) {
-    text("done", `Failed: ${error.message}`);
+    text(place, `Failed: ${error.message}`);
   }
-  button.disabled = false;
+  buttons.forEach((button) => { button.disabled = false; });
+  return done;
 }
 
-$("purge").addEventListener("submit", (event) => {
-  event.preventDefault();
-  let url;
-  try { url = new URL($("url").value.trim()); } catch { return text("done", "Failed: not a URL."); }
-  url.hash = "";
-  const scope = $("scope").value;
-  if (scope === "site" && !confirm(`Remove all stored responses of ${url.host}?`)) return;
-  operate(event.target, "/purge", { method: "POST", headers: { "Purge-Url": url.href, "Purge-Scope": scope } });
-});
 $("offline").addEventListener("submit", (event) => {
   event.preventDefault();
   delete $("mode").dataset.touched;
-  operate(event.target, `/${encodeURIComponent($("mode").value)}`, { method: "OFFLINE" });
+  operate(event.target, "mode-done", `/${encodeURIComponent($("mode").value)}`, { method: "OFFLINE" });
 });
 $("mode").addEventListener("change", () => { $("mode").dataset.touched = "1"; });
 for (const button of document.querySelectorAll("[data-span]")) {
@@ -318,5 +381,12 @@ for (const button of document.querySelectorAll("[data-span]")) {
     if (last) traffic(last);
   });
 }
-addEventListener("resize", () => { if (last) traffic(last); });
+for (const button of document.querySelectorAll("[data-period]")) {
+  button.addEventListener("click", () => {
+    period = button.dataset.period;
+    document.querySelectorAll("[data-period]").forEach((each) => each.setAttribute("aria-pressed", String(each === button)));
+    if (last) savings(last);
+  });
+}
+addEventListener("resize", () => { if (last) { traffic(last); savings(last); } });
 refresh();

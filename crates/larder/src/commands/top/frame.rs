@@ -3,7 +3,7 @@
 //! Owns: the layout. The frame is drawn into a buffer, not on a device. Invariant: numbers have units, and the words
 //! are those of the dashboard.
 
-use super::TopFigures;
+use super::{TopFigures, keys::TopView};
 use crate::ground::size;
 use larder_proxy::{AskedFor, Latency, Overview, RequestFigures, VolumeFigures};
 use ratatui::{
@@ -16,14 +16,18 @@ use ratatui::{
 
 /// Draws the frame.
 pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
-    let TopFigures { overview, trouble } = shown;
+    let TopFigures { overview, trouble, view } = shown;
+    // What a low terminal has no room for is left out whole.
+    let lines = buffer.area().height;
+    let rate_lines = if lines < LOW_LINES { 0 } else { RATE_LINES };
+    let disks_lines = if lines < LOW_LINES - RATE_LINES { 0 } else { DISKS_LINES };
     let [head, sums, rate, times, asked, volumes, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(5),
-        Constraint::Length(6),
+        Constraint::Length(rate_lines),
         Constraint::Length(TIMES_LINES),
-        Constraint::Min(6),
-        Constraint::Length(6),
+        Constraint::Min(ASKED_LINES_MIN),
+        Constraint::Length(disks_lines),
         Constraint::Length(1),
     ])
     .areas(*buffer.area());
@@ -38,13 +42,29 @@ pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
     let [left, right] = halves(times);
     draw_times(buffer, &overview.latencies, left);
     draw_reasons(buffer, overview, right);
-    let [left, right] = halves(asked);
-    draw_asked(buffer, "Most requested sites", &overview.sites, left);
-    draw_asked(buffer, "Most requested URLs", &overview.objects, right);
+    // Names are long: one below the other, they have the whole width.
+    let [upper, lower] = Layout::vertical([Constraint::Fill(2), Constraint::Fill(3)]).areas(asked);
+    draw_asked(buffer, "Sites", &view.listed(&overview.sites), upper);
+    draw_asked(buffer, "URLs", &view.listed(&overview.objects), lower);
     let [left, right] = halves(volumes);
     draw_volumes(buffer, &overview.volumes, left);
     draw_memory(buffer, overview, right);
-    Paragraph::new("q: quit".dim()).render(foot, buffer);
+    Paragraph::new(keys_line(view)).render(foot, buffer);
+}
+
+/// Returns the last line: the keys, or the filter while it is typed.
+fn keys_line(view: &TopView) -> Line<'_> {
+    if view.is_typing {
+        return Line::from(vec![
+            "Filter: ".bold(),
+            Span::raw(&view.filter),
+            "_".into(),
+            "  Enter: keep  Esc: clear".dim(),
+        ]);
+    }
+    let filter = if view.filter.is_empty() { String::new() } else { format!("  names with {}", view.filter) };
+    let order = format!("sorted by {}{filter}", view.order.name());
+    Line::from(vec!["q quit  s sort  / filter   ".dim(), order.into()])
 }
 
 fn halves(area: Rect) -> [Rect; 2] {
@@ -74,22 +94,22 @@ fn share(counted: &RequestFigures) -> String {
 fn title<'a>(overview: &'a Overview, trouble: Option<&'a str>) -> Line<'a> {
     let out = overview.volumes.iter().filter(|volume| volume.out).count();
     let state = match trouble {
-        Some(why) => format!("no response, the figures are old: {why}").red().bold(),
+        Some(why) => format!("no response, figures are old: {why}").red().bold(),
         None if out > 0 => format!("{out} of {} disks failed", overview.volumes.len()).red().bold(),
         None if overview.line.offline => "offline: no origin is contacted".yellow().bold(),
         None if overview.volumes.iter().any(|volume| !volume.loaded) => "loading the store's index".yellow(),
         None if overview.origins.iter().any(|origin| !origin.up) => "a failed origin is left out".yellow(),
         None => "working".green(),
     };
-    let connections = overview.metric("larder_connections_open");
-    let waiting = overview.metric("larder_waiting_requests");
-    let open = format!("   {connections} connections open, {waiting} requests waiting");
+    let connections = size::show_count(overview.metric("larder_connections_open"));
+    let waiting = size::show_count(overview.metric("larder_waiting_requests"));
+    let open = format!("   open {connections}, waiting {waiting}");
     Line::from(vec!["Larder ".bold(), Span::raw(&overview.version), "   ".into(), state, open.dim()])
 }
 
 fn draw_sums(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let row = |name: &str, counted: &RequestFigures| {
-        Row::new([
+        [
             name.to_owned(),
             share(counted),
             size::show_count(counted.hits),
@@ -97,14 +117,20 @@ fn draw_sums(buffer: &mut Buffer, overview: &Overview, area: Rect) {
             size::show_count(counted.others),
             size::show(counted.saved_bytes),
             size::show(counted.client_bytes),
-        ])
+        ]
     };
-    let rows =
-        [row("last minute", &overview.minute), row("today", &overview.today).bold(), row("in total", &overview.ever)];
-    let header = ["", "from cache", "hits", "from origins", "others", "saved", "sent to clients"];
-    let widths = [12, 11, 14, 14, 10, 18, 16].map(Constraint::Length);
-    let table = Table::new(rows, widths).header(Row::new(header).dim());
+    let rows = [row("last minute", &overview.minute), row("today", &overview.today), row("in total", &overview.ever)];
+    let header = ["", "cache", "hits", "misses", "others", "saved", "sent"];
+    let widths = [11, 7, 13, 12, 9, 9, 9].map(Constraint::Length);
+    let table = Table::new(rows.map(numbers_right), widths).header(numbers_right(header.map(str::to_owned)).dim());
     table.block(block("")).render(area, buffer);
+}
+
+/// Makes a row of a name and numbers, which are aligned at their ends.
+fn numbers_right<const COUNT: usize>(cells: [String; COUNT]) -> Row<'static> {
+    let mut cells = cells.into_iter();
+    let name = Line::from(cells.next().unwrap_or_default());
+    Row::new(std::iter::once(name).chain(cells.map(|cell| Line::from(cell).right_aligned())))
 }
 
 fn draw_rate(buffer: &mut Buffer, overview: &Overview, area: Rect) {
@@ -122,25 +148,25 @@ fn draw_rate(buffer: &mut Buffer, overview: &Overview, area: Rect) {
 
 fn draw_times(buffer: &mut Buffer, latencies: &[Latency], area: Rect) {
     let name = |name: &str| match name {
-        "hit" => "from the cache".to_owned(),
-        "miss" => "from origins".to_owned(),
-        "origin" => "origin responses".to_owned(),
+        "hit" => "hits".to_owned(),
+        "miss" => "misses".to_owned(),
+        "origin" => "origins".to_owned(),
         "disk" => "disk reads".to_owned(),
         other => other.to_owned(),
     };
     let rows = latencies.iter().map(|latency| {
         let time = |ms| if latency.count == 0 { "-".to_owned() } else { show_ms(ms) };
-        Row::new([name(&latency.name), time(latency.half_ms), time(latency.p99_ms)])
+        numbers_right([name(&latency.name), time(latency.half_ms), time(latency.p99_ms)])
     });
-    let widths = [Constraint::Fill(1), Constraint::Length(14), Constraint::Length(14)];
-    let table = Table::new(rows, widths).header(Row::new(["", "median", "99th perc."]).dim());
+    let widths = [Constraint::Fill(1), Constraint::Length(8), Constraint::Length(8)];
+    let table = Table::new(rows, widths).header(numbers_right(["", "p50", "p99"].map(str::to_owned)).dim());
     table.block(block("Time to first byte, last minute")).render(area, buffer);
 }
 
 /// Formats a time with three significant digits.
 fn show_ms(ms: f64) -> String {
     match ms {
-        0.0..1.0 => format!("{:.0} us", ms * 1000.0),
+        0.0..1.0 => format!("{:.0} µs", ms * 1000.0),
         1.0..10.0 => format!("{ms:.1} ms"),
         10.0..1000.0 => format!("{ms:.0} ms"),
         _ => format!("{:.1} s", ms / 1000.0),
@@ -149,19 +175,24 @@ fn show_ms(ms: f64) -> String {
 
 fn draw_reasons(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let rows =
-        overview.misses_today.iter().map(|reason| Row::new([reason.name.clone(), size::show_count(reason.count)]));
-    let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(14)]);
-    table.block(block("Why origins were contacted today")).render(area, buffer);
+        overview.misses_today.iter().map(|reason| numbers_right([reason.name.clone(), size::show_count(reason.count)]));
+    let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(13)]);
+    table.block(block("Reasons of misses today")).render(area, buffer);
 }
 
-fn draw_asked(buffer: &mut Buffer, title: &str, asked: &[AskedFor], area: Rect) {
+fn draw_asked(buffer: &mut Buffer, title: &str, asked: &[&AskedFor], area: Rect) {
     let rows = asked.iter().map(|each| {
         let counted = &each.counted;
-        let name = end_of(&each.name, usize::from(area.width).saturating_sub(20));
-        Row::new([name, size::show_count(requests(counted)), share(counted)])
+        let name = end_of(&each.name, usize::from(area.width).saturating_sub(18));
+        let result = match (counted.hits + counted.misses, each.failed) {
+            (0, 0) if counted.others > 0 => "tunnel".to_owned(),
+            (0, failed) if failed > 0 => "failed".to_owned(),
+            _ => share(counted),
+        };
+        numbers_right([name, size::show_count(requests(counted)), result])
     });
     let widths = [Constraint::Fill(1), Constraint::Length(9), Constraint::Length(7)];
-    let table = Table::new(rows, widths).header(Row::new(["", "requests", "cache"]).dim());
+    let table = Table::new(rows, widths).header(numbers_right(["", "requests", "cache"].map(str::to_owned)).dim());
     table.block(block(title)).render(area, buffer);
 }
 
@@ -183,18 +214,19 @@ fn draw_volumes(buffer: &mut Buffer, volumes: &[VolumeFigures], area: Rect) {
             VolumeFigures { loaded: false, .. } => "loading".yellow(),
             VolumeFigures { io_errors: 1.., .. } => size::show_things(volume.io_errors, "error", "errors").yellow(),
             VolumeFigures { corrupt: 1.., .. } => {
-                size::show_things(volume.corrupt, "damaged entry", "damaged entries").yellow()
+                size::show_things(volume.corrupt, "corrupt entry", "corrupt entries").yellow()
             }
-            _ => "ok".green(),
+            _ => "healthy".green(),
         };
         let entries = size::show_count(volume.entries);
         let most = size::show_count(volume.entries_max);
-        let about = format!("  {entries} of {most} entries, {}", size::show(volume.size_bytes));
-        let path = end_of(&volume.path, usize::from(area.width).saturating_sub(20));
-        [Line::from(vec![Span::raw(path), "  ".into(), health]), Line::from(about.dim())]
+        let about = format!("  {entries} of {most} entries");
+        let path = end_of(&volume.path, usize::from(area.width));
+        let bytes = format!("  {}, ", size::show(volume.size_bytes));
+        [Line::from(path), Line::from(vec![bytes.dim(), health]), Line::from(about.dim())]
     });
     let lines: Vec<Line<'_>> = lines.collect();
-    let lines = if lines.is_empty() { vec![Line::from("none: the cache is in memory only")] } else { lines };
+    let lines = if lines.is_empty() { vec![Line::from("none: memory only")] } else { lines };
     Paragraph::new(lines).block(block("Disks")).render(area, buffer);
 }
 
@@ -214,15 +246,20 @@ fn draw_memory(buffer: &mut Buffer, overview: &Overview, area: Rect) {
 /// Returns the name of a part of the memory for people. Other names, such as that of the index, are plain already.
 fn part_name(name: &str) -> &str {
     match name {
-        "dirty" => "waiting to be written",
+        "dirty" => "write buffer",
         "hot" => "memory cache",
-        "windows" => "bodies in transfer",
-        "popular" => "request statistics",
-        "other" => "program and other",
+        "windows" => "bodies",
+        "popular" => "statistics",
+        "other" => "other",
         name => name,
     }
 }
 
+const RATE_LINES: u16 = 6;
 const TIMES_LINES: u16 = 7;
+const ASKED_LINES_MIN: u16 = 8;
+/// Height below which the rate is left out. Below that without the rate, the disks and the memory are, too.
+const LOW_LINES: u16 = 1 + 5 + RATE_LINES + TIMES_LINES + ASKED_LINES_MIN + DISKS_LINES + 1;
+const DISKS_LINES: u16 = 7;
 /// Lines of a printed frame.
 pub(super) const LINES: u16 = 42;

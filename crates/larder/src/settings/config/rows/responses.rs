@@ -209,6 +209,10 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("log.queries", "", Boolean, "", Toml("false"), Reload, "true",
         "Logs the query part of URLs, which may be private. Off: a query is logged as `?`, in Referer too."
         => run |s, v| s.proxy.log_queries = v.boolean()?),
+    row!("log.recent", "", Boolean, "", Toml("true"), Reload, "false",
+        "Keeps the last 1,000 requests in memory for the dashboard's query log, with clients and URLs. Off: none, and \
+         those kept are forgotten."
+        => run |s, v| s.proxy.query_log = v.boolean()?),
     row!("admin.listen", "--admin", Text, "", Prose("none"), Restart, "\"127.0.0.1:3180\"",
         "Address of the admin listener. Loopback only, unless `tokens` is set.",
         flag once("ADDRESS", OBSERVATION, "Address of the dashboard, /metrics and /healthz")

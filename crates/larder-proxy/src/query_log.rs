@@ -1,0 +1,318 @@
+//! The last requests of one worker, as the dashboard lists them.
+//!
+//! Owns: a ring of [`QUERY_COUNT_MAX`] records and the results of their exchanges. `admin::queries` shows them.
+//!
+//! Invariants: only the worker's thread writes. A result always belongs to the request reported with it, because each
+//! slot has the number of its request. Nothing is written to disk.
+//!
+//! Cost: a request copies its URL into its slot, under a mutex that only a reader of the page contends for. The end of
+//! an exchange is three stores. Memory: 25 KiB per worker, and 300 bytes for each of the first [`QUERY_COUNT_MAX`]
+//! requests.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use http::{Method, StatusCode};
+use larder_device::IgnorePoison;
+
+use crate::outcome::{MissReason, Outcome};
+
+/// The last requests of one worker.
+#[derive(Debug)]
+pub(crate) struct QueryLog {
+    ring: Mutex<QueryRing>,
+    ends: Box<[QueryEnd]>,
+}
+
+/// The place of a request in its worker's log. It also is the request's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueryPlace(u32);
+
+/// The facts about a request once its head has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueryStart<'a> {
+    pub(crate) started: Instant,
+    pub(crate) client: IpAddr,
+    pub(crate) method: &'a Method,
+    pub(crate) scheme: &'a str,
+    pub(crate) authority: &'a str,
+    /// The path, with the query if queries are logged. Empty for a tunnel.
+    pub(crate) target: &'a str,
+}
+
+/// A request in the log.
+#[derive(Clone, Debug)]
+pub(crate) struct LoggedQuery {
+    pub(crate) started: Instant,
+    pub(crate) client: IpAddr,
+    pub(crate) method: &'static str,
+    pub(crate) url: String,
+    pub(crate) state: QueryState,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueryState {
+    /// The response has not been sent to its end.
+    Open,
+    /// The client left before there was a response.
+    Abandoned,
+    Answered(QueryResult),
+}
+
+/// The result of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueryResult {
+    pub(crate) outcome: Outcome,
+    pub(crate) why: Option<MissReason>,
+    pub(crate) status: StatusCode,
+    pub(crate) sent_bytes: u64,
+    pub(crate) took: Duration,
+}
+
+impl QueryLog {
+    /// Records a request.
+    pub(crate) fn begin(&self, query: &QueryStart<'_>) -> QueryPlace {
+        let mut ring = self.ring.lock().ignore_poison();
+        let number = ring.next;
+        ring.next = number.wrapping_add(1);
+        let slot = number as usize % QUERY_COUNT_MAX;
+        if ring.records.len() == slot {
+            ring.records.push(QueryRecord::new(query));
+        }
+        self.ends[slot].facts.store(u64::from(number) << 32, Relaxed);
+        let record = &mut ring.records[slot];
+        record.number = number;
+        record.started = query.started;
+        record.client = query.client;
+        record.method = short_method(query.method);
+        record.is_secure = query.scheme == "https";
+        let host_len = query.authority.len().min(URL_BYTES_MAX);
+        record.url[..host_len].copy_from_slice(&query.authority.as_bytes()[..host_len]);
+        let target_len = query.target.len().min(URL_BYTES_MAX - host_len);
+        record.url[host_len..][..target_len].copy_from_slice(&query.target.as_bytes()[..target_len]);
+        record.url_len = (host_len + target_len) as u8;
+        record.is_cut = host_len + target_len < query.authority.len() + query.target.len();
+        QueryPlace(number)
+    }
+
+    /// Records the result of a request.
+    pub(crate) fn end(&self, place: QueryPlace, result: &QueryResult) {
+        let why = result.why.map_or(0, |why| why.index() as u64 + 1);
+        let facts = u64::from(result.status.as_u16()) << 16 | (result.outcome as u64 + ANSWERED) << 8 | why;
+        if let Some(end) = self.end_of(place) {
+            end.sent_bytes.store(result.sent_bytes, Relaxed);
+            end.took_us.store(result.took.as_micros() as u64, Relaxed);
+            end.facts.store(u64::from(place.0) << 32 | facts, Relaxed);
+        }
+    }
+
+    /// Records that the client left before there was a response.
+    pub(crate) fn abandon(&self, place: QueryPlace) {
+        if let Some(end) = self.end_of(place) {
+            end.facts.store(u64::from(place.0) << 32 | ABANDONED << 8, Relaxed);
+        }
+    }
+
+    /// Returns the recorded requests, in no order.
+    pub(crate) fn all(&self) -> Vec<LoggedQuery> {
+        let ring = self.ring.lock().ignore_poison();
+        let logged = ring.records.iter().map(|record| LoggedQuery {
+            started: record.started,
+            client: record.client,
+            method: record.method,
+            url: record.url(),
+            state: self.state_of(record.number),
+        });
+        logged.collect()
+    }
+
+    /// Forgets all requests.
+    pub(crate) fn clear(&self) {
+        let mut ring = self.ring.lock().ignore_poison();
+        // Numbers are not used again, so that an exchange that is under way finds no slot of its own.
+        ring.next = (ring.next | (QUERY_COUNT_MAX as u32 - 1)).wrapping_add(1);
+        ring.records = Vec::new();
+    }
+
+    /// Returns the memory of the log in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let records = self.ring.lock().ignore_poison().records.capacity();
+        records * size_of::<QueryRecord>() + size_of_val(&*self.ends)
+    }
+
+    /// Returns the slot of a request, unless a later one has it.
+    fn end_of(&self, place: QueryPlace) -> Option<&QueryEnd> {
+        let end = &self.ends[place.slot()];
+        ((end.facts.load(Relaxed) >> 32) as u32 == place.0).then_some(end)
+    }
+
+    fn state_of(&self, number: u32) -> QueryState {
+        let end = &self.ends[QueryPlace(number).slot()];
+        let facts = end.facts.load(Relaxed);
+        let code = facts >> 8 & 0xff;
+        let status = StatusCode::from_u16((facts >> 16) as u16);
+        match (code, status) {
+            _ if (facts >> 32) as u32 != number => QueryState::Open,
+            (ABANDONED, _) => QueryState::Abandoned,
+            (ANSWERED.., Ok(status)) => QueryState::Answered(QueryResult {
+                outcome: Outcome::ALL[(code - ANSWERED) as usize],
+                why: ((facts & 0xff) as usize).checked_sub(1).map(|index| MissReason::ALL[index]),
+                status,
+                sent_bytes: end.sent_bytes.load(Relaxed),
+                took: Duration::from_micros(end.took_us.load(Relaxed)),
+            }),
+            _ => QueryState::Open,
+        }
+    }
+}
+
+impl Default for QueryLog {
+    fn default() -> Self {
+        let ends = (0..QUERY_COUNT_MAX).map(|_| QueryEnd::default()).collect();
+        Self { ring: Mutex::default(), ends }
+    }
+}
+
+impl QueryPlace {
+    fn slot(self) -> usize {
+        self.0 as usize % QUERY_COUNT_MAX
+    }
+}
+
+/// Returns a method's name, or `OTHER` if it is not one of the usual ones.
+fn short_method(method: &Method) -> &'static str {
+    let usual = ["GET", "HEAD", "CONNECT", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"];
+    usual.into_iter().find(|usual| method == usual).unwrap_or("OTHER")
+}
+
+#[derive(Debug, Default)]
+struct QueryRing {
+    /// The number of the next request.
+    next: u32,
+    records: Vec<QueryRecord>,
+}
+
+#[derive(Debug)]
+struct QueryRecord {
+    number: u32,
+    started: Instant,
+    client: IpAddr,
+    method: &'static str,
+    is_secure: bool,
+    /// Whether the URL is longer than its space.
+    is_cut: bool,
+    url_len: u8,
+    /// The authority and the target, without the scheme.
+    url: [u8; URL_BYTES_MAX],
+}
+
+impl QueryRecord {
+    /// Creates a record without a URL.
+    fn new(query: &QueryStart<'_>) -> Self {
+        let QueryStart { started, client, .. } = *query;
+        let url = [0; URL_BYTES_MAX];
+        Self { number: 0, started, client, method: "GET", is_secure: false, is_cut: false, url_len: 0, url }
+    }
+
+    fn url(&self) -> String {
+        let text = String::from_utf8_lossy(&self.url[..usize::from(self.url_len)]);
+        let scheme = match (self.method, self.is_secure) {
+            ("CONNECT", _) => "",
+            (_, true) => "https://",
+            (_, false) => "http://",
+        };
+        format!("{scheme}{text}{}", if self.is_cut { "..." } else { "" })
+    }
+}
+
+/// The result of a request, in the slot of its record.
+#[derive(Debug, Default)]
+struct QueryEnd {
+    /// The request's number, the status, the code of its state and the reason of a miss.
+    facts: AtomicU64,
+    sent_bytes: AtomicU64,
+    took_us: AtomicU64,
+}
+
+/// Requests that a worker remembers, and that the page shows. A power of two, so that numbers may wrap around.
+pub(crate) const QUERY_COUNT_MAX: usize = 1024;
+/// Longest authority and target kept, in bytes. Longer ones are cut.
+const URL_BYTES_MAX: usize = 208;
+/// Codes of the states of requests with an end. Outcomes are counted from [`ANSWERED`] on.
+const ABANDONED: u64 = 1;
+const ANSWERED: u64 = 2;
+
+const _: () = assert!(QUERY_COUNT_MAX.is_power_of_two() && URL_BYTES_MAX <= u8::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn begin(log: &QueryLog, target: &str) -> QueryPlace {
+        log.begin(&QueryStart {
+            started: Instant::now(),
+            client: Ipv4Addr::LOCALHOST.into(),
+            method: &Method::GET,
+            scheme: "http",
+            authority: "a.example",
+            target,
+        })
+    }
+
+    const RESULT: QueryResult = QueryResult {
+        outcome: Outcome::Miss,
+        why: Some(MissReason::ALL[0]),
+        status: StatusCode::NOT_FOUND,
+        sent_bytes: 7,
+        took: Duration::from_millis(3),
+    };
+
+    fn state_of(log: &QueryLog, target: &str) -> Option<QueryState> {
+        let url = format!("http://a.example{target}");
+        log.all().into_iter().find(|query| query.url == url).map(|query| query.state)
+    }
+
+    #[test]
+    fn request_is_open_until_its_result_is_recorded() {
+        let log = QueryLog::default();
+        let place = begin(&log, "/first");
+        let left = begin(&log, "/left");
+        assert_eq!(state_of(&log, "/first"), Some(QueryState::Open));
+        log.end(place, &RESULT);
+        log.abandon(left);
+        assert_eq!(state_of(&log, "/first"), Some(QueryState::Answered(RESULT)));
+        assert_eq!(state_of(&log, "/left"), Some(QueryState::Abandoned));
+    }
+
+    #[test]
+    fn late_result_does_not_become_the_result_of_another_request() {
+        let log = QueryLog::default();
+        let late = begin(&log, "/old");
+        (0..QUERY_COUNT_MAX).for_each(|number| drop(begin(&log, &format!("/{number}"))));
+        assert_eq!((log.all().len(), state_of(&log, "/old")), (QUERY_COUNT_MAX, None));
+        log.end(late, &RESULT);
+        assert!(log.all().iter().all(|query| query.state == QueryState::Open));
+        let late = begin(&log, "/cleared");
+        log.clear();
+        begin(&log, "/after");
+        log.end(late, &RESULT);
+        assert_eq!((log.all().len(), state_of(&log, "/after")), (1, Some(QueryState::Open)));
+    }
+
+    #[test]
+    fn long_url_is_cut_and_memory_has_a_bound() {
+        let log = QueryLog::default();
+        (0..2 * QUERY_COUNT_MAX).for_each(|_| drop(begin(&log, &format!("/{}", "ü".repeat(500)))));
+        assert!(log.all()[0].url.ends_with("..."));
+        assert!(log.bytes() <= QUERY_COUNT_MAX * 320, "{}", log.bytes());
+    }
+}
