@@ -2,7 +2,13 @@
 //!
 //! The first word after a fence is the block's language. Further words are for the tests: the name of the file that the
 //! block shows, or for a console block `background` (its commands continue while the next ones run), `fails`,
-//! `with-proxy` (a proxy with an admin listener runs already) or `ignore-REASON`.
+//! `with-proxy` (a proxy with an admin listener runs already), `ignore-REASON`, or `varies=NUMBER` (the number may be
+//! another one when the commands are run).
+
+use super::compare::{ANY_NUMBER, number_length};
+
+/// The mark of a number that may differ.
+const VARIES: &str = "varies=";
 
 /// One fenced block.
 pub(crate) struct Fence {
@@ -26,7 +32,25 @@ impl Fence {
 
     /// Returns the name of the file that the block shows, if it is marked with one.
     pub(crate) fn file_name(&self) -> Option<&str> {
-        self.words.iter().map(String::as_str).find(|word| word.contains(['.', '/']))
+        let mut names = self.words.iter().map(String::as_str).filter(|word| !word.starts_with(VARIES));
+        names.find(|word| word.contains(['.', '/']))
+    }
+
+    /// Returns a line of output with [`ANY_NUMBER`] in place of the numbers that may differ.
+    pub(crate) fn without_varying_numbers(&self, line: &str) -> String {
+        let varying: Vec<_> = self.words.iter().filter_map(|word| word.strip_prefix(VARIES)).collect();
+        let mut result = String::new();
+        let mut rest = line;
+        while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+            let (number, after) = rest[at..].split_at(number_length(&rest[at..]));
+            result += &rest[..at];
+            match varying.contains(&number) {
+                true => result.push(ANY_NUMBER),
+                false => result += number,
+            }
+            rest = after;
+        }
+        result + rest
     }
 
     /// Returns the block's text.
@@ -59,11 +83,13 @@ pub(crate) fn fences(text: &str) -> Vec<Fence> {
 
 #[test]
 fn blocks_are_read_with_their_language_and_marks() {
-    let text = "a\n```toml larder.toml\nx = 1\n```\n- b\n  ```console ignore-slow background\n  $ c\n    d\n  ```\n";
+    let text = "a\n```toml larder.toml\nx = 1\n```\n- b\n  ```console ignore-slow varies=0.5 background\n  $ c\n    d\n  ```\n";
     let found = fences(text);
     let [toml, console] = &found[..] else { panic!("two blocks") };
     assert_eq!((toml.line, toml.language.as_str(), toml.file_name()), (2, "toml", Some("larder.toml")));
     assert_eq!(toml.text(), "x = 1\n");
     assert_eq!((console.reason_to_ignore(), console.is_marked("background")), (Some("slow"), true));
     assert_eq!(console.lines, ["$ c", "  d"]);
+    assert_eq!(console.file_name(), None);
+    assert_eq!(console.without_varying_numbers("0.5, 5 and 10.5: 0.5."), "№, 5 and 10.5: №.");
 }

@@ -1,7 +1,8 @@
 //! The web of the documentation's examples: one origin that stands in for example.com and for the package registries.
 //!
-//! It listens on port 80, and on port 443 with a certificate that the stage's system trusts. Every path exists. The name
-//! of a file decides its type and its lifetime: packages have a validator and no lifetime, as on most servers.
+//! It listens on port 80, and on port 443 with a certificate that the stage's system trusts. It behaves like the real
+//! servers: only a few resources exist and every other path is a 404, lifetimes are those that the servers send,
+//! example.com comes from a cache of its own with an Age, and registries take their time.
 
 use rustls::{
     ServerConfig, ServerConnection, StreamOwned,
@@ -12,6 +13,7 @@ use std::{
     net::TcpListener,
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 /// The address that every name resolves to. It is public, so a forward proxy may reach it.
@@ -39,13 +41,73 @@ pub(crate) const NAMES: [&str; 18] = [
     "proxy.golang.org",
 ];
 
+/// What the origin has at a host and path.
+struct Resource {
+    hosts: &'static [&'static str],
+    path: &'static str,
+    kind: &'static str,
+    /// Lines of the head that decide how the response may be cached.
+    caching: &'static str,
+    body: &'static str,
+    /// Length of the body on the real server; `body` is followed by spaces.
+    length: usize,
+}
+
+const RESOURCES: [Resource; 10] = [
+    Resource {
+        hosts: &["example.com", "www.example.com", "example.org"],
+        path: "/",
+        kind: "text/html",
+        caching: "Cache-Control: max-age=86000\r\nAge: 2351\r\nLast-Modified: Mon, 13 Jan 2025 20:11:20 GMT\r\n",
+        body: PAGE,
+        length: 1256,
+    },
+    // Sites of the reader's own.
+    page("/", PAGE),
+    page("/guide.html", PAGE),
+    page("/map.png", PAGE),
+    page("/sitemap.xml", SITEMAP),
+    Resource {
+        hosts: &["static.example.com", "games.example.com", "downloads.example.com", "intranet.example.com"],
+        path: "/",
+        kind: "text/html",
+        caching: "Cache-Control: no-cache\r\n",
+        body: PAGE,
+        length: PAGE.len(),
+    },
+    package(&["registry.npmjs.org"], "/is-odd/-/is-odd-3.0.1.tgz", NPM, 2774),
+    package(&["registry.npmjs.org"], "/left-pad/-/left-pad-1.3.0.tgz", NPM, 3619),
+    package(&["deb.debian.org"], "/debian/pool/main/h/hello/hello_2.10-3_amd64.deb", DEBIAN, 53_092),
+    package(
+        &["deb.debian.org", "security.debian.org"],
+        "/debian-security/dists/bookworm-security/InRelease",
+        "Cache-Control: public, max-age=120\r\n",
+        48_033,
+    ),
+];
+
+const NPM: &str = "Cache-Control: public, immutable, max-age=31557600\r\n";
+const DEBIAN: &str = "Cache-Control: public, max-age=2592000\r\n";
+
+/// A page of docs.example.com, whose server sends no lifetime.
+const fn page(path: &'static str, body: &'static str) -> Resource {
+    let caching = "Last-Modified: Wed, 07 Oct 2026 08:00:00 GMT\r\n";
+    Resource { hosts: &["docs.example.com"], path, kind: "text/html", caching, body, length: body.len() }
+}
+
+/// A file of a registry.
+const fn package(hosts: &'static [&'static str], path: &'static str, caching: &'static str, length: usize) -> Resource {
+    Resource { hosts, path, kind: "application/octet-stream", caching, body: "", length }
+}
+
+/// Hosts whose responses take [`REGISTRY_DELAY`].
+const SLOW_HOSTS: [&str; 4] = ["debian.org", "npmjs.org", "pypi.org", "crates.io"];
+const REGISTRY_DELAY: Duration = Duration::from_millis(150);
+
 const PAGE: &str = "<!doctype html>\n<title>Example Domain</title>\n<h1>Example Domain</h1>\n";
 
 const SITEMAP: &str = "<?xml version='1.0'?>\n<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'>\n\
-    <url><loc>https://example.com/</loc></url>\n<url><loc>https://example.com/map.png</loc></url>\n</urlset>\n";
-
-/// Length of this package on the real registry.
-const IS_ODD_BYTES: usize = 2774;
+    <url><loc>https://docs.example.com/</loc></url>\n<url><loc>https://docs.example.com/map.png</loc></url>\n</urlset>\n";
 
 /// Starts the origin and returns the certificate that clients must trust, in PEM. Its threads end with the process.
 pub(crate) fn start() -> String {
@@ -93,29 +155,34 @@ fn body_length(request: &str) -> usize {
     request.lines().find_map(field).map_or(0, Result::unwrap)
 }
 
+/// Returns the value of a request's Host field.
+fn host(request: &str) -> &str {
+    let line = request.lines().find(|line| line.to_ascii_lowercase().starts_with("host:")).unwrap_or_default();
+    let value = line.split_once(':').map_or("", |(_, value)| value.trim());
+    value.split(':').next().unwrap_or_default()
+}
+
 fn respond(request: &str) -> Vec<u8> {
     let mut words = request.split(' ');
     let method = words.next().unwrap_or_default();
     let path = words.next().unwrap_or_default();
-    let is_confirmed = request.to_ascii_lowercase().contains("if-none-match: \"v1\"");
-    let (kind, caching) = match path.rsplit_once('.').map(|(_, extension)| extension) {
-        _ if path.starts_with("/account") => ("text/html", "Cache-Control: private\r\n"),
-        Some("css") => ("text/css", "Cache-Control: max-age=86400\r\n"),
-        Some("js") => ("text/javascript", "Cache-Control: max-age=86400\r\n"),
-        Some("deb" | "iso" | "gz" | "whl" | "tgz" | "zip") => {
-            ("application/octet-stream", "Last-Modified: Wed, 07 Oct 2026 08:00:00 GMT\r\n")
-        }
-        _ => ("text/html", "Cache-Control: max-age=86400\r\n"),
+    let host = host(request);
+    if SLOW_HOSTS.iter().any(|slow| host.ends_with(slow)) {
+        thread::park_timeout(REGISTRY_DELAY);
+    }
+    let found = RESOURCES.iter().find(|resource| resource.path == path && resource.hosts.contains(&host));
+    let Some(resource) = found else {
+        let body = "<!doctype html>\n<title>404 Not Found</title>\n";
+        let sent = if method == "HEAD" { "" } else { body };
+        let head = format!("Content-Type: text/html\r\nContent-Length: {}\r\n", body.len());
+        return format!("HTTP/1.1 404 Not Found\r\n{head}\r\n{sent}").into_bytes();
     };
-    let status = if is_confirmed { "304 Not Modified" } else { "200 OK" };
-    let page = match path {
-        "/sitemap.xml" => SITEMAP,
-        "/is-odd/-/is-odd-3.0.1.tgz" => &" ".repeat(IS_ODD_BYTES),
-        _ => PAGE,
-    };
-    let body = if is_confirmed { "" } else { page };
+    let Resource { kind, caching, .. } = resource;
+    if request.to_ascii_lowercase().contains("if-none-match: \"v1\"") {
+        return format!("HTTP/1.1 304 Not Modified\r\n{caching}ETag: \"v1\"\r\n\r\n").into_bytes();
+    }
+    let body = format!("{:1$}", resource.body, resource.length);
     let fields = format!("Content-Type: {kind}\r\n{caching}ETag: \"v1\"\r\nContent-Length: {}\r\n", body.len());
-    let fields = if is_confirmed { format!("{caching}ETag: \"v1\"\r\n") } else { fields };
-    let sent = if method == "HEAD" { "" } else { body };
-    format!("HTTP/1.1 {status}\r\n{fields}\r\n{sent}").into_bytes()
+    let sent = if method == "HEAD" { "" } else { &body };
+    format!("HTTP/1.1 200 OK\r\n{fields}\r\n{sent}").into_bytes()
 }

@@ -30,7 +30,7 @@ fn with_prompts(block: &Fence) -> Vec<Step> {
             _ if line.trim() == "^C" => steps.push(Step::Interrupt),
             Some(Step::Command { text, output: Some(output) }) => match line.strip_prefix('>') {
                 Some(more) if output.is_empty() => *text += &format!("\n{}", more.strip_prefix(' ').unwrap_or(more)),
-                _ => output.push(line.clone()),
+                _ => output.push(block.without_varying_numbers(line)),
             },
             _ => panic!("line {}: output before the first command: {line}", block.line),
         }
