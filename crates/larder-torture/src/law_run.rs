@@ -1,8 +1,8 @@
-//! Runs the laws of a face by seed, and prints the broken ones with their shortened schedules.
+//! Runs the laws of values by seed, and prints the broken ones with their shortened schedules.
 
 use crate::{Arguments, PRINTED_EVERY};
 use larder_device::IgnorePoison;
-use larder_torture::laws::{self, Face, LawPlan, LawTally};
+use larder_torture::laws::{self, LawPlan, LawTally};
 use std::{
     process::ExitCode,
     sync::{
@@ -21,8 +21,8 @@ struct LawState {
     failures: Vec<String>,
 }
 
-/// Runs the seeds of one face.
-pub(crate) fn run(face: Face, arguments: &Arguments) -> ExitCode {
+/// Runs the seeds of the face of values.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let started = Instant::now();
     let next = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
@@ -35,15 +35,14 @@ pub(crate) fn run(face: Face, arguments: &Arguments) -> ExitCode {
             }
             let seed = arguments.seed.wrapping_add(number);
             let tell: Option<fn(&str)> = arguments.tell.then_some(|what| println!("{what}"));
-            let outcome = laws::run(LawPlan { face, seed, tell });
+            let outcome = laws::run(LawPlan { seed, tell });
             let mut state = state.lock().ignore_poison();
             state.done += 1;
             match outcome {
                 Ok(tally) => state.tally += tally,
                 Err(broken) => {
-                    let face = &arguments.face;
                     let failure = format!(
-                        "seed {seed}, face {face}: {broken}\nrepeat: cargo xtask sim --face {face} --seed {seed} --seeds 1"
+                        "seed {seed}, face values: {broken}\nrepeat: cargo xtask sim --face values --seed {seed} --seeds 1"
                     );
                     if arguments.keep_going {
                         eprintln!("{failure}");

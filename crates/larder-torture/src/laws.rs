@@ -1,7 +1,7 @@
 //! Level 2 of the laws: whole caches by seed, through their public API, above a device that fails.
 //!
-//! Owns: what is run for a seed, and the shortening of a schedule that broke a law. The author of this part is not the
-//! author of the caches, so it models what their documentation promises. One thread runs everything: the actors in an
+//! Owns: the run of a seed, and the shortening of a schedule that broke a law. The model states what the documentation
+//! of the caches promises, and nothing of their insides. One thread runs everything: the actors in an
 //! order by seed, the tasks of the caches, and the device, in virtual time. Each seed is killed and opened again once.
 
 mod model;
@@ -11,31 +11,9 @@ mod values;
 use larder_store::SplitMix64;
 use std::{fmt, ops::AddAssign};
 
-/// The part of a cache's API that is on stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Face {
-    /// `larder_cache::Cache`.
-    Values,
-    /// `larder_tower::HttpCache`.
-    Responses,
-}
-
-impl Face {
-    /// Returns the face called `name`.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "values" => Some(Self::Values),
-            "responses" => Some(Self::Responses),
-            _ => None,
-        }
-    }
-}
-
 /// A schedule of actors in front of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct LawPlan {
-    /// What is on stage.
-    pub face: Face,
     /// The seed that determines everything.
     pub seed: u64,
     /// Called for every event, if set.

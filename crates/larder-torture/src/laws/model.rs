@@ -19,9 +19,9 @@ pub(super) struct Version {
     pub(super) asked: u64,
     pub(super) began: u64,
     pub(super) effect_from: u64,
-    /// When all its bytes were there.
+    /// The tick at which all its bytes were there.
     pub(super) complete: Option<u64>,
-    /// When its write had ended in some way.
+    /// The tick at which its write had ended in some way.
     pub(super) settled: Option<u64>,
     pub(super) is_stored: bool,
     /// The time until which it is fresh, in milliseconds, once it is complete.
@@ -30,7 +30,7 @@ pub(super) struct Version {
     pub(super) life: u64,
 }
 
-/// How a version comes into the cache.
+/// The way of a version into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VersionOrigin {
     /// Stored unless its key has changed since it began.
@@ -41,7 +41,7 @@ pub(super) enum VersionOrigin {
     Written,
 }
 
-/// What a removal covers.
+/// The values that a removal covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Key(u64),
@@ -62,7 +62,7 @@ pub(super) struct Look {
     pub(super) key: u64,
     pub(super) began: u64,
     pub(super) began_ms: u64,
-    /// Whether it has to find something.
+    /// Set if it has to find something.
     pub(super) is_required: bool,
 }
 
@@ -73,14 +73,14 @@ pub(super) struct Model {
     life: u64,
     pub(super) versions: Vec<Version>,
     purges: Vec<Purge>,
-    /// What is stored before this tick survives a kill and a power loss.
+    /// Versions stored before this tick survive a kill and a power loss.
     durable: u64,
     /// Bytes that were given to the store.
     pub(super) stored_bytes: u64,
     pub(super) room_bytes: u64,
-    /// Whether the store never fails, so that nothing may be lost.
+    /// Set if the store never fails, so that nothing may be lost.
     pub(super) is_harmless: bool,
-    /// Whether the device has lied or failed, so that older data may come back at the next start.
+    /// Set if the device has lied or failed, so that older data may come back at the next start.
     pub(super) has_lied: bool,
     /// The first broken law.
     pub(super) broken: Option<String>,
@@ -335,13 +335,13 @@ impl Purge {
         self.matches(version) && is_older
     }
 
-    /// Returns whether later callers may begin another fetch of a key beside a running one.
+    /// Returns whether later callers may begin another fetch of a key while this one runs.
     fn detaches(&self, key: u64) -> bool {
         !matches!(self.subject, Subject::Key(other) if other != key)
     }
 }
 
-/// What an entry takes on the device beside its bytes, at most.
+/// The space that an entry takes on the device in addition to its bytes, at most.
 const ENTRY_BYTES: u64 = 8 << 10;
 /// Time that a write may wait between its last byte and its end.
 const CLOCK_SLACK_MS: u64 = 20_000;

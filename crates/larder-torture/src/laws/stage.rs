@@ -17,17 +17,17 @@ use std::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-/// What an actor does until its end. An error is a broken law.
+/// The course of an actor until its end. An error is a broken law.
 pub(super) type ActorFuture = Pin<Box<dyn Future<Output = Result<(), String>>>>;
 
-/// How an actor behaves while it waits.
+/// The behavior of an actor that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     /// Waits to the end.
     Stays,
-    /// Goes after so many polls.
+    /// Goes after this number of polls.
     Leaves(u64),
-    /// Takes nothing from so many polls on, until all others are done.
+    /// Takes nothing after this number of polls, until all others are done.
     Stands(u64),
 }
 
@@ -37,7 +37,7 @@ struct Actor {
     flag: Arc<Flag>,
     manner: Manner,
     polls: u64,
-    /// Whether a thread of the cache answers its first poll.
+    /// Set if a thread of the cache answers its first poll.
     has_thread: bool,
 }
 
@@ -72,15 +72,14 @@ impl Stage {
         let timers = Arc::new(Timers { clock: clock.clone(), waiting: Mutex::default() });
         let maintained_at = clock.since_epoch();
         let actors = Vec::new();
-        let (runtime, store) = (None, None);
         Self {
             random,
             device,
             clock,
             timers,
             actors,
-            runtime,
-            store,
+            runtime: None,
+            store: None,
             maintained_at,
             does_maintain: false,
             idle_count: 0,
@@ -156,7 +155,6 @@ impl Stage {
         self.run_all()?;
         for actor in &mut self.actors {
             actor.manner = Manner::Stays;
-            // What happened meanwhile may have raised its flag already.
         }
         loop {
             self.run_all()?;
