@@ -50,6 +50,8 @@ pub(crate) struct Mutant {
 enum Hunter {
     /// The torture of one engine's rows, or of all, and the engine's tests.
     Torture { engine: Option<String> },
+    /// The seeds of the laws of values.
+    Laws,
     /// The tests of `it` of a crate whose names contain this.
     Test { package: String, name: String },
 }
@@ -165,27 +167,34 @@ impl Workshop {
     fn hunt(&self, hunter: &Hunter, patience: Duration) -> io::Result<Fate> {
         match hunter {
             Hunter::Torture { engine } => self.torture(engine.as_deref(), patience),
+            Hunter::Laws => self.seeds(&["--face", "values"], patience),
             Hunter::Test { package, name } => self.test(package, name, patience),
         }
     }
 
     /// Looks for a wrong result of the engine in the copy: in the rows of one engine, or in all.
     fn torture(&self, engine: Option<&str>, patience: Duration) -> io::Result<Fate> {
+        let engine: Vec<&str> = engine.into_iter().flat_map(|engine| ["--engine", engine]).collect();
+        let fate = self.seeds(&engine, patience)?;
+        if !matches!(fate, Fate::Survived) {
+            return Ok(fate);
+        }
+        let tests = ["test", "--quiet", "--locked", "--package", ENGINE_CRATE, "--lib", "--test", "it"];
+        let (is_passed, output) = self.run(self.cargo(&tests), patience)?;
+        Ok(if is_passed { Fate::Survived } else { Fate::KilledByTest(last_line(&output, "panicked at")) })
+    }
+
+    /// Runs the seeds of the torture in the copy, with these arguments.
+    fn seeds(&self, arguments: &[&str], patience: Duration) -> io::Result<Fate> {
         let build = self.cargo(&["build", "--quiet", "--locked", "--package", "larder-torture"]);
         let (is_built, output) = self.run(build, patience)?;
         if !is_built {
             return Ok(Fate::Broken(last_line(&output, "error")));
         }
         let mut torture = Command::new(self.build.join("debug/larder-torture"));
-        torture.args(["--seeds", &self.seeds.to_string()]);
-        torture.args(engine.into_iter().flat_map(|engine| ["--engine", engine]));
+        torture.args(["--seeds", &self.seeds.to_string()]).args(arguments);
         let (is_lawful, output) = self.run(torture, patience)?;
-        if !is_lawful {
-            return Ok(Fate::KilledBySeed(last_line(&output, "seed ")));
-        }
-        let tests = ["test", "--quiet", "--locked", "--package", ENGINE_CRATE, "--lib", "--test", "it"];
-        let (is_passed, output) = self.run(self.cargo(&tests), patience)?;
-        Ok(if is_passed { Fate::Survived } else { Fate::KilledByTest(last_line(&output, "panicked at")) })
+        Ok(if is_lawful { Fate::Survived } else { Fate::KilledBySeed(last_line(&output, "seed ")) })
     }
 
     /// Looks for a test that fails in the copy: among those of `it` of a crate whose names contain `name`.
@@ -249,7 +258,7 @@ impl Hunter {
     fn without_engine(&self) -> Self {
         match self {
             Self::Torture { .. } => Self::Torture { engine: None },
-            Self::Test { .. } => self.clone(),
+            Self::Laws | Self::Test { .. } => self.clone(),
         }
     }
 }
@@ -259,6 +268,7 @@ impl fmt::Display for Hunter {
         match self {
             Self::Torture { engine: None } => formatter.write_str("torture"),
             Self::Torture { engine: Some(engine) } => write!(formatter, "torture of {engine}"),
+            Self::Laws => formatter.write_str("laws of values"),
             Self::Test { package, name } => write!(formatter, "{name} of {package}"),
         }
     }
@@ -302,8 +312,9 @@ fn last_line(output: &str, mark: &str) -> String {
     marked.or(output.lines().last()).unwrap_or("no output").trim().to_owned()
 }
 
-/// Reads the list. Each mutant is `[name] file` for a file of the engine, or `[name] crate file test`; then come a line
-/// with its effect, `<<<<`, the old text, `====`, the new text, `>>>>`, and perhaps `survives: reason`.
+/// Reads the list. Each mutant is `[name] file` for a file of the engine, `[name] crate file laws` for the seeds of the
+/// laws, or `[name] crate file test`; then come a line with its effect, `<<<<`, the old text, `====`, the new text,
+/// `>>>>`, and perhaps `survives: reason`.
 pub(crate) fn parse(list: &str) -> Result<Vec<Mutant>, String> {
     let mut mutants: Vec<Mutant> = Vec::new();
     let mut lines = list.lines();
@@ -319,6 +330,7 @@ pub(crate) fn parse(list: &str) -> Result<Vec<Mutant>, String> {
         let (name, place) = head.ok_or_else(|| format!("not the head of a mutant: {line}"))?;
         let (package, file, hunter) = match place.split(' ').collect::<Vec<_>>()[..] {
             [file] => (ENGINE_CRATE, file, Hunter::of_engine(file)),
+            [package, file, "laws"] => (package, file, Hunter::Laws),
             [package, file, test] => {
                 (package, file, Hunter::Test { package: package.to_owned(), name: test.to_owned() })
             }
@@ -377,8 +389,9 @@ mod tests {
     fn mutant_names_its_engine_or_its_crate_and_test() {
         let body = "It is wrong.\n<<<<\nx\n====\ny\n>>>>\n";
         let list = format!("[a] engine/log/b.rs\n{body}[c] larder-cache d/e.rs object::tests\n{body}");
-        let read = parse(&list).unwrap();
-        let [engine, cache] = &read[..] else { panic!("{read:?}") };
+        let read = parse(&format!("{list}[f] larder-cache g.rs laws\n{body}")).unwrap();
+        let [engine, cache, laws] = &read[..] else { panic!("{read:?}") };
+        assert_eq!(laws.hunter, Hunter::Laws);
         assert_eq!(engine.hunter, Hunter::Torture { engine: Some("log".to_owned()) });
         assert_eq!(engine.hunter.without_engine(), Hunter::Torture { engine: None });
         assert_eq!(cache.path(), Path::new("crates/larder-cache/src/d/e.rs"));

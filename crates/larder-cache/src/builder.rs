@@ -9,7 +9,7 @@ use crate::{
     memory::MemoryCache,
     tags::{TagFile, TagKey, TagRemovals, read_file},
 };
-use larder_device::block_on;
+use larder_device::{Device, block_on};
 use larder_store::{ErrorKind, Store, StoreOptions};
 use std::{
     fmt, fs,
@@ -27,6 +27,7 @@ pub struct CacheBuilder {
     defaults: ValueOptions,
     sink: Option<EventSink>,
     configure: Option<StoreChange>,
+    device: Option<Arc<dyn Device>>,
 }
 
 /// A change of the store's options before it is opened.
@@ -73,6 +74,7 @@ impl CacheBuilder {
             defaults: ValueOptions::default(),
             sink: None,
             configure: None,
+            device: None,
         }
     }
 
@@ -143,6 +145,13 @@ impl CacheBuilder {
         self
     }
 
+    /// Keeps the store on a device instead of a file. For larder-torture, which makes devices fail.
+    #[doc(hidden)]
+    pub fn device(mut self, device: Arc<dyn Device>) -> Self {
+        self.device = Some(device);
+        self
+    }
+
     /// Opens the cache, or creates it. Blocks for a few disk reads. The index of earlier runs is loaded in the
     /// background; lookups that find nothing wait for their part of it.
     ///
@@ -174,7 +183,10 @@ impl CacheBuilder {
             configure(&mut options);
         }
         let clock = options.clock.clone();
-        let store = Store::open(options)?;
+        let store = match self.device {
+            Some(device) => Store::open_on(device, &options)?,
+            None => Store::open(options)?,
+        };
         let removals = open_removals(&store, &self.directory)?;
         Ok(Cache::from_parts(CacheParts {
             store,

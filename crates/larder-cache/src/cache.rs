@@ -340,7 +340,9 @@ impl Cache {
         Ok(())
     }
 
-    pub(crate) fn store(&self) -> &Store {
+    /// Returns the store below. For larder-torture, which does its maintenance.
+    #[doc(hidden)]
+    pub fn store(&self) -> &Store {
         &self.parts.store
     }
 

@@ -17,7 +17,7 @@ use std::{
     error,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -38,6 +38,8 @@ pub(crate) struct Fetches {
     running: Mutex<RunningFetches>,
     /// Number of values that are being stored, so that lookups need no lock while there is none.
     storing_count: AtomicUsize,
+    /// Number of values whose storing has ended. If it has changed since a lookup, the value may be stored now.
+    stored_count: AtomicU64,
     /// Bytes that may be stored while their callers have them already. A value that comes when there are as many is
     /// stored first.
     storing_bytes_max: u64,
@@ -85,7 +87,12 @@ pub(crate) struct FetchLead {
 
 impl Fetches {
     pub(crate) fn new(storing_bytes_max: u64) -> Self {
-        Self { running: Mutex::default(), storing_count: AtomicUsize::new(0), storing_bytes_max }
+        Self {
+            running: Mutex::default(),
+            storing_count: AtomicUsize::new(0),
+            stored_count: AtomicU64::new(0),
+            storing_bytes_max,
+        }
     }
 
     /// Joins the fetch of `key`, or begins one.
@@ -103,6 +110,12 @@ impl Fetches {
         FetchRole::Leader(lead, outcome)
     }
 
+    /// Returns whether callers can join a fetch of `key`.
+    #[cfg(test)]
+    pub(crate) fn is_running(&self, key: &[u8]) -> bool {
+        self.lock().by_key.contains_key(key)
+    }
+
     /// Prevents callers from joining the present fetch of `key`, because its outcome will be outdated.
     pub(crate) fn detach(&self, key: &[u8]) {
         self.lock().by_key.remove(key);
@@ -111,6 +124,11 @@ impl Fetches {
     /// Prevents callers from joining any of the present fetches.
     pub(crate) fn detach_all(&self) {
         self.lock().by_key.clear();
+    }
+
+    /// Returns the number of values whose storing has ended.
+    pub(crate) fn stored_count(&self) -> u64 {
+        self.stored_count.load(Ordering::Acquire)
     }
 
     /// Returns the value of `key` that is being stored, if there is one. Its callers may have it already.
@@ -156,6 +174,8 @@ impl FetchLead {
         let number = self.number;
         let store = async move {
             store.await;
+            // Before later callers can begin another fetch.
+            fetches.stored_count.fetch_add(1, Ordering::Release);
             fetches.end(&key, number);
         };
         let storing = store.boxed().shared();

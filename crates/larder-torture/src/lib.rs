@@ -6,6 +6,7 @@
 
 pub mod content;
 pub mod faults;
+pub mod laws;
 pub mod schedule;
 
 mod drive;

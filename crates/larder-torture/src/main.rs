@@ -3,6 +3,8 @@
 //! Owns: the command line, progress, and the command that repeats a failure. Exit codes: 0 if all kept the law, 1 if
 //! one broke it, 2 for wrong usage.
 
+mod law_run;
+
 use clap::Parser;
 use larder_device::IgnorePoison;
 use larder_store::{EngineRow, Policy};
@@ -29,6 +31,10 @@ use std::{
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask sim")]
 struct Arguments {
+    /// The face on trial: store, or values for the laws of the library's cache above it. Policies, faults and
+    /// operations can be chosen for store only.
+    #[arg(long, default_value = "store", value_parser = ["store", "values"])]
+    face: String,
     /// Number of seeds.
     #[arg(long, default_value_t = 256)]
     seeds: u64,
@@ -59,6 +65,15 @@ struct Arguments {
     tell: bool,
 }
 
+impl Arguments {
+    fn thread_count(&self) -> usize {
+        match self.threads {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        }
+    }
+}
+
 fn policy(name: &str) -> Result<&'static Policy, String> {
     let names = || Policy::all().iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ");
     Policy::named(name).ok_or_else(|| format!("the rows are {}", names()))
@@ -87,13 +102,12 @@ fn kind_of_faults(name: &str) -> Result<Faults, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.face == "values" {
+        return law_run::run(&arguments);
+    }
     let run = SeedRun::new(arguments);
-    let threads = match run.arguments.threads {
-        0 => thread::available_parallelism().map_or(1, usize::from),
-        count => count,
-    };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| run.work())).collect();
+        let workers: Vec<_> = (0..run.arguments.thread_count()).map(|_| scope.spawn(|| run.work())).collect();
         while workers.iter().any(|worker| !worker.is_finished()) {
             thread::park_timeout(PROGRESS_INTERVAL);
             run.show_progress();

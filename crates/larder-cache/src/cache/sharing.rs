@@ -37,26 +37,36 @@ impl Cache {
         F: FnOnce(WriteStart) -> Fut,
         Fut: Future<Output = std::result::Result<FetchedValue, FetchError>> + Send + 'static,
     {
-        let stale = loop {
-            let stale = match self.usable(key, form).await {
+        let mut is_noted = false;
+        let (lead, outcome, stale) = loop {
+            let stored_before = self.parts.fetches.stored_count();
+            let mut stale = match self.usable(key, form).await {
                 Some(found) if found.freshness == Freshness::Fresh => return Ok(found.value),
-                found => found,
+                found => found.map(|stale| stale.value),
             };
             match self.parts.fetches.storing(key) {
-                None => break stale,
+                None => {}
                 // The fetch is joined below.
-                Some(stored) if stored.value.is_fresh_at(self.now_ms()) => break None,
+                Some(stored) if stored.value.is_fresh_at(self.now_ms()) => stale = None,
                 // It is looked up like any stale value.
-                Some(stored) => stored.storing.await,
+                Some(stored) => {
+                    stored.storing.await;
+                    continue;
+                }
             }
-        };
-        self.note(CacheEvent::Miss { key });
-        let (mut lead, outcome) = loop {
+            if !std::mem::replace(&mut is_noted, true) {
+                self.note(CacheEvent::Miss { key });
+            }
             match self.parts.fetches.join(key) {
-                FetchRole::Leader(lead, outcome) => break (lead, outcome),
+                // Nothing is awaited from here on until the fetch is a task: a caller that is not polled holds up none.
+                FetchRole::Leader(lead, outcome) if self.parts.fetches.stored_count() == stored_before => {
+                    break (lead, outcome, stale);
+                }
+                // The fetch of another caller has ended since the lookup above.
+                FetchRole::Leader(..) => {}
                 FetchRole::Follower(_) if let Some(stale) = stale => {
                     self.note(CacheEvent::StaleHit { key });
-                    return Ok(stale.value);
+                    return Ok(stale);
                 }
                 FetchRole::Follower(outcome) => {
                     self.parts.counters.shared_fetches.fetch_add(1, Relaxed);
@@ -69,15 +79,7 @@ impl Cache {
                 }
             }
         };
-        // The fetch of another caller may have ended between the lookup above and the join.
         let start = self.write_start(key);
-        let stale = match self.usable(key, form).await {
-            Some(found) if found.freshness == Freshness::Fresh => {
-                lead.tell(Ok(found.value.clone()));
-                return Ok(found.value);
-            }
-            found => found.map(|stale| stale.value),
-        };
         let (tell_panic, panic) = oneshot::channel();
         let fetched = AssertUnwindSafe(fetch(start)).catch_unwind();
         let cache = self.clone();
@@ -231,6 +233,29 @@ mod tests {
             drop(disk);
             assert_eq!(lookup.await.unwrap().unwrap().len(), 3);
         });
+    }
+
+    /// At stake: callers that wait for one that begins a fetch and is not polled any more.
+    #[test]
+    fn caller_that_is_not_polled_holds_up_nobody() {
+        let (_directory, cache) = open_cache();
+        block_on(async {
+            // An expired value of a length that stays on disk: each lookup reads the device.
+            let old = cache.entry("key").fresh_for(Duration::ZERO);
+            old.insert(vec![1; 900_000]).await.unwrap();
+            cache.sync().await.unwrap();
+        });
+        let mut leader = Box::pin(cache.get_or_fetch("key", || fetched(3)));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // Up to the first moment at which others wait for its fetch.
+        while !cache.parts.fetches.is_running(b"key") {
+            assert!(is_waiting(leader.as_mut()) && Instant::now() < deadline, "it fetches");
+        }
+        let mut follower = Box::pin(cache.get_or_fetch("key", || fetched(9)));
+        while is_waiting(follower.as_mut()) {
+            assert!(Instant::now() < deadline, "it waits for a caller that is not polled");
+        }
+        drop(leader);
     }
 
     /// At stake: memory without a bound for values that come faster than the disk takes them.

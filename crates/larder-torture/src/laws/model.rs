@@ -1,0 +1,347 @@
+//! What a cache of values may return: the versions of every key, the removals, and the laws that tell them apart.
+//!
+//! Invariant: a version counts as older than a change only if it is so in every order in which the calls may have taken
+//! effect, so a broken law is never the order's fault. Laws 1, 3, 4, 6, 10 and 12 are judged here.
+
+use crate::content;
+use std::ops::Range;
+
+/// One value that was fetched or written, complete or not.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub(super) key: u64,
+    pub(super) number: u64,
+    pub(super) len: u64,
+    /// A bit for each tag.
+    pub(super) tags: u64,
+    pub(super) origin: VersionOrigin,
+    /// The tick of the call that led to it, that of its beginning, and that from which on it may have taken effect.
+    pub(super) asked: u64,
+    pub(super) began: u64,
+    pub(super) effect_from: u64,
+    /// The tick at which all its bytes were there.
+    pub(super) complete: Option<u64>,
+    /// The tick at which its write had ended in some way.
+    pub(super) settled: Option<u64>,
+    pub(super) is_stored: bool,
+    /// The time until which it is fresh, in milliseconds, once it is complete.
+    pub(super) fresh_ms: Option<u64>,
+    pub(super) fresh_until_ms: Option<u64>,
+    pub(super) life: u64,
+}
+
+/// The way of a version into the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VersionOrigin {
+    /// Stored unless its key has changed since it began.
+    Conditional,
+    /// By a fetch of the cache: conditional as well.
+    Fetched,
+    /// Stored when it is finished.
+    Written,
+}
+
+/// The values that a removal covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Key(u64),
+    Tag(u64),
+    All,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Purge {
+    subject: Subject,
+    called: u64,
+    acknowledged: Option<u64>,
+}
+
+/// A lookup in progress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) key: u64,
+    pub(super) began: u64,
+    pub(super) began_ms: u64,
+    /// Set if it has to find something.
+    pub(super) is_required: bool,
+}
+
+/// The history of all keys.
+pub(super) struct Model {
+    now: u64,
+    pub(super) now_ms: u64,
+    life: u64,
+    pub(super) versions: Vec<Version>,
+    purges: Vec<Purge>,
+    /// Versions stored before this tick survive a kill and a power loss.
+    durable: u64,
+    /// Bytes that were given to the store.
+    pub(super) stored_bytes: u64,
+    pub(super) room_bytes: u64,
+    /// Set if the store never fails, so that nothing may be lost.
+    pub(super) is_harmless: bool,
+    /// Set if the device has lied or failed, so that older data may come back at the next start.
+    pub(super) has_lied: bool,
+    /// The first broken law.
+    pub(super) broken: Option<String>,
+}
+
+impl Model {
+    pub(super) fn new(now_ms: u64, room_bytes: u64, is_harmless: bool) -> Self {
+        Self {
+            now: 0,
+            now_ms,
+            life: 0,
+            versions: Vec::new(),
+            purges: Vec::new(),
+            durable: 0,
+            stored_bytes: 0,
+            room_bytes,
+            is_harmless,
+            has_lied: false,
+            broken: None,
+        }
+    }
+
+    pub(super) fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    /// Notes the first broken law.
+    pub(super) fn break_law(&mut self, what: String) {
+        self.broken.get_or_insert(what);
+    }
+
+    /// Begins a version with a length that no other version of its key has. Returns its number.
+    pub(super) fn begin(&mut self, mut version: Version) -> u64 {
+        let number = self.versions.len() as u64;
+        while self.versions.iter().any(|other| other.key == version.key && other.len == version.len) {
+            version.len += 1;
+        }
+        version.number = number;
+        version.began = self.tick();
+        version.effect_from = version.began;
+        version.life = self.life;
+        self.versions.push(version);
+        number
+    }
+
+    pub(super) fn version(&mut self, number: u64) -> &mut Version {
+        &mut self.versions[number as usize]
+    }
+
+    /// Notes that all bytes of a version are there.
+    pub(super) fn complete(&mut self, number: u64) {
+        let now = self.tick();
+        let now_ms = self.now_ms;
+        let version = self.version(number);
+        version.complete = Some(now);
+        // The cache may take the time a little later than this.
+        version.fresh_until_ms = version.fresh_ms.map(|fresh_ms| now_ms + fresh_ms);
+        self.stored_bytes += self.version(number).len + ENTRY_BYTES;
+    }
+
+    /// Notes that the write of a version has ended.
+    pub(super) fn settle(&mut self, number: u64, is_stored: bool) {
+        let now = self.tick();
+        let version = self.version(number);
+        version.settled = Some(now);
+        version.is_stored |= is_stored;
+    }
+
+    /// Begins a fetch of the cache for a call of `look`.
+    pub(super) fn begin_fetch(&mut self, version: Version, look: &Look) -> u64 {
+        let key = version.key;
+        if look.is_required && self.is_required(key) {
+            self.break_law(format!("law 10: key {key} is fetched although it must be stored"));
+        }
+        let running = self.versions.iter().find(|other| {
+            other.key == key
+                && other.origin == VersionOrigin::Fetched
+                && other.complete.is_none()
+                && other.settled.is_none()
+                && !self.purges.iter().any(|purge| purge.detaches(key) && !purge.is_before(other.asked.min(look.began)))
+        });
+        if let Some(running) = running {
+            let number = running.number;
+            self.break_law(format!("law 6: key {key} is fetched although fetch {number} is running"));
+        }
+        self.begin(version)
+    }
+
+    pub(super) fn begin_look(&mut self, key: u64) -> Look {
+        let began = self.tick();
+        Look { key, began, began_ms: self.now_ms, is_required: self.is_required(key) }
+    }
+
+    pub(super) fn begin_purge(&mut self, subject: Subject) -> usize {
+        let called = self.tick();
+        self.purges.push(Purge { subject, called, acknowledged: None });
+        self.purges.len() - 1
+    }
+
+    pub(super) fn acknowledge(&mut self, purge: usize) {
+        let now = self.tick();
+        self.purges[purge].acknowledged = Some(now);
+    }
+
+    /// Notes that everything stored before `called` is durable.
+    pub(super) fn note_sync(&mut self, called: u64) {
+        self.durable = self.durable.max(called);
+    }
+
+    /// Ends a life. After a power loss, removals of keys are known only if they were synced.
+    pub(super) fn restart(&mut self, is_power_cut: bool) {
+        self.tick();
+        self.life += 1;
+        let durable = self.durable;
+        let has_lied = self.has_lied;
+        self.purges.iter_mut().for_each(|purge| {
+            let is_lost = is_power_cut && matches!(purge.subject, Subject::Key(_));
+            let is_durable = purge.acknowledged.is_some_and(|acknowledged| acknowledged < durable);
+            if has_lied || is_lost && !is_durable {
+                purge.acknowledged = None;
+            }
+        });
+        // Writes and fetches ended with the process, and what was stored last may be lost.
+        let now = self.now;
+        for version in &mut self.versions {
+            let settled = *version.settled.get_or_insert(now);
+            version.is_stored &= settled < durable;
+        }
+    }
+
+    /// Judges bytes of `range` of a value of `len` bytes, which `look` found.
+    pub(super) fn judge(&mut self, look: &Look, len: u64, range: Range<u64>, bytes: &[u8]) -> Result<(), String> {
+        self.tick();
+        let key = look.key;
+        let Some(seen) = self.versions.iter().find(|version| version.key == key && version.len == len) else {
+            return Err(format!("law 1: key {key} has {len} bytes, as no version of it"));
+        };
+        let number = seen.number;
+        if !content::is_body(key, number, range.clone(), bytes) {
+            return Err(format!("law 1: key {key}: {range:?} of version {number} has other bytes"));
+        }
+        if seen.complete.is_none() {
+            return Err(format!("law 3: key {key}: version {number} was never complete"));
+        }
+        if let Some(purge) = self.purges.iter().find(|purge| purge.is_before(look.began) && purge.covers(seen)) {
+            let subject = purge.subject;
+            return Err(format!("law 4: key {key}: version {number} is older than the removal of {subject:?}"));
+        }
+        if let Some(newer) = self.replacement(look, seen) {
+            return Err(format!("law 4: key {key}: version {number} although {newer} had replaced it"));
+        }
+        Ok(())
+    }
+
+    /// Judges that a lookup of fresh values returned the version with this length.
+    pub(super) fn judge_freshness(&self, look: &Look, len: u64) -> Result<(), String> {
+        let key = look.key;
+        let seen = self.versions.iter().find(|version| version.key == key && version.len == len);
+        match seen.and_then(|seen| seen.fresh_until_ms.map(|until_ms| (seen, until_ms))) {
+            // A write takes the time when it is finished, which may be later than the model's by its waits.
+            Some((seen, until_ms)) if seen.settled.is_some() && until_ms + CLOCK_SLACK_MS < look.began_ms => {
+                Err(format!("law 12: key {key}: version {} is no longer fresh", seen.number))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges that a lookup found nothing.
+    pub(super) fn judge_miss(&mut self, look: &Look) -> Result<(), String> {
+        let key = look.key;
+        // Only if it would still have to: a removal may have begun meanwhile.
+        if look.is_required && self.is_required(key) {
+            return Err(format!("law 10: key {key} is not found although it was stored"));
+        }
+        Ok(())
+    }
+
+    /// Returns whether a value of a key was stored, and nothing that happened since may have removed it.
+    pub(super) fn is_required(&self, key: u64) -> bool {
+        let stored = |version: &&Version| version.key == key && version.is_stored;
+        let Some(last) = self.versions.iter().filter(stored).max_by_key(|version| version.settled) else {
+            return false;
+        };
+        let is_safe = |version: &Version| {
+            let is_fresh = version.fresh_ms.is_none();
+            let is_removed = |purge: &Purge| purge.matches(version) && !purge.is_before(version.asked);
+            is_fresh && !self.purges.iter().any(is_removed)
+        };
+        let may_count = |version: &&Version| version.key == key && version.settled.is_none_or(|at| at >= last.asked);
+        self.is_harmless && self.has_room() && self.versions.iter().filter(may_count).all(is_safe)
+    }
+
+    /// Returns whether so little was stored that nothing had to be evicted.
+    pub(super) fn has_room(&self) -> bool {
+        self.stored_bytes < self.room_bytes
+    }
+
+    /// Returns whether a fetched value may be left out of the store: its key or one of its tags changed meanwhile.
+    pub(super) fn may_refuse(&self, number: u64) -> bool {
+        let version = &self.versions[number as usize];
+        let is_purged = self.purges.iter().any(|purge| purge.matches(version) && !purge.is_before(version.asked));
+        let overlaps = |other: &&Version| {
+            other.number != number
+                && other.key == version.key
+                && other.settled.is_none_or(|settled| settled > version.asked)
+        };
+        is_purged || self.versions.iter().any(|other| overlaps(&other)) || !self.is_harmless || !self.has_room()
+    }
+
+    /// Returns the number of a write that `look` has to see in place of `seen`, or of a newer one.
+    fn replacement(&self, look: &Look, seen: &Version) -> Option<u64> {
+        let replaces = |newer: &&Version| {
+            let is_older = match seen.origin {
+                VersionOrigin::Written => seen.settled.is_some_and(|settled| settled < newer.effect_from),
+                VersionOrigin::Conditional | VersionOrigin::Fetched => seen.began < newer.effect_from,
+            };
+            newer.key == seen.key
+                && newer.origin == VersionOrigin::Written
+                && newer.is_stored
+                && newer.settled.is_some_and(|settled| settled < look.began)
+                && newer.life == self.life
+                && newer.fresh_ms.is_none()
+                && !self.purges.iter().any(|purge| purge.matches(newer) && !purge.is_before(newer.asked))
+                && is_older
+        };
+        if self.has_lied { None } else { self.versions.iter().find(replaces).map(|newer| newer.number) }
+    }
+}
+
+impl Purge {
+    /// Returns whether it had ended before a tick.
+    fn is_before(&self, tick: u64) -> bool {
+        self.acknowledged.is_some_and(|acknowledged| acknowledged < tick)
+    }
+
+    fn matches(&self, version: &Version) -> bool {
+        match self.subject {
+            Subject::Key(key) => version.key == key,
+            Subject::Tag(tag) => version.tags & 1 << tag != 0,
+            Subject::All => true,
+        }
+    }
+
+    /// Returns whether a version is older than this removal in every order.
+    fn covers(&self, version: &Version) -> bool {
+        let is_by_key = matches!(self.subject, Subject::Key(_));
+        let is_older = match version.origin {
+            VersionOrigin::Written if is_by_key => version.settled.is_some_and(|settled| settled < self.called),
+            _ => version.began < self.called,
+        };
+        self.matches(version) && is_older
+    }
+
+    /// Returns whether later callers may begin another fetch of a key while this one runs.
+    fn detaches(&self, key: u64) -> bool {
+        !matches!(self.subject, Subject::Key(other) if other != key)
+    }
+}
+
+/// The space that an entry takes on the device in addition to its bytes, at most.
+const ENTRY_BYTES: u64 = 8 << 10;
+/// Time that a write may wait between its last byte and its end.
+const CLOCK_SLACK_MS: u64 = 20_000;

@@ -1,0 +1,351 @@
+//! The stage: runs actors, the tasks of a cache and a device on one thread, in an order by seed, in virtual time.
+//!
+//! Invariant: an actor that stands is not polled until all others are done, so if those wait for it, nobody goes on,
+//! and law 2 is broken. If nobody goes on although nobody stands, law 8 is.
+
+use crate::drive::Flag;
+use larder_device::{FaultyDevice, IgnorePoison};
+use larder_store::{Clock, SplitMix64, Store};
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
+};
+use tokio::runtime::{Builder, Runtime};
+
+/// The course of an actor until its end. An error is a broken law.
+pub(super) type ActorFuture = Pin<Box<dyn Future<Output = Result<(), String>>>>;
+
+/// The behavior of an actor that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Waits to the end.
+    Stays,
+    /// Goes after this number of polls.
+    Leaves(u64),
+    /// Takes nothing after this number of polls, until all others are done.
+    Stands(u64),
+}
+
+struct Actor {
+    name: String,
+    future: ActorFuture,
+    flag: Arc<Flag>,
+    manner: Manner,
+    polls: u64,
+    /// Set if a thread of the cache answers its first poll.
+    has_thread: bool,
+}
+
+/// An actor and how it is to be run.
+pub(super) struct Cast {
+    pub(super) name: String,
+    pub(super) future: ActorFuture,
+    pub(super) manner: Manner,
+    pub(super) has_thread: bool,
+}
+
+/// The payload of a panic that the schedule wants. Its caller ends by it.
+pub(super) struct ScriptedPanic;
+
+/// The actors, and all that moves.
+pub(super) struct Stage {
+    random: SplitMix64,
+    pub(super) device: Arc<FaultyDevice>,
+    clock: Clock,
+    pub(super) timers: Arc<Timers>,
+    actors: Vec<Actor>,
+    runtime: Option<Runtime>,
+    /// Set while a store is open.
+    store: Option<Store>,
+    maintained_at: Duration,
+    does_maintain: bool,
+    idle_count: u32,
+}
+
+impl Stage {
+    pub(super) fn new(random: SplitMix64, device: Arc<FaultyDevice>, clock: Clock) -> Self {
+        let timers = Arc::new(Timers { clock: clock.clone(), waiting: Mutex::default() });
+        let maintained_at = clock.since_epoch();
+        let actors = Vec::new();
+        Self {
+            random,
+            device,
+            clock,
+            timers,
+            actors,
+            runtime: None,
+            store: None,
+            maintained_at,
+            does_maintain: false,
+            idle_count: 0,
+        }
+    }
+
+    /// Begins a life of the cache on `device`, whose store is `store`.
+    pub(super) fn begin_life(&mut self, store: Store) {
+        self.store = Some(store);
+        self.maintained_at = self.clock.since_epoch();
+    }
+
+    /// Returns the runtime of this life.
+    pub(super) fn runtime(&mut self) -> &Runtime {
+        self.runtime.get_or_insert_with(|| {
+            // One task between two looks, so that the stage decides after each.
+            let mut builder = Builder::new_current_thread();
+            builder.enable_time().start_paused(true).event_interval(1).global_queue_interval(1);
+            builder.build().expect("a runtime without I/O needs nothing of the system")
+        })
+    }
+
+    /// Ends all actors and tasks as a kill does.
+    pub(super) fn end_life(&mut self) {
+        self.actors.clear();
+        self.does_maintain = false;
+        self.store = None;
+        self.runtime = None;
+        self.timers.waiting.lock().ignore_poison().clear();
+    }
+
+    pub(super) fn begin(&mut self, cast: Cast) {
+        let Cast { name, future, manner, has_thread } = cast;
+        self.idle_count = 0;
+        self.actors.push(Actor { name, future, flag: Flag::new(), manner, polls: 0, has_thread });
+    }
+
+    pub(super) fn actor_count(&self) -> usize {
+        self.actors.len()
+    }
+
+    /// Advances one actor, one task of the cache, or the device.
+    pub(super) fn go_on(&mut self) -> Result<(), String> {
+        let ready: Vec<usize> = (0..self.actors.len()).filter(|&at| self.actors[at].can_go_on()).collect();
+        match self.random.below(4) {
+            0 if self.device.turn() => return Ok(()),
+            1 => {
+                self.step_tasks();
+                return Ok(());
+            }
+            _ => {}
+        }
+        if !ready.is_empty() {
+            let at = self.random.below(ready.len() as u64) as usize;
+            return self.poll(ready[at]);
+        }
+        if self.device.turn() || self.let_tasks_run() || self.actors.iter().all(Actor::stands) {
+            return Ok(());
+        }
+        self.let_time_pass()
+    }
+
+    /// Runs until all actors are done but those that stand.
+    pub(super) fn run_all(&mut self) -> Result<(), String> {
+        while self.actors.iter().any(|actor| !actor.stands()) {
+            self.go_on()?;
+        }
+        Ok(())
+    }
+
+    /// Lets the standing actors go on, and runs until nothing moves.
+    pub(super) fn come_to_rest(&mut self) -> Result<(), String> {
+        self.run_all()?;
+        for actor in &mut self.actors {
+            actor.manner = Manner::Stays;
+        }
+        loop {
+            self.run_all()?;
+            if !self.device.turn() && !self.let_tasks_run() {
+                let Some(by) = self.timers.next() else { return Ok(()) };
+                self.advance(by);
+            }
+        }
+    }
+
+    /// Returns the number of tasks of the cache that have not ended.
+    pub(super) fn task_count(&mut self) -> usize {
+        self.runtime().metrics().num_alive_tasks()
+    }
+
+    fn poll(&mut self, at: usize) -> Result<(), String> {
+        let context = self.runtime().handle().clone();
+        let _context = context.enter();
+        let waiting_before = self.device.waiting_count();
+        let actor = &mut self.actors[at];
+        actor.polls += 1;
+        if actor.name != MAINTENANCE {
+            self.idle_count = 0;
+        }
+        let flag = Arc::clone(&actor.flag);
+        let future = actor.future.as_mut();
+        let outcome = catch_unwind(AssertUnwindSafe(|| flag.poll(future)));
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(panic) if panic.is::<ScriptedPanic>() => Poll::Ready(Ok(())),
+            Err(_) => return Err(format!("law 8: {} panicked", self.actors[at].name)),
+        };
+        if let Poll::Ready(outcome) = outcome {
+            let actor = self.actors.swap_remove(at);
+            self.does_maintain &= actor.name != MAINTENANCE;
+            return outcome.map_err(|law| format!("{law}, in {}", actor.name));
+        }
+        // If the thread has answered already, it waits for the device.
+        if actor.has_thread && actor.polls == 1 && self.device.waiting_count() == waiting_before {
+            for _ in 0..ANSWER_ROUNDS {
+                if flag.is_raised() {
+                    break;
+                }
+                thread::park_timeout(THREAD_ROUND);
+            }
+        }
+        if matches!(self.actors[at].manner, Manner::Leaves(polls) if self.actors[at].polls >= polls) {
+            drop(self.actors.swap_remove(at));
+        }
+        Ok(())
+    }
+
+    fn step_tasks(&mut self) {
+        self.runtime().block_on(tokio::task::yield_now());
+    }
+
+    /// Lets the tasks of the cache run. Returns whether that moved something.
+    fn let_tasks_run(&mut self) -> bool {
+        let rounds = (2 + self.task_count()) * TASK_ROUNDS;
+        for _ in 0..rounds {
+            let before = self.task_count();
+            self.step_tasks();
+            let is_moved = self.actors.iter().any(Actor::can_go_on) || self.device.waiting_count() > 0;
+            if is_moved || self.task_count() != before {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Advances the time to the next timer. Without one, does the work of the missing maintenance thread.
+    fn let_time_pass(&mut self) -> Result<(), String> {
+        if let Some(by) = self.timers.next() {
+            self.idle_count = 0;
+            self.advance(by);
+            return Ok(());
+        }
+        self.idle_count += 1;
+        if self.idle_count <= IDLE_COUNT_MAX {
+            self.advance(ROOM_PATIENCE);
+            return Ok(());
+        }
+        // A thread of the engine may be at work.
+        let waits_for_thread = self.actors.iter().any(|actor| actor.has_thread);
+        let rounds = if waits_for_thread { THREAD_ROUNDS } else { ANSWER_ROUNDS };
+        for _ in 0..rounds {
+            if self.actors.iter().any(Actor::can_go_on) {
+                return Ok(());
+            }
+            thread::park_timeout(THREAD_ROUND);
+        }
+        let waiting = |stands: bool| {
+            let names = self.actors.iter().filter(|actor| actor.stands() == stands).map(|actor| &*actor.name);
+            names.collect::<Vec<_>>().join("; ")
+        };
+        if self.actors.iter().any(Actor::stands) {
+            return Err(format!("law 2: [{}] wait for [{}], which stand", waiting(false), waiting(true)));
+        }
+        Err(format!("law 8: nobody goes on: [{}]", waiting(false)))
+    }
+
+    /// Lets time pass for the store, the runtime and the timers.
+    pub(super) fn advance(&mut self, by: Duration) {
+        self.clock.advance(by);
+        self.runtime().block_on(tokio::time::advance(by));
+        self.timers.wake();
+        let now = self.clock.since_epoch();
+        if now - self.maintained_at < MAINTAINED_EVERY || self.does_maintain {
+            return;
+        }
+        let Some(store) = self.store.clone() else { return };
+        self.maintained_at = now;
+        self.does_maintain = true;
+        let future = Box::pin(async move {
+            store.maintain().await;
+            Ok(())
+        });
+        let idle_count = self.idle_count;
+        self.begin(Cast { name: MAINTENANCE.to_owned(), future, manner: Manner::Stays, has_thread: false });
+        self.idle_count = idle_count;
+    }
+}
+
+impl Actor {
+    fn stands(&self) -> bool {
+        matches!(self.manner, Manner::Stands(polls) if self.polls >= polls)
+    }
+
+    fn can_go_on(&self) -> bool {
+        self.flag.is_raised() && !self.stands()
+    }
+}
+
+/// Waits in virtual time.
+pub(super) struct Timers {
+    clock: Clock,
+    waiting: Mutex<Vec<(Duration, Waker)>>,
+}
+
+impl Timers {
+    /// Waits for some time, or only for another turn if it is zero.
+    pub(super) fn sleep(self: &Arc<Self>, time: Duration) -> Sleep {
+        Sleep { timers: Arc::clone(self), until: self.clock.since_epoch() + time, has_waited: false }
+    }
+
+    /// Returns the time until the next timer is due.
+    fn next(&self) -> Option<Duration> {
+        let waiting = self.waiting.lock().ignore_poison();
+        let now = self.clock.since_epoch();
+        waiting.iter().map(|(until, _)| until.saturating_sub(now)).min()
+    }
+
+    /// Wakes all whose time has come.
+    fn wake(&self) {
+        let now = self.clock.since_epoch();
+        let due: Vec<_> = self.waiting.lock().ignore_poison().extract_if(.., |(until, _)| *until <= now).collect();
+        due.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+/// A wait in virtual time.
+pub(super) struct Sleep {
+    timers: Arc<Timers>,
+    until: Duration,
+    has_waited: bool,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.has_waited && self.timers.clock.since_epoch() >= self.until {
+            return Poll::Ready(());
+        }
+        self.has_waited = true;
+        self.timers.waiting.lock().ignore_poison().push((self.until, context.waker().clone()));
+        Poll::Pending
+    }
+}
+
+/// Time that threads get before an actor counts as stuck: a watchdog, not a measurement.
+const THREAD_ROUND: Duration = Duration::from_millis(5);
+const THREAD_ROUNDS: u32 = 4000;
+/// Rounds in which a thread is expected to answer, so that the order of events follows from the seed.
+const ANSWER_ROUNDS: u32 = 40;
+const MAINTENANCE: &str = "maintenance";
+/// Interval of the store's maintenance thread, which this stage stands in for.
+const MAINTAINED_EVERY: Duration = Duration::from_millis(100);
+/// Time after which a commit that waits for room gives up.
+const ROOM_PATIENCE: Duration = Duration::from_secs(3);
+/// Number of times that all may need that time.
+const IDLE_COUNT_MAX: u32 = 10;
+/// Looks at the tasks before they count as waiting, for each of them.
+const TASK_ROUNDS: usize = 3;
