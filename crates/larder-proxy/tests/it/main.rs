@@ -65,6 +65,7 @@ mod siblings;
 mod sites;
 mod smuggling;
 mod standing_readers;
+mod steps;
 mod support;
 mod tier;
 mod tls_clients;
