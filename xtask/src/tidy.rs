@@ -10,6 +10,7 @@ mod files;
 mod imports;
 mod manifests;
 mod names;
+mod parameters;
 mod policy_arms;
 mod prose;
 pub(crate) mod questions;
@@ -89,5 +90,6 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     findings.extend(figures::check(tree));
     findings.extend(prose::check(tree));
     findings.extend(names::check(tree));
+    findings.extend(parameters::check(&tree.sources));
     findings
 }

@@ -104,7 +104,7 @@ pub(crate) async fn explain(worker: &Arc<Worker>, asked: &ExplainedRequest<'_>) 
     for primary in keys.into_iter().filter(|_| is_read) {
         let primary: Arc<[u8]> = primary.into();
         line(&mut text, "key", String::from_utf8_lossy(primary.strip_prefix(&[KIND_PRIMARY]).unwrap_or(&primary)));
-        tell_key(&mut text, of_site, &primary, asking, &outlook).await;
+        tell_key(&mut text, &of_site.cache, &primary, asking, &outlook).await;
     }
     if let Some(refusal) = &outlook.refusal {
         line(&mut text, "answer", refusal);
@@ -138,12 +138,11 @@ fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
 /// Describes the stored response under one key of a URI, and the route of a request that finds it.
 async fn tell_key(
     text: &mut String,
-    worker: &Arc<Worker>,
+    cache: &Arc<Cache>,
     primary: &Arc<[u8]>,
     asking: RequestTerms<'_>,
     outlook: &RequestOutlook,
 ) {
-    let cache = &worker.cache;
     let seen = ForeseenResponse::of(cache, primary, asking).await;
     let stored = seen.stored(cache, asking);
     let LocatedResponse { found, variants: marker } = &seen.located;
@@ -157,7 +156,7 @@ async fn tell_key(
         None => ": a request goes to the origin",
     };
     match (stored.response(), marker) {
-        (Some(found), _) => tell_found(text, worker, found),
+        (Some(found), _) => tell_found(text, cache, found),
         (None, Some(marker)) => {
             line(text, "stored", format_args!("other variants only{goes}"));
             tell_rules(text, marker);
@@ -276,7 +275,7 @@ pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
     false
 }
 
-fn tell_found(text: &mut String, worker: &Worker, found: &FoundResponse) {
+fn tell_found(text: &mut String, cache: &Cache, found: &FoundResponse) {
     let head = &found.entry.head;
     let place = if found.from_memory { "in memory" } else { "on the disk" };
     let form = match found.entry.body {
@@ -302,13 +301,13 @@ fn tell_found(text: &mut String, worker: &Worker, found: &FoundResponse) {
     if head.freshness().checks_authorization {
         line(text, "clients", "get it if the origin confirms each time that they may read it");
     }
-    tell_age(text, worker, head);
+    tell_age(text, cache, head);
 }
 
-fn tell_age(text: &mut String, worker: &Worker, head: &StoredHead) {
+fn tell_age(text: &mut String, cache: &Cache, head: &StoredHead) {
     let freshness = head.freshness();
-    let settings = &worker.cache.http;
-    let Age { age_secs, ttl_secs } = serve::age_of(&worker.cache, head);
+    let settings = &cache.http;
+    let Age { age_secs, ttl_secs } = serve::age_of(cache, head);
     let source = match freshness.lifetime {
         Lifetime::Absent => "none",
         Lifetime::Explicit { .. } | Lifetime::Heuristic { .. } => freshness.lifetime_reason(settings).token(),

@@ -66,6 +66,7 @@ mod site_limits;
 mod sites;
 mod smuggling;
 mod standing_readers;
+mod steps;
 mod support;
 mod tier;
 mod tls_clients;

@@ -2,7 +2,7 @@
 //!
 //! Owns: what stands in for the steps that contact an origin or change something. Invariant: nothing is sent, and no
 //! stored response is changed. The client is one that may use this proxy and sends no body. Cost: two lookups of the
-//! stored response, and one of the origin's name, which may take [`NAME_PATIENCE`].
+//! stored response, and one of the origin's name, which may take a second.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -14,16 +14,13 @@ use larder_http::{Precondition, conditional};
 
 use super::{
     ExplainedRequest, ForeseenResponse,
-    outlook::{NAME_PATIENCE, is_for_us},
+    outlook::{is_for_us, target_refusal},
 };
 use crate::{
     client::peer::Client,
     errors::Failure,
     listings,
-    origin::{
-        connect,
-        target::{Origin, path_of},
-    },
+    origin::target::{Origin, path_of},
     request::{
         admission,
         admitted::AdmittedRequest,
@@ -66,7 +63,7 @@ impl Worker {
             let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
             let port = uri.port_u16().unwrap_or(default_port);
             format!("{}:{port}", uri.host()?).parse().ok()?
-        } else if is_for_us(self, uri) {
+        } else if is_for_us(&self.shared, uri) {
             let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
             Uri::from(path)
         } else {
@@ -186,12 +183,8 @@ impl ClientExchange {
         step
     }
 
-    /// Checks that the rules allow an origin's address. A name that cannot be resolved in time is not refused.
+    /// Checks that the rules allow an origin's address.
     async fn check_way(&self, origin: &Origin) -> Result<(), Failure> {
-        let checking = tokio::time::timeout(NAME_PATIENCE, connect::check_way(&self.worker.origins, origin));
-        match checking.await {
-            Ok(Err(failure @ Failure::TargetDenied { .. })) => Err(failure),
-            _ => Ok(()),
-        }
+        target_refusal(&self.worker.origins, origin).await.map_or(Ok(()), Err)
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     errors::Failure,
     origin::{
         connect,
+        origins::OriginRouter,
         target::{Origin, is_within, permission},
     },
     request::{
@@ -23,6 +24,7 @@ use crate::{
         tunnel,
     },
     routes::Destination,
+    shared::ProxyState,
     worker::Worker,
 };
 
@@ -51,20 +53,21 @@ impl RequestOutlook {
         let unknown = Self { origin: None, refusal: None, origin_refusal: None, tunnel: None };
         match located {
             // A mirror or a build cache answers it, whose requests other checks admit.
-            Err(_) if is_ours(worker, uri) => unknown,
-            Err(failure) => Self { refusal: Some(told(worker, &failure)), ..unknown },
+            Err(_) if is_ours(&worker.shared, uri) => unknown,
+            Err(failure) => Self { refusal: Some(told(&worker.shared, &failure)), ..unknown },
             Ok(Destination { origin, .. }) => Self::of_located(worker, uri, origin).await,
         }
     }
 
     async fn of_located(worker: &Arc<Worker>, uri: &Uri, origin: Origin) -> Self {
         let mut outlook = Self { origin: None, refusal: None, origin_refusal: None, tunnel: None };
-        let is_admitted = origin.trusted || is_mirrored(worker, uri) || is_at_us(worker, uri, &origin);
+        let is_admitted = origin.trusted || is_mirrored(&worker.shared, uri) || is_at_us(&worker.shared, uri, &origin);
         if !is_admitted {
             let listed = worker.shared.origins.check_listed(&origin);
-            outlook.refusal = listed.err().map(|failure| told(worker, &failure));
+            outlook.refusal = listed.err().map(|failure| told(&worker.shared, &failure));
             if outlook.refusal.is_none() {
-                outlook.origin_refusal = target_refusal(worker, &origin).await;
+                let refusal = target_refusal(&worker.origins, &origin).await;
+                outlook.origin_refusal = refusal.map(|failure| told(&worker.shared, &failure));
             }
             if origin.https {
                 outlook.tunnel = tunnel_of(worker, &origin, outlook.origin_refusal.clone());
@@ -76,46 +79,44 @@ impl RequestOutlook {
 }
 
 /// Returns whether a client sends a request for a URI to this proxy itself, not through it.
-pub(super) fn is_for_us(worker: &Worker, uri: &Uri) -> bool {
+pub(super) fn is_for_us(shared: &ProxyState, uri: &Uri) -> bool {
     let Some(authority) = uri.authority() else { return true };
     let scheme = uri.scheme_str().unwrap_or("http");
-    match worker.shared.routes.locate(scheme, uri, Version::HTTP_11, Some(authority.as_str())) {
-        Ok(Destination { origin, .. }) => !origin.trusted && is_at_us(worker, uri, &origin),
-        Err(_) => is_ours(worker, uri),
+    match shared.routes.locate(scheme, uri, Version::HTTP_11, Some(authority.as_str())) {
+        Ok(Destination { origin, .. }) => !origin.trusted && is_at_us(shared, uri, &origin),
+        Err(_) => is_ours(shared, uri),
     }
 }
 
 /// Returns whether the origin that a URI names is this proxy, by its address, or for a mirror or a build cache.
-fn is_at_us(worker: &Worker, uri: &Uri, origin: &Origin) -> bool {
-    let mut own = worker.shared.origins.own_addresses.iter().filter(|own| own.port() == origin.port).peekable();
+fn is_at_us(shared: &ProxyState, uri: &Uri, origin: &Origin) -> bool {
+    let mut own = shared.origins.own_addresses.iter().filter(|own| own.port() == origin.port).peekable();
     let is_near = own.peek().is_some();
     let is_address = origin.host.parse().is_ok_and(|address: IpAddr| own.any(|own| own.ip() == address));
-    is_address || (is_near && is_ours(worker, uri))
+    is_address || (is_near && is_ours(shared, uri))
 }
 
 /// Returns whether a URI names a path of a mirror or a build cache, if a client sends it to this proxy itself.
-fn is_ours(worker: &Worker, uri: &Uri) -> bool {
-    let shared = &worker.shared;
+fn is_ours(shared: &ProxyState, uri: &Uri) -> bool {
     let mut request = Request::new(());
     *request.uri_mut() = uri.clone();
     let is_elsewhere = shared.build_caches.find(&request, |_| true).is_ok_and(|found| found.is_none());
-    if !is_elsewhere || is_mirrored(worker, uri) {
+    if !is_elsewhere || is_mirrored(shared, uri) {
         return true;
     }
     !shared.mirrors.divert("http", &mut request, |_| true).is_ok_and(|found| found.is_none())
 }
 
 /// Returns whether the keys of a mirror are those of this URI.
-fn is_mirrored(worker: &Worker, uri: &Uri) -> bool {
+fn is_mirrored(shared: &ProxyState, uri: &Uri) -> bool {
     let named = uri.scheme_str().zip(uri.authority());
-    named.is_some_and(|(scheme, authority)| worker.shared.mirrors.leads_to(scheme, authority.as_str()))
+    named.is_some_and(|(scheme, authority)| shared.mirrors.leads_to(scheme, authority.as_str()))
 }
 
 /// Returns the refusal of an origin's address. A name that cannot be resolved in time is not refused.
-async fn target_refusal(worker: &Arc<Worker>, origin: &Origin) -> Option<String> {
-    let checking = tokio::time::timeout(NAME_PATIENCE, connect::check_way(&worker.origins, origin));
-    match checking.await {
-        Ok(Err(failure @ Failure::TargetDenied { .. })) => Some(told(worker, &failure)),
+pub(super) async fn target_refusal(origins: &OriginRouter, origin: &Origin) -> Option<Failure> {
+    match tokio::time::timeout(NAME_PATIENCE, connect::check_way(origins, origin)).await {
+        Ok(Err(failure @ Failure::TargetDenied { .. })) => Some(failure),
         _ => None,
     }
 }
@@ -126,7 +127,7 @@ fn tunnel_of(worker: &Worker, origin: &Origin, refusal: Option<String>) -> Optio
     let request = Request::builder().method(Method::CONNECT).uri(origin.to_string()).body(()).ok()?;
     let target = match tunnel::target(&worker.shared.config, &request) {
         Ok(target) => target,
-        Err(failure) => return Some(told(worker, &failure)),
+        Err(failure) => return Some(told(&worker.shared, &failure)),
     };
     // The address of no client, so that none of the tunnels that a client has refused counts.
     let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -142,10 +143,10 @@ fn tunnel_of(worker: &Worker, origin: &Origin, refusal: Option<String>) -> Optio
 }
 
 /// Describes the refusal of a request, with the setting that decides.
-fn told(worker: &Worker, failure: &Failure) -> String {
+fn told(shared: &ProxyState, failure: &Failure) -> String {
     let status = failure.status().as_u16();
     match failure {
-        Failure::TargetDenied { address, .. } if is_within(&worker.shared.config.targets.deny, *address) => {
+        Failure::TargetDenied { address, .. } if is_within(&shared.config.targets.deny, *address) => {
             format!("{status}, the target is not allowed: forward.deny_targets names {address}")
         }
         Failure::TargetDenied { address, why, .. } => {
@@ -161,4 +162,4 @@ fn told(worker: &Worker, failure: &Failure) -> String {
 }
 
 /// Longest time for finding the addresses of the origin's name.
-pub(super) const NAME_PATIENCE: Duration = Duration::from_secs(1);
+const NAME_PATIENCE: Duration = Duration::from_secs(1);
