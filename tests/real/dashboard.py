@@ -15,6 +15,7 @@ SITES = {
     "deb.debian.org": ["/debian/pool/main/c/curl/curl_7.88.1_amd64.deb", "/debian/dists/stable/InRelease", "/debian/pool/main/l/linux/linux-image.deb"],
     "pypi.example": ["/simple/numpy/", "/packages/numpy-2.1.0-cp312-manylinux.whl", "/simple/requests/"],
     "www.example.com": ["/", "/style.css", "/logo.svg", "/app.js", "/news?page=1"],
+    "down.example": ["/"],
     "api.example.com": ["/v1/session", "/v1/search?q=larder", "/v1/feed"],
 }
 HOSTILE = "/\"onmouseover=\"document.title='pwned'\"/%3Cimg%20src=x%20onerror=document.title='pwned'%3E"
@@ -25,6 +26,9 @@ class Origin(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         site, path = self.headers["Host"], self.path
+        if site == "down.example":
+            self.close_connection = True
+            return
         size = 400_000 if path.endswith((".deb", ".whl")) else 9_000
         fields = {"Cache-Control": "max-age=600"}
         if site == "api.example.com":
@@ -48,7 +52,7 @@ def clients(port, count):
     connection = socket.create_connection(("127.0.0.1", port))
     lines = connection.makefile("rb")
     for number in range(count):
-        site = draw.choices(list(SITES), [5, 3, 6, 2])[0]
+        site = draw.choices(list(SITES), [5, 3, 6, 1, 2])[0]
         path = HOSTILE if number == 3 else draw.choice(SITES[site]) if draw.random() > 0.05 else f"/gone/{number}"
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {site}\r\n\r\n".encode())
         status, length = lines.readline(), 0
@@ -64,7 +68,7 @@ def terminal(program, port, key):
     child, screen = pty.fork()
     if child == 0:
         os.execv(program, [program, "top", "--admin", f"127.0.0.1:{port}"])
-    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 45, 120, 0, 0))
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 45, 80, 0, 0))
     before, shown = termios.tcgetattr(screen), b""
     while b"Memory" not in shown:
         shown += os.read(screen, 65536)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The dashboard in headless Chromium, with real traffic: empty, filled, light and dark, 1200 and 390 pixels wide; purging and going
+# The dashboard in headless Chromium, with real traffic: empty, filled, light and dark, 390 to 1600 pixels wide; its query log and explanations; purging and going
 # offline from it; figures over kill -9; what hostile URLs make of it; /metrics by promtool; the access log by goaccess; `larder top`.
 #
 #   tests/real/dashboard.sh [FOLDER]      with FOLDER, screenshots are left there
@@ -35,6 +35,7 @@ start
 verdicts empty
 traffic 1500
 verdicts filled
+verdicts queries
 verdicts controls
 traffic 300
 

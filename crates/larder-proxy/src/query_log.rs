@@ -297,7 +297,9 @@ mod tests {
     fn late_result_does_not_become_the_result_of_another_request() {
         let log = QueryLog::default();
         let late = begin(&log, "/old");
-        (0..QUERY_COUNT_MAX).for_each(|number| drop(begin(&log, &format!("/{number}"))));
+        for number in 0..QUERY_COUNT_MAX {
+            begin(&log, &format!("/{number}"));
+        }
         assert_eq!((log.all().len(), state_of(&log, "/old")), (QUERY_COUNT_MAX, None));
         log.end(late, &RESULT);
         assert!(log.all().iter().all(|query| query.state == QueryState::Open));
@@ -311,7 +313,9 @@ mod tests {
     #[test]
     fn long_url_is_cut_and_memory_has_a_bound() {
         let log = QueryLog::default();
-        (0..2 * QUERY_COUNT_MAX).for_each(|_| drop(begin(&log, &format!("/{}", "ü".repeat(500)))));
+        for _ in 0..2 * QUERY_COUNT_MAX {
+            begin(&log, &format!("/{}", "ü".repeat(500)));
+        }
         assert!(log.all()[0].url.ends_with("..."));
         assert!(log.bytes() <= QUERY_COUNT_MAX * 320, "{}", log.bytes());
     }

@@ -74,7 +74,12 @@ fn the_dashboard_is_one_page_that_loads_nothing_from_elsewhere() {
         admin.send(format!("GET {path} HTTP/1.1\r\nHost: localhost:3180\r\n\r\n"));
         admin.read_response("GET")
     };
-    for (path, kind) in [("/", "text/html"), ("/dashboard.css", "text/css"), ("/dashboard.js", "text/javascript")] {
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/dashboard.css", "text/css"),
+        ("/dashboard.js", "text/javascript"),
+        ("/queries.js", "text/javascript"),
+    ] {
         let response = get(path);
         assert_eq!(response.status, 200, "{path}");
         assert!(response.field("content-type").unwrap().starts_with(kind), "{path}");
@@ -156,4 +161,83 @@ fn the_overview_lists_what_is_asked_for_and_where_it_lies() {
     assert!(latency.count >= 2 && latency.half_ms > 0.0 && latency.p99_ms >= latency.half_ms, "{latency:?}");
     assert!(seen.memory.iter().any(|part| part.name == "popular" && part.count > 0));
     assert_eq!((seen.metric("larder_flights_total"), seen.metric("larder_store_loaded")), (2, 1), "{:?}", seen.metrics);
+}
+
+fn queries(fixture: &Fixture) -> serde_json::Value {
+    let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
+    admin.send("GET /queries.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    let response = admin.read_response("GET");
+    assert_eq!((response.status, response.field("cache-control")), (200, Some("no-store")));
+    serde_json::from_str(&response.text()).unwrap()
+}
+
+#[test]
+fn the_query_log_lists_requests_with_their_results_and_without_queries() {
+    let fixture = Fixture::with(
+        |received, _| match received.target.as_str() {
+            "/no" => Reply::ok(&["Cache-Control: no-store"], "12345"),
+            _ => Reply::ok(&["Cache-Control: max-age=60"], "0123456789"),
+        },
+        with_admin,
+    );
+    fixture.get("/no?token=secret", &[]);
+    fixture.get("/no", &[]);
+    fixture.get_hit("/yes", &[]);
+    let mut list = serde_json::Value::Null;
+    eventually("all are finished", || {
+        list = queries(&fixture);
+        let rows = list["queries"].as_array().unwrap();
+        rows.len() >= 4 && rows.iter().all(|row| row["result"] == "hit" || row["result"] == "miss")
+    });
+    let rows = list["queries"].as_array().unwrap();
+    let latest = &rows[0];
+    assert_eq!((&latest["url"], &latest["result"]), (&"http://site.example/yes".into(), &"hit".into()), "{rows:?}");
+    assert_eq!((&latest["status"], &latest["sent_bytes"]), (&200.into(), &10.into()));
+    assert_eq!((&latest["client"], &latest["method"]), (&"127.0.0.1".into(), &"GET".into()));
+    let not_stored = rows.iter().find(|row| row["url"] == "http://site.example/no").unwrap();
+    assert_eq!((&not_stored["result"], &not_stored["why"]), (&"miss".into(), &"no-store".into()), "{rows:?}");
+    assert!(rows.iter().any(|row| row["url"] == "http://site.example/no?"), "{rows:?}");
+    assert!(rows.windows(2).all(|pair| pair[0]["at_ms"].as_i64() >= pair[1]["at_ms"].as_i64()), "{rows:?}");
+    assert!(!list.to_string().contains("secret"));
+}
+
+#[test]
+fn a_query_log_that_is_turned_off_forgets_its_requests() {
+    let fixture = Fixture::with(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"), with_admin);
+    let turn = |on| {
+        let mut config = Fixture::config(&fixture.origin);
+        with_admin(&mut config);
+        config.query_log = on;
+        fixture.proxy.handle().reload(config).unwrap();
+    };
+    fixture.get("/a", &[]);
+    assert_eq!(queries(&fixture)["queries"].as_array().unwrap().len(), 1);
+    turn(false);
+    fixture.get("/b", &[]);
+    assert_eq!(queries(&fixture), serde_json::json!({ "on": false, "queries": [] }));
+    turn(true);
+    assert_eq!(queries(&fixture), serde_json::json!({ "on": true, "queries": [] }));
+}
+
+#[test]
+fn the_dashboard_explains_a_url_as_the_command_does() {
+    let fixture = Fixture::with(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"), with_admin);
+    fixture.get_hit("/a", &[]);
+    let address = fixture.proxy.admin_addr().unwrap();
+    let ask = |request: &str, method: &str| {
+        let mut admin = Connection::open(address);
+        admin.send(request);
+        admin.read_response(method)
+    };
+    let page = |fields: &str| {
+        let head = format!("POST /explain HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\n");
+        ask(&format!("{head}Cache-Control: no-cache\r\n{fields}\r\n"), "POST")
+    };
+    let url = "Operator-Url: http://site.example/a\r\n";
+    let told = page(&format!("Larder-Operator: dashboard\r\n{url}")).text();
+    assert!(told.contains("stored   in memory: status 200") && told.contains("answer   from the cache"), "{told}");
+    let command = format!("EXPLAIN http://site.example/a HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    assert_eq!(told, ask(&command, "EXPLAIN").text());
+    assert_eq!(page(url).status, 403);
+    assert_eq!(page("Larder-Operator: dashboard\r\n").status, 400);
 }

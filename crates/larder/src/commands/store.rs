@@ -12,6 +12,7 @@ use crate::{
     ground::{
         failure::Failure,
         output::{print_line, tell},
+        progress::{ProgressLine, while_waiting},
         size,
     },
     run::report,
@@ -22,7 +23,6 @@ use crate::{
     },
 };
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
 use larder_store::{
     CheckFindings, Error, ErrorKind, PathContent, Policy, Stats, StoreDamage, StoreInfo, StoreOptions, UpgradePlan,
     inspect, mean_entry_bytes_default,
@@ -142,7 +142,8 @@ fn existing(path: Option<PathBuf>) -> Result<PathBuf, Failure> {
 }
 
 fn info(path: &Path) -> Result<(), Failure> {
-    let (info, stats) = larder_store::survey(path).map_err(|error| failure(path, "look into", &error))?;
+    let surveyed = while_waiting("reading the index", || larder_store::survey(path));
+    let (info, stats) = surveyed.map_err(|error| failure(path, "look into", &error))?;
     let mut memory = format!("{} for the index", size::show(stats.index_bytes));
     if info.policy.is_some_and(Policy::index_assumes_mean) {
         // This is the mean size with which `larder run` opens the store by default.
@@ -172,16 +173,13 @@ fn info(path: &Path) -> Result<(), Failure> {
 }
 
 fn check(path: &Path) -> Result<(), Failure> {
-    // The bar is drawn only if standard error is a terminal.
-    let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
-            .expect("the template is right"),
-    );
+    let shown = ProgressLine::new("checking");
+    let mut before_bytes = 0;
     let checked = larder_store::check(path, &mut |done_bytes, total_bytes| {
-        bar.set_length(total_bytes);
-        bar.set_position(done_bytes);
+        shown.advance(done_bytes.saturating_sub(before_bytes), total_bytes);
+        before_bytes = done_bytes;
     });
-    bar.finish_and_clear();
+    shown.finish();
     let findings = checked.map_err(|error| failure(path, "check", &error))?;
     // Even if the output's reader has gone, the exit code must be right.
     let printed = print_findings(path, &findings);
@@ -238,7 +236,7 @@ fn upgrade(flags: UpgradeStoreFlags) -> Result<(), Failure> {
         }
         print_line!("{shown}: upgrading from format {from} to {to}; all its {entries} are lost")?;
     }
-    larder_store::upgrade(&path).map_err(|error| failure(&path, "upgrade", &error))?;
+    while_waiting("upgrading", || larder_store::upgrade(&path)).map_err(|error| failure(&path, "upgrade", &error))?;
     print_line!("{shown}: upgraded to format {to}. Versions of larder that do not know format {to} refuse it")
 }
 
@@ -275,7 +273,8 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     options.policy = flags.policy.unwrap_or_else(Policy::default_policy);
     flags.layout.apply(&mut options);
     volumes::check_room(&options)?;
-    larder_store::format(&options).map_err(|error| volumes::format_failure(&error, &options))?;
+    let formatted = while_waiting("formatting", || larder_store::format(&options));
+    formatted.map_err(|error| volumes::format_failure(&error, &options))?;
     if let Some(what) = destroyed(&content) {
         tell!("destroyed {what}");
     }

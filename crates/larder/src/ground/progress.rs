@@ -4,7 +4,11 @@ use crate::ground::output::tell;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     io::{self, IsTerminal},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        mpsc::{RecvTimeoutError, channel},
+    },
+    thread,
     time::Duration,
 };
 
@@ -12,6 +16,33 @@ use std::{
 const LINE_EVERY_S: u64 = 30;
 /// Time between two redraws of the bar, so that its clock runs during a long step.
 const REDRAWN_EVERY: Duration = Duration::from_secs(1);
+
+/// Time after which work of unknown length is reported.
+const SILENT_FOR: Duration = Duration::from_secs(2);
+
+/// Runs work of unknown length. If it takes longer than [`SILENT_FOR`], shows what is done and for how long.
+pub(crate) fn while_waiting<R>(what: &str, work: impl FnOnce() -> R) -> R {
+    let (working, ended) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if ended.recv_timeout(SILENT_FOR) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            if !io::stderr().is_terminal() {
+                tell!("{what} ...");
+            }
+            let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}").expect("the template is right");
+            let bar = ProgressBar::new_spinner().with_style(style).with_message(what.to_owned());
+            bar.enable_steady_tick(REDRAWN_EVERY);
+            // The sender is dropped when the work is done.
+            let _ = ended.recv();
+            bar.finish_and_clear();
+        });
+        let done = work();
+        drop(working);
+        done
+    })
+}
 
 /// The progress of one piece of work.
 pub(crate) struct ProgressLine {

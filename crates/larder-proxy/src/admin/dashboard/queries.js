@@ -1,8 +1,9 @@
 "use strict";
 // The last requests with their filters, and the form that explains or purges a URL.
 
-const QUERY_STEP = 100;
-const queries = { all: [], on: true, shown: QUERY_STEP, isLive: true };
+const FIRST_SHOWN = 25;
+const MORE_SHOWN = 100;
+const queries = { all: [], on: true, shown: FIRST_SHOWN, isLive: true };
 
 const OUTCOMES = {
   TCP_MEM_HIT: "from memory", TCP_HIT: "from disk", TCP_IMS_HIT: "the client's copy is current",
@@ -45,7 +46,7 @@ function queryRow(query) {
   if (detail) result.append(make("span", { class: "q-why" }, detail));
   return make("tr", {},
     make("td", { class: "q-time" }, clockTime(query.at_ms)),
-    make("td", { class: "q-url" }, make("span", { class: "verb" }, query.method), url),
+    make("td", { class: "q-url" }, make("span", { class: "verb" }, query.method), " ", url),
     result,
     make("td", { class: query.status >= 400 ? "bad-status" : "" }, query.status ? String(query.status) : "–"),
     make("td", { class: "q-size" }, query.status ? bytes(query.sent_bytes) : "–"),
@@ -136,7 +137,7 @@ $("live").addEventListener("click", () => {
   text("live", queries.isLive ? "Live" : "Paused");
 });
 $("filters").addEventListener("submit", (event) => event.preventDefault());
-$("filters").addEventListener("input", () => { queries.shown = QUERY_STEP; showQueries(); });
+$("filters").addEventListener("input", () => { queries.shown = FIRST_SHOWN; showQueries(); });
 $("filters").addEventListener("reset", () => setTimeout(showQueries));
-$("more").addEventListener("click", () => { queries.shown += QUERY_STEP; showQueries(); });
+$("more").addEventListener("click", () => { queries.shown += MORE_SHOWN; showQueries(); });
 refreshQueries();

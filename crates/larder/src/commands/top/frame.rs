@@ -72,7 +72,8 @@ fn halves(area: Rect) -> [Rect; 2] {
 }
 
 fn block(title: &str) -> Block<'_> {
-    Block::new().borders(Borders::TOP).border_style(Style::new().dim()).title(title.bold())
+    let title = if title.is_empty() { Line::default() } else { Line::from(vec![title.bold(), " ".into()]) };
+    Block::new().borders(Borders::TOP).border_style(Style::new().dim()).title(title)
 }
 
 fn is_empty(overview: &Overview) -> bool {
@@ -262,4 +263,4 @@ const ASKED_LINES_MIN: u16 = 8;
 const LOW_LINES: u16 = 1 + 5 + RATE_LINES + TIMES_LINES + ASKED_LINES_MIN + DISKS_LINES + 1;
 const DISKS_LINES: u16 = 7;
 /// Lines of a printed frame.
-pub(super) const LINES: u16 = 42;
+pub(super) const LINES: u16 = 50;

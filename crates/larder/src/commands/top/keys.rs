@@ -46,9 +46,8 @@ impl TopView {
             }
             KeyCode::Backspace if self.is_typing => drop(self.filter.pop()),
             KeyCode::Char(letter) if self.is_typing => {
-                if self.filter.chars().count() < FILTER_CHARS_MAX {
-                    self.filter.push(letter);
-                }
+                self.filter.push(letter);
+                self.filter = self.filter.chars().take(FILTER_CHARS_MAX).collect();
             }
             KeyCode::Char('q') | KeyCode::Esc => return KeyEffect::Quit,
             KeyCode::Char('/' | 'f') => self.is_typing = true,
