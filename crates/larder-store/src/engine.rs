@@ -61,8 +61,8 @@ pub(crate) enum Location {
 /// The bytes that a flush writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlushExtent {
-    /// Everything committed.
-    Committed,
+    /// Everything committed by this time, and perhaps more.
+    CommittedBy(Duration),
     /// Also everything that the next start needs. Used at close, before the last sync.
     Closing,
 }

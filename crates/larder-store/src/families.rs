@@ -21,7 +21,7 @@ use crate::{
     },
     format::{record::RecordParts, superblock::VolumeShape},
     hash::KeyHash,
-    volume::{Volume, fence::NotedChange, pending_removals::RemovalGuard},
+    volume::{Volume, changed_keys::ChangesBefore, fence::NotedChange, pending_removals::RemovalGuard},
 };
 use bytes::Bytes;
 use std::{
@@ -256,12 +256,16 @@ impl AnyEngine {
         self.retry_pending(false).await;
         let volume = self.volume();
         let interval = volume.options.sync_interval;
-        // A flush with nothing to write tells which changes the sync covers.
-        if volume.wakeup.sync_is_due(volume.clock.now(), interval)
-            && (volume.changed_keys.wants_flush(volume.clock.now()) || self.gauges().dirty_bytes == 0)
-        {
+        if volume.wakeup.sync_is_due(volume.clock.now(), interval) {
             // A failure has been reported, and the changes stay on their list.
-            let _ = self.flush().await;
+            let _ = if self.gauges().dirty_bytes == 0 {
+                // A flush with nothing to write tells which changes the sync covers.
+                self.flush().await
+            } else if let Some(due) = volume.changed_keys.due_flush(volume.clock.now()) {
+                volume.fenced(pin!(self.flush_changes(due))).await
+            } else {
+                Ok(())
+            };
         }
         if volume.wakeup.begin_sync(volume.clock.now(), interval) {
             submit_sync(volume);
@@ -286,9 +290,12 @@ impl AnyEngine {
     /// Flushes the engine, and notes which changes that covers.
     async fn flush_noted(&self) -> Result<()> {
         let volume = self.volume();
-        let until = volume.changed_keys.begin_flush();
-        each!(self, engine => engine.flush(FlushExtent::Committed).await)?;
-        volume.changed_keys.end_flush(until, volume.clock.now());
+        self.flush_changes(volume.changed_keys.begin_flush(volume.clock.now())).await
+    }
+
+    async fn flush_changes(&self, changes: ChangesBefore) -> Result<()> {
+        each!(self, engine => engine.flush(FlushExtent::CommittedBy(changes.at)).await)?;
+        self.volume().changed_keys.end_flush(changes);
         Ok(())
     }
 

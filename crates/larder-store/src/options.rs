@@ -141,7 +141,7 @@ pub(crate) fn grouped_segment_bytes(size_bytes: u64) -> u64 {
     segment_bytes_of_at_least(size_bytes, chunks * CHUNK_BYTES)
 }
 
-/// Number of segments of a small volume whose units gather groups.
+/// Number of segments of a small volume that gathers groups.
 const GROUPED_SEGMENT_COUNT: u64 = 32;
 
 fn chunks_in_segment(size_bytes: u64) -> u64 {

@@ -270,7 +270,7 @@ impl Engine for ClustersEngine {
 
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         match extent {
-            FlushExtent::Committed => self.flush_all().await,
+            FlushExtent::CommittedBy(_) => self.flush_all().await,
             FlushExtent::Closing => session::end(self).await,
         }
     }

@@ -56,7 +56,7 @@ use crate::{
 use checkpoint::LogCheckpoints;
 use gate::LogGate;
 use index::{IndexShape, LogIndex, SizeClass, VolumeIndex};
-use layout::{LogState, SequenceTraces, checkpoint::CheckpointArea, segments::SegmentTable};
+use layout::{FlushedGroups, LogState, SequenceTraces, checkpoint::CheckpointArea, segments::SegmentTable};
 use located::LocatedSets;
 use position_file::PositionFile;
 use std::{sync::Arc, time::Duration};
@@ -330,12 +330,12 @@ impl LogEngine {
         woken.wake();
     }
 
-    /// Writes everything committed.
-    async fn flush_committed(self: &Arc<Self>) -> Result<()> {
+    /// Writes everything committed by `time`.
+    async fn flush_committed(self: &Arc<Self>, time: Duration) -> Result<()> {
         let (last, failed) = self.lock_log().last_ticket_and_failures();
         // A unit that failed since the last flush has not been reported, so it counts as a failure of this one.
         let told = self.reported_failures.swap(failed, Ordering::AcqRel);
-        self.flush_through(last, told).await
+        self.flush_through(last, told, FlushedGroups::BegunBy(time)).await
     }
 
     /// Writes everything that the next start needs.
@@ -344,7 +344,7 @@ impl LogEngine {
         // reports the failure.
         self.reported_failures.store(self.lock_log().failed_units(), Ordering::Release);
         self.seal_and_wait().await;
-        self.flush_committed().await?;
+        self.flush_committed(self.volume.clock.now()).await?;
         self.write_checkpoint().await?;
         let is_begun = self.lock_log().is_barred().is_none();
         if is_begun { self.sync_and_vouch().await } else { Ok(()) }
@@ -425,7 +425,7 @@ impl Engine for LogEngine {
 
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         match extent {
-            FlushExtent::Committed => self.flush_committed().await,
+            FlushExtent::CommittedBy(time) => self.flush_committed(time).await,
             FlushExtent::Closing => self.finish().await,
         }
     }

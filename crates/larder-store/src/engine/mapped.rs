@@ -191,7 +191,7 @@ impl Engine for MappedEngine {
 
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         match extent {
-            FlushExtent::Committed => self.flush_all().await,
+            FlushExtent::CommittedBy(_) => self.flush_all().await,
             FlushExtent::Closing => self.write_snapshot().await,
         }
     }

@@ -356,7 +356,7 @@ impl Engine for TableEngine {
     /// Commits write through, so a flush has only suspect sets to wipe.
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         match extent {
-            FlushExtent::Committed => {
+            FlushExtent::CommittedBy(_) => {
                 self.volume.check_open()?;
                 self.wipe_all_suspects().await
             }

@@ -313,7 +313,7 @@ impl Engine for TinyEngine {
 
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         self.flush_all().await?;
-        if extent == FlushExtent::Committed {
+        if extent != FlushExtent::Closing {
             return Ok(());
         }
         self.volume.sync().await?;

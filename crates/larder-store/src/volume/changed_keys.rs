@@ -19,9 +19,11 @@ use std::{
 /// Most bytes of individually pending keys, including the overhead of keeping each.
 pub(super) const KEY_BYTES_MAX: usize = 4 << 20;
 pub(super) const KEY_OVERHEAD_BYTES: usize = 64;
-/// Age of a change at which a flush is worth its write, although nobody asked for one. It is longer than any policy
-/// keeps an entry in memory by itself.
-const FLUSH_AGE: Duration = Duration::from_secs(20);
+/// Age of a change at which a flush is prepared, although nobody asked for one.
+const PREPARE_AGE: Duration = Duration::from_secs(5);
+/// Time from then to the flush. It is longer than any policy keeps an entry in memory by itself, so the flush writes
+/// nothing before its time.
+const FLUSH_PAUSE: Duration = Duration::from_secs(13);
 /// Bytes of keys at which it is.
 const FLUSH_BYTES: usize = KEY_BYTES_MAX / 4;
 const LEN_BYTES: usize = size_of::<u16>();
@@ -48,6 +50,14 @@ struct ChangeLog {
     durable: u64,
     /// Time of the first change that no flush covers.
     unflushed_since: Option<Duration>,
+    prepared: Option<ChangesBefore>,
+}
+
+/// The changes before a position, all of which were made by a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChangesBefore {
+    until: u64,
+    pub(crate) at: Duration,
 }
 
 /// The changes that may be lost.
@@ -71,25 +81,30 @@ impl ChangedKeys {
         }
     }
 
-    /// Notes that a flush begins. Returns the position that it covers.
-    pub(crate) fn begin_flush(&self) -> u64 {
-        let mut log = self.lock();
-        log.flush_begun = log.end();
-        log.flush_begun
+    /// Notes that a flush begins. Returns what it covers.
+    pub(crate) fn begin_flush(&self, now: Duration) -> ChangesBefore {
+        self.lock().begin_flush(now)
     }
 
-    /// Notes that a flush succeeded that covers the changes before `until`.
-    pub(crate) fn end_flush(&self, until: u64, now: Duration) {
+    /// Notes that a flush succeeded that covers these changes.
+    pub(crate) fn end_flush(&self, of: ChangesBefore) {
         let mut log = self.lock();
-        log.flushed = log.flushed.max(until);
-        log.unflushed_since = (log.flushed < log.end()).then_some(now);
+        log.flushed = log.flushed.max(of.until);
+        log.unflushed_since = (log.flushed < log.end()).then_some(of.at);
+        log.prepared = None;
     }
 
-    /// Returns whether changes have waited for a flush for so long, or are so many, that one is worth its write.
-    pub(crate) fn wants_flush(&self, now: Duration) -> bool {
-        let log = self.lock();
-        let is_old = log.unflushed_since.is_some_and(|since| now >= since + FLUSH_AGE);
-        is_old || (log.unflushed_since.is_some() && log.bytes.len() >= FLUSH_BYTES)
+    /// Returns the changes that have waited for a flush for so long, or are so many, that one is worth its write.
+    pub(crate) fn due_flush(&self, now: Duration) -> Option<ChangesBefore> {
+        let mut log = self.lock();
+        let since = log.unflushed_since?;
+        if log.bytes.len() >= FLUSH_BYTES {
+            return Some(log.begin_flush(now));
+        }
+        if log.prepared.is_none() && now >= since + PREPARE_AGE {
+            log.prepared = Some(log.begin_flush(now));
+        }
+        log.prepared.filter(|prepared| now >= prepared.at + FLUSH_PAUSE)
     }
 
     /// Returns the position that a sync covers that begins now.
@@ -116,6 +131,7 @@ impl ChangedKeys {
         }
         log.durable = log.start;
         log.unflushed_since = None;
+        log.prepared = None;
         if is_known { LostChanges::Keys(keys) } else { LostChanges::Unknown }
     }
 
@@ -127,6 +143,11 @@ impl ChangedKeys {
 impl ChangeLog {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
+    }
+
+    fn begin_flush(&mut self, now: Duration) -> ChangesBefore {
+        self.flush_begun = self.end();
+        ChangesBefore { until: self.flush_begun, at: now }
     }
 
     fn add(&mut self, key: &[u8], now: Duration) -> u64 {
@@ -181,11 +202,11 @@ mod tests {
     fn change_stays_until_a_flush_and_then_a_sync_cover_it() {
         let changed = ChangedKeys::default();
         let first = changed.note(b"first", NOW);
-        let until = changed.begin_flush();
+        let flush = changed.begin_flush(NOW);
         changed.confirm(first, b"first", NOW);
         changed.note(b"second", NOW);
         let before = changed.flushed();
-        changed.end_flush(until, NOW);
+        changed.end_flush(flush);
         changed.note_durable(before);
         changed.note_durable(changed.flushed());
         assert_eq!(lost(&changed), Some(vec![b"first".to_vec(), b"second".to_vec()]));
@@ -197,11 +218,25 @@ mod tests {
         let changed = ChangedKeys::default();
         let first = changed.note(b"first", NOW);
         changed.confirm(first, b"first", NOW);
-        assert!(changed.wants_flush(FLUSH_AGE) && !changed.wants_flush(FLUSH_AGE / 2));
-        changed.end_flush(changed.begin_flush(), NOW);
-        assert!(!changed.wants_flush(10 * FLUSH_AGE));
+        changed.end_flush(changed.begin_flush(NOW));
+        assert_eq!(changed.due_flush(NOW + 10 * FLUSH_PAUSE), None);
         changed.note_durable(changed.flushed());
         assert_eq!(lost(&changed), Some(Vec::new()));
+    }
+
+    /// At stake: a flush that writes the first objects of a page before the others have come.
+    #[test]
+    fn flush_that_nobody_asked_for_covers_only_what_has_long_been_there() {
+        let changed = ChangedKeys::default();
+        changed.note(b"first", NOW);
+        let prepared_at = NOW + PREPARE_AGE;
+        assert_eq!((changed.due_flush(PREPARE_AGE / 2), changed.due_flush(prepared_at)), (None, None));
+        changed.note(b"second", prepared_at);
+        let due = changed.due_flush(prepared_at + FLUSH_PAUSE).unwrap();
+        assert_eq!(due.at, prepared_at);
+        changed.end_flush(due);
+        changed.note_durable(changed.flushed());
+        assert_eq!(lost(&changed), Some(vec![b"second".to_vec()]));
     }
 
     /// At stake: a change that nobody remembers, because there were too many.
@@ -210,9 +245,9 @@ mod tests {
         let changed = ChangedKeys::default();
         let key = [7; 1000];
         (0..KEY_BYTES_MAX / 1000).for_each(|_| _ = changed.note(&key, NOW));
-        let until = changed.begin_flush();
+        let flush = changed.begin_flush(NOW);
         changed.note(b"later", NOW);
-        changed.end_flush(until, NOW);
+        changed.end_flush(flush);
         changed.note_durable(changed.flushed());
         assert_eq!(lost(&changed), Some(vec![b"later".to_vec()]));
         (0..KEY_BYTES_MAX / 1000).for_each(|_| _ = changed.note(&key, NOW));

@@ -5,7 +5,7 @@
 use super::{
     LogEngine, RESERVE_SEGMENTS_MIN,
     index::{IndexSlot, InsertOutcome, LogIndex, SizeClass, SlotMatches},
-    layout::{AppendRole, AppendedRecord, LogState, LogTransfer, LostRecord, MovedRecord, place_after},
+    layout::{AppendRole, AppendedRecord, FlushedGroups, LogState, LogTransfer, LostRecord, MovedRecord, place_after},
     parts::ClientAppender,
     read::{RecognizedEntries, RecordAge},
 };
@@ -88,7 +88,7 @@ impl LogEngine {
         };
         let Some(appended) = appended else { return Ok(()) };
         let end = self.age(appended.position);
-        self.flush_through(appended.ticket, failed_before).await?;
+        self.flush_through(appended.ticket, failed_before, FlushedGroups::None).await?;
         if beside {
             self.clear_through(hash, end).await;
         }
@@ -181,7 +181,8 @@ impl LogEngine {
         let too_long = "the entry is longer than a segment of the store";
         let flush = async {
             let (last, failed_before) = self.lock_log().last_ticket_and_failures();
-            self.flush_through(last, failed_before).await
+            let now = self.volume.clock.now();
+            self.flush_through(last, failed_before, FlushedGroups::BegunBy(now)).await
         };
         let attempt = |waker: Option<&Waker>| self.try_append(record, AppendRole::Client, condition, waker);
         append_with_room(self, too_long, flush, attempt).await
@@ -370,13 +371,19 @@ impl LogEngine {
         self.volume.wakeup.wake();
     }
 
-    /// Waits until unit `ticket` and all before it are on the device. Seals and writes the open unit first.
+    /// Waits until unit `ticket` and all before it are on the device. Releases these groups, and seals and writes the
+    /// open unit first.
     ///
     /// # Errors
     /// Fails if more than `failed_before` units have failed by then.
-    pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64, failed_before: u64) -> Result<()> {
+    pub(super) async fn flush_through(
+        self: &Arc<Self>,
+        ticket: u64,
+        failed_before: u64,
+        groups: FlushedGroups,
+    ) -> Result<()> {
         let last = self.change(|log| {
-            log.seal_unit(self.volume.clock.moment());
+            log.seal_unit(groups, self.volume.clock.moment());
             // A record that waited for others of its group is in a later unit than the one open when it was appended.
             if self.reads_groups() { ticket.max(log.last_ticket_and_failures().0) } else { ticket }
         });

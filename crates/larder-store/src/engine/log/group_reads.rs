@@ -1,7 +1,7 @@
 //! Group reads of `log`: the read of a short entry goes on, and the records of its group that it finds are passed on.
 //!
 //! Entries that were committed at about the same time are near each other in the log, so one read of
-//! `log_group_read_bytes` finds many of a page. Records keep their places: `hashcache-log` sorts them instead
+//! `log_group_read_bytes` finds many of a page. Records keep their places: `hashcache-log` moves them instead
 //! ([`super::groups`]), which `log` cannot do, because slots, parts and removals name places. Owns: the length of such
 //! a read, and the scan of its bytes. Does not: decide which entries form a group, or keep them.
 //!

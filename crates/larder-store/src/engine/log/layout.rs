@@ -15,6 +15,7 @@ mod groups;
 mod open;
 mod parts;
 mod pending;
+mod room;
 pub(crate) mod segments;
 mod syncing;
 
@@ -38,7 +39,7 @@ use crate::{
 use buffers::{buffer_of, spare_buffer};
 use closing::{ClosingSegment, TrailerInFlight};
 use groups::GroupBuffers;
-pub(crate) use groups::{MovedRecord, is_of_buffers, place_after};
+pub(crate) use groups::{FlushedGroups, MovedRecord, is_of_buffers, place_after};
 use open::{AppendPlace, OpenSegment, OpenUnit, UnitStart};
 use segments::SegmentTable;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -308,35 +309,6 @@ impl LogState {
         Ok(AppendedRecord { position, sectors, ticket, short_lived })
     }
 
-    /// Seals the units and segments that have no room for `count` records, which take the bytes that `len_in` returns.
-    fn make_room(&mut self, generation: SegmentRow, count: u64, len_in: impl Fn(&OpenSegment) -> u64) {
-        let at = generation as usize;
-        let geometry = self.geometry;
-        if self.open[at].as_ref().is_some_and(|open| !open.unit_takes(len_in(open))) {
-            self.seal_unit_of(generation);
-        }
-        if self.open[at].as_ref().is_some_and(|open| !open.takes(&geometry, len_in(open), count)) {
-            self.seal_segment_of(generation);
-        }
-    }
-
-    /// Opens a segment and a unit for records of `len_bytes` if none is open.
-    fn open_unit(&mut self, appender: AppendRole, len_bytes: u64, now: Duration) -> Result<(), NoRoom> {
-        let at = appender.generation() as usize;
-        if self.open[at].is_none() {
-            self.open_segment(appender)?;
-        }
-        let open = self.open[at].as_mut().expect("a segment was opened above");
-        if open.unit.is_none() {
-            let capacity = open.unit_capacity(&self.geometry, self.unit_bytes, len_bytes);
-            let buffer = buffer_of(&mut self.spare, capacity);
-            let start = UnitStart { ticket: self.next_ticket, opened_at: now };
-            open.unit = Some(OpenUnit::new(buffer, [unit_header_bytes(&self.geometry), capacity], start));
-            self.next_ticket += 1;
-        }
-        Ok(())
-    }
-
     /// Releases the groups that wait no longer, and seals the open units if one of them was opened `interval` ago.
     pub(crate) fn seal_due(&mut self, interval: Duration, now: ClockMoment) {
         self.release_complete(now);
@@ -345,9 +317,9 @@ impl LogState {
         }
     }
 
-    /// Releases all groups, and seals the open units that have records, so that they are written.
-    pub(crate) fn seal_unit(&mut self, now: ClockMoment) {
-        self.release_all(now);
+    /// Releases these groups, and seals the open units that have records, so that they are written.
+    pub(crate) fn seal_unit(&mut self, groups: FlushedGroups, now: ClockMoment) {
+        self.release_flushed(groups, now);
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation));
     }
 
@@ -368,7 +340,7 @@ impl LogState {
 
     /// Seals the open units and segments, so that the segments' trailers are written next.
     pub(crate) fn seal_segment(&mut self, now: ClockMoment) {
-        self.release_all(now);
+        self.release_flushed(FlushedGroups::BegunBy(now.at), now);
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_segment_of(generation));
     }
 
@@ -463,32 +435,6 @@ impl LogState {
 
     pub(crate) fn free_count(&self) -> usize {
         self.free.len()
-    }
-
-    fn open_segment(&mut self, appender: AppendRole) -> Result<(), NoRoom> {
-        if self.next_sequence > SEQUENCE_LAST {
-            return Err(NoRoom::Spent);
-        }
-        let is_reclaim = appender == AppendRole::Reclaim;
-        let kept = if is_reclaim { 0 } else { 1 };
-        let for_groups = if is_reclaim { 0 } else { self.segments_for_groups() };
-        if self.free.len() <= kept || self.openable_count() <= for_groups {
-            return Err(NoRoom::Now);
-        }
-        let segment = self.free.pop_front().ok_or(NoRoom::Now)?;
-        let sequence = self.next_sequence;
-        assert!(sequence > self.last_sequence, "no two segments share a sequence");
-        self.next_sequence = sequence + 1;
-        self.last_sequence = sequence;
-        self.seal_laggard(sequence);
-        let generation = appender.generation();
-        assert!(self.has_probation || generation == SegmentRow::Main, "without probation everything goes to main");
-        let of = self.use_of(generation, sequence);
-        let oldest = self.oldest(sequence);
-        self.segments.begin(segment, of, true);
-        let listings = std::mem::take(&mut self.spare_listings);
-        self.open[generation as usize] = Some(OpenSegment::new(segment, of, oldest, listings));
-        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
     append::AppendAttempt,
     eviction::{self, EvictionCandidate, EvictionChoice, KeptEntry, ReclaimedSegment},
     index::{IndexSlot, LogIndex},
+    layout::FlushedGroups,
     listing,
     parts::ReclaimAppender,
     read::RECOGNIZED_SECTORS,
@@ -108,7 +109,7 @@ impl LogEngine {
     async fn await_reinserted(self: &Arc<Self>) {
         let (last, failed_before) = self.lock_log().last_ticket_and_failures();
         // An entry that could not be written becomes a pending removal, as in any failed unit.
-        let _ = self.flush_through(last, failed_before).await;
+        let _ = self.flush_through(last, failed_before, FlushedGroups::None).await;
     }
 
     /// Returns which of the needed records are rewritten, according to the policy's eviction.

@@ -1,13 +1,14 @@
 //! Buffers of groups: the records of a page wait here for the others of it, and are written next to each other.
 //!
-//! Owns: a buffer for each group, and the decision when it is complete. A buffered record has a place in a segment that
-//! is kept free for this, so that the index finds it as any other. Nothing is written to that segment. When a buffer is
-//! released, its records are appended to the open unit, and the index follows them to their final places.
+//! Owns: a buffer for each group, and the decision when it is complete. A buffered record has a place in a segment
+//! that is kept free for this, so that the index finds it as any other. Nothing is written to that segment. When a
+//! buffer is released, its records are appended to the open unit, and the index follows them to their final places.
 //!
-//! Invariants: every buffered record finds room when it is released, whatever is free, because clients leave as many
-//! segments ([`LogState::segments_for_groups`]). A record waits for no other of its key: the older one is released
-//! first. A flush releases all buffers. Cost: the records in memory, which count as bytes to be written; a segment of
-//! the volume; and up to [`VIEW_MAX`] until a record is written. Source: HashCache (NSDI 2009), which buffers each group.
+//! Invariants: every buffered record finds room when it is released, because clients leave as many segments
+//! ([`LogState::segments_for_groups`]). A record waits for no other of its key: the older one is released first. A
+//! flush releases the buffers that it covers. Cost: the records in memory, which count as bytes to be written, a
+//! segment of the volume, and up to [`VIEW_MAX`] until a record is written. Source: HashCache (NSDI 2009), which
+//! buffers each group.
 
 use super::{AppendRole, AppendedRecord, LogState, SEQUENCE_LAST, open::BufferedRecord, syncing::unsynced_count_max};
 use crate::{
@@ -42,6 +43,15 @@ pub(crate) struct MovedRecord {
     pub(crate) to: Sector,
     /// Sectors to read there: the record and the remainder of its group.
     pub(crate) sectors: u64,
+}
+
+/// The groups that a flush writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FlushedGroups {
+    /// Those with a record from this time or before.
+    BegunBy(Duration),
+    /// None: the flush is for a record without a group.
+    None,
 }
 
 /// Returns where the record that was at `position` is after these steps of moves.
@@ -145,6 +155,10 @@ impl GroupBuffers {
         self.groups.iter().find(|(_, buffer)| is_complete(buffer)).map(|(group, _)| *group)
     }
 
+    fn begun_by(&self, time: Duration) -> Option<u32> {
+        self.groups.iter().find(|(_, buffer)| buffer.first_at <= time).map(|(group, _)| *group)
+    }
+
     fn put(&mut self, record: BufferedRecord, now: Duration) {
         let len_bytes = record.bytes.len() as u64;
         self.last_place = record.place;
@@ -222,20 +236,32 @@ impl LogState {
         }
     }
 
-    /// Releases all groups.
-    pub(super) fn release_all(&mut self, now: ClockMoment) {
-        while let Some((&group, _)) = self.groups.as_ref().and_then(|groups| groups.groups.first_key_value()) {
+    /// Releases the groups that a flush writes.
+    pub(super) fn release_flushed(&mut self, flushed: FlushedGroups, now: ClockMoment) {
+        let FlushedGroups::BegunBy(time) = flushed else { return };
+        while let Some(group) = self.groups.as_ref().and_then(|groups| groups.begun_by(time)) {
             self.release_group(group, now);
         }
     }
 
-    /// Appends the records of a group to a unit, next to each other.
+    /// Releases a group, and others if a segment was begun for it that they would need.
     fn release_group(&mut self, group: u32, now: ClockMoment) {
+        self.append_buffer(group, now);
+        while self.segments_for_groups() > self.openable_count() {
+            let idle = self.groups.as_ref().and_then(|groups| groups.most_idle(group));
+            self.append_buffer(idle.expect("a group needs the segment"), now);
+        }
+    }
+
+    /// Appends the records of a group to a unit, next to each other.
+    fn append_buffer(&mut self, group: u32, now: ClockMoment) {
         let Some(groups) = &mut self.groups else { return };
         let Some(segment) = groups.segment else { return };
-        let Some(GroupBuffer { len_bytes, records, .. }) = groups.take(group) else { return };
+        let Some(GroupBuffer { last_at, len_bytes, records, .. }) = groups.take(group) else { return };
+        // A unit has the age of the group that it was opened for.
+        let opened_at = now.at.min(last_at + groups.window);
         self.make_room(SegmentRow::Main, records.len() as u64, |_| len_bytes);
-        let opened = self.open_unit(AppendRole::Reclaim, len_bytes, now.at);
+        let opened = self.open_unit(AppendRole::Reclaim, len_bytes, opened_at);
         assert!(opened.is_ok(), "clients leave room for buffered records");
         let start = self.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
         let open = self.open[SegmentRow::Main as usize].as_mut().expect("it was opened above");

@@ -1,0 +1,67 @@
+//! Room for the next records: seals what is full, and opens units and segments.
+//!
+//! Invariant: a client leaves a free segment, and those that the buffered groups need ([`super::groups`]).
+
+use super::{
+    AppendRole, LogState, NoRoom, OpenSegment, OpenUnit, SEQUENCE_LAST, SegmentRow, UnitStart, buffer_of,
+    unit_header_bytes,
+};
+use std::time::Duration;
+
+impl LogState {
+    /// Seals the units and segments that have no room for `count` records, which take the bytes that `len_in` returns.
+    pub(super) fn make_room(&mut self, generation: SegmentRow, count: u64, len_in: impl Fn(&OpenSegment) -> u64) {
+        let at = generation as usize;
+        let geometry = self.geometry;
+        if self.open[at].as_ref().is_some_and(|open| !open.unit_takes(len_in(open))) {
+            self.seal_unit_of(generation);
+        }
+        if self.open[at].as_ref().is_some_and(|open| !open.takes(&geometry, len_in(open), count)) {
+            self.seal_segment_of(generation);
+        }
+    }
+
+    /// Opens a segment and a unit for records of `len_bytes` if none is open.
+    pub(super) fn open_unit(&mut self, appender: AppendRole, len_bytes: u64, now: Duration) -> Result<(), NoRoom> {
+        let at = appender.generation() as usize;
+        if self.open[at].is_none() {
+            self.open_segment(appender)?;
+        }
+        let open = self.open[at].as_mut().expect("a segment was opened above");
+        if open.unit.is_none() {
+            let capacity = open.unit_capacity(&self.geometry, self.unit_bytes, len_bytes);
+            let buffer = buffer_of(&mut self.spare, capacity);
+            let start = UnitStart { ticket: self.next_ticket, opened_at: now };
+            open.unit = Some(OpenUnit::new(buffer, [unit_header_bytes(&self.geometry), capacity], start));
+            self.next_ticket += 1;
+        }
+        Ok(())
+    }
+
+    /// Opens a segment, unless too few are free for this appender.
+    fn open_segment(&mut self, appender: AppendRole) -> Result<(), NoRoom> {
+        if self.next_sequence > SEQUENCE_LAST {
+            return Err(NoRoom::Spent);
+        }
+        let is_reclaim = appender == AppendRole::Reclaim;
+        let kept = if is_reclaim { 0 } else { 1 };
+        let for_groups = if is_reclaim { 0 } else { self.segments_for_groups() };
+        if self.free.len() <= kept || self.openable_count() <= for_groups {
+            return Err(NoRoom::Now);
+        }
+        let segment = self.free.pop_front().ok_or(NoRoom::Now)?;
+        let sequence = self.next_sequence;
+        assert!(sequence > self.last_sequence, "no two segments share a sequence");
+        self.next_sequence = sequence + 1;
+        self.last_sequence = sequence;
+        self.seal_laggard(sequence);
+        let generation = appender.generation();
+        assert!(self.has_probation || generation == SegmentRow::Main, "without probation everything goes to main");
+        let of = self.use_of(generation, sequence);
+        let oldest = self.oldest(sequence);
+        self.segments.begin(segment, of, true);
+        let listings = std::mem::take(&mut self.spare_listings);
+        self.open[generation as usize] = Some(OpenSegment::new(segment, of, oldest, listings));
+        Ok(())
+    }
+}
