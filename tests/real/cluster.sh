@@ -207,7 +207,7 @@ member() {
 on() { local name=$1; shift; python3 "$client" load "${port[$name]}" "$@"; }
 # reads NAME METRIC: its value on a node
 reads() { curl -sS "http://127.0.0.1:${admin[$1]}/metrics" | awk -v name="$2" '$1 == name { print $2 }'; }
-is_sure() { [ "$(reads "$1" larder_fleet_doubt)" = 0 ]; }
+is_sure() { [ "$(reads "$1" larder_fleet_purges_unsynced)" = 0 ]; }
 
 # start_log: starts the program that keeps the shared log, with the entries that it had before
 start_log() {

@@ -45,6 +45,18 @@ pub enum Argument<'a> {
 }
 
 /// The directives of a response that concern this cache.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::{TargetList, cache_control::ResponseDirectives};
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("cache-control", "s-maxage=60, stale-if-error=600".parse()?);
+/// let directives = ResponseDirectives::from_fields(&fields, &TargetList::default());
+/// assert_eq!(directives.s_maxage, Some(60));
+/// assert_eq!(directives.stale_if_error, Some(600));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDirectives {
     /// `max-age` in seconds; zero when malformed.
@@ -102,6 +114,18 @@ pub struct ResponseDirectives {
 }
 
 /// The directives of a request.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::cache_control::RequestDirectives;
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("cache-control", "max-stale, only-if-cached".parse()?);
+/// let directives = RequestDirectives::from_fields(&fields);
+/// assert!(directives.only_if_cached);
+/// assert_eq!(directives.max_stale, Some(u32::MAX));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
     /// `max-age` in seconds; zero when malformed.

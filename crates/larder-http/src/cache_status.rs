@@ -64,6 +64,17 @@ pub enum Tier {
 }
 
 /// One cache's member of the Cache-Status list.
+///
+/// ```
+/// use larder_http::{CacheStatus, Reason, cache_status::{Forward, Tier}};
+///
+/// let hit = CacheStatus::hit(86_399).from_tier(Tier::Disk);
+/// assert_eq!(hit.to_value("Larder"), "Larder; hit; ttl=86399; detail=disk");
+///
+/// let miss = CacheStatus::forwarded(Forward::Stale).because(Reason::Expired);
+/// assert!(miss.to_value("Larder").to_str()?.starts_with("Larder; fwd=stale; detail="));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
     /// The handling.

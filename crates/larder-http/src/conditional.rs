@@ -20,6 +20,24 @@ use crate::{
 };
 
 /// The outcome of a request's preconditions.
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList};
+/// # let mut fields = HeaderMap::new();
+/// # fields.insert("cache-control", "max-age=60".parse()?);
+/// # fields.insert("etag", "\"v1\"".parse()?);
+/// # let now = larder_http::Timestamp::from_secs(1_800_000_000);
+/// # let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// use larder_http::{Precondition, conditional};
+///
+/// let mut request = HeaderMap::new();
+/// request.insert("if-none-match", "\"v1\"".parse()?);
+/// assert_eq!(conditional::evaluate(&request, &stored), Precondition::NotModified);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
     /// No precondition decides: serve the stored response.

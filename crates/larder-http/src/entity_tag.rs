@@ -6,6 +6,15 @@
 use crate::steps;
 
 /// A well-formed entity tag.
+///
+/// ```
+/// use larder_http::entity_tag::EntityTag;
+///
+/// let tag = EntityTag::parse(b"W/\"v1\"").expect("a tag");
+/// assert!(tag.weak);
+/// assert_eq!(tag.opaque, b"v1");
+/// assert_eq!(EntityTag::parse(b"v1"), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {
     /// Whether the tag is weak (`W/`).

@@ -60,6 +60,15 @@ pub enum ProxyError {
 }
 
 /// One proxy's member of the Proxy-Status list.
+///
+/// ```
+/// use larder_http::{ProxyStatus, proxy_status::ProxyError};
+///
+/// let status = ProxyStatus { next_hop: Some("10.0.0.5:8080"), ..ProxyStatus::failed(ProxyError::ConnectionRefused) };
+/// let value = status.to_value("Larder");
+/// assert!(value.to_str()?.starts_with("Larder;error=connection_refused"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProxyStatus<'a> {
     /// The error, if one occurred (2.1.1).

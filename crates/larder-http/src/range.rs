@@ -56,6 +56,25 @@ pub enum ByteRange {
 }
 
 /// The response to a request with a Range field.
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList};
+/// # let mut fields = HeaderMap::new();
+/// # fields.insert("cache-control", "max-age=60".parse()?);
+/// # fields.insert("etag", "\"v1\"".parse()?);
+/// # let now = larder_http::Timestamp::from_secs(1_800_000_000);
+/// # let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// use larder_http::{RangeOutcome, range};
+///
+/// let mut request = HeaderMap::new();
+/// request.insert("range", "bytes=-100".parse()?);
+/// let outcome = range::select(&http::Method::GET, &request, &stored, 1000);
+/// assert_eq!(outcome, RangeOutcome::Single { first: 900, last: 999 });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeOutcome {
     /// The whole response, with its own status.

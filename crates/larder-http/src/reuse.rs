@@ -10,6 +10,25 @@ use http::{HeaderMap, Method};
 use crate::{Reason, Settings, StoredHead, Timestamp, cache_control::RequestDirectives, freshness::millis};
 
 /// The permitted use of a stored response.
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList};
+/// # let mut fields = HeaderMap::new();
+/// # fields.insert("cache-control", "max-age=60".parse()?);
+/// # fields.insert("etag", "\"v1\"".parse()?);
+/// # let now = larder_http::Timestamp::from_secs(1_800_000_000);
+/// # let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// use larder_http::{Reuse, Settings, reuse};
+///
+/// // `stored` has `max-age=60` and an ETag. It is fresh for a minute, and is then validated.
+/// let decide = |later| reuse::decide(&http::Method::GET, &HeaderMap::new(), &stored, later, &Settings::default());
+/// assert!(matches!(decide(now.plus_secs(59)), Reuse::Fresh { age, .. } if age.ttl_secs == 1));
+/// assert!(matches!(decide(now.plus_secs(61)), Reuse::Stale { has_validator: true, .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// Serve the response without contacting the origin. It is fresh, or the request accepts its staleness.
@@ -64,6 +83,14 @@ pub enum StaleAllowed {
 }
 
 /// The age of a stored response.
+///
+/// ```
+/// use larder_http::reuse::Age;
+///
+/// // Half a minute of a lifetime of a minute is over.
+/// let age = Age { age_secs: 30, ttl_secs: 30 };
+/// assert_eq!(format!("Age: {}", age.age_secs), "Age: 30");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age {
     /// The value of the Age field (RFC 9111 5.1), in seconds.

@@ -23,6 +23,29 @@ use crate::{
 };
 
 /// Rules in order of precedence. Only the first that matches a response applies.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode};
+/// use larder_http::{Ruling, Rules, rules::{MatchTexts, Rule, RuledRequest}};
+/// use std::time::Duration;
+///
+/// // Style sheets are fresh for a day, whatever their server says.
+/// let texts = MatchTexts { paths: vec!["/**/*.css".to_owned()], ..MatchTexts::default() };
+/// let name = "styles".to_owned();
+/// let ruling = Ruling { name, fresh: Some(Duration::from_secs(86_400)), ..Ruling::default() };
+/// let rules = Rules::new(vec![Rule::new(&texts, ruling).expect("a valid pattern")]);
+///
+/// let fields = HeaderMap::new();
+/// let request = |path| RuledRequest {
+///     method: &Method::GET,
+///     scheme: "https",
+///     authority: "example.com",
+///     path,
+///     fields: &fields,
+/// };
+/// assert!(rules.find(&request("/static/a.css"), StatusCode::OK, &HeaderMap::new()).is_some());
+/// assert!(rules.find(&request("/static/a.js"), StatusCode::OK, &HeaderMap::new()).is_none());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     all: Vec<Rule>,

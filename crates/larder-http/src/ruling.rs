@@ -20,6 +20,16 @@ use crate::{cache_control::ResponseDirectives, chain::Chain};
 pub const FIELD: HeaderName = HeaderName::from_static("larder-ruling");
 
 /// The overrides of a rule for its responses. `Default` overrides nothing.
+///
+/// ```
+/// use larder_http::Ruling;
+/// use std::time::Duration;
+///
+/// let releases = Ruling { name: "releases".to_owned(), immutable: true, ..Ruling::default() };
+/// let fresh = Some(Duration::from_secs(600));
+/// let listings = Ruling { name: "listings".to_owned(), fresh, ..Ruling::default() };
+/// assert!(releases.gives_lifetime() && listings.gives_lifetime());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruling {
     /// The rule's name, for explanations.

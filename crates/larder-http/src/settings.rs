@@ -8,6 +8,20 @@ use http::StatusCode;
 use crate::{coding::Compression, key_rules::KeyRules, targeted::TargetList};
 
 /// Settings of a cache. By default it is shared; [`Settings::private`] has those of a cache for one user.
+///
+/// ```
+/// use larder_http::Settings;
+/// use std::time::Duration;
+///
+/// // A shared cache that guesses short lifetimes, and remembers for a minute that something is not there.
+/// let settings = Settings {
+///     heuristic_max: Duration::from_secs(3600),
+///     negative_lifetimes: vec![(404, Duration::from_secs(60))],
+///     ..Settings::default()
+/// };
+/// assert_eq!(settings.negative_lifetime(http::StatusCode::NOT_FOUND), Some(Duration::from_secs(60)));
+/// assert!(Settings::private().targets.is_private());
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Share of the time since Last-Modified for which a response without an explicit lifetime counts

@@ -41,6 +41,26 @@ pub struct Exchange<'a> {
 }
 
 /// Whether a response may be stored.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode};
+/// use larder_http::{Reason, Settings, Storability, Timestamp, storable::{self, Exchange}};
+///
+/// let now = Timestamp::from_secs(1_800_000_000);
+/// let mut response_fields = HeaderMap::new();
+/// response_fields.insert("cache-control", "no-store".parse()?);
+/// let exchange = Exchange {
+///     method: &Method::GET,
+///     request_fields: &HeaderMap::new(),
+///     status: StatusCode::OK,
+///     response_fields: &response_fields,
+///     request_time: now,
+///     response_time: now,
+/// };
+/// let decision = storable::decide(&exchange, &Settings::default());
+/// assert_eq!(decision, Storability::Refuse { reason: Reason::NoStore });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storability {
     /// Store the response.

@@ -75,6 +75,24 @@ pub struct ReceivedHead {
 }
 
 /// A stored response's head.
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList};
+/// # let mut fields = HeaderMap::new();
+/// # fields.insert("cache-control", "max-age=60".parse()?);
+/// # fields.insert("etag", "\"v1\"".parse()?);
+/// # let now = larder_http::Timestamp::from_secs(1_800_000_000);
+/// let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// let body = BodyPlace::Whole { len: 1000 };
+/// let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+///
+/// // The bytes are what a store keeps. A head that is read again has its freshness parsed.
+/// let read = StoredHead::decode(stored.encode().into(), &TargetList::default())?;
+/// assert_eq!(read.body().len(), 1000);
+/// assert!(read.has_validator());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredHead {
     status: StatusCode,

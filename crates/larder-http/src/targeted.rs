@@ -21,6 +21,20 @@ pub(crate) const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-ca
 
 /// The fields and directives that are addressed to this cache. By default, the directives for shared caches and
 /// CDN-Cache-Control.
+///
+/// ```
+/// use http::{HeaderMap, HeaderName};
+/// use larder_http::{TargetList, cache_control::ResponseDirectives};
+///
+/// // This cache also obeys a field of its own, before CDN-Cache-Control.
+/// let names = ["example-cache-control", "cdn-cache-control"].map(HeaderName::from_static);
+/// let mut fields = HeaderMap::new();
+/// fields.insert("cache-control", "max-age=60".parse()?);
+/// fields.insert("example-cache-control", "max-age=3600".parse()?);
+/// let directives = ResponseDirectives::from_fields(&fields, &TargetList::new(names));
+/// assert_eq!(directives.max_age, Some(3600));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetList {
     /// The target list of RFC 9213 2.1, the strongest field first.

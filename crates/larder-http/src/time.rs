@@ -3,6 +3,14 @@
 //! Arithmetic saturates, so hostile dates never wrap.
 
 /// Milliseconds since the Unix epoch; negative before it.
+///
+/// ```
+/// use larder_http::Timestamp;
+///
+/// let received = Timestamp::from_secs(1_800_000_000);
+/// let later = received.plus_secs(60);
+/// assert_eq!(later.millis_since(received), 60_000);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 

@@ -13,10 +13,27 @@ use crate::key::{default_port, split_authority};
 ///
 /// `https://a.example/x` names one URL. `https://a.example/*` and `https://a.example` name every URL of that origin. A
 /// pattern without `https://` or `http://` names both schemes.
+///
+/// ```
+/// use larder_http::UrlPattern;
+///
+/// let pattern: UrlPattern = "https://A.Example:443/img/*".parse()?;
+/// assert_eq!(pattern.as_str(), "https://a.example/img/*");
+/// # Ok::<(), larder_http::BadUrlPattern>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UrlPattern(Box<str>);
 
 /// A set of URL patterns.
+///
+/// ```
+/// use larder_http::UrlPatterns;
+///
+/// let patterns = UrlPatterns::new(["https://a.example/img/*".parse()?, "b.example".parse()?]);
+/// assert!(patterns.contain("https://a.example/img/1.png"));
+/// assert_eq!(patterns.which("http://b.example/x"), [1]);
+/// # Ok::<(), larder_http::BadUrlPattern>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct UrlPatterns {
     patterns: Vec<UrlPattern>,

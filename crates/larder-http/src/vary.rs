@@ -30,6 +30,23 @@ pub const SELECTING_COUNT_MAX: usize = 16;
 pub const RULE_COUNT_MAX: usize = 4;
 
 /// The fields on which a response varies.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::{Settings, VaryRule};
+///
+/// let mut response = HeaderMap::new();
+/// response.insert("vary", "Accept-Language".parse()?);
+/// let rule = VaryRule::from_fields(&response);
+///
+/// // The stored response matches requests with the same value, and no others.
+/// let mut request = HeaderMap::new();
+/// request.insert("accept-language", "de".parse()?);
+/// let selecting = rule.select(&request, &Settings::default()).expect("it is not `*`");
+/// assert!(selecting.matches(&request, &Settings::default()));
+/// assert!(!selecting.matches(&HeaderMap::new(), &Settings::default()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VaryRule {
     /// The named request fields, sorted and without duplicates. If empty, every request matches.

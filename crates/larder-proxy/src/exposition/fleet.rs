@@ -13,7 +13,7 @@ use crate::{
 
 metric_table! {
     pub(super) fn log("larder_fleet_", state: ProxyState) {
-        Gauge doubt = "1 while stored responses are validated before use because purges of other nodes may be unknown",
+        Gauge purges_unsynced = "1 while stored responses are validated before use because purges of other nodes may be unknown",
             u8::from(state.cache.purges.is_in_doubt());
         Gauge log_end = "Position of this node's last purge in its log",
             *state.cache.purges.log_end().borrow();
@@ -29,7 +29,7 @@ metric_table! {
     pub(super) fn nodes("larder_fleet_node_", peers: Vec<PeerState>) {
         Gauge up[node] = "1 while the purges of a node of the fleet can be read",
             each(peers, |peer| Some(u64::from(peer.fault.is_none() && peer.contact.is_some())));
-        Gauge silence_seconds[node] = "Time since all purges of a node were last known here",
+        Gauge lag_seconds[node] = "Time since all purges of a node were last known here",
             each(peers, |peer| peer.contact.map(|at| at.elapsed().as_secs()));
         Gauge log_end[node] = "Position of a node's last purge in its log, as of its last response",
             each(peers, |peer| peer.contact.map(|_| peer.end));

@@ -101,7 +101,7 @@ fn purge_during_an_outage_of_the_log_is_not_acknowledged_and_arrives_later() {
         // A crash of the node in between does not lose it.
         nodes.stop(0);
         nodes.start(0);
-        assert!(nodes.figures(0).contains("larder_fleet_doubt 1"));
+        assert!(nodes.figures(0).contains("larder_fleet_purges_unsynced 1"));
         server.resume();
         until_gone(&nodes, 1, "x");
         (0..2).for_each(|node| nodes.until_sure(node));
@@ -221,7 +221,7 @@ fn long_entry_of_a_stranger_is_skipped_and_counted() {
         server.add(&vec![b'x'; 5_000_000]);
         nodes.until_read(1, server.position());
         assert_eq!((hits(&nodes, 1, "x"), skipped(&nodes, 1)), (10, 1), "{system:?}");
-        assert!(nodes.figures(1).contains("larder_fleet_doubt 0"), "{system:?}");
+        assert!(nodes.figures(1).contains("larder_fleet_purges_unsynced 0"), "{system:?}");
         assert_eq!(purge(&nodes, 0, "x").status, 200);
         until_gone(&nodes, 1, "x");
         assert_eq!(hits(&nodes, 1, "kept"), 10, "{system:?}");

@@ -20,7 +20,7 @@ macro_rules! for_each_counter {
             /// Entries not stored because others were worth more.
             not_admitted,
             /// Entries not stored because as much was written as store.tuning.writes_per_day allows.
-            wear_refused,
+            write_limit_refused,
             /// Entries evicted for space.
             evicted,
             /// Entries lost because both of their buckets were full, or because another key took their place.
@@ -36,7 +36,7 @@ macro_rules! for_each_counter {
             /// Times a volume was excluded because it failed.
             outages,
             /// Removals replaced by emptying their volume, because too many could not be written.
-            removals_widened,
+            removal_overflows,
             /// Assertions of the storage engine that failed; each excludes its volume until it is opened again.
             failed_assertions,
             /// Syncs that failed and may have lost changes; each excludes its volume until it is opened again.

@@ -258,7 +258,7 @@ impl Volume {
     /// Hides `key` until its removal is written.
     pub(crate) fn defer_removal(&self, key: &[u8]) {
         let widened_count = self.pending_removals.defer_key(key);
-        self.counters.removals_widened.fetch_add(widened_count, Ordering::Relaxed);
+        self.counters.removal_overflows.fetch_add(widened_count, Ordering::Relaxed);
         self.wake_for_pending();
     }
 

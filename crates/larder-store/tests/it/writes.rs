@@ -122,5 +122,5 @@ fn with_a_limit_on_writes_a_day_entries_are_refused_until_there_is_some_left() {
     clock.advance(Duration::from_secs(1_800));
     let later = stored();
     assert!((hourly / 4..=hourly / 2).contains(&later), "{later} of half of {hourly}");
-    assert!(store.stats().wear_refused > 700, "{:?}", store.stats());
+    assert!(store.stats().write_limit_refused > 700, "{:?}", store.stats());
 }

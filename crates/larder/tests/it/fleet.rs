@@ -95,7 +95,7 @@ impl Nodes {
     /// Waits until a node knows the purges of all nodes.
     fn until_sure(&self, node: usize) {
         self.until_ready(node);
-        eventually("it is sure", || self.metric(node, "larder_fleet_doubt") == Some(0));
+        eventually("it is sure", || self.metric(node, "larder_fleet_purges_unsynced") == Some(0));
     }
 
     fn metric(&self, node: usize, name: &str) -> Option<i64> {
@@ -227,12 +227,12 @@ fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
     nodes.purge(0, &["--tag", "x"]);
     nodes.kill(0);
     // Only b runs. At first it serves as before. Later it validates, and stays ready.
-    eventually("it is in doubt", || nodes.metric(1, "larder_fleet_doubt") == Some(1));
+    eventually("it is in doubt", || nodes.metric(1, "larder_fleet_purges_unsynced") == Some(1));
     assert_eq!(nodes.node(1).get("/-/ready").status, 200);
     // A node that starts alone is ready, and serves nothing stored earlier without validation.
     nodes.start(2);
     nodes.until_ready(2);
-    assert_eq!(nodes.metric(2, "larder_fleet_doubt"), Some(1));
+    assert_eq!(nodes.metric(2, "larder_fleet_purges_unsynced"), Some(1));
     let asked = nodes.origin.count();
     let status = nodes.node(2).get(&paths[0]);
     let status = status.field("cache-status").unwrap();
@@ -298,7 +298,7 @@ fn nodes_that_do_not_belong_together_say_so_and_trust_nothing() {
     nodes.until_said(2, "it refuses to send its purges: 403 this node is c, not a");
     for node in 0..3 {
         nodes.until_ready(node);
-        assert_eq!(nodes.metric(node, "larder_fleet_doubt"), Some(1));
+        assert_eq!(nodes.metric(node, "larder_fleet_purges_unsynced"), Some(1));
     }
     let open = nodes.node(0).get("/-/purges?log=0&after=0&wait=0");
     assert_eq!((open.status, open.body.contains("larder purges")), (403, false));

@@ -105,7 +105,7 @@ impl Nodes {
 
     /// Waits until a node knows the purges of all others, so that it serves what it has without validation.
     pub(crate) fn until_sure(&self, node: usize) {
-        eventually("it is sure", || self.figures(node).contains("larder_fleet_doubt 0"));
+        eventually("it is sure", || self.figures(node).contains("larder_fleet_purges_unsynced 0"));
     }
 
     pub(crate) fn figures(&self, node: usize) -> String {

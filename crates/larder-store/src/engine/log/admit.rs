@@ -26,7 +26,7 @@ impl LogEngine {
             return true;
         }
         if self.wear_left_bytes() < len_bytes {
-            add(&self.volume.counters.wear_refused, 1);
+            add(&self.volume.counters.write_limit_refused, 1);
             return false;
         }
         let has_room = self.gate_is_open(gate);
