@@ -37,6 +37,8 @@ pub(crate) struct Tree {
     pub(crate) sources: Vec<Source>,
     pub(crate) manifests: Vec<Text>,
     pub(crate) documents: Vec<Text>,
+    /// The HTML and JavaScript that users see.
+    pub(crate) pages: Vec<Text>,
     /// The lists from which docs/reference/conformance.md is generated, the counts that may only fall, the readers'
     /// questions, and cargo's configuration.
     pub(crate) texts: Vec<Text>,
@@ -115,6 +117,8 @@ impl Tree {
             self.manifests.push(Text { path: path.to_owned(), text: read()? });
         } else if path.ends_with(".md") {
             self.documents.push(Text { path: path.to_owned(), text: read()? });
+        } else if path.contains("/src/") && [".html", ".js"].iter().any(|end| path.ends_with(end)) {
+            self.pages.push(Text { path: path.to_owned(), text: read()? });
         } else if LISTS.contains(&path) {
             self.texts.push(Text { path: path.to_owned(), text: read()? });
         }

@@ -70,15 +70,13 @@ pub(super) fn log_query(
         let authority = uri.authority().map(Authority::as_str).or_else(host);
         (uri.scheme_str().unwrap_or(client.scheme()), authority.unwrap_or("-"))
     });
-    let path = if method == Method::CONNECT { "" } else { path_of(uri) };
-    let target_len = if config.log_queries { None } else { memchr::memchr(b'?', path.as_bytes()) };
     let query = QueryStart {
         started,
         client: client.address_of(target),
         method,
         scheme,
         authority,
-        target: &path[..target_len.map_or(path.len(), |at| at + 1)],
+        target: if method == Method::CONNECT { "" } else { path_of(uri) },
     };
     Some(worker.metrics.queries.begin(&query))
 }
