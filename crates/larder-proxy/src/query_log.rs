@@ -6,7 +6,7 @@
 //! slot has the number of its request. Nothing is written to disk.
 //!
 //! Cost: a request copies its URL into its slot, under a mutex that only a reader of the page contends for. The end of
-//! an exchange is three stores. Memory: 25 KiB per worker, and 300 bytes for each of the first [`QUERY_COUNT_MAX`]
+//! an exchange is three stores: together about 200 instructions. Memory: 25 KiB per worker, and 300 bytes for each of the first [`QUERY_COUNT_MAX`]
 //! requests.
 
 use std::{
@@ -42,7 +42,7 @@ pub(crate) struct QueryStart<'a> {
     pub(crate) method: &'a Method,
     pub(crate) scheme: &'a str,
     pub(crate) authority: &'a str,
-    /// The path, with the query if queries are logged. Empty for a tunnel.
+    /// The path and the query. Empty for a tunnel.
     pub(crate) target: &'a str,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct LoggedQuery {
     pub(crate) state: QueryState,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueryState {
     /// The response has not been sent to its end.
@@ -92,7 +92,8 @@ impl QueryLog {
         record.started = query.started;
         record.client = query.client;
         record.method = short_method(query.method);
-        record.is_secure = query.scheme == "https";
+        // There are two schemes, of different lengths.
+        record.is_secure = query.scheme.len() == "https".len();
         let host_len = query.authority.len().min(URL_BYTES_MAX);
         record.url[..host_len].copy_from_slice(&query.authority.as_bytes()[..host_len]);
         let target_len = query.target.len().min(URL_BYTES_MAX - host_len);
@@ -108,7 +109,7 @@ impl QueryLog {
         let facts = u64::from(result.status.as_u16()) << 16 | (result.outcome as u64 + ANSWERED) << 8 | why;
         if let Some(end) = self.end_of(place) {
             end.sent_bytes.store(result.sent_bytes, Relaxed);
-            end.took_us.store(result.took.as_micros() as u64, Relaxed);
+            end.took.store(result.took.as_secs() << 32 | u64::from(result.took.subsec_nanos()), Relaxed);
             end.facts.store(u64::from(place.0) << 32 | facts, Relaxed);
         }
     }
@@ -120,14 +121,14 @@ impl QueryLog {
         }
     }
 
-    /// Returns the recorded requests, in no order.
-    pub(crate) fn all(&self) -> Vec<LoggedQuery> {
+    /// Returns the recorded requests, in no order. Without `with_queries`, a query is shown as `?`.
+    pub(crate) fn all(&self, with_queries: bool) -> Vec<LoggedQuery> {
         let ring = self.ring.lock().ignore_poison();
         let logged = ring.records.iter().map(|record| LoggedQuery {
             started: record.started,
             client: record.client,
             method: record.method,
-            url: record.url(),
+            url: record.shown_url(with_queries),
             state: self.state_of(record.number),
         });
         logged.collect()
@@ -166,7 +167,7 @@ impl QueryLog {
                 why: ((facts & 0xff) as usize).checked_sub(1).map(|index| MissReason::ALL[index]),
                 status,
                 sent_bytes: end.sent_bytes.load(Relaxed),
-                took: Duration::from_micros(end.took_us.load(Relaxed)),
+                took: duration_of(end.took.load(Relaxed)),
             }),
             _ => QueryState::Open,
         }
@@ -188,8 +189,21 @@ impl QueryPlace {
 
 /// Returns a method's name, or `OTHER` if it is not one of the usual ones.
 fn short_method(method: &Method) -> &'static str {
-    let usual = ["GET", "HEAD", "CONNECT", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"];
-    usual.into_iter().find(|usual| method == usual).unwrap_or("OTHER")
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::CONNECT => "CONNECT",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "OTHER",
+    }
+}
+
+fn duration_of(took: u64) -> Duration {
+    Duration::new(took >> 32, took as u32)
 }
 
 #[derive(Debug, Default)]
@@ -221,14 +235,16 @@ impl QueryRecord {
         Self { number: 0, started, client, method: "GET", is_secure: false, is_cut: false, url_len: 0, url }
     }
 
-    fn url(&self) -> String {
+    fn shown_url(&self, with_queries: bool) -> String {
         let text = String::from_utf8_lossy(&self.url[..usize::from(self.url_len)]);
+        let query_at = text.find('?').filter(|_| !with_queries);
+        let text = query_at.map_or(&*text, |at| &text[..=at]);
         let scheme = match (self.method, self.is_secure) {
             ("CONNECT", _) => "",
             (_, true) => "https://",
             (_, false) => "http://",
         };
-        format!("{scheme}{text}{}", if self.is_cut { "..." } else { "" })
+        format!("{scheme}{text}{}", if self.is_cut && query_at.is_none() { "..." } else { "" })
     }
 }
 
@@ -238,7 +254,8 @@ struct QueryEnd {
     /// The request's number, the status, the code of its state and the reason of a miss.
     facts: AtomicU64,
     sent_bytes: AtomicU64,
-    took_us: AtomicU64,
+    /// The duration: seconds, then nanoseconds of 32 bits.
+    took: AtomicU64,
 }
 
 /// Requests that a worker remembers, and that the page shows. A power of two, so that numbers may wrap around.
@@ -278,7 +295,7 @@ mod tests {
 
     fn state_of(log: &QueryLog, target: &str) -> Option<QueryState> {
         let url = format!("http://a.example{target}");
-        log.all().into_iter().find(|query| query.url == url).map(|query| query.state)
+        log.all(true).into_iter().find(|query| query.url == url).map(|query| query.state)
     }
 
     #[test]
@@ -300,14 +317,14 @@ mod tests {
         for number in 0..QUERY_COUNT_MAX {
             begin(&log, &format!("/{number}"));
         }
-        assert_eq!((log.all().len(), state_of(&log, "/old")), (QUERY_COUNT_MAX, None));
+        assert_eq!((log.all(true).len(), state_of(&log, "/old")), (QUERY_COUNT_MAX, None));
         log.end(late, &RESULT);
-        assert!(log.all().iter().all(|query| query.state == QueryState::Open));
+        assert!(log.all(true).iter().all(|query| query.state == QueryState::Open));
         let late = begin(&log, "/cleared");
         log.clear();
         begin(&log, "/after");
         log.end(late, &RESULT);
-        assert_eq!((log.all().len(), state_of(&log, "/after")), (1, Some(QueryState::Open)));
+        assert_eq!((log.all(true).len(), state_of(&log, "/after")), (1, Some(QueryState::Open)));
     }
 
     #[test]
@@ -316,7 +333,10 @@ mod tests {
         for _ in 0..2 * QUERY_COUNT_MAX {
             begin(&log, &format!("/{}", "ü".repeat(500)));
         }
-        assert!(log.all()[0].url.ends_with("..."));
+        assert!(log.all(true)[0].url.ends_with("..."));
+        let private = QueryLog::default();
+        begin(&private, &format!("/a?{}", "x".repeat(500)));
+        assert_eq!(private.all(false)[0].url, "http://a.example/a?");
         assert!(log.bytes() <= QUERY_COUNT_MAX * 320, "{}", log.bytes());
     }
 }

@@ -35,6 +35,11 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
         found.extend(wide_comments(source));
     }
+    for page in &tree.pages {
+        for prose in texts::of_page(page) {
+            found.extend(broken(&rules, &prose, &page.path));
+        }
+    }
     for document in &tree.documents {
         for prose in texts::of_document(document) {
             found.extend(broken(&rules, &prose, &document.path));
@@ -103,6 +108,16 @@ mod tests {
                 ),
                 Source::new("crates/a/tests/b.rs", "//! Who asks.\n"),
             ],
+            pages: vec![
+                Text {
+                    path: "crates/a/src/b.html".to_owned(),
+                    text: "<p id=\"x\">The figures of late, shown here.</p>".to_owned(),
+                },
+                Text {
+                    path: "crates/a/src/b.js".to_owned(),
+                    text: "// Draws what is told of the figures.\nf(\"one\", `the rest, else it is lost`);".to_owned(),
+                },
+            ],
             documents: vec![Text {
                 path: "docs/a.md".to_owned(),
                 text: format!("{}\n\nThe parts, anew.\n", "a ".repeat(61)),
@@ -117,6 +132,9 @@ mod tests {
             "crates/a/src/b.rs:2 function-doc-without-verb",
             "crates/a/src/b.rs:4 told",
             "crates/a/src/b.rs:6 a line of prose has at most 120 columns",
+            "crates/a/src/b.html:1 beside-anew",
+            "crates/a/src/b.js:1 told",
+            "crates/a/src/b.js:2 beside-anew",
             "docs/a.md:1 a line of prose has at most 120 columns",
             "docs/a.md:1 docs-over-35-words",
             "docs/a.md:3 beside-anew",

@@ -42,6 +42,8 @@ pub(crate) struct Tree {
     pub(crate) sources: Vec<Source>,
     pub(crate) manifests: Vec<Text>,
     pub(crate) documents: Vec<Text>,
+    /// The HTML and JavaScript that users see.
+    pub(crate) pages: Vec<Text>,
     /// The lists from which docs/internals/conformance.md is generated, the measured figures, the readers' questions,
     /// and cargo's configuration.
     pub(crate) texts: Vec<Text>,
@@ -120,6 +122,8 @@ impl Tree {
             self.manifests.push(Text { path: path.to_owned(), text: read()? });
         } else if path.ends_with(".md") {
             self.documents.push(Text { path: path.to_owned(), text: read()? });
+        } else if path.contains("/src/") && [".html", ".js"].iter().any(|end| path.ends_with(end)) {
+            self.pages.push(Text { path: path.to_owned(), text: read()? });
         } else if LISTS.contains(&path) {
             self.texts.push(Text { path: path.to_owned(), text: read()? });
         }

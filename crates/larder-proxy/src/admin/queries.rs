@@ -45,7 +45,8 @@ impl QueryList {
     pub(super) fn of(shared: &ProxyState) -> Self {
         let on = shared.config.query_log;
         let workers = shared.history.workers().iter().filter(|_| on);
-        let mut logged: Vec<LoggedQuery> = workers.flat_map(|worker| worker.queries.all()).collect();
+        let mut logged: Vec<LoggedQuery> =
+            workers.flat_map(|worker| worker.queries.all(shared.config.log_queries)).collect();
         logged.sort_unstable_by_key(|query| std::cmp::Reverse(query.started));
         logged.truncate(QUERY_COUNT_SHOWN);
         let now_ms = clock::now().as_millis();

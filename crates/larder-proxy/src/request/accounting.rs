@@ -41,8 +41,7 @@ impl ClientExchange {
     /// Records the request in the query log, if it is on. `name` is its scheme and authority, if a cache may answer it.
     pub(super) fn log_query(&self, request: &Request<impl Sized>, name: Option<(&str, &str)>) -> Option<QueryPlace> {
         let Self { client, worker, target, account, .. } = self;
-        let config = &worker.shared.config;
-        if !config.query_log {
+        if !worker.shared.config.query_log {
             return None;
         }
         let uri = request.uri();
@@ -52,15 +51,13 @@ impl ClientExchange {
             let authority = uri.authority().map(Authority::as_str).or_else(host);
             (uri.scheme_str().unwrap_or(client.scheme()), authority.unwrap_or("-"))
         });
-        let path = if method == Method::CONNECT { "" } else { path_of(uri) };
-        let shown_len = if config.log_queries { None } else { memchr::memchr(b'?', path.as_bytes()) };
         let query = QueryStart {
             started: account.started,
             client: client.address_of(target),
             method,
             scheme,
             authority,
-            target: &path[..shown_len.map_or(path.len(), |at| at + 1)],
+            target: if method == Method::CONNECT { "" } else { path_of(uri) },
         };
         Some(worker.metrics.queries.begin(&query))
     }

@@ -37,7 +37,7 @@ fn top_prints_one_frame_where_there_is_no_terminal() {
         "www.example.test",
         "/a?...",
         "store.larder",
-        "  ok",
+        "healthy",
         "Memory: ",
     ] {
         assert!(frame.contains(words), "no {words} in {frame}");

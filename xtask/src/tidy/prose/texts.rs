@@ -84,6 +84,26 @@ pub(crate) fn of_source(source: &Source) -> Vec<Prose> {
     found
 }
 
+/// Returns the prose of an HTML or JavaScript file: the text between tags, or the literals and comments of each line.
+pub(crate) fn of_page(page: &Text) -> Vec<Prose> {
+    let is_html = page.path.ends_with(".html");
+    let mut found = Vec::new();
+    for (position, line) in page.text.lines().enumerate() {
+        let texts: Vec<&str> = match line.trim_start().strip_prefix("//") {
+            _ if is_html => line.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect(),
+            Some(comment) => vec![comment],
+            None => line.split(['"', '`']).skip(1).step_by(2).collect(),
+        };
+        let long = texts.into_iter().filter(|text| text.split_whitespace().count() >= WORDS_MIN);
+        found.extend(long.map(|text| Prose {
+            place: Place::Message,
+            line: position + 1,
+            text: text.trim().to_owned(),
+        }));
+    }
+    found
+}
+
 /// Returns the prose of a Markdown document.
 pub(crate) fn of_document(document: &Text) -> Vec<Prose> {
     let mut found = Vec::new();

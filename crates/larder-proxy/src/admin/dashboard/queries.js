@@ -43,7 +43,7 @@ function queryRow(query) {
   const url = query.method === "CONNECT" ? query.url : make("button", { type: "button", class: "link", title: "Explain this URL" }, query.url);
   if (url.addEventListener) url.addEventListener("click", () => look("explain", query.url));
   const result = make("td", { class: "q-text" }, kind);
-  if (detail) result.append(make("span", { class: "q-why" }, detail));
+  if (detail) result.append(make("span", { class: query.why ? "q-why" : "q-why short" }, detail));
   return make("tr", {},
     make("td", { class: "q-time" }, clockTime(query.at_ms)),
     make("td", { class: "q-url" }, make("span", { class: "verb" }, query.method), " ", url),

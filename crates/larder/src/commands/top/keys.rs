@@ -1,11 +1,11 @@
-//! The keys of `larder top`: what each changes in the view.
+//! The keys of `larder top`.
 //!
 //! Owns: the order and the filter of the lists. Terminal and drawing are elsewhere.
 
 use larder_proxy::AskedFor;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// How the lists of sites and URLs are shown.
+/// The order and the filter of the lists of sites and URLs.
 #[derive(Debug, Default)]
 pub(crate) struct TopView {
     pub(super) order: ListOrder,
@@ -25,7 +25,7 @@ pub(super) enum ListOrder {
     Name,
 }
 
-/// What a key does beyond changing the view.
+/// The effect of a key beyond the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyEffect {
     Redraw,
