@@ -255,7 +255,8 @@ impl LogEngine {
         self.log.lock()
     }
 
-    /// Releases the groups and seals the open unit that are due. Returns the tasks that wait for room, so that they check again.
+    /// Releases the groups and seals the open unit that are due. Returns the tasks that wait for room, so that they
+    /// check again.
     fn flush_due(self: &Arc<Self>) -> WokenTasks {
         self.change(|log| {
             log.seal_due(self.volume.options.flush_interval, self.volume.clock.moment());

@@ -30,7 +30,8 @@ use std::{
 const VIEW_MAX: Duration = Duration::from_secs(12);
 /// Most bytes of a group. One read takes them all.
 const GROUP_BYTES_MAX: u64 = 1 << 20;
-/// Divisor of a segment's length that gives the most bytes of a group. So much may stay empty at a segment's end.
+/// Divisor of a segment's length that gives the most bytes of a group. The end of a segment may stay empty by that
+/// length.
 const GROUP_DIVISOR: u64 = 16;
 /// The sequence of the segment that gives places to buffered records. Their order is after all others of their key.
 const BUFFERS_SEQUENCE: u32 = SEQUENCE_LAST + 1;
@@ -190,7 +191,8 @@ impl LogState {
         let len_bytes = self.geometry.stepped(record.len_bytes());
         let group = record.meta.group;
         let groups = self.groups.as_ref()?;
-        let (bytes_max, group_bytes_max) = (groups.bytes_max, groups.group_bytes_max.min(groups.bytes_max));
+        let bytes_max = groups.bytes_max;
+        let group_bytes_max = groups.group_bytes_max.min(bytes_max);
         if group == 0 || record.meta.kind != RecordKind::Entry || len_bytes > group_bytes_max {
             return None;
         }

@@ -69,7 +69,7 @@ pub(super) struct OpenUnit {
 
 /// A record that waits for others of its group.
 pub(super) struct BufferedRecord {
-    /// Its place before it is in a unit.
+    /// The record's place before it is in a unit.
     pub(super) place: u64,
     pub(super) key_hash: KeyHash,
     pub(super) group: u32,
@@ -241,7 +241,8 @@ impl OpenSegment {
             unit.buffer.as_mut_slice()[from..to].copy_from_slice(&bytes);
             unit.used_bytes = to as u64;
             unit.record_count += 1;
-            let (start_bytes, len_bytes) = (start_bytes as u32, bytes.len() as u32);
+            let start_bytes = start_bytes as u32;
+            let len_bytes = bytes.len() as u32;
             let listing = TrailerRecord { key_hash, start_bytes, len_bytes, kind, run_blocks: 0, expires_at };
             let to = geometry.sector_at(self.segment, start_bytes.into());
             moved.push(MovedRecord { key_hash, from: Sector(place), to, sectors: listing.sectors() });
