@@ -164,8 +164,8 @@ impl ClientExchange {
         let destination = target.destination(shared, client.scheme(), request, &fields)?;
         shared.origins.check_listed(&destination.origin)?;
         let Destination { scheme, authority, origin, group, prefix, mark } = destination;
-        let unmarked =
-            || shared.config.policy.cache.http.key_rules.key(scheme, &authority, path_of(request.uri())).ok();
+        let key_rules = &shared.config.policy.cache.http.key_rules;
+        let unmarked = || key_rules.key(scheme, &authority, path_of(request.uri())).ok();
         let (origin, choice) = group.map_or((origin, None), |group| group.choose(unmarked));
         let key = known_key.or_else(|| Some(mark.on(unmarked()?)));
         let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
@@ -197,7 +197,6 @@ impl ClientExchange {
         let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
         let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
         let before = RequestRules { is_anybodys, digest: target.digest(path.as_str())?.or(before.digest), ..before };
-        let interim = None;
         let expectation = expects.then(Arc::default);
         let is_by_sibling = target.sibling().is_some();
         // Parsed once, after the rules have removed what they ignore.
@@ -214,7 +213,7 @@ impl ClientExchange {
             peer,
             line,
             goes_on,
-            interim,
+            interim: None,
             expectation,
             key,
             path,
