@@ -6,8 +6,8 @@
 //! slot has the number of its request. Nothing is written to disk.
 //!
 //! Cost: a request copies its URL into its slot, under a mutex that only a reader of the page contends for. The end of
-//! an exchange is three stores: together about 200 instructions. Memory: 25 KiB per worker, and 300 bytes for each of the first [`QUERY_COUNT_MAX`]
-//! requests.
+//! an exchange is three stores: together about 200 instructions. Memory: 25 KiB per worker, and 300 bytes for each of
+//! the first [`QUERY_COUNT_MAX`] requests.
 
 use std::{
     net::IpAddr,
