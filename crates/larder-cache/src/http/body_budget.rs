@@ -93,7 +93,7 @@ impl BodyBudget {
         if self.is_scarce() { self.reads.acquire().await.ok() } else { None }
     }
 
-    /// Waits for a turn. Returns `None` after [`TURN_PATIENCE`]; the caller then checks whether it still needs one.
+    /// Waits for a turn. Returns `None` after `TURN_PATIENCE`; the caller then checks whether it still needs one.
     pub async fn take_turn(&self) -> Option<FillTurn> {
         let permit = tokio::time::timeout(TURN_PATIENCE, Arc::clone(&self.turns).acquire_owned()).await.ok()?;
         // The semaphore is never closed.

@@ -3,7 +3,7 @@
 //!
 //! Owns: the resources that were recently fetched from their owners, and the bytes that copies may still take.
 //! `flight::copying` asks for both. Invariant: of all bytes that entries add to the store, copies are at most one in
-//! [`COPY_SHARE`], plus at most one `COPY_SHARE`-th of the volume that was saved up. So within one turn of the volume,
+//! `COPY_SHARE`, plus at most one `COPY_SHARE`-th of the volume that was saved up. So within one turn of the volume,
 //! at most a tenth of it is written as copies. A start of the program saves nothing up.
 //!
 //! Why a share of the written bytes, and not a count of the stored ones: only the engine knows which entries are left,

@@ -4,7 +4,7 @@
 //! ranges are forwarded until all of it is stored. Nothing but cost depends on this table, and it may forget a
 //! resource.
 //!
-//! Memory: a hash and a time for each of at most [`RESOURCE_COUNT_MAX`] resources.
+//! Memory: a hash and a time for each of at most `RESOURCE_COUNT_MAX` resources.
 
 use std::{
     hash::{BuildHasher as _, RandomState},

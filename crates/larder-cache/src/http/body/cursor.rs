@@ -2,7 +2,7 @@
 //!
 //! Invariant: bytes come in order and without gaps, or the stream ends with an error. The unsent part of a stored body
 //! is protected, so that the store does not reclaim it while it is being read. Memory: the bytes that the connection
-//! was given last. In addition at most [`HELD_COUNT_MAX`] reclaim guards, whatever the body's length.
+//! was given last. In addition at most `HELD_COUNT_MAX` reclaim guards, whatever the body's length.
 
 use std::{
     collections::VecDeque,

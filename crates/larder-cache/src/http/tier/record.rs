@@ -1,6 +1,6 @@
 //! The records of a pack: entries as they lie in the second tier.
 //!
-//! Owns: their bytes. Invariant: [`decode`] accepts only the whole record of exactly this key, from exactly this place
+//! Owns: their bytes. Invariant: `decode` accepts only the whole record of exactly this key, from exactly this place
 //! of exactly this pack, written by a holder of the tier's key. So flipped bits, truncated answers, bytes of another
 //! object or version, and pages that somebody else put there are misses. Cost: one SHA-256 over the record.
 //!
