@@ -153,7 +153,7 @@ impl Model {
     /// Begins a fetch of the cache for a call of `look`.
     pub(super) fn begin_fetch(&mut self, version: Version, look: &Look) -> u64 {
         let key = version.key;
-        if look.is_required && self.is_required(key) {
+        if self.is_still_required(look) {
             self.break_law(format!("law 10: key {key} is fetched although it must be stored"));
         }
         let running = self.versions.iter().find(|other| {
@@ -206,10 +206,12 @@ impl Model {
         });
         // Writes and fetches ended with the process, and what was stored last may be lost.
         let now = self.now;
-        for version in &mut self.versions {
-            let settled = *version.settled.get_or_insert(now);
-            version.is_stored &= settled < durable;
-        }
+        self.versions.iter_mut().for_each(|version| _ = version.settled.get_or_insert(now));
+        let is_durable = |version: &Version| version.settled.is_some_and(|settled| settled < durable);
+        // A replacement that is lost takes the version before it along: a damaged record hides older ones.
+        let loose = self.versions.iter().filter(|version| !is_durable(version)).map(|version| version.key);
+        let loose: Vec<u64> = loose.collect();
+        self.versions.iter_mut().for_each(|version| version.is_stored &= !loose.contains(&version.key));
     }
 
     /// Judges bytes of `range` of a value of `len` bytes, which `look` found.
@@ -252,11 +254,15 @@ impl Model {
     /// Judges that a lookup found nothing.
     pub(super) fn judge_miss(&mut self, look: &Look) -> Result<(), String> {
         let key = look.key;
-        // Only if it would still have to: a removal may have begun meanwhile.
-        if look.is_required && self.is_required(key) {
+        if self.is_still_required(look) {
             return Err(format!("law 10: key {key} is not found although it was stored"));
         }
         Ok(())
+    }
+
+    /// Returns whether a version is of the present life.
+    pub(super) fn is_present(&self, version: &Version) -> bool {
+        version.life == self.life
     }
 
     /// Returns whether a value of a key was stored, and nothing that happened since may have removed it.
@@ -274,6 +280,12 @@ impl Model {
         self.is_harmless && self.has_room() && self.versions.iter().filter(may_count).all(is_safe)
     }
 
+    /// Returns whether a lookup has to find something although time has passed since its beginning.
+    fn is_still_required(&self, look: &Look) -> bool {
+        let touches = |purge: &Purge| purge.detaches(look.key) && !purge.is_before(look.began);
+        look.is_required && self.is_required(look.key) && !self.purges.iter().any(touches)
+    }
+
     /// Returns whether so little was stored that nothing had to be evicted.
     pub(super) fn has_room(&self) -> bool {
         self.stored_bytes < self.room_bytes
@@ -288,7 +300,8 @@ impl Model {
                 && other.key == version.key
                 && other.settled.is_none_or(|settled| settled > version.asked)
         };
-        is_purged || self.versions.iter().any(|other| overlaps(&other)) || !self.is_harmless || !self.has_room()
+        let is_excused = !self.is_harmless || !self.has_room();
+        is_purged || is_excused || self.versions.iter().any(|other| overlaps(&other))
     }
 
     /// Returns the number of a write that `look` has to see in place of `seen`, or of a newer one.
@@ -335,7 +348,7 @@ impl Purge {
         self.matches(version) && is_older
     }
 
-    /// Returns whether later callers may begin another fetch of a key while this one runs.
+    /// Returns whether it may concern a key, whose later callers then begin another fetch while one is running.
     fn detaches(&self, key: u64) -> bool {
         !matches!(self.subject, Subject::Key(other) if other != key)
     }

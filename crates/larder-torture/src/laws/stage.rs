@@ -160,7 +160,7 @@ impl Stage {
             self.run_all()?;
             if !self.device.turn() && !self.let_tasks_run() {
                 let Some(by) = self.timers.next() else { return Ok(()) };
-                self.advance(by);
+                self.advance(by.min(STEP));
             }
         }
     }
@@ -229,12 +229,12 @@ impl Stage {
     fn let_time_pass(&mut self) -> Result<(), String> {
         if let Some(by) = self.timers.next() {
             self.idle_count = 0;
-            self.advance(by);
+            self.advance(by.min(STEP));
             return Ok(());
         }
         self.idle_count += 1;
         if self.idle_count <= IDLE_COUNT_MAX {
-            self.advance(ROOM_PATIENCE);
+            self.advance(STEP);
             return Ok(());
         }
         // A thread of the engine may be at work.
@@ -343,9 +343,9 @@ const ANSWER_ROUNDS: u32 = 40;
 const MAINTENANCE: &str = "maintenance";
 /// Interval of the store's maintenance thread, which this stage stands in for.
 const MAINTAINED_EVERY: Duration = Duration::from_millis(100);
-/// Time after which a commit that waits for room gives up.
-const ROOM_PATIENCE: Duration = Duration::from_secs(3);
-/// Number of times that all may need that time.
-const IDLE_COUNT_MAX: u32 = 10;
+/// Longest time that passes at once, so that the maintenance keeps up.
+const STEP: Duration = Duration::from_millis(500);
+/// Number of such steps after which nobody can wait for the time any more.
+const IDLE_COUNT_MAX: u32 = 40;
 /// Looks at the tasks before they count as waiting, for each of them.
 const TASK_ROUNDS: usize = 3;

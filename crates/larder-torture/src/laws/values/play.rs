@@ -187,7 +187,9 @@ impl Props {
             Err(Error::Gone) => {
                 let number = self.model(|model| {
                     let is_it = |version: &&Version| version.key == look.key && version.len == len;
-                    model.versions.iter().find(is_it).map(|version| version.number)
+                    let found = model.versions.iter().find(is_it);
+                    // What was not synced may have lost a part in a power loss.
+                    found.filter(|version| version.is_stored || model.is_present(version)).map(|version| version.number)
                 });
                 match number {
                     Some(number) if !self.model(|model| model.may_refuse(number)) => {
