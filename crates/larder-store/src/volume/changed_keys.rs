@@ -98,7 +98,9 @@ impl ChangedKeys {
     pub(crate) fn due_flush(&self, now: Duration) -> Option<ChangesBefore> {
         let mut log = self.lock();
         let since = log.unflushed_since?;
-        if log.bytes.len() >= FLUSH_BYTES {
+        // Without a thread of its own, a store may be maintained so rarely that everything is old.
+        let is_overdue = log.prepared.is_none() && now >= since + PREPARE_AGE + FLUSH_PAUSE;
+        if is_overdue || log.bytes.len() >= FLUSH_BYTES {
             return Some(log.begin_flush(now));
         }
         if log.prepared.is_none() && now >= since + PREPARE_AGE {
