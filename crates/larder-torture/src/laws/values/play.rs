@@ -188,8 +188,11 @@ impl Props {
                 let number = self.model(|model| {
                     let is_it = |version: &&Version| version.key == look.key && version.len == len;
                     let found = model.versions.iter().find(is_it);
-                    // What was not synced may have lost a part in a power loss.
-                    found.filter(|version| version.is_stored || model.is_present(version)).map(|version| version.number)
+                    // The store drops expired values, and what was not synced may have lost a part in a power loss.
+                    found
+                        .filter(|version| version.fresh_ms.is_none())
+                        .filter(|version| version.is_stored || model.is_present(version))
+                        .map(|version| version.number)
                 });
                 match number {
                     Some(number) if !self.model(|model| model.may_refuse(number)) => {
