@@ -295,7 +295,8 @@ impl AnyEngine {
 
     async fn flush_changes(&self, changes: ChangesBefore) -> Result<()> {
         each!(self, engine => engine.flush(FlushExtent::CommittedBy(changes.at)).await)?;
-        self.volume().changed_keys.end_flush(changes);
+        let volume = self.volume();
+        volume.changed_keys.end_flush(changes, volume.clock.now());
         Ok(())
     }
 

@@ -160,7 +160,8 @@ fn located_sets(
     let segments = Arc::clone(segments);
     let generation = move |position| {
         let sequence = geometry.segment_of(position).map_or(0, |segment| segments.sequence(segment));
-        u64::from(sequence / geometry.segment_count)
+        // One of the segments may give places to buffered groups, so the others come round sooner.
+        u64::from(sequence / (geometry.segment_count - 1))
     };
     let unknown_size = SizeClass::holding(tuning.hashcache_first_read_bytes / SECTOR_BYTES);
     let room = PositionFile::of(volume, row).map_or(u64::MAX, |file| file.entries_max(volume));

@@ -86,12 +86,13 @@ impl ChangedKeys {
         self.lock().begin_flush(now)
     }
 
-    /// Notes that a flush succeeded that covers these changes.
-    pub(crate) fn end_flush(&self, of: ChangesBefore) {
+    /// Notes that a flush succeeded that covers these changes. The next one is prepared at once if there are others.
+    pub(crate) fn end_flush(&self, of: ChangesBefore, now: Duration) {
         let mut log = self.lock();
         log.flushed = log.flushed.max(of.until);
-        log.unflushed_since = (log.flushed < log.end()).then_some(of.at);
-        log.prepared = None;
+        let has_others = log.flushed < log.end();
+        log.unflushed_since = has_others.then_some(of.at);
+        log.prepared = has_others.then(|| log.begin_flush(now));
     }
 
     /// Returns the changes that have waited for a flush for so long, or are so many, that one is worth its write.
@@ -208,7 +209,7 @@ mod tests {
         changed.confirm(first, b"first", NOW);
         changed.note(b"second", NOW);
         let before = changed.flushed();
-        changed.end_flush(flush);
+        changed.end_flush(flush, NOW);
         changed.note_durable(before);
         changed.note_durable(changed.flushed());
         assert_eq!(lost(&changed), Some(vec![b"first".to_vec(), b"second".to_vec()]));
@@ -220,7 +221,7 @@ mod tests {
         let changed = ChangedKeys::default();
         let first = changed.note(b"first", NOW);
         changed.confirm(first, b"first", NOW);
-        changed.end_flush(changed.begin_flush(NOW));
+        changed.end_flush(changed.begin_flush(NOW), NOW);
         assert_eq!(changed.due_flush(NOW + 10 * FLUSH_PAUSE), None);
         changed.note_durable(changed.flushed());
         assert_eq!(lost(&changed), Some(Vec::new()));
@@ -236,7 +237,7 @@ mod tests {
         changed.note(b"second", prepared_at);
         let due = changed.due_flush(prepared_at + FLUSH_PAUSE).unwrap();
         assert_eq!(due.at, prepared_at);
-        changed.end_flush(due);
+        changed.end_flush(due, prepared_at + FLUSH_PAUSE);
         changed.note_durable(changed.flushed());
         assert_eq!(lost(&changed), Some(vec![b"second".to_vec()]));
     }
@@ -249,7 +250,7 @@ mod tests {
         (0..KEY_BYTES_MAX / 1000).for_each(|_| _ = changed.note(&key, NOW));
         let flush = changed.begin_flush(NOW);
         changed.note(b"later", NOW);
-        changed.end_flush(flush);
+        changed.end_flush(flush, NOW);
         changed.note_durable(changed.flushed());
         assert_eq!(lost(&changed), Some(vec![b"later".to_vec()]));
         (0..KEY_BYTES_MAX / 1000).for_each(|_| _ = changed.note(&key, NOW));
