@@ -10,11 +10,11 @@ use rustix::process::Signal;
 use std::{fs, thread};
 use tempfile::TempDir;
 
-/// Returns the line about the answer that `larder explain` prints last for a URL.
+/// Returns the line about the answer that `larder explain` prints for a URL.
 fn answer(home: &TempDir, url: &str) -> String {
     let told = said(home, &["explain", url]);
-    let last = told.lines().last().unwrap_or_default();
-    last.strip_prefix("answer   ").unwrap_or_else(|| panic!("{url}: {told}")).to_owned()
+    let answer = told.lines().find_map(|line| line.strip_prefix("answer   "));
+    answer.unwrap_or_else(|| panic!("{url}: {told}")).to_owned()
 }
 
 /// Returns the status of a client's request for a URL through the proxy.
