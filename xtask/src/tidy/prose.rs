@@ -127,14 +127,14 @@ mod tests {
         let mut found: Vec<_> = check(&tree).iter().map(rule_of).collect();
         found.sort();
         let expected = [
+            "crates/a/src/b.html:1 beside-anew",
+            "crates/a/src/b.js:1 told",
+            "crates/a/src/b.js:2 beside-anew",
             "crates/a/src/b.rs:2 doc-opens-with-pronoun",
             "crates/a/src/b.rs:2 doc-opens-with-wh",
             "crates/a/src/b.rs:2 function-doc-without-verb",
             "crates/a/src/b.rs:4 told",
             "crates/a/src/b.rs:6 a line of prose has at most 120 columns",
-            "crates/a/src/b.html:1 beside-anew",
-            "crates/a/src/b.js:1 told",
-            "crates/a/src/b.js:2 beside-anew",
             "docs/a.md:1 a line of prose has at most 120 columns",
             "docs/a.md:1 docs-over-35-words",
             "docs/a.md:3 beside-anew",
