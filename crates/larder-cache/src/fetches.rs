@@ -15,11 +15,15 @@ use larder_device::IgnorePoison;
 use std::{
     collections::HashMap,
     error,
+    hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
+
+/// Counters of stored values.
+const STORED_COUNTS: usize = 256;
 
 /// The error of a fetch, for each caller.
 pub(crate) type FetchError = Arc<dyn error::Error + Send + Sync>;
@@ -38,8 +42,10 @@ pub(crate) struct Fetches {
     running: Mutex<RunningFetches>,
     /// Number of values that are being stored, so that lookups need no lock while there is none.
     storing_count: AtomicUsize,
-    /// Number of values whose storing has ended. If it has changed since a lookup, the value may be stored now.
-    stored_count: AtomicU64,
+    /// Number of values whose storing has ended, by the hash of their key. If a key's has changed since a lookup, the
+    /// value may be stored now. With one number for all keys, a busy cache would repeat the lookups of idle keys.
+    stored_counts: [AtomicU64; STORED_COUNTS],
+    hasher: RandomState,
     /// Bytes that may be stored while their callers have them already. A value that comes when there are as many is
     /// stored first.
     storing_bytes_max: u64,
@@ -90,7 +96,8 @@ impl Fetches {
         Self {
             running: Mutex::default(),
             storing_count: AtomicUsize::new(0),
-            stored_count: AtomicU64::new(0),
+            stored_counts: [const { AtomicU64::new(0) }; STORED_COUNTS],
+            hasher: RandomState::new(),
             storing_bytes_max,
         }
     }
@@ -126,9 +133,13 @@ impl Fetches {
         self.lock().by_key.clear();
     }
 
-    /// Returns the number of values whose storing has ended.
-    pub(crate) fn stored_count(&self) -> u64 {
-        self.stored_count.load(Ordering::Acquire)
+    /// Returns the number of values of `key`, and of few others, whose storing has ended.
+    pub(crate) fn stored_count(&self, key: &[u8]) -> u64 {
+        self.stored_counter(key).load(Ordering::Acquire)
+    }
+
+    fn stored_counter(&self, key: &[u8]) -> &AtomicU64 {
+        &self.stored_counts[self.hasher.hash_one(key) as usize % STORED_COUNTS]
     }
 
     /// Returns the value of `key` that is being stored, if there is one. Its callers may have it already.
@@ -175,7 +186,7 @@ impl FetchLead {
         let store = async move {
             store.await;
             // Before later callers can begin another fetch.
-            fetches.stored_count.fetch_add(1, Ordering::Release);
+            fetches.stored_counter(&key).fetch_add(1, Ordering::Release);
             fetches.end(&key, number);
         };
         let storing = store.boxed().shared();

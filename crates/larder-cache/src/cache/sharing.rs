@@ -39,7 +39,7 @@ impl Cache {
     {
         let mut is_noted = false;
         let (lead, outcome, stale) = loop {
-            let stored_before = self.parts.fetches.stored_count();
+            let stored_before = self.parts.fetches.stored_count(key);
             let mut stale = match self.usable(key, form).await {
                 Some(found) if found.freshness == Freshness::Fresh => return Ok(found.value),
                 found => found.map(|stale| stale.value),
@@ -59,7 +59,7 @@ impl Cache {
             }
             match self.parts.fetches.join(key) {
                 // Nothing is awaited from here on until the fetch is a task: a caller that is not polled holds up none.
-                FetchRole::Leader(lead, outcome) if self.parts.fetches.stored_count() == stored_before => {
+                FetchRole::Leader(lead, outcome) if self.parts.fetches.stored_count(key) == stored_before => {
                     break (lead, outcome, stale);
                 }
                 // The fetch of another caller has ended since the lookup above.
