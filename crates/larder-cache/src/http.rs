@@ -15,7 +15,7 @@
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
-use larder_http::{Rules, Settings};
+use larder_http::{Reuse, Rules, Settings, StoredHead, Timestamp, route::RequestTerms};
 
 use self::{groups::PageGroups, mark::KeyMarks, patience::StorePatience, survivors::CacheSurvivors};
 
@@ -62,6 +62,11 @@ pub struct ResponseCache {
 }
 
 impl ResponseCache {
+    /// Decides how a stored response may answer a request at `now`.
+    pub fn judge(&self, terms: &RequestTerms<'_>, stored: &StoredHead, now: Timestamp) -> Reuse {
+        terms.judge(stored, &self.shared.rules, &self.http, now)
+    }
+
     /// Reports an event.
     pub(crate) fn note(&self, event: StoreEvent) {
         (self.events)(event);

@@ -30,6 +30,7 @@
 //! | [`redirects`], [`chain`] | redirects that the proxy follows for a client (RFC 9110 15.4) |
 //! | [`rules`], [`ruling`] | the operator's rules, which override responses |
 //! | [`reuse`] | whether a stored response may answer a request (RFC 9111 4) |
+//! | [`route`] | the way in which a GET or HEAD is answered (RFC 9111 4) |
 //! | [`storable`] | whether a response may be stored (RFC 9111 3) |
 //! | [`span`] | spans of bytes and sets of them |
 //! | [`stored`] | a stored response's head and its bytes |
@@ -69,6 +70,7 @@ pub mod range;
 pub mod redirects;
 pub mod repr_digest;
 pub mod reuse;
+pub mod route;
 pub mod rules;
 pub mod ruling;
 pub mod span;

@@ -14,16 +14,16 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 use larder_http::{
-    Reason, Reuse, Rules, Ruling, Settings, StoredHead,
+    Rules, Ruling,
     cache_control::RequestDirectives,
     fields::{has_token, is_hop_by_hop, via},
-    reuse,
-    rules::{RuleAgreement, RuledRequest},
+    route::{RequestTerms, UplinkState},
+    rules::RuledRequest,
     ruling,
 };
 
 use crate::{
-    cache::{Cache, groups::PageAsker},
+    cache::groups::PageAsker,
     clock,
     digest::NamedDigest,
     errors::Failure,
@@ -32,7 +32,7 @@ use crate::{
     marks::ResponseMarkers,
     origin::{
         expectation::Expectation, group::OriginChoice, http1::InterimTaker, pool::AskingClient,
-        proxy_header::ClientEnds, request_body::RequestBody, target::Origin, uplink::UplinkState,
+        proxy_header::ClientEnds, request_body::RequestBody, target::Origin,
     },
 };
 
@@ -92,61 +92,6 @@ pub(crate) struct RequestRules {
     pub(crate) caches_git: bool,
     /// Whether no response may be stored, whatever it says.
     pub(crate) is_never_stored: bool,
-}
-
-/// The parts of a request by which stored responses are judged, real or hypothetical.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestTerms<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) fields: &'a HeaderMap,
-    /// The directives for caches in `fields`.
-    pub(crate) directives: RequestDirectives,
-    /// The state of the uplink to the request's origin.
-    pub(crate) line: UplinkState,
-    /// The request as rules compare it.
-    pub(crate) ruled: RuledRequest<'a>,
-    /// The rules of its client's session.
-    pub(crate) session_rules: Option<&'a Rules>,
-}
-
-impl<'a> RequestTerms<'a> {
-    /// Parses the directives in a request's fields.
-    pub(crate) fn new(ruled: RuledRequest<'a>, line: UplinkState) -> Self {
-        let RuledRequest { method, fields, .. } = ruled;
-        let directives = RequestDirectives::from_fields(fields);
-        Self { method, fields, directives, line, ruled, session_rules: None }
-    }
-
-    /// Decides how a stored response may answer the request now.
-    ///
-    /// Every use of a stored or shared response is decided here, so that all of them see the request's directives, the
-    /// operator's rules and the uplink's state.
-    pub(crate) fn judge(&self, stored: &StoredHead, cache: &Cache) -> Reuse {
-        let rules = [Some(&cache.shared.rules), self.session_rules];
-        match Rules::agree(rules.into_iter().flatten(), &self.ruled, stored) {
-            RuleAgreement::Same => self.judge_by_terms(stored, &cache.http),
-            RuleAgreement::OwnLifetime => {
-                let own = stored.for_cookies().map(|own| self.judge_by_terms(&own, &cache.http));
-                let fresh = own.filter(|decision| matches!(decision, Reuse::Fresh { .. }));
-                fresh.unwrap_or(Reuse::NotUsable { reason: Reason::OtherRule })
-            }
-            RuleAgreement::Replace => Reuse::replaced(stored, clock::now(), &cache.http, Reason::OtherRule),
-            RuleAgreement::Bypass => Reuse::NotUsable { reason: Reason::OtherRule },
-        }
-    }
-
-    fn judge_by_terms(&self, stored: &StoredHead, settings: &Settings) -> Reuse {
-        let now = clock::now();
-        match self.line {
-            UplinkState::Up => reuse::decide_by_directives(self.method, &self.directives, stored, now, settings),
-            UplinkState::Down(allowed) => reuse::decide_disconnected(self.method, stored, now, settings, allowed),
-        }
-    }
-
-    /// Returns whether only a stored response may answer the request (RFC 9111 5.2.1.7).
-    pub(crate) fn is_only_if_cached(&self, settings: &Settings) -> bool {
-        reuse::is_only_if_cached(&self.directives, settings)
-    }
 }
 
 /// The changes to a request on its way to the origin.

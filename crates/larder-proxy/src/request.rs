@@ -27,7 +27,6 @@ mod reading;
 pub(crate) mod refusal;
 mod registry;
 mod resolve;
-pub(crate) mod route;
 pub(crate) mod serve;
 pub(crate) mod served;
 pub(crate) mod share;

@@ -16,6 +16,7 @@ use std::{
 use http::{HeaderMap, Uri, Version, uri::Authority};
 use larder_http::{
     reuse::StaleAllowed,
+    route::UplinkState,
     telling::{self, FieldTrust},
 };
 
@@ -31,10 +32,7 @@ use crate::{
     config::{Fleet, ProxyConfig},
     exchange_budget::StreamMemory,
     forwarded,
-    origin::{
-        target::{Origin, host_of, is_within},
-        uplink::UplinkState,
-    },
+    origin::target::{Origin, host_of, is_within},
     outcome::Outcome,
     request::target::Target,
     session::SessionState,

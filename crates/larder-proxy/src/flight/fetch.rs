@@ -132,7 +132,7 @@ impl Fetch {
         // Boxed, because the lookup takes kilobytes for a moment only, while the fetch waits for the origin for long.
         let looking = Box::pin(lookup::find(cache, &self.primary, &self.asked.fields));
         let LookupResult::Found(found) = looking.await else { return None };
-        let decision = self.asked.terms().judge(&found.entry.head, cache);
+        let decision = cache.judge(&self.asked.terms(), &found.entry.head, clock::now());
         // A body in chunks is excluded: it is read later, when the fetch can no longer replace a failing store.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let FoundResponse { entry, key, marker, .. } = found;

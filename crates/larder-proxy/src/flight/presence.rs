@@ -18,11 +18,14 @@ use std::{iter, sync::Arc};
 
 use http::{HeaderMap, Method};
 use larder_cache::object::{ProbeEnd, Spans};
-use larder_http::{Precondition, RangeOutcome, conditional, range};
+use larder_http::{
+    Precondition, RangeOutcome, conditional, range,
+    route::{AvailableExtent, RequestTerms},
+};
 use tokio::task::JoinSet;
 
 use crate::{
-    asked::{RequestHead, RequestTerms},
+    asked::RequestHead,
     body::{continuation::ContinuedBody, cursor::BodyCursor, long_body::LongBody},
     cache::{
         Cache,
@@ -57,17 +60,6 @@ pub(crate) struct ReadyAnswer {
     pub(crate) body: Option<BodyCursor>,
     /// The origin's response, if the origin continues the stored body.
     pub(crate) continued: Option<ContinuedBody>,
-}
-
-/// The available share of the requested part of a stored response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AvailableExtent {
-    /// Everything.
-    Whole,
-    /// A part is available, and the remainder can be requested.
-    Lacking,
-    /// A part is available, and the remainder cannot be requested.
-    Gone,
 }
 
 /// Checks the availability of a stored response, without contacting an origin.

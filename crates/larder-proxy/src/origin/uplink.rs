@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use larder_http::{proxy_status::ProxyError, reuse::StaleAllowed};
+use larder_http::{proxy_status::ProxyError, reuse::StaleAllowed, route::UplinkState};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -27,15 +27,6 @@ use crate::{
 };
 use answers::RecentAnswers;
 use judge::{SilenceJudge, SilenceVerdict};
-
-/// Whether an origin can be contacted for a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum UplinkState {
-    #[default]
-    Up,
-    /// The origin cannot be contacted. Stale responses may be served as stated.
-    Down(StaleAllowed),
-}
 
 /// The state of the uplink to the origins. All workers share it.
 pub(crate) struct Uplink {
@@ -54,12 +45,6 @@ pub(crate) struct LineStatus {
     pub(crate) down_for: Option<Duration>,
     /// Origins that do not answer.
     pub(crate) failing: Vec<String>,
-}
-
-impl UplinkState {
-    pub(crate) fn is_down(self) -> bool {
-        self != Self::Up
-    }
 }
 
 impl Uplink {

@@ -11,17 +11,18 @@ use http::{
     header::{AUTHORIZATION, CONTENT_LENGTH, RANGE},
     response,
 };
-use larder_http::{Ruling, StoredHead, partial, redirects, validate};
+use larder_http::{
+    Ruling, StoredHead, partial, redirects,
+    route::{Route, UnstoredRoute},
+    validate,
+};
 
 use crate::{
     asked::RequestEdits,
     cache::lookup::FoundResponse,
     errors::Failure,
     origin::pool::{ReplayableRequest, RetryRule},
-    request::{
-        admitted::AdmittedRequest,
-        route::{Route, UnstoredRoute},
-    },
+    request::admitted::AdmittedRequest,
 };
 
 /// An origin's response to a request with a client's own credentials: it covers the responses that it describes.

@@ -11,13 +11,19 @@ use std::{fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, Method, Uri};
 use larder_http::{
-    Reuse, Ruling, StoredHead, VaryRule, freshness::Lifetime, key::KIND_PRIMARY, reuse::Age, rules::RuledRequest,
+    Reuse, Ruling, StoredHead, VaryRule,
+    freshness::Lifetime,
+    key::KIND_PRIMARY,
+    reuse::Age,
+    route::{
+        self, AvailableExtent, JudgedResponse, RequestTerms, Route, RouteFacts, StoredState, UnstoredRoute, UplinkState,
+    },
+    rules::RuledRequest,
     validate,
 };
 
 use self::outlook::RequestOutlook;
 use crate::{
-    asked::RequestTerms,
     cache::{
         Cache,
         entry::{EntryBody, ResourceMarker},
@@ -25,12 +31,11 @@ use crate::{
         lookup::{self, FoundResponse, LookupResult},
     },
     clock,
-    flight::presence::{self, AvailableExtent},
+    flight::presence,
     lists::ListVerdict,
-    origin::{origins::OriginsShared, target::Origin, uplink::UplinkState},
+    origin::{origins::OriginsShared, target::Origin},
     request::{
         admission::ruling_before,
-        route::{self, JudgedResponse, Route, RouteFacts, StoredState, UnstoredRoute},
         serve::{self, LocatedResponse},
     },
     worker::Worker,

@@ -8,10 +8,15 @@ use std::sync::Arc;
 
 use http::{Method, Request, Version};
 use http_body::Body;
-use larder_http::{CacheStatus, Reuse, cache_status::Tier, rules::RuledRequest, telling};
+use larder_http::{
+    CacheStatus, Reuse,
+    cache_status::Tier,
+    route::{RequestTerms, UplinkState},
+    rules::RuledRequest,
+    telling,
+};
 
 use crate::{
-    asked::RequestTerms,
     cache::{
         Cache,
         entry::{CachedEntry, EntryBody},
@@ -19,12 +24,10 @@ use crate::{
         mark::OriginMark,
     },
     client::encoded::EncodedResponse,
+    clock,
     metrics::WorkerMetrics,
     mirrors::MirrorRequest,
-    origin::{
-        target::{host_of, path_of},
-        uplink::UplinkState,
-    },
+    origin::target::{host_of, path_of},
     outcome::Outcome,
     popular::PopularitySubject,
     request::{
@@ -172,7 +175,7 @@ impl ClientExchange {
             session_rules: self.client.session.as_ref().map(|session| &*session.rules),
             ..RequestTerms::new(ruled, UplinkState::Up)
         };
-        let Reuse::Fresh { age, .. } = terms.judge(&entry.head, cache) else { return None };
+        let Reuse::Fresh { age, .. } = cache.judge(&terms, &entry.head, clock::now()) else { return None };
         let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
         let RequestTerms { method, fields, .. } = terms;
         let wanted = HitRequest { marks: &self.worker.shared.marks, method, fields, age_secs: age.age_secs, status };

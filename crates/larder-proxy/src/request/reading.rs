@@ -121,7 +121,7 @@ impl FlightReading<'_> {
         if !head.matches(&asked.fields, &cache.http) {
             return Err(marker.cloned().map_or(UnusedReason::NotForUs, UnusedReason::OtherVariant));
         }
-        let decision = asked.terms().judge(head, cache);
+        let decision = cache.judge(&asked.terms(), head, clock::now());
         require(is_own || !decision.is_by_other_rule(), UnusedReason::NotForUs)?;
         Ok(decision)
     }

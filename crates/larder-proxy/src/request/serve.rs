@@ -1,6 +1,6 @@
 //! Answers GET and HEAD through the cache: from the store if the stored response may be used, otherwise by a flight.
 //!
-//! Owns: collecting the facts for the decision, and executing it. `route` and `larder_http` decide.
+//! Owns: collecting the facts for the decision, and executing it. `larder_http::route` decides.
 
 use std::{borrow::Borrow, ops::ControlFlow, sync::Arc, time::Instant};
 
@@ -9,18 +9,18 @@ use larder_http::{
     CacheStatus, Reason, Reuse, StoredHead,
     cache_status::{Forward, Tier},
     reuse::Age,
+    route::{self, AvailableExtent, JudgedResponse, RequestTerms, Route, RouteFacts, StoredState, UnstoredRoute},
 };
 
 use crate::{
-    asked::RequestTerms,
     cache::{
         Cache,
-        entry::{EntryBody, ResourceMarker},
+        entry::{CHUNK_BYTES, EntryBody, ResourceMarker},
         lookup::{self, FoundResponse, LookupResult},
     },
     clock,
     errors::Failure,
-    flight::presence::{self, Availability, AvailableExtent, ReadyAnswer},
+    flight::presence::{self, Availability, ReadyAnswer},
     listings,
     outcome::{MissReason, Outcome},
     request::{
@@ -30,7 +30,6 @@ use crate::{
         hit::{self, HitRequest},
         plan::FetchPlan,
         reading,
-        route::{self, JudgedResponse, Route, RouteFacts, StoredState, UnstoredRoute},
         served::ServedResponse,
         steps::{Onward, Step, Verdict},
     },
@@ -93,7 +92,7 @@ impl AdmittedRequest {
         let is_never_stored = asked.before.is_never_stored;
         let facts = RouteFacts { knows_digest, is_never_stored, ..facts(&worker.cache, asked.terms(), key) };
         let route = route::decide(&facts, stored.as_ref());
-        *verdict = route.verdict();
+        *verdict = Verdict::from(&route);
         // The origin must grant access before a response fetched with another client's credentials is served, even if
         // the response is fresh.
         let permission = if asked.before.checks_authorization && access::is_asked_about(&route) {
@@ -125,7 +124,7 @@ impl AdmittedRequest {
             }
             Route::Unstored(route) => route,
         };
-        *verdict = route.verdict();
+        *verdict = Verdict::from(&route);
         let primary = Arc::clone(key);
         let plan = match route {
             UnstoredRoute::Pass { forward, stands_in } => {
@@ -145,7 +144,7 @@ impl AdmittedRequest {
             UnstoredRoute::Refuse => return CacheAnswer::Served(Err(Failure::OnlyIfCached)),
             UnstoredRoute::Offline => return CacheAnswer::Served(Err(asked.offline())),
         };
-        CacheAnswer::Onward(route.step(), Box::new(plan))
+        CacheAnswer::Onward(Step::from(&route), Box::new(plan))
     }
 
     /// Leads a request to the origin, which alone can answer it.
@@ -176,43 +175,43 @@ impl AdmittedRequest {
     }
 }
 
-impl<S> Route<S> {
-    /// Returns what the route says about the stored response.
-    pub(crate) fn verdict(&self) -> Verdict {
-        match self {
-            Self::Stored { .. } => Verdict::Hit,
-            Self::Meanwhile { .. } => Verdict::Stale,
-            Self::Unstored(route) => route.verdict(),
-        }
-    }
-
-    /// Returns the step that executes the route.
-    pub(crate) fn step(&self) -> Step {
-        match self {
-            Self::Stored { .. } | Self::Meanwhile { .. } => Step::Deliver,
-            Self::Unstored(route) => route.step(),
+impl<S> From<&Route<S>> for Verdict {
+    fn from(route: &Route<S>) -> Self {
+        match route {
+            Route::Stored { .. } => Self::Hit,
+            Route::Meanwhile { .. } => Self::Stale,
+            Route::Unstored(route) => Self::from(route),
         }
     }
 }
 
-impl<S> UnstoredRoute<S> {
-    /// Returns what the route says about the stored response.
-    pub(crate) fn verdict(&self) -> Verdict {
-        match self {
-            Self::Fly { validates: Some(_), .. } => Verdict::Validate,
-            Self::Fly { validates: None, .. } => Verdict::Miss,
-            Self::Pass { .. } | Self::PassHead { .. } => Verdict::Bypass,
-            Self::Refuse => Verdict::OnlyIfCached,
-            Self::Offline => Verdict::Offline,
+impl<S> From<&UnstoredRoute<S>> for Verdict {
+    fn from(route: &UnstoredRoute<S>) -> Self {
+        match route {
+            UnstoredRoute::Fly { validates: Some(_), .. } => Self::Validate,
+            UnstoredRoute::Fly { validates: None, .. } => Self::Miss,
+            UnstoredRoute::Pass { .. } | UnstoredRoute::PassHead { .. } => Self::Bypass,
+            UnstoredRoute::Refuse => Self::OnlyIfCached,
+            UnstoredRoute::Offline => Self::Offline,
         }
     }
+}
 
-    /// Returns the step that executes the route.
-    pub(crate) fn step(&self) -> Step {
-        match self {
-            Self::Fly { .. } => Step::Fetch,
-            Self::Pass { .. } | Self::PassHead { .. } => Step::Pass,
-            Self::Refuse | Self::Offline => Step::Deliver,
+impl<S> From<&Route<S>> for Step {
+    fn from(route: &Route<S>) -> Self {
+        match route {
+            Route::Stored { .. } | Route::Meanwhile { .. } => Self::Deliver,
+            Route::Unstored(route) => Self::from(route),
+        }
+    }
+}
+
+impl<S> From<&UnstoredRoute<S>> for Step {
+    fn from(route: &UnstoredRoute<S>) -> Self {
+        match route {
+            UnstoredRoute::Fly { .. } => Self::Fetch,
+            UnstoredRoute::Pass { .. } | UnstoredRoute::PassHead { .. } => Self::Pass,
+            UnstoredRoute::Refuse | UnstoredRoute::Offline => Self::Deliver,
         }
     }
 }
@@ -228,6 +227,7 @@ pub(crate) fn facts<'a>(cache: &'a Cache, terms: RequestTerms<'a>, primary: &[u8
         knows_digest: false,
         do_tags_differ: tags.are_known() && tags.are_frequent(primary, Instant::now()),
         is_never_stored: false,
+        near_bytes: CHUNK_BYTES,
     }
 }
 
@@ -288,7 +288,7 @@ pub(crate) fn judged<S: Borrow<FoundResponse>>(
     extent: AvailableExtent,
 ) -> JudgedResponse<S> {
     let head = &response.borrow().entry.head;
-    let decision = terms.judge(head, cache);
+    let decision = cache.judge(&terms, head, clock::now());
     let covers_what_is_told = head.selecting().cover_what_is_told(terms.fields);
     JudgedResponse { response, decision, extent, covers_what_is_told }
 }
@@ -347,7 +347,7 @@ impl AdmittedRequest {
     /// Answers from a stored response if it may be used without validation.
     pub(crate) async fn if_fresh(&self, found: &FoundResponse) -> Option<Result<ServedResponse, Failure>> {
         let Self { worker, asked } = self;
-        match asked.terms().judge(&found.entry.head, &worker.cache) {
+        match worker.cache.judge(&asked.terms(), &found.entry.head, clock::now()) {
             Reuse::Fresh { age, reason } => {
                 let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, &found.entry)).await;
                 match self.fresh(&UsableResponse { found, age, reason }, presence).await {

@@ -7,7 +7,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, Request, Uri, Version};
-use larder_http::{coding::CodingWish, fields::accepted_authority, reuse::StaleAllowed};
+use larder_http::{coding::CodingWish, fields::accepted_authority, reuse::StaleAllowed, route::UplinkState};
 
 use crate::{
     build_caches::{self, BuildCacheRequest},
@@ -16,7 +16,6 @@ use crate::{
     errors::Failure,
     fleet::link::FleetLink,
     mirrors::{MirrorRequest, RegistryAsk},
-    origin::uplink::UplinkState,
     routes::{Destination, SiteRoutes},
     shared::ProxyState,
     siblings::PeerRequest,

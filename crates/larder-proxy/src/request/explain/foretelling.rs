@@ -10,7 +10,10 @@ use std::{
 };
 
 use http::{HeaderMap, Method, Request, Uri, Version, header, uri::PathAndQuery};
-use larder_http::{Precondition, conditional};
+use larder_http::{
+    Precondition, conditional,
+    route::{self, Route, RouteFacts},
+};
 
 use super::{
     ExplainedRequest, ForeseenResponse,
@@ -26,7 +29,6 @@ use crate::{
         admitted::AdmittedRequest,
         exchange::ClientExchange,
         intercept::{self, Interception},
-        route::{self, Route, RouteFacts},
         serve,
         steps::{Onward, Step, Trace, Verdict},
         target::TargetKind,
@@ -177,7 +179,7 @@ impl ClientExchange {
                 let may_ask = admitted.check_may_ask().is_ok();
                 (Verdict::Bypass, if may_ask { Step::Pass } else { Step::Deliver })
             }
-            route => (route.verdict(), route.step()),
+            route => (Verdict::from(route), Step::from(route)),
         };
         self.trace.note(verdict);
         step

@@ -1,81 +1,207 @@
 //! Decides how a GET or HEAD is answered: from the store, by a shared fetch, by forwarding it, or with an error.
 //!
-//! The decision is a pure function from facts to a route, without I/O. `serve` executes the route and `explain` prints
-//! it, so the two cannot disagree.
+//! The decision is a pure function from facts to a route, without I/O. Whoever executes the route and whoever explains
+//! it call the same function, so the two cannot disagree.
 //!
 //! Invariants: a stale response is never served where its directives forbid it (RFC 9111 4.2.4), and a request with
 //! `only-if-cached` never reaches an origin (RFC 9111 5.2.1.7).
 
-use http::{Method, header};
-use larder_http::{
-    CacheStatus, Reason, Reuse, Settings,
+use http::{HeaderMap, Method, header};
+
+use crate::{
+    CacheStatus, Reason, Reuse, Rules, Settings, StoredHead, Timestamp,
+    cache_control::RequestDirectives,
     cache_status::Forward,
     range::{self, ByteRange, RangeRequest},
-    reuse::{self, Age},
+    reuse::{self, Age, StaleAllowed},
+    rules::{RuleAgreement, RuledRequest},
 };
 
-use crate::{asked::RequestTerms, cache::entry::CHUNK_BYTES, flight::presence::AvailableExtent};
+/// Whether an origin can be contacted for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UplinkState {
+    /// It can.
+    #[default]
+    Up,
+    /// It cannot. Stale responses may be served as stated.
+    Down(StaleAllowed),
+}
+
+impl UplinkState {
+    /// Returns whether the origin cannot be contacted.
+    #[inline]
+    pub fn is_down(self) -> bool {
+        self != Self::Up
+    }
+}
+
+/// The terms on which a request takes a stored response.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestTerms<'a> {
+    /// The request's method.
+    pub method: &'a Method,
+    /// The request's fields.
+    pub fields: &'a HeaderMap,
+    /// The directives for caches in `fields`.
+    pub directives: RequestDirectives,
+    /// The state of the uplink to the request's origin.
+    pub line: UplinkState,
+    /// The request as rules compare it.
+    pub ruled: RuledRequest<'a>,
+    /// The rules of its client's session, which apply after those of the operator.
+    pub session_rules: Option<&'a Rules>,
+}
+
+impl<'a> RequestTerms<'a> {
+    /// Parses the directives in a request's fields.
+    pub fn new(ruled: RuledRequest<'a>, line: UplinkState) -> Self {
+        let RuledRequest { method, fields, .. } = ruled;
+        let directives = RequestDirectives::from_fields(fields);
+        Self { method, fields, directives, line, ruled, session_rules: None }
+    }
+
+    /// Decides how a stored response may answer the request at `now`.
+    ///
+    /// Every use of a stored or shared response is decided here, so that all of them see the request's directives, the
+    /// operator's rules and the uplink's state.
+    pub fn judge(&self, stored: &StoredHead, operator: &Rules, settings: &Settings, now: Timestamp) -> Reuse {
+        let rules = [Some(operator), self.session_rules];
+        match Rules::agree(rules.into_iter().flatten(), &self.ruled, stored) {
+            RuleAgreement::Same => self.judge_by_terms(stored, settings, now),
+            RuleAgreement::OwnLifetime => {
+                let own = stored.for_cookies().map(|own| self.judge_by_terms(&own, settings, now));
+                let fresh = own.filter(|decision| matches!(decision, Reuse::Fresh { .. }));
+                fresh.unwrap_or(Reuse::NotUsable { reason: Reason::OtherRule })
+            }
+            RuleAgreement::Replace => Reuse::replaced(stored, now, settings, Reason::OtherRule),
+            RuleAgreement::Bypass => Reuse::NotUsable { reason: Reason::OtherRule },
+        }
+    }
+
+    fn judge_by_terms(&self, stored: &StoredHead, settings: &Settings, now: Timestamp) -> Reuse {
+        match self.line {
+            UplinkState::Up => reuse::decide_by_directives(self.method, &self.directives, stored, now, settings),
+            UplinkState::Down(allowed) => reuse::decide_disconnected(self.method, stored, now, settings, allowed),
+        }
+    }
+
+    /// Returns whether only a stored response may answer the request (RFC 9111 5.2.1.7).
+    pub fn is_only_if_cached(&self, settings: &Settings) -> bool {
+        reuse::is_only_if_cached(&self.directives, settings)
+    }
+}
 
 /// The facts about a request that the decision depends on, in addition to the stored response.
-pub(crate) struct RouteFacts<'a> {
-    pub(crate) terms: RequestTerms<'a>,
-    pub(crate) settings: &'a Settings,
+#[derive(Clone, Copy, Debug)]
+pub struct RouteFacts<'a> {
+    /// The request's terms.
+    pub terms: RequestTerms<'a>,
+    /// The settings of its site.
+    pub settings: &'a Settings,
     /// Whether recent responses for this resource could not be shared between clients.
-    pub(crate) is_uncollapsible: bool,
+    pub is_uncollapsible: bool,
     /// Whether there is a store, which can keep parts of bodies.
-    pub(crate) has_store: bool,
+    pub has_store: bool,
     /// Whether the body must have a known digest, so that parts of it are not stored.
-    pub(crate) knows_digest: bool,
-    /// Whether parts of this resource are unlikely to fit together, see `tag_changes` in larder-cache.
-    pub(crate) do_tags_differ: bool,
+    pub knows_digest: bool,
+    /// Whether parts of this resource are unlikely to fit together, because its validator often differs.
+    pub do_tags_differ: bool,
     /// Whether a rule keeps the response out of the cache, so that no other client may wait for it.
-    pub(crate) is_never_stored: bool,
+    pub is_never_stored: bool,
+    /// Longest distance in bytes from the start of a body to a requested part for which the whole body is fetched.
+    pub near_bytes: u64,
+}
+
+/// The available share of the requested part of a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AvailableExtent {
+    /// Everything.
+    Whole,
+    /// A part is available, and the remainder can be requested.
+    Lacking,
+    /// A part is available, and the remainder cannot be requested.
+    Gone,
 }
 
 /// The state of a resource's stored response, which is represented by an `S`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoredState<S> {
+pub enum StoredState<S> {
     /// A response for these selecting fields.
     Response(JudgedResponse<S>),
     /// The resource varies, and no response is stored for these selecting fields, nor in the preferred language.
     OtherVariants,
+    /// Nothing is stored for the resource.
     Nothing,
 }
 
 /// A stored response, and what the caching rules say about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct JudgedResponse<S> {
-    pub(crate) response: S,
+pub struct JudgedResponse<S> {
+    /// The stored response.
+    pub response: S,
     /// The decision of the caching rules. It takes into account whether the origin can be contacted.
-    pub(crate) decision: Reuse,
+    pub decision: Reuse,
     /// The available share of the requested part.
-    pub(crate) extent: AvailableExtent,
+    pub extent: AvailableExtent,
     /// Whether the stored response's selecting fields include this request's fields of [`larder_http::telling`].
-    pub(crate) covers_what_is_told: bool,
+    pub covers_what_is_told: bool,
 }
 
 /// The way in which a request is answered. A route that needs the stored response contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route<S> {
+pub enum Route<S> {
     /// The stored response answers it.
-    Stored { response: S, age: Age, reason: Reason },
+    Stored {
+        /// The stored response.
+        response: S,
+        /// Its age.
+        age: Age,
+        /// Why it may be served.
+        reason: Reason,
+    },
     /// The stored response answers it, and is validated in the background (RFC 5861 3).
-    Meanwhile { response: S, age: Age },
+    Meanwhile {
+        /// The stored response.
+        response: S,
+        /// Its age.
+        age: Age,
+    },
     /// The stored response does not answer it, or there is none.
     Unstored(UnstoredRoute<S>),
 }
 
 /// The way in which a request is answered that the stored response does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnstoredRoute<S> {
+pub enum UnstoredRoute<S> {
     /// Forwarded unchanged. If that fails, the response in `stands_in` may be served.
-    Pass { forward: CacheStatus, stands_in: Option<S> },
+    Pass {
+        /// Why it goes to the origin.
+        forward: CacheStatus,
+        /// The stored response that may replace an error.
+        stands_in: Option<S>,
+    },
     /// A HEAD that is forwarded. The response also updates or invalidates the stored response (RFC 9111 4.3.5), which
     /// may be served in place of an error if `stands_in`.
-    PassHead { forward: CacheStatus, updates: S, stands_in: bool },
+    PassHead {
+        /// Why it goes to the origin.
+        forward: CacheStatus,
+        /// The stored response that the origin's response updates.
+        updates: S,
+        /// Whether that may replace an error.
+        stands_in: bool,
+    },
     /// Joins or starts a shared fetch, which validates the response in `validates`. That may be served in place of an
     /// error if `stands_in`.
-    Fly { forward: CacheStatus, validates: Option<S>, stands_in: bool, is_reload: bool },
+    Fly {
+        /// Why it goes to the origin.
+        forward: CacheStatus,
+        /// The stored response to validate.
+        validates: Option<S>,
+        /// Whether that may replace an error.
+        stands_in: bool,
+        /// Whether the request demands a response no older than itself.
+        is_reload: bool,
+    },
     /// Refused: it must be answered from the store, and the stored response cannot answer it.
     Refuse,
     /// Refused: the origin cannot be contacted, and the stored response cannot answer the request.
@@ -83,7 +209,7 @@ pub(crate) enum UnstoredRoute<S> {
 }
 
 /// Decides how a request is answered.
-pub(crate) fn decide<S>(facts: &RouteFacts<'_>, stored: StoredState<S>) -> Route<S> {
+pub fn decide<S>(facts: &RouteFacts<'_>, stored: StoredState<S>) -> Route<S> {
     match stored {
         StoredState::Nothing => Route::Unstored(decide_without(facts, Forward::UriMiss)),
         StoredState::OtherVariants => Route::Unstored(decide_without(facts, Forward::VaryMiss)),
@@ -96,7 +222,7 @@ pub(crate) fn decide<S>(facts: &RouteFacts<'_>, stored: StoredState<S>) -> Route
 }
 
 /// Decides how a request is answered without a stored response. `miss` says why there is none.
-pub(crate) fn decide_without<S>(facts: &RouteFacts<'_>, miss: Forward) -> UnstoredRoute<S> {
+pub fn decide_without<S>(facts: &RouteFacts<'_>, miss: Forward) -> UnstoredRoute<S> {
     if facts.terms.line.is_down() {
         UnstoredRoute::Offline
     } else {
@@ -187,7 +313,7 @@ fn go_to_origin<S>(
 
 impl<S> StoredState<S> {
     /// Returns the same state with a reference to the stored response.
-    pub(crate) fn as_ref(&self) -> StoredState<&S> {
+    pub fn as_ref(&self) -> StoredState<&S> {
         match self {
             Self::Response(JudgedResponse { response, decision, extent, covers_what_is_told }) => {
                 let decision = *decision;
@@ -201,7 +327,7 @@ impl<S> StoredState<S> {
     }
 
     /// Returns whether no stored body can answer, in whole or in part.
-    pub(crate) fn is_absent(&self) -> bool {
+    pub fn is_absent(&self) -> bool {
         match self {
             Self::Response(stored) => stored.extent == AvailableExtent::Gone,
             Self::OtherVariants | Self::Nothing => true,
@@ -209,7 +335,7 @@ impl<S> StoredState<S> {
     }
 
     /// Returns the stored response.
-    pub(crate) fn response(&self) -> Option<&S> {
+    pub fn response(&self) -> Option<&S> {
         match self {
             Self::Response(stored) => Some(&stored.response),
             Self::OtherVariants | Self::Nothing => None,
@@ -219,7 +345,7 @@ impl<S> StoredState<S> {
 
 impl<S> JudgedResponse<S> {
     /// Returns whether the response answers without validation.
-    pub(crate) fn answers_as_it_is(&self) -> bool {
+    pub fn answers_as_it_is(&self) -> bool {
         matches!(self.decision, Reuse::Fresh { .. }) && self.extent != AvailableExtent::Gone
     }
 }
@@ -261,7 +387,7 @@ impl RouteFacts<'_> {
     /// long to reach it.
     fn is_far(&self) -> bool {
         match range::parse(self.terms.fields) {
-            RangeRequest::Single(ByteRange::From { first, .. }) => first > CHUNK_BYTES,
+            RangeRequest::Single(ByteRange::From { first, .. }) => first > self.near_bytes,
             RangeRequest::Single(ByteRange::Suffix { .. }) | RangeRequest::Many(_) => true,
             RangeRequest::Absent => false,
         }
@@ -272,10 +398,7 @@ impl RouteFacts<'_> {
 mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
 
-    use larder_http::rules::RuledRequest;
-
     use super::*;
-    use crate::origin::uplink::UplinkState;
 
     const AGE: Age = Age { age_secs: 5, ttl_secs: -1 };
     const FRESH: Reuse = Reuse::Fresh { age: AGE, reason: Reason::ExplicitLifetime };
@@ -313,6 +436,7 @@ mod tests {
             knows_digest: false,
             do_tags_differ: false,
             is_never_stored: false,
+            near_bytes: 1 << 20,
         }
     }
 
@@ -463,7 +587,7 @@ mod tests {
             for lines in asked {
                 let fields = fields(lines);
                 let settings = Settings::default();
-                let line = UplinkState::Down(larder_http::reuse::StaleAllowed::AsOnError);
+                let line = UplinkState::Down(StaleAllowed::AsOnError);
                 let terms = terms(&Method::GET, &fields, line);
                 let facts = facts_of(terms, &settings, true, true);
                 assert_eq!(way(&facts, known), expected, "{known:?} {lines:?}");
