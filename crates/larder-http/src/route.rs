@@ -1,7 +1,7 @@
 //! Decides how a GET or HEAD is answered: from the store, by a shared fetch, by forwarding it, or with an error.
 //!
-//! The decision is a pure function from facts to a route, without I/O. Whoever executes the route and whoever explains
-//! it call the same function, so the two cannot disagree.
+//! The decision is a pure function from facts to a route, without I/O. The code that executes a route and the code
+//! that explains it call the same function, so the two cannot disagree.
 //!
 //! Invariants: a stale response is never served where its directives forbid it (RFC 9111 4.2.4), and a request with
 //! `only-if-cached` never reaches an origin (RFC 9111 5.2.1.7).
@@ -20,10 +20,10 @@ use crate::{
 /// Whether an origin can be contacted for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UplinkState {
-    /// It can.
+    /// The origin can be contacted.
     #[default]
     Up,
-    /// It cannot. Stale responses may be served as stated.
+    /// The origin cannot be contacted. Stale responses may be served as stated.
     Down(StaleAllowed),
 }
 
@@ -154,16 +154,16 @@ pub enum Route<S> {
     Stored {
         /// The stored response.
         response: S,
-        /// Its age.
+        /// The age of the stored response.
         age: Age,
-        /// Why it may be served.
+        /// The reason for which it may be served.
         reason: Reason,
     },
     /// The stored response answers it, and is validated in the background (RFC 5861 3).
     Meanwhile {
         /// The stored response.
         response: S,
-        /// Its age.
+        /// The age of the stored response.
         age: Age,
     },
     /// The stored response does not answer it, or there is none.
@@ -175,7 +175,7 @@ pub enum Route<S> {
 pub enum UnstoredRoute<S> {
     /// Forwarded unchanged. If that fails, the response in `stands_in` may be served.
     Pass {
-        /// Why it goes to the origin.
+        /// The reason for which the request goes to the origin.
         forward: CacheStatus,
         /// The stored response that may replace an error.
         stands_in: Option<S>,
@@ -183,7 +183,7 @@ pub enum UnstoredRoute<S> {
     /// A HEAD that is forwarded. The response also updates or invalidates the stored response (RFC 9111 4.3.5), which
     /// may be served in place of an error if `stands_in`.
     PassHead {
-        /// Why it goes to the origin.
+        /// The reason for which the request goes to the origin.
         forward: CacheStatus,
         /// The stored response that the origin's response updates.
         updates: S,
@@ -193,7 +193,7 @@ pub enum UnstoredRoute<S> {
     /// Joins or starts a shared fetch, which validates the response in `validates`. That may be served in place of an
     /// error if `stands_in`.
     Fly {
-        /// Why it goes to the origin.
+        /// The reason for which the request goes to the origin.
         forward: CacheStatus,
         /// The stored response to validate.
         validates: Option<S>,
@@ -209,6 +209,28 @@ pub enum UnstoredRoute<S> {
 }
 
 /// Decides how a request is answered.
+///
+/// ```
+/// use http::{HeaderMap, Method};
+/// use larder_http::{Settings, cache_status::Forward, route::*, rules::RuledRequest};
+///
+/// let fields = HeaderMap::new();
+/// let ruled =
+///     RuledRequest { method: &Method::GET, scheme: "http", authority: "a.example", path: "/", fields: &fields };
+/// let settings = Settings::default();
+/// let facts = RouteFacts {
+///     terms: RequestTerms::new(ruled, UplinkState::Up),
+///     settings: &settings,
+///     is_uncollapsible: false,
+///     has_store: true,
+///     knows_digest: false,
+///     do_tags_differ: false,
+///     is_never_stored: false,
+///     near_bytes: 1 << 20,
+/// };
+/// let route = decide(&facts, StoredState::<()>::Nothing);
+/// assert!(matches!(route, Route::Unstored(UnstoredRoute::Fly { validates: None, .. })));
+/// ```
 pub fn decide<S>(facts: &RouteFacts<'_>, stored: StoredState<S>) -> Route<S> {
     match stored {
         StoredState::Nothing => Route::Unstored(decide_without(facts, Forward::UriMiss)),
