@@ -84,6 +84,7 @@ pub mod validate;
 pub mod vary;
 
 mod codec;
+mod facts;
 mod list;
 #[cfg(doctest)]
 mod readme;
