@@ -26,7 +26,7 @@ use crate::{
     },
     cache::entry::{CACHE_STATUS, CachedEntry, EntryBody, random},
     client::{
-        encoded::{EncodedResponse, scratch},
+        encoded::{EncodedHit, scratch},
         response_body::ResponseBody,
     },
     marks::{ResponseMarkers, outgoing_fields},
@@ -88,7 +88,7 @@ pub(crate) fn answer(wanted: &HitRequest<'_>, entry: &Arc<CachedEntry>, chunked:
 
 /// Answers a plain GET over HTTP/1.1 from a response in memory, with the stored lines. Returns `None` if the response
 /// has another form.
-pub(crate) fn encoded(wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<EncodedResponse> {
+pub(crate) fn encoded(wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<EncodedHit> {
     let EntryBody::Whole(body) = &entry.body else { return None };
     let status = entry.head.status();
     let has_body = *wanted.method == Method::GET && status != StatusCode::NO_CONTENT;
@@ -108,7 +108,7 @@ pub(crate) fn encoded(wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<En
         wanted.status.push(&mut head, &marks.cache_name);
     }
     head.extend_from_slice(b"\r\n");
-    Some(EncodedResponse { head, status, body: ResponseBody::full(body.clone()) })
+    Some(EncodedHit { head, status, body: body.clone() })
 }
 
 /// The part of a body that is sent.

@@ -23,7 +23,7 @@ use crate::{
         lookup,
         mark::OriginMark,
     },
-    client::encoded::EncodedResponse,
+    client::encoded::EncodedHit,
     clock,
     metrics::WorkerMetrics,
     mirrors::MirrorRequest,
@@ -40,7 +40,6 @@ use crate::{
 };
 
 /// The result of a look into memory for a request.
-#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 enum MemoryState {
     Answer(MemoryAnswer),
     /// Nothing that answers it, under this key.
@@ -51,9 +50,10 @@ enum MemoryState {
 
 /// A response from memory.
 pub(super) enum MemoryAnswer {
-    Served(ServedResponse),
+    /// Boxed, because it is rare and large, and the other one would be moved at its size.
+    Served(Box<ServedResponse>),
     /// A hit whose head is encoded already.
-    Encoded(EncodedResponse),
+    Encoded(EncodedHit),
 }
 
 impl ClientExchange {
@@ -182,15 +182,16 @@ impl ClientExchange {
         let note = || note(cache, &entry, variant.as_deref().unwrap_or(key));
         if may_encode
             && self.target.mirror().is_none_or(|_| MirrorRequest::leaves(entry.head.fields()))
-            && let Some(response) = hit::encoded(&wanted, &entry)
+            && let Some(encoded) = hit::encoded(&wanted, &entry)
         {
             note();
-            return Some(MemoryAnswer::Encoded(response));
+            return Some(MemoryAnswer::Encoded(encoded));
         }
         let answered = hit::answer(&wanted, &entry, None)?;
         note();
         let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
-        Some(MemoryAnswer::Served(ServedResponse { response: answered.response, outcome, origin: None, why: None }))
+        let served = ServedResponse { response: answered.response, outcome, origin: None, why: None };
+        Some(MemoryAnswer::Served(Box::new(served)))
     }
 
     /// Returns whether nothing adds to the fields of a response from memory, or logs them, and the client speaks

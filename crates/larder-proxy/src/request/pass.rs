@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
+use larder_device::pinned;
 use larder_http::{
     CacheStatus,
     cache_status::{Forward, RequestHandling},
@@ -69,7 +70,7 @@ impl AdmittedRequest {
     async fn pass_planned(&self, plan: &FetchPlan) -> Result<ServedResponse, Failure> {
         let updates = plan.before.as_ref().filter(|_| self.asked.method == Method::HEAD);
         let passed = match updates {
-            Some(updates) => Box::pin(self.pass_head(&plan.primary, updates, plan.forward)).await,
+            Some(updates) => pinned(|| self.pass_head(&plan.primary, updates, plan.forward)).await,
             None => self.pass(plan.forward).await,
         };
         self.or_stale(passed, plan.before.as_ref().filter(|_| plan.may_serve_on_error))
@@ -90,7 +91,7 @@ impl AdmittedRequest {
     /// The origin is unreachable, or its response is malformed.
     pub(crate) async fn pass(&self, status: CacheStatus) -> Result<ServedResponse, Failure> {
         // Boxed, because it is large and rarely needed, and would enlarge every future that may need it.
-        let (head, body) = Box::pin(self.ask(None)).await?;
+        let (head, body) = pinned(|| self.ask(None)).await?;
         let status = with_origin_status(status, head.status);
         Ok(self.respond(PassedResponse { status: head.status, fields: head.headers, body }, status))
     }

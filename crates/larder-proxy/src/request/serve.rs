@@ -5,6 +5,7 @@
 use std::{borrow::Borrow, ops::ControlFlow, sync::Arc, time::Instant};
 
 use http::{HeaderMap, header};
+use larder_device::pinned;
 use larder_http::{
     CacheStatus, Reason, Reuse, StoredHead,
     cache_status::{Forward, Tier},
@@ -86,7 +87,7 @@ impl AdmittedRequest {
     async fn answer_or_plan(&self, verdict: &mut Verdict) -> CacheAnswer {
         let Self { worker, asked } = self;
         let key = asked.key.as_ref().expect("only a request with a key asks the cache");
-        let SeenResponse { stored, presence, marker, lost } = Box::pin(self.see(key)).await;
+        let SeenResponse { stored, presence, marker, lost } = pinned(|| self.see(key)).await;
         let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
         let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.flights.means, asked, key)).await;
         let is_never_stored = asked.before.is_never_stored;
