@@ -130,7 +130,7 @@ impl Cache {
                 Ok(false)
             }
             UnstoredPart::Whole { mut writer, bytes } => match writer.write(bytes).await {
-                Ok(()) => writer.finish_if_unchanged().await,
+                Ok(()) => writer.finish_fetched().await,
                 Err(error) => Err(error),
             },
             UnstoredPart::Head { new, start } => self.store_value(key, new, Some(&start)).await,

@@ -157,11 +157,13 @@ impl Model {
             self.break_law(format!("law 10: key {key} is fetched although it must be stored"));
         }
         let running = self.versions.iter().find(|other| {
+            let asked = other.asked.min(look.began);
             other.key == key
                 && other.origin == VersionOrigin::Fetched
                 && other.complete.is_none()
                 && other.settled.is_none()
-                && !self.purges.iter().any(|purge| purge.detaches(key) && !purge.is_before(other.asked.min(look.began)))
+                && !self.purges.iter().any(|purge| purge.detaches(key) && !purge.is_before(asked))
+                && !self.versions.iter().any(|newer| newer.detaches(key) && newer.settled >= Some(asked))
         });
         if let Some(running) = running {
             let number = running.number;
@@ -291,6 +293,15 @@ impl Model {
         self.stored_bytes < self.room_bytes
     }
 
+    /// Returns whether more is written at once than may wait for the device. A store without a maintenance thread tries
+    /// a second time after a flush, and then refuses an entry, because nothing else would make room.
+    pub(super) fn is_crowded(&self) -> bool {
+        let open = self.versions.iter().filter(|version| version.settled.is_none());
+        let Some(since) = open.map(|version| version.asked).min() else { return false };
+        let overlapping = self.versions.iter().filter(|version| version.settled.is_none_or(|at| at >= since));
+        overlapping.map(|version| version.len + ENTRY_BYTES).sum::<u64>() > DIRTY_BYTES
+    }
+
     /// Returns whether a fetched value may be left out of the store: its key or one of its tags changed meanwhile.
     pub(super) fn may_refuse(&self, number: u64) -> bool {
         let version = &self.versions[number as usize];
@@ -312,7 +323,6 @@ impl Model {
                 VersionOrigin::Conditional | VersionOrigin::Fetched => seen.began < newer.effect_from,
             };
             newer.key == seen.key
-                && newer.origin == VersionOrigin::Written
                 && newer.is_stored
                 && newer.settled.is_some_and(|settled| settled < look.began)
                 && newer.life == self.life
@@ -321,6 +331,14 @@ impl Model {
                 && is_older
         };
         if self.has_lied { None } else { self.versions.iter().find(replaces).map(|newer| newer.number) }
+    }
+}
+
+impl Version {
+    /// Returns whether it was stored by a writer, so that later callers of its key begin another fetch while one is
+    /// running.
+    fn detaches(&self, key: u64) -> bool {
+        self.key == key && self.origin != VersionOrigin::Fetched && self.is_stored
     }
 }
 
@@ -356,5 +374,7 @@ impl Purge {
 
 /// The space that an entry takes on the device in addition to its bytes, at most.
 const ENTRY_BYTES: u64 = 8 << 10;
+/// Bytes that may wait for the device.
+pub(super) const DIRTY_BYTES: u64 = 1 << 20;
 /// Time that a write may wait between its last byte and its end.
 const CLOCK_SLACK_MS: u64 = 20_000;

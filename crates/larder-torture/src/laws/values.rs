@@ -9,7 +9,7 @@ mod source;
 
 use super::{
     LawPlan, LawTally,
-    model::Model,
+    model::{DIRTY_BYTES, Model},
     one_in,
     stage::{Cast, Manner, Stage},
 };
@@ -235,6 +235,7 @@ impl Theatre {
             .configure_store(move |options| {
                 options.clock = clock;
                 options.background = false;
+                options.dirty_bytes_max = DIRTY_BYTES;
                 options.identity_seed = Some(seed);
                 options.segment_size_bytes = (!is_long).then_some(256 << 10);
             })

@@ -12,7 +12,7 @@ use super::{
 use crate::content;
 use larder_cache::{Cache, EntryRequest, Error, Value, ValueWriter};
 use larder_device::IgnorePoison;
-use larder_store::SplitMix64;
+use larder_store::{ErrorKind, SplitMix64};
 use std::{
     ops::Range,
     sync::{Arc, Mutex},
@@ -207,16 +207,13 @@ impl Props {
 
     async fn insert(self, key: u64, source: Source) -> Result<(), String> {
         let number = self.begin_write(key, source, VersionOrigin::Written);
-        let settled = OpenWrite { props: self.clone(), number };
+        let _settled = OpenWrite { props: self.clone(), number };
         let len = self.model(|model| model.version(number).len);
         self.model(|model| model.complete(number));
         let entry = self.entry(key, source);
         match entry.insert(content::body(key, number, len)).await {
             Ok(()) => self.expect_stored(number),
-            Err(error) => {
-                drop(settled);
-                self.failed(&error)
-            }
+            Err(error) => self.failed(&error),
         }
     }
 
@@ -299,6 +296,7 @@ impl Props {
     /// Judges an error: a source may fail at any time, a store only with its device or without room.
     fn failed(&self, error: &Error) -> Result<(), String> {
         let is_excused = match error {
+            Error::Store(error) if error.kind() == ErrorKind::Full && self.model(|model| model.is_crowded()) => true,
             Error::Store(_) | Error::Gone => self.model(|model| !model.is_harmless || !model.has_room()),
             _ => true,
         };
