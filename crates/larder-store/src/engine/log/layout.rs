@@ -100,6 +100,8 @@ pub(crate) struct LogState {
     waiting: TaskWaiters,
     /// The groups that wait for more records, if the records of a group are placed next to each other.
     groups: Option<GroupBuffers>,
+    /// Whether a segment was reclaimed in this run.
+    has_reclaimed: bool,
     /// Size at which a unit of this volume is written to the device.
     unit_bytes: u64,
     /// Records moved since the last call: those of each step, which moved at once.
@@ -198,6 +200,7 @@ impl LogState {
             spare_listings: Vec::new(),
             waiting: TaskWaiters::default(),
             groups: None,
+            has_reclaimed: false,
             unit_bytes: unit_bytes(&geometry),
             moved: Vec::new(),
             effects: Effects::default(),
@@ -436,8 +439,9 @@ impl LogState {
         (sealed + self.open_segments().count()) as u64
     }
 
+    /// Returns the number of free segments that others than the buffered groups may use.
     pub(crate) fn free_count(&self) -> usize {
-        self.free.len()
+        self.free.len() - usize::from(self.lacks_groups()).min(self.free.len())
     }
 }
 
