@@ -75,8 +75,7 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
         None => engine.geometry.segments().map(|segment| (segment, SegmentUse::default())).collect(),
     };
     let newest_listed = listed.iter().map(|(_, of)| of.sequence).max().unwrap_or(0);
-    let window =
-        if root.is_some() { unknown_count_max(&engine.geometry) as usize + PASSED_OVER } else { usize::MAX };
+    let window = if root.is_some() { unknown_count_max(&engine.geometry) as usize + PASSED_OVER } else { usize::MAX };
     let mut search = SegmentSearch {
         engine,
         newest_listed,

@@ -309,7 +309,8 @@ impl LogState {
         self.open_unit(appender, len_bytes, now.at)?;
         let open = self.open[generation as usize].as_mut().expect("a segment was opened above");
         let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
-        let AppendPlace { position, sectors, taken_bytes, ticket, .. } = open.append(&self.geometry, self.volume, record);
+        let AppendPlace { position, sectors, taken_bytes, ticket, .. } =
+            open.append(&self.geometry, self.volume, record);
         self.dirty_bytes += taken_bytes;
         assert_eq!(self.geometry.segment_of(position), Some(open.segment), "a record goes into the open segment");
         Ok(AppendedRecord { position, sectors, ticket, short_lived })

@@ -161,7 +161,8 @@ impl GroupBuffers {
 
     /// Checks that every record is counted and found.
     pub(super) fn check(&self) {
-        let records = || self.groups.iter().flat_map(|(id, group)| group.records.iter().map(move |record| (id, record)));
+        let records =
+            || self.groups.iter().flat_map(|(id, group)| group.records.iter().map(move |record| (id, record)));
         let is_found = |(id, record): (&GroupId, &BufferedRecord)| {
             self.places.get(&record.place) == Some(id) && self.keys.get(&record.key_hash) == Some(id)
         };
