@@ -31,7 +31,8 @@ const STEP: Duration = Duration::from_millis(50);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let names: Vec<String> = env::args().skip(1).collect();
-    let names = if names.is_empty() { vec!["log".into(), "hashcache-log".into(), "hashcache-log-lru".into()] } else { names };
+    let names =
+        if names.is_empty() { vec!["log".into(), "hashcache-log".into(), "hashcache-log-lru".into()] } else { names };
     println!("| policy | store, MiB | pages at once | page takes, s | reads a page | after a stop | after a kill |");
     println!("|---|---:|---:|---:|---:|---:|---:|");
     for name in names {
@@ -52,12 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns the reads of a page on the open store, after a stop, and after a kill.
-fn measure(
-    policy: &'static Policy,
-    size_bytes: u64,
-    at_once: u64,
-    view_ms: u64,
-) -> Result<[f64; 3], Box<dyn Error>> {
+fn measure(policy: &'static Policy, size_bytes: u64, at_once: u64, view_ms: u64) -> Result<[f64; 3], Box<dyn Error>> {
     let clock = Clock::manual(Duration::from_secs(1_700_000_000));
     let options = StoreOptions {
         policy,

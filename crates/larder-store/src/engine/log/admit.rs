@@ -4,7 +4,12 @@
 //! beyond the reserve are free, or if live entries filled less than half of the last segment reclaimed. Cost: one lock
 //! for each entry offered, stored or evicted; none for a hit.
 
-use super::{LogEngine, admission::EntryOffer, gate::LogGate, layout::{LogState, MovedRecord}};
+use super::{
+    LogEngine,
+    admission::EntryOffer,
+    gate::LogGate,
+    layout::{LogState, MovedRecord},
+};
 use crate::{
     format::{SegmentRow, SegmentUse},
     hash::KeyHash,

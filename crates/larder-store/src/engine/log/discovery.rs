@@ -32,6 +32,8 @@ use futures_util::{StreamExt, future::join, stream};
 
 /// Number of segments probed at once.
 const DEPTH: usize = 64;
+/// Segments that were passed over because they gave places to buffered records: before the first reclaim, and after it.
+const PASSED_OVER: usize = 2;
 
 /// The segments as found at the start.
 pub(super) struct DiscoveredSegments {
@@ -73,7 +75,7 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
         None => engine.geometry.segments().map(|segment| (segment, SegmentUse::default())).collect(),
     };
     let newest_listed = listed.iter().map(|(_, of)| of.sequence).max().unwrap_or(0);
-    let window = if root.is_some() { unknown_count_max(&engine.geometry) as usize } else { usize::MAX };
+    let window = if root.is_some() { unknown_count_max(&engine.geometry) as usize + PASSED_OVER } else { usize::MAX };
     let mut search = SegmentSearch {
         engine,
         newest_listed,

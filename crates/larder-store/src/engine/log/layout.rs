@@ -100,6 +100,8 @@ pub(crate) struct LogState {
     waiting: TaskWaiters,
     /// The groups that wait for more records, if the records of a group are placed next to each other.
     groups: Option<GroupBuffers>,
+    /// Whether a segment was reclaimed in this run.
+    has_reclaimed: bool,
     /// Size at which a unit of this volume is written to the device.
     unit_bytes: u64,
     /// Records moved since the last call: those of each step, which moved at once.
@@ -198,6 +200,7 @@ impl LogState {
             spare_listings: Vec::new(),
             waiting: TaskWaiters::default(),
             groups: None,
+            has_reclaimed: false,
             unit_bytes: unit_bytes(&geometry),
             moved: Vec::new(),
             effects: Effects::default(),
@@ -306,7 +309,8 @@ impl LogState {
         self.open_unit(appender, len_bytes, now.at)?;
         let open = self.open[generation as usize].as_mut().expect("a segment was opened above");
         let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
-        let AppendPlace { position, sectors, taken_bytes, ticket, .. } = open.append(&self.geometry, self.volume, record);
+        let AppendPlace { position, sectors, taken_bytes, ticket, .. } =
+            open.append(&self.geometry, self.volume, record);
         self.dirty_bytes += taken_bytes;
         assert_eq!(self.geometry.segment_of(position), Some(open.segment), "a record goes into the open segment");
         Ok(AppendedRecord { position, sectors, ticket, short_lived })
@@ -436,8 +440,9 @@ impl LogState {
         (sealed + self.open_segments().count()) as u64
     }
 
+    /// Returns the number of free segments that others than the buffered groups may use.
     pub(crate) fn free_count(&self) -> usize {
-        self.free.len()
+        self.free.len() - usize::from(self.lacks_groups()).min(self.free.len())
     }
 }
 

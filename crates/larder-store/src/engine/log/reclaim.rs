@@ -58,7 +58,7 @@ impl LogEngine {
             // then.
             self.note_overwritten();
             // This comes last: once released, the segment may be overwritten.
-            let woken = self.lock_log().release(segment);
+            let woken = self.change(|log| log.release(segment, self.volume.clock.moment()));
             woken.wake();
             return true;
         }
@@ -100,7 +100,7 @@ impl LogEngine {
             }
         }
         self.forget_dropped(self.segments.segment_use(segment));
-        let woken = self.lock_log().release(segment);
+        let woken = self.change(|log| log.release(segment, self.volume.clock.moment()));
         woken.wake();
         self.note_segment_reclaimed();
         true

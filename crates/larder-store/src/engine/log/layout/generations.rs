@@ -10,6 +10,7 @@ use super::{
     open::{OldestInUse, OpenSegment},
 };
 use crate::{
+    clock::ClockMoment,
     engine::log::eviction::quarters::OldestQuarter,
     format::{LogOrder, SegmentRow, SegmentUse},
     units::SegmentId,
@@ -62,7 +63,7 @@ impl LogState {
     }
 
     /// Frees a reclaimed segment whose records are no longer needed.
-    pub(crate) fn release(&mut self, segment: SegmentId) -> WokenTasks {
+    pub(crate) fn release(&mut self, segment: SegmentId, now: ClockMoment) -> WokenTasks {
         let of = self.segments.segment_use(segment);
         let others = self.sealed.iter().flatten().copied().chain(self.open_segments().map(|open| open.segment));
         let is_oldest = others.map(|other| self.segments.order(other)).all(|order| of.order() <= order);
@@ -73,6 +74,7 @@ impl LogState {
         let row = &mut self.sealed[of.generation() as usize];
         assert_eq!(row.pop_front(), Some(segment), "segments are reclaimed oldest first");
         self.free.push_back(segment);
+        self.change_places(now);
         self.waiting.take()
     }
 

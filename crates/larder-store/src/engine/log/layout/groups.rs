@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     clock::ClockMoment,
+    engine::log::RESERVE_SEGMENTS_MIN,
     format::{
         SegmentRow, SegmentUse,
         record::{RecordKind, RecordParts},
@@ -97,7 +98,7 @@ pub(super) struct GroupId {
 pub(super) struct GroupBuffers {
     /// Time that a group waits for another record after its last one.
     window: Duration,
-    /// The segment whose places buffered records have, once the log has begun.
+    /// The segment whose places buffered records have, once there was one to spare.
     pub(super) segment: Option<SegmentId>,
     record_bytes_max: u64,
     group_bytes_max: u64,
@@ -160,7 +161,8 @@ impl GroupBuffers {
 
     /// Checks that every record is counted and found.
     pub(super) fn check(&self) {
-        let records = || self.groups.iter().flat_map(|(id, group)| group.records.iter().map(move |record| (id, record)));
+        let records =
+            || self.groups.iter().flat_map(|(id, group)| group.records.iter().map(move |record| (id, record)));
         let is_found = |(id, record): (&GroupId, &BufferedRecord)| {
             self.places.get(&record.place) == Some(id) && self.keys.get(&record.key_hash) == Some(id)
         };
@@ -386,13 +388,39 @@ impl LogState {
         self.free.len().min(syncable.min(numbered) as usize)
     }
 
-    /// Takes the segment that gives places to buffered records out of the free ones.
+    /// Takes the segment that gives places to buffered records out of the free ones, if there is one to spare. Nothing
+    /// is buffered before.
     pub(super) fn begin_groups(&mut self) {
+        if self.lacks_groups() && self.free.len() > RESERVE_SEGMENTS_MIN.max(self.reclaim_only_count) {
+            self.take_places();
+        }
+    }
+
+    /// Gives places of a segment that was just reclaimed, if those at hand may be of one that was never used. A start
+    /// that finds such a segment, although others were used twice, takes it for one that was erased.
+    pub(super) fn change_places(&mut self, now: ClockMoment) {
+        let unused = self.segment_of_groups().filter(|_| !self.has_reclaimed);
+        self.has_reclaimed = true;
+        self.begin_groups();
+        let Some(unused) = unused else { return };
+        self.release_all(|_| true, now);
+        self.take_places();
+        self.segments.begin(unused, SegmentUse::default(), false);
+        self.free.push_front(unused);
+    }
+
+    fn take_places(&mut self) {
         let Some(groups) = &mut self.groups else { return };
+        assert!(groups.places.is_empty(), "the places of buffered records do not change");
         groups.segment = self.free.pop_back();
         if let Some(segment) = groups.segment {
             self.segments.begin(segment, SegmentUse::main(BUFFERS_SEQUENCE), true);
         }
+    }
+
+    /// Returns whether there was no segment to spare for buffered records.
+    pub(super) fn lacks_groups(&self) -> bool {
+        self.groups.as_ref().is_some_and(|groups| groups.segment.is_none())
     }
 
     /// Returns the segment that gives places to buffered records.
