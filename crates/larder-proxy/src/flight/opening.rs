@@ -31,7 +31,6 @@ use crate::{
     },
     digest::NamedDigest,
     errors::Failure,
-    exchange_budget::PlaceUse,
     flight::{
         copying,
         fetch::{Fetch, OriginAnswer, count_file, is_gone, put_verified},
@@ -67,8 +66,7 @@ impl Fetch {
         let status = answer.head.status;
         let cache = self.cache();
         let has_arrived = answer.body.has_arrived();
-        let place_of_fetch =
-            if has_arrived { None } else { self.flights.means.places.take_soon(PlaceUse::Fetch).await };
+        let place_of_fetch = if has_arrived { None } else { self.flights.means.places.take_for_fetch().await };
         if place_of_fetch.is_none() && !has_arrived {
             return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded));
         }

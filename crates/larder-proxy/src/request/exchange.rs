@@ -171,6 +171,8 @@ impl ClientExchange {
         if let Some(served) = self.absence(&failure) {
             return served;
         }
+        // A refusal needs little, and clients that do not take it must not keep memory from others.
+        self.account.place = None;
         let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
         let response = refusal::response(&self.worker.shared.marks.cache_name, &failure, self.form);
         ServedResponse { response, outcome, origin: None, why: None }

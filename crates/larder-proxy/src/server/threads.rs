@@ -319,11 +319,15 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
             Ok((socket, peer)) => {
                 let presence = ConnectionPresence::of(&worker);
                 if presence.is_beyond_limit(&worker.shared.config.limits) {
-                    worker.metrics.connections_refused.add(1);
-                    if !door.listener.tls {
-                        shed(socket, HTTP1_REFUSAL);
+                    if !thread.watches.close_stillest() {
+                        worker.metrics.connections_refused.add(1);
+                        if !door.listener.tls {
+                            shed(socket, HTTP1_REFUSAL);
+                        }
+                        continue;
                     }
-                    continue;
+                    // The other one closes before the next is accepted.
+                    tokio::task::yield_now().await;
                 }
                 serve(&worker, presence, (socket, PeerAddress::Accepted(peer)), Arc::clone(&door));
             }

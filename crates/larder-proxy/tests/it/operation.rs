@@ -146,16 +146,47 @@ fn silent_origin_is_given_up() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_closed() {
-    let fixture = Fixture::with(|_, _| Reply::ok(&[], "x"), |config| config.limits.connection_count_max = 2);
+fn connections_beyond_the_limit_are_closed_while_all_others_wait_for_their_origin() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::with(
+        move |_, _| Reply::default().wait(&held).send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
+        |config| config.limits.connection_count_max = 2,
+    );
     let mut kept: Vec<_> = (0..2).map(|_| fixture.connect()).collect();
-    eventually("both are accepted", || fixture.proxy.stats().connections_open == 2);
-    let mut beyond = fixture.connect();
-    assert_eq!(beyond.read_response("GET").status, 503);
-    assert!(beyond.is_closed());
-    for connection in &mut kept {
-        assert_eq!(connection.request("GET", "/", &[]).status, 200);
+    for (number, connection) in kept.iter_mut().enumerate() {
+        connection.send(format!("GET /{number} HTTP/1.1\r\nHost: site.example\r\n\r\n"));
     }
+    eventually("both wait", || fixture.origin.count() == 2);
+    let mut beyond = fixture.connect();
+    let told = beyond.read_response("GET");
+    assert_eq!((told.status, told.field("retry-after"), told.complete), (503, Some("5"), true));
+    assert!(beyond.is_closed());
+    gate.open();
+    for connection in &mut kept {
+        assert_eq!(connection.read_response("GET").status, 200);
+    }
+}
+
+#[test]
+fn client_that_has_waited_longest_for_nothing_gives_way_to_another() {
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&[], "x"),
+        |config| (config.worker_count, config.limits.connection_count_max) = (1, 2),
+    );
+    let mut longest = fixture.connect();
+    longest.send("GET / HTTP/1.1\r\nHos");
+    eventually("it is accepted", || fixture.proxy.stats().connections_open == 1);
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        let mut other = fixture.connect();
+        assert_eq!(other.request("GET", "/", &[]).status, 200);
+        others.push(other);
+    }
+    assert!(longest.is_closed());
+    assert_eq!(others[2].request("GET", "/", &[]).status, 200);
+    eventually("two are left", || fixture.proxy.stats().connections_open == 2);
+    assert_eq!(fixture.proxy.stats().connections_refused, 0);
 }
 
 #[test]
