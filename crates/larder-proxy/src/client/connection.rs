@@ -38,6 +38,7 @@ use crate::{
     exchange_budget::{PlaceUse, StreamMemory},
     metrics::CountGuard,
     origin::target::Origin,
+    overload::Shortage,
     session::SessionState,
     watch::{ConnectionPhase, OrderWatch, WatchOrder, WatchedConnection},
     worker::Worker,
@@ -208,7 +209,7 @@ fn start(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContex
         ClientProtocol::Http2 => match worker.shared.places.take(PlaceUse::Http2) {
             Some(place) => Some(Box::new(StreamMemory::new(place))),
             None => {
-                worker.metrics.connections_refused.add(1);
+                worker.metrics.refused[Shortage::Memory as usize].add(1);
                 shed(socket, HTTP2_REFUSAL);
                 return None;
             }

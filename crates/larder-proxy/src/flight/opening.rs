@@ -39,6 +39,7 @@ use crate::{
     },
     listings,
     origin::body::OriginBody,
+    overload::Shortage,
 };
 
 /// A response that is shared as a whole.
@@ -68,7 +69,7 @@ impl Fetch {
         let has_arrived = answer.body.has_arrived();
         let place_of_fetch = if has_arrived { None } else { self.flights.means.places.take_for_fetch().await };
         if place_of_fetch.is_none() && !has_arrived {
-            return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded));
+            return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded(Shortage::Memory)));
         }
         if self.before.is_some() {
             Box::pin(self.forget_elsewhere(&place)).await;
