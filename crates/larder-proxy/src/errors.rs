@@ -11,6 +11,8 @@ pub(crate) use larder_cache::http::body::error::BodyError;
 use larder_http::{fields::HostError, proxy_status::ProxyError};
 use larder_wire::WireFault;
 
+use crate::overload::Shortage;
+
 use crate::origin::{fault::FaultReport, target::permission};
 
 /// Why an exchange has no response from the cache or the origin. Cheap to clone, because every client that waits for a
@@ -41,8 +43,8 @@ pub(crate) enum Failure {
     Misdirected,
     /// The request carries no user's valid credentials.
     NoPassword,
-    /// Too many requests wait for a response.
-    Overloaded,
+    /// There is no room for the request.
+    Overloaded(Shortage),
     /// Another node of the fleet knows purges that are unknown here.
     PurgesUnknown,
     /// Another node of the fleet has another clock or other rules, or somebody repeats its request. The response proves
@@ -81,7 +83,8 @@ impl Failure {
             | Self::TargetDenied { .. }
             | Self::PortDenied { .. } => StatusCode::FORBIDDEN,
             Self::NoPassword => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-            Self::Overloaded | Self::PurgesUnknown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded(Shortage::ClientRequests) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Overloaded(_) | Self::PurgesUnknown => StatusCode::SERVICE_UNAVAILABLE,
             Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Unusable { fault, .. } => match fault.error {
                 ProxyError::DnsTimeout | ProxyError::ConnectionTimeout => StatusCode::GATEWAY_TIMEOUT,
@@ -144,7 +147,7 @@ impl Failure {
             Self::Timeout { .. } => ProxyError::ConnectionReadTimeout,
             Self::Broken { .. } => ProxyError::ConnectionTerminated,
             Self::Offline { .. } => ProxyError::DestinationUnavailable,
-            Self::OnlyIfCached | Self::Overloaded | Self::PurgesUnknown => ProxyError::ProxyInternalResponse,
+            Self::OnlyIfCached | Self::Overloaded(_) | Self::PurgesUnknown => ProxyError::ProxyInternalResponse,
         }
     }
 
@@ -195,7 +198,10 @@ impl fmt::Display for Failure {
                 f,
                 "this site is blocked on this network: {host}. If you need it, ask the administrator to allow it."
             ),
-            Self::Overloaded => f.write_str("too many requests are waiting, retry in 1 s"),
+            Self::Overloaded(Shortage::ClientRequests) => {
+                f.write_str("too many requests of your address are being answered, retry in 1 s")
+            }
+            Self::Overloaded(_) => f.write_str("too many requests are waiting, retry in 1 s"),
             Self::PurgesUnknown => f.write_str("purges that the asking node knows are not applied here yet"),
             Self::PeerDiffers { .. } => {
                 f.write_str("the clock or the rules of the asking node differ from this node's, or its request is old")

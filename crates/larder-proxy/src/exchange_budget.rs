@@ -32,6 +32,8 @@ pub(crate) struct ExchangeBudget {
     excess_bytes: AtomicU64,
     hot: Arc<MemoryCache<HotItem>>,
     freed: Notify,
+    /// Number of fetches that wait for a place.
+    waiting_fetch_count: AtomicU64,
 }
 
 /// The use of a place.
@@ -69,6 +71,7 @@ impl ExchangeBudget {
             excess_bytes: AtomicU64::new(0),
             hot,
             freed: Notify::new(),
+            waiting_fetch_count: AtomicU64::new(0),
         }
     }
 
@@ -127,14 +130,19 @@ impl ExchangeBudget {
         ExchangePlace { used_for, more_bytes: 0, budget: Arc::clone(self) }
     }
 
-    /// Waits briefly for a place, because fetches end by themselves.
-    pub(crate) async fn take_soon(self: &Arc<Self>, used_for: PlaceUse) -> Option<ExchangePlace> {
+    /// Reserves the place of a fetch. Waits briefly for one, because fetches end by themselves, but only while no more
+    /// fetches wait than have a place: those that wait have memory that the others need.
+    pub(crate) async fn take_for_fetch(self: &Arc<Self>) -> Option<ExchangePlace> {
+        if let Some(place) = self.take(PlaceUse::Fetch) {
+            return Some(place);
+        }
+        let _waiting = WaitingFetch::begin(self)?;
         let taking = async {
             loop {
                 // Registered first, so that no place that is given back meanwhile is missed.
                 let mut freed = pin!(self.freed.notified());
                 freed.as_mut().enable();
-                if let Some(place) = self.take(used_for) {
+                if let Some(place) = self.take(PlaceUse::Fetch) {
                     return place;
                 }
                 freed.await;
@@ -206,6 +214,25 @@ impl ExchangePlace {
         let streaming = self.budget.take_anyway(used_for);
         *self = streaming;
         self.is_within_limit()
+    }
+}
+
+/// Counts a fetch that waits for a place.
+struct WaitingFetch<'a>(&'a ExchangeBudget);
+
+impl<'a> WaitingFetch<'a> {
+    /// Returns `None` if too many wait.
+    fn begin(budget: &'a ExchangeBudget) -> Option<Self> {
+        let with_place = budget.used(PlaceUse::Fetch) / PlaceUse::Fetch.bytes();
+        let before = budget.waiting_fetch_count.fetch_add(1, Relaxed);
+        let waiting = Self(budget);
+        (before < with_place).then_some(waiting)
+    }
+}
+
+impl Drop for WaitingFetch<'_> {
+    fn drop(&mut self) {
+        self.0.waiting_fetch_count.fetch_sub(1, Relaxed);
     }
 }
 
@@ -363,12 +390,14 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let budget = budget(PlaceUse::Fetch.bytes() * 5 / 4);
-            let first = budget.take_soon(PlaceUse::Fetch).await.unwrap();
+            let first = budget.take_for_fetch().await.unwrap();
             let second = tokio::spawn({
                 let budget = Arc::clone(&budget);
-                async move { budget.take_soon(PlaceUse::Fetch).await.is_some() }
+                async move { budget.take_for_fetch().await.is_some() }
             });
             tokio::task::yield_now().await;
+            let third = timeout(Duration::ZERO, budget.take_for_fetch()).await;
+            assert!(third.is_ok_and(|place| place.is_none()), "as many wait as have a place");
             drop(first);
             assert!(second.await.unwrap());
         });

@@ -57,6 +57,7 @@ mod mirrors;
 mod missing;
 mod origin;
 mod outcome;
+mod overload;
 mod overview;
 mod pace;
 mod pack;
@@ -97,6 +98,7 @@ pub use machine_memory::{MachineMemory, MemoryLevel};
 pub use metrics::ProxyStats;
 pub use missing::{MissingResource, clear_missed, read_missed};
 pub use outcome::Outcome;
+pub use overload::Shortage;
 pub use overview::{
     AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, PeriodFigures, RequestFigures,
     VolumeFigures,

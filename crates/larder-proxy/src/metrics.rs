@@ -24,6 +24,7 @@ use crate::{
     client::intercept::bypass::BypassReason,
     errors::BodyError,
     outcome::{MissReason, Outcome, OutcomeKind},
+    overload::Shortage,
     popular::{PopularityCounter, PopularitySubject},
     query_log::QueryLog,
     site_figures::SiteFigures,
@@ -221,8 +222,8 @@ counters! {
     connections_parked: Gauge;
     /// Requests that wait for a response and take little memory.
     exchanges_parked: Gauge;
-    /// Client connections refused at the limit.
-    connections_refused: Counter;
+    /// Client connections and requests refused for lack of room, by reason.
+    refused: Counter by reason = Shortage::token;
     /// Tunnels to listed hosts that were passed through unread.
     interception_bypassed: Counter by reason = BypassReason::token;
     /// Store errors; each request continued without the store.

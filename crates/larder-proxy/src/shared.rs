@@ -31,6 +31,7 @@ use crate::{
     marks::ResponseMarkers,
     mirrors::MirrorTable,
     origin::origins::OriginsShared,
+    overload::AddressCounts,
     routes::SiteRoutes,
     siblings::Siblings,
 };
@@ -104,6 +105,10 @@ pub(crate) struct BoundedCounts {
     pub(crate) connections: AtomicUsize,
     /// Requests that wait for a response.
     pub(crate) waiting: AtomicUsize,
+    /// Connections by client address, if they are limited.
+    pub(crate) client_connections: Arc<AddressCounts>,
+    /// Requests by client address, if they are limited.
+    pub(crate) client_requests: Arc<AddressCounts>,
     /// Whether the listeners are about to close.
     pub(crate) is_draining: AtomicBool,
     /// The memory limit of the process now, in bytes; 0 if it has none.

@@ -1,9 +1,10 @@
 //! Coarse deadlines for connections: one list per worker, scanned once a second.
 //!
 //! Owns: the worker's tick count and the list of watched connections. The owner of a connection arms and disarms its
-//! deadline. Invariant: a connection whose deadline has passed is woken and finds [`WatchOrder::Expire`]. Cost: arming
-//! is one plain store. There are no timers, so a request that meets its deadlines costs nothing more. (The HTTP
-//! library's own timer for heads costs 0.6 us per request.)
+//! deadline. Invariant: a connection whose deadline has passed is woken and finds [`WatchOrder::Expire`]. So does the one
+//! that is missed least when there is no room for another. Cost: arming is two plain stores. There are no timers, so a
+//! request that meets its deadlines costs nothing more. (The HTTP library's own timer for heads costs 0.6 us per
+//! request.)
 
 use larder_device::IgnorePoison;
 use std::{
@@ -11,7 +12,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed},
         mpsc::Sender,
     },
     task::{Context, Poll, Waker},
@@ -33,14 +34,34 @@ pub(crate) struct WorkerDeadlines {
     has_successor: AtomicBool,
     successor: Mutex<Option<Sender<ClientConnection>>>,
     watched: Mutex<Slab<Arc<ConnectionDeadline>>>,
+    /// Where the next search for a connection to close begins.
+    search_from: AtomicUsize,
 }
 
 /// The deadline of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionDeadline {
     deadline_tick: AtomicU32,
+    /// When the deadline was last set: the last progress of the connection.
+    moved_tick: AtomicU32,
+    phase: AtomicU8,
     order: AtomicU8,
     waker: Mutex<Option<Waker>>,
+}
+
+/// The phase of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionPhase {
+    /// It is no client's, or carries other bytes than HTTP.
+    Other,
+    /// Waiting for a request.
+    Idle,
+    /// A request's head is arriving.
+    Head,
+    /// A request is being answered, whose response has not begun.
+    Busy,
+    /// A response is being sent.
+    Sending,
 }
 
 /// An order to a watched connection.
@@ -70,6 +91,8 @@ impl WorkerDeadlines {
     pub(crate) fn register(self: &Arc<Self>) -> WatchedConnection {
         let watch = Arc::new(ConnectionDeadline {
             deadline_tick: AtomicU32::new(NEVER),
+            moved_tick: AtomicU32::new(self.tick()),
+            phase: AtomicU8::new(ConnectionPhase::Other as u8),
             order: AtomicU8::new(WatchOrder::Run as u8),
             waker: Mutex::new(None),
         });
@@ -86,6 +109,24 @@ impl WorkerDeadlines {
                 watch.give(WatchOrder::Expire);
             }
         }
+    }
+
+    /// Closes a client's connection, because there is no room for another: the one that has waited longest for a request.
+    /// If there is none, one whose client has long taken nothing of its response. Returns whether there was one.
+    ///
+    /// Looks at some of the connections only, in turn, so that a flood of new ones costs little each.
+    pub(crate) fn close_stillest(&self) -> bool {
+        let watched = self.lock();
+        let tick = self.tick();
+        let slots = watched.capacity().max(1);
+        let from = self.search_from.load(Relaxed) % slots;
+        let searched =
+            (0..slots).map(|step| (from + step) % slots).filter_map(|index| Some((index, watched.get(index)?)));
+        let candidates =
+            searched.take(SEARCH_COUNT_MAX).inspect(|(index, _)| self.search_from.store(index + 1, Relaxed));
+        let stillest =
+            candidates.filter_map(|(_, watch)| Some((watch.rank(tick)?, watch))).min_by_key(|(rank, _)| *rank);
+        stillest.map(|(_, watch)| watch.give(WatchOrder::Expire)).is_some()
     }
 
     /// Sends `order` to every connection on the list.
@@ -138,6 +179,17 @@ impl WatchedConnection {
         let after_ticks = u32::try_from(after.as_secs()).unwrap_or(NEVER).saturating_add(1);
         let deadline = self.watches.tick().saturating_add(after_ticks).min(PAUSED - 1);
         self.watch.deadline_tick.store(deadline, Relaxed);
+        self.watch.moved_tick.store(self.watches.tick(), Relaxed);
+    }
+
+    /// Returns the phase of the connection.
+    pub(crate) fn phase(&self) -> ConnectionPhase {
+        self.watch.phase()
+    }
+
+    /// Sets the phase of the connection.
+    pub(crate) fn enter(&self, phase: ConnectionPhase) {
+        self.watch.phase.store(phase as u8, Relaxed);
     }
 
     /// Removes the deadline.
@@ -244,6 +296,27 @@ impl<F: Future> Future for OrderWatch<'_, F> {
 }
 
 impl ConnectionDeadline {
+    fn phase(&self) -> ConnectionPhase {
+        match self.phase.load(Relaxed) {
+            phase if phase == ConnectionPhase::Idle as u8 => ConnectionPhase::Idle,
+            phase if phase == ConnectionPhase::Head as u8 => ConnectionPhase::Head,
+            phase if phase == ConnectionPhase::Busy as u8 => ConnectionPhase::Busy,
+            phase if phase == ConnectionPhase::Sending as u8 => ConnectionPhase::Sending,
+            _ => ConnectionPhase::Other,
+        }
+    }
+
+    /// Returns the place of the connection among those that may be closed for others: the least is closed first.
+    fn rank(&self, tick: u32) -> Option<(bool, u32)> {
+        let moved_tick = self.moved_tick.load(Relaxed);
+        let is_sending = match self.phase() {
+            ConnectionPhase::Idle | ConnectionPhase::Head => false,
+            ConnectionPhase::Sending if moved_tick.saturating_add(STILL_TICKS) < tick => true,
+            ConnectionPhase::Sending | ConnectionPhase::Busy | ConnectionPhase::Other => return None,
+        };
+        (self.order.load(Relaxed) == WatchOrder::Run as u8).then_some((is_sending, moved_tick))
+    }
+
     fn give(&self, order: WatchOrder) {
         self.order.store(order as u8, Relaxed);
         self.wake();
@@ -257,6 +330,10 @@ impl ConnectionDeadline {
     }
 }
 
+/// Most connections that are compared when one must be closed.
+const SEARCH_COUNT_MAX: usize = 256;
+/// Seconds without progress from which on a client that takes its response is closed for others.
+const STILL_TICKS: u32 = 2;
 /// The tick of connections without a deadline.
 const NEVER: u32 = u32::MAX;
 /// The tick of connections whose deadline is paused.
@@ -311,6 +388,27 @@ mod tests {
         watches.advance();
         watches.advance();
         assert_eq!(watched.order(), WatchOrder::Expire);
+    }
+
+    #[test]
+    fn connection_that_is_missed_least_is_closed_for_another() {
+        let watches = Arc::new(WorkerDeadlines::default());
+        let [sending, waits_for_origin, first, second, origin] = [(); 5].map(|()| watches.register());
+        let closed = || {
+            [&sending, &waits_for_origin, &first, &second, &origin].map(|watched| watched.order() != WatchOrder::Run)
+        };
+        sending.enter(ConnectionPhase::Sending);
+        waits_for_origin.enter(ConnectionPhase::Busy);
+        assert!(!watches.close_stillest(), "it may still take its response");
+        first.enter(ConnectionPhase::Idle);
+        second.enter(ConnectionPhase::Head);
+        (0..4).for_each(|_| watches.advance());
+        first.arm(Duration::from_secs(60));
+        assert!(watches.close_stillest());
+        assert_eq!(closed(), [false, false, false, true, false]);
+        assert!(watches.close_stillest() && watches.close_stillest());
+        assert_eq!(closed(), [true, false, true, true, false]);
+        assert!(!watches.close_stillest());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use larder_device::IgnorePoison;
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, Weak,
         atomic::{
@@ -29,6 +29,7 @@ use crate::{
     log_format::SentResponse,
     metrics::WorkerMetrics,
     origin::{origins::OriginRouter, target::path_of},
+    overload::{AddressCount, Shortage},
     shared::{BoundedCounts, ProxyState, policies::PolicyInForce},
     unfinished::UnfinishedWork,
     watch::WorkerDeadlines,
@@ -214,6 +215,8 @@ pub(crate) struct ConnectionPresence {
     thread: Arc<WorkerThread>,
     counts: Arc<BoundedCounts>,
     place: ExchangePlace,
+    /// Set if connections are limited by address.
+    of_client: Option<AddressCount>,
 }
 
 impl ConnectionPresence {
@@ -224,12 +227,21 @@ impl ConnectionPresence {
         counts.connections.fetch_add(1, AcqRel);
         thread.metrics.connections_open.add(1);
         let place = worker.shared.places.take_anyway(PlaceUse::Connection);
-        Self { thread, counts, place }
+        Self { thread, counts, place, of_client: None }
     }
 
-    /// Returns whether there are too many connections, this one included.
-    pub(crate) fn is_beyond_limit(&self, limits: &Limits) -> bool {
-        self.counts.connections.load(Acquire) > limits.connection_count_max || !self.place.is_within_limit()
+    /// Returns what is lacking for this connection. `client` is its address, unless it may carry several clients.
+    pub(crate) fn shortage(&mut self, limits: &Limits, client: Option<IpAddr>) -> Option<Shortage> {
+        if let (Some(client), Some(count_max)) = (client, limits.client_connection_count_max) {
+            self.of_client = self.counts.client_connections.take(client, count_max);
+            if self.of_client.is_none() {
+                return Some(Shortage::ClientConnections);
+            }
+        }
+        if self.counts.connections.load(Acquire) > limits.connection_count_max {
+            return Some(Shortage::Connections);
+        }
+        (!self.place.is_within_limit()).then_some(Shortage::Memory)
     }
 }
 

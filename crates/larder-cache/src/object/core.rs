@@ -198,6 +198,11 @@ impl<H: Head> Core<H> {
         self.runs.is_empty() && self.keep.is_none() && !self.map.is_writing()
     }
 
+    /// Returns whether the store is taking bytes.
+    pub fn is_writing(&self) -> bool {
+        self.map.is_writing()
+    }
+
     /// Returns whether nothing is wanted and nothing under way, so that the driver may drop the object.
     pub fn is_idle(&self) -> bool {
         self.cursors.is_empty() && self.is_at_rest() && !self.map.is_reading_or_probing()

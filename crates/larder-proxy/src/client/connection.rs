@@ -10,7 +10,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -28,7 +28,7 @@ use crate::{
         interim::InterimQueue,
         opaque::SwitchTaker,
         opening::{self, OpenedConnection, PeerAddress},
-        peer::{AbandonedRequests, Client, ConnectionPhase, seconds_of},
+        peer::{AbandonedRequests, Client, seconds_of},
         peer_user::NearEnds,
         shed::{HTTP2_REFUSAL, shed},
         socket::{ClientProtocol, ClientSocket, TunneledConnection},
@@ -38,8 +38,9 @@ use crate::{
     exchange_budget::{PlaceUse, StreamMemory},
     metrics::CountGuard,
     origin::target::Origin,
+    overload::Shortage,
     session::SessionState,
-    watch::{OrderWatch, WatchOrder, WatchedConnection},
+    watch::{ConnectionPhase, OrderWatch, WatchOrder, WatchedConnection},
     worker::Worker,
 };
 
@@ -82,6 +83,7 @@ async fn open(
     let config = &worker.shared.config;
     let is_fresh = worker.watches.says_goodbye();
     let watched = worker.watches.register();
+    watched.enter(ConnectionPhase::Idle);
     // A handshake must begin at once, but the first request may come later.
     watched.arm(if listener.tls || !listener.proxied_by.is_empty() {
         config.limits.header
@@ -199,6 +201,7 @@ fn start(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContex
     let ConnectionContext { watched, listener, takes_origin_form, is_node, is_fresh, .. } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
+    watched.enter(ConnectionPhase::Idle);
     let is_movable = protocol == ClientProtocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
     let unmovable = (!is_movable).then(|| count_unmovable(worker));
     let streams = match protocol {
@@ -206,7 +209,7 @@ fn start(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContex
         ClientProtocol::Http2 => match worker.shared.places.take(PlaceUse::Http2) {
             Some(place) => Some(Box::new(StreamMemory::new(place))),
             None => {
-                worker.metrics.connections_refused.add(1);
+                worker.metrics.refused[Shortage::Memory as usize].add(1);
                 shed(socket, HTTP2_REFUSAL);
                 return None;
             }
@@ -227,7 +230,6 @@ fn start(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContex
         is_stranger,
         is_movable,
         stall_secs: AtomicU32::new(seconds_of(config.policy.limits.stall)),
-        phase: AtomicU8::new(ConnectionPhase::Idle as u8),
         exchange_count: AtomicU32::new(0),
         abandoned: AbandonedRequests::default(),
         floods: streams.is_some().then(Box::default),

@@ -59,6 +59,9 @@ pub(crate) trait Http1Door {
     /// sending tells whether it still reads.
     fn note_half_close(&self) {}
 
+    /// Notes that octets of a response were sent.
+    fn note_sending(&self) {}
+
     /// Notes that the present exchange has ended.
     fn note_end(&self) {}
 
@@ -324,6 +327,7 @@ impl<D: Http1Door> SocketLink<D> {
         if sent == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
+        self.door.note_sending();
         if self.has_ended {
             self.door.note_half_close();
         } else {

@@ -5,7 +5,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -20,13 +20,13 @@ use crate::{
         connection::{count_unmovable, hand_over},
         http1::{DoorConnection, Http1Door},
         interim::InterimQueue,
-        peer::{Client, ConnectionPhase},
+        peer::Client,
         socket::{ClientSocket, RewoundStream},
     },
     metrics::CountGuard,
     received_body::IncomingBody,
     request::steps,
-    watch::WatchOrder,
+    watch::{ConnectionPhase, WatchOrder},
 };
 
 /// The task of a client's connection.
@@ -144,14 +144,18 @@ impl Http1Door for Arc<Client> {
     }
 
     fn note_head(&self) {
-        if self.phase.load(Relaxed) == ConnectionPhase::Idle as u8 {
-            self.phase.store(ConnectionPhase::Head as u8, Relaxed);
+        if self.watched.phase() == ConnectionPhase::Idle {
+            self.watched.enter(ConnectionPhase::Head);
             self.watched.arm(self.worker.shared.config.limits.header);
         }
     }
 
     fn note_progress(&self) {
         self.watched.arm(self.stall());
+    }
+
+    fn note_sending(&self) {
+        Client::note_sending(self);
     }
 
     fn note_half_close(&self) {

@@ -1,14 +1,14 @@
 //! A client as its requests see it: the facts about its connection, the connection's phase, and the reasons to close
 //! it.
 //!
-//! Owns: the phase and its deadline. `connection` drives the connection. Invariant: every phase of a connection has a
+//! Owns: the changes of its phase and its deadline, which are in `watch`. `connection` drives the connection. Invariant: every phase of a connection has a
 //! deadline, except the wait for an origin, which has its own deadlines. Cost: no timers and no allocation per request.
 
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -37,7 +37,7 @@ use crate::{
     request::target::Target,
     session::SessionState,
     siblings::Siblings,
-    watch::{WatchOrder, WatchedConnection},
+    watch::{ConnectionPhase, WatchOrder, WatchedConnection},
     worker::Worker,
 };
 
@@ -70,7 +70,6 @@ pub(crate) struct Client {
     pub(crate) is_movable: bool,
     /// Longest time in seconds without progress while a request is answered, as the policy of the requests says.
     pub(super) stall_secs: AtomicU32,
-    pub(super) phase: AtomicU8,
     /// Requests that are being answered. Over HTTP/1.1, there is at most one.
     pub(super) exchange_count: AtomicU32,
     pub(super) abandoned: AbandonedRequests,
@@ -89,17 +88,6 @@ pub(crate) struct Client {
     pub(crate) switch: SwitchTaker,
     /// Number of complete flushes over HTTP/2.
     pub(crate) flushed: FlushCounter,
-}
-
-/// The phase of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConnectionPhase {
-    /// Waiting for a request.
-    Idle,
-    /// A request's head is arriving.
-    Head,
-    /// A request is being answered.
-    Busy,
 }
 
 /// The requests that a client has recently abandoned.
@@ -130,7 +118,6 @@ impl Client {
             is_stranger: false,
             is_movable: false,
             stall_secs: AtomicU32::new(seconds_of(worker.policy.limits.stall)),
-            phase: AtomicU8::new(ConnectionPhase::Busy as u8),
             exchange_count: AtomicU32::new(0),
             abandoned: AbandonedRequests::default(),
             floods: None,
@@ -150,7 +137,7 @@ impl Client {
         if let Some(streams) = &self.streams {
             streams.note(count);
         }
-        self.phase.store(ConnectionPhase::Busy as u8, Relaxed);
+        self.watched.enter(ConnectionPhase::Busy);
         self.arm(self.stall());
         if let Some(floods) = &self.floods {
             floods.note_begun();
@@ -161,7 +148,7 @@ impl Client {
     pub(crate) fn end(&self, abandoned: bool) {
         let limits = &self.worker.shared.config.limits;
         if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
-            self.phase.store(ConnectionPhase::Idle as u8, Relaxed);
+            self.watched.enter(ConnectionPhase::Idle);
             self.arm(limits.idle);
         }
         if abandoned && self.is_http2() && self.abandoned.count(self.worker.watches.tick()) > limits.abandoned_count_max
@@ -309,7 +296,7 @@ impl Client {
     /// Frames that belong to no request do not extend the connection's deadline.
     fn note_frames(&self, ArrivedFrames { in_head, flood }: ArrivedFrames, count: usize) -> usize {
         let limits = &self.worker.shared.config.limits;
-        let is_busy = self.phase.load(Relaxed) == ConnectionPhase::Busy as u8;
+        let is_busy = self.is_busy();
         match (self.in_head.swap(in_head, Relaxed), in_head) {
             (false, true) => self.watched.arm(limits.header),
             (true, true) => {}
@@ -334,9 +321,20 @@ impl Client {
         if let Some(floods) = &self.floods {
             floods.note_sent(bytes);
         }
-        if self.phase.load(Relaxed) == ConnectionPhase::Busy as u8 {
+        if self.is_busy() {
             self.arm(self.stall());
         }
+    }
+
+    /// Notes that a response is being sent, if a request is being answered.
+    pub(super) fn note_sending(&self) {
+        if self.watched.phase() == ConnectionPhase::Busy {
+            self.watched.enter(ConnectionPhase::Sending);
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        matches!(self.watched.phase(), ConnectionPhase::Busy | ConnectionPhase::Sending)
     }
 
     /// Takes over how long the client may make no progress, as the policy of a request says. If other requests are

@@ -11,10 +11,10 @@ use crate::{
     access_log::OpenLogLine,
     client::peer::Client,
     errors::BodyError,
-    exchange_budget::ExchangePlace,
     log_format::SentResponse,
     metrics::ExchangeSummary,
     outcome::{MissReason, Outcome},
+    overload::ExchangeRoom,
     popular::PopularitySubject,
     query_log::{QueryPlace, QueryResult},
     times::TimeBucket,
@@ -51,18 +51,18 @@ pub(crate) struct Ticket {
     sent_bytes: u64,
     complete: bool,
     broken: bool,
-    /// The memory of the exchange, until the client has its response.
-    place: Option<ExchangePlace>,
+    /// What the exchange was given, until the client has its response.
+    room: Option<ExchangeRoom>,
 }
 
 impl Ticket {
     pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, about: Option<ExchangeContext>) -> Self {
-        Self { client, line, about, sent_bytes: 0, complete: false, broken: false, place: None }
+        Self { client, line, about, sent_bytes: 0, complete: false, broken: false, room: None }
     }
 
-    /// Returns this ticket with the memory of the exchange.
-    pub(crate) fn holding(mut self, place: Option<ExchangePlace>) -> Self {
-        self.place = place;
+    /// Returns this ticket with what the exchange was given.
+    pub(crate) fn holding(mut self, room: Option<ExchangeRoom>) -> Self {
+        self.room = room;
         self
     }
 

@@ -32,7 +32,6 @@ use crate::{
     },
     digest::NamedDigest,
     errors::Failure,
-    exchange_budget::PlaceUse,
     flight::{
         copying,
         fetch::{Fetch, OriginAnswer, count_file, is_gone, put_verified},
@@ -41,6 +40,7 @@ use crate::{
     },
     listings,
     origin::body::OriginBody,
+    overload::Shortage,
 };
 
 /// A response that is shared as a whole.
@@ -68,10 +68,9 @@ impl Fetch {
         let status = answer.head.status;
         let cache = self.cache();
         let has_arrived = answer.body.has_arrived();
-        let place_of_fetch =
-            if has_arrived { None } else { self.flights.means.places.take_soon(PlaceUse::Fetch).await };
+        let place_of_fetch = if has_arrived { None } else { self.flights.means.places.take_for_fetch().await };
         if place_of_fetch.is_none() && !has_arrived {
-            return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded));
+            return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded(Shortage::Memory)));
         }
         if self.before.is_some() {
             Box::pin(self.forget_elsewhere(&place)).await;

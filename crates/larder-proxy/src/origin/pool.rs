@@ -30,6 +30,7 @@ use crate::{
         stream::OriginStream,
         target::Origin,
     },
+    overload::Shortage,
     watch::{WatchOrder, WatchedConnection},
 };
 
@@ -288,9 +289,9 @@ pub(super) async fn obtain(
             origins.shared.complaints.note_full(origin, limits.origin_connection_count_max);
             // The time limit of a slow origin, because a waiting client sees no difference.
             let waited = tokio::time::timeout(limits.origin_response, turn).await;
-            waited.ok().and_then(Result::ok).ok_or(Failure::Overloaded)?
+            waited.ok().and_then(Result::ok).ok_or(Failure::Overloaded(Shortage::Origin))?
         }
-        RoomEntry::Full => return Err(Failure::Overloaded),
+        RoomEntry::Full => return Err(Failure::Overloaded(Shortage::Origin)),
     };
     match turn {
         RoomTurn::Open(place) => Ok((connect(origins, origin, ends, (room, place)).await?, false)),

@@ -11,8 +11,8 @@ use crate::{
     access_log::OpenLogLine,
     client::ticket::{ExchangeContext, LogLine},
     delays::Pacer,
-    exchange_budget::ExchangePlace,
     outcome::Outcome,
+    overload::ExchangeRoom,
     popular::PopularitySubject,
     query_log::QueryPlace,
     request::served::ServedResponse,
@@ -34,14 +34,14 @@ pub(super) struct Account {
     pub(super) line: Option<Box<LineStart>>,
     /// The pacer of the response body. Boxed for the same reason.
     pub(super) pacer: Option<Box<Pacer>>,
-    /// The memory of the exchange, if it needs more than its connection. The response takes it over.
-    pub(super) place: Option<ExchangePlace>,
+    /// What the exchange was given, if it needs more than its connection. The response takes it over.
+    pub(super) room: Option<ExchangeRoom>,
 }
 
 impl Account {
     /// Begins the account of a request whose head has arrived.
     pub(super) fn begin() -> Self {
-        Self { started: Instant::now(), subject: None, query: None, line: None, pacer: None, place: None }
+        Self { started: Instant::now(), subject: None, query: None, line: None, pacer: None, room: None }
     }
 
     /// Sets the subject under which the request is counted as popular. An outer exchange whose inner requests are

@@ -16,6 +16,7 @@ use crate::{
     errors::Failure,
     origin::target::{host_of, path_of},
     outcome::Outcome,
+    overload::Shortage,
     query_log::{QueryPlace, QueryStart},
     request::{
         account::{LineStart, text_of},
@@ -68,11 +69,11 @@ impl ClientExchange {
     /// There is no memory for it.
     pub(super) fn admit_body(&mut self, served: &ServedResponse) -> Result<(), Failure> {
         let needs_more = !served.response.body().is_at_hand();
-        let has_memory = match &mut self.account.place {
-            Some(place) if needs_more => place.begin_streaming(self.client.is_http2()),
+        let has_memory = match &mut self.account.room {
+            Some(room) if needs_more => room.place.begin_streaming(self.client.is_http2()),
             _ => true,
         };
-        if has_memory { Ok(()) } else { Err(Failure::Overloaded) }
+        if has_memory { Ok(()) } else { Err(Failure::Overloaded(Shortage::Memory)) }
     }
 
     /// Counts an exchange, and attaches the ticket that is settled when its response is dropped.
@@ -127,7 +128,7 @@ impl ClientExchange {
         let about = self.account.context(served.outcome, served.response.status(), takes_time);
         let about = ExchangeContext { why: served.why, ..about };
         let line = self.account.line.take().map(|line| line.end(served, self.trace.to_string()));
-        Ticket::new(Arc::clone(&self.client), line, Some(about)).holding(self.account.place.take())
+        Ticket::new(Arc::clone(&self.client), line, Some(about)).holding(self.account.room.take())
     }
 
     /// Returns the pacer for a response, if a delay rule applies to this client and origin.

@@ -18,7 +18,6 @@ use larder_http::{
     key,
     rules::{RuledRequest, Rules},
 };
-use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
     asked::{RequestHead, RequestRules, has_body},
@@ -103,10 +102,6 @@ impl ClientExchange {
     /// Checks that a request's client may use this proxy now, and that its head is understood.
     pub(super) fn check_head(&self, request: &mut Request<impl Sized>) -> Result<(), Failure> {
         self.check_client()?;
-        let shared = &self.worker.shared;
-        if shared.counts.waiting.load(Relaxed) > shared.config.limits.waiting_count_max {
-            return Err(Failure::Overloaded);
-        }
         if expects_unknown(request.headers()) {
             return Err(Failure::UnknownExpectation);
         }

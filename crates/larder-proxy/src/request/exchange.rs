@@ -16,6 +16,7 @@ use crate::{
     metrics::CountGuard,
     origin::request_body::ClientBody,
     outcome::Outcome,
+    overload::{ExchangeRoom, Shortage},
     received_body::IncomingBody,
     request::{
         account::Account,
@@ -91,16 +92,31 @@ impl ClientExchange {
         }
     }
 
-    /// Reserves the memory of an exchange that waits. Returns whether there is any.
-    pub(super) fn reserve(&mut self, request: &Request<IncomingBody>) -> bool {
+    /// Reserves what a request needs that waits.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn make_room(&mut self, request: &Request<IncomingBody>) -> Result<(), Shortage> {
         if self.target.is_log() {
             // One for each node of the fleet, which waits for purges, not for an origin.
-            return true;
+            return Ok(());
         }
+        let shared = &self.worker.shared;
+        let limits = &shared.config.limits;
+        if shared.counts.waiting.load(Relaxed) >= limits.waiting_count_max {
+            return Err(Shortage::Waiting);
+        }
+        let client = self.client.address_of(&self.target);
+        let of_client = limits.client_request_count_max.filter(|_| self.target.sibling().is_none());
+        let of_client = match of_client.map(|count_max| shared.counts.client_requests.take(client, count_max)) {
+            Some(None) => return Err(Shortage::ClientRequests),
+            Some(counted) => counted,
+            None => None,
+        };
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
-        let place = self.worker.shared.places.begin_exchange(fields.sum::<usize>() as u64);
-        self.account.place = place;
-        self.account.place.is_some()
+        let place = shared.places.begin_exchange(fields.sum::<usize>() as u64).ok_or(Shortage::Memory)?;
+        self.account.room = Some(ExchangeRoom { place, _of_client: of_client });
+        Ok(())
     }
 
     /// Keeps a request that waits for its response.
@@ -172,6 +188,11 @@ impl ClientExchange {
         }
         if let Some(served) = self.absence(&failure) {
             return served;
+        }
+        // A refusal needs little, and clients that do not take it must not keep memory from others.
+        self.account.room = None;
+        if let Failure::Overloaded(shortage) = failure {
+            self.client.worker.metrics.refused[shortage as usize].add(1);
         }
         let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
         let response = refusal::response(&self.worker.shared.marks.cache_name, &failure, self.form);

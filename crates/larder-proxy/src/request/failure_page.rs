@@ -57,7 +57,7 @@ fn words(failure: &Failure) -> (&'static str, &'static [&'static str]) {
         Failure::Blocked { .. } => {
             ("This site is blocked on this network", &["Go back to the page that you came from."])
         }
-        Failure::Overloaded => ("Too many requests", &["Try again in a moment."]),
+        Failure::Overloaded(_) => ("Too many requests", &["Try again in a moment."]),
         Failure::NoSite => ("No site is served under this name", &["Check the address."]),
         _ => (
             "This request cannot be answered",

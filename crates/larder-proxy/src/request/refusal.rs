@@ -37,7 +37,7 @@ pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Resp
         Failure::Offline { .. } => {
             fields.insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
         }
-        Failure::Overloaded => {
+        Failure::Overloaded(_) => {
             fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         _ => {}

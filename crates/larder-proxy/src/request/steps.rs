@@ -148,12 +148,14 @@ pub(crate) fn answer(
                 Err(step) => Ok(Onward::To(step)),
             },
             Step::Own if let Some(served) = exchange.answer_at_once() => Ok(Onward::Served(served)),
-            _ if exchange.reserve(&request) => {
-                exchange.note_waiting(request);
-                let exchange = Box::new(exchange);
-                return ClientAnswer::Later(pinned(move || drive(exchange)));
-            }
-            _ => Err(Failure::Overloaded),
+            _ => match exchange.make_room(&request) {
+                Ok(()) => {
+                    exchange.note_waiting(request);
+                    let exchange = Box::new(exchange);
+                    return ClientAnswer::Later(pinned(move || drive(exchange)));
+                }
+                Err(shortage) => Err(Failure::Overloaded(shortage)),
+            },
         };
         match onward {
             Ok(Onward::To(step)) => exchange.trace.enter(step),

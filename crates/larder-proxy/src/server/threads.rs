@@ -6,13 +6,14 @@
 
 use std::{
     io,
-    net::TcpListener as StdListener,
+    net::{IpAddr, TcpListener as StdListener},
     os::fd::{AsFd as _, AsRawFd, RawFd},
     sync::Arc,
     task::Poll,
     time::Duration,
 };
 
+use ipnet::IpNet;
 use larder_device::ThreadDriver;
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -34,11 +35,12 @@ use crate::{
         shed::{HTTP1_REFUSAL, shed},
         socket::TunneledConnection,
     },
-    config::Listener,
+    config::{Listener, ProxyConfig},
     fleet,
     metrics::WorkerMetrics,
     missing::MissingList,
-    origin::{checks, uplink},
+    origin::{checks, target::is_within, uplink},
+    overload::Shortage,
     server::{
         StopOrder, governor,
         leaving::ListeningSocket,
@@ -317,13 +319,19 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
         let Some(worker) = thread.latest() else { return };
         match accepted {
             Ok((socket, peer)) => {
-                let presence = ConnectionPresence::of(&worker);
-                if presence.is_beyond_limit(&worker.shared.config.limits) {
-                    worker.metrics.connections_refused.add(1);
-                    if !door.listener.tls {
-                        shed(socket, HTTP1_REFUSAL);
+                let mut presence = ConnectionPresence::of(&worker);
+                let config = &worker.shared.config;
+                let client = (!brings_others(&door.listener, config, peer.ip())).then(|| peer.ip());
+                if let Some(shortage) = presence.shortage(&config.limits, client) {
+                    if shortage == Shortage::ClientConnections || !thread.watches.close_stillest() {
+                        worker.metrics.refused[shortage as usize].add(1);
+                        if !door.listener.tls {
+                            shed(socket, HTTP1_REFUSAL);
+                        }
+                        continue;
                     }
-                    continue;
+                    // The other one closes before the next is accepted.
+                    tokio::task::yield_now().await;
                 }
                 serve(&worker, presence, (socket, PeerAddress::Accepted(peer)), Arc::clone(&door));
             }
@@ -334,6 +342,12 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
             }
         }
     }
+}
+
+/// Returns whether connections from `peer` are those of several clients: it is a proxy or another node.
+fn brings_others(listener: &Listener, config: &ProxyConfig, peer: IpAddr) -> bool {
+    let is_among = |networks: &[IpNet]| is_within(networks, peer.to_canonical());
+    listener.for_nodes || is_among(&listener.proxied_by) || is_among(&config.fleet.trusted_proxies)
 }
 
 /// Serves a connection in its own task.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use larder_proxy::{AccessLogTarget, Outcome, Proxy, ProxyConfig};
+use larder_proxy::{AccessLogTarget, Outcome, Proxy, ProxyConfig, Shortage};
 use larder_store::{Store, StoreOptions};
 
 use crate::support::{Ailing, Ailment, Connection, Fixture, Gate, Origin, Reply, eventually};
@@ -146,16 +146,47 @@ fn silent_origin_is_given_up() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_closed() {
-    let fixture = Fixture::with(|_, _| Reply::ok(&[], "x"), |config| config.limits.connection_count_max = 2);
+fn connections_beyond_the_limit_are_closed_while_all_others_wait_for_their_origin() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::with(
+        move |_, _| Reply::default().wait(&held).send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
+        |config| config.limits.connection_count_max = 2,
+    );
     let mut kept: Vec<_> = (0..2).map(|_| fixture.connect()).collect();
-    eventually("both are accepted", || fixture.proxy.stats().connections_open == 2);
-    let mut beyond = fixture.connect();
-    assert_eq!(beyond.read_response("GET").status, 503);
-    assert!(beyond.is_closed());
-    for connection in &mut kept {
-        assert_eq!(connection.request("GET", "/", &[]).status, 200);
+    for (number, connection) in kept.iter_mut().enumerate() {
+        connection.send(format!("GET /{number} HTTP/1.1\r\nHost: site.example\r\n\r\n"));
     }
+    eventually("both wait", || fixture.origin.count() == 2);
+    let mut beyond = fixture.connect();
+    let told = beyond.read_response("GET");
+    assert_eq!((told.status, told.field("retry-after"), told.complete), (503, Some("5"), true));
+    assert!(beyond.is_closed());
+    gate.open();
+    for connection in &mut kept {
+        assert_eq!(connection.read_response("GET").status, 200);
+    }
+}
+
+#[test]
+fn client_that_has_waited_longest_for_nothing_gives_way_to_another() {
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&[], "x"),
+        |config| (config.worker_count, config.limits.connection_count_max) = (1, 2),
+    );
+    let mut longest = fixture.connect();
+    longest.send("GET / HTTP/1.1\r\nHos");
+    eventually("it is accepted", || fixture.proxy.stats().connections_open == 1);
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        let mut other = fixture.connect();
+        assert_eq!(other.request("GET", "/", &[]).status, 200);
+        others.push(other);
+    }
+    assert!(longest.is_closed());
+    assert_eq!(others[2].request("GET", "/", &[]).status, 200);
+    eventually("two are left", || fixture.proxy.stats().connections_open == 2);
+    assert_eq!(fixture.proxy.stats().refused, [0; Shortage::ALL.len()]);
 }
 
 #[test]
@@ -335,4 +366,65 @@ fn operator_purges_a_url_a_site_or_everything() {
     for (url, scope) in [("/a", "url"), ("/a", "site"), ("ftp://a/", "url"), ("http://site.example/", "page")] {
         assert_eq!(purge(url, &[&format!("Purge-Scope: {scope}")]), 400, "{url} {scope}");
     }
+}
+
+#[test]
+fn one_client_address_has_no_more_connections_than_its_limit() {
+    let fixture =
+        Fixture::with(|_, _| Reply::ok(&[], "x"), |config| config.limits.client_connection_count_max = Some(1));
+    let mut only = fixture.connect();
+    assert_eq!(only.request("GET", "/", &[]).status, 200);
+    let mut beyond = fixture.connect();
+    assert_eq!(beyond.read_response("GET").status, 503);
+    assert_eq!(fixture.proxy.stats().refused[Shortage::ClientConnections as usize], 1);
+    assert_eq!(only.request("GET", "/", &[]).status, 200, "its first connection stays");
+    drop(only);
+    eventually("it may connect again", || {
+        let mut next = fixture.connect();
+        next.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
+        next.try_read_head().is_some_and(|head| head.status == 200)
+    });
+}
+
+#[test]
+fn connections_of_a_trusted_proxy_are_not_those_of_one_client() {
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&[], "x"),
+        |config| {
+            config.limits.client_connection_count_max = Some(1);
+            config.fleet.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        },
+    );
+    let mut connections = [fixture.connect(), fixture.connect()];
+    for connection in &mut connections {
+        assert_eq!(connection.request("GET", "/", &[]).status, 200);
+    }
+}
+
+#[test]
+fn one_client_address_has_no_more_requests_than_its_limit() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::with(
+        move |_, _| Reply::default().wait(&held).send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
+        |config| {
+            config.limits.client_request_count_max = Some(1);
+            config.fleet.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        },
+    );
+    let request = |target, client| {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET {target} HTTP/1.1\r\nHost: site.example\r\nX-Forwarded-For: {client}\r\n\r\n"));
+        connection
+    };
+    let mut first = request("/1", "192.0.2.1");
+    eventually("it waits", || fixture.origin.count() == 1);
+    let told = request("/2", "192.0.2.1").read_response("GET");
+    assert_eq!((told.status, told.field("retry-after")), (429, Some("1")));
+    let mut other = request("/3", "192.0.2.2");
+    eventually("another client's waits too", || fixture.origin.count() == 2);
+    assert_eq!(fixture.proxy.stats().refused[Shortage::ClientRequests as usize], 1);
+    gate.open();
+    assert_eq!((first.read_response("GET").status, other.read_response("GET").status), (200, 200));
+    eventually("it may ask again", || request("/4", "192.0.2.1").read_response("GET").status == 200);
 }

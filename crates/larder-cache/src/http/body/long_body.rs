@@ -172,13 +172,21 @@ impl<F: Fetcher> LongBody<F> {
         let mut orders = Orders::default();
         match event {
             Event::Read(range, ReadEnd::Absent) => self.report_absent(range, &mut orders),
-            event => {
-                let mut state = self.lock();
-                self.update_share(&mut state, &mut orders);
-                state.step(self.now(), event, &mut orders);
-            }
+            event => self.step(event, &mut orders),
         }
         self.execute(orders);
+    }
+
+    /// Applies an event under the share that the body has now.
+    fn step(&self, event: Event<BodyHead>, orders: &mut Orders<F>) {
+        let mut state = self.lock();
+        self.update_share(&mut state, orders);
+        let had_turn = state.turn.is_some();
+        state.step(self.now(), event, orders);
+        if had_turn && state.turn.is_none() {
+            // What the turn permitted leaves at once: a body whose client stands still has no later event.
+            self.update_share(&mut state, orders);
+        }
     }
 
     /// Changes the state, and executes what follows from it.
@@ -197,7 +205,7 @@ impl<F: Fetcher> LongBody<F> {
         while let Some(order) = orders.next() {
             match self.begin_order(order) {
                 Some(Event::Read(range, ReadEnd::Absent)) => self.report_absent(range, &mut orders),
-                Some(event) => self.lock().step(self.now(), event, &mut orders),
+                Some(event) => self.step(event, &mut orders),
                 None => {}
             }
         }

@@ -109,7 +109,7 @@ impl<F: Fetcher> BodyState<F> {
 
     /// Applies an event.
     pub(super) fn step(&mut self, now: Tick, event: Event<BodyHead>, orders: &mut Orders<F>) {
-        if matches!(event, Event::Stored(..)) {
+        if matches!(event, Event::Stored(..) | Event::StoredPart(..)) {
             self.turn = None;
         }
         let mut actions = Actions::new();
@@ -166,9 +166,10 @@ impl<F: Fetcher> BodyState<F> {
         self.is_storing && self.turn.is_none() && !self.awaits_turn && !self.core.is_at_rest()
     }
 
-    /// Ends the turn that ends at `end`.
+    /// Ends the turn that ends at `end`, unless the store is taking what came in it: then the turn ends with that.
     pub(super) fn end_turn(&mut self, end: Instant) {
-        self.turn = self.turn.take().filter(|turn| turn.end != end);
+        let is_writing = self.core.is_writing();
+        self.turn = self.turn.take().filter(|turn| turn.end != end || is_writing);
     }
 
     /// Adds a run, whose response continues the body as `continued` says, if it has arrived.

@@ -46,6 +46,7 @@ impl ResponseTurn {
     /// Counts the response as one that is being sent.
     pub(super) fn begin_sending(&mut self) {
         self.is_sending = true;
+        self.client.note_sending();
         self.counts.0[usize::from(self.urgency)].fetch_add(1, Relaxed);
     }
 

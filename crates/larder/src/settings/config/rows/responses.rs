@@ -297,10 +297,21 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Most fields in a message."
         => run |s, v| s.proxy.limits.header_count_max = count(v)?),
     row!("limits.connections", "", Count, "1 to 10000000", Toml("16384"), Reload, "4096",
-        "Most client connections at once. Further ones get 503 with Retry-After; on TLS listeners they are closed \
-         before the handshake. If the limit on open files (`ulimit -n`) is too low for this number, half of the files \
+        "Most client connections at once. Beyond it, the one that has waited longest for a request is closed for a \
+         new one, then one whose client has taken nothing of its response for two seconds. If there is none, the new \
+         one gets 503 with Retry-After; on TLS listeners it is closed before the handshake. If the limit on open files (`ulimit -n`) is too low for this number, half of the files \
          are for clients and half for origins, and a start line says so."
         => run |s, v| s.proxy.limits.connection_count_max = count(v)?),
+    row!("limits.client_connections", "", Count, "1 to 10000000", Prose("no limit"), Reload, "100",
+        "Most open connections of one client address; of IPv6, of one /64. Further ones get 503 with Retry-After; on \
+         TLS listeners they are closed before the handshake. The connecting address counts, except those of \
+         `trusted_proxies`, of load balancers with PROXY headers and of other nodes. Many clients behind one router share an address."
+        => run |s, v| s.proxy.limits.client_connection_count_max = Some(count(v)?)),
+    row!("limits.client_requests", "", Count, "1 to 10000000", Prose("no limit"), Reload, "50",
+        "Most requests of one client address that are being answered at once; of IPv6, of one /64. Others get 429 with \
+         Retry-After. The address is the one in the access log, so that clients behind trusted proxies count apart. \
+         Hits from memory and open tunnels do not count."
+        => run |s, v| s.proxy.limits.client_request_count_max = Some(count(v)?)),
     row!("limits.waiting", "",
         Count, "1 to 10000000", Prose("a quarter of the machine's memory at 64 KiB each, at least 1024"), Reload, "1000",
         "Most requests that may wait for a response at once. Others get 503 with Retry-After. A container's \

@@ -1,0 +1,132 @@
+//! What clients are refused for lack of: the reasons, and what each client address has.
+//!
+//! Owns: the counts by address. `request::exchange` refuses requests and `server::threads` connections, each in one
+//! place, before anything is taken. Invariant: a count ends with what it counts. Cost: without a limit by address, none;
+//! with one, a short lock for each connection, or for each request that memory does not answer at once.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex},
+};
+
+use larder_device::IgnorePoison;
+
+use crate::exchange_budget::ExchangePlace;
+
+/// What is lacking for a client's connection or request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// Too many connections are open.
+    Connections,
+    /// The client's address has too many connections.
+    ClientConnections,
+    /// Too many requests wait for a response.
+    Waiting,
+    /// The client's address has too many requests.
+    ClientRequests,
+    /// There is no memory for it.
+    Memory,
+    /// The request's origin has no connection for it.
+    Origin,
+}
+
+impl Shortage {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::Connections, Self::ClientConnections, Self::Waiting, Self::ClientRequests, Self::Memory, Self::Origin];
+
+    /// Returns its name in metrics.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::ClientConnections => "client-connections",
+            Self::Waiting => "waiting",
+            Self::ClientRequests => "client-requests",
+            Self::Memory => "memory",
+            Self::Origin => "origin-connections",
+        }
+    }
+}
+
+/// What each client address has at present.
+#[derive(Debug, Default)]
+pub(crate) struct AddressCounts(Mutex<HashMap<IpAddr, usize>>);
+
+/// Counts something for a client address until it is dropped.
+#[derive(Debug)]
+pub(crate) struct AddressCount {
+    address: IpAddr,
+    counts: Arc<AddressCounts>,
+}
+
+/// What an exchange was given, until its client has the response.
+pub(crate) struct ExchangeRoom {
+    pub(crate) place: ExchangePlace,
+    /// Set if requests are limited by address.
+    pub(crate) _of_client: Option<AddressCount>,
+}
+
+impl AddressCounts {
+    /// Counts one more for a client, or returns `None` if it has `count_max`. The addresses of one network of IPv6 count
+    /// as one client, because a host can use all of them.
+    pub(crate) fn take(self: &Arc<Self>, client: IpAddr, count_max: usize) -> Option<AddressCount> {
+        let address = client_network(client);
+        let mut counts = self.0.lock().ignore_poison();
+        let count = counts.entry(address).or_default();
+        if *count >= count_max {
+            return None;
+        }
+        *count += 1;
+        Some(AddressCount { address, counts: Arc::clone(self) })
+    }
+}
+
+impl Drop for AddressCount {
+    fn drop(&mut self) {
+        let mut counts = self.counts.0.lock().ignore_poison();
+        let Some(count) = counts.get_mut(&self.address) else { return };
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&self.address);
+        }
+    }
+}
+
+/// Returns an address of IPv4, or the first address of the /64 of one of IPv6.
+fn client_network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn client_has_no_more_than_its_limit_and_others_are_not_concerned() {
+        let counts = Arc::new(AddressCounts::default());
+        let first = counts.take(address("192.0.2.1"), 2).unwrap();
+        let _second = counts.take(address("::ffff:192.0.2.1"), 2).unwrap();
+        assert!(counts.take(address("192.0.2.1"), 2).is_none());
+        let other = counts.take(address("192.0.2.2"), 2);
+        assert!(other.is_some());
+        drop((first, other));
+        assert!(counts.take(address("192.0.2.1"), 2).is_some());
+        assert_eq!(counts.0.lock().unwrap().len(), 1, "clients that have nothing are forgotten");
+    }
+
+    #[test]
+    fn network_of_ipv6_is_one_client() {
+        let counts = Arc::new(AddressCounts::default());
+        let _first = counts.take(address("2001:db8::1"), 1).unwrap();
+        assert!(counts.take(address("2001:db8::ffff:0:0:2"), 1).is_none());
+        assert!(counts.take(address("2001:db8:0:1::1"), 1).is_some());
+    }
+}
