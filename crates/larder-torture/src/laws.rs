@@ -6,6 +6,7 @@
 
 mod chronicle;
 mod model;
+mod responses;
 mod stage;
 mod theatre;
 mod values;
@@ -13,9 +14,20 @@ mod values;
 use larder_store::SplitMix64;
 use std::{fmt, ops::AddAssign};
 
+/// The public API on trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Face {
+    /// Values: `larder_cache::Cache`.
+    Values,
+    /// Responses: an HTTP cache, `larder_tower`.
+    Responses,
+}
+
 /// A schedule of actors in front of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct LawPlan {
+    /// The face on trial.
+    pub face: Face,
     /// The seed that determines everything.
     pub seed: u64,
     /// Called for every event, if set.
@@ -55,13 +67,24 @@ pub struct LawTally {
 /// # Errors
 /// The law that it broke.
 pub fn run(plan: LawPlan) -> Result<LawTally, BrokenLaw> {
-    let acts = values::acts(plan.seed);
-    let broken = match values::run(plan, &acts) {
+    match plan.face {
+        Face::Values => judge(plan, values::acts(plan.seed), values::run),
+        Face::Responses => judge(plan, responses::acts(plan.seed), responses::run),
+    }
+}
+
+/// Runs acts, and shortens them if they break a law.
+fn judge<A: Clone + fmt::Debug>(
+    plan: LawPlan,
+    acts: Vec<A>,
+    run: impl Fn(LawPlan, &[A]) -> Result<LawTally, String>,
+) -> Result<LawTally, BrokenLaw> {
+    let broken = match run(plan, &acts) {
         Ok(tally) => return Ok(tally),
         Err(broken) => broken,
     };
     let quiet = LawPlan { tell: None, ..plan };
-    let (acts, what) = shorten(acts, broken, |acts| values::run(quiet, acts).err());
+    let (acts, what) = shorten(acts, broken, |acts| run(quiet, acts).err());
     let schedule = acts.iter().map(|act| format!("  {act:?}\n")).collect();
     Err(BrokenLaw { what, schedule })
 }
