@@ -312,9 +312,9 @@ fn last_line(output: &str, mark: &str) -> String {
     marked.or(output.lines().last()).unwrap_or("no output").trim().to_owned()
 }
 
-/// Reads the list. Each mutant is `[name] file` for a file of the engine, `[name] crate file values` for the seeds of a face's
-/// laws, or `[name] crate file test`; then come a line with its effect, `<<<<`, the old text, `====`, the new text,
-/// `>>>>`, and perhaps `survives: reason`.
+/// Reads the list. Each mutant is `[name] file` for a file of the engine, `[name] crate file values` (or `responses`)
+/// for the seeds of that face's laws, or `[name] crate file test`; then come a line with its effect, `<<<<`, the old
+/// text, `====`, the new text, `>>>>`, and perhaps `survives: reason`.
 pub(crate) fn parse(list: &str) -> Result<Vec<Mutant>, String> {
     let mut mutants: Vec<Mutant> = Vec::new();
     let mut lines = list.lines();

@@ -155,7 +155,7 @@ impl<'a> StoreRun<'a> {
         Ok(move |tallies: &mut Tallies| tallies[row][kind] += end.tally)
     }
 
-    /// Returns the indexes of a seed's row and kind of faults. They depend on the seed only, not on its position in this
+    /// Returns the indexes of a seed's row and kind of faults. They depend on the seed only, not on its position in the
     /// run, so that the seed alone repeats the schedule.
     fn places(&self, seed: u64) -> (usize, usize) {
         let row = (seed % self.rows.len() as u64) as usize;

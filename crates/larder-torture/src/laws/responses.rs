@@ -8,9 +8,8 @@ mod origin;
 mod play;
 
 use super::{
-    LawPlan, LawTally,
     chronicle::Subject,
-    one_in,
+    plan::{LawPlan, LawTally, one_in},
     stage::{Cast, Manner},
     theatre::{Judge, Setting, Theatre},
 };
@@ -18,8 +17,8 @@ use larder_device::IgnorePoison;
 use larder_http::Timestamp;
 use larder_store::SplitMix64;
 use larder_tower::HttpCache;
-use model::Model;
-use play::Props;
+use model::ResponseModel;
+use play::ResponseProps;
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -27,7 +26,7 @@ use std::{
 
 /// An act of a client, the origin, or the one who purges.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Act {
+pub(super) enum ResponseAct {
     Get { key: u64, client: Client, shape: Shape, answer: Answer },
     Post { key: u64, client: Client, answer: Answer },
     Change { key: u64, to: Resource },
@@ -43,11 +42,11 @@ pub(super) enum Act {
 pub(super) struct Client {
     asker: u64,
     language: u64,
-    reads: Reads,
+    reads: ClientReads,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Reads {
+enum ClientReads {
     Whole,
     /// The client is gone after this number of polls.
     Gone(u64),
@@ -57,7 +56,7 @@ enum Reads {
     Stands(u64),
 }
 
-/// What a GET demands.
+/// The demands of a GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Plain,
@@ -75,7 +74,7 @@ pub(super) enum Shape {
     Authorized,
 }
 
-/// What the origin does if it is asked because of a request.
+/// The behavior of the origin if it is asked because of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     delay_ms: u64,
@@ -139,31 +138,31 @@ enum TagKind {
 const KEY_COUNT: u64 = 4;
 
 /// Draws the acts of a seed.
-pub(super) fn acts(seed: u64) -> Vec<Act> {
+pub(super) fn acts(seed: u64) -> Vec<ResponseAct> {
     let mut random = SplitMix64::new(seed);
     let setting = Setting::draw(seed);
     let count = 8 + random.below(36);
     let key_count = 1 + random.below(KEY_COUNT);
     let changes =
-        (0..key_count).map(|key| Act::Change { key, to: resource(&mut SplitMix64::new(seed ^ key), &setting) });
-    let mut acts: Vec<Act> = changes.collect();
+        (0..key_count).map(|key| ResponseAct::Change { key, to: resource(&mut SplitMix64::new(seed ^ key), &setting) });
+    let mut acts: Vec<ResponseAct> = changes.collect();
     acts.extend((0..count).map(|_| act(&mut random, key_count, &setting)));
     let at = key_count + random.below(count);
-    acts.insert(at as usize, Act::Kill { is_power_cut: one_in(&mut random, 4) });
+    acts.insert(at as usize, ResponseAct::Kill { is_power_cut: one_in(&mut random, 4) });
     acts
 }
 
-fn act(random: &mut SplitMix64, key_count: u64, setting: &Setting) -> Act {
+fn act(random: &mut SplitMix64, key_count: u64, setting: &Setting) -> ResponseAct {
     let key = random.below(key_count);
     let frames = random.below(4);
     let client = Client {
         asker: random.below(3),
         language: random.below(2),
         reads: match random.below(12) {
-            0 => Reads::Gone(1 + frames),
-            1 => Reads::Leaves(frames),
-            2 => Reads::Stands(frames),
-            _ => Reads::Whole,
+            0 => ClientReads::Gone(1 + frames),
+            1 => ClientReads::Leaves(frames),
+            2 => ClientReads::Stands(frames),
+            _ => ClientReads::Whole,
         },
     };
     let answer = Answer {
@@ -186,13 +185,13 @@ fn act(random: &mut SplitMix64, key_count: u64, setting: &Setting) -> Act {
         },
     };
     match random.below(100) {
-        0..70 => Act::Get { key, client, shape: shape(random), answer },
-        70..74 => Act::Post { key, client, answer },
-        74..82 => Act::Change { key, to: resource(random, setting) },
-        82..88 => Act::Remove { key },
-        88..90 => Act::Clear,
-        90..93 => Act::Sync,
-        _ => Act::Wait { ms: [5, 600, 7000, 40_000][random.below(4) as usize] },
+        0..70 => ResponseAct::Get { key, client, shape: shape(random), answer },
+        70..74 => ResponseAct::Post { key, client, answer },
+        74..82 => ResponseAct::Change { key, to: resource(random, setting) },
+        82..88 => ResponseAct::Remove { key },
+        88..90 => ResponseAct::Clear,
+        90..93 => ResponseAct::Sync,
+        _ => ResponseAct::Wait { ms: [5, 600, 7000, 40_000][random.below(4) as usize] },
     }
 }
 
@@ -235,8 +234,8 @@ fn resource(random: &mut SplitMix64, setting: &Setting) -> Resource {
 ///
 /// # Errors
 /// The law that was broken.
-pub(super) fn run(plan: LawPlan, acts: &[Act]) -> Result<LawTally, String> {
-    let mut show = Show::new(plan)?;
+pub(super) fn run(plan: LawPlan, acts: &[ResponseAct]) -> Result<LawTally, String> {
+    let mut show = ResponseShow::new(plan)?;
     for act in acts {
         show.begin(*act)?;
     }
@@ -244,16 +243,16 @@ pub(super) fn run(plan: LawPlan, acts: &[Act]) -> Result<LawTally, String> {
 }
 
 /// An HTTP cache on stage.
-struct Show {
+struct ResponseShow {
     theatre: Theatre,
-    model: Arc<Mutex<Model>>,
+    model: Arc<Mutex<ResponseModel>>,
     cache: Option<HttpCache>,
 }
 
-impl Show {
+impl ResponseShow {
     fn new(plan: LawPlan) -> Result<Self, String> {
         let setting = Setting::draw(plan.seed);
-        let model = Model::new(setting.chronicle(), setting.room_bytes());
+        let model = ResponseModel::new(setting.chronicle(), setting.room_bytes());
         let model = Arc::new(Mutex::new(model));
         let looked = Arc::clone(&model);
         let judge = Judge {
@@ -273,32 +272,32 @@ impl Show {
         self.cache = Some(HttpCache::builder(self.theatre.cache().clone()).time(now).build());
     }
 
-    fn begin(&mut self, act: Act) -> Result<(), String> {
+    fn begin(&mut self, act: ResponseAct) -> Result<(), String> {
         self.theatre.prepare(&format!("{act:?}"))?;
         match act {
-            Act::Wait { ms } => self.theatre.stage.advance(Duration::from_millis(ms)),
-            Act::Change { key, to } => self.model.lock().ignore_poison().change(key, to),
-            Act::Kill { is_power_cut } => {
+            ResponseAct::Wait { ms } => self.theatre.stage.advance(Duration::from_millis(ms)),
+            ResponseAct::Change { key, to } => self.model.lock().ignore_poison().change(key, to),
+            ResponseAct::Kill { is_power_cut } => {
                 self.cache = None;
                 self.theatre.kill(is_power_cut)?;
                 self.model.lock().ignore_poison().restart(is_power_cut);
                 self.theatre.reopen()?;
                 self.begin_life();
             }
-            Act::Get { client, .. } | Act::Post { client, .. } => {
+            ResponseAct::Get { client, .. } | ResponseAct::Post { client, .. } => {
                 let manner = match client.reads {
-                    Reads::Gone(polls) => Manner::Leaves(polls),
-                    Reads::Whole | Reads::Leaves(_) | Reads::Stands(_) => Manner::Stays,
+                    ClientReads::Gone(polls) => Manner::Leaves(polls),
+                    ClientReads::Whole | ClientReads::Leaves(_) | ClientReads::Stands(_) => Manner::Stays,
                 };
                 self.play(act, manner);
             }
-            Act::Remove { .. } | Act::Clear | Act::Sync => self.play(act, Manner::Stays),
+            ResponseAct::Remove { .. } | ResponseAct::Clear | ResponseAct::Sync => self.play(act, Manner::Stays),
         }
         Ok(())
     }
 
-    fn play(&mut self, act: Act, manner: Manner) {
-        let props = Props {
+    fn play(&mut self, act: ResponseAct, manner: Manner) {
+        let props = ResponseProps {
             cache: self.cache.clone().expect("it is open between acts"),
             model: Arc::clone(&self.model),
             tally: Arc::clone(&self.theatre.tally),
@@ -307,14 +306,14 @@ impl Show {
         };
         let stands = Some(Arc::clone(&props.stands));
         let future = props.play(act);
-        let has_thread = matches!(act, Act::Clear);
+        let has_thread = matches!(act, ResponseAct::Clear);
         self.theatre.stage.begin(Cast { name: format!("{act:?}"), future, manner, has_thread, stands });
     }
 
     /// Comes to rest, and requests every key once more.
     fn end(mut self) -> Result<LawTally, String> {
         self.theatre.come_to_rest()?;
-        let client = Client { asker: 0, language: 0, reads: Reads::Whole };
+        let client = Client { asker: 0, language: 0, reads: ClientReads::Whole };
         let answer = Answer {
             delay_ms: 0,
             end: AnswerEnd::Whole,
@@ -323,7 +322,7 @@ impl Show {
             confirms: Confirms::Honestly,
         };
         for key in 0..KEY_COUNT {
-            self.play(Act::Get { key, client, shape: Shape::OnlyIfCached, answer }, Manner::Stays);
+            self.play(ResponseAct::Get { key, client, shape: Shape::OnlyIfCached, answer }, Manner::Stays);
             self.theatre.stage.run_all()?;
         }
         self.cache = None;
@@ -331,7 +330,7 @@ impl Show {
     }
 }
 
-impl Act {
+impl ResponseAct {
     /// Returns what a purge covers.
     fn subject(self) -> Option<Subject> {
         match self {

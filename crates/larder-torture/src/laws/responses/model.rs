@@ -5,7 +5,7 @@
 
 use super::super::{
     chronicle::{Chronicle, Purge, Subject},
-    model::DIRTY_BYTES,
+    theatre::DIRTY_BYTES,
 };
 use super::{Answer, AnswerEnd, Client, Confirms, KEY_COUNT, Resource, Rule, Shape, TagKind};
 
@@ -36,7 +36,7 @@ pub(super) struct Ask {
 
 /// A response of the origin with a body.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct SentResponse {
     pub(super) call: Call,
     pub(super) content: u64,
     /// Length of the whole representation, as the origin announces or sends it.
@@ -60,7 +60,7 @@ struct Content {
     asker: Option<u64>,
 }
 
-/// What a response says that the cache did.
+/// The cache's own account of a response, in Cache-Status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
     pub(super) is_hit: bool,
@@ -69,18 +69,18 @@ pub(super) struct Said {
 }
 
 /// The history of all resources.
-pub(super) struct Model {
+pub(super) struct ResponseModel {
     pub(super) chronicle: Chronicle,
     resources: [(Resource, u64); KEY_COUNT as usize],
     contents: Vec<Content>,
     pub(super) calls: Vec<Call>,
     asks: Vec<Ask>,
-    pub(super) sent: Vec<Sent>,
+    pub(super) sent: Vec<SentResponse>,
     stored_bytes: u64,
     room_bytes: u64,
 }
 
-impl Model {
+impl ResponseModel {
     pub(super) fn new(chronicle: Chronicle, room_bytes: u64) -> Self {
         let first = Resource { len: 100, rule: Rule::MaxAge { secs: 3600 }, tag: TagKind::Strong, varies: false };
         Self {
@@ -198,7 +198,7 @@ impl Model {
     pub(super) fn send(&mut self, ask: usize, content: u64, len: u64) -> u64 {
         let Ask { call, began, .. } = self.asks[ask];
         self.stored_bytes += len + ENTRY_BYTES;
-        self.sent.push(Sent {
+        self.sent.push(SentResponse {
             call,
             content,
             len,
@@ -305,7 +305,7 @@ impl Model {
 
     /// Returns whether a response of a key was stored, and nothing that happened since may have removed it.
     fn is_required(&self, key: u64) -> bool {
-        let of_key = |sent: &&Sent| sent.call.key == key;
+        let of_key = |sent: &&SentResponse| sent.call.key == key;
         let Some(last) = self.sent.iter().rfind(of_key) else { return false };
         let is_long_fresh =
             last.resource.rule == Rule::MaxAge { secs: 3600 } && self.chronicle.now_ms < last.fresh_from_ms + 3_000_000;

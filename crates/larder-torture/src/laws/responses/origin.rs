@@ -1,12 +1,12 @@
 //! The scripted origin: a tower service whose answers follow from the call that leads to them.
 
 use super::super::{
-    LawTally,
+    plan::LawTally,
     stage::{Sleep, Timers},
 };
 use super::{
     Answer, AnswerEnd, Confirms, Rule, Shape,
-    model::{Call, Model},
+    model::{Call, ResponseModel},
 };
 use crate::content;
 use bytes::Bytes;
@@ -51,7 +51,7 @@ impl error::Error for OriginGone {}
 /// The origin of all resources.
 #[derive(Clone)]
 pub(super) struct Origin {
-    pub(super) model: Arc<Mutex<Model>>,
+    pub(super) model: Arc<Mutex<ResponseModel>>,
     pub(super) timers: Arc<Timers>,
     pub(super) tally: Arc<Mutex<LawTally>>,
 }
@@ -73,7 +73,7 @@ impl Service<Request<()>> for Origin {
 
 /// An ask in progress. Its end, by whatever way, is noted in the model.
 struct OpenAsk {
-    model: Arc<Mutex<Model>>,
+    model: Arc<Mutex<ResponseModel>>,
     ask: usize,
 }
 
@@ -187,7 +187,7 @@ pub(super) struct ScriptedBody {
 }
 
 struct Course {
-    model: Arc<Mutex<Model>>,
+    model: Arc<Mutex<ResponseModel>>,
     timers: Arc<Timers>,
     answer: Answer,
     sent: u64,

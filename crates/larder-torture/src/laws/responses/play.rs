@@ -1,13 +1,13 @@
 //! Plays single acts: sends requests to the cache, reads the responses, and passes what they say to the model.
 
 use super::super::{
-    LawTally,
     chronicle::Subject,
+    plan::LawTally,
     stage::{ActorFuture, Timers},
 };
 use super::{
-    Act, Answer, AnswerEnd, Client, Reads, Shape,
-    model::{Call, Model, Said},
+    Answer, AnswerEnd, Client, ClientReads, ResponseAct, Shape,
+    model::{Call, ResponseModel, Said},
     origin::{CALL, FOR, LANGUAGE, Origin, SENT, ScriptedBody, number_in, value},
 };
 use crate::content;
@@ -33,9 +33,9 @@ use tower_service::Service;
 
 /// The things that all acts share, and the mark of an actor that stands.
 #[derive(Clone)]
-pub(super) struct Props {
+pub(super) struct ResponseProps {
     pub(super) cache: HttpCache,
-    pub(super) model: Arc<Mutex<Model>>,
+    pub(super) model: Arc<Mutex<ResponseModel>>,
     pub(super) tally: Arc<Mutex<LawTally>>,
     pub(super) timers: Arc<Timers>,
     pub(super) stands: Arc<AtomicBool>,
@@ -43,30 +43,32 @@ pub(super) struct Props {
 
 type Reply = Response<CacheBody<ScriptedBody>>;
 
-impl Props {
+impl ResponseProps {
     /// Returns what an act does.
-    pub(super) fn play(self, act: Act) -> ActorFuture {
+    pub(super) fn play(self, act: ResponseAct) -> ActorFuture {
         match act {
-            Act::Get { key, client, shape, answer } => {
+            ResponseAct::Get { key, client, shape, answer } => {
                 Box::pin(async move { self.get(key, client, shape, answer).await })
             }
-            Act::Post { key, client, answer } => Box::pin(async move { self.post(key, client, answer).await }),
-            Act::Remove { .. } | Act::Clear => {
+            ResponseAct::Post { key, client, answer } => Box::pin(async move { self.post(key, client, answer).await }),
+            ResponseAct::Remove { .. } | ResponseAct::Clear => {
                 let subject = act.subject().expect("it is a purge");
                 Box::pin(async move { self.purge(subject).await })
             }
-            Act::Sync => Box::pin(async move {
+            ResponseAct::Sync => Box::pin(async move {
                 let called = self.model(|model| model.chronicle.tick());
                 if self.cache.cache().sync().await.is_ok() {
                     self.model(|model| model.chronicle.note_sync(called));
                 }
                 Ok(())
             }),
-            Act::Change { .. } | Act::Wait { .. } | Act::Kill { .. } => unreachable!("these happen at once"),
+            ResponseAct::Change { .. } | ResponseAct::Wait { .. } | ResponseAct::Kill { .. } => {
+                unreachable!("these happen at once")
+            }
         }
     }
 
-    fn model<T>(&self, use_it: impl FnOnce(&mut Model) -> T) -> T {
+    fn model<T>(&self, use_it: impl FnOnce(&mut ResponseModel) -> T) -> T {
         use_it(&mut self.model.lock().ignore_poison())
     }
 
@@ -130,7 +132,7 @@ impl Props {
             StatusCode::NOT_MODIFIED => {
                 let got = response.headers().get(ETAG).and_then(|got| got.to_str().ok());
                 let is_own = got.is_none_or(|got| tag.as_deref() == Some(got));
-                match is_own || Model::may_confirm_otherwise(&call) {
+                match is_own || ResponseModel::may_confirm_otherwise(&call) {
                     true => Ok(()),
                     false => Err(format!("law 1: key {key}: a 304 for {got:?} to a client that has {tag:?}")),
                 }
@@ -149,7 +151,7 @@ impl Props {
         }
     }
 
-    /// Reads the body of response `number`, and judges each piece.
+    /// ClientReads the body of response `number`, and judges each piece.
     async fn read(&self, call: &Call, number: u64, said: Said, response: Reply) -> Result<(), String> {
         let key = call.key;
         let sent = self.model(|model| model.sent[number as usize]);
@@ -158,15 +160,15 @@ impl Props {
         let span = if is_part { part_in(response.headers(), sent.len) } else { Some(0..sent.len) };
         let Some(span) = span else { return Err(format!("law 1: key {key}: response {number} has another length")) };
         let limit = match call.client.reads {
-            Reads::Leaves(frames) | Reads::Stands(frames) => Some(frames),
-            Reads::Whole | Reads::Gone(_) => None,
+            ClientReads::Leaves(frames) | ClientReads::Stands(frames) => Some(frames),
+            ClientReads::Whole | ClientReads::Gone(_) => None,
         };
         let mut body = pin!(response.into_body());
         let mut at = span.start;
         let mut frames = 0;
         loop {
             if limit == Some(frames) {
-                if matches!(call.client.reads, Reads::Leaves(_)) {
+                if matches!(call.client.reads, ClientReads::Leaves(_)) {
                     return Ok(());
                 }
                 self.stands.store(true, Relaxed);
