@@ -50,8 +50,8 @@ pub(crate) struct Mutant {
 enum Hunter {
     /// The torture of one engine's rows, or of all, and the engine's tests.
     Torture { engine: Option<String> },
-    /// The seeds of the laws of values.
-    Laws,
+    /// The seeds of the laws of a face: of values or of responses.
+    Laws { face: String },
     /// The tests of `it` of a crate whose names contain this.
     Test { package: String, name: String },
 }
@@ -167,7 +167,7 @@ impl Workshop {
     fn hunt(&self, hunter: &Hunter, patience: Duration) -> io::Result<Fate> {
         match hunter {
             Hunter::Torture { engine } => self.torture(engine.as_deref(), patience),
-            Hunter::Laws => self.seeds(&["--face", "values"], patience),
+            Hunter::Laws { face } => self.seeds(&["--face", face], patience),
             Hunter::Test { package, name } => self.test(package, name, patience),
         }
     }
@@ -258,7 +258,7 @@ impl Hunter {
     fn without_engine(&self) -> Self {
         match self {
             Self::Torture { .. } => Self::Torture { engine: None },
-            Self::Laws | Self::Test { .. } => self.clone(),
+            Self::Laws { .. } | Self::Test { .. } => self.clone(),
         }
     }
 }
@@ -268,7 +268,7 @@ impl fmt::Display for Hunter {
         match self {
             Self::Torture { engine: None } => formatter.write_str("torture"),
             Self::Torture { engine: Some(engine) } => write!(formatter, "torture of {engine}"),
-            Self::Laws => formatter.write_str("laws of values"),
+            Self::Laws { face } => write!(formatter, "laws of {face}"),
             Self::Test { package, name } => write!(formatter, "{name} of {package}"),
         }
     }
@@ -312,9 +312,9 @@ fn last_line(output: &str, mark: &str) -> String {
     marked.or(output.lines().last()).unwrap_or("no output").trim().to_owned()
 }
 
-/// Reads the list. Each mutant is `[name] file` for a file of the engine, `[name] crate file laws` for the seeds of the
-/// laws, or `[name] crate file test`; then come a line with its effect, `<<<<`, the old text, `====`, the new text,
-/// `>>>>`, and perhaps `survives: reason`.
+/// Reads the list. Each mutant is `[name] file` for a file of the engine, `[name] crate file values` (or `responses`)
+/// for the seeds of that face's laws, or `[name] crate file test`; then come a line with its effect, `<<<<`, the old
+/// text, `====`, the new text, `>>>>`, and perhaps `survives: reason`.
 pub(crate) fn parse(list: &str) -> Result<Vec<Mutant>, String> {
     let mut mutants: Vec<Mutant> = Vec::new();
     let mut lines = list.lines();
@@ -330,7 +330,9 @@ pub(crate) fn parse(list: &str) -> Result<Vec<Mutant>, String> {
         let (name, place) = head.ok_or_else(|| format!("not the head of a mutant: {line}"))?;
         let (package, file, hunter) = match place.split(' ').collect::<Vec<_>>()[..] {
             [file] => (ENGINE_CRATE, file, Hunter::of_engine(file)),
-            [package, file, "laws"] => (package, file, Hunter::Laws),
+            [package, file, face @ ("values" | "responses")] => {
+                (package, file, Hunter::Laws { face: (*face).to_owned() })
+            }
             [package, file, test] => {
                 (package, file, Hunter::Test { package: package.to_owned(), name: test.to_owned() })
             }
@@ -389,9 +391,9 @@ mod tests {
     fn mutant_names_its_engine_or_its_crate_and_test() {
         let body = "It is wrong.\n<<<<\nx\n====\ny\n>>>>\n";
         let list = format!("[a] engine/log/b.rs\n{body}[c] larder-cache d/e.rs object::tests\n{body}");
-        let read = parse(&format!("{list}[f] larder-cache g.rs laws\n{body}")).unwrap();
+        let read = parse(&format!("{list}[f] larder-cache g.rs values\n{body}")).unwrap();
         let [engine, cache, laws] = &read[..] else { panic!("{read:?}") };
-        assert_eq!(laws.hunter, Hunter::Laws);
+        assert_eq!(laws.hunter, Hunter::Laws { face: "values".to_owned() });
         assert_eq!(engine.hunter, Hunter::Torture { engine: Some("log".to_owned()) });
         assert_eq!(engine.hunter.without_engine(), Hunter::Torture { engine: None });
         assert_eq!(cache.path(), Path::new("crates/larder-cache/src/d/e.rs"));

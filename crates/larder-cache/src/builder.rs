@@ -211,6 +211,7 @@ fn open_removals(store: &Store, directory: &Path) -> Result<TagRemovals> {
     let key = TagKey::of_store(store);
     let is_of_store = |file: &TagFile| store.labels().all(|label| label == file.label);
     if let Some(file) = read_file(&path).filter(is_of_store) {
+        let file = file.begin_run(&path).map_err(|error| unusable(&path, error))?;
         return Ok(TagRemovals::new(path, file, key));
     }
     // The store is emptied first. If the process is killed in between, the labels differ, and this is done again.

@@ -4,8 +4,8 @@
 //! removed if one of its tags was removed in a later generation. So a removal takes one record in a file, no matter how
 //! many values it covers.
 //!
-//! Invariants: a removal is on the disk before it is acknowledged. If the file is lost or damaged, it is unknown which
-//! values were removed, so all of them count as removed.
+//! Invariants: a removal is on the disk before it is acknowledged. No two runs use the same generation. If the file is
+//! lost or damaged, it is unknown which values were removed, so all of them count as removed.
 //!
 //! The file and the values have hashes of tags under a key that follows from the store's secret. Tags name users or
 //! products, and the file alone does not reveal which ones.
@@ -240,6 +240,7 @@ impl fmt::Debug for BegunWrite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_device::block_on;
 
     fn removed(records: &[(Option<u128>, u64)]) -> RemovedTags {
         let mut removed = RemovedTags::default();
@@ -295,6 +296,23 @@ mod tests {
         removals.end_forgetting(up_to);
         assert!(removals.read().by_tag.is_empty());
         assert_eq!(removals.begin_write().generation(), Generation(3 * usual), "numbers are not used again");
+    }
+
+    /// At stake: a value of a killed run, stored in the generation of a removal that was not written yet.
+    #[test]
+    fn removal_covers_the_values_of_a_run_whose_last_removal_was_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tags");
+        let killed = Arc::new(TagRemovals::new(path.clone(), TagFile::create(&path, 1).unwrap(), TagKey([7; 16])));
+        killed.write().apply(TagRecord { tag: Some(TagHash(5)), generation: Generation(1) });
+        let generation = killed.begin_write().generation();
+        for _ in 0..2 {
+            let file = read_file(&path).unwrap().begin_run(&path).unwrap();
+            let removals = TagRemovals::new(path.clone(), file, TagKey([7; 16]));
+            assert!(!removals.covers(generation, &[TagHash(8)]));
+            block_on(removals.remove(Some(TagHash(7)))).unwrap();
+            assert!(removals.covers(generation, &[TagHash(7)]));
+        }
     }
 
     #[test]

@@ -4,18 +4,22 @@ use crate::{
     Arguments,
     seeds::{self, SeedResults, SeedTrial},
 };
-use larder_torture::laws::{self, LawPlan, LawTally};
+use larder_torture::laws::{self, Face, LawPlan, LawTally};
 use std::process::ExitCode;
 
-/// Runs the seeds of the face of values.
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+/// Runs the seeds of a face.
+pub(crate) fn run(arguments: &Arguments, face: Face) -> ExitCode {
     let tell: Option<fn(&str)> = arguments.tell.then_some(|what| println!("{what}"));
-    let run = |seed| match laws::run(LawPlan { seed, tell }) {
+    let run = |seed| match laws::run(LawPlan { face, seed, tell }) {
         Ok(tally) => Ok(move |total: &mut LawTally| *total += tally),
         Err(broken) => Err(broken.to_string()),
     };
+    let name = match face {
+        Face::Values => "values",
+        Face::Responses => "responses",
+    };
     let failure = |seed, what: &str| {
-        format!("seed {seed}, face values: {what}\nrepeat: cargo xtask sim --face values --seed {seed} --seeds 1")
+        format!("seed {seed}, face {name}: {what}\nrepeat: cargo xtask sim --face {name} --seed {seed} --seeds 1")
     };
     let summary = |results: &SeedResults<LawTally>| {
         let SeedResults { total, done, .. } = results;

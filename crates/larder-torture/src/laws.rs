@@ -5,22 +5,14 @@
 //! order by seed, the tasks of the caches, and the device, in virtual time. Each seed is killed and opened again once.
 
 mod chronicle;
-mod model;
+mod plan;
+mod responses;
 mod stage;
 mod theatre;
 mod values;
 
-use larder_store::SplitMix64;
-use std::{fmt, ops::AddAssign};
-
-/// A schedule of actors in front of a cache.
-#[derive(Clone, Copy, Debug)]
-pub struct LawPlan {
-    /// The seed that determines everything.
-    pub seed: u64,
-    /// Called for every event, if set.
-    pub tell: Option<fn(&str)>,
-}
+pub use plan::{Face, LawPlan, LawTally};
+use std::fmt;
 
 /// A broken law, with the shortest schedule that was found to break it.
 #[derive(Clone, Debug)]
@@ -31,37 +23,29 @@ pub struct BrokenLaw {
     pub schedule: String,
 }
 
-/// Counts of what happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LawTally {
-    /// Acts of all actors.
-    pub acts: u64,
-    /// Acts that ended with bytes.
-    pub answers: u64,
-    /// Answers from what was stored.
-    pub hits: u64,
-    /// Calls of an origin or a fetch.
-    pub fetches: u64,
-    /// Lookups that had to find something.
-    pub required: u64,
-    /// Removals that were acknowledged.
-    pub purges: u64,
-    /// Kills.
-    pub kills: u64,
-}
-
 /// Runs the schedule of `plan`, and shortens it if it breaks a law.
 ///
 /// # Errors
 /// The law that it broke.
 pub fn run(plan: LawPlan) -> Result<LawTally, BrokenLaw> {
-    let acts = values::acts(plan.seed);
-    let broken = match values::run(plan, &acts) {
+    match plan.face {
+        Face::Values => judge(plan, values::acts(plan.seed), values::run),
+        Face::Responses => judge(plan, responses::acts(plan.seed), responses::run),
+    }
+}
+
+/// Runs acts, and shortens them if they break a law.
+fn judge<A: Clone + fmt::Debug>(
+    plan: LawPlan,
+    acts: Vec<A>,
+    run: impl Fn(LawPlan, &[A]) -> Result<LawTally, String>,
+) -> Result<LawTally, BrokenLaw> {
+    let broken = match run(plan, &acts) {
         Ok(tally) => return Ok(tally),
         Err(broken) => broken,
     };
     let quiet = LawPlan { tell: None, ..plan };
-    let (acts, what) = shorten(acts, broken, |acts| values::run(quiet, acts).err());
+    let (acts, what) = shorten(acts, broken, |acts| run(quiet, acts).err());
     let schedule = acts.iter().map(|act| format!("  {act:?}\n")).collect();
     Err(BrokenLaw { what, schedule })
 }
@@ -91,34 +75,6 @@ fn shorten<A: Clone>(acts: Vec<A>, what: String, fails: impl Fn(&[A]) -> Option<
 
 /// Most schedules that are tried to shorten one.
 const SHORTEN_TRIES: u32 = 400;
-
-/// Returns whether an event with a chance of one in `count` happens.
-fn one_in(random: &mut SplitMix64, count: u64) -> bool {
-    random.below(count) == 0
-}
-
-impl AddAssign for LawTally {
-    fn add_assign(&mut self, other: Self) {
-        self.acts += other.acts;
-        self.answers += other.answers;
-        self.hits += other.hits;
-        self.fetches += other.fetches;
-        self.required += other.required;
-        self.purges += other.purges;
-        self.kills += other.kills;
-    }
-}
-
-impl fmt::Display for LawTally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { acts, answers, hits, fetches, required, purges, kills } = self;
-        write!(
-            f,
-            "{acts} acts, {answers} answers, {hits} hits, {fetches} fetches, {required} required, {purges} purges, \
-             {kills} kills"
-        )
-    }
-}
 
 impl fmt::Display for BrokenLaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,11 +6,12 @@
 mod law_run;
 mod seeds;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use larder_store::{EngineRow, Policy};
 use larder_torture::{
     Tally, faults,
     faults::Faults,
+    laws::Face,
     schedule::{self, SchedulePlan},
 };
 use seeds::{SeedResults, SeedTrial};
@@ -23,10 +24,10 @@ use std::{process::ExitCode, thread};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask sim")]
 struct Arguments {
-    /// The face on trial: store, or values for the laws of the library's cache above it. Policies, faults and
-    /// operations can be chosen for store only.
-    #[arg(long, default_value = "store", value_parser = ["store", "values"])]
-    face: String,
+    /// The face on trial: the store, or the laws of the caches above it: values for the library's cache, responses for
+    /// the HTTP cache. Policies, faults and operations can be chosen for store only.
+    #[arg(long, value_enum, default_value_t = TrialFace::Store)]
+    face: TrialFace,
     /// Number of seeds.
     #[arg(long, default_value_t = 256)]
     seeds: u64,
@@ -55,6 +56,13 @@ struct Arguments {
     /// Print everything that happens.
     #[arg(long)]
     tell: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TrialFace {
+    Store,
+    Values,
+    Responses,
 }
 
 impl Arguments {
@@ -94,10 +102,11 @@ fn kind_of_faults(name: &str) -> Result<Faults, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if arguments.face == "values" {
-        return law_run::run(&arguments);
+    match arguments.face {
+        TrialFace::Store => store_run(&arguments),
+        TrialFace::Values => law_run::run(&arguments, Face::Values),
+        TrialFace::Responses => law_run::run(&arguments, Face::Responses),
     }
-    store_run(&arguments)
 }
 
 /// Runs schedules of the store, and prints the tallies of each row.
@@ -146,7 +155,7 @@ impl<'a> StoreRun<'a> {
         Ok(move |tallies: &mut Tallies| tallies[row][kind] += end.tally)
     }
 
-    /// Returns the indexes of a seed's row and kind of faults. They depend on the seed only, not on its position in this
+    /// Returns the indexes of a seed's row and kind of faults. They depend on the seed only, not on its position in the
     /// run, so that the seed alone repeats the schedule.
     fn places(&self, seed: u64) -> (usize, usize) {
         let row = (seed % self.rows.len() as u64) as usize;

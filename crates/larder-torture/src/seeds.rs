@@ -34,9 +34,9 @@ impl<T> SeedResults<T> {
     }
 }
 
-/// What the seeds of a call have in common.
+/// The parts that all seeds of a call share.
 pub(crate) struct SeedTrial<R, F, S> {
-    /// Runs a seed. Returns what adds its result to the total, or what went wrong.
+    /// Runs a seed. Returns the addition of its result to the total, or the reason why it went wrong.
     pub(crate) run: R,
     /// Names a seed that went wrong, and the command that repeats it.
     pub(crate) failure: F,

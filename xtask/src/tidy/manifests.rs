@@ -14,7 +14,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("larder-pingora", &["larder-cache"]),
     // This dependency is for tests. Cargo itself refuses every other dependency of a crate on itself.
     ("larder-store", &["larder-device", "larder-torture"]),
-    ("larder-torture", &["larder-cache", "larder-device", "larder-store"]),
+    ("larder-torture", &["larder-cache", "larder-device", "larder-http", "larder-store", "larder-tower"]),
     ("larder-evictions", &["larder-workload"]),
     ("larder-libraries", &["larder-cache", "larder-device", "larder-store"]),
     ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),

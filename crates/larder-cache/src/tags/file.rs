@@ -1,7 +1,7 @@
 //! The file of removals: a label, then records of fixed length, each with a checksum.
 
 use super::{Generation, RemovedTags, TagHash};
-use larder_device::{replace_file, whole_records};
+use larder_device::{Journal, replace_file, whole_records};
 use std::{fs, io, path::Path};
 
 /// The file as it was read, or a new one.
@@ -26,6 +26,8 @@ const HEADER_BYTES: usize = 16;
 const RECORD_BYTES: usize = 32;
 const OF_A_TAG: u32 = 1;
 const OF_EVERYTHING: u32 = 2;
+/// More than one run can have removals.
+const GENERATIONS_OF_A_RUN: u64 = 1 << 32;
 
 impl TagRecord {
     pub(super) fn encode(self) -> [u8; RECORD_BYTES] {
@@ -83,6 +85,20 @@ impl TagFile {
         let content = encode_file(label, &[]);
         replace_file(path, &content)?;
         Ok(Self { label, removed: RemovedTags::default(), len_bytes: content.len() as u64 })
+    }
+
+    /// Begins a generation that no earlier run has used, and writes it to the disk. A killed run may have stored values
+    /// in the generation of a removal that was not written yet. If a later removal had the same one, it would not cover
+    /// these values.
+    pub(crate) fn begin_run(mut self, path: &Path) -> io::Result<Self> {
+        let run = self.removed.generation.0 / GENERATIONS_OF_A_RUN + 1;
+        let record = TagRecord { tag: Some(TagHash(0)), generation: Generation(run * GENERATIONS_OF_A_RUN) };
+        let mut journal = Journal::new(path.to_owned(), self.len_bytes);
+        journal.append(&record.encode())?;
+        journal.sync()?;
+        self.removed.apply(record);
+        self.len_bytes += RECORD_BYTES as u64;
+        Ok(self)
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Chronicle {
     pub(super) now_ms: u64,
     pub(super) life: u64,
     pub(super) purges: Vec<Purge>,
-    /// What was stored before this tick survives a kill and a power loss.
+    /// Everything stored before this tick survives a kill and a power loss.
     pub(super) durable: u64,
     /// Set if the store never fails, so that nothing may be lost.
     pub(super) is_harmless: bool,
@@ -88,7 +88,7 @@ impl Chronicle {
     }
 }
 
-/// What the stage knows.
+/// Facts of the stage that laws need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StageFacts {
     pub(super) now_ms: u64,

@@ -42,7 +42,7 @@ struct Actor {
     polls: u64,
     /// Set if a thread of the cache answers its first poll.
     has_thread: bool,
-    /// Raised by an actor that takes nothing from then on, until all others are done.
+    /// Set by an actor that takes nothing more until all others are done.
     stands: Option<Arc<AtomicBool>>,
 }
 

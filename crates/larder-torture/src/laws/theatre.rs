@@ -3,10 +3,8 @@
 //! Owns: what the faces have in common, the setting by seed, and laws 7 and 11.
 
 use super::{
-    LawPlan, LawTally,
     chronicle::{Chronicle, StageFacts},
-    model::DIRTY_BYTES,
-    one_in,
+    plan::{LawPlan, LawTally, one_in},
     stage::Stage,
 };
 use crate::{faults, faults::Faults};
@@ -58,7 +56,7 @@ impl Setting {
     }
 }
 
-/// What a face notes and judges.
+/// The two ways in which a face follows what happens.
 pub(super) struct Judge {
     /// Notes an event of the cache.
     pub(super) note: Arc<dyn Fn(CacheEvent<'_>) + Send + Sync>,
@@ -81,6 +79,8 @@ pub(super) struct Theatre {
 
 /// Memory of the cache, and of it what values may take.
 const MEMORY_BYTES: u64 = 4 << 20;
+/// Bytes that may wait for the device.
+pub(super) const DIRTY_BYTES: u64 = 1 << 20;
 const STARTED_UNIX: Duration = Duration::from_secs(1_700_000_000);
 
 impl Theatre {

@@ -1,21 +1,22 @@
 //! The face of values on stage: `larder_cache::Cache` with clients, writers, removals, failing fetches, and a kill.
 //!
-//! Owns: the acts and how they are drawn. `values::play` plays them. Laws 1 to 4 and 6 to 12 are judged here and in the model. Law 5 has no meaning for values: no call names an asker.
+//! Owns: the acts and how they are drawn. `values::play` plays them. Laws 1 to 4 and 6 to 12 are judged here and in the
+//! model. Law 5 has no meaning for values: no call names an asker.
 
 mod events;
+mod model;
 mod play;
 mod source;
 
 use super::{
-    LawPlan, LawTally,
-    model::Model,
-    one_in,
+    plan::{LawPlan, LawTally, one_in},
     stage::{Cast, Manner},
     theatre::{Judge, Setting, Theatre},
 };
 use events::note_event;
 use larder_device::IgnorePoison;
 use larder_store::SplitMix64;
+use model::Model;
 use play::Props;
 use std::{
     sync::{Arc, Mutex},

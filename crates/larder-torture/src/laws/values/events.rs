@@ -1,9 +1,7 @@
 //! Judges the events of a cache: laws 10 and 12.
 
-use super::super::{
-    LawTally,
-    model::{Model, Version, VersionOrigin},
-};
+use super::super::plan::LawTally;
+use super::model::{Model, Version, VersionOrigin};
 use crate::content;
 use larder_cache::CacheEvent;
 

@@ -1,13 +1,13 @@
 //! Plays single acts, and judges what each call returns.
 
 use super::super::{
-    LawTally,
     chronicle::Subject,
-    model::{Look, Model, Version, VersionOrigin},
+    plan::LawTally,
     stage::{ActorFuture, Manner, Timers},
 };
 use super::{
     Act, Reads, Source, SourceEnd,
+    model::{Look, Model, Version, VersionOrigin},
     source::{Fetch, OpenWrite, pieces, tag_name},
 };
 use crate::content;

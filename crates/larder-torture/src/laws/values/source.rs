@@ -1,10 +1,11 @@
 //! The scripted sources: fetches that bring bytes or fail, and writes of callers.
 
-use super::super::{
+use super::super::stage::{ScriptedPanic, Timers};
+use super::{
+    Source, SourceEnd,
     model::{Look, Model, Version, VersionOrigin},
-    stage::{ScriptedPanic, Timers},
+    play::Props,
 };
-use super::{Source, SourceEnd, play::Props};
 use crate::content;
 use bytes::Bytes;
 use larder_device::IgnorePoison;

@@ -3,7 +3,10 @@
 //! Invariant: a version counts as older than a change only if it is so in every order in which the calls may have taken
 //! effect, so a broken law is never the order's fault. Laws 1, 3, 4, 6, 10 and 12 are judged here.
 
-use super::chronicle::{Chronicle, Purge, Subject};
+use super::super::{
+    chronicle::{Chronicle, Purge, Subject},
+    theatre::DIRTY_BYTES,
+};
 use crate::content;
 use std::ops::Range;
 
@@ -290,7 +293,5 @@ impl Purge {
 
 /// The space that an entry takes on the device in addition to its bytes, at most.
 const ENTRY_BYTES: u64 = 8 << 10;
-/// Bytes that may wait for the device.
-pub(super) const DIRTY_BYTES: u64 = 1 << 20;
 /// Time that a write may wait between its last byte and its end.
 const CLOCK_SLACK_MS: u64 = 20_000;

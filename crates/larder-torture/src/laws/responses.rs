@@ -1,0 +1,342 @@
+//! The face of responses on stage: an HTTP cache (`larder_tower`) with clients, origins, purges, and a kill.
+//!
+//! Owns: the acts and how they are drawn. `responses::play` plays the clients, `responses::origin` the origin, and
+//! `responses::model` judges: laws 1 to 6, 8, 10, 11 and 12 as far as they can be seen from outside.
+
+mod model;
+mod origin;
+mod play;
+
+use super::{
+    chronicle::Subject,
+    plan::{LawPlan, LawTally, one_in},
+    stage::{Cast, Manner},
+    theatre::{Judge, Setting, Theatre},
+};
+use larder_device::IgnorePoison;
+use larder_http::Timestamp;
+use larder_store::SplitMix64;
+use larder_tower::HttpCache;
+use model::ResponseModel;
+use play::ResponseProps;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// An act of a client, the origin, or the one who purges.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ResponseAct {
+    Get { key: u64, client: Client, shape: Shape, answer: Answer },
+    Post { key: u64, client: Client, answer: Answer },
+    Change { key: u64, to: Resource },
+    Remove { key: u64 },
+    Clear,
+    Sync,
+    Wait { ms: u64 },
+    Kill { is_power_cut: bool },
+}
+
+/// The sender of a request, and the way in which the response is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    asker: u64,
+    language: u64,
+    reads: ClientReads,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ClientReads {
+    Whole,
+    /// The client is gone after this number of polls.
+    Gone(u64),
+    /// The client takes this number of frames, and drops the rest.
+    Leaves(u64),
+    /// The client takes this number of frames, and then nothing until all others are done.
+    Stands(u64),
+}
+
+/// The demands of a GET.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Plain,
+    Range {
+        from: u64,
+        to: u64,
+    },
+    /// With the tag of the present content, or of another one.
+    Conditional {
+        is_current: bool,
+    },
+    Head,
+    NoCache,
+    OnlyIfCached,
+    Authorized,
+}
+
+/// The behavior of the origin if it is asked because of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    delay_ms: u64,
+    end: AnswerEnd,
+    has_length: bool,
+    has_ranges: bool,
+    confirms: Confirms,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AnswerEnd {
+    Whole,
+    /// The body ends by an error.
+    Breaks,
+    /// The body ends early and quietly, if a length was announced.
+    Short,
+    /// More than the announced length comes.
+    Long,
+    /// There is no response.
+    Refuses,
+    /// The response is a 503.
+    Fails,
+}
+
+/// The answer to a validation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Confirms {
+    Honestly,
+    /// A 304 for this asker only.
+    Privately,
+    /// A 304 with another tag.
+    Otherwise,
+    /// The whole response.
+    Never,
+}
+
+/// A resource of the origin, from one change to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resource {
+    len: u64,
+    rule: Rule,
+    tag: TagKind,
+    varies: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    MaxAge { secs: u64 },
+    NoCache,
+    NoStore,
+    Private,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TagKind {
+    Strong,
+    Weak,
+    None,
+}
+
+const KEY_COUNT: u64 = 4;
+
+/// Draws the acts of a seed.
+pub(super) fn acts(seed: u64) -> Vec<ResponseAct> {
+    let mut random = SplitMix64::new(seed);
+    let setting = Setting::draw(seed);
+    let count = 8 + random.below(36);
+    let key_count = 1 + random.below(KEY_COUNT);
+    let changes =
+        (0..key_count).map(|key| ResponseAct::Change { key, to: resource(&mut SplitMix64::new(seed ^ key), &setting) });
+    let mut acts: Vec<ResponseAct> = changes.collect();
+    acts.extend((0..count).map(|_| act(&mut random, key_count, &setting)));
+    let at = key_count + random.below(count);
+    acts.insert(at as usize, ResponseAct::Kill { is_power_cut: one_in(&mut random, 4) });
+    acts
+}
+
+fn act(random: &mut SplitMix64, key_count: u64, setting: &Setting) -> ResponseAct {
+    let key = random.below(key_count);
+    let frames = random.below(4);
+    let client = Client {
+        asker: random.below(3),
+        language: random.below(2),
+        reads: match random.below(12) {
+            0 => ClientReads::Gone(1 + frames),
+            1 => ClientReads::Leaves(frames),
+            2 => ClientReads::Stands(frames),
+            _ => ClientReads::Whole,
+        },
+    };
+    let answer = Answer {
+        delay_ms: [0, 0, 1, 30, 4000][random.below(5) as usize],
+        end: match random.below(24) {
+            0 => AnswerEnd::Breaks,
+            1 => AnswerEnd::Short,
+            2 => AnswerEnd::Long,
+            3 => AnswerEnd::Refuses,
+            4 => AnswerEnd::Fails,
+            _ => AnswerEnd::Whole,
+        },
+        has_length: !one_in(random, 3),
+        has_ranges: !one_in(random, 3),
+        confirms: match random.below(8) {
+            0 => Confirms::Privately,
+            1 => Confirms::Otherwise,
+            2 => Confirms::Never,
+            _ => Confirms::Honestly,
+        },
+    };
+    match random.below(100) {
+        0..70 => ResponseAct::Get { key, client, shape: shape(random), answer },
+        70..74 => ResponseAct::Post { key, client, answer },
+        74..82 => ResponseAct::Change { key, to: resource(random, setting) },
+        82..88 => ResponseAct::Remove { key },
+        88..90 => ResponseAct::Clear,
+        90..93 => ResponseAct::Sync,
+        _ => ResponseAct::Wait { ms: [5, 600, 7000, 40_000][random.below(4) as usize] },
+    }
+}
+
+fn shape(random: &mut SplitMix64) -> Shape {
+    match random.below(20) {
+        0 | 1 => {
+            let from = random.below(16);
+            Shape::Range { from, to: from + random.below(5000) }
+        }
+        2 | 3 => Shape::Conditional { is_current: one_in(random, 2) },
+        4 => Shape::Head,
+        5 => Shape::NoCache,
+        6 => Shape::OnlyIfCached,
+        7 => Shape::Authorized,
+        _ => Shape::Plain,
+    }
+}
+
+fn resource(random: &mut SplitMix64, setting: &Setting) -> Resource {
+    let len_max = 1 + random.below(setting.body_bytes_max);
+    Resource {
+        len: 32 + random.below(len_max),
+        rule: match random.below(10) {
+            0 => Rule::NoCache,
+            1 => Rule::NoStore,
+            2 => Rule::Private,
+            3 | 4 => Rule::MaxAge { secs: 5 },
+            _ => Rule::MaxAge { secs: 3600 },
+        },
+        tag: match random.below(6) {
+            0 => TagKind::Weak,
+            1 => TagKind::None,
+            _ => TagKind::Strong,
+        },
+        varies: one_in(random, 5),
+    }
+}
+
+/// Runs acts, and judges what happens.
+///
+/// # Errors
+/// The law that was broken.
+pub(super) fn run(plan: LawPlan, acts: &[ResponseAct]) -> Result<LawTally, String> {
+    let mut show = ResponseShow::new(plan)?;
+    for act in acts {
+        show.begin(*act)?;
+    }
+    show.end()
+}
+
+/// An HTTP cache on stage.
+struct ResponseShow {
+    theatre: Theatre,
+    model: Arc<Mutex<ResponseModel>>,
+    cache: Option<HttpCache>,
+}
+
+impl ResponseShow {
+    fn new(plan: LawPlan) -> Result<Self, String> {
+        let setting = Setting::draw(plan.seed);
+        let model = ResponseModel::new(setting.chronicle(), setting.room_bytes());
+        let model = Arc::new(Mutex::new(model));
+        let looked = Arc::clone(&model);
+        let judge = Judge {
+            // Cache-Status is what this face says.
+            note: Arc::new(|_| {}),
+            look: Box::new(move |facts| looked.lock().ignore_poison().chronicle.look_around(facts)),
+        };
+        let theatre = Theatre::open(plan, setting, Arc::default(), judge)?;
+        let mut show = Self { theatre, model, cache: None };
+        show.begin_life();
+        Ok(show)
+    }
+
+    fn begin_life(&mut self) {
+        let clock = self.theatre.clock.clone();
+        let now = move || Timestamp::from_millis(clock.since_epoch().as_millis() as i64);
+        self.cache = Some(HttpCache::builder(self.theatre.cache().clone()).time(now).build());
+    }
+
+    fn begin(&mut self, act: ResponseAct) -> Result<(), String> {
+        self.theatre.prepare(&format!("{act:?}"))?;
+        match act {
+            ResponseAct::Wait { ms } => self.theatre.stage.advance(Duration::from_millis(ms)),
+            ResponseAct::Change { key, to } => self.model.lock().ignore_poison().change(key, to),
+            ResponseAct::Kill { is_power_cut } => {
+                self.cache = None;
+                self.theatre.kill(is_power_cut)?;
+                self.model.lock().ignore_poison().restart(is_power_cut);
+                self.theatre.reopen()?;
+                self.begin_life();
+            }
+            ResponseAct::Get { client, .. } | ResponseAct::Post { client, .. } => {
+                let manner = match client.reads {
+                    ClientReads::Gone(polls) => Manner::Leaves(polls),
+                    ClientReads::Whole | ClientReads::Leaves(_) | ClientReads::Stands(_) => Manner::Stays,
+                };
+                self.play(act, manner);
+            }
+            ResponseAct::Remove { .. } | ResponseAct::Clear | ResponseAct::Sync => self.play(act, Manner::Stays),
+        }
+        Ok(())
+    }
+
+    fn play(&mut self, act: ResponseAct, manner: Manner) {
+        let props = ResponseProps {
+            cache: self.cache.clone().expect("it is open between acts"),
+            model: Arc::clone(&self.model),
+            tally: Arc::clone(&self.theatre.tally),
+            timers: Arc::clone(&self.theatre.stage.timers),
+            stands: Arc::default(),
+        };
+        let stands = Some(Arc::clone(&props.stands));
+        let future = props.play(act);
+        let has_thread = matches!(act, ResponseAct::Clear);
+        self.theatre.stage.begin(Cast { name: format!("{act:?}"), future, manner, has_thread, stands });
+    }
+
+    /// Comes to rest, and requests every key once more.
+    fn end(mut self) -> Result<LawTally, String> {
+        self.theatre.come_to_rest()?;
+        let client = Client { asker: 0, language: 0, reads: ClientReads::Whole };
+        let answer = Answer {
+            delay_ms: 0,
+            end: AnswerEnd::Whole,
+            has_length: true,
+            has_ranges: true,
+            confirms: Confirms::Honestly,
+        };
+        for key in 0..KEY_COUNT {
+            self.play(ResponseAct::Get { key, client, shape: Shape::OnlyIfCached, answer }, Manner::Stays);
+            self.theatre.stage.run_all()?;
+        }
+        self.cache = None;
+        self.theatre.end()
+    }
+}
+
+impl ResponseAct {
+    /// Returns what a purge covers.
+    fn subject(self) -> Option<Subject> {
+        match self {
+            Self::Remove { key } => Some(Subject::Key(key)),
+            Self::Clear => Some(Subject::All),
+            _ => None,
+        }
+    }
+}

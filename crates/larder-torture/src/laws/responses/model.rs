@@ -1,0 +1,348 @@
+//! What an HTTP cache may answer: every response of the origin, the purges, and the laws that tell them apart.
+//!
+//! Invariant: a response is known by its number, which it carries in a field of its own and which a cache keeps with
+//! it. Laws 1, 3 to 6, 10 and 12 are judged here.
+
+use super::super::{
+    chronicle::{Chronicle, Purge, Subject},
+    theatre::DIRTY_BYTES,
+};
+use super::{Answer, AnswerEnd, Client, Confirms, KEY_COUNT, Resource, Rule, Shape, TagKind};
+
+/// A request of a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) number: u64,
+    pub(super) key: u64,
+    pub(super) client: Client,
+    pub(super) shape: Shape,
+    pub(super) answer: Answer,
+    pub(super) began: u64,
+    began_ms: u64,
+    pub(super) is_required: bool,
+    /// Number of times that the origin was asked because of it.
+    pub(super) ask_count: u64,
+    /// The purge that the origin's answer to an unsafe request began.
+    pub(super) purge: Option<usize>,
+}
+
+/// A request to the origin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    call: Call,
+    began: u64,
+    ended: Option<u64>,
+}
+
+/// A response of the origin with a body.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SentResponse {
+    pub(super) call: Call,
+    pub(super) content: u64,
+    /// Length of the whole representation, as the origin announces or sends it.
+    pub(super) len: u64,
+    pub(super) resource: Resource,
+    /// The tick at which the origin was asked.
+    began: u64,
+    pub(super) is_complete: bool,
+    is_stored: bool,
+    ended: Option<u64>,
+    fresh_from_ms: u64,
+    life: u64,
+}
+
+/// Bytes of one content: for a key, from one change to the next, for a language and an asker if they matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Content {
+    key: u64,
+    change: u64,
+    language: Option<u64>,
+    asker: Option<u64>,
+}
+
+/// The cache's own account of a response, in Cache-Status.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    pub(super) is_hit: bool,
+    pub(super) is_stored: bool,
+    pub(super) is_collapsed: bool,
+}
+
+/// The history of all resources.
+pub(super) struct ResponseModel {
+    pub(super) chronicle: Chronicle,
+    resources: [(Resource, u64); KEY_COUNT as usize],
+    contents: Vec<Content>,
+    pub(super) calls: Vec<Call>,
+    asks: Vec<Ask>,
+    pub(super) sent: Vec<SentResponse>,
+    stored_bytes: u64,
+    room_bytes: u64,
+}
+
+impl ResponseModel {
+    pub(super) fn new(chronicle: Chronicle, room_bytes: u64) -> Self {
+        let first = Resource { len: 100, rule: Rule::MaxAge { secs: 3600 }, tag: TagKind::Strong, varies: false };
+        Self {
+            chronicle,
+            resources: [(first, 0); KEY_COUNT as usize],
+            contents: Vec::new(),
+            calls: Vec::new(),
+            asks: Vec::new(),
+            sent: Vec::new(),
+            stored_bytes: 0,
+            room_bytes,
+        }
+    }
+
+    /// Changes a resource of the origin.
+    pub(super) fn change(&mut self, key: u64, to: Resource) {
+        let now = self.chronicle.tick();
+        self.resources[key as usize] = (to, now);
+    }
+
+    pub(super) fn resource(&self, key: u64) -> Resource {
+        self.resources[key as usize].0
+    }
+
+    pub(super) fn begin_call(&mut self, key: u64, client: Client, shape: Shape, answer: Answer) -> Call {
+        let call = Call {
+            number: self.calls.len() as u64,
+            key,
+            client,
+            shape,
+            answer,
+            began: self.chronicle.tick(),
+            began_ms: self.chronicle.now_ms,
+            is_required: matches!(shape, Shape::Plain | Shape::OnlyIfCached) && self.is_required(key),
+            ask_count: 0,
+            purge: None,
+        };
+        self.calls.push(call);
+        call
+    }
+
+    /// Notes that the origin is asked because of a call, and judges laws 6 and 10. Returns the number of the ask.
+    pub(super) fn begin_ask(&mut self, call: u64) -> usize {
+        let began = self.chronicle.tick();
+        self.calls[call as usize].ask_count += 1;
+        let call = self.calls[call as usize];
+        let key = call.key;
+        if call.is_required && self.is_required(key) {
+            self.chronicle.break_law(format!("law 10: key {key} is fetched although it must be stored"));
+        }
+        if call.shape == Shape::OnlyIfCached {
+            self.chronicle.break_law(format!("law 12: key {key} is fetched for a client that forbids it"));
+        }
+        let running = self.asks.iter().filter(|ask| ask.ended.is_none() && self.can_be_shared(ask, &call));
+        let running: Vec<u64> = running.map(|ask| ask.call.number).collect();
+        if running.len() > 1 && self.is_calm() {
+            let what = format!("law 6: key {key} is fetched although the fetches of calls {running:?} are running");
+            self.chronicle.break_law(what);
+        }
+        self.asks.push(Ask { call, began, ended: None });
+        self.asks.len() - 1
+    }
+
+    /// Returns whether a call has to wait for the end of a running ask. All responses of the key so far could be
+    /// shared, so the cache knows no reason to ask on its own.
+    fn can_be_shared(&self, ask: &Ask, call: &Call) -> bool {
+        let key = call.key;
+        let is_sharable = |ask: &Ask| {
+            let Answer { end, .. } = ask.call.answer;
+            ask.call.shape == Shape::Plain && end == AnswerEnd::Whole
+        };
+        let resource = self.resource(key);
+        let is_old = |ask: &Ask| self.resources[key as usize].1 < ask.call.began;
+        let of_key = |ask: &&Ask| ask.call.key == key;
+        ask.call.key == key
+            && call.shape == Shape::Plain
+            && resource.rule == Rule::MaxAge { secs: 3600 }
+            && !resource.varies
+            && self.asks.iter().filter(of_key).all(|ask| is_sharable(ask) && is_old(ask))
+            && !self.chronicle.purges.iter().any(|purge| purge.concerns(key, 0) && !purge.is_before(ask.call.began))
+    }
+
+    pub(super) fn end_ask(&mut self, ask: usize) {
+        let now = self.chronicle.tick();
+        self.asks[ask].ended.get_or_insert(now);
+    }
+
+    /// Returns the number of the present content for a client.
+    pub(super) fn content(&mut self, key: u64, client: &Client, shape: Shape) -> u64 {
+        let (resource, change) = self.resources[key as usize];
+        let is_personal = resource.rule == Rule::Private || shape == Shape::Authorized;
+        let content = Content {
+            key,
+            change,
+            language: resource.varies.then_some(client.language),
+            asker: is_personal.then_some(client.asker),
+        };
+        let at = self.contents.iter().position(|known| *known == content).unwrap_or_else(|| {
+            self.contents.push(content);
+            self.contents.len() - 1
+        });
+        at as u64
+    }
+
+    /// Returns the tag of a content.
+    pub(super) fn tag(&self, content: u64) -> Option<String> {
+        match self.resource(self.contents.get(content as usize)?.key).tag {
+            TagKind::Strong => Some(format!("\"{content}\"")),
+            TagKind::Weak => Some(format!("W/\"{content}\"")),
+            TagKind::None => None,
+        }
+    }
+
+    /// Begins a response with a body to the call of an ask. Returns its number.
+    pub(super) fn send(&mut self, ask: usize, content: u64, len: u64) -> u64 {
+        let Ask { call, began, .. } = self.asks[ask];
+        self.stored_bytes += len + ENTRY_BYTES;
+        self.sent.push(SentResponse {
+            call,
+            content,
+            len,
+            resource: self.resource(call.key),
+            began,
+            is_complete: false,
+            is_stored: false,
+            ended: None,
+            fresh_from_ms: self.chronicle.now_ms,
+            life: self.chronicle.life,
+        });
+        self.sent.len() as u64 - 1
+    }
+
+    /// Notes that a response without a body has confirmed a content.
+    pub(super) fn confirm(&mut self, content: u64) {
+        let now_ms = self.chronicle.now_ms;
+        let of_content = self.sent.iter_mut().filter(|sent| sent.content == content);
+        of_content.for_each(|sent| sent.fresh_from_ms = now_ms);
+    }
+
+    /// Notes the end of a response's body.
+    pub(super) fn end(&mut self, number: u64, is_complete: bool) {
+        let now = self.chronicle.tick();
+        let sent = &mut self.sent[number as usize];
+        sent.is_complete |= is_complete;
+        sent.ended.get_or_insert(now);
+    }
+
+    /// Ends a life.
+    pub(super) fn restart(&mut self, is_power_cut: bool) {
+        self.chronicle.restart(is_power_cut);
+        let now = self.chronicle.now;
+        self.asks.iter_mut().for_each(|ask| _ = ask.ended.get_or_insert(now));
+        self.sent.iter_mut().for_each(|sent| _ = sent.ended.get_or_insert(now));
+    }
+
+    /// Judges the head of response `number`, which a call has got.
+    pub(super) fn judge_head(&self, call: &Call, number: u64, said: Said) -> Result<(), String> {
+        let key = call.key;
+        let Some(sent) = self.sent.get(number as usize).filter(|sent| sent.call.key == key) else {
+            return Err(format!("law 1: key {key} has response {number}, which is none of it"));
+        };
+        let is_own = sent.call.number == call.number;
+        let content = self.contents[sent.content as usize];
+        if content.language.is_some_and(|language| language != call.client.language) {
+            return Err(format!("law 1: key {key}: response {number} is of another language"));
+        }
+        let is_others = content.asker.is_some_and(|asker| asker != call.client.asker);
+        if is_others || sent.resource.rule == Rule::NoStore && !is_own {
+            return Err(format!("law 5: key {key}: response {number} is for another client"));
+        }
+        let is_purged =
+            |purge: &&Purge| purge.concerns(key, 0) && purge.is_before(call.began) && sent.began < purge.called;
+        if let Some(purge) = self.chronicle.purges.iter().find(is_purged) {
+            return Err(format!("law 4: key {key}: response {number} is older than the purge of {:?}", purge.subject));
+        }
+        if is_own && (said.is_hit || said.is_collapsed) {
+            return Err(format!("law 12: key {key}: response {number} was sent for this call: {said:?}"));
+        }
+        let may_be_stored = matches!(sent.resource.rule, Rule::MaxAge { .. } | Rule::NoCache)
+            && call.shape != Shape::Authorized
+            && !matches!(call.shape, Shape::Range { .. } if call.answer.has_ranges);
+        if is_own && said.is_stored && !may_be_stored {
+            return Err(format!("law 12: key {key}: response {number} is said to be stored, but may not be"));
+        }
+        let age_ms = call.began_ms.saturating_sub(sent.fresh_from_ms);
+        let is_fresh = match sent.resource.rule {
+            Rule::MaxAge { secs } => age_ms <= secs * 1000 + CLOCK_SLACK_MS,
+            Rule::NoCache | Rule::NoStore | Rule::Private => false,
+        };
+        if said.is_hit && !is_fresh {
+            return Err(format!("law 12: key {key}: response {number} is a hit although it is not fresh"));
+        }
+        if (said.is_hit || said.is_collapsed) && !sent.is_complete {
+            return Err(format!("law 3: key {key}: response {number} is stored although it was never complete"));
+        }
+        Ok(())
+    }
+
+    /// Judges law 12 of any response: what it says of asking the origin has happened.
+    pub(super) fn judge_said(&self, call: &Call, said: Said) -> Result<(), String> {
+        let count = self.calls[call.number as usize].ask_count;
+        let is_asked = !said.is_hit && !said.is_collapsed;
+        match is_asked == (count > 0) && (is_asked || !said.is_stored) {
+            true => Ok(()),
+            false => Err(format!("law 12: key {}: the origin was asked {count} times: {said:?}", call.key)),
+        }
+    }
+
+    /// Judges that a call got nothing.
+    pub(super) fn judge_miss(&self, call: &Call) -> Result<(), String> {
+        match call.is_required && self.is_required(call.key) {
+            true => Err(format!("law 10: key {} is not found although it was stored", call.key)),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that a client has read the whole of a response that says that it is stored.
+    pub(super) fn note_stored(&mut self, number: u64) {
+        let is_calm = self.is_calm();
+        self.sent[number as usize].is_stored |= is_calm;
+    }
+
+    /// Returns whether a response of a key was stored, and nothing that happened since may have removed it.
+    fn is_required(&self, key: u64) -> bool {
+        let of_key = |sent: &&SentResponse| sent.call.key == key;
+        let Some(last) = self.sent.iter().rfind(of_key) else { return false };
+        let is_long_fresh =
+            last.resource.rule == Rule::MaxAge { secs: 3600 } && self.chronicle.now_ms < last.fresh_from_ms + 3_000_000;
+        let is_alone = |ask: &Ask| {
+            ask.call.key != key
+                || ask.call.number == last.call.number
+                || ask.ended.is_some_and(|ended| ended < last.call.began)
+        };
+        let is_safe = |purge: &Purge| !purge.concerns(key, 0) || purge.is_before(last.call.began);
+        last.is_stored
+            && is_long_fresh
+            && !last.resource.varies
+            && last.life == self.chronicle.life
+            && self.is_calm()
+            && self.asks.iter().all(is_alone)
+            && self.chronicle.purges.iter().all(is_safe)
+    }
+
+    /// Returns whether nothing gives the store a reason to fail or to evict.
+    fn is_calm(&self) -> bool {
+        let open: u64 = self.sent.iter().filter(|sent| sent.ended.is_none()).map(|sent| sent.len + ENTRY_BYTES).sum();
+        self.chronicle.is_harmless && self.stored_bytes < self.room_bytes && open < DIRTY_BYTES / 2
+    }
+
+    /// Begins the purge that the answer to an unsafe request means: what was requested before is older.
+    pub(super) fn begin_purge_by(&mut self, call: &Call) {
+        let purge = self.chronicle.begin_purge(Subject::Key(call.key));
+        self.calls[call.number as usize].purge = Some(purge);
+    }
+
+    /// Returns whether a 304 may have another tag than its client sent.
+    pub(super) fn may_confirm_otherwise(call: &Call) -> bool {
+        call.answer.confirms == Confirms::Otherwise
+    }
+}
+
+/// The space that an entry takes on the device in addition to its bytes, at most.
+const ENTRY_BYTES: u64 = 16 << 10;
+/// Time that may pass between a response and the moment from which on the cache counts its age.
+const CLOCK_SLACK_MS: u64 = 10_000;
