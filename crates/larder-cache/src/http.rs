@@ -5,12 +5,13 @@
 //! |---|---|
 //! | find the response for a request | [`lookup::find`] |
 //! | store one, or the head of a confirmed one | [`storing::commit`], [`confirmation::confirm`] |
+//! | share one fetch among requests | [`fetch`] |
 //! | read and receive long bodies, shared by their clients | [`body`] |
 //! | make responses invalid | [`invalidation`], [`purges`] |
 //! | keep responses from being evicted | [`pins`] |
 //! | keep entries that the store has evicted | [`tier`] |
 //!
-//! Requests, fetches and origins are the caller's. What may be stored and used decides [`larder_http`]. Invariant: the
+//! Requests and origins are the caller's ([`fetcher`]). What may be stored and used decides [`larder_http`]. Invariant: the
 //! cache's callers never see a fault of the store.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
@@ -27,6 +28,8 @@ pub mod committed_body;
 pub mod confirmation;
 pub mod copies;
 pub mod entry;
+pub mod fetch;
+pub mod fetcher;
 pub mod groups;
 pub mod hot;
 pub mod invalidation;

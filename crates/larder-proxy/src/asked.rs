@@ -13,6 +13,7 @@ use http::{
     },
     uri::{PathAndQuery, Scheme},
 };
+use larder_cache::http::fetcher::RequestEdits;
 use larder_http::{
     Rules, Ruling,
     cache_control::RequestDirectives,
@@ -92,18 +93,6 @@ pub(crate) struct RequestRules {
     pub(crate) caches_git: bool,
     /// Whether no response may be stored, whatever it says.
     pub(crate) is_never_stored: bool,
-}
-
-/// The changes to a request on its way to the origin.
-#[derive(Default)]
-pub(crate) struct RequestEdits {
-    /// Whether the client's preconditions and ranges are removed, because the whole response is wanted.
-    pub(crate) whole: bool,
-    /// Preconditions or a range that the proxy itself adds.
-    pub(crate) added: Vec<(HeaderName, HeaderValue)>,
-    /// The mark of the only URL to which the edits apply, if redirects led there (see
-    /// [`larder_http::redirects::mark_of`]). Requests for other URLs are not edited.
-    pub(crate) only_at: Option<u64>,
 }
 
 impl RequestHead {

@@ -17,6 +17,7 @@ use std::{
 };
 
 use http::Uri;
+use larder_cache::http::fetch::flights::Flights;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     client::socket::TunneledConnection,
     config::{Limits, SitePolicy},
     exchange_budget::{ExchangePlace, PlaceUse},
-    flight::{flights::Flights, source::FetchContext},
+    fetcher::OriginFetcher,
     log_format::SentResponse,
     metrics::WorkerMetrics,
     origin::{origins::OriginRouter, target::path_of},
@@ -42,7 +43,7 @@ pub(crate) struct Worker {
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) origins: Arc<OriginRouter>,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) flights: Arc<Flights>,
+    pub(crate) flights: Arc<Flights<OriginFetcher>>,
     thread: Arc<WorkerThread>,
     /// Whether another configuration has replaced this one.
     is_superseded: Arc<AtomicBool>,
@@ -81,7 +82,7 @@ impl Worker {
                 groups: Arc::clone(&rules.groups),
                 stall: policy.limits.stall,
             });
-            let means = Arc::new(FetchContext {
+            let fetcher = Arc::new(OriginFetcher {
                 cache: Arc::clone(&cache),
                 metrics: Arc::clone(metrics),
                 origins: Arc::clone(&origins),
@@ -92,8 +93,11 @@ impl Worker {
                 siblings: shared.siblings.clone(),
                 unfinished: Arc::clone(unfinished),
             });
-            let flights =
-                Arc::new(Flights { table: Arc::clone(&shared.flights), means, entry_bytes_max: rules.entry_bytes_max });
+            let flights = Arc::new(Flights {
+                table: Arc::clone(&shared.flights),
+                fetcher,
+                entry_bytes_max: rules.entry_bytes_max,
+            });
             Arc::new(Self {
                 shared: Arc::clone(&shared),
                 policy: Arc::clone(policy),

@@ -11,6 +11,7 @@ use http::{
     header::{AUTHORIZATION, CONTENT_LENGTH, RANGE},
     response,
 };
+use larder_cache::http::fetcher::RequestEdits;
 use larder_http::{
     Ruling, StoredHead, partial, redirects,
     route::{Route, UnstoredRoute},
@@ -18,7 +19,6 @@ use larder_http::{
 };
 
 use crate::{
-    asked::RequestEdits,
     cache::lookup::FoundResponse,
     errors::Failure,
     origin::pool::{ReplayableRequest, RetryRule},

@@ -10,6 +10,7 @@ mod outlook;
 use std::{fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, Method, Uri};
+use larder_cache::http::fetch::presence;
 use larder_http::{
     Reuse, Ruling, StoredHead, VaryRule,
     freshness::Lifetime,
@@ -31,7 +32,6 @@ use crate::{
         lookup::{self, FoundResponse, LookupResult},
     },
     clock,
-    flight::presence,
     lists::ListVerdict,
     origin::{origins::OriginsShared, target::Origin},
     request::{

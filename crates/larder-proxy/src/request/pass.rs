@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
+use larder_cache::http::fetcher::RequestEdits;
 use larder_http::{
     CacheStatus,
     cache_status::{Forward, RequestHandling},
@@ -18,7 +19,6 @@ use larder_http::{
 };
 
 use crate::{
-    asked::RequestEdits,
     cache::{
         confirmation::{self, Confirmation},
         entry::CACHE_STATUS,
@@ -148,7 +148,7 @@ impl AdmittedRequest {
             && matches!(asked.method, Method::GET | Method::HEAD)
             && !asked.has_body()
         {
-            return worker.flights.means.ask(asked, &RequestEdits::default()).await;
+            return worker.flights.fetcher.ask_any(asked, &RequestEdits::default()).await;
         }
         let repeat = match &body {
             Some(body) if !body.is_empty() => RetryRule::Never,

@@ -7,6 +7,12 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode, header};
+use larder_cache::http::fetch::{
+    part::is_all_wanted,
+    presence::{self, ReadyAnswer},
+    reader::FlightReader,
+    stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
+};
 use larder_http::{
     BodyPlace, CacheStatus, Precondition, Reason, ReceivedHead, Reuse, SelectingFields, StoredHead,
     cache_status::{Forward, RequestHandling, Tier},
@@ -21,12 +27,7 @@ use crate::{
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
-    flight::{
-        part::is_all_wanted,
-        presence::{self, ReadyAnswer},
-        reader::FlightReader,
-        stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
-    },
+    fetcher::OriginFetcher,
     marks::outgoing_fields,
     outcome::{MissReason, Outcome},
     request::{
@@ -76,7 +77,12 @@ pub(super) struct FlightReading<'a> {
 
 impl FlightReading<'_> {
     /// Answers from a flight's stage. `ended_before` says that the flight had ended before this request joined it.
-    pub(super) async fn take(self, reader: FlightReader, stage: FetchStage, ended_before: bool) -> FlightAnswer {
+    pub(super) async fn take(
+        self,
+        reader: FlightReader<OriginFetcher>,
+        stage: FetchStage<OriginFetcher>,
+        ended_before: bool,
+    ) -> FlightAnswer {
         let Self { by, sharing } = self;
         if stage.audience() == Audience::FirstAsker && !reader.is_first() {
             // A 304 that answered only the first requester's condition says nothing about this request.
@@ -145,7 +151,7 @@ impl FlightReading<'_> {
     }
 
     /// Checks that a reader other than the first may use a response that is arriving, or is being stored.
-    fn check_open(self, open: &OpenHead, ended_before: bool) -> Result<(), UnusedReason> {
+    fn check_open(self, open: &OpenHead<OriginFetcher>, ended_before: bool) -> Result<(), UnusedReason> {
         let head = &open.head;
         let marker = open.marker.as_ref();
         let offered = OfferedResponse { head, body_len: open.total_len, marker, is_own: false };
@@ -158,7 +164,12 @@ impl FlightReading<'_> {
     }
 
     /// Answers from a response that is arriving, or has arrived and is being stored.
-    async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> FlightAnswer {
+    async fn take_open(
+        self,
+        reader: FlightReader<OriginFetcher>,
+        open: &OpenHead<OriginFetcher>,
+        ended_before: bool,
+    ) -> FlightAnswer {
         let Self { by, sharing } = self;
         let AdmittedRequest { worker, asked } = by;
         let first = reader.is_first();
@@ -184,7 +195,7 @@ impl FlightReading<'_> {
 
     /// Answers from a stored part. If a missing part that the request needs cannot be fetched, the origin answers the
     /// client's own request.
-    async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightAnswer {
+    async fn take_part(self, kept: &KeptPart<OriginFetcher>, is_first: bool) -> FlightAnswer {
         let Self { by, sharing } = self;
         let AdmittedRequest { worker, asked } = by;
         let entry = &kept.entry;
@@ -193,7 +204,7 @@ impl FlightReading<'_> {
         let body_len = Some(entry.body_len());
         let is_own = is_first && from_origin;
         let decision = self.judge(&OfferedResponse { head: &entry.head, body_len, marker, is_own })?;
-        let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
+        let is_there = kept.alone.is_none_or(|there| is_all_wanted(&asked.fields, &there, entry.body_len()));
         let is_new = sharing.is_reload && from_origin;
         let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
         require(is_first || may_share, UnusedReason::NotForUs)?;
@@ -206,7 +217,7 @@ impl FlightReading<'_> {
             PartSource::Cache => (CacheStatus::hit(ttl_secs), Outcome::MemoryHit),
         };
         let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
-        let ready = presence::look_at_part(&worker.flights.means, asked, kept).await.ready().await;
+        let ready = presence::look_at_part(&worker.flights.fetcher, asked, kept).await.ready().await;
         let Some(mut answered) = ready.and_then(|ready| hit::answer(&wanted, entry, ready.body)) else {
             return Ok(by.pass(sharing.forward).await);
         };
@@ -224,8 +235,8 @@ impl FlightReading<'_> {
     /// Returns the response to a reader of an open flight. `None` if the request should go to the origin directly.
     async fn open_response(
         self,
-        reader: FlightReader,
-        open: &OpenHead,
+        reader: FlightReader<OriginFetcher>,
+        open: &OpenHead<OriginFetcher>,
         age_secs: Option<u64>,
         cache_status: CacheStatus,
     ) -> Option<Response<ResponseBody>> {
@@ -248,7 +259,11 @@ impl FlightReading<'_> {
     }
 
     /// Returns the response with the body that a flight brings. `None` if the body cannot promise the requested part.
-    async fn arriving_response(self, open: &OpenHead, mut fields: HeaderMap) -> Option<Response<ResponseBody>> {
+    async fn arriving_response(
+        self,
+        open: &OpenHead<OriginFetcher>,
+        mut fields: HeaderMap,
+    ) -> Option<Response<ResponseBody>> {
         let RequestHead { method, fields: request_fields, .. } = &*self.by.asked;
         let (status, portion) = match open.total_len {
             Some(total_len) => hit::portion(method, request_fields, &open.head, total_len, &mut fields),
@@ -262,13 +277,13 @@ impl FlightReading<'_> {
             OpenBody::Whole(bytes) => return Some(hit::respond(status, fields, hit::whole_body(bytes, portion))),
             OpenBody::Arriving(body) => body,
         };
-        let means = &self.by.worker.flights.means;
+        let fetcher = &self.by.worker.flights.fetcher;
         let is_whole = spans.first().is_some_and(|span| *span == (0..open.total_len.unwrap_or(u64::MAX)));
         let cursor = if is_whole && !body.is_complete() {
             // The head was announced to this request, whatever has become of the body since.
-            body.attach_waiting(means, &self.by.asked, spans)
+            body.attach_waiting(fetcher, &self.by.asked, spans)
         } else {
-            let mut cursor = body.attach(means, &self.by.asked, spans);
+            let mut cursor = body.attach(fetcher, &self.by.asked, spans);
             cursor.ready().await.ok()?;
             cursor
         };
@@ -280,7 +295,7 @@ impl FlightReading<'_> {
         let Self { by, sharing } = self;
         let AdmittedRequest { worker, asked } = by;
         let entry = &found.entry;
-        let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, entry)).await;
+        let presence = Box::pin(presence::look(&worker.flights.fetcher, asked, &found.key, entry)).await;
         let ReadyAnswer { body, continued } = presence.ready().await?;
         let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
         let age_secs = age_of(&worker.cache, &entry.head).age_secs;
@@ -299,7 +314,7 @@ impl FlightReading<'_> {
     }
 
     /// Answers from a response that is for this requester alone.
-    async fn private(self, response: PrivateResponse) -> Result<ServedResponse, Failure> {
+    async fn private(self, response: PrivateResponse<OriginFetcher>) -> Result<ServedResponse, Failure> {
         let Self { by, sharing } = self;
         let AdmittedRequest { asked, .. } = by;
         let PrivateResponse { status, fields, body, reason, is_exact } = response;
@@ -354,7 +369,7 @@ fn status_of(sharing: &FetchPlan, origin: StatusCode, is_collapsed: bool) -> Cac
 }
 
 /// Returns the Cache-Status of an arriving response, which says that it is being stored, or why not.
-fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheStatus {
+fn arriving(sharing: &FetchPlan, open: &OpenHead<OriginFetcher>, is_collapsed: bool) -> CacheStatus {
     let status = status_of(sharing, open.head.status(), is_collapsed);
     match open.unstored {
         None if open.is_admitted => stored(status),

@@ -5,6 +5,10 @@
 use std::{borrow::Borrow, ops::ControlFlow, sync::Arc, time::Instant};
 
 use http::{HeaderMap, header};
+use larder_cache::http::fetch::{
+    presence::{self, Availability, ReadyAnswer},
+    task,
+};
 use larder_http::{
     CacheStatus, Reason, Reuse, StoredHead,
     cache_status::{Forward, Tier},
@@ -20,7 +24,7 @@ use crate::{
     },
     clock,
     errors::Failure,
-    flight::presence::{self, Availability, ReadyAnswer},
+    fetcher::OriginFetcher,
     listings,
     outcome::{MissReason, Outcome},
     request::{
@@ -38,7 +42,7 @@ use crate::{
 /// A request's place in the cache: the stored response found for it, if any.
 struct SeenResponse {
     stored: StoredState<FoundResponse>,
-    presence: Availability,
+    presence: Availability<OriginFetcher>,
     marker: Option<Arc<ResourceMarker>>,
     /// Why the request goes to the origin if the body proves unavailable.
     lost: Forward,
@@ -88,7 +92,7 @@ impl AdmittedRequest {
         let key = asked.key.as_ref().expect("only a request with a key asks the cache");
         let SeenResponse { stored, presence, marker, lost } = Box::pin(self.see(key)).await;
         let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
-        let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.flights.means, asked, key)).await;
+        let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.flights.fetcher, asked, key)).await;
         let is_never_stored = asked.before.is_never_stored;
         let facts = RouteFacts { knows_digest, is_never_stored, ..facts(&worker.cache, asked.terms(), key) };
         let route = route::decide(&facts, stored.as_ref());
@@ -242,7 +246,7 @@ impl AdmittedRequest {
             (None, None) => nothing(None, StoredState::Nothing),
             (None, marker) => nothing(marker, StoredState::OtherVariants),
             (Some(found), variants) => {
-                let presence = presence::look(&worker.flights.means, asked, &found.key, &found.entry).await;
+                let presence = presence::look(&worker.flights.fetcher, asked, &found.key, &found.entry).await;
                 let judged = judged(&worker.cache, asked.terms(), found, presence.extent());
                 match variants {
                     // A variant that was found by its language is served without validation or not at all.
@@ -310,7 +314,7 @@ impl AdmittedRequest {
     ) -> Result<ServedResponse, Failure> {
         match (served, stale) {
             (Err(failure), Some(found)) if failure.is_origin_failure() => self.stale_answer(found).ok_or(failure),
-            (Ok(served), Some(found)) if crate::flight::fetch::is_origin_error(served.response.status()) => {
+            (Ok(served), Some(found)) if task::is_origin_error(served.response.status()) => {
                 Ok(self.stale_answer(found).unwrap_or(served))
             }
             (served, _) => served,
@@ -323,7 +327,7 @@ impl AdmittedRequest {
         let age = age_of(&worker.cache, &found.entry.head);
         let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
         let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
-        let body = presence::attach(&worker.flights.means, asked, &found.key, &found.entry);
+        let body = presence::attach(&worker.flights.fetcher, asked, &found.key, &found.entry);
         let answered = hit::answer(&wanted, &found.entry, body)?;
         let origin = Some(asked.origin.host.clone());
         Some(ServedResponse {
@@ -349,7 +353,7 @@ impl AdmittedRequest {
         let Self { worker, asked } = self;
         match worker.cache.judge(&asked.terms(), &found.entry.head, clock::now()) {
             Reuse::Fresh { age, reason } => {
-                let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, &found.entry)).await;
+                let presence = Box::pin(presence::look(&worker.flights.fetcher, asked, &found.key, &found.entry)).await;
                 match self.fresh(&UsableResponse { found, age, reason }, presence).await {
                     StoredAnswer::Served(served) => Some(Ok(served)),
                     StoredAnswer::ForOrigin => Some(self.pass_unplanned(Forward::Request).await),
@@ -390,7 +394,7 @@ struct UsableResponse<'a> {
 
 impl AdmittedRequest {
     /// Answers from the stored response.
-    async fn fresh(&self, usable: &UsableResponse<'_>, presence: Availability) -> StoredAnswer {
+    async fn fresh(&self, usable: &UsableResponse<'_>, presence: Availability<OriginFetcher>) -> StoredAnswer {
         let Self { worker, asked } = self;
         let &UsableResponse { found, age, reason } = usable;
         // Every chunk is verified before the status is sent. If a gap were found later, the response would have to

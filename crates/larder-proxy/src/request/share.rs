@@ -5,10 +5,14 @@
 
 use std::sync::Arc;
 
+use larder_cache::http::fetch::{
+    reader::FlightReader, shared::Flight, stage::FetchStage, table::JoinedFlight, task::Fetch,
+};
+
 use crate::{
     cache::lookup,
     errors::Failure,
-    flight::{fetch::Fetch, reader::FlightReader, shared::Flight, stage::FetchStage, table::JoinedFlight},
+    fetcher::OriginFetcher,
     request::{
         admitted::AdmittedRequest,
         exchange::ClientExchange,
@@ -91,7 +95,7 @@ impl AdmittedRequest {
     }
 }
 
-async fn keep(mut reader: FlightReader) {
+async fn keep(mut reader: FlightReader<OriginFetcher>) {
     if let FetchStage::Open(open) = reader.stage().await {
         open.body.keep();
     }
@@ -99,7 +103,7 @@ async fn keep(mut reader: FlightReader) {
 
 impl AdmittedRequest {
     /// Joins a flight, or begins one.
-    fn board(&self, sharing: &FetchPlan, alone: bool) -> FlightReader {
+    fn board(&self, sharing: &FetchPlan, alone: bool) -> FlightReader<OriginFetcher> {
         let Self { worker, asked } = self;
         let is_reload = sharing.is_reload;
         let key = self.flight_key(sharing);
@@ -112,7 +116,7 @@ impl AdmittedRequest {
             shard: None,
         };
         // A flight that began before an invalidation may bring the old response, so later requests do not join it.
-        let is_current = |flight: &Flight| shared.is_current(&flight.work, || flight.head());
+        let is_current = |flight: &Flight<OriginFetcher>| shared.is_current(&flight.work, || flight.head());
         // A flight outside the table cannot be joined. Its response is for this client only.
         let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
         let JoinedFlight { reader, is_first, after, shard } = joined;

@@ -13,11 +13,12 @@ use http::{
     header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE},
 };
 use http_body::Body;
+use larder_cache::http::fetcher::RequestEdits;
 use larder_http::{CacheStatus, cache_status::Forward, fields::asks_to_switch};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::{
-    asked::{RequestEdits, RequestHead},
+    asked::RequestHead,
     client::{opaque::PendingOpaque, response_body::ResponseBody},
     errors::Failure,
     origin::{

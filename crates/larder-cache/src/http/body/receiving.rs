@@ -19,13 +19,13 @@ use larder_http::framing::CompletedBody;
 use super::{
     continuation::{ContinuationAnswer, ContinuedBody, MissingRange},
     error::BodyError,
-    fetcher::{Fetcher, IncomingBody as _},
     fill::BodyChecks,
     head::BodyHead,
     long_body::LongBody,
     run_control::{RunControl, RunOrder},
     state::Asker,
 };
+use crate::http::fetcher::{Fetcher, IncomingBody as _};
 
 /// The next piece of a response.
 enum ReceivedPiece {

@@ -168,7 +168,7 @@ impl ClientExchange {
         let seen = ForeseenResponse::of(cache, key, asked.terms()).await;
         let stored = seen.stored(cache, asked.terms());
         let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
-        let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.flights.means, asked, key)).await;
+        let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.flights.fetcher, asked, key)).await;
         let is_never_stored = asked.before.is_never_stored;
         let facts = RouteFacts { knows_digest, is_never_stored, ..serve::facts(cache, asked.terms(), key) };
         let route = route::decide(&facts, stored);

@@ -1,0 +1,228 @@
+//! Answers from a stored response: preconditions, ranges, and the fields that describe the cache.
+//!
+//! Whether the stored response may be used is decided elsewhere. Cost: a hit from memory copies its map of fields,
+//! and adds what changes with time. The body is sent by reference.
+
+use std::{iter, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use larder_http::{
+    CacheStatus, Precondition, RangeOutcome, StoredHead,
+    coding::CONTENT_DIGESTS,
+    conditional,
+    multipart::Multipart,
+    range::{self, content_range, content_range_unsatisfied},
+};
+
+use super::{AnswerBody, marks::ResponseMarks};
+use crate::{
+    http::{
+        body::{
+            cursor::BodyCursor,
+            parts::{PartsReader, PartsSource},
+        },
+        entry::{CachedEntry, EntryBody, random},
+        fetcher::{ClientRequest, Fetcher},
+    },
+    object::Spans,
+};
+
+/// A response from the cache, with the kind of its body.
+pub struct HitAnswer<F: Fetcher> {
+    /// The response.
+    pub response: Response<AnswerBody<F>>,
+    /// Whether it is a 304.
+    pub is_conditional: bool,
+}
+
+/// A request that a stored response answers.
+pub struct HitRequest<'a> {
+    /// The fields to add.
+    pub marks: &'a ResponseMarks,
+    /// The method of the request.
+    pub method: &'a Method,
+    /// The fields of the request.
+    pub fields: &'a HeaderMap,
+    /// Age of the stored response in seconds.
+    pub age_secs: u64,
+    /// The Cache-Status of the response.
+    pub status: CacheStatus,
+}
+
+impl<'a> HitRequest<'a> {
+    /// Returns the request for a stored response of this age.
+    pub fn by(marks: &'a ResponseMarks, asked: &'a impl ClientRequest, age_secs: u64, status: CacheStatus) -> Self {
+        Self { marks, method: asked.method(), fields: asked.fields(), age_secs, status }
+    }
+}
+
+/// Answers from a stored response. Returns `None` if only the origin can evaluate the preconditions, or if the body is
+/// in chunks and `chunked` is missing.
+pub fn answer<F: Fetcher>(
+    wanted: &HitRequest<'_>,
+    entry: &Arc<CachedEntry>,
+    chunked: Option<BodyCursor<F>>,
+) -> Option<HitAnswer<F>> {
+    match conditional::evaluate(wanted.fields, &entry.head) {
+        Precondition::Pass => {}
+        Precondition::NotModified => {
+            let by = (wanted.marks, wanted.fields);
+            let response = not_modified(by, &entry.head, Some(wanted.age_secs), wanted.status);
+            return Some(HitAnswer { response, is_conditional: true });
+        }
+        Precondition::Failed => return None,
+    }
+    let total_len = entry.body_len();
+    let mut fields = wanted.marks.outgoing_fields(entry.head.fields());
+    wanted.marks.put_times(&mut fields, Some(wanted.age_secs), wanted.status);
+    let (status, portion) = portion(wanted.method, wanted.fields, &entry.head, total_len, &mut fields);
+    let body = if wanted.method == Method::HEAD {
+        if status != StatusCode::NO_CONTENT {
+            fields.insert(header::CONTENT_LENGTH, HeaderValue::from(total_len));
+        }
+        AnswerBody::Empty
+    } else {
+        body_of(entry, portion, chunked)?
+    };
+    Some(HitAnswer { response: respond(status, fields, body), is_conditional: false })
+}
+
+/// The part of a body that is sent.
+pub(super) enum BodyPortion {
+    /// This span of the body.
+    Span(Range<u64>),
+    /// Several parts in one body.
+    Parts(Multipart),
+}
+
+impl BodyPortion {
+    /// Returns the bytes of the body that are sent, in ascending order.
+    pub(super) fn spans(&self) -> Spans {
+        let mut spans: Spans = match self {
+            Self::Span(span) if span.is_empty() => Spans::new(),
+            Self::Span(span) => iter::once(span.clone()).collect(),
+            Self::Parts(multipart) => multipart.parts().map(|part| part.first..part.last + 1).collect(),
+        };
+        spans.sort_by_key(|span| span.start);
+        spans
+    }
+}
+
+/// Returns the requested portion of a body of known length, with the matching status. Describes the portion in
+/// `fields`.
+pub(super) fn portion(
+    method: &Method,
+    request_fields: &HeaderMap,
+    head: &StoredHead,
+    total_len: u64,
+    fields: &mut HeaderMap,
+) -> (StatusCode, BodyPortion) {
+    let outcome = range::select(method, request_fields, head, total_len);
+    if outcome != RangeOutcome::Whole {
+        // The stored digests are those of the whole body (RFC 9530 2). Repr-Digest still holds.
+        CONTENT_DIGESTS.iter().for_each(|name| drop(fields.remove(name)));
+    }
+    match outcome {
+        RangeOutcome::Whole => (head.status(), BodyPortion::Span(0..total_len)),
+        RangeOutcome::Single { first, last } => {
+            fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));
+            (StatusCode::PARTIAL_CONTENT, BodyPortion::Span(first..last + 1))
+        }
+        RangeOutcome::Many(parts) => {
+            let boundary = u128::from(random()) << 64 | u128::from(random());
+            let multipart = Multipart::new(&parts, total_len, fields.get(header::CONTENT_TYPE), boundary);
+            fields.insert(header::CONTENT_TYPE, multipart.content_type());
+            (StatusCode::PARTIAL_CONTENT, BodyPortion::Parts(multipart))
+        }
+        RangeOutcome::NotSatisfiable => {
+            fields.insert(header::CONTENT_RANGE, content_range_unsatisfied(total_len));
+            (StatusCode::RANGE_NOT_SATISFIABLE, BodyPortion::Span(0..0))
+        }
+    }
+}
+
+/// Appends `added` to `fields`.
+pub(super) fn add(fields: &mut HeaderMap, added: &HeaderMap) {
+    for (name, value) in added {
+        fields.append(name.clone(), value.clone());
+    }
+}
+
+/// Creates a response from these parts.
+pub(super) fn respond<F: Fetcher>(status: StatusCode, fields: HeaderMap, body: AnswerBody<F>) -> Response<AnswerBody<F>> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = fields;
+    response
+}
+
+/// Creates the 304 of RFC 9110 15.4.5 for a request with these fields.
+///
+/// A cache gets all stored fields, because it updates its own copy by them (RFC 9111 3.2). Otherwise a tag that the
+/// origin's 304 changed would not reach it, and a purge of that tag would not concern its copy.
+pub(super) fn not_modified<F: Fetcher>(
+    (marks, request_fields): (&ResponseMarks, &HeaderMap),
+    head: &StoredHead,
+    age_secs: Option<u64>,
+    status: CacheStatus,
+) -> Response<AnswerBody<F>> {
+    let mut fields = if is_by_cache(request_fields) {
+        marks.outgoing_fields(head.fields())
+    } else {
+        let mut fields = HeaderMap::with_capacity(NOT_MODIFIED_FIELD_COUNT);
+        for (name, value) in conditional::not_modified_fields(head) {
+            fields.append(name.clone(), value.clone());
+        }
+        marks.put_via(&mut fields);
+        fields
+    };
+    marks.put_times(&mut fields, age_secs, status);
+    respond(StatusCode::NOT_MODIFIED, fields, AnswerBody::Empty)
+}
+
+/// Returns whether a request was sent by a proxy, which may have a cache: another node, a child, or a CDN.
+fn is_by_cache(request_fields: &HeaderMap) -> bool {
+    request_fields.contains_key(header::VIA) || request_fields.contains_key(&CDN_LOOP)
+}
+
+/// Returns the body that sends this portion. `cursor` reads the same parts.
+pub(super) fn cursor_body<F: Fetcher>(portion: BodyPortion, cursor: BodyCursor<F>) -> AnswerBody<F> {
+    match portion {
+        BodyPortion::Span(_) => AnswerBody::Cursor(Box::new(cursor)),
+        BodyPortion::Parts(multipart) => {
+            AnswerBody::Parts(Box::new(PartsReader::new(&multipart, PartsSource::Cursor(Box::new(cursor)))))
+        }
+    }
+}
+
+/// Returns the body that sends this portion of a whole body.
+pub(super) fn whole_body<F: Fetcher>(whole: &Bytes, portion: BodyPortion) -> AnswerBody<F> {
+    match portion {
+        BodyPortion::Span(span) => AnswerBody::Whole(whole.slice(span.start as usize..span.end as usize)),
+        BodyPortion::Parts(multipart) => {
+            AnswerBody::Parts(Box::new(PartsReader::new(&multipart, PartsSource::Whole(whole.clone()))))
+        }
+    }
+}
+
+fn body_of<F: Fetcher>(
+    entry: &Arc<CachedEntry>,
+    portion: BodyPortion,
+    chunked: Option<BodyCursor<F>>,
+) -> Option<AnswerBody<F>> {
+    match &entry.body {
+        EntryBody::Whole(bytes) => Some(whole_body(bytes, portion)),
+        EntryBody::Chunks { .. } => {
+            if matches!(&portion, BodyPortion::Span(span) if span.is_empty()) {
+                return Some(AnswerBody::Empty);
+            }
+            Some(cursor_body(portion, chunked?))
+        }
+    }
+}
+
+/// The field by which CDNs recognize loops (RFC 8586).
+static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
+/// Expected number of fields in a 304.
+const NOT_MODIFIED_FIELD_COUNT: usize = 12;
