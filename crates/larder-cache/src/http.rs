@@ -3,6 +3,7 @@
 //!
 //! | to do | see |
 //! |---|---|
+//! | answer a request | [`answer`] |
 //! | find the response for a request | [`lookup::find`] |
 //! | store one, or the head of a confirmed one | [`storing::commit`], [`confirmation::confirm`] |
 //! | share one fetch among requests | [`fetch`] |
@@ -20,6 +21,7 @@ use larder_http::{Reuse, Rules, Settings, StoredHead, Timestamp, route::RequestT
 
 use self::{groups::PageGroups, mark::KeyMarks, patience::StorePatience, survivors::CacheSurvivors};
 
+pub mod answer;
 pub mod arrivals;
 pub mod body;
 pub mod body_budget;
@@ -35,6 +37,7 @@ pub mod hot;
 pub mod invalidation;
 pub mod key_set;
 pub mod key_slots;
+pub(crate) mod library;
 pub mod lookup;
 pub mod mark;
 pub mod neighbors;

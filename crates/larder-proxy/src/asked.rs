@@ -24,8 +24,6 @@ use larder_http::{
 };
 
 use crate::{
-    cache::groups::PageAsker,
-    clock,
     digest::NamedDigest,
     errors::Failure,
     forwarded::ForwardedRequest,
@@ -264,11 +262,6 @@ impl RequestHead {
     /// Returns the path and query in the client's request.
     pub(crate) fn path(&self) -> &str {
         self.path.as_str()
-    }
-
-    /// Returns the client and the present time.
-    pub(crate) fn asker(&self) -> PageAsker {
-        PageAsker { client: self.client, now: clock::now() }
     }
 
     /// Returns whether the client sends a body.

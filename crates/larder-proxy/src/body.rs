@@ -3,7 +3,7 @@
 use crate::{fetcher::OriginFetcher, origin::body::OriginBody};
 
 pub(crate) mod continuation {
-    pub(crate) use larder_cache::http::body::continuation::{ContinuedBody, MissingRange};
+    pub(crate) use larder_cache::http::body::continuation::MissingRange;
 
     pub(crate) type ContinuationAnswer = larder_cache::http::body::continuation::ContinuationAnswer<super::OriginBody>;
 }
@@ -12,13 +12,8 @@ pub(crate) mod cursor {
     pub(crate) type BodyCursor = larder_cache::http::body::cursor::BodyCursor<super::OriginFetcher>;
 }
 
-pub(crate) mod open_body {
-    pub(crate) type OpenBody = larder_cache::http::body::open_body::OpenBody<super::OriginFetcher>;
-}
-
 pub(crate) mod parts {
     pub(crate) type PartsReader = larder_cache::http::body::parts::PartsReader<super::OriginFetcher>;
-    pub(crate) type PartsSource = larder_cache::http::body::parts::PartsSource<super::OriginFetcher>;
 }
 
 pub(crate) mod table {

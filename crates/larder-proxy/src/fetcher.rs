@@ -1,12 +1,15 @@
 //! Requests responses for the cache: from other nodes of the fleet, and from origins.
 //!
 //! Owns: what the cache cannot know about a request, and the events of its fetches. `asking` follows redirects,
-//! `sibling` asks other nodes, and `copying` decides which of their responses are stored here, too.
+//! `sibling` asks other nodes, `access` asks
+//! origins for permission, and `copying` decides which of their responses are stored here, too.
 
+mod access;
 mod asking;
 mod copying;
 mod sibling;
 
+use self::access::Permission;
 use std::{
     future::Future,
     net::IpAddr,
@@ -19,12 +22,13 @@ use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING, response};
 use http_body::Frame;
 use larder_cache::{
     http::{
+        answer::marks::ResponseMarks,
         body::{
             error::BodyError,
             fill::{BodyCheck, BodyChecks},
         },
         chunks::ChunkedBody,
-        fetcher::{ClientRequest, FetchEvent, Fetcher, IncomingBody, RequestEdits},
+        fetcher::{AccessAnswer, ClientRequest, FetchEvent, Fetcher, IncomingBody, Refusal, RequestEdits},
     },
     object::{CursorTerms, PromiseRule},
 };
@@ -42,6 +46,7 @@ use crate::{
     },
     cache::{
         Cache,
+        lookup::FoundResponse,
         storing::{StoreAdmission, StorePlace},
     },
     clock,
@@ -96,6 +101,14 @@ impl ClientRequest for RequestHead {
         self.client
     }
 
+    fn is_never_stored(&self) -> bool {
+        self.before.is_never_stored
+    }
+
+    fn checks_access(&self) -> bool {
+        self.before.checks_authorization
+    }
+
     fn names_digest(&self) -> bool {
         self.before.digest.is_some()
     }
@@ -109,6 +122,7 @@ impl Fetcher for OriginFetcher {
     type Asked = RequestHead;
     type Body = OriginBody;
     type Failure = Failure;
+    type Permission = Permission;
     type Place = ExchangePlace;
     type LateCommit = LateCommit;
 
@@ -118,6 +132,10 @@ impl Fetcher for OriginFetcher {
 
     fn bodies(&self) -> &BodyTable {
         &self.bodies
+    }
+
+    fn marks(&self) -> &ResponseMarks {
+        &self.marks.response
     }
 
     fn now(&self) -> Timestamp {
@@ -141,8 +159,34 @@ impl Fetcher for OriginFetcher {
         self.ask_missing(asked, missing, start)
     }
 
-    fn aborted(asked: &RequestHead) -> Failure {
-        Failure::Broken { host: asked.origin.to_string(), why: "the fetch was cancelled".into() }
+    fn ask_permission(
+        &self,
+        asked: &RequestHead,
+        found: Option<&FoundResponse>,
+    ) -> impl Future<Output = Result<AccessAnswer<Permission>, Failure>> + Send {
+        self.ask_access(asked, found)
+    }
+
+    fn permits(permission: &Permission, head: &StoredHead, body_len: Option<u64>) -> bool {
+        permission.covers(head, body_len)
+    }
+
+    fn refuse(asked: &RequestHead, refusal: Refusal) -> Failure {
+        match refusal {
+            Refusal::OnlyIfCached => Failure::OnlyIfCached,
+            Refusal::Offline => asked.offline(),
+            Refusal::Aborted => {
+                Failure::Broken { host: asked.origin.to_string(), why: "the fetch was cancelled".into() }
+            }
+        }
+    }
+
+    fn is_origin_failure(failure: &Failure) -> bool {
+        failure.is_origin_failure()
+    }
+
+    fn knows_digest(&self, asked: &RequestHead, key: &[u8]) -> impl Future<Output = bool> + Send {
+        listings::knows_digest(self, asked, key)
     }
 
     async fn take_place(&self) -> Result<ExchangePlace, Failure> {
@@ -191,6 +235,10 @@ impl Fetcher for OriginFetcher {
         self.may_divide(asked, len)
     }
 
+    fn can_refresh(&self) -> bool {
+        true
+    }
+
     fn asks_nodes(&self, asked: &RequestHead) -> bool {
         self.siblings.is_some() && !asked.is_by_sibling
     }
@@ -223,6 +271,7 @@ impl Fetcher for OriginFetcher {
     fn note(&self, event: FetchEvent<'_, RequestHead>) {
         match event {
             FetchEvent::Begun => self.metrics.flights.add(1),
+            FetchEvent::Joined => self.metrics.collapsed_requests.add(1),
             FetchEvent::Stored { primary, head } => self.count_file(primary, head),
             FetchEvent::GivenUp => self.metrics.store_aborts.add(1),
             FetchEvent::Mismatched { asked, named_by } => {

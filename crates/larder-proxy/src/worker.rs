@@ -17,7 +17,7 @@ use std::{
 };
 
 use http::Uri;
-use larder_cache::http::fetch::flights::Flights;
+use larder_cache::http::answer::HttpCache;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
@@ -43,7 +43,7 @@ pub(crate) struct Worker {
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) origins: Arc<OriginRouter>,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) flights: Arc<Flights<OriginFetcher>>,
+    pub(crate) http: Arc<HttpCache<OriginFetcher>>,
     thread: Arc<WorkerThread>,
     /// Whether another configuration has replaced this one.
     is_superseded: Arc<AtomicBool>,
@@ -93,11 +93,8 @@ impl Worker {
                 siblings: shared.siblings.clone(),
                 unfinished: Arc::clone(unfinished),
             });
-            let flights = Arc::new(Flights {
-                table: Arc::clone(&shared.flights),
-                fetcher,
-                entry_bytes_max: rules.entry_bytes_max,
-            });
+            let flights = Arc::clone(&shared.flights);
+            let http = Arc::new(HttpCache { flights, fetcher, entry_bytes_max: rules.entry_bytes_max });
             Arc::new(Self {
                 shared: Arc::clone(&shared),
                 policy: Arc::clone(policy),
@@ -105,7 +102,7 @@ impl Worker {
                 watches: Arc::clone(watches),
                 origins,
                 cache,
-                flights,
+                http,
                 thread: Arc::clone(thread),
                 is_superseded: Arc::clone(&is_superseded),
                 log_buffer: Arc::clone(&log_buffer),

@@ -7,7 +7,7 @@
 pub mod hit;
 pub mod look;
 pub mod marks;
-mod pass;
+pub mod pass;
 pub mod plan;
 mod reading;
 mod share;

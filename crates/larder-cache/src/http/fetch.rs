@@ -3,7 +3,6 @@
 //! Owns: everything from the request to the commit. [`Fetcher`](super::fetcher::Fetcher) has the way to the origin, and
 //! [`larder_http`] decides what may be shared and stored.
 
-pub mod flights;
 mod opening;
 pub mod part;
 pub mod presence;

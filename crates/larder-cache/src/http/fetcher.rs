@@ -153,6 +153,10 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     /// Returns whether several nodes divide a body of `len` bytes whose response answers this request.
     fn divides(&self, asked: &Self::Asked, len: u64) -> bool;
 
+    /// Returns whether a fetch can begin for a request that has its answer already. If not, a stale response is served
+    /// only while another request's fetch validates it.
+    fn can_refresh(&self) -> bool;
+
     /// Returns whether another node may answer, which sends pieces of bodies.
     fn asks_nodes(&self, asked: &Self::Asked) -> bool;
 

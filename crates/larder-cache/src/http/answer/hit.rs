@@ -15,7 +15,7 @@ use larder_http::{
     range::{self, content_range, content_range_unsatisfied},
 };
 
-use super::{AnswerBody, marks::ResponseMarks};
+use super::{AnswerBody, CacheQuery, marks::ResponseMarks};
 use crate::{
     http::{
         body::{
@@ -23,7 +23,7 @@ use crate::{
             parts::{PartsReader, PartsSource},
         },
         entry::{CachedEntry, EntryBody, random},
-        fetcher::{ClientRequest, Fetcher},
+        fetcher::{ClientRequest as _, Fetcher},
     },
     object::Spans,
 };
@@ -50,10 +50,11 @@ pub struct HitRequest<'a> {
     pub status: CacheStatus,
 }
 
-impl<'a> HitRequest<'a> {
-    /// Returns the request for a stored response of this age.
-    pub fn by(marks: &'a ResponseMarks, asked: &'a impl ClientRequest, age_secs: u64, status: CacheStatus) -> Self {
-        Self { marks, method: asked.method(), fields: asked.fields(), age_secs, status }
+impl<'a, F: Fetcher> CacheQuery<'a, F> {
+    /// Returns the request as a stored response of this age answers it.
+    pub(super) fn hit(self, age_secs: u64, status: CacheStatus) -> HitRequest<'a> {
+        let Self { http, asked } = self;
+        HitRequest { marks: http.fetcher.marks(), method: asked.method(), fields: asked.fields(), age_secs, status }
     }
 }
 
@@ -150,7 +151,11 @@ pub(super) fn add(fields: &mut HeaderMap, added: &HeaderMap) {
 }
 
 /// Creates a response from these parts.
-pub(super) fn respond<F: Fetcher>(status: StatusCode, fields: HeaderMap, body: AnswerBody<F>) -> Response<AnswerBody<F>> {
+pub(super) fn respond<F: Fetcher>(
+    status: StatusCode,
+    fields: HeaderMap,
+    body: AnswerBody<F>,
+) -> Response<AnswerBody<F>> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = fields;

@@ -12,13 +12,7 @@ use larder_http::{
     route::{self, AvailableExtent, JudgedResponse, RequestTerms, Route, RouteFacts, StoredState, UnstoredRoute},
 };
 
-use super::{
-    Answer, AnswerKind, CacheQuery,
-    hit::{self, HitRequest},
-    marks::ResponseMarks,
-    plan::FetchPlan,
-    reading,
-};
+use super::{Answer, AnswerKind, CacheQuery, hit, marks::ResponseMarks, plan::FetchPlan, reading};
 use crate::http::{
     ResponseCache,
     entry::{CHUNK_BYTES, EntryBody, ResourceMarker},
@@ -58,7 +52,6 @@ pub enum LookVerdict {
 }
 
 /// The answer of the cache.
-#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub enum CacheAnswer<F: Fetcher> {
     /// The answer, or the reason why there is none.
     Answered(Result<Answer<F>, F::Failure>),
@@ -78,7 +71,6 @@ struct SeenResponse<F: Fetcher> {
 }
 
 /// The answer of a stored response that may be used.
-#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 enum StoredAnswer<F: Fetcher> {
     Served(Answer<F>),
     /// Only the origin can evaluate the request's preconditions (RFC 9111 4.3.2).
@@ -127,6 +119,12 @@ impl<F: Fetcher> CacheQuery<'_, F> {
                 }
             }
             Route::Meanwhile { response: found, age } => {
+                if !http.fetcher.can_refresh() && !http.flights.is_flying(&found.key) {
+                    let plan = FetchPlan::alone(key, CacheStatus::forwarded(Forward::Stale));
+                    let before = Some(found.clone());
+                    let plan = FetchPlan { before, marker, may_serve_on_error: true, permission, ..plan };
+                    return LookResult { verdict: LookVerdict::Validate, answer: CacheAnswer::Fetch(Box::new(plan)) };
+                }
                 // A validation before the response would make the client wait, although its directives permit this age.
                 let usable = UsableResponse { found, age, reason: Reason::StaleWhileRevalidate };
                 let stored = self.fresh(&usable, presence).await;
@@ -375,7 +373,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     pub(super) fn stale_answer(self, found: &FoundResponse) -> Option<Answer<F>> {
         let age = self.age_of(&found.entry.head);
         let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
-        let wanted = HitRequest::by(self.marks(), &**self.asked, age.age_secs, status);
+        let wanted = self.hit(age.age_secs, status);
         let body = presence::attach(&self.http.fetcher, self.asked, &found.key, &found.entry);
         let response = hit::answer(&wanted, &found.entry, body)?.response;
         Some(Answer { response, kind: AnswerKind::RefreshFailed, status, is_from_origin: true })
@@ -452,7 +450,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         let hit = CacheStatus::hit(age.ttl_secs).from_tier(if is_in_memory { Tier::Memory } else { Tier::Disk });
         let status = continued.map_or(hit, reading::completed);
         let status = if stale { status.because(reason) } else { status };
-        let wanted = HitRequest::by(self.marks(), &**self.asked, age.age_secs, status);
+        let wanted = self.hit(age.age_secs, status);
         let Some(answered) = hit::answer(&wanted, &found.entry, body) else { return StoredAnswer::ForOrigin };
         let kind = match (answered.is_conditional, stale, found.from_memory) {
             // Part of the body comes from the origin, so this is not a hit.

@@ -16,7 +16,7 @@ use larder_http::{
 
 use super::{
     Answer, AnswerBody, AnswerKind, CacheQuery,
-    hit::{self, BodyPortion, HitRequest},
+    hit::{self, BodyPortion},
     pass::{PassedResponse, with_origin_status},
     plan::FetchPlan,
 };
@@ -163,14 +163,8 @@ impl<F: Fetcher> FlightReading<'_, F> {
     }
 
     /// Answers from a response that is arriving, or has arrived and is being stored.
-    async fn take_open(
-        self,
-        reader: FlightReader<F>,
-        open: &OpenHead<F>,
-        ended_before: bool,
-    ) -> FlightAnswer<F> {
+    async fn take_open(self, reader: FlightReader<F>, open: &OpenHead<F>, ended_before: bool) -> FlightAnswer<F> {
         let Self { by, sharing } = self;
-        let asked = by.asked;
         let first = reader.is_first();
         if !first {
             self.check_open(open, ended_before)?;
@@ -215,7 +209,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
             }
             PartSource::Cache => (CacheStatus::hit(ttl_secs), AnswerKind::MemoryHit),
         };
-        let wanted = HitRequest::by(by.marks(), asked, age_secs, status);
+        let wanted = by.hit(age_secs, status);
         let ready = presence::look_at_part(&by.http.fetcher, asked, kept).await.ready().await;
         let Some(mut answered) = ready.and_then(|ready| hit::answer(&wanted, entry, ready.body)) else {
             return Ok(by.pass(sharing.forward).await);
@@ -258,11 +252,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
     }
 
     /// Returns the response with the body that a flight brings. `None` if the body cannot promise the requested part.
-    async fn arriving_response(
-        self,
-        open: &OpenHead<F>,
-        mut fields: HeaderMap,
-    ) -> Option<Response<AnswerBody<F>>> {
+    async fn arriving_response(self, open: &OpenHead<F>, mut fields: HeaderMap) -> Option<Response<AnswerBody<F>>> {
         let asked = self.by.asked;
         let (status, portion) = match open.total_len {
             Some(total_len) => hit::portion(asked.method(), asked.fields(), &open.head, total_len, &mut fields),
@@ -298,7 +288,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
         let ReadyAnswer { body, continued } = presence.ready().await?;
         let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
         let age_secs = by.age_of(&entry.head).age_secs;
-        let wanted = HitRequest::by(by.marks(), asked, age_secs, status);
+        let wanted = by.hit(age_secs, status);
         Some(match hit::answer(&wanted, entry, body) {
             Some(mut answered) => {
                 if is_first {
@@ -339,8 +329,8 @@ impl<F: Fetcher> FlightReading<'_, F> {
     ) -> Option<Response<AnswerBody<F>>> {
         let by = self.by;
         let request_fields = by.asked.fields();
-        let is_conditional =
-            request_fields.contains_key(header::IF_NONE_MATCH) || request_fields.contains_key(header::IF_MODIFIED_SINCE);
+        let is_conditional = request_fields.contains_key(header::IF_NONE_MATCH)
+            || request_fields.contains_key(header::IF_MODIFIED_SINCE);
         let head = is_conditional.then(|| {
             let now = by.now();
             let received = ReceivedHead { status, fields: fields.clone(), request_time: now, response_time: now };

@@ -62,7 +62,7 @@ impl<F: Fetcher> Fetch<F> {
         let has_arrived = answer.body.has_arrived();
         let _place_of_fetch = match has_arrived {
             true => None,
-            false => match self.flights.fetcher.take_place().await {
+            false => match self.http.fetcher.take_place().await {
                 Ok(place) => Some(place),
                 Err(failure) => return self.flight.set_stage(FetchStage::Failed(failure)),
             },
@@ -78,7 +78,7 @@ impl<F: Fetcher> Fetch<F> {
         place.group = self.group_of(&answer.head.headers);
         let OriginAnswer { mut head, body, request_time, response_time } = answer;
         let settings = &cache.http;
-        let checks = self.flights.fetcher.checks(&self.asked, status, &head.headers).await;
+        let checks = self.http.fetcher.checks(&self.asked, status, &head.headers).await;
         if checks.named.is_some() {
             put_verified(&mut head.headers);
         }
@@ -98,7 +98,7 @@ impl<F: Fetcher> Fetch<F> {
         let mut copy = None;
         if !behind {
             let arriving_len = divided_len.map(|_| CHUNK_BYTES).or(total_len);
-            copy = self.flights.fetcher.admit_copy(&body, &place, &head, arriving_len);
+            copy = self.http.fetcher.admit_copy(&body, &place, &head, arriving_len);
             place.admission = copy.unwrap_or_else(|| storing::admission(cache, &place, &head, total_len));
         }
         if let Some(len) = divided_len.filter(|_| copy.is_some() || place.admission != StoreAdmission::Refused) {
@@ -149,13 +149,13 @@ impl<F: Fetcher> Fetch<F> {
         let body = OpenBody::Whole(bytes.clone());
         let open = OpenHead { head: Arc::clone(&head), own, total_len, audience, unstored, is_admitted, marker, body };
         // Clients do not wait for this commit, but a stop of the proxy does.
-        let late = self.flights.fetcher.begin_late_commit();
+        let late = self.http.fetcher.begin_late_commit();
         self.flight.set_stage(FetchStage::Open(Arc::new(open)));
         if is_stored {
             let body = CommittedBody::Whole(completed, vec![bytes]);
             // Pinned where it is made: awaited as a value, its kilobytes would be copied once more.
             pin!(storing::commit(cache, &place, &head, body, &self.flight.work)).await;
-            self.flights.fetcher.note(FetchEvent::Stored { primary: &place.primary, head: &head });
+            self.http.fetcher.note(FetchEvent::Stored { primary: &place.primary, head: &head });
         } else {
             self.forget_unkept().await;
         }
@@ -180,7 +180,7 @@ impl<F: Fetcher> Fetch<F> {
             is_part: !part.is_whole,
             may_announce: self.before.is_none(),
         };
-        LongBody::begin(&self.flights.fetcher, &self.asked, keys, plan, part)
+        LongBody::begin(&self.http.fetcher, &self.asked, keys, plan, part)
     }
 
     /// Announces a stage with a body, of which `span` arrives. The requests that wait now can read all of that.
@@ -189,7 +189,7 @@ impl<F: Fetcher> Fetch<F> {
             return self.flight.set_stage(stage);
         }
         let spans = iter::once(span).collect();
-        let guard = body.attach(&self.flights.fetcher, &self.asked, spans);
+        let guard = body.attach(&self.http.fetcher, &self.asked, spans);
         self.flight.set_stage_with(stage, guard);
     }
 
@@ -212,7 +212,7 @@ impl<F: Fetcher> Fetch<F> {
             || self.cache().shared.store.is_none()
             || Ruling::of(head.fields()).and_then(|ruling| ruling.finishes_abandoned) == Some(true);
         let is_usable = head.status() == StatusCode::OK && is_divisible(head.fields());
-        is_plain && !is_whole_here && is_usable && self.flights.fetcher.divides(asked, len)
+        is_plain && !is_whole_here && is_usable && self.http.fetcher.divides(asked, len)
     }
 
     /// Shares a body that is divided, of which this response brings the first chunk.

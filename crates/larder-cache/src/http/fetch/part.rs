@@ -68,7 +68,7 @@ impl<F: Fetcher> Fetch<F> {
             RangeRequest::Many(ranges) => *ranges.first()?,
         };
         // The pieces of a divided body are requested from their owners, so another node sends only the first chunk.
-        let is_from_node = self.flights.fetcher.asks_nodes(&self.asked);
+        let is_from_node = self.http.fetcher.asks_nodes(&self.asked);
         let text = match range {
             // If a client wants everything from near the start, the whole response is fetched.
             ByteRange::From { first, last: None } if first <= CHUNK_BYTES => return None,
@@ -109,7 +109,7 @@ impl<F: Fetcher> Fetch<F> {
         let alone = is_alone.then_some(part.span);
         let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
         let head = head_of(received, &part, selecting, targets).after_purges(self.flight.work.purge_count);
-        if let Some(admission) = self.flights.fetcher.admit_copy(&body, &place, &head, Some(part.span.len())) {
+        if let Some(admission) = self.http.fetcher.admit_copy(&body, &place, &head, Some(part.span.len())) {
             place.admission = admission;
         }
         let span = part.span.first..part.span.last + 1;
@@ -160,7 +160,7 @@ impl<F: Fetcher> Fetch<F> {
             storing::commit(cache, &place, &head, CommittedBody::Part, &self.flight.work).await;
             place.admission = StoreAdmission::Open;
         }
-        self.flights.fetcher.note(FetchEvent::Stored { primary: &place.primary, head: &head });
+        self.http.fetcher.note(FetchEvent::Stored { primary: &place.primary, head: &head });
         let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
         let key = Arc::clone(&place.key);
         let source = PartSource::Arrived { status, is_stored };

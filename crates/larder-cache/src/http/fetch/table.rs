@@ -55,7 +55,7 @@ impl<F: Fetcher> FlightTable<F> {
         is_current: impl Fn(&Flight<F>) -> bool,
         begin: impl FnOnce() -> Flight<F>,
     ) -> JoinedFlight<F> {
-        let index = ShardIndex(self.hasher.hash_one(key) as usize % SHARD_COUNT);
+        let index = self.index_of(key);
         let shard = Some(index);
         let mut flights = self.shard(index);
         let at = flights.iter().position(|entry| entry.key == *key);
@@ -70,6 +70,15 @@ impl<F: Fetcher> FlightTable<F> {
             None => flights.push(TableEntry { key: Arc::clone(key), flight: Arc::clone(&flight) }),
         }
         JoinedFlight { reader: FlightReader::first(flight), is_first: true, after, shard }
+    }
+
+    /// Returns whether there is a flight for a key.
+    pub fn is_flying(&self, key: &Arc<[u8]>) -> bool {
+        self.shard(self.index_of(key)).iter().any(|entry| entry.key == *key)
+    }
+
+    fn index_of(&self, key: &Arc<[u8]>) -> ShardIndex {
+        ShardIndex(self.hasher.hash_one(key) as usize % SHARD_COUNT)
     }
 
     /// Returns whether this flight is the one in the table for its key.

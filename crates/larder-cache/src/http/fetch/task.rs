@@ -14,7 +14,6 @@ use larder_http::{
 };
 
 use super::{
-    flights::Flights,
     reader::FlightReader,
     shared::Flight,
     stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
@@ -22,9 +21,10 @@ use super::{
 };
 use crate::http::{
     ResponseCache,
+    answer::HttpCache,
     confirmation::{self, Confirmation},
     entry::{EntryBody, ResourceMarker},
-    fetcher::{ClientRequest as _, FetchEvent, Fetcher, IncomingBody as _, RequestEdits},
+    fetcher::{ClientRequest as _, FetchEvent, Fetcher, IncomingBody as _, Refusal, RequestEdits},
     groups::{self, PageAsker},
     lookup::{self, FoundResponse, LookupResult},
     storing::{self, StorePlace},
@@ -32,8 +32,8 @@ use crate::http::{
 
 /// A fetch.
 pub struct Fetch<F: Fetcher> {
-    /// The table of flights, and the way to the origin.
-    pub flights: Arc<Flights<F>>,
+    /// The cache.
+    pub http: Arc<HttpCache<F>>,
     /// The request that starts it.
     pub asked: Arc<F::Asked>,
     /// The flight that it brings.
@@ -57,12 +57,12 @@ pub struct Fetch<F: Fetcher> {
 impl<F: Fetcher> Fetch<F> {
     /// Returns the cache.
     pub(super) fn cache(&self) -> &Arc<ResponseCache> {
-        self.flights.fetcher.cache()
+        self.http.fetcher.cache()
     }
 
     /// Runs the fetch to its end.
     pub async fn run(self) {
-        self.flights.fetcher.note(FetchEvent::Begun);
+        self.http.fetcher.note(FetchEvent::Begun);
         // Dropping the guard wakes all readers, however the fetch ends.
         let mut landing = LandingGuard(self);
         if let Some(after) = landing.0.after.take() {
@@ -128,7 +128,7 @@ impl<F: Fetcher> Fetch<F> {
         // Boxed, because the lookup takes kilobytes for a moment only, while the fetch waits for the origin for long.
         let looking = Box::pin(lookup::find(cache, &self.primary, self.asked.fields()));
         let LookupResult::Found(found) = looking.await else { return None };
-        let decision = cache.judge(&self.asked.terms(), &found.entry.head, self.flights.fetcher.now());
+        let decision = cache.judge(&self.asked.terms(), &found.entry.head, self.http.fetcher.now());
         // A body in chunks is excluded: it is read later, when the fetch can no longer replace a failing store.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let FoundResponse { entry, key, marker, .. } = found;
@@ -164,7 +164,7 @@ impl<F: Fetcher> Fetch<F> {
 
     /// Returns whether other requests find this fetch in the table.
     pub(super) fn is_in_table(&self) -> bool {
-        self.shard.is_some_and(|shard| self.flights.table.has(shard, &self.flight))
+        self.shard.is_some_and(|shard| self.http.flights.has(shard, &self.flight))
     }
 
     /// Returns the client's own conditions if nothing is stored, so that the origin can respond with a 304.
@@ -202,7 +202,7 @@ impl<F: Fetcher> Fetch<F> {
                 answer.head.headers.entry(header::CONTENT_TYPE).or_insert_with(|| stored_type.clone());
             }
             let fields = &mut answer.head.headers;
-            self.flights.fetcher.put_confirmed_ruling(&self.asked, stored_status, fields);
+            self.http.fetcher.put_confirmed_ruling(&self.asked, stored_status, fields);
         }
         if found.entry.head.freshness().is_verified {
             put_verified(&mut answer.head.headers);
@@ -230,7 +230,7 @@ impl<F: Fetcher> Fetch<F> {
         // If the response moves to another key, it is stored first, because readers look for it there.
         if stays {
             // Clients do not wait for this commit, but a stop of the proxy does.
-            let late = self.flights.fetcher.begin_late_commit();
+            let late = self.http.fetcher.begin_late_commit();
             self.flight.set_stage(FetchStage::Confirmed(Arc::new(confirmed)));
             storing.await;
             drop(late);
@@ -243,9 +243,9 @@ impl<F: Fetcher> Fetch<F> {
 
     /// Sends the request, and checks the framing of the response.
     async fn ask(&self, edits: &RequestEdits) -> Result<OriginAnswer<F::Body>, F::Failure> {
-        let request_time = self.flights.fetcher.now();
-        let (head, body) = self.flights.fetcher.ask(&self.asked, edits).await?;
-        let response_time = self.flights.fetcher.now();
+        let request_time = self.http.fetcher.now();
+        let (head, body) = self.http.fetcher.ask(&self.asked, edits).await?;
+        let response_time = self.http.fetcher.now();
         Ok(OriginAnswer { head, body, request_time, response_time })
     }
 
@@ -288,7 +288,7 @@ impl<F: Fetcher> Fetch<F> {
         let settings = &self.cache().http;
         let head = &found.entry.head;
         let is_stale =
-            head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(self.flights.fetcher.now());
+            head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(self.http.fetcher.now());
         if is_gone(status) || is_replaced || is_stale {
             drop(storing::remove(self.cache(), &found.key).await);
         }
@@ -316,7 +316,7 @@ impl<F: Fetcher> Fetch<F> {
     /// will refer to it.
     pub(super) fn group_of(&self, response_fields: &HeaderMap) -> u32 {
         if groups::is_document(response_fields) {
-            let asker = PageAsker { client: self.asked.client(), now: self.flights.fetcher.now() };
+            let asker = PageAsker { client: self.asked.client(), now: self.http.fetcher.now() };
             self.cache().groups.of_document(asker, &self.primary, self.group)
         } else {
             self.group
@@ -343,7 +343,7 @@ impl<F: Fetcher> Fetch<F> {
     /// Returns the longest body that is stored for a response with these fields, in bytes.
     pub(super) fn size_max(&self, fields: &HeaderMap) -> u64 {
         let ruled = Ruling::of(fields).and_then(|ruling| ruling.size_max);
-        ruled.unwrap_or(self.flights.entry_bytes_max)
+        ruled.unwrap_or(self.http.entry_bytes_max)
     }
 
     /// Returns the place at which to store a response, or the reason not to store it.
@@ -382,9 +382,9 @@ struct LandingGuard<F: Fetcher>(Fetch<F>);
 impl<F: Fetcher> Drop for LandingGuard<F> {
     fn drop(&mut self) {
         let fetch = &self.0;
-        fetch.flight.abandon_if_unfinished(|| F::aborted(&fetch.asked));
+        fetch.flight.abandon_if_unfinished(|| F::refuse(&fetch.asked, Refusal::Aborted));
         if let Some(shard) = fetch.shard {
-            fetch.flights.table.remove(shard, &fetch.flight);
+            fetch.http.flights.remove(shard, &fetch.flight);
         }
     }
 }
