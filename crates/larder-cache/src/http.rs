@@ -37,7 +37,7 @@ pub mod hot;
 pub mod invalidation;
 pub mod key_set;
 pub mod key_slots;
-pub(crate) mod library;
+pub mod library;
 pub mod lookup;
 pub mod mark;
 pub mod neighbors;

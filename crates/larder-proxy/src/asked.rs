@@ -6,11 +6,8 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
-    header::{
-        AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-        IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING, VARY,
-    },
+    HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version,
+    header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING, VARY},
     uri::{PathAndQuery, Scheme},
 };
 use larder_cache::http::fetcher::RequestEdits;
@@ -144,7 +141,7 @@ impl RequestHead {
         let mut is_chunked = false;
         for (name, value) in &self.fields {
             is_chunked |= *name == TRANSFER_ENCODING;
-            if !is_hop_by_hop(name) && *name != EXPECT && !(edits.whole && is_not_of_whole(name)) {
+            if !is_hop_by_hop(name) && *name != EXPECT && !edits.remove(name) {
                 fields.append(name.clone(), value.clone());
             }
         }
@@ -273,15 +270,6 @@ impl RequestHead {
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
         self.expectation.clone()
     }
-}
-
-/// Returns whether a field makes a request one for a part of a response, or conditional, or announces a body. A request
-/// for a whole response has none: a body has no meaning with GET and HEAD (RFC 9110 9.3.1), so none is sent.
-fn is_not_of_whole(name: &HeaderName) -> bool {
-    matches!(
-        *name,
-        IF_MATCH | IF_NONE_MATCH | IF_MODIFIED_SINCE | IF_UNMODIFIED_SINCE | IF_RANGE | RANGE | CONTENT_LENGTH
-    )
 }
 
 /// Returns the ruling on the response to a git request, based on the rule that caches git.

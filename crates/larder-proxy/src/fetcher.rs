@@ -312,6 +312,10 @@ impl IncomingBody for OriginBody {
         self.remaining()
     }
 
+    fn may_end_quietly(&self) -> bool {
+        false
+    }
+
     fn has_arrived(&self) -> bool {
         self.has_arrived()
     }

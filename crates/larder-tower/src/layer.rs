@@ -51,7 +51,7 @@ where
     B: Default + Send + 'static,
     R: Body<Error: Into<BodyError>> + Send + 'static,
 {
-    type Response = Response<CacheBody<R>>;
+    type Response = Response<CacheBody>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 

@@ -8,7 +8,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, response};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
+    header::{CONTENT_LENGTH, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE},
+    response,
+};
 use http_body::Frame;
 use larder_http::{
     StoredHead, Timestamp,
@@ -205,7 +209,7 @@ pub enum Refusal {
 }
 
 /// The changes to a request on its way to the origin.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct RequestEdits {
     /// Whether the client's preconditions and ranges are removed, because the whole response is wanted.
     pub whole: bool,
@@ -214,6 +218,18 @@ pub struct RequestEdits {
     /// The mark of the only URL to which the edits apply, if redirects led there (see
     /// [`larder_http::redirects::mark_of`]). Requests for other URLs are not edited.
     pub only_at: Option<u64>,
+}
+
+impl RequestEdits {
+    /// Returns whether a field of the client is removed. A request for a whole response is neither for a part of it nor
+    /// conditional. It has no body, which has no meaning with GET and HEAD (RFC 9110 9.3.1).
+    pub fn remove(&self, name: &HeaderName) -> bool {
+        self.whole
+            && matches!(
+                *name,
+                IF_MATCH | IF_NONE_MATCH | IF_MODIFIED_SINCE | IF_UNMODIFIED_SINCE | IF_RANGE | RANGE | CONTENT_LENGTH
+            )
+    }
 }
 
 /// Something that happened to a fetch or a body.
@@ -251,6 +267,9 @@ pub trait IncomingBody: Send + 'static {
     /// # Errors
     /// The body is not complete.
     fn end(&self) -> Result<CompletedBody, IncompleteBody>;
+
+    /// Returns whether a body that ends without this proof is passed on as a whole one. It is not stored then.
+    fn may_end_quietly(&self) -> bool;
 
     /// Returns the number of bytes still to come, if it is known.
     fn remaining(&self) -> Option<u64>;

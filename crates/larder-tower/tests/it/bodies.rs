@@ -57,7 +57,7 @@ where
     }
 }
 
-async fn get(cache: &HttpCache, address: SocketAddr, path: &str) -> Response<CacheBody<Incoming>> {
+async fn get(cache: &HttpCache, address: SocketAddr, path: &str) -> Response<CacheBody> {
     let mut request = Request::new(());
     *request.uri_mut() = format!("http://{address}{path}").parse().unwrap();
     request.headers_mut().insert("host", address.to_string().parse().unwrap());
@@ -69,7 +69,7 @@ fn status_of<B>(response: &Response<B>) -> &str {
 }
 
 /// Reads a response's whole body.
-async fn body_of(response: Response<CacheBody<Incoming>>) -> Bytes {
+async fn body_of(response: Response<CacheBody>) -> Bytes {
     response.into_body().collect().await.unwrap().to_bytes()
 }
 

@@ -95,7 +95,7 @@ fn request() -> Request<()> {
     Request::builder().uri("http://site.example/file").body(()).unwrap()
 }
 
-async fn respond(cache: &HttpCache, script: &Arc<Script>) -> io::Result<Response<CacheBody<OriginBody>>> {
+async fn respond(cache: &HttpCache, script: &Arc<Script>) -> io::Result<Response<CacheBody>> {
     timeout(PATIENCE, cache.respond(request(), &mut Scripted(Arc::clone(script)))).await.expect("a response")
 }
 
