@@ -76,15 +76,14 @@ impl Cache {
 
 impl LibraryResponses {
     fn new(parts: &CacheParts) -> Self {
-        let memory_bytes = parts.memory.capacity_bytes();
-        let body_bytes = memory_bytes / BODY_SHARE;
         let survivors = CacheSurvivors::new(SurvivorParts {
-            hot: Arc::new(MemoryCache::new(memory_bytes - body_bytes)),
+            hot: Arc::new(MemoryCache::new(parts.memory.capacity_bytes())),
             store: Some(parts.store.clone()),
             tier: None,
             pins: Pins::open(None, None, None),
             purges: Purges::open(None, None, &[]),
-            body_bytes,
+            // What is counted includes the pieces that the program keeps, so a limit would stop the bodies that it reads.
+            body_bytes: u64::MAX,
             are_exchanges_many: Box::new(|| false),
         });
         Self { survivors: Arc::new(survivors), commits: Arc::default() }
@@ -131,5 +130,3 @@ impl KeyMarks for OwnServers {
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
 /// Time after which a client that makes no progress delays a body no longer.
 const CLIENT_STALL: Duration = Duration::from_mins(1);
-/// Bodies in transfer may take one byte of this many of the memory.
-const BODY_SHARE: u64 = 4;
