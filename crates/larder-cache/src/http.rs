@@ -12,8 +12,8 @@
 //! | keep responses from being evicted | [`pins`] |
 //! | keep entries that the store has evicted | [`tier`] |
 //!
-//! Requests and origins are the caller's ([`fetcher`]). What may be stored and used decides [`larder_http`]. Invariant: the
-//! cache's callers never see a fault of the store.
+//! Requests and origins are the caller's ([`fetcher`]). What may be stored and used decides [`larder_http`]. Invariant:
+//! the cache's callers never see a fault of the store.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -34,6 +34,7 @@ pub mod fetch;
 pub mod fetcher;
 pub mod groups;
 pub mod hot;
+pub mod http_cache;
 pub mod invalidation;
 pub mod key_set;
 pub mod key_slots;

@@ -5,9 +5,9 @@
 //!
 //! | way | module | cost of a small hit or miss |
 //! |---|---|---|
-//! | from memory, within the call | `request::exchange`, `cache::hot`, `request::hit` | one key, one map of fields |
-//! | from the store | `request::serve`, `cache::lookup`, `cache::chunks` | one device read |
-//! | by a flight, shared with other requests | `request::share`, `larder_cache::http::fetch` | one origin request, one commit |
+//! | from memory, within the call | `request::memory`, `cache::hot` | one key, one map of fields |
+//! | from the store | `request::serve`, `larder_cache::http::answer` | one device read |
+//! | by a flight, shared with other requests | `larder_cache::http::fetch` | one origin request, one commit |
 //! | passed on as it is | `request::pass` | one origin request |
 //! | as a tunnel | `request::tunnel`, `request::upgrade` | two copies |
 //!

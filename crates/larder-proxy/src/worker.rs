@@ -17,7 +17,7 @@ use std::{
 };
 
 use http::Uri;
-use larder_cache::http::answer::HttpCache;
+use larder_cache::http::http_cache::HttpCache;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{

@@ -1,6 +1,9 @@
 //! The body of a response: passed through, or from the cache.
 
-use crate::{fetcher::OriginFetcher, origin_body::OriginBody};
+use crate::{
+    fetcher::OriginFetcher,
+    origin_body::{BodyError, OriginBody},
+};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use larder_cache::http::{
@@ -8,13 +11,10 @@ use larder_cache::http::{
     body::{cursor::BodyCursor, parts::PartsReader},
 };
 use std::{
-    error, fmt,
+    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
 };
-
-/// The error of a body: that of the origin's body, or of the cache.
-pub type BodyError = Box<dyn error::Error + Send + Sync>;
 
 /// The body of a response.
 pub struct CacheBody {

@@ -6,7 +6,6 @@
 
 use crate::{
     asked::{AskFailure, AskedResource, OriginReply},
-    builder::TimeSource,
     origin_body::OriginBody,
 };
 use http::{HeaderMap, StatusCode};
@@ -30,6 +29,9 @@ use larder_cache::{
 };
 use larder_http::{StoredHead, Timestamp};
 use std::{convert::Infallible, sync::Arc};
+
+/// A source of the present time.
+pub(crate) type TimeSource = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The cache's way to origins.
 pub(crate) struct OriginFetcher {

@@ -16,8 +16,9 @@ use http_body::Body;
 use larder_cache::{
     Cache, Error,
     http::{
-        answer::{self, Answer, CacheQuery, marks::ResponseMarks, pass::with_origin_status},
+        answer::{Answer, CacheQuery, marks::ResponseMarks, pass::with_origin_status},
         fetcher::ClientRequest as _,
+        http_cache,
         invalidation::{self, NotInvalid},
     },
     larder_store::ErrorKind,
@@ -39,11 +40,10 @@ pub struct HttpCache {
 
 struct HttpCacheParts {
     options: HttpCacheBuilder,
-    responses: Arc<answer::HttpCache<OriginFetcher>>,
+    responses: Arc<http_cache::HttpCache<OriginFetcher>>,
 }
 
-/// What happens next to a request that is being answered.
-
+/// The next event of a request that is being answered.
 enum AnsweringStep {
     Answer(Result<Answer<OriginFetcher>, AskFailure>),
     /// The origin is to be asked.
@@ -78,7 +78,7 @@ impl HttpCache {
         let responses = cache.responses(options.settings.clone());
         let time = Arc::clone(&options.time);
         let fetcher = OriginFetcher { cache, responses, bodies: Default::default(), marks, time };
-        let responses = answer::HttpCache { flights: Arc::default(), fetcher: Arc::new(fetcher), entry_bytes_max };
+        let responses = http_cache::HttpCache { flights: Arc::default(), fetcher: Arc::new(fetcher), entry_bytes_max };
         Self { parts: Arc::new(HttpCacheParts { options, responses: Arc::new(responses) }) }
     }
 

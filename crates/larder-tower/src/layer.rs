@@ -1,9 +1,6 @@
 //! The cache as a layer over any service that answers HTTP requests.
 
-use crate::{
-    HttpCache, Origin,
-    body::{BodyError, CacheBody},
-};
+use crate::{HttpCache, Origin, body::CacheBody, origin_body::BodyError};
 use http::{Request, Response};
 use http_body::Body;
 use std::{

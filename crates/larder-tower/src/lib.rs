@@ -42,8 +42,9 @@ mod origin;
 mod origin_body;
 mod target;
 
-pub use body::{BodyError, CacheBody};
+pub use body::CacheBody;
 pub use builder::HttpCacheBuilder;
 pub use http_cache::HttpCache;
 pub use layer::{CacheLayer, CacheService};
 pub use origin::{DoNotStore, Origin};
+pub use origin_body::BodyError;

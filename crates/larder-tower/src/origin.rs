@@ -1,6 +1,6 @@
 //! The seam to whatever sends a request: a tower service, or a chain of middleware.
 
-use crate::{BodyError, origin_body::OriginBody};
+use crate::origin_body::{BodyError, OriginBody};
 use http::{Request, Response, StatusCode, request, response};
 use http_body::Body;
 use larder_cache::http::fetcher::RequestEdits;

@@ -1,6 +1,5 @@
 //! The body of an origin's response, whatever its type, as the cache receives it.
 
-use crate::body::BodyError;
 use bytes::{Buf, Bytes};
 use http::response;
 use http_body::{Body, Frame, SizeHint};
@@ -10,9 +9,13 @@ use larder_http::{
     framing::{BodyMeter, CompletedBody, IncompleteBody},
 };
 use std::{
+    error,
     pin::Pin,
     task::{Context, Poll, ready},
 };
+
+/// The error of a body: that of the origin's body, or of the cache.
+pub type BodyError = Box<dyn error::Error + Send + Sync>;
 
 /// The body of an origin's response.
 pub(crate) struct OriginBody {
@@ -22,7 +25,7 @@ pub(crate) struct OriginBody {
 }
 
 /// A body whose data and errors have the types of this crate.
-struct Converted<B>(Pin<Box<B>>);
+struct UniformBody<B>(Pin<Box<B>>);
 
 impl OriginBody {
     /// Returns the body of a response with this head. Its length is the one that the response states, or that of the
@@ -36,7 +39,7 @@ impl OriginBody {
             _ => body.size_hint().exact(),
         };
         let meter = BodyMeter::of_message(head.version, &head.headers, stated);
-        Self { body: Box::pin(Converted(Box::pin(body))), meter, has_trailers: false }
+        Self { body: Box::pin(UniformBody(Box::pin(body))), meter, has_trailers: false }
     }
 
     /// Returns the next bytes or the trailers, with the origin's own error.
@@ -92,7 +95,7 @@ impl IncomingBody for OriginBody {
     }
 }
 
-impl<B: Body<Error: Into<BodyError>>> Body for Converted<B> {
+impl<B: Body<Error: Into<BodyError>>> Body for UniformBody<B> {
     type Data = Bytes;
     type Error = BodyError;
 

@@ -9,95 +9,14 @@ pub mod look;
 pub mod marks;
 pub mod pass;
 pub mod plan;
+mod query;
 mod reading;
 mod share;
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use http::Response;
-use larder_http::CacheStatus;
+pub use self::query::{Answer, AnswerBody, AnswerKind, CacheQuery};
 
 use self::look::CacheAnswer;
-use super::{
-    body::{cursor::BodyCursor, parts::PartsReader},
-    fetch::table::FlightTable,
-    fetcher::Fetcher,
-};
-
-/// A cache of responses, as one worker uses it.
-pub struct HttpCache<F: Fetcher> {
-    /// The flights in progress.
-    pub flights: Arc<FlightTable<F>>,
-    /// The way to the origins.
-    pub fetcher: Arc<F>,
-    /// The longest body that is stored, in bytes.
-    pub entry_bytes_max: u64,
-}
-
-/// A request that the cache answers. Its resource has a key, and its method is GET or HEAD.
-pub struct CacheQuery<'a, F: Fetcher> {
-    /// The cache.
-    pub http: &'a Arc<HttpCache<F>>,
-    /// The request.
-    pub asked: &'a Arc<F::Asked>,
-}
-
-/// The answer to a request.
-pub struct Answer<F: Fetcher> {
-    /// The response, with all fields but those that belong to the client's connection.
-    pub response: Response<AnswerBody<F>>,
-    /// How it was obtained.
-    pub kind: AnswerKind,
-    /// What its field Cache-Status says.
-    pub status: CacheStatus,
-    /// Whether an origin was contacted for it.
-    pub is_from_origin: bool,
-}
-
-/// The ways in which the cache answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerKind {
-    /// From the store.
-    Hit,
-    /// From memory.
-    MemoryHit,
-    /// With a 304 to a condition, from a stored response.
-    ConditionalHit,
-    /// From the store although stale, as the rules and settings allow.
-    StaleHit,
-    /// From the origin.
-    Miss,
-    /// From the store, after the origin confirmed it.
-    RefreshUnmodified,
-    /// From the origin, which replaced a stored response.
-    RefreshModified,
-    /// From the store although stale, because the origin failed.
-    RefreshFailed,
-}
-
-/// The body of an answer.
-pub enum AnswerBody<F: Fetcher> {
-    /// No bytes.
-    Empty,
-    /// Bytes in memory.
-    Whole(Bytes),
-    /// A long or arriving body, shared with other clients.
-    Cursor(Box<BodyCursor<F>>),
-    /// Several parts of a body.
-    Parts(Box<PartsReader<F>>),
-    /// A body from an origin, for this client only.
-    Origin(Box<F::Body>),
-}
-
-impl<F: Fetcher> Clone for CacheQuery<'_, F> {
-    #[inline]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F: Fetcher> Copy for CacheQuery<'_, F> {}
+use super::fetcher::Fetcher;
 
 impl<F: Fetcher> CacheQuery<'_, F> {
     /// Answers the request.

@@ -82,7 +82,7 @@ impl LibraryResponses {
             tier: None,
             pins: Pins::open(None, None, None),
             purges: Purges::open(None, None, &[]),
-            // What is counted includes the pieces that the program keeps, so a limit would stop the bodies that it reads.
+            // The pieces that the program keeps are counted, too, so a limit would stop the bodies that it reads.
             body_bytes: u64::MAX,
             are_exchanges_many: Box::new(|| false),
         });

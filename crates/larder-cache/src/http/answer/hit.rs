@@ -15,7 +15,10 @@ use larder_http::{
     range::{self, content_range, content_range_unsatisfied},
 };
 
-use super::{AnswerBody, CacheQuery, marks::ResponseMarks};
+use super::{
+    marks::ResponseMarks,
+    query::{AnswerBody, CacheQuery},
+};
 use crate::{
     http::{
         body::{
@@ -32,7 +35,7 @@ use crate::{
 pub struct HitAnswer<F: Fetcher> {
     /// The response.
     pub response: Response<AnswerBody<F>>,
-    /// Whether it is a 304.
+    /// Whether the response is a 304.
     pub is_conditional: bool,
 }
 

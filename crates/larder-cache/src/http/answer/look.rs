@@ -12,7 +12,13 @@ use larder_http::{
     route::{self, AvailableExtent, JudgedResponse, RequestTerms, Route, RouteFacts, StoredState, UnstoredRoute},
 };
 
-use super::{Answer, AnswerKind, CacheQuery, hit, marks::ResponseMarks, plan::FetchPlan, reading};
+use super::{
+    hit,
+    marks::ResponseMarks,
+    plan::FetchPlan,
+    query::{Answer, AnswerKind, CacheQuery},
+    reading,
+};
 use crate::http::{
     ResponseCache,
     entry::{CHUNK_BYTES, EntryBody, ResourceMarker},
@@ -26,13 +32,13 @@ use crate::http::{
 
 /// The result of a look into the cache.
 pub struct LookResult<F: Fetcher> {
-    /// What was found.
+    /// The verdict about the request.
     pub verdict: LookVerdict,
     /// The answer, or the way to it.
     pub answer: CacheAnswer<F>,
 }
 
-/// What the cache says about a request.
+/// The verdict of the cache about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookVerdict {
     /// The stored response answers it.
@@ -45,7 +51,7 @@ pub enum LookVerdict {
     Miss,
     /// Only the origin can answer it.
     Bypass,
-    /// It demands a stored response, and there is none.
+    /// Only a stored response may answer it, and there is none.
     OnlyIfCached,
     /// No stored response answers it, and the origin cannot be contacted.
     Offline,

@@ -38,6 +38,7 @@ impl ResponseMarks {
     }
 
     /// Sets Age, and appends the member of Cache-Status.
+    #[inline]
     pub(super) fn put_times(&self, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
         if let Some(age_secs) = age_secs {
             fields.insert(header::AGE, HeaderValue::from(age_secs));
@@ -45,12 +46,14 @@ impl ResponseMarks {
         self.put_status(fields, status);
     }
 
+    #[inline]
     pub(super) fn put_via(&self, fields: &mut HeaderMap) {
         if let Some(via) = &self.via {
             fields.append(header::VIA, via.clone());
         }
     }
 
+    #[inline]
     fn put_status(&self, fields: &mut HeaderMap, status: CacheStatus) {
         if self.add_cache_status {
             fields.append(&CACHE_STATUS, status.to_value(&self.cache_name));
@@ -59,6 +62,7 @@ impl ResponseMarks {
 }
 
 /// Returns whether a stored field is sent as it is.
+#[inline]
 pub fn is_sent(name: &HeaderName) -> bool {
     *name != header::CONTENT_LENGTH && *name != ruling::FIELD
 }

@@ -13,9 +13,9 @@ use larder_http::{
 };
 
 use super::{
-    Answer, AnswerBody, AnswerKind, CacheQuery,
     hit::{self, respond},
     plan::FetchPlan,
+    query::{Answer, AnswerBody, AnswerKind, CacheQuery},
 };
 use crate::http::{
     confirmation::{self, Confirmation},
@@ -112,6 +112,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
 }
 
 /// Adds the origin's status to a Cache-Status.
+#[inline]
 pub fn with_origin_status(mut cache_status: CacheStatus, origin: StatusCode) -> CacheStatus {
     if let RequestHandling::Forwarded { status, .. } = &mut cache_status.handling {
         *status = Some(origin);

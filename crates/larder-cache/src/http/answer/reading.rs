@@ -15,10 +15,10 @@ use larder_http::{
 };
 
 use super::{
-    Answer, AnswerBody, AnswerKind, CacheQuery,
     hit::{self, BodyPortion},
     pass::{PassedResponse, with_origin_status},
     plan::FetchPlan,
+    query::{Answer, AnswerBody, AnswerKind, CacheQuery},
 };
 use crate::http::{
     body::{continuation::ContinuedBody, open_body::OpenBody},

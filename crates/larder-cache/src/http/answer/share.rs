@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::{
-    Answer, CacheQuery,
     plan::FetchPlan,
+    query::{Answer, CacheQuery},
     reading::{FlightReading, UnusedReason},
 };
 use crate::http::{

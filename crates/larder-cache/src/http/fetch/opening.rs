@@ -1,7 +1,7 @@
 //! Opens a storable response to its readers, and decides how much of it this node fetches and stores.
 //!
-//! Owns: the decisions that depend on the response's head. [`crate::http::body`] moves the body. Invariant: once readers may be
-//! served, everything that depends on the head is final.
+//! Owns: the decisions that depend on the response's head. `body` moves the body. Invariant: once readers may
+//! be served, everything that depends on the head is final.
 //!
 //! Of a long body that is divided among the nodes of a fleet ([`Fetcher::divides`]), only the first chunk is taken from
 //! this response, which is then dropped. The readers request the remainder like gaps of a stored body, from the owner

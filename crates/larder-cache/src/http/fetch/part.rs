@@ -1,7 +1,7 @@
 //! Fetches a range of a response that is not stored: requests a part, and stores it as a part (RFC 9111 3.3, 3.4).
 //!
-//! Owns: which part is requested, and whether it is stored. [`crate::http::body`] moves and stores it, and fetches missing
-//! parts later.
+//! Owns: which part is requested, and whether it is stored. `body` moves and stores it, and fetches missing parts
+//! later.
 //!
 //! Invariant: without a strong entity tag the remainder cannot be requested, so the part is kept only if it is all that
 //! was requested.

@@ -32,7 +32,7 @@ pub enum FetchStage<F: Fetcher> {
     Part(Arc<KeptPart<F>>),
     /// The origin responded with an error that a stale response may replace.
     OriginFailing,
-    /// The response is for the first requester alone, see [`Flight::take_private`](super::shared::Flight::take_private).
+    /// The response is for the first requester alone. [`Flight`](super::shared::Flight) has it.
     Private,
     /// The fetch failed.
     Failed(F::Failure),
@@ -101,11 +101,11 @@ pub struct OpenHead<F: Fetcher> {
 
 /// A response for one requester alone.
 pub struct PrivateResponse<F: Fetcher> {
-    /// Its status.
+    /// The status.
     pub status: StatusCode,
-    /// Its fields.
+    /// The fields.
     pub fields: HeaderMap,
-    /// Its body, as it arrives.
+    /// The body, as it arrives.
     pub body: F::Body,
     /// The reason for which no other requester may use it.
     pub reason: larder_http::Reason,

@@ -21,11 +21,11 @@ use super::{
 };
 use crate::http::{
     ResponseCache,
-    answer::HttpCache,
     confirmation::{self, Confirmation},
     entry::{EntryBody, ResourceMarker},
     fetcher::{ClientRequest as _, FetchEvent, Fetcher, IncomingBody as _, Refusal, RequestEdits},
     groups::{self, PageAsker},
+    http_cache::HttpCache,
     lookup::{self, FoundResponse, LookupResult},
     storing::{self, StorePlace},
 };
